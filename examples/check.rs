@@ -1,0 +1,44 @@
+//! Judges URLs against a saved robots.txt, with the library alone.
+//!
+//! `cargo run --example check -- FooBot robots.txt https://site.example/a`
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use politesse::rules::crawler::Crawler;
+use politesse::rules::decision::{Inquiry, Policy, Unauthorized, decide};
+use politesse::rules::origin::Target;
+use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(agent), Some(file)) = (arguments.next(), arguments.next()) else {
+        return Err("wanted: AGENT FILE URL…".into());
+    };
+    let body = std::fs::read(file)?;
+    let policy = Arc::new(Policy::new(Unauthorized::Allow));
+    for url in arguments {
+        let target: Target = url.parse()?;
+        let snapshot = Arc::new(Snapshot {
+            origin: target.origin.clone(),
+            token: None,
+            url: target.origin.robots_txt().to_string(),
+            status: Some(200),
+            fetched_at: Timestamp::UNIX_EPOCH,
+            expires_at: Timestamp::UNIX_EPOCH,
+            result: AccessResult::Successful(Box::new(Copy::new(body.clone().into()))),
+        });
+        let inquiry = Arc::new(Inquiry {
+            crawler: Crawler::parse(&agent),
+            target,
+            method: "GET".to_owned(),
+        });
+        let decision = decide(&inquiry, &snapshot, &policy);
+        let ruling = decision.ruling();
+        let rule = ruling.rule.as_ref().map_or(String::new(), |rule| {
+            format!(" (line {}: {})", rule.line, rule.text)
+        });
+        println!("{url}: {} {}{rule}", ruling.verdict, ruling.reason);
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Layer 3: what is shown to people and to their monitoring.
+//!
+//! `/healthz` (the process runs), `/readyz` (the audit can be written),
+//! `/metrics`: open to whoever reaches the listener, so they name no host, URL
+//! or crawler.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::audit::AuditLog;
+use crate::metrics::Metrics;
+
+/// Where to listen.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The address; port 0 takes any.
+    pub listen: SocketAddr,
+}
+
+/// What the pages are made from.
+#[derive(Debug)]
+pub struct Admin {
+    /// Asked whether it can be written.
+    pub audit: Arc<AuditLog>,
+    /// Shown as they are.
+    pub metrics: Arc<Metrics>,
+    /// Cancelled when the proxy stops: not ready from then on.
+    pub stop: CancellationToken,
+}
+
+/// The content type of OpenMetrics 1.0.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Serves on `listener`, in a task of its own, until `end` is cancelled.
+pub fn listen(
+    admin: Admin,
+    listener: TcpListener,
+    (tracker, end): (&TaskTracker, CancellationToken),
+) {
+    let admin = Arc::new(admin);
+    let router = Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .layer(from_fn_with_state((), own_name))
+        .with_state(admin);
+    tracker.spawn(async move {
+        let served = axum::serve(listener, router).with_graceful_shutdown(end.cancelled_owned());
+        if let Err(error) = served.await {
+            tracing::error!(%error, "the admin listener ended");
+        }
+    });
+}
+
+/// A page elsewhere could make a browser ask here under a name of its own (DNS
+/// rebinding), so only addresses and `localhost` are answered.
+async fn own_name(State(()): State<()>, request: Request, next: Next) -> Response {
+    if host_is_own(request.headers()) {
+        next.run(request).await
+    } else {
+        (
+            StatusCode::MISDIRECTED_REQUEST,
+            "ask by address, or as localhost\n",
+        )
+            .into_response()
+    }
+}
+
+fn host_is_own(fields: &HeaderMap) -> bool {
+    let Some(host) = fields
+        .get(header::HOST)
+        .and_then(|value| value.to_str().ok())
+    else {
+        return false;
+    };
+    let is_address = host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    is_address || name.eq_ignore_ascii_case("localhost") || name.starts_with('[')
+}
+
+async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
+    if admin.stop.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
+    }
+    match admin.audit.probe().await {
+        Ok(()) => "ready\n".into_response(),
+        Err(error) => {
+            let text = format!("the audit log cannot be written: {error}\n");
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+    }
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    (
+        [(header::CONTENT_TYPE, OPENMETRICS)],
+        admin.metrics.render(),
+    )
+        .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked_as(host: &str) -> bool {
+        let mut fields = HeaderMap::new();
+        fields.insert(header::HOST, host.parse().unwrap());
+        host_is_own(&fields)
+    }
+
+    // Ours, against DNS rebinding.
+    #[test]
+    fn only_addresses_and_localhost_are_names_of_ours() {
+        for host in ["127.0.0.1:3129", "localhost:3129", "[::1]:3129", "10.0.0.1"] {
+            assert!(asked_as(host), "{host}");
+        }
+        for host in ["evil.test", "evil.test:3129", "localhost.evil.test"] {
+            assert!(!asked_as(host), "{host}");
+        }
+    }
+}

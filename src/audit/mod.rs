@@ -1,0 +1,292 @@
+//! What was decided, written down before it is acted on.
+//!
+//! Invariant 3: a receipt is given when the decision is on disk (or, by option,
+//! queued), and without a receipt there is no permit. The `Ending` of an
+//! exchange exists before that: an exchange that is dropped half-way still
+//! completes its row.
+//!
+//! A log that takes no more refuses, and with it every request ends; nothing
+//! is dropped and nothing is sampled. What a decision means, and what was
+//! answered, is not known here.
+//!
+//! In reading order, and a module uses only those below it:
+
+mod ending;
+
+mod writer;
+
+pub mod verify;
+
+pub mod query;
+
+mod store;
+
+mod schema;
+
+mod row;
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+pub use self::ending::Ending;
+use self::ending::Line;
+use self::store::Store;
+use self::writer::{Entry, Task, Writer};
+use crate::metrics::Metrics;
+use crate::rules::receipt::Receipt;
+use crate::rules::record::Record;
+
+/// How long a place in the queue is waited for.
+const SLOT_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the answer to a probe is waited for.
+const PROBE_WAIT: Duration = Duration::from_secs(5);
+
+/// Where the log is, and what it promises.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The SQLite file (`audit.store`).
+    pub path: PathBuf,
+    /// When a decision counts as kept (`audit.durability`).
+    pub durability: Durability,
+    /// Entries that may wait for the writer. An exchange under way holds one
+    /// of them for its ending, so this also bounds the exchanges; 1 counts as
+    /// 2, which one exchange needs.
+    pub queue: NonZeroUsize,
+}
+
+/// When a decision counts as kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is committed to disk.
+    Commit,
+    /// When it is queued: what a crash takes with it is not on record.
+    Queue,
+}
+
+/// Why the log did not do what it was asked for. Whatever keeps a decision from
+/// being recorded keeps its request from being sent.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// Another process writes to this log.
+    #[error("the audit log {} is in use by another process", .0.display())]
+    Locked(PathBuf),
+    /// There is no log to read.
+    #[error("there is no audit log {}", .0.display())]
+    Missing(PathBuf),
+    /// A file or folder could not be made or locked.
+    #[error("cannot create {}", path.display())]
+    Create {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is there, and is no database that could be opened.
+    #[error("cannot open the audit log {}", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+    /// The file was written by another version, or by another program.
+    #[error("the audit log {} has schema {found}, this version knows {known}", path.display())]
+    Schema {
+        /// Which.
+        path: PathBuf,
+        /// What it has.
+        found: i64,
+        /// What is known.
+        known: i64,
+    },
+    /// No place in the queue became free in time.
+    #[error("the audit queue was full for {} s", SLOT_WAIT.as_secs())]
+    Full,
+    /// The writer did not answer in time.
+    #[error("the audit log did not answer within {} s", PROBE_WAIT.as_secs())]
+    Stalled,
+    /// The disk, or SQLite, refused. The next record may fare better.
+    #[error("the audit log cannot be written")]
+    Write(#[source] Arc<rusqlite::Error>),
+    /// The file could not be read.
+    #[error("the audit log cannot be read")]
+    Read(#[source] rusqlite::Error),
+    /// The log was closed, or its writer is gone.
+    #[error("the audit log is closed")]
+    Closed,
+}
+
+/// The way into the log.
+#[derive(Debug)]
+pub struct AuditLog {
+    line: Line,
+    slots: Arc<Semaphore>,
+    durability: Durability,
+    failing: Arc<AtomicBool>,
+    /// The next number, where numbers are given on queueing. It is held while
+    /// an entry is queued, so that the order of numbers is that of the queue
+    /// and a crash can only take the last ones.
+    next: Mutex<u64>,
+}
+
+impl AuditLog {
+    /// Opens the log, made with its folder if it is not there, and starts its
+    /// writer as a task of `tracker`. The lock file beside it is held until the
+    /// writer ends. To be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Locked`] if another process has it; [`AuditError::Create`],
+    /// [`AuditError::Open`] and [`AuditError::Schema`].
+    pub fn open(
+        options: &Options,
+        metrics: Arc<Metrics>,
+        tracker: &TaskTracker,
+    ) -> Result<Self, AuditError> {
+        let store = Store::open(&options.path)?;
+        let next = 1 + store.last_seq().map_err(AuditError::Read)?;
+        let (entries, queue) = mpsc::unbounded_channel();
+        let failing = Arc::new(AtomicBool::new(false));
+        let waiting = metrics.audit_queue.clone();
+        let writer = Writer {
+            store,
+            entries: queue,
+            failing: Arc::clone(&failing),
+            next,
+            metrics,
+            batch: Vec::new(),
+        };
+        tracker.spawn_blocking(move || writer.run());
+        Ok(Self {
+            line: Line { entries, waiting },
+            slots: Arc::new(Semaphore::new(slots(options.queue))),
+            durability: options.durability,
+            failing,
+            next: Mutex::new(next),
+        })
+    }
+
+    /// Writes a decision down. When this returns it is on disk, or queued if
+    /// that was chosen; [`AuditError::Full`] comes after a second.
+    ///
+    /// If the future is dropped meanwhile, the row, if there will be one, is
+    /// completed as `client_gone`.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Full`], [`AuditError::Write`], [`AuditError::Closed`]: the
+    /// decision is not on record and must not be acted on.
+    pub async fn record(&self, record: Record) -> Result<(Receipt, Ending), AuditError> {
+        let decision = record.digest;
+        let ending = match self.durability {
+            Durability::Commit => self.commit(record).await?,
+            Durability::Queue => self.queue(record).await?,
+        };
+        Ok((Receipt::issue(ending.seq(), decision), ending))
+    }
+
+    /// Whether a record could be written now: the writer tries.
+    ///
+    /// # Errors
+    ///
+    /// What [`AuditLog::record`] would meet, and [`AuditError::Stalled`] after
+    /// five seconds.
+    pub async fn probe(&self) -> Result<(), AuditError> {
+        let answer = async {
+            let slot = self.slots(1).await?;
+            let (ack, written) = oneshot::channel();
+            self.line.send(Entry::new(Task::Probe { ack }, slot))?;
+            written
+                .await
+                .map_err(|_| AuditError::Closed)?
+                .map_err(AuditError::Write)
+        };
+        timeout(PROBE_WAIT, answer)
+            .await
+            .map_err(|_| AuditError::Stalled)?
+    }
+
+    /// Takes no more entries; the writer writes those it has, moves the WAL
+    /// into the file and ends. To be called after the last exchange: an ending
+    /// that comes later is not written.
+    pub fn close(&self) {
+        self.slots.close();
+        // If the writer is gone, nothing is left to close.
+        self.line
+            .send(Entry::new(Task::Close, None))
+            .unwrap_or_default();
+    }
+
+    async fn commit(&self, record: Record) -> Result<Ending, AuditError> {
+        let (slot, ending) = self.place().await?;
+        let (ack, written) = oneshot::channel();
+        let task = Task::Record {
+            record,
+            seq: ending.seq_cell().clone(),
+            ack: Some(ack),
+        };
+        self.line.send(Entry::new(task, slot))?;
+        written
+            .await
+            .map_err(|_| AuditError::Closed)?
+            .map_err(AuditError::Write)?;
+        Ok(ending)
+    }
+
+    async fn queue(&self, record: Record) -> Result<Ending, AuditError> {
+        if self.failing.load(Ordering::Acquire) {
+            // What was accepted could not be written. Until it is, nothing more
+            // is accepted.
+            self.probe().await?;
+        }
+        let (slot, ending) = self.place().await?;
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.seq_cell().set(*next);
+        let task = Task::Record {
+            record,
+            seq: ending.seq_cell().clone(),
+            ack: None,
+        };
+        self.line.send(Entry::new(task, slot))?;
+        *next += 1;
+        drop(next);
+        Ok(ending)
+    }
+
+    /// Room for a decision, and for its ending.
+    async fn place(&self) -> Result<(OwnedSemaphorePermit, Ending), AuditError> {
+        let mut slot = self.slots(2).await?;
+        let reserved = slot.split(1).ok_or(AuditError::Closed)?;
+        let ending = Ending::new(self.line.clone(), reserved);
+        Ok((slot, ending))
+    }
+
+    /// `count` places in the queue, got together: exchanges that each held one
+    /// and waited for another would wait for ever.
+    async fn slots(&self, count: u32) -> Result<OwnedSemaphorePermit, AuditError> {
+        let slots = Arc::clone(&self.slots).acquire_many_owned(count);
+        let slots = timeout(SLOT_WAIT, slots)
+            .await
+            .map_err(|_| AuditError::Full)?;
+        slots.map_err(|_| AuditError::Closed)
+    }
+}
+
+fn slots(queue: NonZeroUsize) -> usize {
+    queue.get().clamp(2, Semaphore::MAX_PERMITS)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! One row of the log: a decision as columns, the digest that holds them
+//! together, and the way back to a record.
+//!
+//! Deciding again shows that an answer does not follow from what is kept. It
+//! cannot show that a URL was changed into another with the same answer: for
+//! that, each row carries a digest of all that was fixed when it was written.
+//! Whoever changes a row and its digest too is beyond it.
+
+use jiff::Timestamp;
+use rusqlite::Row;
+use rusqlite::types::{FromSql, Value, ValueRef};
+
+use crate::rules::digest::Digest;
+use crate::rules::record::{Record, StoredRecord, StoredRuling, StoredSnapshot, result_word};
+use crate::rules::robots::access::{AccessResult, Snapshot};
+
+/// The columns of a decision that are fixed when it is written.
+pub(super) const DECISION_COLUMNS: usize = 18;
+
+/// The columns of a snapshot.
+pub(super) const SNAPSHOT_COLUMNS: usize = 9;
+
+/// What a query must select for [`stored`] and [`is_untouched`], and from
+/// where; the conditions are the caller's. A row is found even if what it
+/// refers to was taken away, so that verification can say so.
+pub(super) const SELECT: &str = "
+SELECT d.seq, d.time_us, d.client, d.candidates, d.crawler, d.user_agent,
+       d.method, d.url, d.host, d.verdict, d.reason, d.effect, d.line, d.rule,
+       d.groups, d.reading, d.wait_ms, d.policy,
+       s.origin, s.token, s.url, s.status, s.fetched_us, s.expires_us,
+       s.result, s.cause, s.body,
+       p.json, d.status, d.bytes, d.error, d.digest
+FROM decision AS d
+LEFT JOIN snapshot AS s ON s.id = d.snapshot
+LEFT JOIN policy AS p ON p.sha256 = d.policy";
+
+/// Where [`SELECT`] has the policy's JSON.
+const POLICY_AT: usize = DECISION_COLUMNS + SNAPSHOT_COLUMNS;
+
+/// Where [`SELECT`] has the row's digest.
+const DIGEST_AT: usize = POLICY_AT + 4;
+
+/// The values of a decision, in the order of [`SELECT`].
+pub(super) fn decision_values(seq: u64, record: &Record) -> [Value; DECISION_COLUMNS] {
+    let inquiry = &record.evidence.inquiry;
+    let crawler = &inquiry.crawler;
+    let ruling = StoredRuling::of(&record.evidence.ruling, crawler);
+    let candidates = crawler.candidates().iter().map(ToString::to_string);
+    let wait_ms = u64::try_from(record.waited.as_millis()).unwrap_or(u64::MAX);
+    [
+        integer(seq),
+        record.at.as_microsecond().into(),
+        record.client.to_string().into(),
+        json(&candidates.collect::<Vec<_>>()).into(),
+        ruling.crawler.into(),
+        crawler.user_agent().map(str::to_owned).into(),
+        inquiry.method.clone().into(),
+        inquiry.target.to_string().into(),
+        inquiry.target.origin.host().to_string().into(),
+        ruling.verdict.into(),
+        ruling.reason.into(),
+        record.effect.as_str().to_owned().into(),
+        ruling.line.into(),
+        ruling.rule.into(),
+        json(&ruling.group).into(),
+        ruling.reading.into(),
+        integer(wait_ms),
+        blob(record.evidence.policy.digest()),
+    ]
+}
+
+/// The values of a snapshot, in the order of [`SELECT`].
+pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] {
+    let cause = match &snapshot.result {
+        AccessResult::Unreachable(cause) => Some(cause.as_str().to_owned()),
+        AccessResult::Successful(_) | AccessResult::Unavailable => None,
+    };
+    [
+        snapshot.origin.to_string().into(),
+        snapshot.token.as_ref().map(ToString::to_string).into(),
+        snapshot.url.clone().into(),
+        snapshot.status.into(),
+        snapshot.fetched_at.as_microsecond().into(),
+        snapshot.expires_at.as_microsecond().into(),
+        result_word(&snapshot.result).to_owned().into(),
+        cause.into(),
+        snapshot
+            .copy()
+            .map_or(Value::Null, |copy| blob(copy.digest)),
+    ]
+}
+
+/// The digest of a row: over its own values and those of its snapshot.
+pub(super) fn row_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> Digest {
+    let mut octets = Vec::with_capacity(1024);
+    for value in values {
+        encode(value, &mut octets);
+    }
+    Digest::of(&octets)
+}
+
+/// Writes a value so that no two lists of values look alike: its type, its
+/// length, its octets.
+fn encode(value: ValueRef<'_>, octets: &mut Vec<u8>) {
+    let number;
+    let (kind, content): (u8, &[u8]) = match value {
+        ValueRef::Null => (b'0', &[]),
+        ValueRef::Integer(value) => {
+            number = value.to_be_bytes();
+            (b'i', &number)
+        }
+        ValueRef::Real(value) => {
+            number = value.to_be_bytes();
+            (b'r', &number)
+        }
+        ValueRef::Text(text) => (b't', text),
+        ValueRef::Blob(blob) => (b'b', blob),
+    };
+    octets.push(kind);
+    octets.extend_from_slice(&content.len().to_be_bytes());
+    octets.extend_from_slice(content);
+}
+
+/// Whether a row of [`SELECT`] holds the values it was written with, and names
+/// the policy it is joined with.
+pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
+    let values = (0..POLICY_AT).map(|column| row.get_ref(column));
+    let digest = row_digest(values.collect::<rusqlite::Result<Vec<_>>>()?);
+    let policy: Option<String> = row.get(POLICY_AT)?;
+    let policy = policy.map(|json| Digest::of(json.as_bytes()));
+    let kept = |column| row.get_ref(column).map(|value| value.as_blob().ok());
+    Ok(kept(DIGEST_AT)? == Some(digest.as_bytes().as_slice())
+        && kept(DECISION_COLUMNS - 1)?
+            == policy.as_ref().map(|policy| policy.as_bytes().as_slice()))
+}
+
+/// The record in a row of [`SELECT`].
+///
+/// A value that no version writes (a list that is no JSON, a negative count)
+/// is read as near as may be: the log must be readable after somebody's hand
+/// was in it, and [`is_untouched`] tells that it was.
+pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
+    let mut cells = Cells { row, next: 0 };
+    let seq = cells.unsigned()?;
+    let at = cells.time()?;
+    let client = cells.take()?;
+    let candidates = cells.list()?;
+    let crawler = cells.take()?;
+    let user_agent = cells.take()?;
+    let method = cells.take()?;
+    let url = cells.take()?;
+    let _host: String = cells.take()?;
+    let (verdict, reason) = (cells.take()?, cells.take()?);
+    let effect = cells.take()?;
+    let ruling = StoredRuling {
+        verdict,
+        reason,
+        line: cells.small()?,
+        rule: cells.take()?,
+        group: cells.list()?,
+        crawler,
+        reading: cells.take()?,
+    };
+    let wait_ms = cells.unsigned()?;
+    let _policy: Vec<u8> = cells.take()?;
+    Ok(StoredRecord {
+        seq,
+        at,
+        client,
+        candidates,
+        user_agent,
+        method,
+        url,
+        ruling,
+        effect,
+        snapshot: cells.snapshot()?,
+        policy: cells.take::<Option<String>>()?.unwrap_or_default(),
+        wait_ms,
+        status: cells.small()?,
+        bytes: cells.take::<Option<i64>>()?.map(count),
+        error: cells.take()?,
+    })
+}
+
+/// Reads the columns of a row from left to right.
+struct Cells<'a> {
+    row: &'a Row<'a>,
+    next: usize,
+}
+
+impl Cells<'_> {
+    fn take<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+        self.next += 1;
+        self.row.get(self.next - 1)
+    }
+
+    fn unsigned(&mut self) -> rusqlite::Result<u64> {
+        self.take().map(count)
+    }
+
+    /// A number that has a narrower type in the record.
+    fn small<T: TryFrom<i64>>(&mut self) -> rusqlite::Result<Option<T>> {
+        let number: Option<i64> = self.take()?;
+        Ok(number.and_then(|number| T::try_from(number).ok()))
+    }
+
+    fn time(&mut self) -> rusqlite::Result<Timestamp> {
+        let time_us: Option<i64> = self.take()?;
+        let time = time_us.map(Timestamp::from_microsecond);
+        Ok(time.and_then(Result::ok).unwrap_or_default())
+    }
+
+    fn list(&mut self) -> rusqlite::Result<Vec<String>> {
+        let text: String = self.take()?;
+        Ok(serde_json::from_str(&text).unwrap_or_else(|_| vec![text]))
+    }
+
+    fn snapshot(&mut self) -> rusqlite::Result<Option<StoredSnapshot>> {
+        let origin: Option<String> = self.take()?;
+        let snapshot = StoredSnapshot {
+            token: self.take()?,
+            url: self.take::<Option<String>>()?.unwrap_or_default(),
+            status: self.small()?,
+            fetched_at: self.time()?,
+            expires_at: self.time()?,
+            result: self.take::<Option<String>>()?.unwrap_or_default(),
+            cause: self.take()?,
+            sha256: self.take::<Option<Vec<u8>>>()?.as_deref().and_then(digest),
+        };
+        // Without a row to join with, every column is null.
+        Ok(origin.map(|_| snapshot))
+    }
+}
+
+/// The digest that a column holds, if it holds 32 octets.
+pub(super) fn digest(octets: &[u8]) -> Option<Digest> {
+    <[u8; 32]>::try_from(octets).ok().map(Digest::from)
+}
+
+/// A digest as a column holds it.
+pub(super) fn blob(digest: Digest) -> Value {
+    Value::Blob(digest.as_bytes().to_vec())
+}
+
+/// A count as a column holds it: SQLite's integers are signed.
+pub(super) fn integer(count: u64) -> Value {
+    Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+/// A count as read: no count is negative.
+pub(super) fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn json(list: &[String]) -> String {
+    // There is no text that JSON cannot hold.
+    serde_json::to_string(list).unwrap_or_default()
+}

@@ -1,0 +1,201 @@
+//! The SQLite file: where it stands, who may open it, and its tables.
+//!
+//! One process writes to it, which holds the lock file beside it; any number
+//! read. What is in a row is not known here.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::AuditError;
+use super::row::count;
+
+/// The version of [`SCHEMA`], kept in the file as `user_version`.
+const SCHEMA_VERSION: i64 = 1;
+
+/// How long a lock of another process on the file is waited for.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// `AUTOINCREMENT` keeps the highest number ever given, so that one is never
+/// given twice and rows taken off the end are missed.
+const SCHEMA: &str = "
+BEGIN IMMEDIATE;
+CREATE TABLE body (
+  sha256 BLOB NOT NULL PRIMARY KEY,
+  body BLOB NOT NULL
+) STRICT;
+CREATE TABLE policy (
+  sha256 BLOB NOT NULL PRIMARY KEY,
+  json TEXT NOT NULL
+) STRICT;
+CREATE TABLE snapshot (
+  id INTEGER PRIMARY KEY,
+  origin TEXT NOT NULL,
+  token TEXT,
+  url TEXT NOT NULL,
+  status INTEGER,
+  fetched_us INTEGER NOT NULL,
+  expires_us INTEGER NOT NULL,
+  result TEXT NOT NULL,
+  cause TEXT,
+  body BLOB REFERENCES body
+) STRICT;
+CREATE INDEX snapshot_origin ON snapshot (origin, fetched_us);
+CREATE TABLE decision (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  time_us INTEGER NOT NULL,
+  client TEXT NOT NULL,
+  candidates TEXT NOT NULL,
+  crawler TEXT,
+  user_agent TEXT,
+  method TEXT NOT NULL,
+  url TEXT NOT NULL,
+  host TEXT NOT NULL,
+  verdict TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  effect TEXT NOT NULL,
+  line INTEGER,
+  rule TEXT,
+  groups TEXT NOT NULL,
+  reading TEXT,
+  wait_ms INTEGER NOT NULL,
+  policy BLOB NOT NULL REFERENCES policy,
+  snapshot INTEGER REFERENCES snapshot,
+  digest BLOB NOT NULL,
+  status INTEGER,
+  bytes INTEGER,
+  error TEXT
+) STRICT;
+CREATE INDEX decision_host ON decision (host);
+PRAGMA user_version = 1;
+COMMIT;";
+
+/// What makes a commit outlast the power (WAL, `synchronous=FULL`), and keeps
+/// the WAL from holding the disk space of its worst hour.
+const DURABLE: &str = "
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA foreign_keys = ON;
+PRAGMA journal_size_limit = 67108864;";
+
+/// Makes the folder and the files, for their owner alone, and takes the lock.
+pub(super) fn lock(path: &Path) -> Result<File, AuditError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| AuditError::Create { path, source }
+    };
+    if let Some(folder) = path.parent() {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(folder);
+        made.map_err(failed(folder))?;
+    }
+    let lock_path = lock_path(path);
+    let lock = private_file(&lock_path).map_err(failed(&lock_path))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(AuditError::Locked(path.to_owned())),
+        Err(TryLockError::Error(source)) => return Err(failed(&lock_path)(source)),
+    }
+    // SQLite would make it readable for everyone, and gives the files beside
+    // it the permissions of this one.
+    private_file(path).map_err(failed(path))?;
+    Ok(lock)
+}
+
+fn lock_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Opens the file at `path` for writing, and makes the tables if it is new.
+///
+/// # Errors
+///
+/// [`AuditError::Open`] and [`AuditError::Schema`].
+pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
+    let failed = |source| AuditError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    if is_empty(&connection).map_err(failed)? {
+        connection.execute_batch(SCHEMA).map_err(failed)?;
+    }
+    check_version(&connection, path)?;
+    connection.execute_batch(DURABLE).map_err(failed)?;
+    Ok(connection)
+}
+
+/// Opens the file at `path` for reading.
+///
+/// # Errors
+///
+/// [`AuditError::Missing`], [`AuditError::Open`] and [`AuditError::Schema`].
+pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
+    if !path.exists() {
+        return Err(AuditError::Missing(path.to_owned()));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)
+        .and_then(|connection| connection.busy_timeout(BUSY).map(|()| connection))
+        .map_err(|source| AuditError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+    check_version(&connection, path)?;
+    Ok(connection)
+}
+
+/// Whether the file is new: no version, no tables.
+fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
+    let tables = "SELECT count(*) FROM sqlite_schema";
+    let tables: i64 = connection.query_row(tables, [], |row| row.get(0))?;
+    Ok(tables == 0 && version(connection)? == 0)
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// Whether the tables are those of this version.
+fn check_version(connection: &Connection, path: &Path) -> Result<(), AuditError> {
+    let found = version(connection).map_err(|source| AuditError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    if found != SCHEMA_VERSION {
+        return Err(AuditError::Schema {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA_VERSION,
+        });
+    }
+    Ok(())
+}
+
+/// The highest number ever given; 0 if none was.
+pub(super) fn last_seq(connection: &Connection) -> rusqlite::Result<u64> {
+    connection.query_row(
+        "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'decision'), 0),
+                    coalesce((SELECT max(seq) FROM decision), 0))",
+        [],
+        |row| row.get(0).map(count),
+    )
+}

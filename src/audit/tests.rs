@@ -1,0 +1,638 @@
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use rusqlite::Connection;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use super::query::{AuditReader, Filter, row_json};
+use super::verify::{Finding, Verification};
+use super::*;
+use crate::rules::crawler::Crawler;
+use crate::rules::decision::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
+use crate::rules::digest::Digest;
+use crate::rules::origin::Target;
+use crate::rules::record::{Outcome, StoredRecord};
+use crate::rules::robots::access::{AccessResult, Cause, Copy, NoConnection, Snapshot};
+
+const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\n";
+
+/// A log in a folder of its own.
+struct Kit {
+    folder: TempDir,
+    log: Arc<AuditLog>,
+    metrics: Arc<Metrics>,
+    tracker: TaskTracker,
+}
+
+impl Kit {
+    fn new(durability: Durability, queue: usize) -> Self {
+        Self::reopened(tempfile::tempdir().unwrap(), durability, queue)
+    }
+
+    fn reopened(folder: TempDir, durability: Durability, queue: usize) -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let tracker = TaskTracker::new();
+        let options = options(folder.path(), durability, queue);
+        let log = AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap();
+        Self {
+            folder,
+            log: Arc::new(log),
+            metrics,
+            tracker,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        file(self.folder.path())
+    }
+
+    fn sql(&self, sql: &str) {
+        Connection::open(self.path())
+            .unwrap()
+            .execute_batch(sql)
+            .unwrap();
+    }
+
+    fn reader(&self) -> AuditReader {
+        AuditReader::open(&self.path()).unwrap()
+    }
+
+    fn rows(&self) -> Vec<StoredRecord> {
+        self.reader().list(&Filter::default(), 0).unwrap()
+    }
+
+    async fn closed(self) -> TempDir {
+        self.log.close();
+        self.tracker.close();
+        self.tracker.wait().await;
+        self.folder
+    }
+}
+
+fn file(folder: &Path) -> PathBuf {
+    folder.join("data/audit.db")
+}
+
+fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
+    let queue = NonZeroUsize::new(queue).unwrap();
+    Options {
+        path: file(folder),
+        durability,
+        queue,
+    }
+}
+
+fn snapshot(result: AccessResult, status: Option<u16>) -> Arc<Snapshot> {
+    let at: Timestamp = "2026-11-21T04:00:00.123456Z".parse().unwrap();
+    Arc::new(Snapshot {
+        origin: "http://o.test".parse::<Target>().unwrap().origin,
+        token: None,
+        url: "http://o.test/robots.txt".to_owned(),
+        status,
+        fetched_at: at,
+        expires_at: at + jiff::SignedDuration::from_hours(1),
+        result,
+    })
+}
+
+fn robots() -> Arc<Snapshot> {
+    let copy = Copy::new(Bytes::from_static(ROBOTS.as_bytes()));
+    snapshot(AccessResult::Successful(Box::new(copy)), Some(200))
+}
+
+fn inquiry(path: &str) -> Arc<Inquiry> {
+    Arc::new(Inquiry {
+        crawler: Crawler::parse("FooBot/2.1"),
+        target: format!("http://O.test{path}").parse().unwrap(),
+        method: "GET".to_owned(),
+    })
+}
+
+fn policy() -> Arc<Policy> {
+    Arc::new(Policy::new(Unauthorized::Allow))
+}
+
+fn decision(path: &str) -> Decision {
+    decide(&inquiry(path), &robots(), &policy())
+}
+
+fn record_of(decision: &Decision) -> Record {
+    let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let at = "2026-11-21T04:30:00Z".parse().unwrap();
+    Record::of(decision, client, (at, Duration::from_millis(7)))
+}
+
+fn record(path: &str) -> Record {
+    record_of(&decision(path))
+}
+
+fn done(status: u16) -> Outcome {
+    Outcome {
+        status: Some(status),
+        bytes: 42,
+        error: None,
+    }
+}
+
+/// Makes every new row fail, as a full disk would.
+const BREAK: &str = "CREATE TRIGGER broken BEFORE INSERT ON decision
+    BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
+
+/// The same for endings.
+const BREAK_ENDINGS: &str = "CREATE TRIGGER broken_ending BEFORE UPDATE ON decision
+    BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
+
+// Invariant 3.
+#[tokio::test]
+async fn a_receipt_is_given_when_the_row_is_on_disk() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let other = Connection::open(kit.path()).unwrap();
+    let decision = decision("/private/x");
+    let (receipt, ending) = kit.log.record(record_of(&decision)).await.unwrap();
+    let url = "SELECT url FROM decision WHERE seq = 1";
+    let url: String = other.query_row(url, [], |row| row.get(0)).unwrap();
+    assert_eq!(url, "http://o.test/private/x");
+    assert_eq!((receipt.seq(), ending.seq()), (1, 1));
+    assert!(matches!(
+        decision.into_permit(&receipt),
+        Err(NoPermit::Refused(_))
+    ));
+}
+
+// Invariant 3; architecture, section 4, step 8.
+#[tokio::test]
+async fn an_exchange_that_is_dropped_completes_its_row() {
+    for durability in [Durability::Commit, Durability::Queue] {
+        let kit = Kit::new(durability, 16);
+        let (_, mut ending) = kit.log.record(record("/a")).await.unwrap();
+        ending.note(200);
+        ending.passed(3);
+        ending.passed(4);
+        drop(ending);
+        kit.log.probe().await.unwrap();
+        let row = &kit.rows()[0];
+        assert_eq!((row.status, row.bytes), (Some(200), Some(7)));
+        assert_eq!(row.error.as_deref(), Some("client_gone"));
+    }
+}
+
+#[tokio::test]
+async fn an_ending_says_how_it_was_completed() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    ending.complete(done(204));
+    kit.log.probe().await.unwrap();
+    let row = &kit.rows()[0];
+    assert_eq!(
+        (row.status, row.bytes, row.error.as_deref()),
+        (Some(204), Some(42), None)
+    );
+}
+
+// A crawler that hangs up while its decision is on the way to the disk.
+#[tokio::test]
+async fn a_record_whose_asker_has_gone_is_completed() {
+    let kit = Kit::new(Durability::Commit, 16);
+    // The lock makes the writer wait, so that the commit is still to come when
+    // the future is dropped.
+    let other = Connection::open(kit.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let recording = timeout(Duration::from_millis(20), kit.log.record(record("/a")));
+    assert!(recording.await.is_err());
+    other.execute_batch("COMMIT").unwrap();
+    kit.log.probe().await.unwrap();
+    let row = &kit.rows()[0];
+    assert_eq!((row.seq, row.status), (1, None));
+    assert_eq!(row.error.as_deref(), Some("client_gone"));
+}
+
+// Invariant 8, and no gap through a full queue.
+#[tokio::test]
+async fn a_full_queue_refuses_after_a_second_and_uses_up_no_number() {
+    for durability in [Durability::Commit, Durability::Queue] {
+        let kit = Kit::new(durability, 2);
+        let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+        assert!(matches!(
+            kit.log.record(record("/b")).await,
+            Err(AuditError::Full)
+        ));
+        drop(ending);
+        let (receipt, _ending) = kit.log.record(record("/c")).await.unwrap();
+        assert_eq!(receipt.seq(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_second_log_on_the_same_file_is_refused_until_the_first_has_ended() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let options = options(kit.folder.path(), Durability::Commit, 16);
+    let second = AuditLog::open(&options, Arc::clone(&kit.metrics), &kit.tracker);
+    assert!(matches!(second, Err(AuditError::Locked(path)) if path == kit.path()));
+    let folder = kit.closed().await;
+    Kit::reopened(folder, Durability::Commit, 16).closed().await;
+}
+
+#[tokio::test]
+async fn what_the_disk_refuses_is_refused_until_it_takes_it_again() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    kit.sql(BREAK);
+    let Err(AuditError::Write(cause)) = kit.log.record(record("/b")).await else {
+        panic!("recorded");
+    };
+    assert!(cause.to_string().contains("disk full"));
+    assert!(matches!(kit.log.probe().await, Err(AuditError::Write(_))));
+    kit.sql(BREAK_ENDINGS);
+    ending.complete(done(200));
+    assert!(kit.log.probe().await.is_err());
+    assert!(3 <= kit.metrics.audit_failures.get());
+    assert_eq!(kit.rows()[0].status, None);
+    kit.sql("DROP TRIGGER broken; DROP TRIGGER broken_ending;");
+    // The refused decision has used up no number, and the ending was kept.
+    let (receipt, _ending) = kit.log.record(record("/c")).await.unwrap();
+    assert_eq!(receipt.seq(), 2);
+    assert_eq!(kit.rows()[1].status, Some(200));
+}
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_written_takes_no_more_and_loses_nothing() {
+    let kit = Kit::new(Durability::Queue, 16);
+    kit.sql(BREAK);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    ending.complete(done(200));
+    assert!(kit.log.probe().await.is_err());
+    assert!(matches!(
+        kit.log.record(record("/b")).await,
+        Err(AuditError::Write(_))
+    ));
+    assert!(kit.rows().is_empty());
+    kit.sql("DROP TRIGGER broken");
+    let (receipt, ending) = kit.log.record(record("/c")).await.unwrap();
+    assert_eq!(receipt.seq(), 2);
+    drop(ending);
+    let folder = kit.closed().await;
+    let rows = AuditReader::open(&file(folder.path())).unwrap();
+    let rows = rows.list(&Filter::default(), 0).unwrap();
+    assert_eq!(
+        (rows[0].url.as_str(), rows[1].url.as_str()),
+        ("http://o.test/c", "http://o.test/a")
+    );
+    assert_eq!(rows[1].status, Some(200));
+}
+
+#[tokio::test]
+async fn a_probe_leaves_nothing_behind() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.log.probe().await.unwrap();
+    assert!(kit.rows().is_empty());
+    let (receipt, _ending) = kit.log.record(record("/a")).await.unwrap();
+    assert_eq!(receipt.seq(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_exchanges_at_once_are_numbered_without_a_gap() {
+    for durability in [Durability::Commit, Durability::Queue] {
+        let kit = Kit::new(durability, 300);
+        let decision = Arc::new(decision("/a"));
+        let mut exchanges = JoinSet::new();
+        for _ in 0..2000 {
+            let (log, decision) = (Arc::clone(&kit.log), Arc::clone(&decision));
+            exchanges.spawn(async move {
+                let (receipt, ending) = log.record(record_of(&decision)).await.unwrap();
+                ending.complete(done(200));
+                receipt.seq()
+            });
+        }
+        let given: BTreeSet<u64> = exchanges.join_all().await.into_iter().collect();
+        assert!(given.iter().copied().eq(1..=2000));
+        let metrics = Arc::clone(&kit.metrics);
+        let folder = kit.closed().await;
+        assert_eq!(metrics.audit_queue.get(), 0);
+        let kit = Kit::reopened(folder, durability, 16);
+        let rows = kit.rows();
+        assert!(rows.iter().map(|row| row.seq).eq((1..=2000).rev()));
+        assert!(rows.iter().all(|row| row.status == Some(200)));
+        let snapshots = "SELECT count(*) FROM snapshot";
+        let connection = Connection::open(kit.path()).unwrap();
+        let snapshots: i64 = connection
+            .query_row(snapshots, [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(snapshots, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_closed_log_has_written_everything_and_takes_no_more() {
+    let kit = Kit::new(Durability::Queue, 16);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    ending.complete(done(200));
+    let log = Arc::clone(&kit.log);
+    let folder = kit.closed().await;
+    assert!(matches!(
+        log.record(record("/b")).await,
+        Err(AuditError::Closed)
+    ));
+    assert!(matches!(log.probe().await, Err(AuditError::Closed)));
+    log.close();
+    let file = file(folder.path());
+    assert!(!file.with_extension("db-wal").exists());
+    assert_eq!(
+        AuditReader::open(&file)
+            .unwrap()
+            .list(&Filter::default(), 0)
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
+    let kit = Kit::new(Durability::Commit, 16);
+    for _ in 0..3 {
+        kit.log
+            .record(record("/a"))
+            .await
+            .unwrap()
+            .1
+            .complete(done(200));
+    }
+    kit.log.probe().await.unwrap();
+    kit.sql("DELETE FROM decision WHERE seq = 3");
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    let (receipt, _ending) = kit.log.record(record("/a")).await.unwrap();
+    assert_eq!(receipt.seq(), 4);
+}
+
+#[tokio::test]
+async fn a_file_of_another_version_or_kind_is_left_alone() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.sql("PRAGMA user_version = 9");
+    let path = kit.path();
+    let schema = |error| {
+        matches!(
+            error,
+            AuditError::Schema {
+                found: 9,
+                known: 1,
+                ..
+            }
+        )
+    };
+    assert!(schema(AuditReader::open(&path).unwrap_err()));
+    let folder = kit.closed().await;
+    let tracker = TaskTracker::new();
+    let open = |folder: &Path| {
+        let options = options(folder, Durability::Commit, 16);
+        AuditLog::open(&options, Arc::new(Metrics::default()), &tracker)
+    };
+    assert!(schema(open(folder.path()).unwrap_err()));
+
+    let foreign = tempfile::tempdir().unwrap();
+    std::fs::create_dir(foreign.path().join("data")).unwrap();
+    Connection::open(file(foreign.path()))
+        .unwrap()
+        .execute_batch("CREATE TABLE t (x)")
+        .unwrap();
+    assert!(matches!(
+        open(foreign.path()),
+        Err(AuditError::Schema { found: 0, .. })
+    ));
+    std::fs::write(file(foreign.path()), "no database, whatever its name says").unwrap();
+    assert!(matches!(open(foreign.path()), Err(AuditError::Open { .. })));
+    let nowhere = foreign.path().join("nowhere.db");
+    assert!(matches!(
+        AuditReader::open(&nowhere),
+        Err(AuditError::Missing(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_made_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("data"), "a file").unwrap();
+    let options = options(folder.path(), Durability::Commit, 16);
+    let log = AuditLog::open(&options, Arc::new(Metrics::default()), &TaskTracker::new());
+    let Err(AuditError::Create { path, .. }) = log else {
+        panic!("opened");
+    };
+    assert_eq!(path, folder.path().join("data"));
+}
+
+#[tokio::test]
+async fn the_log_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.log.probe().await.unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(kit.path().parent().unwrap()), 0o700);
+    for extension in ["db", "db.lock", "db-wal", "db-shm"] {
+        assert_eq!(
+            mode(&kit.path().with_extension(extension)),
+            0o600,
+            "{extension}"
+        );
+    }
+}
+
+/// A log with a row of every kind: no rule, rule, another reading, unavailable,
+/// unreachable, egress.
+async fn one_of_each() -> Kit {
+    let kit = Kit::new(Durability::Commit, 16);
+    let missing = snapshot(AccessResult::Unavailable, Some(404));
+    let cause = Cause::NoConnection(NoConnection::Refused);
+    let unreachable = snapshot(AccessResult::Unreachable(cause), None);
+    for decision in [
+        decision("/a"),
+        decision("/private/x"),
+        decision("/a/../private"),
+        decide(&inquiry("/b"), &missing, &policy()),
+        decide(
+            &inquiry("/c"),
+            &unreachable,
+            &Arc::new(Policy::new(Unauthorized::Refuse)),
+        ),
+        Decision::denied(inquiry("/d"), policy()),
+    ] {
+        let (_, ending) = kit.log.record(record_of(&decision)).await.unwrap();
+        ending.complete(done(200));
+    }
+    kit.log.probe().await.unwrap();
+    kit
+}
+
+fn verify(kit: &Kit) -> (Verification, Vec<String>) {
+    let mut found = Vec::new();
+    let report = |finding: Finding| found.push(finding.to_string());
+    let verification = kit.reader().verify(&Filter::default(), report).unwrap();
+    (verification, found)
+}
+
+// Invariant 2.
+#[tokio::test]
+async fn an_untouched_log_is_decided_again_without_a_finding() {
+    let kit = one_of_each().await;
+    let (verification, found) = verify(&kit);
+    assert_eq!(found, Vec::<String>::new());
+    let expected = Verification {
+        decided: 5,
+        form_only: 1,
+        mismatches: 0,
+        missing: 0,
+    };
+    assert_eq!(verification, expected);
+}
+
+/// One test a row: what somebody did to [`one_of_each`], and what is found.
+macro_rules! tampering {
+    ($($name:ident: $sql:expr => [$($found:expr),*];)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let kit = one_of_each().await;
+            kit.sql(concat!("PRAGMA foreign_keys = OFF;", $sql));
+            let (verification, found) = verify(&kit);
+            let expected: &[&str] = &[$($found),*];
+            assert_eq!(found.len(), expected.len(), "{found:?}");
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(found.starts_with(expected), "{found}");
+            }
+            let gaps = found.iter().filter(|found| found.contains("no such row")).count();
+            assert_eq!(verification.mismatches, (found.len() - gaps) as u64);
+        }
+    )*};
+}
+
+// Ours: contract, `audit verify`.
+tampering! {
+    a_changed_verdict_is_found: "UPDATE decision SET verdict = 'allow' WHERE seq = 2"
+        => ["2: the row says allow rule for FooBot (line 2, \"Disallow: /private\"), its evidence disallow rule"];
+    a_changed_verdict_without_evidence_is_found: "UPDATE decision SET verdict = 'allow' WHERE seq = 6"
+        => ["6: cannot be decided again: its verdict is \"allow\""];
+    a_changed_reason_is_found: "UPDATE decision SET reason = 'no_group' WHERE seq = 1"
+        => ["1: the row says allow no_group"];
+    a_changed_line_is_found: "UPDATE decision SET line = 3 WHERE seq = 2" => ["2: the row says"];
+    a_changed_rule_is_found: "UPDATE decision SET rule = 'Disallow: /' WHERE seq = 2" => ["2: the row says"];
+    a_changed_reading_is_found: "UPDATE decision SET reading = NULL WHERE seq = 3" => ["3: the row says"];
+    a_changed_group_is_found: "UPDATE decision SET groups = '[' WHERE seq = 2" => ["2: the row says"];
+    a_changed_url_is_found: "UPDATE decision SET url = 'http://o.test/e' WHERE seq = 1"
+        => ["1: the row is not as it was written"];
+    an_unreadable_url_is_found: "UPDATE decision SET url = '' WHERE seq = 1"
+        => ["1: cannot be decided again: its url cannot be read"];
+    a_changed_host_is_found: "UPDATE decision SET host = 'p.test' WHERE seq = 1"
+        => ["1: the row is not as it was written"];
+    changed_candidates_are_found: r#"UPDATE decision SET candidates = '["FooBot","B"]' WHERE seq = 4"#
+        => ["4: the row is not as it was written"];
+    candidates_that_bind_another_group_are_found: r#"UPDATE decision SET candidates = '["B"]' WHERE seq = 2"#
+        => ["2: the row says"];
+    a_changed_client_is_found: "UPDATE decision SET client = '127.0.0.2' WHERE seq = 6"
+        => ["6: the row is not as it was written"];
+    a_changed_snapshot_is_found: "UPDATE snapshot SET cause = 'timeout' WHERE cause IS NOT NULL"
+        => ["5: the row is not as it was written"];
+    a_snapshot_taken_away_is_found: "DELETE FROM snapshot WHERE status = 404"
+        => ["4: cannot be decided again: its reason"];
+    a_changed_body_is_found: "UPDATE body SET body = x'00'"
+        => ["robots.txt ", "1: cannot be decided again: the body kept as", "2: ", "3: "];
+    a_body_taken_away_is_found: "DELETE FROM body" => ["1: cannot", "2: cannot", "3: cannot"];
+    a_changed_policy_is_found: "UPDATE policy SET json = replace(json, 'refuse', 'allow')"
+        => ["policy ", "5: the row is not as it was written"];
+    rows_taken_away_are_told: "DELETE FROM decision WHERE seq IN (1, 3, 4, 6)"
+        => ["1: no such row", "3 to 4: no such rows", "6: no such row"];
+    a_row_that_was_slipped_in_is_found: "UPDATE decision SET seq = 9 WHERE seq = 6"
+        => ["6 to 8: no such rows", "9: the row is not as it was written"];
+}
+
+#[tokio::test]
+async fn a_filter_narrows_what_is_listed_and_verified() {
+    let kit = one_of_each().await;
+    let filter = |set: fn(&mut Filter)| {
+        let mut filter = Filter::default();
+        set(&mut filter);
+        let rows = kit.reader().list(&filter, 0).unwrap();
+        rows.iter().map(|row| row.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        filter(|f| f.verdict = Some("disallow".into())),
+        [6, 5, 3, 2]
+    );
+    assert_eq!(filter(|f| f.reason = Some("unreachable".into())), [5]);
+    assert_eq!(filter(|f| f.host = Some("O.Test.".into())).len(), 6);
+    assert_eq!(filter(|f| f.host = Some("p.test".into())).len(), 0);
+    assert_eq!(filter(|f| f.crawler = Some("FOOBOT".into())).len(), 6);
+    assert_eq!(
+        filter(|f| f.from = "2026-11-21T04:30:00Z".parse().ok()).len(),
+        6
+    );
+    assert_eq!(
+        filter(|f| f.until = "2026-11-21T04:30:00Z".parse().ok()).len(),
+        0
+    );
+
+    let newest = kit.reader().list(&Filter::default(), 2).unwrap();
+    assert_eq!(newest.iter().map(|row| row.seq).collect::<Vec<_>>(), [6, 5]);
+    let narrow = Filter {
+        reason: Some("rule".into()),
+        ..Filter::default()
+    };
+    let verification = kit
+        .reader()
+        .verify(&narrow, |finding| panic!("{finding}"))
+        .unwrap();
+    assert_eq!(verification.decided, 2);
+}
+
+#[tokio::test]
+async fn every_row_is_visited_once_the_oldest_first() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    for _ in 0..1100 {
+        kit.log
+            .record(record("/a"))
+            .await
+            .unwrap()
+            .1
+            .complete(done(200));
+    }
+    kit.log.probe().await.unwrap();
+    let mut seen = Vec::new();
+    let visit = |row: StoredRecord| {
+        seen.push(row.seq);
+        if row.seq < 1099 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    };
+    kit.reader().each(&Filter::default(), visit).unwrap();
+    assert!(seen.into_iter().eq(1..=1099));
+}
+
+// Contract, "Rows".
+#[tokio::test]
+async fn a_row_is_printed_with_the_names_of_the_contract() {
+    let kit = one_of_each().await;
+    let rows = kit.rows();
+    let row = row_json(&rows[4]);
+    let expected = serde_json::json!({
+        "seq": 2, "time": "2026-11-21T04:30:00Z", "client": "127.0.0.1",
+        "crawler": "FooBot", "user_agent": "FooBot/2.1", "method": "GET",
+        "url": "http://o.test/private/x", "verdict": "disallow", "reason": "rule",
+        "effect": "enforced", "line": 2, "rule": "Disallow: /private",
+        "group": ["foobot"],
+        "robots": {
+            "url": "http://o.test/robots.txt", "status": 200,
+            "sha256": Digest::of(ROBOTS.as_bytes()).to_string(),
+        },
+        "policy": policy().digest().to_string(), "wait_ms": 7,
+        "status": 200, "bytes": 42, "error": null,
+    });
+    assert_eq!(row, expected);
+    let egress = row_json(&rows[0]);
+    assert_eq!(
+        (&egress["robots"], &egress["group"]),
+        (&().into(), &().into())
+    );
+}

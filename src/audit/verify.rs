@@ -1,0 +1,293 @@
+//! Deciding the whole log again, and finding where somebody's hand was in it.
+//!
+//! Invariant 2: every decision follows from what is stored beside it. What is
+//! found is handed on as it is found, so that a log of any length is verified
+//! in the memory of one page and one robots.txt.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use rusqlite::{OptionalExtension, Row};
+
+use super::AuditError;
+use super::query::{AuditReader, Filter};
+use super::row::{blob, digest, is_untouched, stored};
+use super::schema::last_seq;
+use crate::rules::digest::Digest;
+use crate::rules::record::{Again, StoredRecord, StoredRuling, Undecidable, decide_again};
+
+/// What verification came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// Rows that were decided again, whatever came of it.
+    pub decided: u64,
+    /// Rows that rest on no snapshot (`egress`) and were checked for form.
+    pub form_only: u64,
+    /// Findings that are mismatches.
+    pub mismatches: u64,
+    /// Rows that are not there any more.
+    pub missing: u64,
+}
+
+/// Something that verification found. Its `Display` is one line.
+#[derive(Debug)]
+pub enum Finding {
+    /// Deciding again gives another answer.
+    Decision {
+        /// The row.
+        seq: u64,
+        /// What it says.
+        found: Box<StoredRuling>,
+        /// What follows from its evidence.
+        again: Box<StoredRuling>,
+    },
+    /// The row cannot be decided again.
+    Undecidable {
+        /// The row.
+        seq: u64,
+        /// Why.
+        why: Undecidable,
+    },
+    /// The answer is right, but the row, its snapshot or its policy is not what
+    /// was written.
+    Changed {
+        /// The row.
+        seq: u64,
+    },
+    /// A robots.txt is kept under a digest that is not its own.
+    Body {
+        /// The digest it is kept under, in hexadecimal.
+        key: String,
+    },
+    /// A policy is kept under a digest that is not its own.
+    Policy {
+        /// The digest it is kept under, in hexadecimal.
+        key: String,
+    },
+    /// Rows are gone. It is told, and is no mismatch: what is left may be right.
+    Missing {
+        /// The first of them.
+        first: u64,
+        /// The last of them.
+        last: u64,
+    },
+}
+
+impl Finding {
+    /// Whether it contradicts the log.
+    pub fn is_mismatch(&self) -> bool {
+        !matches!(self, Self::Missing { .. })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decision { seq, found, again } => write!(
+                f,
+                "{seq}: the row says {}, its evidence {}",
+                Answer(found),
+                Answer(again)
+            ),
+            Self::Undecidable { seq, why } => write!(f, "{seq}: cannot be decided again: {why}"),
+            Self::Changed { seq } => write!(f, "{seq}: the row is not as it was written"),
+            Self::Body { key } => write!(f, "robots.txt {key}: the body has another digest"),
+            Self::Policy { key } => write!(f, "policy {key}: the text has another digest"),
+            Self::Missing { first, last } if first == last => write!(f, "{first}: no such row"),
+            Self::Missing { first, last } => write!(f, "{first} to {last}: no such rows"),
+        }
+    }
+}
+
+/// A ruling in one line.
+struct Answer<'a>(&'a StoredRuling);
+
+impl fmt::Display for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ruling = self.0;
+        let crawler = ruling.crawler.as_deref().unwrap_or("*");
+        write!(f, "{} {} for {crawler}", ruling.verdict, ruling.reason)?;
+        if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
+            write!(f, " (line {line}, {rule:?})")?;
+        }
+        Ok(())
+    }
+}
+
+impl AuditReader {
+    /// Decides every record that meets `filter` again, from what is stored, and
+    /// hands what does not fit to `report`.
+    ///
+    /// Bodies and gaps concern the log as a whole; they are looked at if
+    /// `filter` is open.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn verify(
+        &self,
+        filter: &Filter,
+        report: impl FnMut(Finding),
+    ) -> Result<Verification, AuditError> {
+        let mut check = Check {
+            reader: self,
+            report,
+            sums: Verification::default(),
+            body: None,
+            expected: 1,
+            is_whole: filter.is_open(),
+        };
+        check.kept_by_digest().map_err(AuditError::Read)?;
+        let last = last_seq(&self.connection).map_err(AuditError::Read)?;
+        let mut outcome = Ok(());
+        self.pages(filter, Checked::read, |page| {
+            outcome = page.into_iter().try_for_each(|row| check.row(row));
+            if outcome.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        outcome.map_err(AuditError::Read)?;
+        check.gap_before(last.saturating_add(1));
+        Ok(check.sums)
+    }
+}
+
+/// A row as read for verification.
+struct Checked {
+    record: StoredRecord,
+    untouched: bool,
+}
+
+impl Checked {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            record: stored(row)?,
+            untouched: is_untouched(row)?,
+        })
+    }
+}
+
+/// A verification under way.
+struct Check<'a, F> {
+    reader: &'a AuditReader,
+    report: F,
+    sums: Verification,
+    /// The body read last: rows of one origin stand close together.
+    body: Option<(Digest, Bytes)>,
+    /// The number that the next row has if none is missing.
+    expected: u64,
+    /// Whether every row is looked at, so that a gap means something.
+    is_whole: bool,
+}
+
+impl<F: FnMut(Finding)> Check<'_, F> {
+    fn row(&mut self, row: Checked) -> rusqlite::Result<()> {
+        let Checked { record, untouched } = row;
+        let seq = record.seq;
+        self.gap_before(seq);
+        self.expected = seq.saturating_add(1);
+        let body = self.body_of(&record)?;
+        match decide_again(&record, body) {
+            Ok(Again::Differs(again)) => {
+                self.sums.decided += 1;
+                let found = Box::new(record.ruling);
+                self.found(Finding::Decision { seq, found, again });
+                return Ok(());
+            }
+            Err(why) => {
+                self.found(Finding::Undecidable { seq, why });
+                return Ok(());
+            }
+            Ok(Again::Same) => self.sums.decided += 1,
+            Ok(Again::FormOnly) => self.sums.form_only += 1,
+        }
+        if !untouched {
+            self.found(Finding::Changed { seq });
+        }
+        Ok(())
+    }
+
+    fn found(&mut self, finding: Finding) {
+        if finding.is_mismatch() {
+            self.sums.mismatches += 1;
+        }
+        (self.report)(finding);
+    }
+
+    /// Reports the rows missing between the last one seen and `seq`.
+    fn gap_before(&mut self, seq: u64) {
+        if self.is_whole && self.expected < seq {
+            self.sums.missing += seq - self.expected;
+            let (first, last) = (self.expected, seq - 1);
+            self.found(Finding::Missing { first, last });
+        }
+    }
+
+    /// The robots.txt that a record rests on, if it is in the store.
+    fn body_of(&mut self, record: &StoredRecord) -> rusqlite::Result<Option<Bytes>> {
+        let snapshot = record.snapshot.as_ref();
+        let Some(wanted) = snapshot.and_then(|snapshot| snapshot.sha256) else {
+            return Ok(None);
+        };
+        if let Some((_, body)) = self.body.as_ref().filter(|(kept, _)| *kept == wanted) {
+            return Ok(Some(body.clone()));
+        }
+        let body: Option<Vec<u8>> = self
+            .reader
+            .connection
+            .prepare_cached("SELECT body FROM body WHERE sha256 = ?")?
+            .query_row([blob(wanted)], |row| row.get(0))
+            .optional()?;
+        self.body = body.map(|body| (wanted, Bytes::from(body)));
+        Ok(self.body.as_ref().map(|(_, body)| body.clone()))
+    }
+
+    /// Compares what is kept by digest with its digest.
+    fn kept_by_digest(&mut self) -> rusqlite::Result<()> {
+        self.each_kept("SELECT rowid, sha256, json FROM policy", |key| {
+            Finding::Policy { key }
+        })?;
+        if self.is_whole {
+            self.each_kept("SELECT rowid, sha256, body FROM body", |key| {
+                Finding::Body { key }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn each_kept(
+        &mut self,
+        select: &str,
+        finding: impl Fn(String) -> Finding,
+    ) -> rusqlite::Result<()> {
+        let sql = format!("{select} WHERE rowid > ? ORDER BY rowid LIMIT 1");
+        let mut after = i64::MIN;
+        loop {
+            let next = self
+                .reader
+                .connection
+                .prepare_cached(&sql)?
+                .query_row([after], kept)
+                .optional()?;
+            let Some((id, key, is_its_own)) = next else {
+                return Ok(());
+            };
+            after = id;
+            if !is_its_own {
+                self.found(finding(key));
+            }
+        }
+    }
+}
+
+/// Its row, its key in hexadecimal, and whether the key is its digest.
+fn kept(row: &Row<'_>) -> rusqlite::Result<(i64, String, bool)> {
+    let key: Vec<u8> = row.get(1)?;
+    let content = row.get_ref(2)?.as_bytes().unwrap_or_default();
+    let own = Digest::of(content);
+    let hexadecimal = key.iter().map(|octet| format!("{octet:02x}")).collect();
+    Ok((row.get(0)?, hexadecimal, digest(&key) == Some(own)))
+}

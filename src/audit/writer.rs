@@ -1,0 +1,229 @@
+//! The thread that owns the store: batches, commits, and what becomes of
+//! entries that cannot be written.
+//!
+//! One transaction holds whatever has come in while the last one was on its
+//! way to the disk, so that a slow disk makes batches larger, not fewer records
+//! a second. An entry keeps its slot in the queue until it is written or
+//! refused: what cannot be written yet is bounded by the same number.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::store::{Batch, Store};
+use crate::clock;
+use crate::metrics::Metrics;
+use crate::rules::record::{Outcome, Record};
+
+/// Entries taken from the queue at a time, beside those left from before.
+const BATCH_MAX: usize = 512;
+
+/// One thing to be written, with the place it holds in the queue.
+#[derive(Debug)]
+pub(super) struct Entry {
+    task: Task,
+    _slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Entry {
+    /// Asks for `task`, which holds `slot` until it is done or refused.
+    pub(super) fn new(task: Task, slot: impl Into<Option<OwnedSemaphorePermit>>) -> Self {
+        Self {
+            task,
+            _slot: slot.into(),
+        }
+    }
+}
+
+/// What the writer can be asked for.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Write a decision. Without `ack` it was accepted when it was queued, and
+    /// may not be refused any more.
+    Record {
+        record: Record,
+        seq: Seq,
+        ack: Option<Ack>,
+    },
+    /// Complete a decision.
+    Complete { seq: Seq, outcome: Outcome },
+    /// Find out whether a record could be written.
+    Probe { ack: Ack },
+    /// Take no more.
+    Close,
+}
+
+/// The writer's answer: it is on disk, or why it is not.
+pub(super) type Ack = oneshot::Sender<Result<(), Arc<rusqlite::Error>>>;
+
+/// The sequence number of a decision, as the writer and the exchange both see
+/// it: 0 until there is one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seq(Arc<AtomicU64>);
+
+impl Seq {
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self, seq: u64) {
+        self.0.store(seq, Ordering::Release);
+    }
+}
+
+/// The only owner of the store.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// What it writes to.
+    pub(super) store: Store,
+    /// Where entries come from.
+    pub(super) entries: UnboundedReceiver<Entry>,
+    /// Whether the last attempt to write failed.
+    pub(super) failing: Arc<AtomicBool>,
+    /// The number of the next decision that has none.
+    pub(super) next: u64,
+    /// Where commits are timed and counted.
+    pub(super) metrics: Arc<Metrics>,
+    /// What is to be written next, in the order of arrival.
+    pub(super) batch: Vec<Entry>,
+}
+
+impl Writer {
+    /// Writes what comes until the queue is closed, then all that is left.
+    pub(super) fn run(mut self) {
+        while 0 < self.entries.blocking_recv_many(&mut self.batch, BATCH_MAX) {
+            self.take_turn();
+        }
+        if !self.batch.is_empty() {
+            self.take_turn();
+        }
+        let lost = self.batch.len();
+        if 0 < lost {
+            tracing::error!(
+                lost,
+                "entries of the audit log could not be written before the end"
+            );
+        }
+        if let Err(error) = self.store.checkpoint() {
+            tracing::warn!(%error, "the audit log was closed with entries in its WAL file");
+        }
+    }
+
+    /// Tries to write the batch; what must be kept for another try is left.
+    fn take_turn(&mut self) {
+        let taken = self.batch.len();
+        if self
+            .batch
+            .iter()
+            .any(|entry| matches!(entry.task, Task::Close))
+        {
+            self.entries.close();
+        }
+        let first = self.next;
+        self.number();
+        self.batch.retain(|entry| has_row(&entry.task));
+        if !self.batch.is_empty() {
+            match self.commit() {
+                Ok(()) => self.accept(),
+                Err(error) => {
+                    self.next = first;
+                    self.refuse(&Arc::new(error));
+                }
+            }
+        }
+        let settled = taken - self.batch.len();
+        self.metrics
+            .audit_queue
+            .dec_by(i64::try_from(settled).unwrap_or(i64::MAX));
+    }
+
+    /// Numbers the decisions that have no number, in the order in which they
+    /// are written: numbers are given by commits, and leave no gap.
+    fn number(&mut self) {
+        for entry in &self.batch {
+            if let Task::Record { seq, .. } = &entry.task
+                && seq.get() == 0
+            {
+                seq.set(self.next);
+                self.next += 1;
+            }
+        }
+    }
+
+    fn commit(&mut self) -> rusqlite::Result<()> {
+        let batch = &self.batch;
+        let start = clock::instant();
+        let done = self.store.write(|transaction| {
+            batch
+                .iter()
+                .try_for_each(|entry| write(&entry.task, transaction))
+        });
+        let taken = clock::instant().duration_since(start);
+        self.metrics
+            .audit_commit_seconds
+            .observe(taken.as_secs_f64());
+        done
+    }
+
+    fn accept(&mut self) {
+        if self.failing.swap(false, Ordering::AcqRel) {
+            tracing::info!("the audit log can be written again");
+        }
+        for entry in self.batch.drain(..) {
+            match entry.task {
+                // Who asked may have gone; its ending is on the way.
+                Task::Record { ack: Some(ack), .. } | Task::Probe { ack } => {
+                    ack.send(Ok(())).unwrap_or_default();
+                }
+                Task::Record { ack: None, .. } | Task::Complete { .. } | Task::Close => {}
+            }
+        }
+    }
+
+    /// Refuses whatever has not been accepted, and keeps the rest.
+    fn refuse(&mut self, error: &Arc<rusqlite::Error>) {
+        self.metrics.audit_failures.inc();
+        if !self.failing.swap(true, Ordering::AcqRel) {
+            tracing::error!(%error, "the audit log cannot be written");
+        }
+        for entry in std::mem::take(&mut self.batch) {
+            let (ack, seq) = match entry.task {
+                Task::Record {
+                    ack: Some(ack),
+                    seq,
+                    ..
+                } => (ack, Some(seq)),
+                Task::Probe { ack } => (ack, None),
+                Task::Record { ack: None, .. } | Task::Complete { .. } | Task::Close => {
+                    self.batch.push(entry);
+                    continue;
+                }
+            };
+            if let Some(seq) = seq {
+                seq.set(0);
+            }
+            ack.send(Err(Arc::clone(error))).unwrap_or_default();
+        }
+    }
+}
+
+fn write(task: &Task, transaction: &mut Batch<'_>) -> rusqlite::Result<()> {
+    match task {
+        Task::Record { record, seq, .. } => transaction.record(seq.get(), record),
+        Task::Complete { seq, outcome } => transaction.complete(seq.get(), outcome),
+        Task::Probe { .. } => transaction.probe(),
+        Task::Close => Ok(()),
+    }
+}
+
+/// Whether there is something to write: a decision that was refused has no row
+/// that could be completed.
+fn has_row(task: &Task) -> bool {
+    match task {
+        Task::Record { .. } | Task::Probe { .. } => true,
+        Task::Complete { seq, .. } => seq.get() != 0,
+        Task::Close => false,
+    }
+}

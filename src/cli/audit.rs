@@ -1,0 +1,207 @@
+//! `audit`: what was decided, and whether the record still says so.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+
+use super::Exit;
+use crate::audit::query::{AuditReader, Filter, row_json};
+use crate::config::Settings;
+use crate::rules::record::StoredRecord;
+
+/// Rows that `list` shows unless told otherwise.
+const LIST_ROWS: usize = 50;
+/// Longest URL shown on a terminal.
+const URL_COLUMNS: usize = 80;
+
+/// What to ask of the record.
+#[derive(Debug, Subcommand)]
+pub(super) enum AuditCommand {
+    /// The newest decisions, the newest first.
+    #[command(after_help = "Example: politesse audit list --host site.example --verdict disallow")]
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// How many; 0 means all.
+        #[arg(long, default_value_t = LIST_ROWS)]
+        limit: usize,
+        /// JSON Lines instead of columns.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Decides again from what is stored, and tells what does not fit.
+    #[command(after_help = "Example: politesse audit verify --from 2026-11-01T00:00:00Z")]
+    Verify {
+        #[command(flatten)]
+        which: Which,
+        /// One JSON object instead of sentences.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which decisions: those that meet every condition given.
+#[derive(Debug, Args)]
+pub(super) struct Which {
+    /// Made then or later (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+    /// Made before (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    until: Option<Timestamp>,
+    /// The host of the URL, without a port.
+    #[arg(long)]
+    host: Option<String>,
+    /// The token that was bound, in any case.
+    #[arg(long)]
+    crawler: Option<String>,
+    /// `allow` or `disallow`.
+    #[arg(long, value_parser = ["allow", "disallow"])]
+    verdict: Option<String>,
+    /// The reason's word, such as `rule` or `unreachable`.
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+impl From<&Which> for Filter {
+    fn from(which: &Which) -> Self {
+        Self {
+            from: which.from,
+            until: which.until,
+            host: which.host.clone(),
+            crawler: which.crawler.clone(),
+            verdict: which.verdict.clone(),
+            reason: which.reason.clone(),
+        }
+    }
+}
+
+pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Result<Exit> {
+    let reader = AuditReader::open(&settings.audit.path)?;
+    match command {
+        AuditCommand::List { which, limit, json } => {
+            let records = reader.list(&which.into(), *limit)?;
+            list(&records, if *json { Form::Json } else { Form::Columns })
+        }
+        AuditCommand::Verify { which, json } => {
+            let form = if *json { Form::Json } else { Form::Columns };
+            verify(&reader, &which.into(), form)
+        }
+    }
+}
+
+/// For programs, or for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Columns,
+}
+
+fn list(records: &[StoredRecord], form: Form) -> anyhow::Result<Exit> {
+    let mut out = std::io::stdout().lock();
+    for record in records {
+        match form {
+            Form::Json => writeln!(out, "{}", row_json(record))?,
+            Form::Columns => writeln!(out, "{}", columns(record))?,
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn columns(record: &StoredRecord) -> String {
+    let ruling = &record.ruling;
+    let crawler = ruling.crawler.as_deref().unwrap_or("*");
+    let status = record
+        .status
+        .map_or("-".to_owned(), |status| status.to_string());
+    let rule = match (ruling.line, &ruling.rule) {
+        (Some(line), Some(rule)) => format!("  (line {line}: {rule})"),
+        _ => String::new(),
+    };
+    let error = record
+        .error
+        .as_ref()
+        .map_or(String::new(), |error| format!("  [{error}]"));
+    let line = format!(
+        "{:>6} {:.3} {:<8} {:<11} {crawler} {} {status} {}{rule}{error}",
+        record.seq,
+        record.at,
+        ruling.verdict,
+        ruling.reason,
+        record.method,
+        shown(&record.url),
+    );
+    inert(&line)
+}
+
+/// A URL that leaves room on a terminal for the rest of the row.
+fn shown(url: &str) -> String {
+    if !std::io::stdout().is_terminal() || url.chars().count() <= URL_COLUMNS {
+        return url.to_owned();
+    }
+    let head: String = url.chars().take(URL_COLUMNS - 1).collect();
+    format!("{head}…")
+}
+
+/// Text from outside that a terminal cannot be steered by: control and
+/// direction-changing characters are shown as escapes.
+pub(super) fn inert(text: &str) -> String {
+    let steers = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    text.chars()
+        .map(|letter| {
+            if steers(letter) {
+                letter.escape_unicode().to_string()
+            } else {
+                letter.to_string()
+            }
+        })
+        .collect()
+}
+
+fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<Exit> {
+    let mut findings = Vec::new();
+    let mut out = std::io::stdout().lock();
+    let sums = reader.verify(filter, |finding| match form {
+        // A closed reader is found out by the last line.
+        Form::Columns => drop(writeln!(out, "{}", inert(&finding.to_string()))),
+        Form::Json => findings.push(finding.to_string()),
+    })?;
+    match form {
+        Form::Json => writeln!(
+            out,
+            "{}",
+            serde_json::json!({
+                "decided": sums.decided,
+                "form_only": sums.form_only,
+                "mismatches": sums.mismatches,
+                "missing": sums.missing,
+                "findings": findings,
+            })
+        )?,
+        Form::Columns => writeln!(
+            out,
+            "{} decided again, {} checked for form, {} mismatches, {} missing",
+            sums.decided, sums.form_only, sums.mismatches, sums.missing
+        )?,
+    }
+    Ok(if sums.mismatches == 0 {
+        Exit::Done
+    } else {
+        Exit::Not
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::inert;
+
+    // Ours: what an origin wrote must not steer the terminal it is read on.
+    #[test]
+    fn control_characters_are_shown_not_obeyed() {
+        assert_eq!(inert("a\u{1b}[2Jb\u{202e}c é"), "a\\u{1b}[2Jb\\u{202e}c é");
+    }
+}

@@ -1,0 +1,311 @@
+//! `run -- CMD`: a command whose requests go through the proxy.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use jiff::Timestamp;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::audit::inert;
+use super::{Exit, Usage, runtime, start_logging};
+use crate::audit::query::{AuditReader, Filter};
+use crate::clock;
+use crate::config::Settings;
+use crate::proxy::ca::Ca;
+use crate::proxy::connect::Mode;
+use crate::rules::record::StoredRecord;
+use crate::serve;
+
+/// The command.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// The command and its arguments.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "CMD"
+    )]
+    command: Vec<OsString>,
+}
+
+/// How long a proxy that runs may take to say that it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(6);
+/// Refusals told by rule at the end; the audit has them all.
+const RULES_TOLD: usize = 10;
+
+/// Variables that name the proxy, in the spellings that clients look for.
+const PROXY_VARIABLES: [&str; 6] = [
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+];
+/// Variables that would lead a crawler round the proxy.
+const BYPASS_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
+/// Variables that replace a client's roots: the system's and ours together.
+const BUNDLE_VARIABLES: [&str; 7] = [
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "AWS_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO",
+];
+/// Where systems keep their roots.
+const SYSTEM_BUNDLES: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+    "/usr/local/share/certs/ca-root-nss.crt",
+];
+
+pub(super) fn run(run: &Run, settings: &Settings) -> anyhow::Result<Exit> {
+    start_logging(&quiet(settings))?;
+    let began = clock::now();
+    let code = runtime()?.block_on(through_a_proxy(run, settings))?;
+    summary(&settings.audit.path, began)?;
+    Ok(Exit::Child(code))
+}
+
+/// The command's own output is what counts here: the proxy tells trouble only.
+fn quiet(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    settings.log.level = tracing::Level::WARN;
+    settings
+}
+
+/// Runs the command through the proxy of this configuration: the one that
+/// answers, else one started for it.
+async fn through_a_proxy(run: &Run, settings: &Settings) -> anyhow::Result<u8> {
+    if is_ready(settings.admin.listen) {
+        let listen = settings.listener.listen.first().copied();
+        return child(run, settings, listen.context("proxy.listen is empty")?).await;
+    }
+    let running = serve::start(settings).await?;
+    let listen = running
+        .listen
+        .first()
+        .copied()
+        .context("proxy.listen is empty")?;
+    let code = child(run, settings, listen).await;
+    running.stop(std::future::pending()).await;
+    code
+}
+
+/// Whether a proxy answers `/readyz` at `admin`.
+fn is_ready(admin: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&admin, READY_TIMEOUT)?;
+        stream.set_read_timeout(Some(READY_TIMEOUT))?;
+        write!(
+            stream,
+            "GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.take(4096).read_to_string(&mut answer)?;
+        Ok(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ready\n"))
+    };
+    ask().unwrap_or(false)
+}
+
+async fn child(run: &Run, settings: &Settings, listen: SocketAddr) -> anyhow::Result<u8> {
+    let bundle = Bundle::new(settings)?;
+    let (program, arguments) = run.command.split_first().context("no command")?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let proxy = format!("http://{listen}");
+    command.envs(PROXY_VARIABLES.map(|name| (name, &proxy)));
+    BYPASS_VARIABLES.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    if let Some(bundle) = &bundle {
+        command.envs(BUNDLE_VARIABLES.map(|name| (name, &bundle.path)));
+        command.env("NODE_EXTRA_CA_CERTS", &settings.ca.cert);
+        command.env("NODE_USE_ENV_PROXY", "1");
+    }
+    let child = command.spawn().map_err(|error| {
+        let program = program.to_string_lossy();
+        if error.kind() == ErrorKind::NotFound {
+            anyhow::Error::new(Usage::Arguments(format!("{program}: no such command")))
+        } else {
+            anyhow::Error::new(error).context(format!("cannot run {program}"))
+        }
+    })?;
+    wait(child).await
+}
+
+/// Waits for the command. A terminal sends SIGINT to both of us, and the
+/// command decides what it means; SIGTERM is passed on.
+async fn wait(mut child: Child) -> anyhow::Result<u8> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            status = child.wait() => return Ok(code(status?)),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {
+                let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+                if let Some(pid) = pid {
+                    // It may have ended meanwhile, which the next turn sees.
+                    let _ = kill_process(pid, Signal::TERM);
+                }
+            }
+        }
+    }
+}
+
+/// A command's code as shells give it: 128 and the signal if one ended it.
+fn code(status: ExitStatus) -> u8 {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+/// The system's roots and our CA in one file, gone when the command has ended.
+struct Bundle {
+    path: PathBuf,
+}
+
+impl Bundle {
+    /// Nothing is intercepted with `https.mode = "refuse"`, so there is nothing
+    /// to trust.
+    fn new(settings: &Settings) -> anyhow::Result<Option<Self>> {
+        if settings.connect.mode == Mode::Refuse {
+            return Ok(None);
+        }
+        let ours = Ca::load(&settings.ca)?;
+        let path = std::env::temp_dir().join(format!(
+            "politesse-{}-{}.pem",
+            std::process::id(),
+            ours.fingerprint()
+        ));
+        let write = || -> std::io::Result<()> {
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)?;
+            file.write_all(system_roots().as_bytes())?;
+            file.write_all(b"\n")?;
+            file.write_all(ours.pem().as_bytes())
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Some(Self { path }))
+    }
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        // Left behind it harms nobody: it holds certificates alone.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The roots that the command would have trusted without us.
+fn system_roots() -> String {
+    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    named
+        .into_iter()
+        .chain(SYSTEM_BUNDLES.map(PathBuf::from))
+        .find_map(|path| std::fs::read_to_string(path).ok())
+        .unwrap_or_default()
+}
+
+/// What was asked, refused and waited for since `began`, on stderr.
+fn summary(audit: &Path, began: Timestamp) -> anyhow::Result<()> {
+    let filter = Filter {
+        from: Some(began),
+        ..Filter::default()
+    };
+    let mut sums = Sums::default();
+    AuditReader::open(audit)?.each(&filter, |record| {
+        sums.add(&record);
+        ControlFlow::Continue(())
+    })?;
+    let mut stderr = std::io::stderr().lock();
+    for line in sums.lines() {
+        let _ = writeln!(stderr, "politesse: {}", inert(&line));
+    }
+    Ok(())
+}
+
+/// The decisions of one run, counted.
+#[derive(Default)]
+struct Sums {
+    allowed: u64,
+    refused: u64,
+    wait_ms: u64,
+    longest_ms: u64,
+    by_reason: HashMap<String, u64>,
+}
+
+impl Sums {
+    fn add(&mut self, record: &StoredRecord) {
+        self.wait_ms += record.wait_ms;
+        self.longest_ms = self.longest_ms.max(record.wait_ms);
+        if record.ruling.verdict == "allow" {
+            self.allowed += 1;
+            return;
+        }
+        self.refused += 1;
+        *self.by_reason.entry(why(record)).or_default() += 1;
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
+        let mut lines = vec![format!(
+            "{} requests: {} allowed, {} refused; waited {:.1} s in all, {:.1} s at most",
+            self.allowed + self.refused,
+            self.allowed,
+            self.refused,
+            seconds(self.wait_ms),
+            seconds(self.longest_ms)
+        )];
+        let mut reasons: Vec<_> = self.by_reason.iter().collect();
+        reasons.sort_by_key(|(why, count)| (std::cmp::Reverse(**count), why.as_str()));
+        lines.extend(
+            reasons
+                .iter()
+                .take(RULES_TOLD)
+                .map(|(why, count)| format!("refused {count} × {why}")),
+        );
+        if reasons.len() > RULES_TOLD {
+            lines.push(format!(
+                "and by {} more rules: politesse audit list --verdict disallow",
+                reasons.len() - RULES_TOLD
+            ));
+        }
+        lines
+    }
+}
+
+/// Why a request was refused, the same for all that one rule refused.
+fn why(record: &StoredRecord) -> String {
+    let robots = record
+        .snapshot
+        .as_ref()
+        .map(|snapshot| snapshot.url.as_str());
+    match (&record.ruling.rule, record.ruling.line, robots) {
+        (Some(rule), Some(line), Some(robots)) => format!("{rule} (line {line} of {robots})"),
+        (_, _, Some(robots)) => format!("{} ({robots})", record.ruling.reason),
+        _ => record.ruling.reason.clone(),
+    }
+}

@@ -1,0 +1,266 @@
+//! The command line: one function per command.
+//!
+//! Nothing but results goes to stdout; logs and errors go to stderr. Exit
+//! codes: 0 done, 1 not (something disallowed, a mismatch, a failure), 2 usage
+//! or configuration, 3 could not find out.
+
+mod audit;
+mod check;
+mod child;
+mod start;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use thiserror::Error;
+
+use crate::config::{Config, LogFormat, Problems, Settings, Sources, default_file};
+use crate::proxy::ca::Ca;
+
+/// A forward proxy that makes any crawler polite.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about,
+    after_help = "Example: politesse run -- curl https://example.com/"
+)]
+struct Arguments {
+    /// The configuration file.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Sets one key over the file and the environment.
+    #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
+    overrides: Vec<String>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the proxy; what happens without a command.
+    #[command(after_help = "Example: politesse --set proxy.listen='[\"127.0.0.1:8080\"]' serve")]
+    Serve,
+    /// Decides URLs by a robots.txt, saved or fetched.
+    #[command(
+        after_help = "Example: politesse check --agent FooBot --robots robots.txt https://site.example/a"
+    )]
+    Check(check::Check),
+    /// The certificate authority that crawlers must trust.
+    #[command(subcommand, after_help = "Example: politesse ca export > ca.pem")]
+    Ca(CaCommand),
+    /// Runs a command whose requests go through the proxy.
+    #[command(after_help = "Example: politesse run -- scrapy crawl shop")]
+    Run(child::Run),
+    /// What was decided, and whether the record still says so.
+    #[command(
+        subcommand,
+        after_help = "Example: politesse audit list --verdict disallow"
+    )]
+    Audit(audit::AuditCommand),
+    /// The configuration.
+    #[command(
+        subcommand,
+        after_help = "Example: politesse config default > politesse.toml"
+    )]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum CaCommand {
+    /// Makes the certificate and its key; never overwrites.
+    Init,
+    /// Tells where it is, and its fingerprint.
+    Show,
+    /// Prints the certificate in PEM.
+    Export,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Reports every problem of the configuration at once.
+    Check,
+    /// Prints every key in force, and where its value comes from.
+    Show,
+    /// Prints a commented file with every default.
+    Default,
+}
+
+/// How a command ended, as an exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    Done,
+    Not,
+    Unknown,
+    Child(u8),
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Done => Self::SUCCESS,
+            Exit::Not => Self::from(1),
+            Exit::Unknown => Self::from(3),
+            Exit::Child(code) => Self::from(code),
+        }
+    }
+}
+
+/// What ends with code 2: the caller has to change something.
+#[derive(Debug, Error)]
+enum Usage {
+    /// The configuration has problems.
+    #[error("{0}")]
+    Configuration(#[from] Problems),
+    /// The configuration file cannot be read.
+    #[error("cannot read {}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Arguments that do not go together, or mean nothing.
+    #[error("{0}")]
+    Arguments(String),
+}
+
+/// Runs the command that the process was started with.
+pub fn run() -> ExitCode {
+    match command(&Arguments::parse()) {
+        Ok(exit) => exit.into(),
+        // A reader that has seen enough (`| head`) is no failure.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let code = if error.is::<Usage>() { 2 } else { 1 };
+            report(&error);
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// The error and its causes, a line each; none twice.
+fn report(error: &anyhow::Error) {
+    let mut said = error.to_string();
+    let mut stderr = std::io::stderr().lock();
+    let _ = writeln!(stderr, "politesse: {said}");
+    for cause in error.chain().skip(1) {
+        let text = cause.to_string();
+        if !said.contains(&text) {
+            let _ = writeln!(stderr, "  because: {text}");
+        }
+        said = text;
+    }
+}
+
+fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let settings = || configuration(arguments).map(|config| config.settings().clone());
+    match arguments.command.as_ref().unwrap_or(&Command::Serve) {
+        Command::Serve => start::serve(&settings()?),
+        Command::Check(check) => check::check(check, settings),
+        Command::Ca(command) => ca(command, &settings()?),
+        Command::Run(run) => child::run(run, &settings()?),
+        Command::Audit(command) => audit::audit(command, &settings()?),
+        Command::Config(ConfigCommand::Default) => print(&default_file()),
+        Command::Config(ConfigCommand::Show) => print(&configuration(arguments)?.show()),
+        Command::Config(ConfigCommand::Check) => {
+            configuration(arguments)?;
+            print("the configuration is good\n")
+        }
+    }
+}
+
+fn print(text: &str) -> anyhow::Result<Exit> {
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Exit::Done)
+}
+
+/// The configuration from its file, the environment and the command line.
+fn configuration(arguments: &Arguments) -> Result<Config, Usage> {
+    let named = arguments
+        .config
+        .clone()
+        .or_else(|| std::env::var_os("POLITESSE_CONFIG").map(PathBuf::from));
+    let system = PathBuf::from("/etc/politesse/politesse.toml");
+    let path = named.or_else(|| system.exists().then_some(system));
+    let file = match path {
+        Some(path) => Some((path.clone(), read_file(path)?)),
+        None => None,
+    };
+    Ok(Config::read(&Sources {
+        file,
+        environment: std::env::vars_os()
+            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        overrides: &arguments.overrides,
+        working_directory: std::env::current_dir().unwrap_or_default(),
+    })?)
+}
+
+fn read_file(path: PathBuf) -> Result<String, Usage> {
+    std::fs::read_to_string(&path).map_err(|source| Usage::File { path, source })
+}
+
+fn ca(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {
+    match command {
+        CaCommand::Init => {
+            Ca::create(&settings.ca)?;
+            print(&format!(
+                "made {} and {}\n",
+                settings.ca.cert.display(),
+                settings.ca.key.display()
+            ))
+        }
+        CaCommand::Show => {
+            let fingerprint = Ca::load(&settings.ca)?.fingerprint();
+            print(&format!(
+                "certificate {}\nkey {}\nsha256 {fingerprint}\n",
+                settings.ca.cert.display(),
+                settings.ca.key.display()
+            ))
+        }
+        CaCommand::Export => print(Ca::load(&settings.ca)?.pem()),
+    }
+}
+
+/// Logs to stderr in the configured form.
+fn start_logging(settings: &Settings) -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .parse(format!("warn,politesse={}", settings.log.level))
+        .context("log.level")?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    let terminal = std::io::stderr().is_terminal();
+    let pretty = match settings.log.format {
+        LogFormat::Pretty => true,
+        LogFormat::Json => false,
+        LogFormat::Auto => terminal,
+    };
+    let started = if pretty {
+        builder.with_ansi(terminal).with_target(false).try_init()
+    } else {
+        builder
+            .json()
+            .flatten_event(true)
+            .with_target(false)
+            .try_init()
+    };
+    started.map_err(|error| anyhow::anyhow!("cannot log: {error}"))
+}
+
+/// The runtime of commands that speak to the network.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+}

@@ -1,0 +1,104 @@
+//! `serve`: the proxy, until a signal stops it.
+
+use std::io::Write as _;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{Exit, runtime, start_logging};
+use crate::config::Settings;
+use crate::proxy::connect::Mode;
+use crate::serve::{self, Running};
+
+/// Runs the proxy until SIGTERM or SIGINT; a second one ends it at once, after
+/// the audit was written.
+pub(super) fn serve(settings: &Settings) -> anyhow::Result<Exit> {
+    start_logging(settings)?;
+    runtime()?.block_on(async {
+        let mut signals = Signals::new()?;
+        let running = serve::start(settings).await?;
+        announce(settings, &running)?;
+        signals.next().await;
+        tracing::info!("stopping");
+        running.stop(signals.next()).await;
+        tracing::info!("stopped");
+        Ok(Exit::Done)
+    })
+}
+
+/// Where it listens, and a line to try it with.
+fn announce(settings: &Settings, running: &Running) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for address in &running.listen {
+        writeln!(
+            out,
+            "politesse {} listens on http://{address}",
+            env!("CARGO_PKG_VERSION")
+        )?;
+    }
+    writeln!(out, "health and metrics on http://{}", running.admin)?;
+    if let Some(address) = running.listen.first() {
+        let ca = match settings.connect.mode {
+            Mode::Intercept => {
+                format!(" --cacert {}", shell_quoted(&plain_path(&settings.ca.cert)))
+            }
+            Mode::Refuse => String::new(),
+        };
+        let scheme = if ca.is_empty() { "http" } else { "https" };
+        writeln!(
+            out,
+            "try: curl --proxy http://{}{ca} {scheme}://example.com/",
+            reachable(address)
+        )?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// An address to connect to: a wildcard listens on loopback as well.
+fn reachable(address: &std::net::SocketAddr) -> String {
+    match address {
+        _ if !address.ip().is_unspecified() => address.to_string(),
+        std::net::SocketAddr::V4(_) => format!("127.0.0.1:{}", address.port()),
+        std::net::SocketAddr::V6(_) => format!("[::1]:{}", address.port()),
+    }
+}
+
+/// A path without detours; the file was made by now.
+fn plain_path(path: &std::path::Path) -> String {
+    path.canonicalize()
+        .unwrap_or_else(|_| path.to_owned())
+        .display()
+        .to_string()
+}
+
+/// A word that a shell takes as it is.
+fn shell_quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The signals that ask for an end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

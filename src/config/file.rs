@@ -1,0 +1,268 @@
+//! The table of keys: section, name, type, default, kind, and what it is for.
+//!
+//! It is the one home of the defaults and bounds. From it come the commented
+//! default file, the reading of what is written, and the type of every value;
+//! a key added here is known everywhere.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderName;
+use ipnet::IpNet;
+use tracing::Level;
+
+use super::kinds::{Choice, Flag, Growing, Kind, List, Size, Span, count, few, up_to};
+use super::log::LogFormat;
+use super::network::{
+    ALLOW, CLIENTS, DENY, FIELD_NAME, LISTEN, PATH, PORTS, ROOTS, ResolveTable, STORE, TOKEN,
+    USER_AGENT,
+};
+use super::sources::{Key, Layers, Section};
+use crate::audit::Durability;
+use crate::origins::egress::{Allow, Deny, Ports, Resolve};
+use crate::origins::robots_cache::UserAgent;
+use crate::origins::upstream::Roots;
+use crate::proxy::connect::Mode;
+use crate::rules::decision::Unauthorized;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Writes the table's three forms: [`SECTIONS`] for printing and looking up,
+/// a struct per section with the values in their own types, and the reading of
+/// one into the other. The doc comments serve both the code and the file.
+macro_rules! keys {
+    ($(
+        $(#[doc = $about:literal])+
+        [$section:literal] $field:ident: $Section:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $name:ident: $Value:ty = $default:literal, $kind:expr;
+            )+
+        }
+    )+) => {
+        /// Every section with its keys, in the order of printing.
+        pub(super) static SECTIONS: &[Section] = &[$(
+            Section {
+                name: $section,
+                about: &[$($about),+],
+                keys: &[$(
+                    Key {
+                        name: stringify!($name),
+                        default: $default,
+                        doc: &[$($doc),+],
+                        wanted: || $kind.wanted(),
+                    },
+                )+],
+            },
+        )+];
+
+        /// The value in force of every key.
+        pub(super) struct Effective {
+            $(
+                $(#[doc = $about])+
+                pub(super) $field: $Section,
+            )+
+        }
+
+        impl Effective {
+            /// The values in force, if all are right; the layers keep what is
+            /// wrong with any.
+            pub(super) fn read(layers: &mut Layers<'_>) -> Option<Self> {
+                // All are read before the first wrong one counts.
+                $(let $field = $Section::read(layers);)+
+                Some(Self { $($field: $field?,)+ })
+            }
+        }
+
+        $(
+            $(#[doc = $about])+
+            pub(super) struct $Section {
+                $(
+                    $(#[doc = $doc])+
+                    pub(super) $name: $Value,
+                )+
+            }
+
+            impl $Section {
+                fn read(layers: &mut Layers<'_>) -> Option<Self> {
+                    $(let $name = layers.read(($section, stringify!($name)), &$kind);)+
+                    Some(Self { $($name: $name?,)+ })
+                }
+            }
+        )+
+    };
+}
+
+keys! {
+    /// What crawlers connect to.
+    ["proxy"] proxy: Proxy {
+        /// Where to listen for crawlers. Loopback, because whoever reaches this
+        /// port fetches in your name; open it together with `clients`. Port 0 takes
+        /// any free one.
+        listen: Vec<SocketAddr> = r#"["127.0.0.1:3128"]"#, List { of: LISTEN, len: 1..=64 };
+        /// What this proxy calls itself in Via and Proxy-Status. Proxies in a chain
+        /// need different names: a request that carries our own has looped.
+        name: String = r#""politesse""#, TOKEN;
+        /// Whether requests and responses that are passed on say so in Via, as
+        /// RFC 9110, section 7.6.3, asks of proxies.
+        via: bool = "true", Flag;
+        /// Who may use this proxy; the connections of others are closed at once.
+        clients: Vec<Vec<IpNet>> = r#"["loopback"]"#, List { of: CLIENTS, len: 1..=1024 };
+        /// How many connections of crawlers may be open; the next waits to be
+        /// accepted. Each can need two file descriptors.
+        max_connections: NonZeroUsize = "4096", count(1..=1_000_000);
+        /// How long a crawler may take to send the head of a request, so that slow
+        /// senders do not use up the connections.
+        header_timeout: Duration = r#""15s""#, up_to(HOUR);
+        /// How long a crawler's connection may lie idle between requests.
+        idle_timeout: Duration = r#""60s""#, up_to(DAY);
+        /// How long a stop waits for requests under way. A little below the 30s that
+        /// service managers wait before they kill.
+        shutdown_timeout: Duration = r#""25s""#, Span(Duration::ZERO..=HOUR);
+    }
+
+    /// HTTPS: the inside of CONNECT is read, since rules are about URLs.
+    ["https"] https: Https {
+        /// What becomes of CONNECT: "intercept" with a certificate of the local
+        /// authority, or "refuse". There is no blind tunnel; it would be a way round
+        /// every rule.
+        mode: Mode = r#""intercept""#, Choice(&[("intercept", Mode::Intercept), ("refuse", Mode::Refuse)]);
+        /// The certificate of the local authority, which crawlers have to trust.
+        ca_cert: PathBuf = r#""certs/ca.pem""#, PATH;
+        /// Its private key; readable by this proxy alone (0600).
+        ca_key: PathBuf = r#""certs/ca.key""#, PATH;
+        /// Whose certificates origins may show: those this system trusts, Mozilla's
+        /// list as built in ("webpki"), or the ones in a file.
+        upstream_roots: Roots = r#""system""#, ROOTS;
+        /// How many certificates of host names are kept; the least used goes first.
+        leaf_cache: NonZeroUsize = "10000", count(1..=1_000_000);
+        /// How long a TLS handshake with a crawler may take.
+        handshake_timeout: Duration = r#""10s""#, up_to(HOUR);
+    }
+
+    /// How robots.txt is asked for, and how long an answer holds (RFC 9309).
+    ["robots"] robots: Robots {
+        /// The User-Agent that asks for robots.txt: the crawler's own ("crawler"),
+        /// since sites answer by it, or always this one.
+        user_agent: UserAgent = r#""crawler""#, USER_AGENT;
+        /// How much of a robots.txt is read; the rest is ignored. RFC 9309, section
+        /// 2.5, wants 500KiB at least.
+        max_bytes: usize = r#""500KiB""#, Size(500 * KIB..=16 * MIB);
+        /// How long a robots.txt holds if it does not say, and at most. RFC 9309,
+        /// section 2.4, wants no copy older than 24h used.
+        ttl: Duration = r#""24h""#, up_to(DAY);
+        /// How long it holds at least, whatever its Cache-Control says, so that a
+        /// careless "no-store" does not double every request. Never more than `ttl`.
+        ttl_min: Duration = r#""5m""#, up_to(DAY);
+        /// How long "there is none" (4xx) holds: shorter than `ttl`, since a new
+        /// robots.txt should be noticed soon.
+        unavailable_ttl: Duration = r#""1h""#, up_to(DAY);
+        /// When to ask again after a failure (5xx, time-out, network error), which
+        /// forbids everything meanwhile: the first pause, which doubles up to the
+        /// second.
+        retry: (Duration, Duration) = r#"["30s", "30m"]"#, Growing(up_to(DAY));
+        /// How many redirects of a robots.txt are followed. RFC 9309, section
+        /// 2.3.1.2, wants five at least.
+        redirects: u8 = "5", few(5..=20);
+        /// How long one robots.txt may take, redirects included.
+        timeout: Duration = r#""30s""#, up_to(HOUR);
+        /// Whether a crawler's own request for a robots.txt is answered from our copy.
+        serve_cached: bool = "true", Flag;
+        /// How many copies are kept; the least used goes first. There is one for each
+        /// origin and crawler.
+        max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
+    }
+
+    /// What the status of a robots.txt means where RFC 9309 leaves a choice.
+    ["robots.status"] robots_status: RobotsStatus {
+        /// What 401 and 403 mean: "allow" as for every 4xx (RFC 9309, section
+        /// 2.3.1.3), or "refuse" as in the texts before it.
+        unauthorized: Unauthorized = r#""allow""#, Choice(&[("allow", Unauthorized::Allow), ("refuse", Unauthorized::Refuse)]);
+    }
+
+    /// The field added to responses, which states the directives in force.
+    ["directives"] directives: Directives {
+        /// Its name. A field of this name that an origin sends is removed.
+        header: HeaderName = r#""Robots-Directives""#, FIELD_NAME;
+        /// How much of a page, decoded, is searched for <meta name="robots">. 0B
+        /// leaves pages unread.
+        scan_limit: usize = r#""512KiB""#, Size(0..=16 * MIB);
+        /// How much of a page, as sent, is held back for that.
+        hold_bytes: usize = r#""512KiB""#, Size(0..=16 * MIB);
+        /// How long the head of a page is held back for that.
+        hold_time: Duration = r#""5s""#, Span(Duration::ZERO..=MINUTE);
+    }
+
+    /// Connections to origins.
+    ["upstream"] upstream: Upstream {
+        /// How long a connection may take to be made, TLS included.
+        connect_timeout: Duration = r#""10s""#, up_to(HOUR);
+        /// How long an origin may take to begin its response.
+        first_byte_timeout: Duration = r#""60s""#, up_to(HOUR);
+        /// How long a body may stall, either way.
+        idle_timeout: Duration = r#""60s""#, up_to(HOUR);
+        /// Whether HTTP/2 is offered to origins.
+        http2: bool = "true", Flag;
+        /// How long an unused connection is kept. Shorter than most servers keep
+        /// theirs, so that few requests meet one that is just being closed.
+        pool_idle_timeout: Duration = r#""15s""#, up_to(HOUR);
+        /// How many unused connections are kept to one origin.
+        pool_idle_per_origin: NonZeroUsize = "8", count(1..=1024);
+        /// How many unused connections are kept to all origins.
+        pool_idle_total: NonZeroUsize = "1024", count(1..=1_000_000);
+        /// How long a resolved name holds.
+        dns_ttl: Duration = r#""30s""#, up_to(DAY);
+        /// How many resolved names are kept.
+        dns_cache: NonZeroUsize = "10000", count(1..=1_000_000);
+        /// Where names lead instead of asking DNS, like curl's --resolve; the entry
+        /// with a port wins. Exempt from `egress.deny`. For example
+        /// { "site.example" = "127.0.0.1", "site.example:443" = "127.0.0.1:8443" }
+        resolve: Vec<Resolve> = "{}", ResolveTable;
+    }
+
+    /// Which addresses may be dialled. Our own listeners never are.
+    ["egress"] egress: Egress {
+        /// What is not dialled. "default" is loopback, private, link-local and all
+        /// other addresses that are not of the public Internet, and the names of
+        /// cloud metadata services: a crawler follows links that strangers wrote.
+        deny: Vec<Deny> = r#"["default"]"#, List { of: DENY, len: 0..=1024 };
+        /// What is dialled although `deny` has it.
+        allow: Vec<Allow> = "[]", List { of: ALLOW, len: 0..=1024 };
+        /// Which ports may be asked for. "default" is 80, 443 and 1024-65535 but
+        /// those of well-known databases.
+        ports: Vec<Ports> = r#"["default"]"#, List { of: PORTS, len: 1..=1024 };
+    }
+
+    /// The record of every decision.
+    ["audit"] audit: Audit {
+        /// Where it is kept.
+        store: PathBuf = r#""sqlite:data/audit.db""#, STORE;
+        /// When a request may be sent: once its decision is on disk ("commit"), or
+        /// once it is queued for it ("queue": faster, and a crash loses the queue).
+        durability: Durability = r#""commit""#, Choice(&[("commit", Durability::Commit), ("queue", Durability::Queue)]);
+        /// How many decisions may wait to be written. When it is full requests are
+        /// refused: nothing goes on unrecorded.
+        queue: NonZeroUsize = "20000", count(1..=1_000_000);
+    }
+
+    /// What people and monitoring connect to.
+    ["admin"] admin: Admin {
+        /// Where to listen for /healthz, /readyz and /metrics.
+        listen: SocketAddr = r#""127.0.0.1:3129""#, LISTEN;
+    }
+
+    /// What goes to stderr.
+    ["log"] log: Log {
+        /// "pretty" for people, "json" for programs; "auto" is pretty on a terminal,
+        /// else JSON.
+        format: LogFormat = r#""auto""#, Choice(&[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)]);
+        /// The least urgent events that are written. "info" has one an exchange.
+        level: Level = r#""info""#, Choice(&[("error", Level::ERROR), ("warn", Level::WARN), ("info", Level::INFO), ("debug", Level::DEBUG), ("trace", Level::TRACE)]);
+    }
+}

@@ -1,0 +1,269 @@
+//! What a key may hold, each kind with the words that say so.
+//!
+//! A kind turns a TOML value into a type that cannot be wrong, or tells which
+//! part of it is. It knows neither the key nor the file.
+
+use std::num::NonZeroUsize;
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::values::{duration, duration_text, excerpt, size, size_text};
+
+/// What a key may hold.
+pub(super) trait Kind {
+    /// The type of a value that is right.
+    type Value;
+
+    /// What would be right, as it stands before `is wanted`.
+    fn wanted(&self) -> String;
+
+    /// The value in its own type, or everything that is wrong with it.
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>>;
+}
+
+/// A value, or a part of one, that is not what is wanted.
+pub(super) struct Fault {
+    /// Where it was found, in octets of its source.
+    pub(super) span: Range<usize>,
+    /// Which part of the key's value it is.
+    pub(super) part: Part,
+    /// The part as TOML.
+    pub(super) found: String,
+    /// What would be right.
+    pub(super) wanted: String,
+}
+
+/// Which part of a key's value is meant.
+pub(super) enum Part {
+    /// All of it.
+    Whole,
+    /// An entry of a list, counted from 1.
+    Entry(usize),
+    /// The entry of a table that has this name.
+    Name(String),
+}
+
+impl Fault {
+    /// The fault of a whole value.
+    pub(super) fn whole(written: &Spanned<DeValue<'_>>, wanted: String) -> Self {
+        Self {
+            span: written.span(),
+            part: Part::Whole,
+            found: excerpt(written.get_ref()),
+            wanted,
+        }
+    }
+}
+
+/// `parsed`, or one fault of the whole value.
+fn all_or_nothing<K: Kind>(
+    kind: &K,
+    written: &Spanned<DeValue<'_>>,
+    parsed: Option<K::Value>,
+) -> Result<K::Value, Vec<Fault>> {
+    parsed.ok_or_else(|| vec![Fault::whole(written, kind.wanted())])
+}
+
+/// Yes or no.
+pub(super) struct Flag;
+
+impl Kind for Flag {
+    type Value = bool;
+
+    fn wanted(&self) -> String {
+        "true or false".to_owned()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<bool, Vec<Fault>> {
+        all_or_nothing(self, written, written.get_ref().as_bool())
+    }
+}
+
+/// A whole number within bounds; `T` is the type that its user counts in.
+pub(super) struct Count<T>(RangeInclusive<usize>, fn(usize) -> Option<T>);
+
+/// How many of something there may be, at least one.
+pub(super) const fn count(bounds: RangeInclusive<usize>) -> Count<NonZeroUsize> {
+    Count(bounds, NonZeroUsize::new)
+}
+
+/// A number small enough for eight bits.
+pub(super) const fn few(bounds: RangeInclusive<usize>) -> Count<u8> {
+    Count(bounds, |number| number.try_into().ok())
+}
+
+impl<T> Kind for Count<T> {
+    type Value = T;
+
+    fn wanted(&self) -> String {
+        format!("a whole number from {} to {}", self.0.start(), self.0.end())
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<T, Vec<Fault>> {
+        let number = written
+            .get_ref()
+            .as_integer()
+            .and_then(|number| usize::from_str_radix(number.as_str(), number.radix()).ok())
+            .filter(|number| self.0.contains(number))
+            .and_then(self.1);
+        all_or_nothing(self, written, number)
+    }
+}
+
+/// A duration within bounds, written as a string.
+pub(super) struct Span(pub(super) RangeInclusive<Duration>);
+
+/// A duration of at most `longest`, and longer than nothing.
+pub(super) const fn up_to(longest: Duration) -> Span {
+    Span(Duration::from_millis(1)..=longest)
+}
+
+impl Kind for Span {
+    type Value = Duration;
+
+    fn wanted(&self) -> String {
+        let (shortest, longest) = (duration_text(*self.0.start()), duration_text(*self.0.end()));
+        format!("a duration from {shortest} to {longest}")
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Duration, Vec<Fault>> {
+        let text = written.get_ref().as_str();
+        let length = text
+            .and_then(duration)
+            .filter(|length| self.0.contains(length));
+        all_or_nothing(self, written, length)
+    }
+}
+
+/// A number of octets within bounds, written as a string.
+pub(super) struct Size(pub(super) RangeInclusive<usize>);
+
+impl Kind for Size {
+    type Value = usize;
+
+    fn wanted(&self) -> String {
+        let (least, most) = (size_text(*self.0.start()), size_text(*self.0.end()));
+        format!("a size from {least} to {most}")
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<usize, Vec<Fault>> {
+        let text = written.get_ref().as_str();
+        let octets = text.and_then(size).filter(|octets| self.0.contains(octets));
+        all_or_nothing(self, written, octets)
+    }
+}
+
+/// One of a few words, each with what it stands for.
+pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
+
+impl<T: Clone> Kind for Choice<T> {
+    type Value = T;
+
+    fn wanted(&self) -> String {
+        let words: Vec<_> = self.0.iter().map(|(word, _)| format!("{word:?}")).collect();
+        match words.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            _ => words.concat(),
+        }
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<T, Vec<Fault>> {
+        let text = written.get_ref().as_str();
+        let choice = self.0.iter().find(|(word, _)| text == Some(word));
+        all_or_nothing(self, written, choice.map(|(_, value)| value.clone()))
+    }
+}
+
+/// A string of some form.
+pub(super) struct Text<T> {
+    /// What would be right.
+    pub(super) wanted: &'static str,
+    /// Reads the string; `None` if it has not the form.
+    pub(super) parse: fn(&str) -> Option<T>,
+}
+
+impl<T> Kind for Text<T> {
+    type Value = T;
+
+    fn wanted(&self) -> String {
+        self.wanted.to_owned()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<T, Vec<Fault>> {
+        let text = written.get_ref().as_str();
+        all_or_nothing(self, written, text.and_then(self.parse))
+    }
+}
+
+/// A list of a bounded length whose entries are all of one kind.
+pub(super) struct List<K> {
+    /// What each entry is.
+    pub(super) of: K,
+    /// How many there may be.
+    pub(super) len: RangeInclusive<usize>,
+}
+
+impl<K: Kind> Kind for List<K> {
+    type Value = Vec<K::Value>;
+
+    fn wanted(&self) -> String {
+        let (least, most) = (self.len.start(), self.len.end());
+        format!("a list of {least} to {most}, each {}", self.of.wanted())
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        let entries = written.get_ref().as_array();
+        let Some(entries) = entries.filter(|entries| self.len.contains(&entries.len())) else {
+            return Err(vec![Fault::whole(written, self.wanted())]);
+        };
+        let mut values = Vec::with_capacity(entries.len());
+        let mut faults = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            let part = |fault| Fault {
+                part: Part::Entry(index + 1),
+                ..fault
+            };
+            match self.of.read(entry) {
+                Ok(value) => values.push(value),
+                Err(found) => faults.extend(found.into_iter().map(part)),
+            }
+        }
+        if faults.is_empty() {
+            Ok(values)
+        } else {
+            Err(faults)
+        }
+    }
+}
+
+/// A pause that grows: its first and its longest length.
+pub(super) struct Growing(pub(super) Span);
+
+impl Kind for Growing {
+    type Value = (Duration, Duration);
+
+    fn wanted(&self) -> String {
+        format!("a list of two, each {}, the shorter first", self.0.wanted())
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        let lengths = written.get_ref().as_array().and_then(|entries| {
+            let lengths: Vec<_> = entries
+                .iter()
+                .filter_map(|entry| self.0.read(entry).ok())
+                .collect();
+            <[Duration; 2]>::try_from(lengths)
+                .ok()
+                .filter(|_| entries.len() == 2)
+        });
+        let growing = lengths.filter(|[first, longest]| first <= longest);
+        all_or_nothing(
+            self,
+            written,
+            growing.map(|[first, longest]| (first, longest)),
+        )
+    }
+}

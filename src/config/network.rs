@@ -1,0 +1,278 @@
+//! The kinds of keys that name addresses, networks, hosts, ports and fields.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use http::HeaderName;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::kinds::{Fault, Kind, Part, Text};
+use super::values::{excerpt, name_text};
+use crate::origins::egress::{Allow, Deny, Ports, Resolve};
+use crate::origins::robots_cache::UserAgent;
+use crate::origins::upstream::Roots;
+
+/// An address to listen on.
+pub(super) const LISTEN: Text<SocketAddr> = Text {
+    wanted: "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\"",
+    parse: |text| text.parse().ok(),
+};
+
+/// Who may connect: one word can stand for more than one network.
+pub(super) const CLIENTS: Text<Vec<IpNet>> = Text {
+    wanted: "an address, a network such as \"10.0.0.0/8\", \"loopback\" or \"private\"",
+    parse: |text| match text {
+        "loopback" => Some(LOOPBACK.to_vec()),
+        "private" => Some(PRIVATE.to_vec()),
+        _ => network(text).map(|network| vec![network]),
+    },
+};
+
+/// An address range that is not dialled.
+pub(super) const DENY: Text<Deny> = Text {
+    wanted: "\"default\", an address, or a network such as \"203.0.113.0/24\"",
+    parse: |text| match text {
+        "default" => Some(Deny::Default),
+        _ => network(text).map(Deny::Net),
+    },
+};
+
+/// An address range or a host that is dialled although it is denied.
+pub(super) const ALLOW: Text<Allow> = Text {
+    wanted: "an address, a network such as \"10.1.0.0/16\", or a host name",
+    parse: |text| {
+        network(text)
+            .map(Allow::Net)
+            .or_else(|| host_name(text).map(Allow::Name))
+    },
+};
+
+/// Ports that may be asked for.
+pub(super) const PORTS: Text<Ports> = Text {
+    wanted: "\"default\", a port such as \"8080\", or a range such as \"9000-9100\"",
+    parse: |text| match text {
+        "default" => Some(Ports::Default),
+        _ => {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            let (first, last) = (port(first)?, port(last)?);
+            (first <= last).then_some(Ports::Range(first..=last))
+        }
+    },
+};
+
+/// A name that may stand in `Via` (RFC 9110, sections 5.6.2 and 7.6.3).
+pub(super) const TOKEN: Text<String> = Text {
+    wanted: "a token: letters, digits and !#$%&'*+-.^_`|~, at most 64",
+    parse: |text| {
+        let in_token =
+            |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+        let right = (1..=64).contains(&text.len()) && text.bytes().all(in_token);
+        right.then(|| text.to_owned())
+    },
+};
+
+/// The name of a response field (RFC 9110, section 5.1).
+pub(super) const FIELD_NAME: Text<HeaderName> = Text {
+    wanted: "a field name, such as \"Robots-Directives\"",
+    parse: |text| HeaderName::from_bytes(text.as_bytes()).ok(),
+};
+
+/// Which `User-Agent` our own fetches carry (RFC 9110, section 10.1.5).
+pub(super) const USER_AGENT: Text<UserAgent> = Text {
+    wanted: "\"crawler\", or a User-Agent of printable ASCII, at most 512 octets",
+    parse: |text| {
+        let printable = |octet: u8| octet == b' ' || octet.is_ascii_graphic();
+        let right =
+            (1..=512).contains(&text.len()) && text.trim() == text && text.bytes().all(printable);
+        right.then(|| match text {
+            "crawler" => UserAgent::Crawler,
+            _ => UserAgent::Fixed(text.to_owned()),
+        })
+    },
+};
+
+/// Whose certificates are believed.
+pub(super) const ROOTS: Text<Roots> = Text {
+    wanted: "\"system\", \"webpki\", or the path of a PEM file",
+    parse: |text| match text {
+        "system" => Some(Roots::System),
+        "webpki" => Some(Roots::Webpki),
+        _ => path(text).map(Roots::File),
+    },
+};
+
+/// A file.
+pub(super) const PATH: Text<PathBuf> = Text {
+    wanted: "a path",
+    parse: path,
+};
+
+/// Where the audit log is kept; the value is the file's path.
+pub(super) const STORE: Text<PathBuf> = Text {
+    wanted: "\"sqlite:\" and a path",
+    parse: |text| text.strip_prefix("sqlite:").and_then(path),
+};
+
+/// A path that can name a file.
+fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty() && !text.contains('\0')).then(|| text.into())
+}
+
+/// This machine's own addresses (RFC 1122, section 3.2.1.3; RFC 4291, section
+/// 2.5.3).
+const LOOPBACK: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+];
+
+/// The addresses of private networks (RFC 1918, section 3; RFC 4193, section
+/// 3.1).
+const PRIVATE: [IpNet; 4] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(172, 16, 0, 0), 12)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 0, 0), 16)),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0),
+        7,
+    )),
+];
+
+/// A network in CIDR form, or one address.
+///
+/// `10.1.2.3/8` is refused: it may mean one address or sixteen million, and
+/// who is let in must not hang on a guess.
+fn network(text: &str) -> Option<IpNet> {
+    let single = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    let network = text.parse::<IpNet>().ok().or_else(single)?;
+    (network == network.trunc()).then_some(network)
+}
+
+/// A port; 0 is none.
+fn port(text: &str) -> Option<u16> {
+    let digits = text.bytes().all(|octet| octet.is_ascii_digit());
+    text.parse().ok().filter(|&port| digits && 0 < port)
+}
+
+/// A host name in lower case, without the dot of the root (RFC 1123, section
+/// 2.1, and the underscore that is in use).
+///
+/// A last label of digits alone would make it an address.
+fn host_name(text: &str) -> Option<String> {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let in_label = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(in_label)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let numeric = last.bytes().all(|octet| octet.is_ascii_digit());
+    let right = name.len() <= 253 && name.split('.').all(is_label) && !numeric;
+    right.then(|| name.to_ascii_lowercase())
+}
+
+/// Names with the addresses to dial in their place, as a table.
+pub(super) struct ResolveTable;
+
+impl ResolveTable {
+    /// As many entries as a person can still read.
+    const LEN: usize = 10_000;
+}
+
+impl Kind for ResolveTable {
+    type Value = Vec<Resolve>;
+
+    fn wanted(&self) -> String {
+        format!(
+            "a table of 0 to {} names, \"name\" or \"name:port\" = \"address\" or \"address:port\"",
+            Self::LEN
+        )
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        let table = written.get_ref().as_table();
+        let Some(table) = table.filter(|table| table.len() <= Self::LEN) else {
+            return Err(vec![Fault::whole(written, self.wanted())]);
+        };
+        let mut values = Vec::with_capacity(table.len());
+        let mut faults = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (name, target) in table {
+            match resolve(name.get_ref(), target) {
+                // One of two entries for the same name would never count.
+                Ok(entry) if !seen.insert((entry.name.clone(), entry.port)) => {
+                    faults.push(named(
+                        name.get_ref(),
+                        target,
+                        "each name once, in any case,",
+                    ));
+                }
+                Ok(entry) => values.push(entry),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if faults.is_empty() {
+            Ok(values)
+        } else {
+            Err(faults)
+        }
+    }
+}
+
+/// One entry of the table.
+fn resolve(name: &str, target: &Spanned<DeValue<'_>>) -> Result<Resolve, Fault> {
+    let Some((host, from_port)) = name_and_port(name) else {
+        return Err(named(
+            name,
+            target,
+            "\"name\" or \"name:port\" on the left of it",
+        ));
+    };
+    let address = target.get_ref().as_str().and_then(address_and_port);
+    let Some((address, to_port)) = address else {
+        return Err(named(name, target, "an address, with or without a port,"));
+    };
+    Ok(Resolve {
+        name: host,
+        port: from_port,
+        address,
+        to_port,
+    })
+}
+
+/// The fault of the entry `name`.
+fn named(name: &str, target: &Spanned<DeValue<'_>>, wanted: &str) -> Fault {
+    Fault {
+        span: target.span(),
+        part: Part::Name(name_text(name)),
+        found: excerpt(target.get_ref()),
+        wanted: wanted.to_owned(),
+    }
+}
+
+/// `site.example` or `site.example:443`.
+fn name_and_port(text: &str) -> Option<(String, Option<u16>)> {
+    match text.rsplit_once(':') {
+        Some((name, after)) => Some((host_name(name)?, Some(port(after)?))),
+        None => Some((host_name(text)?, None)),
+    }
+}
+
+/// `127.0.0.1`, `127.0.0.1:8443`, `::1`, `[::1]` or `[::1]:8443`.
+fn address_and_port(text: &str) -> Option<(IpAddr, Option<u16>)> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return (address.port() != 0).then_some((address.ip(), Some(address.port())));
+    }
+    let in_brackets = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let address = match in_brackets {
+        Some(inner) => inner.parse().ok().map(IpAddr::V6)?,
+        None => text.parse().ok()?,
+    };
+    Some((address, None))
+}

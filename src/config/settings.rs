@@ -1,0 +1,157 @@
+//! The values in force, split into the `Options` of each module.
+//!
+//! Nothing can fail here: the kinds of the keys have seen to that.
+
+use std::path::Path;
+
+use super::file::{Directives, Effective, Egress, Proxy, Robots, Upstream};
+use super::log::Log;
+use crate::origins::upstream::Roots;
+use crate::origins::{egress, robots_cache, upstream};
+use crate::proxy::{annotate, ca, connect, exchange, fields, listener};
+use crate::rules::decision::Policy;
+use crate::{admin, audit};
+
+/// What each module is to be built with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where crawlers connect, and who may.
+    pub listener: listener::Options,
+    /// The way of one request.
+    pub exchange: exchange::Options,
+    /// What becomes of CONNECT.
+    pub connect: connect::Options,
+    /// The local certificate authority.
+    pub ca: ca::Options,
+    /// The field that states the directives in force.
+    pub annotate: annotate::Options,
+    /// How robots.txt is fetched and kept.
+    pub robots: robots_cache::Options,
+    /// What the operator laid down for decisions.
+    pub policy: Policy,
+    /// Connections to origins.
+    pub upstream: upstream::Options,
+    /// Which addresses may be dialled.
+    pub egress: egress::Options,
+    /// Where decisions are kept.
+    pub audit: audit::Options,
+    /// Where people and monitoring connect.
+    pub admin: admin::Options,
+    /// What goes to stderr.
+    pub log: Log,
+}
+
+impl Settings {
+    /// Splits `effective`; `base` is the folder that its paths are relative to.
+    pub(super) fn new(effective: Effective, base: &Path) -> Self {
+        let Effective {
+            proxy,
+            https,
+            robots,
+            upstream,
+            ..
+        } = effective;
+        let roots = match https.upstream_roots {
+            Roots::File(path) => Roots::File(base.join(path)),
+            other @ (Roots::System | Roots::Webpki) => other,
+        };
+        Self {
+            exchange: exchange::Options {
+                fields: fields::Options {
+                    name: proxy.name.clone(),
+                    via: proxy.via,
+                },
+                upload_idle: proxy.idle_timeout,
+                serve_cached: robots.serve_cached,
+            },
+            listener: listener_options(proxy),
+            connect: connect::Options {
+                mode: https.mode,
+                handshake_timeout: https.handshake_timeout,
+            },
+            ca: ca::Options {
+                cert: base.join(https.ca_cert),
+                key: base.join(https.ca_key),
+                leaf_cache: https.leaf_cache,
+            },
+            annotate: annotate_options(effective.directives),
+            robots: robots_options(robots),
+            policy: Policy::new(effective.robots_status.unauthorized),
+            upstream: upstream_options(&upstream, roots),
+            egress: egress_options(effective.egress, upstream),
+            audit: audit::Options {
+                path: base.join(effective.audit.store),
+                durability: effective.audit.durability,
+                queue: effective.audit.queue,
+            },
+            admin: admin::Options {
+                listen: effective.admin.listen,
+            },
+            log: Log {
+                format: effective.log.format,
+                level: effective.log.level,
+            },
+        }
+    }
+}
+
+fn listener_options(proxy: Proxy) -> listener::Options {
+    listener::Options {
+        listen: proxy.listen,
+        clients: proxy.clients.concat(),
+        max_connections: proxy.max_connections,
+        header_timeout: proxy.header_timeout,
+        idle_timeout: proxy.idle_timeout,
+        shutdown_timeout: proxy.shutdown_timeout,
+    }
+}
+
+fn annotate_options(directives: Directives) -> annotate::Options {
+    annotate::Options {
+        header: directives.header,
+        scan_limit: directives.scan_limit,
+        hold_bytes: directives.hold_bytes,
+        hold_time: directives.hold_time,
+    }
+}
+
+fn robots_options(robots: Robots) -> robots_cache::Options {
+    let (retry_first, retry_longest) = robots.retry;
+    robots_cache::Options {
+        user_agent: robots.user_agent,
+        max_bytes: robots.max_bytes,
+        ttl: robots.ttl,
+        // The cap comes first: who wants copies of a minute says so in one key.
+        ttl_min: robots.ttl_min.min(robots.ttl),
+        unavailable_ttl: robots.unavailable_ttl,
+        retry_first,
+        retry_longest,
+        redirects: robots.redirects,
+        timeout: robots.timeout,
+        max_snapshots: robots.max_snapshots,
+    }
+}
+
+fn egress_options(egress: Egress, upstream: Upstream) -> egress::Options {
+    egress::Options {
+        deny: egress.deny,
+        allow: egress.allow,
+        ports: egress.ports,
+        resolve: upstream.resolve,
+        dns_ttl: upstream.dns_ttl,
+        dns_cache: upstream.dns_cache,
+    }
+}
+
+fn upstream_options(upstream: &Upstream, roots: Roots) -> upstream::Options {
+    upstream::Options {
+        connect_timeout: upstream.connect_timeout,
+        first_byte_timeout: upstream.first_byte_timeout,
+        idle_timeout: upstream.idle_timeout,
+        roots,
+        http2: upstream.http2,
+        pool_idle_timeout: upstream.pool_idle_timeout,
+        pool_idle_per_origin: upstream.pool_idle_per_origin,
+        pool_idle_total: upstream.pool_idle_total,
+    }
+}

@@ -1,0 +1,487 @@
+//! The whole way from what is written to settings or problems. All of it is
+//! ours; where a bound is not, its test names the source.
+
+use super::file::SECTIONS;
+use super::*;
+
+/// A configuration of `file` alone.
+fn file(text: &str) -> Result<Config, Problems> {
+    read(text, &[], &[])
+}
+
+/// A configuration of a file, variables of the environment and `--set`s.
+fn read(text: &str, variables: &[(&str, &str)], sets: &[&str]) -> Result<Config, Problems> {
+    let sets: Vec<String> = sets.iter().map(|&set| set.to_owned()).collect();
+    let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+    Config::read(&Sources {
+        file: Some((PathBuf::from("politesse.toml"), text.to_owned())),
+        environment: variables.iter().map(own).collect(),
+        overrides: &sets,
+        working_directory: PathBuf::from("/srv/politesse"),
+    })
+}
+
+/// The problems of a configuration, a line each.
+fn problems(result: Result<Config, Problems>) -> Vec<String> {
+    let problems = result.unwrap_err();
+    problems.iter().map(ToString::to_string).collect()
+}
+
+/// Settings as text, since not all of their types can be compared.
+fn text(config: &Config) -> String {
+    format!("{:#?}", config.settings())
+}
+
+#[test]
+fn the_file_in_the_repository_is_the_printed_default() {
+    assert_eq!(include_str!("../../config/politesse.toml"), default_file());
+}
+
+#[test]
+fn the_default_file_changes_nothing() {
+    let nothing = Config::read(&Sources {
+        file: None,
+        environment: Vec::new(),
+        overrides: &[],
+        working_directory: PathBuf::from("/srv/politesse"),
+    });
+    let nothing = nothing.unwrap();
+    assert_eq!(text(&nothing), text(&file(&default_file()).unwrap()));
+    assert_eq!(text(&nothing), text(&file("").unwrap()));
+}
+
+#[test]
+fn every_default_is_written_as_the_printer_writes_it() {
+    let shown = file("").unwrap().show();
+    for section in SECTIONS {
+        for key in section.keys {
+            let line = format!("\n{} = {}  # default\n", key.name, key.default);
+            assert!(shown.contains(&line), "{line}");
+        }
+    }
+}
+
+#[test]
+fn five_mistakes_make_five_problems_in_the_order_of_their_lines() {
+    let text = r#"
+[proxy]
+lissten = ["127.0.0.1:1"]
+via = "yes"
+
+[upstream]
+connect_timeout = "-5s"
+
+[robots]
+redirects = 4
+status.unauthorized = "maybe"
+"#;
+    assert_eq!(
+        problems(file(text)),
+        [
+            "politesse.toml, line 3: proxy.lissten is not a key; did you mean proxy.listen?",
+            "politesse.toml, line 4: proxy.via is \"yes\"; true or false is wanted",
+            "politesse.toml, line 7: upstream.connect_timeout is \"-5s\"; \
+             a duration from 1ms to 1h is wanted",
+            "politesse.toml, line 10: robots.redirects is 4; \
+             a whole number from 5 to 20 is wanted",
+            "politesse.toml, line 11: robots.status.unauthorized is \"maybe\"; \
+             \"allow\" or \"refuse\" is wanted",
+        ]
+    );
+}
+
+#[test]
+fn problems_are_displayed_one_a_line() {
+    let both = file("a = 1\nb = 2\n").unwrap_err().to_string();
+    assert_eq!(both.lines().count(), 2);
+}
+
+#[test]
+fn broken_syntax_is_told_once_a_line_and_does_not_hide_the_rest() {
+    let found = problems(file("[proxy]\nname = = 3\nvia = 1\n"));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found[0].starts_with("politesse.toml, line 2: "),
+        "{found:?}"
+    );
+    assert!(
+        found[1].starts_with("politesse.toml, line 3: proxy.via is 1;"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn what_the_parser_puts_in_place_of_a_broken_value_is_not_told() {
+    for text in [
+        "[proxy]\nlisten = [\n\"127.0.0.1:1\",\n,,\n]\n",
+        "[proxy]\nname =\n",
+        "\nproxy =\n",
+        "\n[proxy]\nvia = tru\n",
+    ] {
+        let found = file(text).unwrap_err();
+        let syntax = |problem: &Problem| matches!(problem, Problem::Syntax { .. });
+        assert!(found.iter().all(syntax), "{found}");
+    }
+}
+
+#[test]
+fn a_table_in_place_of_a_value_is_told_with_its_line() {
+    let told = "proxy.via is { x = 1 }; true or false is wanted";
+    let found = problems(file("[proxy]\nname = \"a\"\nvia.x = 1\n"));
+    assert_eq!(found, [format!("politesse.toml, line 3: {told}")]);
+    let found = problems(file("\n\n[proxy.via]\nx = 1\n"));
+    assert_eq!(found, [format!("politesse.toml, line 3: {told}")]);
+}
+
+#[test]
+fn a_key_written_twice_is_broken_syntax() {
+    let found = problems(file("[proxy]\nvia = true\nvia = true\n"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("politesse.toml, line 3: duplicate key"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn an_entry_of_a_list_is_told_with_its_own_line() {
+    let text = "[proxy]\nlisten = [\n  \"127.0.0.1:1\",\n  \"localhost:2\",\n  3,\n]\n";
+    let wanted = "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\" is wanted";
+    assert_eq!(
+        problems(file(text)),
+        [
+            format!("politesse.toml, line 4: entry 2 of proxy.listen is \"localhost:2\"; {wanted}"),
+            format!("politesse.toml, line 5: entry 3 of proxy.listen is 3; {wanted}"),
+        ]
+    );
+}
+
+#[test]
+fn a_section_that_is_no_table_is_told() {
+    assert_eq!(
+        problems(file("proxy = 3\nrobots.status = true\n")),
+        [
+            "politesse.toml, line 1: proxy is 3; a table is wanted",
+            "politesse.toml, line 2: robots.status is true; a table is wanted",
+        ]
+    );
+}
+
+macro_rules! unknown {
+    ($($name:ident: $text:literal is $told:literal;)+) => {$(
+        #[test]
+        fn $name() {
+            assert_eq!(problems(file($text)), [concat!("politesse.toml, line ", $told)]);
+        }
+    )+};
+}
+
+unknown! {
+    a_misspelled_section_is_named_once:
+        "[prxy]\nlisten = 1\nvia = 2\n" is "1: prxy is not a key; did you mean proxy?";
+    a_key_in_the_wrong_section_is_found:
+        "[proxy]\nconnect_timeout = \"5s\"\n"
+        is "2: proxy.connect_timeout is not a key; did you mean upstream.connect_timeout?";
+    a_key_outside_every_section_is_found:
+        "max_snapshots = 1\n"
+        is "1: max_snapshots is not a key; did you mean robots.max_snapshots?";
+    a_key_like_no_other_has_no_suggestion:
+        "[proxy]\nflavour_of_ice = 1\n" is "2: proxy.flavour_of_ice is not a key";
+    a_quoted_name_with_a_dot_is_no_path:
+        "\"robots.status\" = 1\n" is "1: \"robots.status\" is not a key; did you mean robots.status?";
+    a_key_of_a_sub_table_is_known_as_such:
+        "[robots.status]\nunauthorised = \"allow\"\n"
+        is "2: robots.status.unauthorised is not a key; did you mean robots.status.unauthorized?";
+}
+
+#[test]
+fn stronger_sources_win_and_show_says_which() {
+    let text = "[upstream]\nconnect_timeout = \"1s\"\nfirst_byte_timeout = \"1s\"\nidle_timeout = \"1s\"\n";
+    let variables = [
+        ("POLITESSE_UPSTREAM__FIRST_BYTE_TIMEOUT", "2s"),
+        ("POLITESSE_UPSTREAM__IDLE_TIMEOUT", "\"2s\""),
+    ];
+    let sets = ["upstream.idle_timeout=3s", "upstream.idle_timeout=4s"];
+    let config = read(text, &variables, &sets).unwrap();
+    let upstream = &config.settings().upstream;
+    assert_eq!(upstream.connect_timeout.as_secs(), 1);
+    assert_eq!(upstream.first_byte_timeout.as_secs(), 2);
+    assert_eq!(upstream.idle_timeout.as_secs(), 4);
+    let shown = config.show();
+    for line in [
+        "connect_timeout = \"1s\"  # politesse.toml, line 2",
+        "first_byte_timeout = \"2s\"  # environment, POLITESSE_UPSTREAM__FIRST_BYTE_TIMEOUT",
+        "idle_timeout = \"4s\"  # --set",
+        "http2 = true  # default",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line}\n{shown}");
+    }
+}
+
+#[test]
+fn what_show_prints_reads_as_the_same_settings() {
+    let text =
+        "[upstream.resolve]\n\"a.example:443\" = \"[::1]:8443\"\n\"b.example\" = \"127.0.0.1\"\n";
+    let once = file(text).unwrap();
+    let twice = file(&once.show()).unwrap();
+    assert_eq!(self::text(&once), self::text(&twice));
+}
+
+#[test]
+fn a_value_is_checked_even_if_a_stronger_one_is_right() {
+    let found = problems(read("[proxy]\nvia = 1\n", &[], &["proxy.via=false"]));
+    assert_eq!(
+        found,
+        ["politesse.toml, line 2: proxy.via is 1; true or false is wanted"]
+    );
+}
+
+#[test]
+fn problems_of_the_environment_and_of_set_say_so() {
+    let variables = [
+        ("POLITESSE_PROXY__LISSTEN", "x"),
+        ("POLITESSE_ROBOTS__STATUS__UNAUTHORIZED", "never"),
+    ];
+    let found = problems(read("", &variables, &["proxy.via=1", "proxy.name", "=3"]));
+    assert_eq!(
+        found,
+        [
+            "environment, POLITESSE_PROXY__LISSTEN: proxy.lissten is not a key; \
+             did you mean proxy.listen?",
+            "environment, POLITESSE_ROBOTS__STATUS__UNAUTHORIZED: robots.status.unauthorized \
+             is \"never\"; \"allow\" or \"refuse\" is wanted",
+            "--set: \"proxy.name\" has no value; section.key=value is wanted",
+            "--set: \"\" is not a key",
+            "--set: proxy.via is 1; true or false is wanted",
+        ]
+    );
+}
+
+#[test]
+fn variables_that_are_not_for_keys_are_left_alone() {
+    let variables = [
+        ("POLITESSE_CONFIG", "/etc/politesse/politesse.toml"),
+        ("POLITESSE_PORT_3128_TCP_ADDR", "10.0.0.1"),
+        ("PATH__X", "/bin"),
+    ];
+    assert!(read("", &variables, &[]).is_ok());
+}
+
+#[test]
+fn a_list_and_a_table_can_be_given_on_the_command_line() {
+    let sets = [
+        "proxy.listen=[\"127.0.0.1:0\"]",
+        "upstream.resolve={ \"site.example\" = \"127.0.0.1\" }",
+        "robots.status={ unauthorized = \"refuse\" }",
+    ];
+    let config = read("", &[], &sets).unwrap();
+    assert_eq!(config.settings().listener.listen[0].port(), 0);
+    assert_eq!(config.settings().egress.resolve[0].name, "site.example");
+    assert!(
+        config
+            .show()
+            .contains("unauthorized = \"refuse\"  # --set\n")
+    );
+}
+
+#[test]
+fn paths_are_relative_to_the_folder_of_the_file() {
+    let config = Config::read(&Sources {
+        file: Some((
+            PathBuf::from("etc/politesse.toml"),
+            "[https]\nca_key = \"/k/ca.key\"\n".to_owned(),
+        )),
+        environment: Vec::new(),
+        overrides: &["https.upstream_roots=roots.pem".to_owned()],
+        working_directory: PathBuf::from("/srv"),
+    });
+    let config = config.unwrap();
+    let settings = config.settings();
+    assert_eq!(settings.ca.cert, Path::new("/srv/etc/certs/ca.pem"));
+    assert_eq!(settings.ca.key, Path::new("/k/ca.key"));
+    assert_eq!(settings.audit.path, Path::new("/srv/etc/data/audit.db"));
+    assert!(format!("{:?}", settings.upstream.roots).contains("/srv/etc/roots.pem"));
+}
+
+#[test]
+fn the_cap_on_the_age_of_a_copy_wins_over_its_least_age() {
+    let config = file("[robots]\nttl = \"1m\"\n").unwrap();
+    assert_eq!(config.settings().robots.ttl_min.as_secs(), 60);
+}
+
+/// One past each end of a range is refused, with the range; each end is taken.
+macro_rules! bounds {
+    ($($name:ident: $key:literal refuses [$($bad:literal)+] takes [$($good:literal)+];)+) => {$(
+        #[test]
+        fn $name() {
+            $(
+                let found = problems(read("", &[], &[concat!($key, "=", $bad)]));
+                assert_eq!(found.len(), 1, "{} {found:?}", $bad);
+                assert!(found[0].contains(concat!($key, " is ")), "{} {found:?}", $bad);
+            )+
+            $(
+                if let Err(problems) = read("", &[], &[concat!($key, "=", $good)]) {
+                    panic!("{} {problems}", $good);
+                }
+            )+
+        }
+    )+};
+}
+
+bounds! {
+    proxy_listen: "proxy.listen"
+        refuses ["[]" "127.0.0.1:1" "['127.0.0.1']" "['localhost:1']" "['127.0.0.1:65536']"]
+        takes ["['127.0.0.1:0']" "['0.0.0.0:65535', '[::]:1']"];
+    // RFC 9110, section 5.6.2.
+    proxy_name: "proxy.name" refuses ["''" "a b" "ä" "a,b" "1"] takes ["a" "!#$%&'*+-.^_`|~"];
+    proxy_via: "proxy.via" refuses ["yes" "1" "'true'"] takes ["true" "false"];
+    proxy_clients: "proxy.clients"
+        refuses ["[]" "['public']" "['10.1.2.3/8']" "['::1/129']" "['a.example']"]
+        takes ["['private', 'loopback', '10.0.0.0/8', '::1', 'fd00::/8']"];
+    proxy_max_connections: "proxy.max_connections" refuses ["0" "-1" "1_000_001" "1.0" "'1'"] takes ["1" "1_000_000" "0x10"];
+    proxy_header_timeout: "proxy.header_timeout" refuses ["0s" "3600001ms" "15" "1.5s"] takes ["1ms" "1h"];
+    proxy_idle_timeout: "proxy.idle_timeout" refuses ["0s" "86400001ms"] takes ["1ms" "24h" "1d"];
+    proxy_shutdown_timeout: "proxy.shutdown_timeout" refuses ["-1s" "3600001ms"] takes ["0s" "1h"];
+    https_mode: "https.mode" refuses ["tunnel" "Intercept" "true"] takes ["intercept" "refuse"];
+    https_ca_cert: "https.ca_cert" refuses ["''" "3" "\"\\u0000\""] takes ["a" "/a/b.pem"];
+    https_ca_key: "https.ca_key" refuses ["''" "3"] takes ["a" "/a/b.key"];
+    https_upstream_roots: "https.upstream_roots" refuses ["''" "3"] takes ["system" "webpki" "/a/b.pem"];
+    https_leaf_cache: "https.leaf_cache" refuses ["0" "1000001"] takes ["1" "1000000"];
+    https_handshake_timeout: "https.handshake_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
+    robots_user_agent: "robots.user_agent" refuses ["''" "' a'" "ä" "\"a\\nb\""] takes ["crawler" "Politesse/1.0 (+https://a.example)"];
+    // RFC 9309, section 2.5.
+    robots_max_bytes: "robots.max_bytes" refuses ["511999B" "16777217B" "512000"] takes ["500KiB" "16MiB"];
+    // RFC 9309, section 2.4.
+    robots_ttl: "robots.ttl" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
+    robots_ttl_min: "robots.ttl_min" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
+    robots_unavailable_ttl: "robots.unavailable_ttl" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
+    robots_retry: "robots.retry"
+        refuses ["[]" "['1s']" "['2s', '1s']" "['0s', '1s']" "['1s', '86400001ms']" "['1s', 3]" "['1s', '2s', '3s']" "['1s', '2s', 3]" "1s"]
+        takes ["['1s', '1s']" "['1ms', '24h']"];
+    // RFC 9309, section 2.3.1.2.
+    robots_redirects: "robots.redirects" refuses ["4" "21" "261"] takes ["5" "20"];
+    robots_timeout: "robots.timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
+    robots_serve_cached: "robots.serve_cached" refuses ["1"] takes ["true" "false"];
+    robots_max_snapshots: "robots.max_snapshots" refuses ["0" "10000001"] takes ["1" "10000000"];
+    robots_status_unauthorized: "robots.status.unauthorized" refuses ["deny"] takes ["allow" "refuse"];
+    // RFC 9110, section 5.1.
+    directives_header: "directives.header" refuses ["''" "a b" "a:" "3"] takes ["X-Robots" "a"];
+    directives_scan_limit: "directives.scan_limit" refuses ["16777217B" "-1B" "0"] takes ["0B" "16MiB"];
+    directives_hold_bytes: "directives.hold_bytes" refuses ["16777217B"] takes ["0B" "16MiB"];
+    directives_hold_time: "directives.hold_time" refuses ["60001ms"] takes ["0s" "1m"];
+    upstream_connect_timeout: "upstream.connect_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
+    upstream_first_byte_timeout: "upstream.first_byte_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
+    upstream_idle_timeout: "upstream.idle_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
+    upstream_http2: "upstream.http2" refuses ["1"] takes ["true" "false"];
+    upstream_pool_idle_timeout: "upstream.pool_idle_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
+    upstream_pool_idle_per_origin: "upstream.pool_idle_per_origin" refuses ["0" "1025"] takes ["1" "1024"];
+    upstream_pool_idle_total: "upstream.pool_idle_total" refuses ["0" "1000001"] takes ["1" "1000000"];
+    upstream_dns_ttl: "upstream.dns_ttl" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
+    upstream_dns_cache: "upstream.dns_cache" refuses ["0" "1000001"] takes ["1" "1000000"];
+    upstream_resolve: "upstream.resolve" refuses ["[]" "x"] takes ["{}" "{ a = '::1' }"];
+    egress_deny: "egress.deny" refuses ["default" "['a.example']" "['10.1.2.3/8']"] takes ["[]" "['default', '203.0.113.0/24', '::1']"];
+    egress_allow: "egress.allow" refuses ["['*.example']" "['-a']" "['10.0.0']" "['a..b']" "['']"] takes ["[]" "['Intranet.Example.', '10.1.0.0/16', 'a_b']"];
+    egress_ports: "egress.ports" refuses ["[]" "['0']" "['65536']" "['2-1']" "['1-']" "['+1']" "[80]"] takes ["['default']" "['1', '1-65535', '8080']"];
+    audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a"] takes ["sqlite:a.db"];
+    audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
+    audit_queue: "audit.queue" refuses ["0" "1000001"] takes ["1" "1000000"];
+    admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];
+    log_format: "log.format" refuses ["text"] takes ["auto" "pretty" "json"];
+    log_level: "log.level" refuses ["INFO" "off"] takes ["error" "warn" "info" "debug" "trace"];
+}
+
+#[test]
+fn every_key_has_a_test_of_its_bounds() {
+    let tests = include_str!("tests.rs");
+    for section in SECTIONS {
+        for key in section.keys {
+            let row = format!(": \"{}.{}\"", section.name, key.name);
+            assert!(tests.contains(&row), "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_name_is_resolved_with_and_without_ports() {
+    let text = r#"
+[upstream.resolve]
+"Site.Example" = "127.0.0.1"
+"site.example:443" = "127.0.0.1:8443"
+"v6.example" = "[::1]"
+"v6.example:80" = "[::1]:8080"
+"#;
+    let config = file(text).unwrap();
+    let resolve = &config.settings().egress.resolve;
+    let read: Vec<_> = resolve
+        .iter()
+        .map(|entry| {
+            (
+                entry.name.as_str(),
+                entry.port,
+                entry.address.to_string(),
+                entry.to_port,
+            )
+        })
+        .collect();
+    assert_eq!(
+        read,
+        [
+            ("site.example", None, "127.0.0.1".to_owned(), None),
+            (
+                "site.example",
+                Some(443),
+                "127.0.0.1".to_owned(),
+                Some(8443)
+            ),
+            ("v6.example", None, "::1".to_owned(), None),
+            ("v6.example", Some(80), "::1".to_owned(), Some(8080)),
+        ]
+    );
+}
+
+#[test]
+fn each_wrong_entry_of_resolve_is_told() {
+    let text = r#"
+[upstream.resolve]
+"A.example" = "127.0.0.1"
+"a.example" = "127.0.0.2"
+"127.0.0.1" = "127.0.0.2"
+"b.example" = "c.example"
+"d.example:0" = "127.0.0.1"
+"e.example" = "127.0.0.1:0"
+"#;
+    let found = problems(file(text));
+    let lines: Vec<_> = found
+        .iter()
+        .map(|told| told.split(';').next().unwrap())
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "politesse.toml, line 4: upstream.resolve.\"a.example\" is \"127.0.0.2\"",
+            "politesse.toml, line 5: upstream.resolve.\"127.0.0.1\" is \"127.0.0.2\"",
+            "politesse.toml, line 6: upstream.resolve.\"b.example\" is \"c.example\"",
+            "politesse.toml, line 7: upstream.resolve.\"d.example:0\" is \"127.0.0.1\"",
+            "politesse.toml, line 8: upstream.resolve.\"e.example\" is \"127.0.0.1:0\"",
+        ]
+    );
+}
+
+#[test]
+fn any_text_is_read_or_told() {
+    for text in [
+        "\u{feff}[proxy]\n",
+        "[",
+        "]",
+        "=",
+        "\0",
+        "[[proxy]]\n",
+        "proxy",
+        "a = [1, {",
+        "\"\"\"",
+    ] {
+        let _ = file(text);
+    }
+    assert!(file("\u{feff}[proxy]\r\nvia = false\r\n").is_ok());
+    assert_eq!(problems(file("[[proxy]]\n")).len(), 1);
+}

@@ -1,0 +1,225 @@
+//! How single values are written: durations, sizes, and TOML on one line.
+//!
+//! Knows no key and no bound.
+
+use std::fmt;
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+/// Milliseconds in a day, the largest unit of a duration.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The units of a duration in milliseconds, largest first.
+const DURATION_UNITS: [(&str, u64); 5] = [
+    ("d", DAY_MS),
+    ("h", 60 * 60 * 1000),
+    ("m", 60 * 1000),
+    ("s", 1000),
+    ("ms", 1),
+];
+
+/// The units of a size in octets, largest first.
+const SIZE_UNITS: [(&str, u64); 4] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("B", 1),
+];
+
+/// Reads a duration: a whole number and one unit (`250ms`, `10s`, `5m`, `2h`,
+/// `30d`).
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    quantity(text, &DURATION_UNITS).map(Duration::from_millis)
+}
+
+/// Reads a size in octets: a whole number and one unit (`512B`, `64KiB`,
+/// `1MiB`).
+pub(super) fn size(text: &str) -> Option<usize> {
+    quantity(text, &SIZE_UNITS).and_then(|octets| octets.try_into().ok())
+}
+
+/// Writes a duration as [`duration`] reads it.
+pub(super) fn duration_text(duration: Duration) -> String {
+    // Longer than `u64::MAX` milliseconds is beyond every bound we have.
+    let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    if ms == 0 {
+        return "0s".to_owned();
+    }
+    // One day reads as 24h, as the documents have it.
+    let units = if ms == DAY_MS {
+        &DURATION_UNITS[1..]
+    } else {
+        &DURATION_UNITS[..]
+    };
+    quantity_text(ms, units)
+}
+
+/// Writes a size as [`size`] reads it.
+pub(super) fn size_text(octets: usize) -> String {
+    if octets == 0 {
+        return "0B".to_owned();
+    }
+    quantity_text(octets as u64, &SIZE_UNITS)
+}
+
+/// A whole number and a unit, as a number of the smallest unit.
+fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits_end = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits_end);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// `amount` in the largest of `units` (ending with 1) that divides it.
+fn quantity_text(amount: u64, units: &[(&str, u64)]) -> String {
+    units
+        .iter()
+        .find(|(_, factor)| amount.is_multiple_of(*factor))
+        .map(|(name, factor)| format!("{}{name}", amount / factor))
+        .unwrap_or_default()
+}
+
+/// A value as TOML on one line, whatever lines it was written on.
+pub(super) struct Inline<'a>(pub(super) &'a DeValue<'a>);
+
+impl fmt::Display for Inline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            DeValue::String(text) => write!(f, "{}", Quoted(text)),
+            DeValue::Integer(number) => write!(f, "{number}"),
+            DeValue::Float(number) => write!(f, "{number}"),
+            DeValue::Boolean(value) => write!(f, "{value}"),
+            DeValue::Datetime(time) => write!(f, "{time}"),
+            DeValue::Array(values) => {
+                let values: Vec<_> = values
+                    .iter()
+                    .map(|value| Inline(value.get_ref()).to_string())
+                    .collect();
+                write!(f, "[{}]", values.join(", "))
+            }
+            DeValue::Table(table) if table.is_empty() => f.write_str("{}"),
+            DeValue::Table(table) => {
+                let entries: Vec<_> = table
+                    .iter()
+                    .map(|(name, value)| {
+                        format!(
+                            "{} = {}",
+                            name_text(name.get_ref()),
+                            Inline(value.get_ref())
+                        )
+                    })
+                    .collect();
+                write!(f, "{{ {} }}", entries.join(", "))
+            }
+        }
+    }
+}
+
+/// The value as a message shows it: one that fills the screen is cut.
+pub(super) fn excerpt(value: &DeValue<'_>) -> String {
+    const CHARS: usize = 80;
+    let text = Inline(value).to_string();
+    match text.char_indices().nth(CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// A name on the left of `=`, quoted unless TOML takes it bare.
+pub(super) fn name_text(name: &str) -> String {
+    let bare = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'_' || octet == b'-';
+    if !name.is_empty() && name.bytes().all(bare) {
+        name.to_owned()
+    } else {
+        Quoted(name).to_string()
+    }
+}
+
+/// A TOML basic string.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => write!(f, "\\u{:04X}", u32::from(c))?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! durations {
+        ($($name:ident: $text:literal is $ms:expr;)+) => {$(
+            #[test]
+            fn $name() {
+                let ms: Option<u64> = $ms;
+                assert_eq!(duration($text), ms.map(Duration::from_millis));
+                if ms.is_some() {
+                    assert_eq!(duration(&duration_text(duration($text).unwrap())), duration($text));
+                }
+            }
+        )+};
+    }
+
+    // Ours.
+    durations! {
+        milliseconds_are_a_unit: "250ms" is Some(250);
+        seconds_are_a_unit: "10s" is Some(10_000);
+        minutes_are_a_unit: "5m" is Some(300_000);
+        hours_are_a_unit: "2h" is Some(7_200_000);
+        days_are_a_unit: "30d" is Some(2_592_000_000);
+        zero_has_a_unit_too: "0s" is Some(0);
+        a_number_without_a_unit_is_no_duration: "10" is None;
+        a_unit_without_a_number_is_no_duration: "s" is None;
+        a_negative_duration_is_none: "-5s" is None;
+        a_fraction_is_no_duration: "0.5s" is None;
+        a_blank_within_is_no_duration: "5 s" is None;
+        units_are_lower_case: "5S" is None;
+        a_number_past_its_type_is_no_duration: "99999999999999999999s" is None;
+        a_product_past_its_type_is_no_duration: "18446744073709551615d" is None;
+        nothing_is_no_duration: "" is None;
+    }
+
+    #[test]
+    fn sizes_are_read_in_binary_units() {
+        assert_eq!(size("512B"), Some(512));
+        assert_eq!(size("64KiB"), Some(65_536));
+        assert_eq!(size("1MiB"), Some(1_048_576));
+        assert_eq!(size("64KB"), None);
+        assert_eq!(size("64"), None);
+    }
+
+    #[test]
+    fn texts_take_the_largest_unit_that_divides() {
+        assert_eq!(duration_text(Duration::from_secs(90)), "90s");
+        assert_eq!(duration_text(Duration::from_secs(86_400)), "24h");
+        assert_eq!(duration_text(Duration::from_secs(2 * 86_400)), "2d");
+        assert_eq!(duration_text(Duration::ZERO), "0s");
+        assert_eq!(size_text(500 << 10), "500KiB");
+        assert_eq!(size_text(0), "0B");
+    }
+
+    #[test]
+    fn values_are_written_as_toml_that_reads_the_same() {
+        let text = r#"{ "a.b" = [1, 0x1F, 2.5, true], c = "q\"\\\u0007ü", d = 2026-01-01 }"#;
+        let once = Inline(DeValue::parse(text).unwrap().get_ref()).to_string();
+        let twice = Inline(DeValue::parse(&once).unwrap().get_ref()).to_string();
+        assert_eq!(once, twice);
+        assert!(once.contains(r#"c = "q\"\\\u0007ü""#), "{once}");
+    }
+
+    #[test]
+    fn an_excerpt_has_an_end() {
+        let long = DeValue::String("ü".repeat(1000).into());
+        assert_eq!(excerpt(&long).chars().count(), 81);
+    }
+}

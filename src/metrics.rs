@@ -1,0 +1,164 @@
+//! Every metric there is: name, type and help, in one list.
+//!
+//! Labels are bounded: none names a host, a URL or a crawler.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Labels of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct DecisionLabels {
+    /// `allow` or `disallow`.
+    pub verdict: &'static str,
+    /// The reason's word.
+    pub reason: &'static str,
+}
+
+/// One word out of a bounded list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ResultLabel {
+    /// What it led to.
+    pub result: &'static str,
+}
+
+/// The counters and gauges of one proxy.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Decisions recorded.
+    pub decisions: Family<DecisionLabels, Counter>,
+    /// Exchanges that ended without the origin's response, by error.
+    pub problems: Family<ResultLabel, Counter>,
+    /// Requests sent to origins, by class of status or error.
+    pub upstream_requests: Family<ResultLabel, Counter>,
+    /// Requests sent again on a fresh connection.
+    pub upstream_retries: Counter,
+    /// Fetches of robots.txt, by access result.
+    pub robots_fetches: Family<ResultLabel, Counter>,
+    /// Snapshots held.
+    pub robots_snapshots: Gauge,
+    /// Seconds from request to the head of the response.
+    pub exchange_seconds: Histogram,
+    /// Connections from crawlers now open.
+    pub connections: Gauge,
+    /// Connections turned away, by reason.
+    pub connections_refused: Family<ResultLabel, Counter>,
+    /// Handshakes with crawlers that failed.
+    pub tls_handshake_failures: Counter,
+    /// Seconds a commit of the audit took.
+    pub audit_commit_seconds: Histogram,
+    /// Entries that wait for the audit's writer.
+    pub audit_queue: Gauge,
+    /// Commits of the audit that failed.
+    pub audit_failures: Counter,
+}
+
+/// From half a millisecond to a minute.
+const SECONDS: [f64; 12] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0,
+];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("politesse"),
+            decisions: Family::default(),
+            problems: Family::default(),
+            upstream_requests: Family::default(),
+            upstream_retries: Counter::default(),
+            robots_fetches: Family::default(),
+            robots_snapshots: Gauge::default(),
+            exchange_seconds: Histogram::new(SECONDS),
+            connections: Gauge::default(),
+            connections_refused: Family::default(),
+            tls_handshake_failures: Counter::default(),
+            audit_commit_seconds: Histogram::new(SECONDS),
+            audit_queue: Gauge::default(),
+            audit_failures: Counter::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("decisions", "Decisions recorded", self.decisions.clone());
+        r.register(
+            "problems",
+            "Exchanges ended without the origin's response",
+            self.problems.clone(),
+        );
+        r.register(
+            "upstream_requests",
+            "Requests sent to origins",
+            self.upstream_requests.clone(),
+        );
+        r.register(
+            "upstream_retries",
+            "Requests repeated on a fresh connection",
+            self.upstream_retries.clone(),
+        );
+        r.register(
+            "robots_fetches",
+            "Fetches of robots.txt",
+            self.robots_fetches.clone(),
+        );
+        r.register(
+            "robots_snapshots",
+            "Robots.txt snapshots held",
+            self.robots_snapshots.clone(),
+        );
+        r.register_with_unit(
+            "exchange",
+            "Time to the head of a response",
+            Unit::Seconds,
+            self.exchange_seconds.clone(),
+        );
+        r.register(
+            "connections",
+            "Open connections from crawlers",
+            self.connections.clone(),
+        );
+        r.register(
+            "connections_refused",
+            "Connections turned away",
+            self.connections_refused.clone(),
+        );
+        r.register(
+            "tls_handshake_failures",
+            "Failed TLS handshakes with crawlers",
+            self.tls_handshake_failures.clone(),
+        );
+        r.register_with_unit(
+            "audit_commit",
+            "Time of an audit commit",
+            Unit::Seconds,
+            self.audit_commit_seconds.clone(),
+        );
+        r.register(
+            "audit_queue",
+            "Entries waiting for the audit's writer",
+            self.audit_queue.clone(),
+        );
+        r.register(
+            "audit_failures",
+            "Audit commits that failed",
+            self.audit_failures.clone(),
+        );
+    }
+
+    /// All of them, in the OpenMetrics text format.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a `String` cannot fail.
+        encode(&mut text, &self.registry).unwrap_or_default();
+        text
+    }
+}

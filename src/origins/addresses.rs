@@ -1,0 +1,208 @@
+//! Addresses and names that lead to no public origin.
+//!
+//! The IANA registries of special-purpose addresses (RFC 6890), and what cloud
+//! providers keep outside them. What the operator denies or allows beside
+//! these is known to `egress`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// IPv4 ranges as first address and prefix length.
+const V4_SPECIAL: [(Ipv4Addr, u32); 17] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8),
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(127, 0, 0, 0), 8),
+    // Azure's metadata, the one outside the special ranges.
+    (Ipv4Addr::new(168, 63, 129, 16), 32),
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 0, 0, 0), 24),
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    (Ipv4Addr::new(192, 88, 99, 0), 24),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+    (Ipv4Addr::new(198, 51, 100, 0), 24),
+    (Ipv4Addr::new(203, 0, 113, 0), 24),
+    (Ipv4Addr::new(224, 0, 0, 0), 4),
+    (Ipv4Addr::new(240, 0, 0, 0), 4),
+    (Ipv4Addr::BROADCAST, 32),
+];
+
+/// IPv6 ranges as first address and prefix length.
+const V6_SPECIAL: [(Ipv6Addr, u32); 13] = [
+    (Ipv6Addr::UNSPECIFIED, 128),
+    (Ipv6Addr::LOCALHOST, 128),
+    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
+    (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64),
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    (Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16),
+    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
+];
+
+/// Names by which machines know themselves or their cloud's metadata.
+const NAMES_SPECIAL: [&str; 4] = [
+    "localhost",
+    "metadata.google.internal",
+    "metadata",
+    "instance-data",
+];
+
+/// Ports above 1023 on which databases and desktops listen, by custom.
+const PORTS_SPECIAL: [u16; 11] = [
+    2049, 2375, 3306, 3389, 5432, 5900, 6000, 6379, 9200, 11211, 27017,
+];
+
+/// Whether an address belongs to a private or special range.
+pub(super) fn is_special(address: IpAddr) -> bool {
+    let inner = ipv4_within(address).is_some_and(is_special_v4);
+    let outer = match address {
+        IpAddr::V4(address) => is_special_v4(address),
+        IpAddr::V6(address) => is_special_v6(address),
+    };
+    inner || outer
+}
+
+fn is_special_v4(address: Ipv4Addr) -> bool {
+    V4_SPECIAL.iter().any(|&(first, bits)| {
+        let differing = address.to_bits() ^ first.to_bits();
+        bits <= differing.leading_zeros()
+    })
+}
+
+fn is_special_v6(address: Ipv6Addr) -> bool {
+    V6_SPECIAL.iter().any(|&(first, bits)| {
+        let differing = address.to_bits() ^ first.to_bits();
+        bits <= differing.leading_zeros()
+    })
+}
+
+/// The IPv4 address that an IPv6 address stands for: mapped and compatible
+/// (RFC 4291, section 2.5.5), NAT64 (RFC 6052), ISATAP (RFC 5214).
+///
+/// A network on the way may unpack it, so it is the one to be judged.
+pub(super) fn ipv4_within(address: IpAddr) -> Option<Ipv4Addr> {
+    let IpAddr::V6(address) = address else {
+        return None;
+    };
+    if matches!(address, Ipv6Addr::UNSPECIFIED | Ipv6Addr::LOCALHOST) {
+        return None;
+    }
+    // ISATAP's second form has the bit for globally unique addresses.
+    let wraps = matches!(
+        address.segments(),
+        [0, 0, 0, 0, 0, 0 | 0xffff, _, _]
+            | [0x64, 0xff9b, 0, 0, 0, 0, _, _]
+            | [_, _, _, _, 0 | 0x200, 0x5efe, _, _]
+    );
+    let [.., a, b, c, d] = address.octets();
+    wraps.then_some(Ipv4Addr::new(a, b, c, d))
+}
+
+/// Whether a name means this machine or a cloud's metadata (RFC 6761, 6.3).
+pub(super) fn is_special_name(name: &str) -> bool {
+    NAMES_SPECIAL.contains(&name) || name.ends_with(".localhost")
+}
+
+/// Whether a port is one that web origins use.
+pub(super) fn is_web_port(port: u16) -> bool {
+    matches!(port, 80 | 443) || (1024 <= port && !PORTS_SPECIAL.contains(&port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! judged {
+        ($($name:ident: $address:literal is $special:literal;)*) => {$(
+            #[test]
+            fn $name() {
+                let address: IpAddr = $address.parse().unwrap();
+                assert_eq!(is_special(address), $special);
+            }
+        )*};
+    }
+
+    // RFC 6890 and the IANA registries it made; ours for 168.63.129.16.
+    judged! {
+        this_host_is_special: "0.1.2.3" is true;
+        unspecified_is_special: "0.0.0.0" is true;
+        loopback_is_special: "127.9.9.9" is true;
+        private_10_is_special: "10.255.0.1" is true;
+        private_172_is_special: "172.31.255.255" is true;
+        after_private_172_is_public: "172.32.0.0" is false;
+        private_192_is_special: "192.168.1.1" is true;
+        link_local_is_special: "169.254.169.254" is true;
+        shared_space_is_special: "100.100.100.200" is true;
+        after_shared_space_is_public: "100.128.0.0" is false;
+        ietf_is_special: "192.0.0.192" is true;
+        documentation_1_is_special: "192.0.2.1" is true;
+        documentation_2_is_special: "198.51.100.1" is true;
+        documentation_3_is_special: "203.0.113.1" is true;
+        benchmark_is_special: "198.19.255.255" is true;
+        relay_is_special: "192.88.99.1" is true;
+        multicast_is_special: "239.255.255.250" is true;
+        reserved_is_special: "240.0.0.1" is true;
+        broadcast_is_special: "255.255.255.255" is true;
+        azure_metadata_is_special: "168.63.129.16" is true;
+        beside_azure_metadata_is_public: "168.63.129.17" is false;
+        a_public_address_is_public: "93.184.216.34" is false;
+        v6_unspecified_is_special: "::" is true;
+        v6_loopback_is_special: "::1" is true;
+        v6_link_local_is_special: "fe80::1" is true;
+        v6_site_local_is_special: "fec0::1" is true;
+        v6_unique_local_is_special: "fd00:ec2::254" is true;
+        v6_multicast_is_special: "ff02::1" is true;
+        v6_discard_is_special: "100::1" is true;
+        v6_teredo_is_special: "2001::1" is true;
+        v6_orchid_is_special: "2001:20::1" is true;
+        v6_documentation_is_special: "2001:db8::1" is true;
+        v6_documentation_2_is_special: "3fff::1" is true;
+        v6_6to4_is_special: "2002:808:808::1" is true;
+        v6_segment_routing_is_special: "5f00::1" is true;
+        v6_local_nat64_is_special: "64:ff9b:1::808:808" is true;
+        v6_public_is_public: "2606:4700::1111" is false;
+        v6_after_ietf_is_public: "2001:4860:4860::8888" is false;
+        mapped_loopback_is_special: "::ffff:127.0.0.1" is true;
+        mapped_public_is_public: "::ffff:8.8.8.8" is false;
+        compatible_private_is_special: "::10.0.0.1" is true;
+        nat64_metadata_is_special: "64:ff9b::a9fe:a9fe" is true;
+        nat64_public_is_public: "64:ff9b::808:808" is false;
+        isatap_private_is_special: "2606:4700::5efe:10.0.0.1" is true;
+        isatap_unique_private_is_special: "2606:4700::200:5efe:192.168.0.1" is true;
+        isatap_public_is_public: "2606:4700::5efe:8.8.8.8" is false;
+        isatap_in_link_local_is_special: "fe80::5efe:8.8.8.8" is true;
+    }
+
+    // RFC 6761, section 6.3; ours for the rest.
+    #[test]
+    fn names_of_the_machine_and_of_metadata_are_special() {
+        for name in [
+            "localhost",
+            "a.localhost",
+            "metadata.google.internal",
+            "metadata",
+            "instance-data",
+        ] {
+            assert!(is_special_name(name), "{name}");
+        }
+        for name in ["localhost.test", "notlocalhost", "metadata.test"] {
+            assert!(!is_special_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn web_ports_leave_out_low_ones_and_databases() {
+        for port in [80, 443, 1024, 8080, 8443, 65535] {
+            assert!(is_web_port(port), "{port}");
+        }
+        for port in PORTS_SPECIAL.into_iter().chain([1, 22, 25, 79, 1023]) {
+            assert!(!is_web_port(port), "{port}");
+        }
+    }
+}

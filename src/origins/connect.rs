@@ -1,0 +1,208 @@
+//! A new connection to an origin: admitted, dialled, secured, HTTP agreed on.
+//!
+//! Which requests go over it is not known here.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+
+use super::egress::{Egress, NotAdmitted};
+use super::head::FIELDS_OCTETS_MAX;
+use super::tls::handshake_failure;
+use super::upload::Upload;
+use super::wire::{Received, Wire};
+use crate::clock;
+use crate::rules::origin::{Host, Origin, Scheme};
+use crate::rules::robots::access::NoConnection;
+use crate::tasks::Tasks;
+
+/// The most fields in the head of a response.
+const FIELDS_MAX: usize = 256;
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// Several streams may stall before the connection does.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(super) enum Sender {
+    /// One exchange at a time.
+    Http1(http1::SendRequest<Upload>),
+    /// Shared by all exchanges with the origin.
+    Http2(http2::SendRequest<Upload>),
+}
+
+/// An open connection, and what it has received so far.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) sender: Sender,
+    pub(super) received: Received,
+}
+
+impl Connection {
+    /// Whether the origin has closed it, as far as is known yet.
+    pub(super) fn is_closed(&self) -> bool {
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    /// A second way to use it at the same time; `None` on HTTP/1.1.
+    pub(super) fn shared(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::Http1(_) => None,
+            Sender::Http2(sender) => Some(Self {
+                sender: Sender::Http2(sender.clone()),
+                received: self.received.clone(),
+            }),
+        }
+    }
+}
+
+/// What makes connections.
+pub(super) struct Connector {
+    egress: Arc<Egress>,
+    tls: TlsConnector,
+    connect_timeout: Duration,
+    tasks: Tasks,
+}
+
+impl Connector {
+    /// A connector that gives up on an origin after `connect_timeout`, without
+    /// the time that resolving its name takes.
+    pub(super) fn new(
+        egress: Arc<Egress>,
+        tls: ClientConfig,
+        connect_timeout: Duration,
+        tasks: Tasks,
+    ) -> Self {
+        Self {
+            egress,
+            tls: TlsConnector::from(Arc::new(tls)),
+            connect_timeout,
+            tasks,
+        }
+    }
+
+    /// Connects to `origin`, if it may be dialled.
+    pub(super) async fn connect(&self, origin: &Origin) -> Result<Connection, NotAdmitted> {
+        let addresses = self.egress.admits(origin).await?;
+        self.open(origin, &addresses)
+            .await
+            .map_err(NotAdmitted::NoConnection)
+    }
+
+    async fn open(
+        &self,
+        origin: &Origin,
+        addresses: &[SocketAddr],
+    ) -> Result<Connection, NoConnection> {
+        let deadline = clock::instant() + self.connect_timeout;
+        let stream = dial(addresses, deadline).await?;
+        let made = async {
+            let wire = match origin.scheme() {
+                Scheme::Http => Wire::from(stream),
+                Scheme::Https => self.secure(origin.host(), stream).await?,
+            };
+            self.agree(wire).await
+        };
+        let made = timeout_at(deadline, made).await;
+        made.map_err(|_| NoConnection::Timeout)?
+    }
+
+    async fn secure(&self, host: &Host, stream: TcpStream) -> Result<Wire, NoConnection> {
+        let name = match host {
+            Host::Address(address) => ServerName::from(*address),
+            Host::Name(name) => {
+                ServerName::try_from(name.to_string()).map_err(|_| NoConnection::Tls)?
+            }
+        };
+        let secured = self.tls.connect(name, stream).await;
+        Ok(secured.map_err(|error| handshake_failure(&error))?.into())
+    }
+
+    /// Starts HTTP on a stream; the connection is driven by a tracked task.
+    async fn agree(&self, wire: Wire) -> Result<Connection, NoConnection> {
+        let received = wire.received();
+        let sender = if wire.speaks_http2() {
+            self.start_http2(wire).await
+        } else {
+            self.start_http1(wire).await
+        };
+        let sender = sender.map_err(|_| NoConnection::Unroutable)?;
+        Ok(Connection { sender, received })
+    }
+
+    async fn start_http1(&self, wire: Wire) -> hyper::Result<Sender> {
+        let (sender, connection) = http1::Builder::new()
+            .preserve_header_case(true)
+            .title_case_headers(true)
+            .max_headers(FIELDS_MAX)
+            .max_buf_size(FIELDS_OCTETS_MAX)
+            .handshake(TokioIo::new(wire))
+            .await?;
+        self.tasks.execute(async move {
+            // What goes wrong is told to the exchange under way, if there is one.
+            connection.await.unwrap_or_default();
+        });
+        Ok(Sender::Http1(sender))
+    }
+
+    async fn start_http2(&self, wire: Wire) -> hyper::Result<Sender> {
+        let list = u32::try_from(FIELDS_OCTETS_MAX).unwrap_or(u32::MAX);
+        let (sender, connection) = http2::Builder::new(self.tasks.clone())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(list)
+            .max_send_buf_size(SEND_BUFFER)
+            .handshake(TokioIo::new(wire))
+            .await?;
+        self.tasks.execute(async move {
+            connection.await.unwrap_or_default();
+        });
+        Ok(Sender::Http2(sender))
+    }
+}
+
+/// Connects to the first address that answers. Each gets an equal part of what
+/// is left of the time, so that a dead one does not use it up for the others.
+async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, NoConnection> {
+    let mut failure = NoConnection::Dns;
+    let counts = (1..=u32::try_from(addresses.len()).unwrap_or(u32::MAX)).rev();
+    for (address, left) in addresses.iter().zip(counts) {
+        let now = clock::instant();
+        let part = deadline.saturating_duration_since(now) / left;
+        match timeout_at(now + part, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                // Nagle's algorithm costs small requests 40 ms. Where it cannot
+                // be switched off, that is all it costs.
+                stream.set_nodelay(true).unwrap_or_default();
+                return Ok(stream);
+            }
+            Ok(Err(error)) => failure = dial_failure(&error),
+            Err(_) => failure = NoConnection::Timeout,
+        }
+    }
+    Err(failure)
+}
+
+fn dial_failure(error: &io::Error) -> NoConnection {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind has no end")]
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => NoConnection::Refused,
+        io::ErrorKind::TimedOut => NoConnection::Timeout,
+        _ => NoConnection::Unroutable,
+    }
+}

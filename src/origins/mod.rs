@@ -1,0 +1,38 @@
+//! Layer 1: everything we say to origins.
+//!
+//! Invariant 1: nothing goes out but for a permit, and only `upstream` sends.
+//! The audit log is not known here, nor who decided.
+//!
+//! In reading order, and a module uses only those below it:
+
+pub mod robots_cache;
+
+mod robots_answer;
+
+mod freshness;
+
+mod location;
+
+pub mod robots_fetch;
+
+pub mod upstream;
+
+pub mod body;
+
+mod pool;
+
+mod connect;
+
+mod head;
+
+mod upload;
+
+pub mod upstream_error;
+
+mod wire;
+
+mod tls;
+
+pub mod egress;
+
+mod addresses;

@@ -1,0 +1,441 @@
+//! The snapshots in force: what each origin said, asked once for all who wait.
+//!
+//! RFC 9309, sections 2.3.1 and 2.4. A snapshot belongs to an origin and to
+//! the product token it was fetched for: no crawler is judged by the file that
+//! another was given. With a fixed `robots.user_agent` it belongs to the
+//! origin alone.
+//!
+//! Invariant 4: not knowing means no. Whatever keeps a fetch from its answer,
+//! a panic of our own included, is a snapshot that disallows.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use super::body::BodyError;
+use super::location::redirect_target;
+use super::robots_answer::{Answer, Held, Key, Lifetimes};
+use super::robots_fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher};
+use super::upstream::UpstreamError;
+use crate::clock;
+use crate::metrics::{Metrics, ResultLabel};
+use crate::rules::crawler::Crawler;
+use crate::rules::decision::{Inquiry, Policy, RobotsPermit, Unauthorized, Verdict, decide};
+use crate::rules::origin::{ROBOTS_TXT, Target};
+use crate::rules::robots::access::{
+    AccessResult, Cause, NoConnection, Snapshot, StatusMeaning, status_meaning,
+};
+
+/// As whom a robots.txt is asked for (`robots.user_agent`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserAgent {
+    /// As the crawler that needs it; one snapshot for each product token.
+    Crawler,
+    /// As this; one snapshot for all.
+    Fixed(String),
+}
+
+/// Limits and lifetimes (`robots.*`).
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// As whom to ask.
+    pub user_agent: UserAgent,
+    /// How much of a file is read.
+    pub max_bytes: usize,
+    /// How long a copy holds that says nothing itself, and at most.
+    pub ttl: Duration,
+    /// How long it holds at least.
+    pub ttl_min: Duration,
+    /// How long it holds that there is none.
+    pub unavailable_ttl: Duration,
+    /// The first pause after an origin was unreachable; each one is twice as
+    /// long.
+    pub retry_first: Duration,
+    /// The longest pause.
+    pub retry_longest: Duration,
+    /// How many redirects are followed.
+    pub redirects: u8,
+    /// The longest a fetch may take, all redirects and bodies included.
+    pub timeout: Duration,
+    /// How many snapshots are held.
+    pub max_snapshots: NonZeroUsize,
+}
+
+/// The snapshots of all origins, bounded; the longest unused go first.
+pub struct RobotsCache<F = HttpFetcher> {
+    shared: Arc<Shared<F>>,
+}
+
+/// What the tasks that fetch need as well.
+struct Shared<F> {
+    options: Options,
+    lifetimes: Lifetimes,
+    /// By what the pages that redirects lead to are judged.
+    policy: Arc<Policy>,
+    fetcher: F,
+    entries: Cache<Key, Entry>,
+    metrics: Arc<Metrics>,
+    tracker: TaskTracker,
+}
+
+/// Where a fetch stands, for all who wait for it.
+type Entry = watch::Receiver<State>;
+
+#[derive(Debug)]
+enum State {
+    /// It asks the origin.
+    Asking,
+    /// It waits for another origin's robots.txt, which a redirect needs.
+    Judging,
+    /// It came to this.
+    Done(Arc<Held>),
+}
+
+/// For whom a fetch is made.
+#[derive(Debug, Clone)]
+struct Client {
+    crawler: Crawler,
+    asker: Asker,
+}
+
+impl<F: FetchRobots> RobotsCache<F> {
+    /// An empty cache, whose fetches run in tasks of `tracker`.
+    pub fn new(options: Options, fetcher: F, metrics: Arc<Metrics>, tracker: TaskTracker) -> Self {
+        let entries = u64::try_from(options.max_snapshots.get()).unwrap_or(u64::MAX);
+        let shared = Shared {
+            lifetimes: Lifetimes {
+                ttl: options.ttl,
+                ttl_min: options.ttl_min,
+                unavailable_ttl: options.unavailable_ttl,
+                retry_first: options.retry_first,
+                retry_longest: options.retry_longest,
+            },
+            options,
+            // Where redirects lead nobody asked for: in doubt they are not
+            // followed.
+            policy: Arc::new(Policy::new(Unauthorized::Refuse)),
+            fetcher,
+            // The other policy may turn new entries away, and with them the
+            // fetch that others should share.
+            entries: Cache::builder()
+                .max_capacity(entries)
+                .eviction_policy(EvictionPolicy::lru())
+                .build(),
+            metrics,
+            tracker,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// What the origin of an inquiry said to its crawler: the snapshot in
+    /// force, or that of one fetch which all who ask meanwhile share.
+    ///
+    /// Never fails, and takes no longer than `robots.timeout`. Dropped, it
+    /// takes nothing from the others who wait.
+    pub async fn snapshot(&self, inquiry: &Inquiry, asker: &Asker) -> Arc<Snapshot> {
+        let shared = &self.shared;
+        let key = shared.key(inquiry);
+        let client = || shared.client(&inquiry.crawler, asker);
+        let mut entry = shared.entry(&key, client);
+        let done = entry
+            .wait_for(|state| matches!(state, State::Done(_)))
+            .await;
+        match done.as_deref() {
+            Ok(State::Done(held)) => Arc::clone(&held.snapshot),
+            Ok(State::Asking | State::Judging) | Err(_) => {
+                let answer = internal(&key);
+                shared.lifetimes.hold(key, answer, 0).snapshot
+            }
+        }
+    }
+
+    /// Whether a snapshot is still the one in force: neither expired, nor
+    /// replaced by another.
+    pub fn holds(&self, snapshot: &Arc<Snapshot>) -> bool {
+        let key = Key {
+            origin: snapshot.origin.clone(),
+            token: snapshot.token.clone(),
+        };
+        let Some(entry) = self.shared.entries.get(&key) else {
+            // Evicted for lack of room, which makes it no less true.
+            return clock::now() < snapshot.expires_at;
+        };
+        match &*entry.borrow() {
+            State::Done(held) => Arc::ptr_eq(&held.snapshot, snapshot) && held.is_fresh(),
+            State::Asking | State::Judging => clock::now() < snapshot.expires_at,
+        }
+    }
+}
+
+impl<F: FetchRobots> Shared<F> {
+    fn key(&self, inquiry: &Inquiry) -> Key {
+        let token = match self.options.user_agent {
+            UserAgent::Crawler => inquiry.crawler.token().cloned(),
+            UserAgent::Fixed(_) => None,
+        };
+        Key {
+            origin: inquiry.target.origin.clone(),
+            token,
+        }
+    }
+
+    fn client(&self, crawler: &Crawler, asker: &Asker) -> Client {
+        let asker = match &self.options.user_agent {
+            UserAgent::Crawler => asker.clone(),
+            UserAgent::Fixed(agent) => Asker {
+                user_agent: HeaderValue::from_str(agent).ok(),
+                from: None,
+            },
+        };
+        Client {
+            crawler: crawler.clone(),
+            asker,
+        }
+    }
+
+    /// The entry in force, or that of a fetch which begins now.
+    fn entry(self: &Arc<Self>, key: &Key, client: impl FnOnce() -> Client) -> Entry {
+        if let Some(entry) = self.entries.get(key)
+            && !is_spent(&entry)
+        {
+            return entry;
+        }
+        let entry = self.entries.entry_by_ref(key).and_upsert_with(|earlier| {
+            match earlier.map(moka::Entry::into_value) {
+                Some(entry) if !is_spent(&entry) => entry,
+                earlier => self.start(key.clone(), client(), earlier.as_ref().map_or(0, failures)),
+            }
+        });
+        entry.into_value()
+    }
+
+    /// Starts a fetch in a task of its own, which a crawler that hangs up does
+    /// not end.
+    fn start(self: &Arc<Self>, key: Key, client: Client, failures: u32) -> Entry {
+        let (state, entry) = watch::channel(State::Asking);
+        let pending = Pending {
+            key,
+            failures,
+            lifetimes: self.lifetimes,
+            state,
+        };
+        self.tracker.spawn(Arc::clone(self).fetch(pending, client));
+        entry
+    }
+
+    async fn fetch(self: Arc<Self>, pending: Pending, client: Client) {
+        let mut trail = Trail::new(pending.key.origin.robots_txt());
+        let walk = self.walk(&mut trail, &pending, &client);
+        let result = timeout(self.options.timeout, walk).await;
+        let held = pending.finish(trail.answer(result.unwrap_or(Err(Cause::Timeout))));
+        let result = match held.snapshot.result {
+            AccessResult::Successful(_) => "successful",
+            AccessResult::Unavailable => "unavailable",
+            AccessResult::Unreachable(_) => "unreachable",
+        };
+        self.metrics
+            .robots_fetches
+            .get_or_create(&ResultLabel { result })
+            .inc();
+        let entries = i64::try_from(self.entries.entry_count()).unwrap_or(i64::MAX);
+        self.metrics.robots_snapshots.set(entries);
+    }
+
+    /// Asks, and follows redirects (RFC 9309, section 2.3.1.2).
+    async fn walk(
+        self: &Arc<Self>,
+        trail: &mut Trail,
+        pending: &Pending,
+        client: &Client,
+    ) -> Result<Hop, Cause> {
+        let mut permit = RobotsPermit::first(&pending.key.origin);
+        loop {
+            trail.status = None;
+            let fetched = self.fetcher.fetch(permit, &client.asker).await;
+            let hop = fetched.map_err(|error| trail.cause(&error))?;
+            trail.status = Some(hop.status);
+            if status_meaning(hop.status) != StatusMeaning::Redirect {
+                return Ok(hop);
+            }
+            let next = redirect_target(&trail.last, &hop.headers).ok_or(Cause::RedirectTarget)?;
+            trail.check(&next, self.options.redirects)?;
+            let foreign = next.origin != pending.key.origin;
+            if foreign && next.path_and_query() != ROBOTS_TXT {
+                self.judge(&next, pending, client).await?;
+            }
+            trail.follow(next.clone());
+            permit = RobotsPermit::redirected(next);
+        }
+    }
+
+    /// Asks another origin's rules whether a redirect may be followed to a
+    /// page of it.
+    ///
+    /// That origin's own redirects are not waited for: two origins could wait
+    /// for each other. Each says that it judges before it looks at the other,
+    /// so at least one of them sees it.
+    async fn judge(
+        self: &Arc<Self>,
+        target: &Target,
+        pending: &Pending,
+        client: &Client,
+    ) -> Result<(), Cause> {
+        pending.state.send_replace(State::Judging);
+        let inquiry = Arc::new(Inquiry {
+            crawler: client.crawler.clone(),
+            target: target.clone(),
+            method: "GET".to_owned(),
+        });
+        let mut entry = self.entry(&self.key(&inquiry), || client.clone());
+        let snapshot = match entry
+            .wait_for(|state| !matches!(state, State::Asking))
+            .await
+            .as_deref()
+        {
+            Ok(State::Done(held)) => Arc::clone(&held.snapshot),
+            Ok(State::Asking | State::Judging) | Err(_) => return Err(Cause::RedirectDisallowed),
+        };
+        pending.state.send_replace(State::Asking);
+        match decide(&inquiry, &snapshot, &self.policy).ruling().verdict {
+            Verdict::Allow => Ok(()),
+            Verdict::Disallow => Err(Cause::RedirectDisallowed),
+        }
+    }
+}
+
+/// Whether an entry must be replaced before it can be used.
+fn is_spent(entry: &Entry) -> bool {
+    match &*entry.borrow() {
+        State::Done(held) => !held.is_fresh(),
+        State::Asking | State::Judging => false,
+    }
+}
+
+/// How often in a row the origin was unreachable.
+fn failures(entry: &Entry) -> u32 {
+    match &*entry.borrow() {
+        State::Done(held) => held.failures,
+        State::Asking | State::Judging => 0,
+    }
+}
+
+/// The answer of a fetch that failed on our side.
+fn internal(key: &Key) -> Answer {
+    Answer {
+        url: key.origin.robots_txt().to_string(),
+        status: None,
+        redirects: 0,
+        result: Err(Cause::Internal),
+    }
+}
+
+/// The duty to tell those who wait what a fetch came to; dropped without, by a
+/// panic or at the end of the runtime, it tells them that it failed.
+struct Pending {
+    key: Key,
+    failures: u32,
+    lifetimes: Lifetimes,
+    state: watch::Sender<State>,
+}
+
+impl Pending {
+    fn finish(&self, answer: Answer) -> Arc<Held> {
+        let held = Arc::new(self.lifetimes.hold(self.key.clone(), answer, self.failures));
+        self.state.send_replace(State::Done(Arc::clone(&held)));
+        held
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let is_done = matches!(*self.state.borrow(), State::Done(_));
+        if !is_done {
+            self.finish(internal(&self.key));
+        }
+    }
+}
+
+/// Where a fetch has been. It outlives the time limit of the fetch, so that a
+/// snapshot can say where the time ran out.
+struct Trail {
+    last: Target,
+    before: Vec<Target>,
+    status: Option<u16>,
+}
+
+impl Trail {
+    fn new(first: Target) -> Self {
+        Self {
+            last: first,
+            before: Vec::new(),
+            status: None,
+        }
+    }
+
+    fn redirects(&self) -> u8 {
+        u8::try_from(self.before.len()).unwrap_or(u8::MAX)
+    }
+
+    /// Refuses a redirect that is one too many, or leads round.
+    fn check(&self, next: &Target, redirects_max: u8) -> Result<(), Cause> {
+        let seen = self.last == *next || self.before.contains(next);
+        if seen || redirects_max <= self.redirects() {
+            return Err(Cause::Redirects);
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, next: Target) {
+        self.before.push(std::mem::replace(&mut self.last, next));
+    }
+
+    /// What a failure means here. Only the initial origin counts as one that
+    /// cannot be connected to: the crawler asked for nothing of the others.
+    fn cause(&self, error: &FetchError) -> Cause {
+        let no_connection = |cause| match self.before.as_slice() {
+            [] => Cause::NoConnection(cause),
+            _ => Cause::RedirectTarget,
+        };
+        match error {
+            FetchError::Upstream(UpstreamError::NoConnection(cause)) => no_connection(*cause),
+            FetchError::Upstream(UpstreamError::Prohibited(_)) => {
+                no_connection(NoConnection::Prohibited)
+            }
+            FetchError::Upstream(UpstreamError::Target) => Cause::RedirectTarget,
+            FetchError::Upstream(UpstreamError::FirstByteTimeout)
+            | FetchError::Body(BodyError::Stalled) => Cause::Timeout,
+            FetchError::Coding => Cause::Coding,
+            FetchError::Upstream(_) | FetchError::Body(_) => Cause::Broken,
+        }
+    }
+
+    fn answer(self, result: Result<Hop, Cause>) -> Answer {
+        Answer {
+            url: self.last.to_string(),
+            status: self.status,
+            redirects: self.redirects(),
+            result,
+        }
+    }
+}
+
+impl<F> fmt::Debug for RobotsCache<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RobotsCache")
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

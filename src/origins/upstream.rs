@@ -1,0 +1,384 @@
+//! The only outgoing requests.
+//!
+//! Invariant 1: a request leaves for a [`Permit`] or a [`RobotsPermit`], and
+//! for nothing else; its URL is the permit's. Responses are handed on as they
+//! come, redirects too: where they lead is for whoever asked to ask again.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, FROM, USER_AGENT};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use tokio::time::timeout;
+
+use super::body::{Lease, ResponseBody};
+use super::connect::{Connection, Connector, Sender};
+use super::egress::Egress;
+use super::head::{check_response, http1_request, http2_request};
+use super::pool::{Limits, Pool};
+use super::tls::client_config;
+use super::upload::{Progress, Upload};
+use crate::metrics::{Metrics, ResultLabel};
+use crate::rules::decision::{Permit, RobotsPermit};
+use crate::rules::origin::{Origin, Target};
+use crate::tasks::Tasks;
+
+pub use super::head::Outgoing;
+pub use super::tls::{Roots, UpstreamSetupError};
+pub use super::upstream_error::UpstreamError;
+
+/// How long a connection may take to be free after its last response.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Limits and trust (`upstream.*`, `https.upstream_roots`).
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The longest wait for a connection, TLS included.
+    pub connect_timeout: Duration,
+    /// The longest wait for the head of a response, from the end of
+    /// connecting, or from the last part of the upload.
+    pub first_byte_timeout: Duration,
+    /// The longest wait for more of a response body.
+    pub idle_timeout: Duration,
+    /// Whose certificates are trusted.
+    pub roots: Roots,
+    /// Whether HTTP/2 is offered.
+    pub http2: bool,
+    /// How long a free connection is kept.
+    pub pool_idle_timeout: Duration,
+    /// How many free connections to one origin are kept.
+    pub pool_idle_per_origin: NonZeroUsize,
+    /// How many free connections are kept in all.
+    pub pool_idle_total: NonZeroUsize,
+}
+
+/// Who a robots.txt is asked for by: all that such a request takes from a
+/// crawler's.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asker {
+    /// Its `User-Agent`, as sent.
+    pub user_agent: Option<HeaderValue>,
+    /// Its `From`, as sent (RFC 9110, section 10.1.2).
+    pub from: Option<HeaderValue>,
+}
+
+/// Sends what is permitted, over connections of its own.
+pub struct Upstream {
+    connector: Connector,
+    pool: Arc<Pool>,
+    first_byte_timeout: Duration,
+    idle_timeout: Duration,
+    metrics: Arc<Metrics>,
+}
+
+/// A request head and where it goes.
+struct Message<'a> {
+    target: &'a Target,
+    head: &'a Outgoing,
+}
+
+/// Whether a connection had an exchange before. One that had may have been
+/// closed by the origin while we were writing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Age {
+    Fresh,
+    Reused,
+}
+
+/// An exchange that brought no response.
+struct Lost {
+    error: UpstreamError,
+    again: Again,
+}
+
+/// Whether a lost request may be sent again (RFC 9110, section 9.2.2).
+enum Again {
+    /// Nothing of it was written.
+    Unsent(Upload),
+    /// It is idempotent, has no body, and not an octet came back.
+    Harmless,
+    Never,
+}
+
+impl Upstream {
+    /// An upstream without connections yet.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamSetupError`] if the roots cannot be read.
+    pub fn new(
+        options: Options,
+        egress: Arc<Egress>,
+        metrics: Arc<Metrics>,
+        tasks: Tasks,
+    ) -> Result<Self, UpstreamSetupError> {
+        let mut tls = client_config(&options.roots)?;
+        if options.http2 {
+            tls.alpn_protocols.push(b"h2".to_vec());
+        }
+        tls.alpn_protocols.push(b"http/1.1".to_vec());
+        Ok(Self {
+            connector: Connector::new(egress, tls, options.connect_timeout, tasks),
+            pool: Arc::new(Pool::new(Limits {
+                idle_timeout: options.pool_idle_timeout,
+                per_origin: options.pool_idle_per_origin,
+                total: options.pool_idle_total,
+            })),
+            first_byte_timeout: options.first_byte_timeout,
+            idle_timeout: options.idle_timeout,
+            metrics,
+        })
+    }
+
+    /// Spends a permit: sends `head` and `body` to the permit's URL.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamError`] if no response can be passed on.
+    pub async fn forward<B>(
+        &self,
+        permit: Permit,
+        head: Outgoing,
+        body: B,
+    ) -> Result<Response<ResponseBody>, UpstreamError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let message = Message {
+            target: permit.target(),
+            head: &head,
+        };
+        self.counted(message, Upload::new(body)).await
+    }
+
+    /// Spends a robots permit: asks for its URL on behalf of `asker`.
+    pub(crate) async fn robots(
+        &self,
+        permit: RobotsPermit,
+        asker: &Asker,
+    ) -> Result<Response<ResponseBody>, UpstreamError> {
+        let message = Message {
+            target: permit.target(),
+            head: &robots_head(asker),
+        };
+        self.counted(message, Upload::default()).await
+    }
+
+    /// Closes the connections that are not in use, so that their tasks end.
+    pub fn close_idle(&self) {
+        self.pool.clear();
+    }
+
+    async fn counted(
+        &self,
+        message: Message<'_>,
+        body: Upload,
+    ) -> Result<Response<ResponseBody>, UpstreamError> {
+        let sent = self.send(&message, body).await;
+        let result = match &sent {
+            Ok(response) => class(response.status().as_u16()),
+            Err(error) => error.as_str(),
+        };
+        self.metrics
+            .upstream_requests
+            .get_or_create(&ResultLabel { result })
+            .inc();
+        sent
+    }
+
+    /// Sends a request over a free connection or a new one, and once more over
+    /// a new one if that does no harm.
+    async fn send(
+        &self,
+        message: &Message<'_>,
+        body: Upload,
+    ) -> Result<Response<ResponseBody>, UpstreamError> {
+        let origin = &message.target.origin;
+        let (connection, age) = match self.free(origin).await {
+            Some(connection) => (connection, Age::Reused),
+            None => (self.connect(origin).await?, Age::Fresh),
+        };
+        let lost = match self.exchange(connection, message, body).await {
+            Ok(response) => return Ok(response),
+            Err(lost) => lost,
+        };
+        let body = match lost.again {
+            Again::Unsent(body) => body,
+            Again::Harmless if age == Age::Reused => Upload::default(),
+            Again::Harmless | Again::Never => return Err(lost.error),
+        };
+        self.metrics.upstream_retries.inc();
+        let connection = self.connect(origin).await?;
+        let sent = self.exchange(connection, message, body).await;
+        sent.map_err(|lost| lost.error)
+    }
+
+    /// A connection from the pool that can be written to.
+    async fn free(&self, origin: &Origin) -> Option<Connection> {
+        while let Some(mut connection) = self.pool.take(origin) {
+            let ready = match &mut connection.sender {
+                Sender::Http1(sender) if sender.is_ready() => true,
+                Sender::Http1(sender) => {
+                    matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(())))
+                }
+                Sender::Http2(sender) => sender.is_ready(),
+            };
+            if ready {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    async fn connect(&self, origin: &Origin) -> Result<Connection, UpstreamError> {
+        let connection = self.connector.connect(origin).await?;
+        if let Some(shared) = connection.shared() {
+            self.pool.put(origin.clone(), shared);
+        }
+        Ok(connection)
+    }
+
+    /// One request and its response head, over one connection.
+    async fn exchange(
+        &self,
+        mut connection: Connection,
+        message: &Message<'_>,
+        body: Upload,
+    ) -> Result<Response<ResponseBody>, Lost> {
+        let upload = body.progress();
+        let harmless = body.is_end_stream() && message.head.method.is_idempotent();
+        let before = connection.received.octets();
+        let answer = match &mut connection.sender {
+            Sender::Http1(sender) => {
+                let request = http1_request(message.target, message.head, body)?;
+                self.head(sender.try_send_request(request), &upload).await
+            }
+            Sender::Http2(sender) => {
+                let request = http2_request(message.target, message.head, body)?;
+                self.head(sender.try_send_request(request), &upload).await
+            }
+        };
+        // On a shared connection the octets may belong to anyone; that the
+        // response has not begun is all there is to know.
+        let silent = connection.shared().is_some() || connection.received.octets() == before;
+        let response = answer.map_err(|lost| lost.repeatable_if(harmless && silent))?;
+        check_response(&response)?;
+        Ok(self.leased(response, connection, (message.target, upload)))
+    }
+
+    /// Waits for the head of a response; what the crawler uploads meanwhile
+    /// starts the time anew.
+    async fn head(
+        &self,
+        answer: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Upload>>>>,
+        upload: &Progress,
+    ) -> Result<Response<Incoming>, Lost> {
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            let frames = upload.frames();
+            match timeout(self.first_byte_timeout, &mut answer).await {
+                Ok(answered) => return answered.map_err(|error| Lost::of(error, upload)),
+                Err(_) if frames < upload.frames() => {}
+                Err(_) => return Err(UpstreamError::FirstByteTimeout.into()),
+            }
+        }
+    }
+
+    /// The response with a body that gives its connection back.
+    fn leased(
+        &self,
+        response: Response<Incoming>,
+        connection: Connection,
+        (target, upload): (&Target, Progress),
+    ) -> Response<ResponseBody> {
+        let exclusive = connection.shared().is_none();
+        let lease = exclusive.then(|| Lease {
+            pool: Arc::clone(&self.pool),
+            origin: target.origin.clone(),
+            connection,
+            upload,
+        });
+        response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, lease))
+    }
+}
+
+impl Lost {
+    fn of(mut error: TrySendError<Request<Upload>>, upload: &Progress) -> Self {
+        let unsent = error.take_message().map(Request::into_body);
+        let error = if upload.broke() {
+            UpstreamError::RequestBody
+        } else {
+            error.into_error().into()
+        };
+        let again = unsent.map_or(Again::Never, Again::Unsent);
+        Self { error, again }
+    }
+
+    /// The same, harmless to repeat if `condition` holds and it is a broken
+    /// connection that it was lost by.
+    fn repeatable_if(mut self, condition: bool) -> Self {
+        let broken = matches!(self.error, UpstreamError::Incomplete(_));
+        if condition && broken && matches!(self.again, Again::Never) {
+            self.again = Again::Harmless;
+        }
+        self
+    }
+}
+
+impl From<UpstreamError> for Lost {
+    fn from(error: UpstreamError) -> Self {
+        Self {
+            error,
+            again: Again::Never,
+        }
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream")
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The head of our own requests. Nothing of the crawler's goes into it but who
+/// it is, so that no crawler's credentials shape what another is judged by.
+fn robots_head(asker: &Asker) -> Outgoing {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [(USER_AGENT, &asker.user_agent), (FROM, &asker.from)] {
+        if let Some(value) = value {
+            headers.append(name, value.clone());
+        }
+    }
+    headers.append(ACCEPT, HeaderValue::from_static("text/plain,*/*;q=0.5"));
+    headers.append(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    Outgoing {
+        method: Method::GET,
+        headers,
+        host_at: 0,
+        extensions: Extensions::new(),
+    }
+}
+
+/// The class of a status (RFC 9110, section 15).
+fn class(status: u16) -> &'static str {
+    match status {
+        100..=199 => "1xx",
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        500..=599 => "5xx",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! The stream under a connection to an origin.
+//!
+//! It remembers whether anything was received: a request to which not one
+//! octet came back may be sent again, any other may not.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// A stream to an origin, in the clear or not.
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: Stream,
+    received: Received,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// How many octets a wire has received, after decryption.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Received(Arc<AtomicU64>);
+
+impl Received {
+    pub(super) fn octets(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl From<TcpStream> for Wire {
+    fn from(stream: TcpStream) -> Self {
+        Self {
+            stream: Stream::Plain(stream),
+            received: Received::default(),
+        }
+    }
+}
+
+impl From<TlsStream<TcpStream>> for Wire {
+    fn from(stream: TlsStream<TcpStream>) -> Self {
+        Self {
+            stream: Stream::Tls(Box::new(stream)),
+            received: Received::default(),
+        }
+    }
+}
+
+impl Wire {
+    pub(super) fn received(&self) -> Received {
+        self.received.clone()
+    }
+
+    /// Whether HTTP/2 was agreed on (RFC 7301, RFC 9113, section 3.2).
+    pub(super) fn speaks_http2(&self) -> bool {
+        match &self.stream {
+            Stream::Plain(_) => false,
+            Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let polled = match &mut this.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        };
+        let octets = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
+        this.received.0.fetch_add(octets, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, octets),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, octets),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Our own answers: one fact in three kinds of body, with `Proxy-Status`.
+//!
+//! RFC 9457 (problem details), RFC 9209 (Proxy-Status), RFC 9110 section 12.5.1
+//! (Accept). An HTML answer is rendered in the origin's own origin, so every
+//! octet from outside is escaped and nothing in it may run.
+
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE, RETRY_AFTER,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use jiff::Timestamp;
+use maud::{DOCTYPE, html};
+use serde_json::{Map, Value};
+use sfv::{ItemSerializer, KeyRef, StringRef, TokenRef};
+
+use super::body::Body;
+
+/// The field of RFC 9209.
+pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+/// `details` are for people; a long URL must not make a field nobody takes.
+const DETAILS_OCTETS_MAX: usize = 1024;
+
+/// A problem as told to a crawler.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The error type of RFC 9209, section 2.3.
+    pub error: &'static str,
+    /// What kind of problem: the last part of `urn:politesse:…`.
+    pub kind: &'static str,
+    /// The kind in words.
+    pub title: &'static str,
+    /// This case in one sentence.
+    pub detail: String,
+    /// Seconds after which to ask again.
+    pub retry_after: Option<u64>,
+    /// Whether the connection must not be used again.
+    pub close: Close,
+    /// What else there is to tell, by name.
+    pub members: Map<String, Value>,
+}
+
+/// What becomes of the connection after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Close {
+    /// It stays.
+    No,
+    /// It is closed: what follows on it cannot be told.
+    Yes,
+}
+
+/// The kinds of body, in order of preference among equals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Json,
+    Html,
+    Text,
+}
+
+const KINDS: [(Kind, &str); 3] = [
+    (Kind::Json, "application/problem+json"),
+    (Kind::Html, "text/html"),
+    (Kind::Text, "text/plain"),
+];
+
+impl Answer {
+    /// The response, in the kind that `asked` prefers, spoken as `name`.
+    pub fn response(&self, asked: &HeaderMap, name: &str, now: Timestamp) -> Response<Body> {
+        let (kind, media_type) = preferred(asked);
+        let body = match kind {
+            Kind::Json => self.json(),
+            Kind::Html => self.html(),
+            Kind::Text => self.text(),
+        };
+        let mut response = Response::new(Body::whole(body));
+        *response.status_mut() = self.status;
+        let fields = response.headers_mut();
+        let charset = if kind == Kind::Json {
+            ""
+        } else {
+            "; charset=utf-8"
+        };
+        put(fields, CONTENT_TYPE, &format!("{media_type}{charset}"));
+        put(fields, CACHE_CONTROL, "no-store");
+        put(fields, DATE, &http_date(now));
+        put(fields, PROXY_STATUS, &self.proxy_status(name));
+        put(
+            fields,
+            CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'unsafe-inline'",
+        );
+        put(fields, X_CONTENT_TYPE_OPTIONS, "nosniff");
+        if let Some(seconds) = self.retry_after {
+            put(fields, RETRY_AFTER, &seconds.to_string());
+        }
+        if self.close == Close::Yes {
+            put(fields, CONNECTION, "close");
+        }
+        response
+    }
+
+    fn proxy_status(&self, name: &str) -> String {
+        let details = printable(&self.detail);
+        let serializer = ItemSerializer::new();
+        let item = match (TokenRef::from_str(name), StringRef::from_str(name)) {
+            (Ok(token), _) => serializer.bare_item(token),
+            (_, Ok(string)) => serializer.bare_item(string),
+            (Err(_), Err(_)) => serializer.bare_item(TokenRef::constant("politesse")),
+        };
+        let item = match TokenRef::from_str(self.error) {
+            Ok(error) => item.parameter(KeyRef::constant("error"), error),
+            Err(_) => item,
+        };
+        match StringRef::from_str(&details) {
+            Ok(details) => item
+                .parameter(KeyRef::constant("details"), details)
+                .finish(),
+            Err(_) => item.finish(),
+        }
+    }
+
+    fn json(&self) -> String {
+        let mut object = Map::new();
+        object.insert("type".into(), format!("urn:politesse:{}", self.kind).into());
+        object.insert("title".into(), self.title.into());
+        object.insert("status".into(), self.status.as_u16().into());
+        object.insert("detail".into(), self.detail.as_str().into());
+        object.extend(self.members.clone());
+        format!("{}\n", Value::Object(object))
+    }
+
+    fn html(&self) -> String {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width";
+                    title { (self.title) }
+                    style { "body{font:1rem/1.5 system-ui,sans-serif;max-width:44rem;margin:3rem auto;padding:0 1rem}dt{font-weight:600}dd{margin:0 0 .6rem;overflow-wrap:anywhere;font-family:monospace}" }
+                }
+                body {
+                    h1 { (self.title) }
+                    p { (self.detail) }
+                    dl { @for (name, value) in self.facts() { dt { (name) } dd { (value) } } }
+                }
+            }
+        }
+        .into_string()
+    }
+
+    fn text(&self) -> String {
+        let facts = self
+            .facts()
+            .into_iter()
+            .map(|(name, value)| format!("{name}: {value}\n"));
+        format!(
+            "{}\n{}\n\n{}",
+            self.title,
+            self.detail,
+            facts.collect::<String>()
+        )
+    }
+
+    /// The members flattened to lines, for people.
+    fn facts(&self) -> Vec<(String, String)> {
+        let mut facts = Vec::new();
+        for (name, value) in &self.members {
+            match value {
+                Value::Object(inner) => facts.extend(
+                    inner
+                        .iter()
+                        .filter(|(_, value)| !value.is_null())
+                        .map(|(key, value)| (format!("{name} {key}"), plain(value))),
+                ),
+                Value::Null => {}
+                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    facts.push((name.clone(), plain(value)));
+                }
+            }
+        }
+        facts
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// Sets a field; a value that cannot stand in one is left out.
+fn put(fields: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        fields.insert(name, value);
+    }
+}
+
+/// IMF-fixdate (RFC 9110, section 5.6.7).
+pub fn http_date(at: Timestamp) -> String {
+    at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+/// `text` as a structured field's string can hold it: ASCII, other octets
+/// percent-encoded, within the limit.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for octet in text.bytes() {
+        if printable.len() + 3 > DETAILS_OCTETS_MAX {
+            break;
+        }
+        match octet {
+            b' '..=b'~' => printable.push(char::from(octet)),
+            _ => printable.push_str(&format!("%{octet:02X}")),
+        }
+    }
+    printable
+}
+
+/// The kind with the highest weight in `Accept`; the first of equals.
+fn preferred(asked: &HeaderMap) -> (Kind, &'static str) {
+    let ranges: Vec<(String, f32)> = asked
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(range)
+        .collect();
+    let mut best = (KINDS[0], if ranges.is_empty() { 1.0 } else { 0.0 });
+    for kind in KINDS {
+        let weight = weight(&ranges, kind.1);
+        if weight > best.1 {
+            best = (kind, weight);
+        }
+    }
+    best.0
+}
+
+/// `type/subtype;q=0.5` as its range and weight.
+fn range(text: &str) -> (String, f32) {
+    let mut parts = text.split(';').map(str::trim);
+    let range = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let weight = parts
+        .find_map(|parameter| {
+            parameter
+                .strip_prefix("q=")
+                .or_else(|| parameter.strip_prefix("Q="))
+        })
+        .map_or(1.0, |value| value.parse().unwrap_or(0.0));
+    (range, weight)
+}
+
+/// The weight of the most specific range that holds `media_type`.
+fn weight(ranges: &[(String, f32)], media_type: &str) -> f32 {
+    let top = media_type.split('/').next().unwrap_or_default();
+    let candidates = [media_type.to_owned(), format!("{top}/*"), "*/*".to_owned()];
+    candidates
+        .iter()
+        .find_map(|candidate| ranges.iter().find(|(range, _)| range == candidate))
+        .map_or(0.0, |(_, weight)| *weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(accept: &str) -> Kind {
+        let mut fields = HeaderMap::new();
+        put(&mut fields, ACCEPT, accept);
+        preferred(&fields).0
+    }
+
+    // RFC 9110, section 12.5.1; the default is ours.
+    #[test]
+    fn the_body_is_of_the_kind_that_accept_prefers() {
+        assert_eq!(preferred(&HeaderMap::new()).0, Kind::Json);
+        for (accept, wanted) in [
+            ("*/*", Kind::Json),
+            (
+                "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+                Kind::Html,
+            ),
+            ("text/plain", Kind::Text),
+            ("text/*;q=0.5, text/plain;q=0.4", Kind::Html),
+            (
+                "application/problem+json;q=0.1, text/plain;q=0.2",
+                Kind::Text,
+            ),
+            ("image/png", Kind::Json),
+        ] {
+            assert_eq!(kind(accept), wanted, "{accept}");
+        }
+    }
+
+    // RFC 9651, section 3.3.3: a string holds ASCII alone.
+    #[test]
+    fn details_hold_ascii_and_have_a_longest() {
+        assert_eq!(printable("é\n\"x"), "%C3%A9%0A\"x");
+        assert!(printable(&"é".repeat(5000)).len() <= DETAILS_OCTETS_MAX);
+    }
+
+    #[test]
+    fn nothing_from_outside_is_markup() {
+        let answer = Answer {
+            status: StatusCode::FORBIDDEN,
+            error: "http_request_denied",
+            kind: "refused",
+            title: "Refused by robots.txt",
+            detail: "<script>alert(1)</script>".into(),
+            retry_after: None,
+            close: Close::No,
+            members: Map::from_iter([("url".to_owned(), Value::from("http://h.test/<b>"))]),
+        };
+        let page = answer.html();
+        assert!(
+            !page.contains("<script>") && !page.contains("<b>"),
+            "{page}"
+        );
+    }
+}

@@ -1,0 +1,321 @@
+//! Bodies towards the crawler: our own answers, and an origin's with the part
+//! that was held back put in front.
+//!
+//! Invariant 7: not an octet is changed. The end of a body completes the record
+//! of its exchange; so does its drop, when the crawler has gone.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, Method};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use thiserror::Error;
+use tokio::time::{Instant, Sleep};
+
+use crate::audit::Ending;
+use crate::clock;
+use crate::origins::body::{BodyError, ResponseBody};
+use crate::rules::decision::Evidence;
+use crate::rules::record::Outcome;
+
+/// The body of any answer to a crawler.
+#[derive(Debug)]
+pub enum Body {
+    /// Ours, or none.
+    Whole(Bytes, Option<Closing>),
+    /// The origin's.
+    Origin(Box<OriginBody>),
+}
+
+impl Body {
+    /// A body of ours that completes no record.
+    pub fn whole(octets: impl Into<Bytes>) -> Self {
+        Self::Whole(octets.into(), None)
+    }
+
+    /// This body, completing the record of `closing` at its end.
+    #[must_use]
+    pub fn completing(mut self, closing: Closing) -> Self {
+        match &mut self {
+            Self::Whole(_, place) => *place = Some(closing),
+            Self::Origin(body) => body.closing = Some(closing),
+        }
+        self
+    }
+}
+
+/// The origin's body, and what its end has to set right.
+#[derive(Debug)]
+pub struct OriginBody {
+    /// What was read of it already, to be passed on first.
+    pub held: VecDeque<Result<Frame<Bytes>, BodyError>>,
+    /// What is still to come.
+    pub rest: ResponseBody,
+    /// A trailer of this name is ours to set, so an origin's is dropped.
+    pub reserved: HeaderName,
+    /// The record to complete.
+    pub closing: Option<Closing>,
+}
+
+/// What completes the record of an exchange, once: with its outcome, or on
+/// drop with `client_gone`.
+#[derive(Debug)]
+pub struct Closing {
+    ending: Option<Ending>,
+    evidence: Arc<Evidence>,
+    started: Instant,
+    status: Option<u16>,
+    bytes: u64,
+}
+
+impl Closing {
+    /// For the exchange begun at `started` and decided by `evidence`.
+    pub fn new(ending: Ending, evidence: Arc<Evidence>, started: Instant) -> Self {
+        Self {
+            ending: Some(ending),
+            evidence,
+            started,
+            status: None,
+            bytes: 0,
+        }
+    }
+
+    /// Notes the status that the crawler is answered with.
+    #[must_use]
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Completes the record; `error` as in [`Outcome`].
+    pub fn end(mut self, error: Option<&'static str>) {
+        self.close(error);
+    }
+
+    fn close(&mut self, error: Option<&'static str>) {
+        let Some(ending) = self.ending.take() else {
+            return;
+        };
+        let (inquiry, ruling) = (&self.evidence.inquiry, &self.evidence.ruling);
+        tracing::info!(
+            seq = ending.seq(),
+            method = inquiry.method,
+            url = %inquiry.target,
+            crawler = inquiry.crawler.token().map(tracing::field::display),
+            verdict = ruling.verdict.as_str(),
+            reason = ruling.reason.as_str(),
+            status = self.status,
+            bytes = self.bytes,
+            ms = u64::try_from(clock::instant().duration_since(self.started).as_millis()).unwrap_or(u64::MAX),
+            error,
+            "exchange"
+        );
+        ending.complete(Outcome {
+            status: self.status,
+            bytes: self.bytes,
+            error,
+        });
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.close(Some("client_gone"));
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Whole(octets, closing) => {
+                let octets = std::mem::take(octets);
+                if let Some(mut closing) = closing.take() {
+                    closing.bytes = octets.len() as u64;
+                    closing.end(None);
+                }
+                Poll::Ready((!octets.is_empty()).then(|| Ok(Frame::data(octets))))
+            }
+            Self::Origin(body) => body.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(octets, _) => octets.is_empty(),
+            Self::Origin(body) => body.held.is_empty() && body.rest.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(octets, _) => SizeHint::with_exact(octets.len() as u64),
+            Self::Origin(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Drop for Body {
+    /// What has nothing left to pass on has ended well: hyper never asks an
+    /// empty body, nor one of a HEAD, for its end.
+    fn drop(&mut self) {
+        match self {
+            Self::Whole(_, closing) => end(closing, None),
+            Self::Origin(body) if body.held.is_empty() && body.rest.is_end_stream() => {
+                end(&mut body.closing, None);
+            }
+            Self::Origin(_) => {}
+        }
+    }
+}
+
+fn end(closing: &mut Option<Closing>, error: Option<&'static str>) {
+    if let Some(closing) = closing.take() {
+        closing.end(error);
+    }
+}
+
+impl OriginBody {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let next = match self.held.pop_front() {
+            Some(frame) => Some(frame),
+            None => ready!(Pin::new(&mut self.rest).poll_frame(cx)),
+        };
+        Poll::Ready(match next {
+            Some(Ok(frame)) => Some(Ok(self.passed(frame))),
+            Some(Err(error)) => {
+                end(&mut self.closing, Some(error.as_str()));
+                Some(Err(error))
+            }
+            None => {
+                end(&mut self.closing, None);
+                None
+            }
+        })
+    }
+
+    /// Counts what goes through, and keeps an origin from speaking in our name
+    /// in a trailer.
+    fn passed(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        if let (Some(data), Some(closing)) = (frame.data_ref(), self.closing.as_mut()) {
+            closing.bytes += data.len() as u64;
+        }
+        match frame.into_trailers() {
+            Ok(trailers) => Frame::trailers(without(&trailers, &self.reserved)),
+            Err(frame) => frame,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let held: u64 = self
+            .held
+            .iter()
+            .filter_map(|frame| frame.as_ref().ok()?.data_ref())
+            .map(|data| data.remaining() as u64)
+            .sum();
+        let rest = self.rest.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(held + rest.lower());
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(held + upper);
+        }
+        hint
+    }
+}
+
+fn without(fields: &HeaderMap, name: &HeaderName) -> HeaderMap {
+    fields
+        .iter()
+        .filter(|(field, _)| *field != name)
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect()
+}
+
+/// Why an upload did not reach its end. The origin never sees it finished.
+#[derive(Debug, Error)]
+pub enum UploadError {
+    /// The crawler broke off, or framed it wrongly.
+    #[error("the upload broke off")]
+    Broken(#[source] hyper::Error),
+    /// Nothing came for `proxy.idle_timeout`.
+    #[error("the upload stalled")]
+    Stalled,
+}
+
+/// A crawler's body on its way to the origin.
+#[derive(Debug)]
+pub struct Upload {
+    body: Incoming,
+    idle: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Upload {
+    /// `body`, given up when nothing comes for `idle`.
+    pub fn new(body: Incoming, idle: Duration) -> Self {
+        Self {
+            body,
+            idle,
+            stalled: None,
+        }
+    }
+}
+
+impl HttpBody for Upload {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.stalled = None;
+            return Poll::Ready(frame.map(|frame| frame.map(framed).map_err(UploadError::Broken)));
+        }
+        let idle = self.idle;
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Some(Err(UploadError::Stalled)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Fields that frame or route a message mean nothing in a trailer
+/// (RFC 9110, section 6.5.1).
+fn framed(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(trailers) => Frame::trailers(
+            [CONTENT_LENGTH, HOST, TRANSFER_ENCODING]
+                .iter()
+                .fold(trailers, |fields, name| without(&fields, name)),
+        ),
+        Err(frame) => frame,
+    }
+}
+
+/// Whether a response to `method` with `status` has no body, whatever its
+/// fields say (RFC 9112, section 6.3).
+pub fn has_no_body(method: &Method, status: u16) -> bool {
+    *method == Method::HEAD || matches!(status, 100..=199 | 204 | 304)
+}

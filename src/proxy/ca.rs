@@ -1,0 +1,402 @@
+//! The local certificate authority, and the certificates it makes for the
+//! names that crawlers connect to.
+//!
+//! One key serves every leaf of a process, so that a new name costs one
+//! signature. Nothing of an origin's own certificate is copied: what is wrong
+//! with it is answered inside the intercepted connection.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use moka::sync::Cache;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+};
+use rustls::crypto::aws_lc_rs::sign::any_ecdsa_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SigningKey};
+use thiserror::Error;
+use time::OffsetDateTime;
+
+use crate::clock;
+use crate::rules::digest::Digest;
+use crate::rules::origin::Host;
+
+/// Where the authority is kept.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Its certificate, in PEM.
+    pub cert: PathBuf,
+    /// Its key, in PEM; readable by the owner alone.
+    pub key: PathBuf,
+    /// How many leaf certificates are kept for reuse.
+    pub leaf_cache: NonZeroUsize,
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Ten years: crawlers are told to trust it once.
+const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// A leaf holds from a day ago for eight days, and is made anew each day.
+const LEAF_LIFETIME: Duration = Duration::from_secs(8 * 24 * 60 * 60);
+const LEAF_KEPT: Duration = DAY;
+/// Only the owner may read the key or list its folder.
+const KEY_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+
+/// Why there is no authority to intercept with. Each keeps the proxy from
+/// starting.
+#[derive(Debug, Error)]
+pub enum CaError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// One of the two files is missing; it is not made anew, since the other
+    /// may be trusted somewhere.
+    #[error("{} exists but {} does not; put it back, or remove both to start afresh", found.display(), missing.display())]
+    Half {
+        /// The file that is there.
+        found: PathBuf,
+        /// The file that is not.
+        missing: PathBuf,
+    },
+    /// Others than its owner may read the key.
+    #[error("{} may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
+    Mode {
+        /// The key's file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A file does not hold what it should.
+    #[error("{} holds no usable {what}: {reason}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// `certificate` or `key`.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The two files are there already.
+    #[error("{} exists; it is never overwritten", .0.display())]
+    Exists(PathBuf),
+    /// A certificate could not be made.
+    #[error("cannot make a certificate")]
+    Make(#[from] rcgen::Error),
+}
+
+/// The authority of one proxy.
+pub struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    pem: String,
+    leaf_key: KeyPair,
+    leaf_signer: Arc<dyn SigningKey>,
+    leaves: Cache<Host, Arc<CertifiedKey>>,
+}
+
+impl std::fmt::Debug for Ca {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ca")
+            .field("fingerprint", &self.fingerprint())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ca {
+    /// Reads the authority, or makes it if neither file is there.
+    ///
+    /// # Errors
+    ///
+    /// [`CaError`], naming the file.
+    pub fn open(options: &Options) -> Result<Self, CaError> {
+        match (options.cert.exists(), options.key.exists()) {
+            (false, false) => Self::create(options)?,
+            (true, true) => {}
+            (found_cert, _) => {
+                let (found, missing) = if found_cert {
+                    (&options.cert, &options.key)
+                } else {
+                    (&options.key, &options.cert)
+                };
+                return Err(CaError::Half {
+                    found: found.clone(),
+                    missing: missing.clone(),
+                });
+            }
+        }
+        Self::load(options)
+    }
+
+    /// Makes a new authority and writes its two files.
+    ///
+    /// # Errors
+    ///
+    /// [`CaError::Exists`] if either is there; [`CaError::Write`].
+    pub fn create(options: &Options) -> Result<(), CaError> {
+        for path in [&options.cert, &options.key] {
+            if path.exists() {
+                return Err(CaError::Exists(path.clone()));
+            }
+        }
+        let key = KeyPair::generate()?;
+        let certificate = authority_params(clock::now())?.self_signed(&key)?;
+        write_new(&options.key, &key.serialize_pem())?;
+        write_new(&options.cert, &certificate.pem())
+    }
+
+    /// Reads the authority.
+    ///
+    /// # Errors
+    ///
+    /// [`CaError::Read`], [`CaError::Mode`] or [`CaError::Content`].
+    pub fn load(options: &Options) -> Result<Self, CaError> {
+        let pem = read(&options.cert)?;
+        let bad_certificate = |reason: String| CaError::Content {
+            path: options.cert.clone(),
+            what: "certificate",
+            reason,
+        };
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
+            .map_err(|error| bad_certificate(error.to_string()))?;
+        let key = load_key(&options.key)?;
+        let issuer = Issuer::from_ca_cert_der(&certificate, key)
+            .map_err(|error| bad_certificate(error.to_string()))?;
+        let leaf_key = KeyPair::generate()?;
+        Ok(Self {
+            issuer,
+            certificate,
+            pem,
+            leaf_signer: signer(&leaf_key)?,
+            leaf_key,
+            leaves: Cache::builder()
+                .max_capacity(options.leaf_cache.get() as u64)
+                .time_to_live(LEAF_KEPT)
+                .build(),
+        })
+    }
+
+    /// The certificate, as the crawler's trust store wants it.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The SHA-256 of the certificate.
+    pub fn fingerprint(&self) -> Digest {
+        Digest::of(&self.certificate)
+    }
+
+    /// The certificate for `host`, kept or newly made, with the authority's
+    /// behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`CaError::Make`] if the name cannot stand in a certificate.
+    pub fn leaf(&self, host: &Host) -> Result<Arc<CertifiedKey>, Arc<CaError>> {
+        self.leaves.try_get_with_by_ref(host, || self.mint(host))
+    }
+
+    fn mint(&self, host: &Host) -> Result<Arc<CertifiedKey>, CaError> {
+        let certificate =
+            leaf_params(host, clock::now())?.signed_by(&self.leaf_key, &self.issuer)?;
+        let chain = vec![certificate.der().clone(), self.certificate.clone()];
+        Ok(Arc::new(CertifiedKey::new(
+            chain,
+            Arc::clone(&self.leaf_signer),
+        )))
+    }
+}
+
+/// P-256 and critical constraints, with the key identifiers that strict
+/// verifiers (Python 3.13, Apple) ask for (RFC 5280, section 4.2.1).
+fn authority_params(now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    let made = now.strftime("%Y-%m-%d");
+    let mut name = DistinguishedName::new();
+    name.push(
+        DnType::CommonName,
+        format!("politesse CA {} {made}", host.trim()),
+    );
+    name.push(DnType::OrganizationName, "politesse");
+    params.distinguished_name = name;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.use_authority_key_identifier_extension = true;
+    params.serial_number = Some(serial()?);
+    (params.not_before, params.not_after) = validity(now, CA_LIFETIME);
+    Ok(params)
+}
+
+fn leaf_params(host: &Host, now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name = DistinguishedName::new();
+    params.subject_alt_names = vec![match host {
+        Host::Name(name) => SanType::DnsName(name.to_string().try_into()?),
+        Host::Address(address) => SanType::IpAddress(*address as IpAddr),
+    }];
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    params.serial_number = Some(serial()?);
+    (params.not_before, params.not_after) = validity(now, LEAF_LIFETIME);
+    Ok(params)
+}
+
+/// 127 random bits, positive (RFC 5280, section 4.1.2.2).
+fn serial() -> Result<SerialNumber, rcgen::Error> {
+    let mut octets = [0; 16];
+    aws_lc_rs::rand::fill(&mut octets).map_err(|_| rcgen::Error::RingUnspecified)?;
+    octets[0] = octets[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&octets))
+}
+
+/// From a day ago, for clocks that run behind, for `lifetime` in all.
+fn validity(now: Timestamp, lifetime: Duration) -> (OffsetDateTime, OffsetDateTime) {
+    // Any time a clock shows lies within the years that the type can hold.
+    let now =
+        OffsetDateTime::from_unix_timestamp(now.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    (now - DAY, now - DAY + lifetime)
+}
+
+fn signer(key: &KeyPair) -> Result<Arc<dyn SigningKey>, CaError> {
+    let der = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    any_ecdsa_type(&der).map_err(|_| CaError::Make(rcgen::Error::CouldNotParseKeyPair))
+}
+
+fn load_key(path: &Path) -> Result<KeyPair, CaError> {
+    let pem = read(path)?;
+    let mode = path
+        .metadata()
+        .map_err(|source| CaError::Read {
+            path: path.to_owned(),
+            source,
+        })?
+        .mode()
+        & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(CaError::Mode {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    KeyPair::from_pem(&pem).map_err(|error| CaError::Content {
+        path: path.to_owned(),
+        what: "key",
+        reason: error.to_string(),
+    })
+}
+
+fn read(path: &Path) -> Result<String, CaError> {
+    std::fs::read_to_string(path).map_err(|source| CaError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Writes a file that was not there, for its owner alone.
+fn write_new(path: &Path, text: &str) -> Result<(), CaError> {
+    let write = || -> io::Result<()> {
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(FOLDER_MODE)
+                .create(folder)?;
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(KEY_MODE)
+            .open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|source| CaError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(folder: &Path) -> Options {
+        Options {
+            cert: folder.join("certs/ca.pem"),
+            key: folder.join("certs/ca.key"),
+            leaf_cache: NonZeroUsize::MIN,
+        }
+    }
+
+    // security: the key is the owner's alone, and is never overwritten.
+    #[test]
+    fn an_authority_is_made_once_and_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        let made = Ca::open(&options).unwrap().fingerprint();
+        assert_eq!(Ca::open(&options).unwrap().fingerprint(), made);
+        assert_eq!(options.key.metadata().unwrap().mode() & 0o777, 0o600);
+        assert!(matches!(Ca::create(&options), Err(CaError::Exists(_))));
+    }
+
+    #[test]
+    fn half_an_authority_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        Ca::create(&options).unwrap();
+        std::fs::remove_file(&options.cert).unwrap();
+        assert!(matches!(Ca::open(&options), Err(CaError::Half { .. })));
+        assert!(options.key.exists());
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        Ca::create(&options).unwrap();
+        std::fs::set_permissions(&options.key, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(matches!(
+            Ca::open(&options),
+            Err(CaError::Mode { mode: 0o640, .. })
+        ));
+    }
+
+    #[test]
+    fn a_leaf_is_kept_and_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = Ca::open(&options(folder.path())).unwrap();
+        let host: Host = "h.test".parse().unwrap();
+        assert!(Arc::ptr_eq(
+            &ca.leaf(&host).unwrap(),
+            &ca.leaf(&host).unwrap()
+        ));
+    }
+}

@@ -1,0 +1,242 @@
+//! One request from first to last: start reading here.
+//!
+//! Every step is a line and every way out a `?`; the order is the product.
+//! Invariants 1, 3 and 4 meet in [`Proxy::forward_if_allowed`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AGE, CONTENT_LENGTH, CONTENT_TYPE, DATE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::annotate::Annotator;
+use super::answer::{Close, http_date};
+use super::body::{Body, Closing, OriginBody, has_no_body};
+use super::fields;
+use super::problem::Problem;
+use super::request::{Leg, Received};
+use crate::audit::AuditLog;
+use crate::clock;
+use crate::metrics::{DecisionLabels, Metrics, ResultLabel};
+use crate::origins::egress::{Egress, NotAdmitted};
+use crate::origins::robots_cache::RobotsCache;
+use crate::origins::robots_fetch::Asker;
+use crate::origins::upstream::Upstream;
+use crate::rules::decision::{Decision, Inquiry, Policy, decide};
+use crate::rules::receipt::Receipt;
+use crate::rules::record::{Effect, Record};
+use crate::rules::robots::access::{Copy, Snapshot};
+
+/// How exchanges are conducted.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The name in `Via` and `Proxy-Status`.
+    pub fields: fields::Options,
+    /// Whether /robots.txt is answered from our copy (`robots.serve_cached`).
+    pub serve_cached: bool,
+    /// The longest an upload may stall (`proxy.idle_timeout`).
+    pub upload_idle: Duration,
+}
+
+/// The parts that every exchange shares.
+#[derive(Debug)]
+pub struct Proxy {
+    /// How to conduct it.
+    pub options: Options,
+    /// What the operator laid down.
+    pub policy: Arc<Policy>,
+    /// Which addresses may be dialled.
+    pub egress: Arc<Egress>,
+    /// What origins said.
+    pub robots: RobotsCache,
+    /// The way out.
+    pub upstream: Arc<Upstream>,
+    /// The record.
+    pub audit: Arc<AuditLog>,
+    /// The directives of what comes back.
+    pub annotator: Annotator,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Proxy {
+    /// Answers a request: with the origin's response, or with why there is
+    /// none.
+    pub async fn exchange(&self, request: Request<Incoming>, leg: &Leg) -> Response<Body> {
+        let started = clock::instant();
+        let asked = request.headers().clone();
+        let has_body = !request.body().is_end_stream();
+        let answered = self.forward_if_allowed(request, (leg, started)).await;
+        let elapsed = clock::instant().duration_since(started);
+        self.metrics.exchange_seconds.observe(elapsed.as_secs_f64());
+        answered.unwrap_or_else(|problem| self.explain(&problem, (&asked, has_body)))
+    }
+
+    async fn forward_if_allowed(
+        &self,
+        request: Request<Incoming>,
+        (leg, started): (&Leg, Instant),
+    ) -> Result<Response<Body>, Problem> {
+        let received = Received::read(
+            request,
+            leg,
+            (&self.options.fields, self.options.upload_idle),
+        )?;
+        let decision = self.decide(&received.inquiry, &received.asker).await;
+        let now = clock::now();
+        let mut record = Record::of(
+            &decision,
+            leg.client,
+            (now, clock::instant().duration_since(started)),
+        );
+        let cached = self.options.serve_cached && decision.own_copy().is_some();
+        if cached {
+            record.effect = Effect::Cached;
+        }
+        let evidence = Arc::clone(decision.evidence());
+        let (receipt, ending) = self.audit.record(record).await?;
+        self.count(&decision);
+        let closing = Closing::new(ending, evidence, started);
+        if cached && let Some((snapshot, copy)) = decision.own_copy() {
+            return Ok(Self::answer_from(
+                (snapshot, copy),
+                &received.outgoing.method,
+                closing,
+            ));
+        }
+        match self.send(decision, &receipt, received).await {
+            Ok(response) => Ok(attach(response, closing)),
+            Err(problem) => {
+                let answer = problem.answer(now);
+                closing
+                    .with_status(answer.status.as_u16())
+                    .end(problem.failure());
+                Err(problem)
+            }
+        }
+    }
+
+    /// What holds for this inquiry now. Egress is asked first: an origin that
+    /// may not be dialled is not asked for its robots.txt either.
+    async fn decide(&self, inquiry: &Inquiry, asker: &Asker) -> Decision {
+        let inquiry = Arc::new(inquiry.clone());
+        match self.egress.admits(&inquiry.target.origin).await {
+            Err(NotAdmitted::Denied(_)) => Decision::denied(inquiry, Arc::clone(&self.policy)),
+            Err(NotAdmitted::NoConnection(cause)) => {
+                let snapshot = Arc::new(Snapshot::without_connection(
+                    &inquiry.target.origin,
+                    cause,
+                    clock::now(),
+                ));
+                decide(&inquiry, &snapshot, &self.policy)
+            }
+            Ok(_) => {
+                let snapshot = self.robots.snapshot(&inquiry, asker).await;
+                decide(&inquiry, &snapshot, &self.policy)
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        decision: Decision,
+        receipt: &Receipt,
+        received: Received,
+    ) -> Result<Response<Body>, Problem> {
+        let permit = decision.into_permit(receipt)?;
+        let crawler = permit.crawler().clone();
+        let method = received.outgoing.method.clone();
+        let response = self
+            .upstream
+            .forward(permit, received.outgoing, received.upload)
+            .await?;
+        let (mut parts, rest) = response.into_parts();
+        let annotated = self
+            .annotator
+            .annotate((&method, &parts), &crawler, rest)
+            .await;
+        let reserved = self.annotator.field();
+        let length = (!has_no_body(&method, parts.status.as_u16()))
+            .then(|| annotated.length())
+            .flatten();
+        let mut fields =
+            fields::of_response(&parts.headers, reserved, (&self.options.fields, length));
+        fields.append(reserved.clone(), annotated.field);
+        parts.headers = fields;
+        parts.version = http::Version::HTTP_11;
+        let body = OriginBody {
+            held: annotated.held,
+            rest: annotated.rest,
+            reserved: reserved.clone(),
+            closing: None,
+        };
+        Ok(Response::from_parts(parts, Body::Origin(Box::new(body))))
+    }
+
+    fn count(&self, decision: &Decision) {
+        let ruling = decision.ruling();
+        let labels = DecisionLabels {
+            verdict: ruling.verdict.as_str(),
+            reason: ruling.reason.as_str(),
+        };
+        self.metrics.decisions.get_or_create(&labels).inc();
+    }
+
+    /// /robots.txt from our copy, marked by `Age` (RFC 9111, section 5.1).
+    fn answer_from(
+        (snapshot, copy): (&Snapshot, &Copy),
+        method: &Method,
+        closing: Closing,
+    ) -> Response<Body> {
+        let now = clock::now();
+        let octets = if *method == Method::HEAD {
+            bytes::Bytes::new()
+        } else {
+            copy.body.clone()
+        };
+        let body = Body::Whole(octets, Some(closing.with_status(StatusCode::OK.as_u16())));
+        let mut response = Response::new(body);
+        let fields = response.headers_mut();
+        let media_type = copy.content_type.as_deref().unwrap_or("text/plain");
+        if let Ok(media_type) = HeaderValue::from_str(media_type) {
+            fields.insert(CONTENT_TYPE, media_type);
+        }
+        if let Ok(date) = HeaderValue::from_str(&http_date(now)) {
+            fields.insert(DATE, date);
+        }
+        fields.insert(CONTENT_LENGTH, copy.body.len().into());
+        let age = now.duration_since(snapshot.fetched_at).as_secs().max(0);
+        fields.insert(AGE, age.into());
+        response
+    }
+
+    /// The answer to a problem. After a refused upload the connection closes:
+    /// the body was not read.
+    fn explain(&self, problem: &Problem, (asked, has_body): (&HeaderMap, bool)) -> Response<Body> {
+        let label = ResultLabel {
+            result: problem.error(),
+        };
+        self.metrics.problems.get_or_create(&label).inc();
+        tracing::debug!(error = problem.error(), "{problem}");
+        let now = clock::now();
+        let mut answer = problem.answer(now);
+        if has_body {
+            answer.close = Close::Yes;
+        }
+        answer.response(asked, &self.options.fields.name, now)
+    }
+
+    /// The answer to a CONNECT that is not taken.
+    pub fn explain_connect(&self, problem: &Problem, asked: &HeaderMap) -> Response<Body> {
+        self.explain(problem, (asked, true))
+    }
+}
+
+/// Ties a response to the record that its body's end completes.
+fn attach(response: Response<Body>, closing: Closing) -> Response<Body> {
+    let closing = closing.with_status(response.status().as_u16());
+    response.map(|body| body.completing(closing))
+}

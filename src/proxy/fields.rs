@@ -1,0 +1,300 @@
+//! Which fields of a message go on, and which end here.
+//!
+//! RFC 9110, section 7.6.1. A new map is built in the order received:
+//! `HeaderMap::remove` would move the last field into the gap.
+
+use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRANSFER_ENCODING, VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use sfv::{FieldType, Item, List, ListEntry, Parser};
+
+use super::answer::PROXY_STATUS;
+
+/// The name that this proxy goes by in fields, and whether it says so.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `proxy.name`.
+    pub name: String,
+    /// `proxy.via`.
+    pub via: bool,
+}
+
+/// The fields of a request that go on, and where `Host` stood among them.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// The fields, without `Host`.
+    pub fields: HeaderMap,
+    /// How many of them came before `Host`.
+    pub host_at: usize,
+}
+
+/// Whether a field is about one connection only, whatever `Connection` says.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.starts_with("proxy-") && name != PROXY_STATUS
+        || matches!(
+            name,
+            "connection"
+                | "keep-alive"
+                | "te"
+                | "transfer-encoding"
+                | "upgrade"
+                | "http2-settings"
+                | "alt-used"
+        )
+}
+
+/// The names that `Connection` declares to be about this connection.
+fn nominated(fields: &HeaderMap) -> Vec<HeaderName> {
+    fields
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        .collect()
+}
+
+/// The nominations that would take the frame or the address off a message: a
+/// request that makes one is not understood the same by everybody.
+pub fn nominates_framing(fields: &HeaderMap) -> bool {
+    nominated(fields)
+        .iter()
+        .any(|name| *name == CONTENT_LENGTH || *name == HOST || *name == TRANSFER_ENCODING)
+}
+
+/// Whether `Via` tells that a message has come through `name` before
+/// (RFC 9110, section 7.6.3).
+pub fn has_come_through(fields: &HeaderMap, name: &str) -> bool {
+    fields
+        .get_all(VIA)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|hop| hop.split_whitespace().nth(1))
+        .any(|pseudonym| pseudonym.eq_ignore_ascii_case(name))
+}
+
+/// The fields of a request that go on to the origin. `length` is that of the
+/// body: a `Content-Length` keeps its place only if it says the same.
+pub fn of_request(
+    asked: &HeaderMap,
+    version: Version,
+    options: (&Options, Option<u64>),
+) -> Forwarded {
+    let (options, length) = options;
+    let nominated = nominated(asked);
+    let mut fields = HeaderMap::with_capacity(asked.len() + 1);
+    let mut host_at = 0;
+    for (name, value) in asked {
+        if name == HOST {
+            host_at = fields.len();
+        } else if name == CONTENT_LENGTH {
+            keep_length(&mut fields, value, length);
+        } else if version == Version::HTTP_2 && name == COOKIE {
+            join_cookie(&mut fields, value);
+        } else if !is_hop_by_hop(name) && !nominated.contains(name) {
+            fields.append(name, value.clone());
+        }
+    }
+    if asked
+        .get_all(TE)
+        .iter()
+        .any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
+    {
+        fields.append(TE, HeaderValue::from_static("trailers"));
+    }
+    append_via(&mut fields, options);
+    Forwarded { fields, host_at }
+}
+
+/// HTTP/2 may split a cookie over fields; HTTP/1.1 may not (RFC 9113, 8.2.3).
+fn join_cookie(fields: &mut HeaderMap, value: &HeaderValue) {
+    let joined = match fields.get(COOKIE) {
+        None => value.clone(),
+        Some(first) => {
+            let octets = [first.as_bytes(), b"; ", value.as_bytes()].concat();
+            HeaderValue::from_bytes(&octets).unwrap_or_else(|_| first.clone())
+        }
+    };
+    fields.insert(COOKIE, joined);
+}
+
+/// The fields of a response that go on to the crawler; `reserved` is the
+/// annotation's name, which no origin may use.
+pub fn of_response(
+    got: &HeaderMap,
+    reserved: &HeaderName,
+    options: (&Options, Option<u64>),
+) -> HeaderMap {
+    let (options, length) = options;
+    let nominated = nominated(got);
+    let mut fields = HeaderMap::with_capacity(got.len() + 2);
+    for (name, value) in got {
+        if name == CONTENT_LENGTH {
+            keep_length(&mut fields, value, length);
+        } else if name == PROXY_STATUS {
+            if let Some(value) = without_member(value, &options.name) {
+                fields.append(name, value);
+            }
+        } else if !is_hop_by_hop(name)
+            && name != ALT_SVC
+            && name != reserved
+            && !nominated.contains(name)
+        {
+            fields.append(name, value.clone());
+        }
+    }
+    append_via(&mut fields, options);
+    fields
+}
+
+/// Keeps a `Content-Length` in its place if it says what the body's frame will
+/// say; `length` is absent where there is no body to measure (HEAD, 304).
+fn keep_length(fields: &mut HeaderMap, value: &HeaderValue, length: Option<u64>) {
+    let said = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok());
+    if said.is_some()
+        && length.is_none_or(|length| said == Some(length))
+        && !fields.contains_key(CONTENT_LENGTH)
+    {
+        fields.append(
+            CONTENT_LENGTH,
+            said.map_or_else(|| value.clone(), HeaderValue::from),
+        );
+    }
+}
+
+fn append_via(fields: &mut HeaderMap, options: &Options) {
+    if options.via
+        && let Ok(value) = HeaderValue::from_str(&format!("1.1 {}", options.name))
+    {
+        fields.append(VIA, value);
+    }
+}
+
+/// An origin's `Proxy-Status` without members that speak in our name; `None`
+/// if nothing is left, or if it cannot be read and might.
+fn without_member(value: &HeaderValue, name: &str) -> Option<HeaderValue> {
+    let text = value.to_str().ok()?;
+    if !text
+        .to_ascii_lowercase()
+        .contains(&name.to_ascii_lowercase())
+    {
+        return Some(value.clone());
+    }
+    let mut members: List = Parser::new(text).parse().ok()?;
+    members.retain(|member| !is_named(member, name));
+    HeaderValue::from_str(&members.serialize()?).ok()
+}
+
+fn is_named(member: &ListEntry, name: &str) -> bool {
+    let ListEntry::Item(Item { bare_item, .. }) = member else {
+        return false;
+    };
+    let said = bare_item.as_token().map(|token| token.as_str());
+    let said = said.or_else(|| bare_item.as_string().map(|string| string.as_str()));
+    said.is_some_and(|said| said.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::UPGRADE;
+
+    use super::*;
+
+    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            })
+            .collect()
+    }
+
+    fn names(fields: &HeaderMap) -> Vec<&str> {
+        fields.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn options() -> Options {
+        Options {
+            name: "politesse".into(),
+            via: true,
+        }
+    }
+
+    // RFC 9110, section 7.6.1; RFC 9112, section 3.2.2.
+    #[test]
+    fn what_is_about_the_connection_ends_here_and_the_order_is_kept() {
+        let asked = fields(&[
+            ("a", "1"),
+            ("proxy-connection", "keep-alive"),
+            ("host", "h.test"),
+            ("connection", "close, X-Private"),
+            ("x-private", "1"),
+            ("proxy-authorization", "Basic x"),
+            ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("z", "1"),
+        ]);
+        assert!(asked.contains_key(UPGRADE));
+        let forwarded = of_request(&asked, Version::HTTP_11, (&options(), Some(0)));
+        assert_eq!(names(&forwarded.fields), ["a", "z", "te", "via"]);
+        assert_eq!(forwarded.host_at, 1);
+    }
+
+    // RFC 9113, section 8.2.3.
+    #[test]
+    fn a_cookie_split_by_http2_is_joined() {
+        let asked = fields(&[("cookie", "a=1"), ("cookie", "b=2")]);
+        let forwarded = of_request(&asked, Version::HTTP_2, (&options(), None));
+        assert_eq!(forwarded.fields.get(COOKIE).unwrap(), "a=1; b=2");
+    }
+
+    // RFC 9110, section 7.6.3.
+    #[test]
+    fn a_loop_is_seen_by_our_own_name() {
+        assert!(has_come_through(
+            &fields(&[("via", "1.0 a, 1.1 Politesse (x)")]),
+            "politesse"
+        ));
+        assert!(!has_come_through(
+            &fields(&[("via", "1.1 politesse-2")]),
+            "politesse"
+        ));
+    }
+
+    // RFC 9209, section 2: an origin must not speak in our name.
+    #[test]
+    fn an_origin_cannot_speak_in_our_name() {
+        let got = fields(&[
+            (
+                "proxy-status",
+                "other; error=dns_error, politesse; error=http_request_denied",
+            ),
+            ("robots-directives", "x=()"),
+            ("alt-svc", "h3=\":443\""),
+        ]);
+        let reserved = HeaderName::from_static("robots-directives");
+        let passed = of_response(&got, &reserved, (&options(), None));
+        assert_eq!(names(&passed), ["proxy-status", "via"]);
+        assert_eq!(passed.get(PROXY_STATUS).unwrap(), "other;error=dns_error");
+    }
+
+    // RFC 9112, section 6.3: one framing, and it is ours.
+    #[test]
+    fn a_length_is_kept_only_if_it_is_the_bodys() {
+        let got = fields(&[("content-length", "03"), ("content-length", "3")]);
+        let reserved = HeaderName::from_static("robots-directives");
+        let passed = of_response(&got, &reserved, (&options(), Some(3)));
+        assert_eq!(
+            passed.get_all(CONTENT_LENGTH).iter().collect::<Vec<_>>(),
+            ["3"]
+        );
+        assert!(!of_response(&got, &reserved, (&options(), Some(4))).contains_key(CONTENT_LENGTH));
+    }
+}

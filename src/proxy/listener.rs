@@ -1,0 +1,387 @@
+//! Accepting crawlers, within limits, and serving what they send until told to
+//! stop.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use ipnet::IpNet;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::body::Body;
+use super::connect::{self, Interceptor, Protocol};
+use super::exchange::Proxy;
+use super::problem::{Malformed, Problem};
+use super::request::Leg;
+use crate::metrics::ResultLabel;
+use crate::rules::origin::Origin;
+use crate::tasks::Tasks;
+
+/// Where to listen, for whom, and for how long.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The addresses to listen on; port 0 takes any.
+    pub listen: Vec<SocketAddr>,
+    /// Who may connect; others are closed at once and counted.
+    pub clients: Vec<IpNet>,
+    /// Connections open at one time; more are closed at once and counted.
+    pub max_connections: NonZeroUsize,
+    /// The longest the first head of a connection may take.
+    pub header_timeout: Duration,
+    /// The longest a connection may be idle, and any later head take.
+    pub idle_timeout: Duration,
+    /// The longest that exchanges may go on after a signal to stop.
+    pub shutdown_timeout: Duration,
+}
+
+/// Octets of a request's head, target and fields together.
+const HEAD_OCTETS_MAX: usize = 64 * 1024;
+/// Fields of a request.
+const FIELDS_MAX: usize = 256;
+/// Streams of one HTTP/2 connection.
+const STREAMS_MAX: u32 = 100;
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
+/// Streams reset before we answered them; more is an attack (CVE-2023-44487).
+const PENDING_RESETS_MAX: usize = 20;
+const LOCAL_RESETS_MAX: usize = 1024;
+/// After a failed `accept` (no descriptors left): time for some to come back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The crawlers' side of a proxy.
+#[derive(Debug)]
+pub struct Crawlers {
+    /// Every exchange goes through it.
+    pub proxy: Arc<Proxy>,
+    /// Opens CONNECTs; absent if `https.mode` is `refuse`.
+    pub interceptor: Option<Interceptor>,
+    /// Limits.
+    pub options: Options,
+    /// Where connections run, and hyper's own tasks for them.
+    pub tasks: Tasks,
+    /// Cancelled when no more may be accepted.
+    pub stop: CancellationToken,
+    /// Cancelled when what is still going on must end.
+    pub abort: CancellationToken,
+    /// One for each connection that may be open.
+    pub places: Arc<Semaphore>,
+}
+
+impl Crawlers {
+    /// Accepts on `listener` until told to stop, in a task of its own.
+    pub fn listen(self: &Arc<Self>, listener: TcpListener) {
+        let crawlers = Arc::clone(self);
+        self.tasks.0.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    () = crawlers.stop.cancelled() => return,
+                    accepted = listener.accept() => accepted,
+                };
+                match accepted {
+                    Ok((stream, peer)) => crawlers.admit(stream, peer.ip().to_canonical()),
+                    Err(error) => pause_after(&error).await,
+                }
+            }
+        });
+    }
+
+    /// Serves a connection if its peer may connect and there is a place.
+    fn admit(self: &Arc<Self>, stream: TcpStream, client: IpAddr) {
+        if !self.options.clients.iter().any(|net| net.contains(&client)) {
+            tracing::warn!(%client, "not in proxy.clients, closed");
+            return self.turn_away("client");
+        }
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return self.turn_away("max_connections");
+        };
+        // Without it, Nagle's algorithm and delayed acknowledgements add 40 ms.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "no TCP_NODELAY");
+        }
+        let crawlers = Arc::clone(self);
+        self.tasks.0.spawn(async move {
+            let leg = Leg {
+                client,
+                opened_for: None,
+            };
+            crawlers
+                .serve(
+                    stream,
+                    Protocol::Http1,
+                    (leg, Place::taken(&crawlers, place)),
+                )
+                .await;
+        });
+    }
+
+    fn turn_away(&self, result: &'static str) {
+        self.proxy
+            .metrics
+            .connections_refused
+            .get_or_create(&ResultLabel { result })
+            .inc();
+    }
+
+    /// Serves the requests of one stream to its end.
+    async fn serve<S>(
+        self: &Arc<Self>,
+        stream: S,
+        protocol: Protocol,
+        (leg, place): (Leg, Arc<Place>),
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let activity = Arc::new(Activity::default());
+        let service = {
+            let (crawlers, activity) = (Arc::clone(self), Arc::clone(&activity));
+            service_fn(move |request| {
+                let (crawlers, leg, place) =
+                    (Arc::clone(&crawlers), leg.clone(), Arc::clone(&place));
+                let busy = activity.begin();
+                async move {
+                    let response = crawlers.respond(request, (&leg, &place)).await;
+                    drop(busy);
+                    Ok::<_, Infallible>(response)
+                }
+            })
+        };
+        let io = TokioIo::new(stream);
+        match protocol {
+            Protocol::Http1 => {
+                let connection = http1_builder(self.options.idle_timeout)
+                    .serve_connection(io, service)
+                    .with_upgrades();
+                self.drive(pin!(connection), &activity, |connection| {
+                    connection.graceful_shutdown()
+                })
+                .await;
+            }
+            Protocol::Http2 => {
+                let connection = http2_builder(self.tasks.clone()).serve_connection(io, service);
+                self.drive(pin!(connection), &activity, |connection| {
+                    connection.graceful_shutdown()
+                })
+                .await;
+            }
+        }
+    }
+
+    /// Runs a connection to its end, watching for the signal to stop, a first
+    /// head that does not come, and idleness.
+    async fn drive<C, E>(
+        &self,
+        mut connection: Pin<&mut C>,
+        activity: &Activity,
+        finish: fn(Pin<&mut C>),
+    ) where
+        C: Future<Output = Result<(), E>>,
+        E: std::error::Error,
+    {
+        let mut stop = pin!(self.stop.cancelled());
+        let mut stopping = false;
+        let mut first_head = pin!(tokio::time::sleep(self.options.header_timeout));
+        let mut idle = tokio::time::interval(self.options.idle_timeout);
+        idle.reset();
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a crawler's connection ended badly");
+                    }
+                    return;
+                }
+                () = &mut stop, if !stopping => {
+                    stopping = true;
+                    finish(connection.as_mut());
+                }
+                () = self.abort.cancelled() => return,
+                () = &mut first_head, if !activity.has_begun() => return,
+                _ = idle.tick() => {
+                    if activity.is_idle() {
+                        finish(connection.as_mut());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn respond(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        (leg, place): (&Leg, &Arc<Place>),
+    ) -> Response<Body> {
+        if request.method() != Method::CONNECT {
+            return self.proxy.exchange(request, leg).await;
+        }
+        match self.opening(&request, leg) {
+            Ok(origin) => {
+                self.open(request, origin, (leg.client, Arc::clone(place)));
+                Response::new(Body::whole(""))
+            }
+            Err(problem) => self.proxy.explain_connect(&problem, request.headers()),
+        }
+    }
+
+    /// The origin that a CONNECT opens.
+    fn opening(&self, request: &Request<Incoming>, leg: &Leg) -> Result<Origin, Problem> {
+        if self.interceptor.is_none() {
+            return Err(Problem::ConnectRefused);
+        }
+        let uri = request.uri();
+        let authority = uri.authority().filter(|_| uri.scheme().is_none());
+        match authority {
+            Some(authority) if leg.opened_for.is_none() && request.body().is_end_stream() => {
+                Ok(connect::authority(authority.as_str()).map_err(Malformed::Target)?)
+            }
+            _ => Err(Malformed::Connect.into()),
+        }
+    }
+
+    /// Serves the inside of a CONNECT, in a task of its own, once the crawler
+    /// has its 200. The place among the connections goes with it.
+    fn open(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        origin: Origin,
+        (client, place): (IpAddr, Arc<Place>),
+    ) {
+        let crawlers = Arc::clone(self);
+        let tunnel = hyper::upgrade::on(request);
+        let inside = async move {
+            let Some(interceptor) = &crawlers.interceptor else {
+                return;
+            };
+            match interceptor.open(tunnel, origin).await {
+                Ok(opened) => {
+                    let leg = Leg {
+                        client,
+                        opened_for: Some(opened.origin),
+                    };
+                    crawlers
+                        .serve(opened.stream, opened.protocol, (leg, place))
+                        .await;
+                }
+                Err(error) => {
+                    crawlers.proxy.metrics.tls_handshake_failures.inc();
+                    let cause = std::error::Error::source(&error).map(tracing::field::display);
+                    tracing::warn!(%client, cause, "{error}");
+                }
+            }
+        };
+        // Boxed, because serving the inside is serving a stream again.
+        let inside: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(inside);
+        self.tasks.0.spawn(inside);
+    }
+}
+
+async fn pause_after(error: &io::Error) {
+    tracing::warn!(%error, "cannot accept");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+fn http1_builder(idle: Duration) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(idle)
+        .half_close(true)
+        .preserve_header_case(true)
+        .title_case_headers(true)
+        .auto_date_header(false)
+        .max_headers(FIELDS_MAX)
+        .max_buf_size(HEAD_OCTETS_MAX);
+    builder
+}
+
+fn http2_builder(tasks: Tasks) -> http2::Builder<Tasks> {
+    let mut builder = http2::Builder::new(tasks);
+    builder
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(u32::try_from(HEAD_OCTETS_MAX).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .max_local_error_reset_streams(LOCAL_RESETS_MAX);
+    builder
+}
+
+/// A place among the open connections, given back when the last stream that
+/// needs it has ended.
+struct Place {
+    crawlers: Arc<Crawlers>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Place {
+    fn taken(crawlers: &Arc<Crawlers>, permit: OwnedSemaphorePermit) -> Arc<Self> {
+        crawlers.proxy.metrics.connections.inc();
+        Arc::new(Self {
+            crawlers: Arc::clone(crawlers),
+            _permit: permit,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.crawlers.proxy.metrics.connections.dec();
+    }
+}
+
+/// What a connection has been doing since somebody last looked.
+#[derive(Debug, Default)]
+struct Activity {
+    begun: AtomicBool,
+    now: AtomicUsize,
+    since: AtomicBool,
+}
+
+impl Activity {
+    /// A request has come; it is busy until the guard is dropped.
+    fn begin(self: &Arc<Self>) -> Busy {
+        self.begun.store(true, Ordering::Relaxed);
+        self.since.store(true, Ordering::Relaxed);
+        self.now.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing has happened since the last call.
+    fn is_idle(&self) -> bool {
+        let active = self.since.swap(false, Ordering::Relaxed);
+        !active && self.now.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+struct Busy(Arc<Activity>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.since.store(true, Ordering::Relaxed);
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}

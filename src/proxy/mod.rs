@@ -1,0 +1,25 @@
+//! Layer 2: everything we say to crawlers.
+//!
+//! Invariant 6: intercept, never tunnel. Invariant 7: bodies are not changed.
+//! In reading order, and a module uses only those below it; begin with
+//! [`exchange`].
+
+pub mod listener;
+
+pub mod connect;
+
+pub mod ca;
+
+pub mod exchange;
+
+pub mod annotate;
+
+pub mod request;
+
+pub mod problem;
+
+pub mod fields;
+
+pub mod answer;
+
+pub mod body;

@@ -1,0 +1,317 @@
+//! From a request as received to an inquiry, or why there is none.
+//!
+//! Nothing ambiguous goes on: what could be taken for two URLs or framed in two
+//! ways is refused here, before any rule is asked (RFC 9112, section 3.2;
+//! RFC 9110, section 7.4).
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::header::{EXPECT, FROM, HOST, TRANSFER_ENCODING, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Uri, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use super::body::Upload;
+use super::fields::{self, Forwarded};
+use super::problem::{Malformed, Problem};
+use crate::origins::robots_fetch::Asker;
+use crate::origins::upstream::Outgoing;
+use crate::rules::crawler::Crawler;
+use crate::rules::decision::Inquiry;
+use crate::rules::origin::{InvalidTarget, Origin, Scheme, Target};
+
+/// What a connection says about each of its requests.
+#[derive(Debug, Clone)]
+pub struct Leg {
+    /// The crawler's address.
+    pub client: IpAddr,
+    /// Inside CONNECT, the one origin that may be asked for.
+    pub opened_for: Option<Origin>,
+}
+
+/// A request taken apart: what is decided, and what goes on if it may.
+#[derive(Debug)]
+pub struct Received {
+    /// Who asks for what.
+    pub inquiry: Inquiry,
+    /// On whose behalf robots.txt is asked for.
+    pub asker: Asker,
+    /// Method and fields as they go on.
+    pub outgoing: Outgoing,
+    /// The body, unread.
+    pub upload: Upload,
+}
+
+impl Received {
+    /// Reads a request that came over `leg`.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem::Malformed`] or [`Problem::Loop`]: what is not recorded.
+    pub fn read(
+        request: Request<Incoming>,
+        leg: &Leg,
+        options: (&fields::Options, Duration),
+    ) -> Result<Self, Problem> {
+        let (options, idle) = options;
+        let (parts, body) = request.into_parts();
+        let target = target(&parts, leg)?;
+        unambiguous(&parts)?;
+        if fields::has_come_through(&parts.headers, &options.name) {
+            return Err(Problem::Loop(options.name.clone()));
+        }
+        let Forwarded { fields, host_at } = fields::of_request(
+            &parts.headers,
+            parts.version,
+            (options, body.size_hint().exact()),
+        );
+        Ok(Self {
+            inquiry: Inquiry {
+                crawler: Crawler::from_user_agent(values(&parts.headers)),
+                target,
+                method: parts.method.as_str().to_owned(),
+            },
+            asker: Asker {
+                user_agent: parts.headers.get(USER_AGENT).cloned(),
+                from: parts.headers.get(FROM).cloned(),
+            },
+            outgoing: Outgoing {
+                method: parts.method,
+                headers: fields,
+                host_at,
+                extensions: parts.extensions,
+            },
+            upload: Upload::new(body, idle),
+        })
+    }
+}
+
+fn values(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    fields
+        .get_all(USER_AGENT)
+        .iter()
+        .map(|value| value.as_bytes())
+}
+
+fn target(parts: &Parts, leg: &Leg) -> Result<Target, Malformed> {
+    match &leg.opened_for {
+        Some(origin) => inner_target(parts, origin),
+        None => absolute_target(parts),
+    }
+}
+
+/// On the proxy's own port: absolute-form alone (RFC 9112, section 3.2.2). The
+/// target counts and `Host` is written anew, but it must still be one.
+fn absolute_target(parts: &Parts) -> Result<Target, Malformed> {
+    if parts.uri.scheme().is_none() || parts.uri.authority().is_none() {
+        return Err(Malformed::NotAbsolute);
+    }
+    if parts.version == Version::HTTP_11 || parts.headers.contains_key(HOST) {
+        only_host(&parts.headers)?;
+    }
+    absolute(&parts.uri)
+}
+
+fn absolute(uri: &Uri) -> Result<Target, Malformed> {
+    let scheme: Scheme = uri.scheme_str().unwrap_or_default().parse()?;
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    path_under(Origin::new(scheme, authority)?, uri)
+}
+
+fn path_under(origin: Origin, uri: &Uri) -> Result<Target, Malformed> {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Ok(Target::new(origin, path)?)
+}
+
+/// Inside CONNECT: whatever names an origin must name the one it was opened
+/// for (RFC 9110, sections 7.4 and 15.5.20).
+fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, Malformed> {
+    if parts.uri.authority().is_some() {
+        let scheme = parts.uri.scheme_str().unwrap_or(origin.scheme().as_str());
+        let authority = parts
+            .uri
+            .authority()
+            .map_or("", |authority| authority.as_str());
+        same_origin(origin, &Origin::new(scheme.parse()?, authority)?)?;
+    } else if parts.version == Version::HTTP_2 {
+        return Err(Malformed::Host);
+    }
+    if (parts.version != Version::HTTP_2 || parts.headers.contains_key(HOST))
+        && let Some(host) = only_host_unless_old(parts)?
+    {
+        same_origin(origin, &Origin::new(origin.scheme(), host)?)?;
+    }
+    path_under(origin.clone(), &parts.uri)
+}
+
+fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), Malformed> {
+    if opened_for == asked_for {
+        return Ok(());
+    }
+    Err(Malformed::Misdirected {
+        opened_for: opened_for.to_string(),
+        asked_for: asked_for.to_string(),
+    })
+}
+
+/// HTTP/1.0 knows no `Host`, so inside CONNECT it may be absent.
+fn only_host_unless_old(parts: &Parts) -> Result<Option<&str>, Malformed> {
+    if parts.version < Version::HTTP_11 && !parts.headers.contains_key(HOST) {
+        return Ok(None);
+    }
+    only_host(&parts.headers).map(Some)
+}
+
+/// The one `Host` there must be (RFC 9112, section 3.2).
+fn only_host(fields: &HeaderMap) -> Result<&str, Malformed> {
+    let mut values = fields.get_all(HOST).iter();
+    let (Some(host), None) = (values.next(), values.next()) else {
+        return Err(Malformed::Host);
+    };
+    let host = host.to_str().map_err(|_| Malformed::Host)?;
+    match Origin::new(Scheme::Http, host) {
+        Ok(_) => Ok(host),
+        Err(InvalidTarget::UserInformation) => Err(InvalidTarget::UserInformation.into()),
+        Err(_) => Err(Malformed::Host),
+    }
+}
+
+/// What hyper leaves visible of a request that readers frame differently
+/// (RFC 9112, section 6.1).
+fn unambiguous(parts: &Parts) -> Result<(), Malformed> {
+    if parts.method == Method::CONNECT {
+        return Err(Malformed::Connect);
+    }
+    let mut codings = parts.headers.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next()
+        && (codings.next().is_some()
+            || !coding
+                .as_bytes()
+                .trim_ascii()
+                .eq_ignore_ascii_case(b"chunked"))
+    {
+        return Err(Malformed::Framing(
+            "a transfer coding other than one chunked",
+        ));
+    }
+    if parts
+        .headers
+        .keys()
+        .any(|name| name.as_str() == "transfer_encoding" || name.as_str() == "content_length")
+    {
+        return Err(Malformed::Framing(
+            "a field that some read as a framing field",
+        ));
+    }
+    if fields::nominates_framing(&parts.headers) {
+        return Err(Malformed::Framing(
+            "Connection names a field that frames or routes the message",
+        ));
+    }
+    let expected = parts.headers.get_all(EXPECT).iter();
+    if expected
+        .into_iter()
+        .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    {
+        return Err(Malformed::Expectation);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(uri: &str, fields: &[(&'static str, &'static str)]) -> Parts {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn leg(opened_for: Option<&str>) -> Leg {
+        Leg {
+            client: [127, 0, 0, 1].into(),
+            opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
+        }
+    }
+
+    // RFC 9112, section 3.2.2: the target counts, not Host.
+    #[test]
+    fn the_target_names_the_origin() {
+        let target = target(
+            &parts("http://a.test/x?y", &[("host", "b.test")]),
+            &leg(None),
+        )
+        .unwrap();
+        assert_eq!(target.to_string(), "http://a.test/x?y");
+    }
+
+    // RFC 9112, section 3.2: 400 for no Host, two, or a bad one; 3.2.1 is for
+    // origin servers alone.
+    #[test]
+    fn a_request_that_names_no_single_origin_is_malformed() {
+        for (uri, fields) in [
+            ("/x", &[("host", "a.test")][..]),
+            ("http://a.test/x", &[]),
+            ("http://a.test/x", &[("host", "a.test"), ("host", "a.test")]),
+            ("http://a.test/x", &[("host", "a.test/x")]),
+            ("http://u@a.test/x", &[("host", "a.test")]),
+            ("ftp://a.test/x", &[("host", "a.test")]),
+        ] {
+            assert!(
+                target(&parts(uri, fields), &leg(None)).is_err(),
+                "{uri} {fields:?}"
+            );
+        }
+    }
+
+    // RFC 9110, section 15.5.20.
+    #[test]
+    fn inside_connect_another_authority_is_misdirected() {
+        let leg = leg(Some("a.test:443"));
+        let inner = |uri, host| target(&parts(uri, &[("host", host)]), &leg);
+        assert_eq!(
+            inner("/x", "a.test").unwrap().to_string(),
+            "https://a.test/x"
+        );
+        assert!(inner("/x", "A.test.:443").is_ok());
+        for (uri, host) in [
+            ("/x", "b.test"),
+            ("http://a.test/x", "a.test"),
+            ("/x", "a.test:444"),
+        ] {
+            assert!(
+                matches!(inner(uri, host), Err(Malformed::Misdirected { .. })),
+                "{uri} {host}"
+            );
+        }
+    }
+
+    // RFC 9112, section 6.1; RFC 9110, sections 7.6.1 and 10.1.1.
+    #[test]
+    fn what_can_be_framed_in_two_ways_is_malformed() {
+        for field in [
+            ("transfer-encoding", "gzip, chunked"),
+            ("transfer-encoding", "chunked, chunked"),
+            ("transfer_encoding", "chunked"),
+            ("connection", "close, content-length"),
+            ("expect", "200-ok"),
+        ] {
+            assert!(
+                unambiguous(&parts("http://a.test/", &[field])).is_err(),
+                "{field:?}"
+            );
+        }
+        assert!(
+            unambiguous(&parts(
+                "http://a.test/",
+                &[("transfer-encoding", "Chunked")]
+            ))
+            .is_ok()
+        );
+    }
+}

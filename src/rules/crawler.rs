@@ -1,0 +1,301 @@
+//! Who asks: the names by which robots.txt may speak of a crawler.
+//!
+//! RFC 9309, section 2.2.1, matches groups by a product token that "SHOULD be
+//! a substring of the identification string that the crawler sends". Nobody
+//! tells a proxy that token, so it is derived from User-Agent (RFC 9110,
+//! section 10.1.5). Which groups there are is not known here.
+
+mod user_agent;
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use thiserror::Error;
+
+/// A product token; equality, hashing and ordering ignore ASCII case (RFC 9309,
+/// section 2.2.1), `Display` gives it as written.
+///
+/// Wider than the RFC's `[A-Za-z_-]`: names such as `MJ12bot` and
+/// `archive.org_bot` are used by crawlers and in robots.txt, and so are names
+/// of several words.
+#[derive(Clone, Debug)]
+pub struct ProductToken(String);
+
+/// Why a text is no product token.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InvalidToken {
+    /// Nothing is left to match by.
+    #[error("a product token is empty")]
+    Empty,
+    /// It would stand for everyone.
+    #[error("`*` names every crawler, a product token names one")]
+    Everyone,
+    /// No robots.txt could name it.
+    #[error("{0:?} has a control character, or a blank at an end")]
+    Blank(String),
+    /// No crawler needs it that long.
+    #[error(
+        "a product token has {octets} octets, at most {} are taken",
+        ProductToken::OCTETS_MAX
+    )]
+    TooLong {
+        /// What it has.
+        octets: usize,
+    },
+}
+
+impl ProductToken {
+    /// The longest token, in octets.
+    pub const OCTETS_MAX: usize = 256;
+
+    /// Takes `text` as a token, as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidToken`] if it is empty, `*` or too long, holds a control
+    /// character, or has a blank at an end.
+    pub fn new(text: &str) -> Result<Self, InvalidToken> {
+        let octets = text.len();
+        if text.is_empty() {
+            Err(InvalidToken::Empty)
+        } else if text == "*" {
+            Err(InvalidToken::Everyone)
+        } else if Self::OCTETS_MAX < octets {
+            Err(InvalidToken::TooLong { octets })
+        } else if text.trim() != text || text.contains(char::is_control) {
+            Err(InvalidToken::Blank(text.to_owned()))
+        } else {
+            Ok(Self(text.to_owned()))
+        }
+    }
+
+    /// The token as written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the value of an agent line means this token (RFC 9309, section
+    /// 2.2.1).
+    ///
+    /// It does if it equals the token, ignoring case, or begins with it and goes
+    /// on with what cannot belong to a name: `ExampleBot/2.0`, `ExampleBot*`
+    /// and `ExampleBot (compatible)` mean `ExampleBot`; `ExampleBot-News` does
+    /// not.
+    #[must_use]
+    pub fn is_named_by(&self, value: &str) -> bool {
+        let names =
+            |name: Option<&str>| name.is_some_and(|name| name.eq_ignore_ascii_case(&self.0));
+        names(Some(value))
+            || names(value.split(|letter| !is_identifier(letter)).next())
+            || names(value.split(['/', ' ', '\t', '*']).next())
+    }
+}
+
+impl PartialEq for ProductToken {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
+impl Eq for ProductToken {}
+
+impl Hash for ProductToken {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for octet in self.0.bytes() {
+            state.write_u8(octet.to_ascii_lowercase());
+        }
+        state.write_u8(0xFF);
+    }
+}
+
+impl Ord for ProductToken {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let folded = |token: &Self| token.0.to_ascii_lowercase();
+        folded(self).cmp(&folded(other))
+    }
+}
+
+impl PartialOrd for ProductToken {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for ProductToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Who asks: the candidate tokens in order, and the User-Agent they came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crawler {
+    candidates: Vec<ProductToken>,
+    user_agent: Option<String>,
+}
+
+impl Crawler {
+    /// Derives the candidates from the field values of User-Agent, in order.
+    ///
+    /// Names that every browser sends are never taken, names of libraries only
+    /// if there is no other. Who sends nothing that can be used has no
+    /// candidates, and is bound by the group of everyone.
+    pub fn from_user_agent<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let values = values.into_iter().map(String::from_utf8_lossy);
+        let values: Vec<String> = values.map(|value| value.trim().to_owned()).collect();
+        let user_agent = values.join(", ");
+        Self {
+            candidates: user_agent::candidates(&values),
+            user_agent: (!user_agent.is_empty()).then_some(user_agent),
+        }
+    }
+
+    /// Who a person means by `agent`: a product token, or a whole User-Agent,
+    /// of which a product token is the shortest.
+    #[must_use]
+    pub fn parse(agent: &str) -> Self {
+        Self::from_user_agent([agent.as_bytes()])
+    }
+
+    /// A crawler as it was when a decision about it was kept.
+    #[must_use]
+    pub fn restore(candidates: Vec<ProductToken>, user_agent: Option<String>) -> Self {
+        Self {
+            candidates,
+            user_agent,
+        }
+    }
+
+    /// The tokens it may be known by, the likeliest first.
+    #[must_use]
+    pub fn candidates(&self) -> &[ProductToken] {
+        &self.candidates
+    }
+
+    /// The first candidate.
+    #[must_use]
+    pub fn token(&self) -> Option<&ProductToken> {
+        self.candidates.first()
+    }
+
+    /// What it calls itself, invalid UTF-8 replaced; `None` if it says nothing.
+    #[must_use]
+    pub fn user_agent(&self) -> Option<&str> {
+        self.user_agent.as_deref()
+    }
+}
+
+/// `identifier` of RFC 9309, section 2.2.
+fn is_identifier(letter: char) -> bool {
+    letter.is_ascii_alphabetic() || letter == '-' || letter == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(crawler: &Crawler) -> Vec<&str> {
+        crawler
+            .candidates()
+            .iter()
+            .map(ProductToken::as_str)
+            .collect()
+    }
+
+    /// One test a row: `"User-Agent" => ["candidate"];`
+    macro_rules! deriving {
+        ($($name:ident: $agent:literal => $expected:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                let expected: &[&str] = &$expected;
+                assert_eq!(candidates(&Crawler::parse($agent)), expected);
+            }
+        )*};
+    }
+
+    // RFC 9110, section 10.1.5; where the name stands is habit.
+    deriving! {
+        bare_token_is_itself: "Example_Bot-2.x" => ["Example_Bot-2.x"];
+        name_follows_compatible: "Mozilla/5.0 (compatible; ExampleBot/0.1; https://www.example.com/bot.html)" => ["ExampleBot"];
+        name_may_stand_outside_its_comment: "Mozilla/5.0 (KHTML, like Gecko); compatible; FooBot/1.0; +https://f.example" => ["FooBot"];
+        name_follows_a_browser: "Mozilla/5.0 (Linux; Android 6.0.1; Nexus 5X Build/MMB29P) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/1.2 Mobile Safari/537.36 (compatible; FooBot/2.1; +http://f.example)" => ["FooBot"];
+        mail_address_is_no_name: "Mozilla/5.0 (Linux; Android 5.0) Mobile Safari/537.36 (compatible; Fooider; foo@f.example)" => ["Fooider"];
+        name_with_contact_needs_no_compatible: "Mozilla/5.0 (Macintosh) Safari/1 (FooBot/0.1; +http://f.example)" => ["FooBot"];
+        own_product_stays_behind_compatible: "FooBot/1.0 (compatible; Mozilla/5.0; Apache-HttpClient +http://f.example)" => ["FooBot"];
+        first_word_then_the_whole_name: "Foo web spider/4.0(+http://f.example#07)" => ["Foo", "Foo web spider"];
+        browsers_are_nobody: "Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; SV1; .NET CLR 1.1.4322)" => [];
+        library_is_the_last_choice: "python-requests/2.31 ExampleBot/1.0" => ["ExampleBot"];
+        library_alone_is_a_name: "curl/8.4.0" => ["curl"];
+        quoted_parenthesis_closes_nothing: "A/1 (b\\) c/1; http://a.example) D/2" => ["c", "A", "D"];
+    }
+
+    // RFC 9309, section 2.2.1.
+    #[test]
+    fn tokens_are_equal_whatever_their_case() {
+        use std::collections::{BTreeSet, HashSet};
+        let tokens = ["FooBot", "foobot", "FOOBOT"].map(|text| ProductToken::new(text).unwrap());
+        assert_eq!(tokens[0].to_string(), "FooBot");
+        assert_eq!(tokens.iter().collect::<HashSet<_>>().len(), 1);
+        assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), 1);
+    }
+
+    // RFC 9309, section 2.2.1; beyond its alphabet, ours.
+    #[test]
+    fn value_that_goes_on_with_no_name_means_the_token() {
+        let named = |token, value| ProductToken::new(token).unwrap().is_named_by(value);
+        for value in ["foo", "Foo/2.0", "Foo*", "Foo (x)", "Foo, Bar", "Foo2"] {
+            assert!(named("Foo", value), "{value}");
+        }
+        for value in ["", "*", "Foo-News", "\"Foo\"", "*Foo", "Fo", "Bar, Foo"] {
+            assert!(!named("Foo", value), "{value}");
+        }
+        assert!(named("MJ12bot", "mj12bot/v1.4"));
+        assert!(named("Foo Bar", "foo bar"));
+    }
+
+    // Ours.
+    #[test]
+    fn text_that_is_no_token_is_refused() {
+        assert_eq!(ProductToken::new(""), Err(InvalidToken::Empty));
+        assert_eq!(ProductToken::new("*"), Err(InvalidToken::Everyone));
+        for text in [" a", "a ", "a\tb", "a\0"] {
+            assert_eq!(
+                ProductToken::new(text),
+                Err(InvalidToken::Blank(text.to_owned()))
+            );
+        }
+        let octets = ProductToken::OCTETS_MAX + 1;
+        assert_eq!(
+            ProductToken::new(&"a".repeat(octets)),
+            Err(InvalidToken::TooLong { octets })
+        );
+    }
+
+    // RFC 9110, section 5.3: a field may have several lines.
+    #[test]
+    fn every_field_value_counts() {
+        let crawler = Crawler::from_user_agent([&b"A/1 (open"[..], b"", b"B\xFF/2"]);
+        assert_eq!(candidates(&crawler), ["A", "B\u{fffd}"]);
+        let restored = Crawler::restore(
+            crawler.candidates().to_vec(),
+            Some("A/1 (open, , B\u{fffd}/2".into()),
+        );
+        assert_eq!(crawler, restored);
+    }
+
+    // RFC 9309, section 2.2.1: who has no name is bound by `*`.
+    #[test]
+    fn who_says_nothing_has_no_name() {
+        for crawler in [
+            Crawler::from_user_agent([]),
+            Crawler::parse(" "),
+            Crawler::parse(""),
+        ] {
+            assert_eq!((crawler.token(), crawler.user_agent()), (None, None));
+        }
+        assert_eq!(Crawler::parse("*").token(), None);
+    }
+}

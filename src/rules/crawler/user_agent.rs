@@ -1,0 +1,266 @@
+//! The names in a User-Agent that may be a crawler's product token.
+//!
+//! RFC 9110, section 10.1.5, gives the form: products, the most significant
+//! first, and comments. Where crawlers put their name in it is habit: most of
+//! them claim to be a browser first, and say who they are in a comment.
+
+use super::{ProductToken, is_identifier};
+
+/// How many candidates are kept: who sends more names than that is not known
+/// by the last of them.
+const CANDIDATES_MAX: usize = 16;
+
+/// The names to match by, best first, each once.
+///
+/// What every browser sends is never taken, the name of a library only if there
+/// is no other.
+pub(super) fn candidates(values: &[String]) -> Vec<ProductToken> {
+    let mut names: Vec<_> = values.iter().flat_map(|value| names(value)).collect();
+    names.sort_by_key(|name| name.rank);
+    let is_own = |name: &Name<'_>| !name.words.iter().any(|word| is_one_of(word, LIBRARIES));
+    if names.iter().any(is_own) {
+        names.retain(is_own);
+    }
+    let mut candidates = Vec::new();
+    for token in names.iter().flat_map(Name::tokens) {
+        if candidates.len() < CANDIDATES_MAX && !candidates.contains(&token) {
+            candidates.push(token);
+        }
+    }
+    candidates
+}
+
+/// A name in a User-Agent, with or without a version: `Example Bot/1.0`.
+struct Name<'a> {
+    words: Vec<&'a str>,
+    versioned: bool,
+    rank: Rank,
+}
+
+/// How likely a name is the crawler's own, by where it stands; likeliest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// In a comment, behind `compatible;`.
+    Compatible,
+    /// With a version, in a comment that has a URL or a mail address.
+    Contact,
+    /// A product of its own.
+    Product,
+    /// In a comment that has a URL or a mail address, the beginning of a
+    /// product's name: `ExampleBot-News/1.0 (ExampleBot; +https://…)`.
+    Family,
+}
+
+/// A stretch of a User-Agent (RFC 9110, section 10.1.5).
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Products(&'a str),
+    /// Without its outer parentheses; comments may nest.
+    Comment(&'a str),
+}
+
+impl Name<'_> {
+    /// The first word that can be a product token, then the name as sent.
+    fn tokens(&self) -> impl Iterator<Item = ProductToken> {
+        let word = self
+            .words
+            .iter()
+            .find(|word| word.chars().all(is_name_letter));
+        let whole = self.words.join(" ");
+        let texts = word
+            .map(|word| (*word).to_owned())
+            .into_iter()
+            .chain([whole]);
+        texts.filter_map(|text| ProductToken::new(&text).ok())
+    }
+
+    /// Whether this name begins with `other`.
+    fn extends(&self, other: &Self) -> bool {
+        let words = self.words.first().zip(other.words.first());
+        words.is_some_and(|(own, other)| begins_with(own, other))
+    }
+}
+
+/// Every name in one field value.
+fn names(value: &str) -> Vec<Name<'_>> {
+    let mut products = Vec::new();
+    let mut in_comments = Vec::new();
+    for part in parts(value) {
+        match part {
+            Part::Products(text) => {
+                products.extend(fragments(text).flat_map(|text| names_in(text, Rank::Product)));
+            }
+            Part::Comment(text) => {
+                in_comments.extend(names_behind_compatible(text));
+                in_comments.extend(names_by_contact(text));
+            }
+        }
+    }
+    // Bounded, or a long User-Agent could be made quadratic.
+    let in_family = |name: &Name<'_>| {
+        products
+            .iter()
+            .take(CANDIDATES_MAX)
+            .any(|own| own.extends(name))
+    };
+    in_comments.retain(|name| name.rank != Rank::Family || in_family(name));
+    products.append(&mut in_comments);
+    products
+}
+
+/// Those with a version; if none has one, what stands first: what follows it
+/// in the comments of browsers is their system.
+fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
+    let mut behind = fragments(comment)
+        .map(str::trim)
+        .skip_while(|text| !text.eq_ignore_ascii_case("compatible"))
+        .skip(1)
+        .filter(|text| !text.is_empty())
+        .map(|text| names_in(text, Rank::Compatible));
+    let first = behind.next().unwrap_or_default();
+    let rest: Vec<_> = behind.flatten().collect();
+    if first.iter().chain(&rest).any(|name| name.versioned) {
+        let all = first.into_iter().chain(rest);
+        return all.filter(|name| name.versioned).collect();
+    }
+    first
+}
+
+/// Those in a comment that says how its author can be reached.
+fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
+    if !fragments(comment)
+        .flat_map(str::split_whitespace)
+        .any(is_contact)
+    {
+        return Vec::new();
+    }
+    let mut names: Vec<_> = fragments(comment)
+        .flat_map(|text| names_in(text, Rank::Contact))
+        .collect();
+    for name in names.iter_mut().filter(|name| !name.versioned) {
+        name.rank = Rank::Family;
+    }
+    names
+}
+
+/// The names in a stretch without separators: runs of words that a version, a
+/// contact or a word that names no crawler ends.
+fn names_in(text: &str, rank: Rank) -> Vec<Name<'_>> {
+    let mut names = Vec::new();
+    let mut words: Vec<&str> = Vec::new();
+    let mut end = |words: &mut Vec<_>, versioned| {
+        let words = std::mem::take(words);
+        if !words.is_empty() {
+            names.push(Name {
+                words,
+                versioned,
+                rank,
+            });
+        }
+    };
+    for word in text.split_whitespace() {
+        let (name, version) = match word.split_once('/') {
+            Some((name, _)) => (name, true),
+            None => (word.trim_end_matches('+'), false),
+        };
+        let means_crawler = !is_contact(word) && !is_generic(name);
+        if means_crawler {
+            words.push(name);
+        }
+        if version || !means_crawler {
+            end(&mut words, version && means_crawler);
+        }
+    }
+    end(&mut words, false);
+    names
+}
+
+/// The products and comments of a User-Agent. A comment that is not closed
+/// goes to the end.
+fn parts(value: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let (mut start, mut depth, mut quoted) = (0, 0_usize, false);
+    for (at, letter) in value.char_indices() {
+        if std::mem::take(&mut quoted) {
+            continue;
+        }
+        match letter {
+            // A quoted pair (RFC 9110, section 5.6.4).
+            '\\' => quoted = true,
+            '(' if depth == 0 => {
+                parts.extend(value.get(start..at).map(Part::Products));
+                (start, depth) = (at + 1, 1);
+            }
+            '(' => depth += 1,
+            ')' if depth == 1 => {
+                parts.extend(value.get(start..at).map(Part::Comment));
+                (start, depth) = (at + 1, 0);
+            }
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    let last = if depth == 0 {
+        Part::Products
+    } else {
+        Part::Comment
+    };
+    parts.extend(value.get(start..).map(last));
+    parts
+}
+
+fn fragments(text: &str) -> impl Iterator<Item = &str> {
+    text.split([';', ',', '(', ')'])
+}
+
+/// What one-word names are made of in practice.
+fn is_name_letter(letter: char) -> bool {
+    is_identifier(letter) || letter.is_ascii_digit() || letter == '.'
+}
+
+/// Whether a word is a URL or a mail address.
+fn is_contact(word: &str) -> bool {
+    word.contains("://") || word.contains('@') || word.starts_with('+') || begins_with(word, "www.")
+}
+
+/// Whether a word names no crawler: it has no letter, or browsers send it.
+fn is_generic(name: &str) -> bool {
+    let name = name.split(':').next().unwrap_or(name);
+    !name.contains(char::is_alphabetic) || is_one_of(name, GENERIC)
+}
+
+fn is_one_of(word: &str, list: &[&str]) -> bool {
+    list.iter().any(|name| name.eq_ignore_ascii_case(word))
+}
+
+fn begins_with(word: &str, beginning: &str) -> bool {
+    let start = word.get(..beginning.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(beginning))
+}
+
+/// What browsers say of themselves and their systems.
+#[rustfmt::skip]
+const GENERIC: &[&str] = &[
+    "Mozilla", "compatible", "AppleWebKit", "WebKit", "KHTML", "like", "Gecko",
+    "Chrome", "Chromium", "CriOS", "Safari", "Version", "Mobile", "Firefox",
+    "FxiOS", "Edge", "Edg", "EdgA", "EdgiOS", "OPR", "Opera", "Presto", "Vivaldi",
+    "SamsungBrowser", "YaBrowser", "UCBrowser", "MSIE", "Trident", "Windows", "NT",
+    "Win64", "WOW64", "x64", "x86_64", "i686", "Linux", "X11", "Ubuntu", "Android",
+    "Macintosh", "Mac", "Intel", "PPC", "OS", "X", "CPU", "iPhone", "iPad", "iPod",
+    "CrOS", "U", "rv", "Build", "wv",
+];
+
+/// What crawlers are written with. As a name of their own it is the last choice,
+/// but robots.txt files do name these.
+#[rustfmt::skip]
+const LIBRARIES: &[&str] = &[
+    "python-requests", "python-urllib", "python-urllib3", "Python", "CPython", "PyPy",
+    "urllib3", "aiohttp", "httpx", "python-httpx", "Scrapy", "curl", "libcurl",
+    "PycURL", "GuzzleHttp", "PHP", "Wget", "Wget2", "Go-http-client", "Java",
+    "Java-http-client", "Apache-HttpClient", "Jakarta", "Jersey", "okhttp", "Dalvik",
+    "libwww-perl", "LWP", "Perl", "Ruby", "Faraday", "Mechanize", "node", "Node.js",
+    "node-fetch", "undici", "axios", "got", "superagent", "reqwest", "hyper", "ureq",
+    "OpenSSL", "LibreSSL", "GnuTLS", "zlib", "brotli", "nghttp2", "HeadlessChrome",
+    "PhantomJS", "Puppeteer", "Playwright", "Selenium", "HTTPie", "PostmanRuntime",
+    "Dart", "CFNetwork", "Darwin",
+];

@@ -1,0 +1,175 @@
+use super::*;
+
+fn scan(page: &[u8], chunk_bytes: usize) -> (Scan, Vec<String>) {
+    let mut scanner = MetaScanner::new(512 * 1024, None);
+    for chunk in page.chunks(chunk_bytes) {
+        scanner.push(chunk);
+    }
+    let outcome = scanner.finish();
+    let metas = scanner.metas().iter();
+    (outcome, metas.map(|meta| meta.content.clone()).collect())
+}
+
+const META: &str = "<meta name=robots content=noindex>";
+
+/// Whether the meta behind this markup counts, and its scan does the same
+/// octet by octet.
+fn counts_behind(markup: &str) -> bool {
+    let page = format!("{markup}{META}<p>");
+    let whole = scan(page.as_bytes(), page.len());
+    assert_eq!(whole, scan(page.as_bytes(), 1), "{page}");
+    !whole.1.is_empty()
+}
+
+macro_rules! heads {
+    ($($name:ident: $markup:literal is $counts:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            assert_eq!(counts_behind($markup), $counts);
+        }
+    )*};
+}
+
+// HTML standard, 13.2.6.4; of noscript, ours.
+heads! {
+    a_meta_may_follow_the_head: "<html><head></head> " is true;
+    html_ending_ends_the_head: "<html><head></head></html>" is false;
+    a_stray_body_end_ends_it: "<head></body>" is false;
+    a_br_end_in_a_comment_does_not: "<!-- </br> --><title></br></title>" is true;
+    a_br_end_in_a_template_does_not: "<template></br><p>x</template>" is true;
+    an_open_template_hides: "<template>" is false;
+    an_image_in_a_noscript_does_not: "<noscript><img></noscript>" is true;
+    a_mark_ends_it_unless_first: "<head>\u{FEFF}" is false;
+    a_mark_at_the_start_does_not: "\u{FEFF}<head>" is true;
+    a_nul_ends_it: "<head>\0" is false;
+    a_doctype_in_the_head_does_not: "<head><!doctype x>" is true;
+    an_end_tag_without_a_name_does_not: "<head></>" is true;
+    a_frameset_ends_it: "<frameset>" is false;
+    a_style_holds_no_tags: "<style></br></style>" is true;
+    an_open_style_hides: "<style>" is false;
+    an_attribute_holds_no_tags: "<link title='</br><p>'>" is true;
+}
+
+#[test]
+fn metas_of_a_noscript_count() {
+    let page = "<noscript><!-- <meta name=robots content=noai> --><p>x\
+                <meta name=robots content=noindex><template><meta name=robots content=spc>\
+                </template></noscript><noscript><meta name=a content=nofollow></noscript>";
+    for chunk in [1, 7, page.len()] {
+        let (outcome, metas) = scan(page.as_bytes(), chunk);
+        assert_eq!((outcome, metas.len()), (Scan::Done, 2), "{metas:?}");
+    }
+}
+
+#[test]
+fn a_noscript_cut_by_the_limit_counts_as_far_as_it_goes() {
+    let page = format!("<noscript>{META}<img></noscript>");
+    let mut scanner = MetaScanner::new(page.len() - 8, None);
+    assert_eq!(scanner.push(page.as_bytes()), Scan::Limit);
+    assert_eq!(scanner.metas().len(), 1);
+}
+
+#[test]
+fn the_limit_is_met_only_by_octets_behind_it() {
+    let page = format!("<head>{META}");
+    let mut scanner = MetaScanner::new(page.len(), None);
+    assert_eq!(scanner.push(page.as_bytes()), Scan::More);
+    assert_eq!(scanner.push(b""), Scan::More);
+    assert_eq!(scanner.push(b"<"), Scan::Limit);
+    assert_eq!(scanner.finish(), Scan::Limit);
+    assert_eq!(scanner.metas().len(), 1);
+    let mut exact = MetaScanner::new(page.len(), None);
+    exact.push(page.as_bytes());
+    assert_eq!(exact.finish(), Scan::Done);
+}
+
+#[test]
+fn what_follows_the_end_is_ignored() {
+    let mut scanner = MetaScanner::new(1000, None);
+    assert_eq!(scanner.push(b"<body>"), Scan::Done);
+    assert_eq!(scanner.push(META.as_bytes()), Scan::Done);
+    assert_eq!(scanner.push(&[b'x'; 2000]), Scan::Done);
+    assert!(scanner.metas().is_empty());
+}
+
+#[test]
+fn too_many_metas_are_a_limit() {
+    let metas = (0..300).map(|at| format!("<meta name=a{at} content=noindex>"));
+    let (outcome, metas) = scan(metas.collect::<String>().as_bytes(), 100);
+    assert_eq!((outcome, metas.len()), (Scan::Limit, Head::METAS_MAX));
+}
+
+#[test]
+fn a_nest_that_takes_too_much_memory_is_a_limit() {
+    let page = "<template>".repeat(200_000);
+    let mut scanner = MetaScanner::new(16 * 1024, None);
+    let outcome = page
+        .as_bytes()
+        .chunks(4096)
+        .map(|chunk| scanner.push(chunk));
+    assert_eq!(outcome.last(), Some(Scan::Limit));
+}
+
+// WHATWG Encoding standard.
+#[test]
+fn utf_16_is_read_with_a_label_or_a_mark() {
+    let page = format!("<head><title>é</title>{META}<p>");
+    let octets: Vec<u8> = page.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for chunk in [1, 3, octets.len()] {
+        let mut labelled = MetaScanner::new(octets.len(), Some("UTF-16"));
+        let mut marked = MetaScanner::new(octets.len() + 2, Some("utf-8"));
+        marked.push(b"\xFF\xFE");
+        for chunk in octets.chunks(chunk) {
+            labelled.push(chunk);
+            marked.push(chunk);
+        }
+        assert_eq!(labelled.outcome(), Scan::Done);
+        assert_eq!((labelled.metas().len(), marked.metas().len()), (1, 1));
+    }
+}
+
+#[test]
+fn an_unknown_label_is_none() {
+    let mut scanner = MetaScanner::new(1000, Some("no-such-charset"));
+    scanner.push(META.as_bytes());
+    scanner.finish();
+    assert_eq!(scanner.metas().len(), 1);
+}
+
+#[test]
+fn a_type_decides_what_is_scanned() {
+    let scanned = |content_type: &str| {
+        let content_type = Some(content_type.as_bytes());
+        MetaScanner::for_type(content_type, 1).is_some()
+    };
+    assert!(scanned("Text/HTML ; charset=x") && scanned("application/xhtml+xml"));
+    assert!(!scanned("text/plain") && !scanned("image/svg+xml") && !scanned("text/html2"));
+    assert!(MetaScanner::for_type(None, 1).is_some() && scanned(""));
+}
+
+#[test]
+fn a_body_without_a_type_is_scanned_by_its_start() {
+    for (page, found) in [(format!("<head>{META}"), 1), (format!("words {META}"), 0)] {
+        let mut scanner = MetaScanner::for_type(None, 1 << 20).unwrap();
+        for octet in page.as_bytes() {
+            scanner.push(&[*octet]);
+        }
+        assert_eq!(scanner.finish(), Scan::Done);
+        assert_eq!(scanner.metas().len(), found);
+    }
+}
+
+#[test]
+fn a_scanner_can_be_sent() {
+    fn is_send<T: Send>() {}
+    is_send::<MetaScanner>();
+}
+
+#[test]
+fn a_tag_of_300_kilobytes_is_read() {
+    let page = format!("<link a='{}'>{META}<p>", "x".repeat(300_000));
+    for chunk in [1000, 16 * 1024, page.len()] {
+        let (outcome, metas) = scan(page.as_bytes(), chunk);
+        assert_eq!((outcome, metas.len()), (Scan::Done, 1), "{chunk}");
+    }
+}

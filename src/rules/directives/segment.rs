@@ -1,0 +1,265 @@
+//! One comma's worth of a directive list: which crawler is meant, and what it
+//! is told.
+//!
+//! There is no standard for the values of `X-Robots-Tag` and `<meta>`; the
+//! readings are lenient, and each only ever adds a restriction. Which syntax a
+//! whole line has is not known here.
+
+use super::date;
+use super::vocabulary::{Restriction, is_margin, lookup};
+
+/// Whom a directive binds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope<'a> {
+    /// Every crawler, named or not.
+    Everyone,
+    /// The crawler of this product token.
+    Agent(&'a str),
+}
+
+/// One restriction, and whom it binds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Statement<'a> {
+    pub(super) scope: Scope<'a>,
+    pub(super) restriction: Restriction,
+}
+
+/// A stretch of text between two separators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece<'a> {
+    /// The separator it stands behind; the first stands behind none.
+    pub(super) behind: Option<u8>,
+    pub(super) text: &'a str,
+}
+
+/// Whether a separator inside double quotes separates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quotes {
+    /// It does not: the text is a structured field.
+    Hold,
+    /// It does: a quote is an accident.
+    Ignore,
+}
+
+/// The text cut at its separators, less the comma behind the weekday of a date
+/// in `unavailable_after`.
+pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Vec<Piece<'a>> {
+    let mut found = Vec::new();
+    let mut cut = Cut::default();
+    let mut quotes = quotes;
+    let mut at = 0;
+    while let Some(&octet) = text.as_bytes().get(at) {
+        if octet == b'"' && quotes == Quotes::Hold {
+            match string_end(text.as_bytes(), at) {
+                Some(end) => at = end,
+                // No string after this one can end either.
+                None => quotes = Quotes::Ignore,
+            }
+        } else if separators.contains(&octet) && !cut.is_date(&text[cut.start..at], octet) {
+            found.push(cut.piece(&text[..at]));
+            cut = Cut {
+                behind: Some(octet),
+                start: at + 1,
+                in_date: false,
+            };
+        }
+        at += 1;
+    }
+    found.push(cut.piece(text));
+    found
+}
+
+/// Where the piece being read began.
+#[derive(Debug, Default)]
+struct Cut {
+    behind: Option<u8>,
+    start: usize,
+    /// Its one comma behind a weekday has been seen. A date has no second one,
+    /// and looking for more would take quadratic time.
+    in_date: bool,
+}
+
+impl Cut {
+    fn piece<'a>(&self, text: &'a str) -> Piece<'a> {
+        Piece {
+            behind: self.behind,
+            text: &text[self.start..],
+        }
+    }
+
+    /// Whether this separator belongs to a date (`Wed, 03 Dec 2100`).
+    fn is_date(&mut self, before: &str, separator: u8) -> bool {
+        let last = before.rsplit(|letter: char| !letter.is_ascii_alphabetic());
+        let is_weekday = last.into_iter().next().is_some_and(date::is_weekday);
+        if self.in_date || separator != b',' || !is_weekday {
+            return false;
+        }
+        self.in_date = before.to_ascii_lowercase().contains("unavailable_after");
+        self.in_date
+    }
+}
+
+/// Where the string that begins at `start` ends (RFC 9651, section 3.3.3).
+fn string_end(text: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        match text.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// Reads a segment into `statements`, from the scope that reaches it. Returns
+/// the scope that reaches the next.
+///
+/// `name: value` and `name=value` are one: a value if the name is a directive,
+/// else the name is a crawler's and the value binds it.
+pub(super) fn read<'a>(
+    text: &'a str,
+    scope: Scope<'a>,
+    statements: &mut Vec<Statement<'a>>,
+) -> Scope<'a> {
+    let mut scope = scope;
+    let mut text = text;
+    while let Some(end) = text.find([':', '=']) {
+        let (head, value) = (&text[..end], &text[end + 1..]);
+        let (words, name) = last_word(head);
+        read_words(words, scope, statements);
+        let everyone = Scope::of(name) == Scope::Everyone;
+        if let Some(word) = lookup(name).filter(|_| !everyone) {
+            // RFC 9651, section 3.3.6: a false parameter is one not given.
+            if value.trim() != "?0" {
+                let read = word.restrictions(value).into_iter();
+                statements.extend(read.map(|restriction| Statement { scope, restriction }));
+                let behind = value.trim_start().split_once(char::is_whitespace);
+                read_words(behind.map_or("", |(_, rest)| rest), scope, statements);
+            }
+            return scope;
+        }
+        scope = Scope::of(name);
+        text = value;
+    }
+    read_words(text, scope, statements);
+    scope
+}
+
+/// Reads words without values, separated by blanks as well.
+fn read_words<'a>(text: &str, scope: Scope<'a>, statements: &mut Vec<Statement<'a>>) {
+    let words = text.split_whitespace().map(trimmed);
+    let restrictions = words
+        .filter_map(lookup)
+        .flat_map(|word| word.restrictions(""));
+    statements.extend(restrictions.map(|restriction| Statement { scope, restriction }));
+}
+
+/// The last word, and what stands before it.
+fn last_word(text: &str) -> (&str, &str) {
+    let text = trimmed(text);
+    let start = text.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+    let (words, last) = split_at_boundary(text, start);
+    (words, trimmed(last))
+}
+
+/// Like `split_at`, but `start` may lie inside a blank of several octets.
+fn split_at_boundary(text: &str, start: usize) -> (&str, &str) {
+    let mut start = start;
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text.split_at(start)
+}
+
+/// The text without blanks and quotes around it.
+pub(super) fn trimmed(text: &str) -> &str {
+    text.trim_matches(is_margin)
+}
+
+impl<'a> Scope<'a> {
+    /// The scope that a name opens. The version of `ExampleBot/2.1` is dropped.
+    pub(super) fn of(name: &'a str) -> Self {
+        let name = trimmed(name);
+        let name = name.split('/').next().unwrap_or_default();
+        let general = ["", "*", "robots", "all"];
+        if general.iter().any(|word| name.eq_ignore_ascii_case(word)) {
+            Self::Everyone
+        } else {
+            Self::Agent(name)
+        }
+    }
+}
+
+/// What the content of a `<meta>` element restricts. The element's name says
+/// whom; a crawler's name inside is header syntax, and its segment is dropped.
+pub(super) fn read_content(content: &str) -> Vec<Restriction> {
+    let mut statements = Vec::new();
+    for piece in pieces(content, b",;", Quotes::Ignore) {
+        read(piece.text, Scope::Everyone, &mut statements);
+    }
+    let unscoped = statements.iter().filter(|it| it.scope == Scope::Everyone);
+    unscoped.map(|it| it.restriction).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Vec<&'a str> {
+        let pieces = pieces(text, separators, quotes);
+        pieces.iter().map(|piece| piece.text).collect()
+    }
+
+    #[test]
+    fn the_comma_of_a_date_does_not_separate() {
+        let text = "noindex, unavailable_after: Wed, 03 Dec 2100, nofollow";
+        let cut = texts(text, b",", Quotes::Ignore);
+        let expected = [
+            "noindex",
+            " unavailable_after: Wed, 03 Dec 2100",
+            " nofollow",
+        ];
+        assert_eq!(cut, expected);
+        assert_eq!(texts("Wed, x", b",", Quotes::Ignore), ["Wed", " x"]);
+    }
+
+    #[test]
+    fn a_string_holds_its_commas_only_if_it_ends() {
+        assert_eq!(texts(r#"a;b="x\",y", c"#, b",", Quotes::Hold).len(), 2);
+        assert_eq!(texts(r#"a;b="x, c"#, b",", Quotes::Hold).len(), 2);
+        assert_eq!(texts(r#""a, b""#, b",", Quotes::Ignore).len(), 2);
+    }
+
+    #[test]
+    fn a_directive_name_opens_no_scope() {
+        let mut statements = Vec::new();
+        let scope = read("noindex:nofollow", Scope::Everyone, &mut statements);
+        assert_eq!((scope, statements.len()), (Scope::Everyone, 1));
+    }
+
+    #[test]
+    fn the_last_of_several_names_counts() {
+        let mut statements = Vec::new();
+        let scope = read("a:b : noindex", Scope::Everyone, &mut statements);
+        assert_eq!(scope, Scope::Agent("b"));
+        assert_eq!(statements[0].scope, Scope::Agent("b"));
+    }
+
+    #[test]
+    fn words_around_a_value_count_too() {
+        let mut statements = Vec::new();
+        let text = "noarchive max-snippet:20 noindex";
+        read(text, Scope::Everyone, &mut statements);
+        let read = statements.iter().map(|it| it.restriction.to_string());
+        assert_eq!(
+            read.collect::<Vec<_>>(),
+            ["noarchive", "max-snippet:20", "noindex"]
+        );
+    }
+
+    #[test]
+    fn a_crawler_inside_a_meta_is_not_everyone() {
+        assert!(read_content("googlebot: noindex").is_empty());
+        assert_eq!(read_content("googlebot: noindex, nofollow").len(), 1);
+    }
+}

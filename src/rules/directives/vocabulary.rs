@@ -1,0 +1,240 @@
+//! The words that directives are made of, and their values.
+//!
+//! No standard has them all: `noindex` and `nosnippet` are in
+//! draft-illyes-repext, the others in the documents of those who honor them.
+//! Which crawler a word binds is not known here.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use sfv::{TokenRef, token_ref};
+
+use super::date;
+
+/// A word that is a directive, and what follows from it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word {
+    pub(super) name: &'static TokenRef,
+    pub(super) kind: Kind,
+}
+
+/// What a directive takes and does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Says that there is no restriction (`all`, `index`); never lifts one.
+    Permission,
+    /// `none`, short for `noindex, nofollow`.
+    Both,
+    /// A restriction without a value.
+    Plain,
+    /// A restriction to a number, `-1` meaning none.
+    Number,
+    /// `max-image-preview`.
+    Preview,
+    /// `unavailable_after`.
+    Date,
+}
+
+/// How far a directive goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Value {
+    /// The directive says all.
+    Stated,
+    /// At most so many characters or seconds, below 10^15.
+    Limit(u64),
+    /// No larger image than this.
+    Preview(Preview),
+    /// Until this instant.
+    Until(Timestamp),
+}
+
+/// A size of image preview that restricts; `large` does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Preview {
+    None,
+    Standard,
+}
+
+/// A word with its value: something a crawler must not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Restriction {
+    pub(super) name: &'static TokenRef,
+    pub(super) value: Value,
+}
+
+pub(super) const NOINDEX: &TokenRef = token_ref("noindex");
+pub(super) const NOFOLLOW: &TokenRef = token_ref("nofollow");
+
+const WORDS: [Word; 29] = [
+    word("all", Kind::Permission),
+    word("index", Kind::Permission),
+    word("follow", Kind::Permission),
+    word("archive", Kind::Permission),
+    word("snippet", Kind::Permission),
+    word("allowaitraining", Kind::Permission),
+    word("none", Kind::Both),
+    word("noindex", Kind::Plain),
+    word("nofollow", Kind::Plain),
+    word("noarchive", Kind::Plain),
+    word("nocache", Kind::Plain),
+    word("nosnippet", Kind::Plain),
+    word("max-snippet", Kind::Number),
+    word("max-video-preview", Kind::Number),
+    word("max-image-preview", Kind::Preview),
+    word("unavailable_after", Kind::Date),
+    word("notranslate", Kind::Plain),
+    word("noimageindex", Kind::Plain),
+    word("indexifembedded", Kind::Plain),
+    word("nositelinkssearchbox", Kind::Plain),
+    word("nopagereadaloud", Kind::Plain),
+    word("noodp", Kind::Plain),
+    word("noydir", Kind::Plain),
+    word("noyaca", Kind::Plain),
+    word("noai", Kind::Plain),
+    word("noimageai", Kind::Plain),
+    word("noml", Kind::Plain),
+    word("spc", Kind::Plain),
+    word("disallowaitraining", Kind::Plain),
+];
+
+const fn word(name: &'static str, kind: Kind) -> Word {
+    Word {
+        name: token_ref(name),
+        kind,
+    }
+}
+
+/// The directive that is written so, in any case. Whole words only:
+/// `noimageindex` is not `noindex`.
+pub(super) fn lookup(text: &str) -> Option<Word> {
+    WORDS
+        .into_iter()
+        .find(|word| word.name.as_str().eq_ignore_ascii_case(text))
+}
+
+impl Word {
+    /// What the word restricts when `value` stands behind it, which is empty
+    /// where none does. Nothing, if the value is invalid or sets no limit: a
+    /// bad value costs this directive only.
+    pub(super) fn restrictions(self, value: &str) -> Vec<Restriction> {
+        let value = bare(value);
+        let read = match self.kind {
+            Kind::Permission => None,
+            Kind::Both => return [NOINDEX, NOFOLLOW].map(stated).into(),
+            Kind::Plain => Some(Value::Stated),
+            Kind::Number => number(value).map(Value::Limit),
+            Kind::Preview => preview(value).map(Value::Preview),
+            Kind::Date => date::instant(value).map(Value::Until),
+        };
+        let name = self.name;
+        read.map(|value| Restriction { name, value })
+            .into_iter()
+            .collect()
+    }
+}
+
+fn stated(name: &'static TokenRef) -> Restriction {
+    let value = Value::Stated;
+    Restriction { name, value }
+}
+
+/// The value without what people copy from documentation: brackets, quotes.
+fn bare(value: &str) -> &str {
+    value.trim_matches(|letter| is_margin(letter) || "[](){}".contains(letter))
+}
+
+/// Whether this may stand around a word without belonging to it: blanks and
+/// quotes, the typographic ones too, also as Windows-1252 has them.
+pub(super) fn is_margin(letter: char) -> bool {
+    letter.is_whitespace()
+        || matches!(letter, '"' | '\'' | '`' | '«' | '»' | '\u{91}'..='\u{94}')
+        || matches!(letter, '\u{2018}'..='\u{201F}')
+}
+
+/// A limit. Negative numbers, and those that a structured field cannot carry,
+/// are none.
+fn number(value: &str) -> Option<u64> {
+    let word = value.split(|letter: char| letter.is_whitespace()).next()?;
+    if !word.bytes().all(|octet| octet.is_ascii_digit()) {
+        return None;
+    }
+    word.parse().ok().filter(|&limit| limit < 10_u64.pow(15))
+}
+
+fn preview(value: &str) -> Option<Preview> {
+    let word = value.split(|letter: char| letter.is_whitespace()).next()?;
+    if word.eq_ignore_ascii_case("none") {
+        Some(Preview::None)
+    } else if word.eq_ignore_ascii_case("standard") {
+        Some(Preview::Standard)
+    } else {
+        None
+    }
+}
+
+impl Preview {
+    pub(super) fn name(self) -> &'static TokenRef {
+        match self {
+            Self::None => const { token_ref("none") },
+            Self::Standard => const { token_ref("standard") },
+        }
+    }
+}
+
+impl fmt::Display for Restriction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_str();
+        match self.value {
+            Value::Stated => f.write_str(name),
+            Value::Limit(limit) => write!(f, "{name}:{limit}"),
+            Value::Preview(size) => write!(f, "{name}:{}", size.name().as_str()),
+            Value::Until(instant) => write!(f, "{name}:{instant:.0}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(word: &str, value: &str) -> Vec<String> {
+        let word = lookup(word).unwrap();
+        let read = word.restrictions(value);
+        read.iter().map(Restriction::to_string).collect()
+    }
+
+    #[test]
+    fn only_whole_words_are_known() {
+        assert!(lookup("NoIndex").is_some());
+        assert!(lookup("noindexfoo").is_none());
+        assert!(lookup("").is_none());
+    }
+
+    #[test]
+    fn none_stands_for_two() {
+        assert_eq!(read("none", ""), ["noindex", "nofollow"]);
+    }
+
+    #[test]
+    fn a_number_that_limits_nothing_is_dropped() {
+        for value in ["-1", "-5", "", "abc", "99999999999999999999", "1.5"] {
+            assert!(read("max-snippet", value).is_empty(), "{value}");
+        }
+        assert_eq!(read("max-snippet", " [007] "), ["max-snippet:7"]);
+    }
+
+    #[test]
+    fn a_large_preview_is_no_restriction() {
+        assert!(read("max-image-preview", "large").is_empty());
+        assert_eq!(
+            read("max-image-preview", "“None”"),
+            ["max-image-preview:none"]
+        );
+    }
+
+    #[test]
+    fn the_stricter_value_is_the_smaller() {
+        assert!(Value::Limit(0) < Value::Limit(20));
+        assert!(Value::Preview(Preview::None) < Value::Preview(Preview::Standard));
+    }
+}

@@ -1,0 +1,24 @@
+//! Layer 0: what an origin said, and what follows.
+//!
+//! Invariant 5: no IO, no clock, no async here. Time is an argument, parsing
+//! never fails, and everything is tested as data in, verdict out.
+//!
+//! In reading order, and a module uses only those below it:
+
+pub mod record;
+
+pub mod decision;
+
+pub mod receipt;
+
+pub mod directives;
+
+pub mod robots;
+
+pub mod crawler;
+
+pub mod reading;
+
+pub mod origin;
+
+pub mod digest;

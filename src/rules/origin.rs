@@ -1,0 +1,371 @@
+//! Origins and the URLs under them, in the one form in which they are
+//! compared, kept and sent.
+//!
+//! RFC 9110, section 4.3.1; RFC 9309, section 2.3. What a URL's path may be
+//! read as stands in `reading`; where an origin may be found, in `egress`.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// The longest host name that DNS carries (RFC 1035, section 2.3.4).
+const NAME_OCTETS_MAX: usize = 253;
+const LABEL_OCTETS_MAX: usize = 63;
+
+/// The two schemes that a crawler may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// `http`, port 80 unless another is given.
+    Http,
+    /// `https`, port 443 unless another is given.
+    Https,
+}
+
+impl Scheme {
+    /// As written in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port that a URL of this scheme means when it names none.
+    pub fn default_port(self) -> NonZeroU16 {
+        const HTTP: NonZeroU16 = NonZeroU16::new(80).unwrap();
+        const HTTPS: NonZeroU16 = NonZeroU16::new(443).unwrap();
+        match self {
+            Self::Http => HTTP,
+            Self::Https => HTTPS,
+        }
+    }
+}
+
+impl FromStr for Scheme {
+    type Err = InvalidTarget;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        if text.eq_ignore_ascii_case("http") {
+            Ok(Self::Http)
+        } else if text.eq_ignore_ascii_case("https") {
+            Ok(Self::Https)
+        } else {
+            Err(InvalidTarget::Scheme)
+        }
+    }
+}
+
+/// Why a text names no URL that could be asked for.
+///
+/// Each variant is answered with 400: guessing what was meant would let the
+/// rules of one origin be applied to the pages of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum InvalidTarget {
+    /// Neither `http` nor `https`.
+    #[error("only http and https URLs can be asked for")]
+    Scheme,
+    /// Something before an `@` (RFC 9110, section 4.2.4).
+    #[error("a URL with user information is refused")]
+    UserInformation,
+    /// Not a host name of letters, digits, `-` and `_`, nor an address.
+    #[error("the host is neither a name nor an IP address")]
+    Host,
+    /// Not a number from 1 to 65535.
+    #[error("the port is not a number from 1 to 65535")]
+    Port,
+    /// A path that does not begin with `/`, or that holds a control character.
+    #[error("the path does not begin with a slash, or holds a control character")]
+    Path,
+}
+
+/// The host of an origin, in normal form.
+///
+/// Names are lower case and without their final dot; an IPv6 address that
+/// wraps an IPv4 one is that IPv4 address. Numbers in any other shape
+/// (`0177.1`, `0x7f.1`) are no hosts: resolvers disagree on what they mean.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Host {
+    /// A registered name, in A-labels.
+    Name(Box<str>),
+    /// An address as such.
+    Address(IpAddr),
+}
+
+impl FromStr for Host {
+    type Err = InvalidTarget;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        if let Some(inner) = text.strip_prefix('[') {
+            let inner = inner.strip_suffix(']').ok_or(InvalidTarget::Host)?;
+            let address: Ipv6Addr = inner.parse().map_err(|_| InvalidTarget::Host)?;
+            return Ok(Self::Address(IpAddr::V6(address).to_canonical()));
+        }
+        let name = text.strip_suffix('.').unwrap_or(text);
+        let last = name.rsplit('.').next().unwrap_or_default();
+        if is_numeric(last) {
+            let address: Ipv4Addr = name.parse().map_err(|_| InvalidTarget::Host)?;
+            return Ok(Self::Address(address.into()));
+        }
+        if name.len() > NAME_OCTETS_MAX || !name.split('.').all(is_label) {
+            return Err(InvalidTarget::Host);
+        }
+        Ok(Self::Name(name.to_ascii_lowercase().into()))
+    }
+}
+
+/// Whether a last label makes a resolver read the whole as an IPv4 address
+/// (URL Standard, "ends in a number").
+fn is_numeric(label: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|octet| octet.is_ascii_digit());
+    let hexadecimal = label
+        .get(..2)
+        .filter(|prefix| prefix.eq_ignore_ascii_case("0x"))
+        .is_some_and(|_| label[2..].bytes().all(|octet| octet.is_ascii_hexdigit()));
+    digits(label) || hexadecimal
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=LABEL_OCTETS_MAX).contains(&label.len())
+        && label
+            .bytes()
+            .all(|octet| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_')
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Address(IpAddr::V4(address)) => address.fmt(f),
+            Self::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
+        }
+    }
+}
+
+/// Scheme, host and port: the unit that has one robots.txt (RFC 9309, 2.3).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    scheme: Scheme,
+    host: Host,
+    port: NonZeroU16,
+}
+
+impl Origin {
+    /// The origin of `scheme` at `authority`, a host with or without a port.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidTarget`] for user information, a bad host or a bad port.
+    pub fn new(scheme: Scheme, authority: &str) -> Result<Self, InvalidTarget> {
+        if authority.contains('@') {
+            return Err(InvalidTarget::UserInformation);
+        }
+        let (host, port) = split_port(authority);
+        let port = match port {
+            None | Some("") => scheme.default_port(),
+            Some(digits) => parse_port(digits)?,
+        };
+        Ok(Self {
+            scheme,
+            host: host.parse()?,
+            port,
+        })
+    }
+
+    /// The scheme.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The host, in normal form.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The port, whether it was written or not.
+    pub fn port(&self) -> NonZeroU16 {
+        self.port
+    }
+
+    /// The value of `Host` for it: without a default port (RFC 9110, 7.2).
+    pub fn authority(&self) -> String {
+        if self.port == self.scheme.default_port() {
+            self.host.to_string()
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// Where its robots.txt lives (RFC 9309, section 2.3).
+    pub fn robots_txt(&self) -> Target {
+        Target {
+            origin: self.clone(),
+            path_and_query: ROBOTS_TXT.into(),
+        }
+    }
+}
+
+/// The path of robots.txt, "all lowercase" (RFC 9309, section 2.3).
+pub const ROBOTS_TXT: &str = "/robots.txt";
+
+/// Splits `host:port`; the colons of an IPv6 literal stay with the host.
+fn split_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (authority, None),
+    }
+}
+
+fn parse_port(digits: &str) -> Result<NonZeroU16, InvalidTarget> {
+    if !digits.bytes().all(|octet| octet.is_ascii_digit()) {
+        return Err(InvalidTarget::Port);
+    }
+    digits.parse().map_err(|_| InvalidTarget::Port)
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme.as_str(), self.authority())
+    }
+}
+
+/// One URL under an origin: its path and query are the octets received, never
+/// rewritten, since they are what is sent on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Whose page it is.
+    pub origin: Origin,
+    path_and_query: Box<str>,
+}
+
+impl Target {
+    /// The URL at `path_and_query` of `origin`; an empty path is `/`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidTarget::Path`] if it begins with neither `/` nor `?`, or holds
+    /// a control character or a blank.
+    pub fn new(origin: Origin, path_and_query: &str) -> Result<Self, InvalidTarget> {
+        if path_and_query
+            .bytes()
+            .any(|octet| octet < 0x21 || octet == 0x7f)
+        {
+            return Err(InvalidTarget::Path);
+        }
+        let path_and_query = match path_and_query.as_bytes().first() {
+            Some(b'/') => path_and_query.into(),
+            None | Some(b'?') => format!("/{path_and_query}").into(),
+            Some(_) => return Err(InvalidTarget::Path),
+        };
+        Ok(Self {
+            origin,
+            path_and_query,
+        })
+    }
+
+    /// Path and query, as received.
+    pub fn path_and_query(&self) -> &str {
+        &self.path_and_query
+    }
+}
+
+impl FromStr for Target {
+    type Err = InvalidTarget;
+
+    /// Reads an absolute URL. A fragment is cut off: it is never sent.
+    fn from_str(url: &str) -> Result<Self, InvalidTarget> {
+        let url = url.split('#').next().unwrap_or_default();
+        let (scheme, rest) = url.split_once("://").ok_or(InvalidTarget::Scheme)?;
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let origin = Origin::new(scheme.parse()?, &rest[..end])?;
+        Self::new(origin, &rest[end..])
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin, self.path_and_query)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Result<String, InvalidTarget> {
+        text.parse::<Target>().map(|target| target.to_string())
+    }
+
+    // RFC 9110, section 4.2.3: these are one origin.
+    #[test]
+    fn spellings_of_one_origin_are_equal() {
+        for text in [
+            "http://h.test/a",
+            "HTTP://H.TEST/a",
+            "http://h.test./a",
+            "http://h.test:80/a",
+            "http://h.test:/a",
+            "http://h.test/a#f",
+        ] {
+            assert_eq!(url(text).unwrap(), "http://h.test/a", "{text}");
+        }
+    }
+
+    // RFC 9309, section 2.3: another port or scheme has another robots.txt.
+    #[test]
+    fn port_and_scheme_are_part_of_an_origin() {
+        assert_eq!(url("https://h.test:80/").unwrap(), "https://h.test:80/");
+        assert_eq!(url("http://h.test:8080").unwrap(), "http://h.test:8080/");
+    }
+
+    // RFC 9110, section 4.2.3: an empty path is `/`.
+    #[test]
+    fn an_empty_path_is_a_slash() {
+        assert_eq!(url("http://h.test?q").unwrap(), "http://h.test/?q");
+    }
+
+    // RFC 9110, section 4.2.4; ours for the rest.
+    #[test]
+    fn what_could_name_two_hosts_is_refused() {
+        for text in [
+            "http://u:p@h.test/",
+            "http://h@evil.test/",
+            "http://h.test\\@evil.test/",
+            "http://0177.1/",
+            "http://0x7f.1/",
+            "http://2130706433/",
+            "http://1.2.3/",
+            "http://h%6f.test/",
+            "http://é.test/",
+            "http://a..test/",
+            "http://.test/",
+            "http:///a",
+            "http://[::1%25lo]/",
+            "http://h.test:0/",
+            "http://h.test:65536/",
+            "http://h.test:+1/",
+            "ftp://h.test/",
+            "h.test/a",
+            "http://h.test/a b",
+        ] {
+            assert!(url(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrapped_address_is_the_address_inside() {
+        assert_eq!(url("http://[::ffff:1.2.3.4]/").unwrap(), "http://1.2.3.4/");
+        assert_eq!(url("http://[::1]:81/").unwrap(), "http://[::1]:81/");
+    }
+
+    // RFC 1035, section 2.3.4.
+    #[test]
+    fn labels_and_names_have_a_longest() {
+        let label = "a".repeat(63);
+        assert!(url(&format!("http://{label}.test/")).is_ok());
+        assert!(url(&format!("http://{label}a.test/")).is_err());
+        assert!(url(&format!("http://{label}.{label}.{label}.{label}/")).is_err());
+    }
+}

@@ -1,0 +1,303 @@
+//! The record of a decision: the evidence as kept, and deciding again from it.
+//!
+//! Invariant 2: a record names the inquiry, the snapshot and the policy, so
+//! that [`decide_again`] must come to the same answer, years later and offline.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::crawler::{Crawler, ProductToken};
+use super::decision::{Decision, Evidence, Inquiry, Policy, Reason, Ruling, Verdict, decide};
+use super::digest::Digest;
+use super::origin::InvalidTarget;
+use super::robots::access::{AccessResult, Copy, Snapshot};
+
+/// What was done about a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// What it says.
+    Enforced,
+    /// /robots.txt was answered from our copy; nothing was sent.
+    Cached,
+}
+
+impl Effect {
+    /// The word for it in records and answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforced => "enforced",
+            Self::Cached => "cached",
+        }
+    }
+}
+
+/// A decision about to be written down.
+#[derive(Debug)]
+pub struct Record {
+    /// When it was made.
+    pub at: Timestamp,
+    /// The address the crawler asked from.
+    pub client: IpAddr,
+    /// How long the request waited for it.
+    pub waited: Duration,
+    /// What was done about it.
+    pub effect: Effect,
+    /// The decision, and what it was made from.
+    pub evidence: Arc<Evidence>,
+    /// The digest that the receipt must carry.
+    pub digest: Digest,
+}
+
+impl Record {
+    /// The record of `decision`, made at `at` for a crawler at `client` that
+    /// has waited for it since `waited`.
+    pub fn of(decision: &Decision, client: IpAddr, (at, waited): (Timestamp, Duration)) -> Self {
+        Self {
+            at,
+            client,
+            waited,
+            effect: Effect::Enforced,
+            evidence: Arc::clone(decision.evidence()),
+            digest: decision.digest(),
+        }
+    }
+}
+
+/// How an exchange ended: what completes its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The status the crawler was answered with, if any.
+    pub status: Option<u16>,
+    /// Octets of the body passed on.
+    pub bytes: u64,
+    /// Why it did not end well: a word of RFC 9209, section 2.3, or ours
+    /// (`client_gone`, `incomplete`).
+    pub error: Option<&'static str>,
+}
+
+/// A record as read back from the store.
+#[derive(Debug, Clone)]
+pub struct StoredRecord {
+    /// Its sequence number, from 1.
+    pub seq: u64,
+    /// When the decision was made.
+    pub at: Timestamp,
+    /// The address the crawler asked from.
+    pub client: String,
+    /// The candidate tokens, in order.
+    pub candidates: Vec<String>,
+    /// The User-Agent they came from.
+    pub user_agent: Option<String>,
+    /// The method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+    /// The ruling, as words and values.
+    pub ruling: StoredRuling,
+    /// What was done about it.
+    pub effect: String,
+    /// What the origin had said; absent if it was not asked.
+    pub snapshot: Option<StoredSnapshot>,
+    /// The policy's JSON.
+    pub policy: String,
+    /// Milliseconds the request waited.
+    pub wait_ms: u64,
+    /// The status answered with.
+    pub status: Option<u16>,
+    /// Octets of body passed on.
+    pub bytes: Option<u64>,
+    /// Why it did not end well.
+    pub error: Option<String>,
+}
+
+/// A ruling as the store keeps it: what deciding again must reproduce.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRuling {
+    /// `allow` or `disallow`.
+    pub verdict: String,
+    /// The reason's word.
+    pub reason: String,
+    /// The rule's line.
+    pub line: Option<u32>,
+    /// The rule's text.
+    pub rule: Option<String>,
+    /// The group's agents.
+    pub group: Vec<String>,
+    /// The token that was bound, else the first candidate.
+    pub crawler: Option<String>,
+    /// The other reading that was refused.
+    pub reading: Option<String>,
+}
+
+impl StoredRuling {
+    /// The form of `ruling` that the store keeps, for this crawler.
+    pub fn of(ruling: &Ruling, crawler: &Crawler) -> Self {
+        let token = ruling.token.as_ref().or_else(|| crawler.token());
+        Self {
+            verdict: ruling.verdict.as_str().to_owned(),
+            reason: ruling.reason.as_str().to_owned(),
+            line: ruling.rule.as_ref().map(|rule| rule.line),
+            rule: ruling.rule.as_ref().map(|rule| rule.text.clone()),
+            group: ruling.group.clone(),
+            crawler: token.map(ToString::to_string),
+            reading: ruling.reading.clone(),
+        }
+    }
+}
+
+/// A snapshot as read back from the store; its body stands apart, by digest.
+#[derive(Debug, Clone)]
+pub struct StoredSnapshot {
+    /// The token it was fetched for.
+    pub token: Option<String>,
+    /// Where the answer came from.
+    pub url: String,
+    /// The status that ended the fetch.
+    pub status: Option<u16>,
+    /// When the answer was there.
+    pub fetched_at: Timestamp,
+    /// From when on it might not be used.
+    pub expires_at: Timestamp,
+    /// `successful`, `unavailable` or `unreachable`.
+    pub result: String,
+    /// The cause's word, if unreachable.
+    pub cause: Option<String>,
+    /// The SHA-256 of the body, if successful.
+    pub sha256: Option<Digest>,
+}
+
+/// The word for an access result in the store.
+pub fn result_word(result: &AccessResult) -> &'static str {
+    match result {
+        AccessResult::Successful(_) => "successful",
+        AccessResult::Unavailable => "unavailable",
+        AccessResult::Unreachable(_) => "unreachable",
+    }
+}
+
+/// What deciding a record again came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Again {
+    /// The same answer.
+    Same,
+    /// Another answer: the row, or the code, has changed.
+    Differs(Box<StoredRuling>),
+    /// The record rests on no snapshot (`egress`); its form is right.
+    FormOnly,
+}
+
+/// Why a record cannot be decided again. Each says that the store was changed
+/// by another hand, or written by a version that knew more.
+#[derive(Debug, Error)]
+pub enum Undecidable {
+    /// The URL is none.
+    #[error("its url cannot be read")]
+    Url(#[from] InvalidTarget),
+    /// The policy is none.
+    #[error("its policy cannot be read")]
+    Policy(#[from] serde_json::Error),
+    /// A word or value that no version writes.
+    #[error("its {field} is {value:?}, which is not known")]
+    Value {
+        /// The column.
+        field: &'static str,
+        /// What stands in it.
+        value: String,
+    },
+    /// The body of robots.txt is not in the store.
+    #[error("the body {0} of its robots.txt is missing")]
+    BodyMissing(Digest),
+    /// The body of robots.txt is not the one that was decided by.
+    #[error("the body kept as {0} has another digest")]
+    BodyChanged(Digest),
+}
+
+/// Decides a record again from what is stored: its own values, and the body of
+/// robots.txt that its snapshot names.
+///
+/// # Errors
+///
+/// [`Undecidable`], with what keeps it from being decided.
+pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again, Undecidable> {
+    let target = record.url.parse()?;
+    let policy = Arc::new(Policy::restore(&record.policy)?);
+    let Some(stored) = &record.snapshot else {
+        return form_only(record);
+    };
+    let inquiry = Arc::new(Inquiry {
+        crawler: Crawler::restore(tokens(&record.candidates)?, record.user_agent.clone()),
+        target,
+        method: record.method.clone(),
+    });
+    let snapshot = Arc::new(Snapshot {
+        origin: inquiry.target.origin.clone(),
+        token: None,
+        url: stored.url.clone(),
+        status: stored.status,
+        fetched_at: stored.fetched_at,
+        expires_at: stored.expires_at,
+        result: restore_result(stored, body)?,
+    });
+    let decision = decide(&inquiry, &snapshot, &policy);
+    let again = StoredRuling::of(decision.ruling(), &inquiry.crawler);
+    if again == record.ruling {
+        Ok(Again::Same)
+    } else {
+        Ok(Again::Differs(Box::new(again)))
+    }
+}
+
+/// Only an egress refusal is decided without asking the origin.
+fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
+    let ruling = &record.ruling;
+    if ruling.reason != Reason::Egress.as_str() {
+        return Err(unknown("reason", &ruling.reason));
+    }
+    if ruling.verdict != Verdict::Disallow.as_str() {
+        return Err(unknown("verdict", &ruling.verdict));
+    }
+    Ok(Again::FormOnly)
+}
+
+fn tokens(candidates: &[String]) -> Result<Vec<ProductToken>, Undecidable> {
+    candidates
+        .iter()
+        .map(|token| ProductToken::new(token).map_err(|_| unknown("candidates", token)))
+        .collect()
+}
+
+fn restore_result(
+    stored: &StoredSnapshot,
+    body: Option<Bytes>,
+) -> Result<AccessResult, Undecidable> {
+    match (stored.result.as_str(), stored.sha256, &stored.cause) {
+        ("successful", Some(digest), _) => {
+            let body = body.ok_or(Undecidable::BodyMissing(digest))?;
+            let copy = Copy::new(body);
+            if copy.digest != digest {
+                return Err(Undecidable::BodyChanged(digest));
+            }
+            Ok(AccessResult::Successful(Box::new(copy)))
+        }
+        ("unavailable", _, _) => Ok(AccessResult::Unavailable),
+        ("unreachable", _, Some(cause)) => {
+            let cause = cause.parse().map_err(|_| unknown("cause", cause))?;
+            Ok(AccessResult::Unreachable(cause))
+        }
+        (result, _, _) => Err(unknown("result", result)),
+    }
+}
+
+fn unknown(field: &'static str, value: &str) -> Undecidable {
+    Undecidable::Value {
+        field,
+        value: value.to_owned(),
+    }
+}

@@ -1,0 +1,232 @@
+//! What a robots.txt says, read as a whole. Single patterns are tested in
+//! `pattern.rs`, more files in the cases of the integration tests.
+
+use super::*;
+
+/// The example of RFC 9309, section 5.1.
+const SIMPLE: &str = "\
+User-Agent: *
+Disallow: *.gif$
+Disallow: /example/
+Allow: /publications/
+
+User-Agent: foobot
+Disallow:/
+Allow:/example/page.html
+Allow:/example/allowed.gif
+
+User-Agent: barbot
+User-Agent: bazbot
+Disallow: /example/page.html
+
+User-Agent: quxbot
+";
+
+/// The example of RFC 9309, section 5.2.
+const LONGEST: &str = "\
+User-Agent: foobot
+Allow: /example/page/
+Disallow: /example/page/disallowed.gif
+";
+
+/// The line of the rule that counts.
+fn line(robots: &RobotsTxt, agent: &str, path: &str) -> Option<u32> {
+    let binding = robots.binding(&Crawler::parse(agent));
+    let rule = binding.rule(path);
+    assert_eq!(rule, binding.competing(path).first().copied());
+    rule.map(|rule| rule.line)
+}
+
+/// One test a row: `FILE, "agent", "path" => line;`
+macro_rules! counting {
+    ($($name:ident: $file:expr, $agent:literal, $path:literal => $line:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let file: &[u8] = $file.as_ref();
+            assert_eq!(line(&RobotsTxt::parse(file), $agent, $path), $line);
+        }
+    )*};
+}
+
+// RFC 9309, section 5.1.
+counting! {
+    anyone_is_bound_by_the_group_of_everyone: SIMPLE, "AnyBot", "/x.gif" => Some(2);
+    anyone_may_fetch_publications: SIMPLE, "AnyBot", "/publications/" => Some(4);
+    foobot_is_kept_to_two_pages: SIMPLE, "FooBot", "/x" => Some(7);
+    foobot_may_fetch_a_page: SIMPLE, "FooBot", "/example/page.html" => Some(8);
+    barbot_shares_a_group: SIMPLE, "barbot", "/example/page.html" => Some(13);
+    bazbot_shares_a_group: SIMPLE, "bazbot", "/example/page.html" => Some(13);
+    quxbot_has_an_empty_group: SIMPLE, "quxbot", "/example/page.html" => None;
+}
+
+// RFC 9309, section 5.2, with erratum 7124.
+counting! {
+    longest_match_counts: LONGEST, "foobot", "/example/page/disallowed.gif" => Some(3);
+    shorter_match_counts_elsewhere: LONGEST, "foobot", "/example/page/x.gif" => Some(2);
+}
+
+// RFC 9309, section 2.2.2: the most octets, then allow; then, ours, the first.
+counting! {
+    allow_counts_on_a_tie: "User-agent: *\nDisallow: /a\nAllow: /a", "B", "/a" => Some(3);
+    first_of_equals_counts: "User-agent: *\nDisallow: /a\nDisallow: /a", "B", "/a" => Some(2);
+    empty_pattern_decides_nothing: "User-agent: *\nDisallow: /\nAllow:", "B", "/a" => Some(2);
+    disallow_counts_in_the_folded_query: "User-agent: *\nDisallow: /?u=/", "B", "/?u=%2F" => Some(2);
+    allow_does_not: "User-agent: *\nDisallow: /\nAllow: /?u=/", "B", "/?u=%2F" => Some(2);
+}
+
+// RFC 9309, section 2.2.1.
+counting! {
+    groups_of_one_name_are_merged: "User-agent: b\nDisallow: /a\n\nUser-agent: B\nDisallow: /b", "B", "/b" => Some(5);
+    groups_of_everyone_are_merged: "User-agent: *\nDisallow: /a\n\nUser-agent: *\nDisallow: /b", "B", "/b" => Some(5);
+    own_group_replaces_that_of_everyone: "User-agent: *\nDisallow: /\n\nUser-agent: b\nAllow: /x", "B", "/y" => None;
+    second_candidate_binds_if_the_first_has_no_group: "User-agent: b\nDisallow: /", "B-News/1 (B; +http://b.example)", "/" => Some(2);
+    first_candidate_binds: "User-agent: b\nDisallow: /\n\nUser-agent: B-News\n", "B-News/1 (B; +http://b.example)", "/" => None;
+    nobody_in_particular_is_bound_by_everyone: "User-agent: *\nDisallow: /", "Mozilla/5.0", "/" => Some(2);
+}
+
+// RFC 9309, sections 2.2 and 2.3.1.5.
+counting! {
+    line_ends_may_be_mixed: "User-agent: *\r\rDisallow: /a\r\nDisallow: /b\nDisallow: /c", "B", "/b" => Some(4);
+    byte_order_mark_is_no_part_of_the_key: "\u{feff}User-agent: *\nDisallow: /", "B", "/" => Some(2);
+    half_a_byte_order_mark_neither: b"\xEF\xBBUser-agent: *\nDisallow: /", "B", "/" => Some(2);
+    colon_may_be_lost: "User-agent *\nDisallow /a", "B", "/a" => Some(2);
+    three_words_are_no_rule: "User-agent: *\nDisallow /a b", "B", "/a" => None;
+    rule_outside_a_group_binds_nobody: "Disallow: /\nUser-agent: *", "B", "/" => None;
+    other_record_does_not_end_the_agents: "User-agent: *\nSitemap: /s\nCrawl-delay: 9\nUser-agent: c\nDisallow: /", "B", "/" => Some(5);
+    rule_ends_the_agents: "User-agent: *\nDisallow:\nUser-agent: c\nDisallow: /", "B", "/" => None;
+    key_is_compared_whole: "User-agent: *\nDisallow-AI: /", "B", "/" => None;
+}
+
+// RFC 9309, section 2.2.2: implementers may bridge encodings.
+#[test]
+fn utf16_is_bridged() {
+    let text = "User-agent: *\nDisallow: /ツ";
+    let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for file in [
+        little.clone(),
+        big.clone(),
+        [b"\xFF\xFE", &*little].concat(),
+        [b"\xFE\xFF", &*big].concat(),
+    ] {
+        assert_eq!(line(&RobotsTxt::parse(&file), "B", "/ツ"), Some(2));
+    }
+}
+
+// Ours: a verdict names its evidence.
+#[test]
+fn binding_names_token_and_group() {
+    let robots = RobotsTxt::parse(
+        b"User-agent: Foo/1\nUser-agent: Bar\n  Disallow : /a # why\n\nUser-agent: foo\nDisallow: /b",
+    );
+    let binding = robots.binding(&Crawler::parse("FOO"));
+    assert_eq!(binding.token().map(ProductToken::as_str), Some("FOO"));
+    let rule = binding.rule("/a");
+    assert_eq!(rule.map(|rule| &*rule.text), Some("Disallow : /a"));
+    assert_eq!(binding.names_for(rule), ["foo/1", "bar"]);
+    assert_eq!(binding.names_for(binding.rule("/b")), ["foo"]);
+    assert_eq!(binding.names_for(None), ["foo/1", "bar", "foo"]);
+}
+
+// Ours.
+#[test]
+fn everyone_is_named_by_a_star() {
+    let robots = RobotsTxt::parse(b"User-agent: Foo\nUser-agent: * all\nDisallow: /a");
+    let binding = robots.binding(&Crawler::parse("Bar"));
+    assert_eq!(binding.token(), None);
+    assert_eq!(binding.names_for(binding.rule("/a")), ["*"]);
+    assert_eq!(binding.names_for(None), ["*"]);
+}
+
+// RFC 9309, section 2.2.1: neither an own group nor one of everyone.
+#[test]
+fn nothing_binds_who_is_not_named() {
+    let robots = RobotsTxt::parse(b"User-agent: Foo\nDisallow: /");
+    let binding = robots.binding(&Crawler::parse("Bar"));
+    assert!(!binding.is_bound());
+    assert_eq!(binding.rule("/"), None);
+    assert!(binding.names_for(None).is_empty());
+}
+
+// Ours: RFC 9309 does not define Crawl-delay.
+#[test]
+fn longest_crawl_delay_of_the_bound_groups_counts() {
+    let robots = RobotsTxt::parse(
+        b"Crawl-delay: 99\nUser-agent: a\nCrawl-delay: 0.5\nDisallow: /\nCrawl-delay: 2\n\
+          User-agent: a\nCrawl-delay: -7\nCrawl-delay: nan\nCrawl-delay:\nDisallow:\n\
+          User-agent: *\nCrawl-delay: 60",
+    );
+    let delay = |agent| robots.binding(&Crawler::parse(agent)).crawl_delay();
+    assert_eq!(delay("a"), Some(2.0));
+    assert_eq!(delay("b"), Some(60.0));
+    assert_eq!(
+        RobotsTxt::parse(b"")
+            .binding(&Crawler::parse("a"))
+            .crawl_delay(),
+        None
+    );
+}
+
+// Ours: whoever wrote the file can see what became of each line.
+#[test]
+fn odd_lines_are_noted() {
+    use NoteKind::*;
+    let robots = RobotsTxt::parse(
+        b"Disallow: /x\nUser-agent: *\nCrawl-delay: soon\nUser-agent: b\ndissallow: c\n\
+          Noindex: /d\nHost: e\n<html>\nUser-agent:\nSitemap: http://h.example/s",
+    );
+    let notes: Vec<_> = robots
+        .notes()
+        .iter()
+        .map(|note| (note.line, note.kind))
+        .collect();
+    let expected = [
+        (1, OutsideGroup),
+        (3, InvalidCrawlDelay),
+        (4, JoinsGroup),
+        (5, Misspelt),
+        (5, NeverMatches),
+        (6, Noindex),
+        (7, UnknownRecord),
+        (8, NotARecord),
+        (9, NamesNobody),
+    ];
+    assert_eq!(notes, expected);
+    assert_eq!(robots.sitemaps(), ["http://h.example/s"]);
+}
+
+// RFC 9309, section 2.5; ours, that a cut line is dropped.
+#[test]
+fn larger_file_is_cut_at_a_line_end() {
+    let body = b"ab\r\ncd\nef";
+    let kept: Vec<&[u8]> = (0..=10).map(|max| whole_lines(body, max)).collect();
+    let expected: [&[u8]; 11] = [
+        b"",
+        b"",
+        b"ab",
+        b"ab\r",
+        b"ab\r\n",
+        b"ab\r\n",
+        b"ab\r\ncd",
+        b"ab\r\ncd\n",
+        b"ab\r\ncd\n",
+        body,
+        body,
+    ];
+    assert_eq!(kept, expected);
+}
+
+// Ours: every prefix of a file, and any octet in place of another, is read.
+#[test]
+fn any_octets_are_read() {
+    let body = b"\xEF\xBB\xBFUser-agent: *\r\nDisallow: /a%6*$\xE3\nCrawl-delay 1.";
+    for end in 0..body.len() {
+        for octet in 0..=255 {
+            let mut body = body[..=end].to_vec();
+            body[end] = octet;
+            let robots = RobotsTxt::parse(&body);
+            let binding = robots.binding(&Crawler::from_user_agent([&*body]));
+            assert_eq!(binding.rule("/"), binding.competing("/").first().copied());
+        }
+    }
+}

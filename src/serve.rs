@@ -1,0 +1,223 @@
+//! The one place where the parts are built, started and stopped, in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admin::{self, Admin};
+use crate::audit::AuditLog;
+use crate::config::Settings;
+use crate::metrics::Metrics;
+use crate::origins::egress::Egress;
+use crate::origins::robots_cache::RobotsCache;
+use crate::origins::robots_fetch::HttpFetcher;
+use crate::origins::upstream::Upstream;
+use crate::proxy::annotate::Annotator;
+use crate::proxy::ca::Ca;
+use crate::proxy::connect::{Interceptor, Mode};
+use crate::proxy::exchange::Proxy;
+use crate::proxy::listener::Crawlers;
+use crate::tasks::Tasks;
+
+/// A proxy that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// Where crawlers connect, ports as really bound.
+    pub listen: Vec<SocketAddr>,
+    /// Where people and monitoring connect.
+    pub admin: SocketAddr,
+    crawlers: Arc<Crawlers>,
+    audit: Arc<AuditLog>,
+    audit_tracker: TaskTracker,
+    admin_tracker: TaskTracker,
+    end: CancellationToken,
+}
+
+/// Builds every part and starts to listen.
+///
+/// # Errors
+///
+/// What keeps a proxy from starting: an authority or roots that cannot be
+/// read, an audit that cannot be written, a port that is taken.
+pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
+    let listeners = bind(&settings.listener.listen).await?;
+    let admin_listener = bind(&[settings.admin.listen]).await?;
+    let listen = addresses(&listeners)?;
+    let admin = addresses(&admin_listener)?;
+    let interceptor = interceptor(settings)?;
+    let metrics = Arc::new(Metrics::default());
+    let audit_tracker = TaskTracker::new();
+    let audit = Arc::new(AuditLog::open(
+        &settings.audit,
+        Arc::clone(&metrics),
+        &audit_tracker,
+    )?);
+    let own = listen.iter().chain(&admin).copied().collect();
+    let proxy = proxy(settings, (Arc::clone(&audit), Arc::clone(&metrics)), own)?;
+    let crawlers = Arc::new(Crawlers {
+        proxy,
+        interceptor,
+        places: Arc::new(Semaphore::new(settings.listener.max_connections.get())),
+        options: settings.listener.clone(),
+        tasks: Tasks::default(),
+        stop: CancellationToken::new(),
+        abort: CancellationToken::new(),
+    });
+    let (admin_tracker, end) = (TaskTracker::new(), CancellationToken::new());
+    for listener in admin_listener {
+        let page = Admin {
+            audit: Arc::clone(&audit),
+            metrics: Arc::clone(&metrics),
+            stop: crawlers.stop.clone(),
+        };
+        admin::listen(page, listener, (&admin_tracker, end.clone()));
+    }
+    for listener in listeners {
+        crawlers.listen(listener);
+    }
+    Ok(Running {
+        listen,
+        admin: admin.first().copied().context("no admin listener")?,
+        crawlers,
+        audit,
+        audit_tracker,
+        admin_tracker,
+        end,
+    })
+}
+
+/// What speaks to origins.
+#[derive(Debug)]
+pub struct Origins {
+    /// Which addresses may be dialled.
+    pub egress: Arc<Egress>,
+    /// The way out.
+    pub upstream: Arc<Upstream>,
+    /// What origins said.
+    pub robots: RobotsCache,
+}
+
+/// Builds what speaks to origins, with metrics that nobody reads.
+///
+/// # Errors
+///
+/// Roots that cannot be read.
+pub fn origins(settings: &Settings) -> anyhow::Result<Origins> {
+    origins_with(settings, &Arc::new(Metrics::default()))
+}
+
+fn origins_with(settings: &Settings, metrics: &Arc<Metrics>) -> anyhow::Result<Origins> {
+    // Connections to origins end with their idle time or with the process: no
+    // crawler waits for them, so neither does a stop.
+    let tasks = Tasks::default();
+    let egress = Arc::new(Egress::new(
+        settings.egress.clone(),
+        settings.upstream.connect_timeout,
+    ));
+    let upstream = Upstream::new(
+        settings.upstream.clone(),
+        Arc::clone(&egress),
+        Arc::clone(metrics),
+        tasks.clone(),
+    )?;
+    let upstream = Arc::new(upstream);
+    let fetcher = HttpFetcher::new(Arc::clone(&upstream), settings.robots.max_bytes);
+    let robots = RobotsCache::new(
+        settings.robots.clone(),
+        fetcher,
+        Arc::clone(metrics),
+        tasks.0,
+    );
+    Ok(Origins {
+        egress,
+        upstream,
+        robots,
+    })
+}
+
+/// The parts of an exchange; `own` are our listeners, which nobody may reach
+/// through us.
+fn proxy(
+    settings: &Settings,
+    (audit, metrics): (Arc<AuditLog>, Arc<Metrics>),
+    own: Vec<SocketAddr>,
+) -> anyhow::Result<Arc<Proxy>> {
+    let Origins {
+        egress,
+        upstream,
+        robots,
+    } = origins_with(settings, &metrics)?;
+    egress.listeners(own);
+    Ok(Arc::new(Proxy {
+        options: settings.exchange.clone(),
+        policy: Arc::new(settings.policy.clone()),
+        egress,
+        robots,
+        upstream,
+        audit,
+        annotator: Annotator::new(settings.annotate.clone()),
+        metrics,
+    }))
+}
+
+fn interceptor(settings: &Settings) -> anyhow::Result<Option<Interceptor>> {
+    if settings.connect.mode == Mode::Refuse {
+        return Ok(None);
+    }
+    let ca = Arc::new(Ca::open(&settings.ca)?);
+    Ok(Some(Interceptor::new(
+        ca,
+        settings.connect.handshake_timeout,
+    )?))
+}
+
+async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {
+    listeners
+        .iter()
+        .map(|listener| listener.local_addr().context("a listener has no address"))
+        .collect()
+}
+
+impl Running {
+    /// Stops: accepts no more, lets exchanges finish until
+    /// `proxy.shutdown_timeout` or until `hurry` is done, then writes the audit
+    /// to its end.
+    pub async fn stop(self, hurry: impl Future<Output = ()>) {
+        self.crawlers.stop.cancel();
+        let tasks = &self.crawlers.tasks.0;
+        tasks.close();
+        let patience = timeout(self.crawlers.options.shutdown_timeout, tasks.wait());
+        let finished = tokio::select! {
+            finished = patience => finished.is_ok(),
+            () = hurry => false,
+        };
+        if !finished {
+            tracing::warn!(connections = tasks.len(), "exchanges cut off by the stop");
+            self.crawlers.abort.cancel();
+            tasks.wait().await;
+        }
+        self.end.cancel();
+        self.admin_tracker.close();
+        self.admin_tracker.wait().await;
+        self.audit.close();
+        self.audit_tracker.close();
+        self.audit_tracker.wait().await;
+    }
+}

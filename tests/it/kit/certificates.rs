@@ -1,0 +1,98 @@
+//! The test CA and the leaves it signs for scripted origins.
+//!
+//! Always a CA and a leaf: a verifier refuses a CA's own certificate as a leaf
+//! (`CaUsedAsEndEntity`), so a self-signed origin would test something else.
+
+use std::sync::{Arc, OnceLock};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+/// The one CA of a test run. Tests tell the proxy to trust it as the system's
+/// roots are trusted otherwise.
+pub(crate) struct TestCa {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// How long an origin's certificate is valid.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Validity {
+    Current,
+    Expired,
+}
+
+impl TestCa {
+    /// The CA of this run, made at first use.
+    pub(crate) fn get() -> &'static Self {
+        static CA: OnceLock<TestCa> = OnceLock::new();
+        CA.get_or_init(Self::make)
+    }
+
+    fn make() -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "test CA");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    pub(crate) fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// A server's TLS configuration with a leaf for `name`, speaking `alpn`.
+    pub(crate) fn server(&self, leaf: &Leaf, alpn: &[&str]) -> Arc<rustls::ServerConfig> {
+        let (chain, key) = self.leaf(leaf);
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Arc::new(config)
+    }
+
+    fn leaf(&self, leaf: &Leaf) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let mut params = CertificateParams::new(leaf.names.clone()).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        if leaf.validity == Validity::Expired {
+            params.not_before = date_time_ymd(2020, 1, 1);
+            params.not_after = date_time_ymd(2020, 2, 1);
+        }
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
+        (vec![certificate.der().clone()], key)
+    }
+}
+
+/// What a scripted origin's certificate says.
+#[derive(Clone)]
+pub(crate) struct Leaf {
+    pub(crate) names: Vec<String>,
+    pub(crate) validity: Validity,
+}
+
+/// A client's TLS configuration that trusts the certificates of `pem` alone.
+pub(crate) fn client(pem: &str, alpn: &[&str]) -> Arc<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}

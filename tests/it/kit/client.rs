@@ -1,0 +1,333 @@
+//! A crawler that says exactly what a test wants said: HTTP/1.1 by hand, over
+//! TCP or inside CONNECT and TLS; and curl.
+
+use std::pin::Pin;
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio_rustls::TlsConnector;
+
+use super::proxy::Proxy;
+use super::program::{Outcome, finish};
+use super::raw_origin::find;
+use super::{Digest, certificates, soon};
+
+/// A two-way stream of octets.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// The head of a response, as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    /// Field lines in the order and case received.
+    pub(crate) fields: Vec<(String, String)>,
+}
+
+/// A response read to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) head: Head,
+    pub(crate) body: Vec<u8>,
+    /// Whether the body ended as its framing promised.
+    pub(crate) end: End,
+}
+
+/// How a response's body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Whole,
+    Broken,
+}
+
+impl Head {
+    /// The values of `name`, in order.
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
+        let named = self.fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// The one value of `name`.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        let values = self.values(name);
+        assert_eq!(values.len(), 1, "{name} of {self:?}");
+        values[0]
+    }
+}
+
+impl Reply {
+    pub(crate) fn status(&self) -> u16 {
+        self.head.status
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Holds that this is an answer of the proxy with `status` and the RFC 9209
+    /// error type `error`.
+    pub(crate) fn assert_error(&self, status: u16, error: &str) {
+        assert_eq!(self.status(), status, "{} {:?}", self.text(), self.head);
+        let said = self.head.value("proxy-status");
+        assert!(said.starts_with("politesse;"), "{said}");
+        assert!(said.contains(&format!("error={error}")), "{said} should say {error}");
+    }
+}
+
+/// One connection of a crawler to the proxy.
+pub(crate) struct Crawler {
+    stream: Pin<Box<dyn Duplex>>,
+    unread: Vec<u8>,
+}
+
+impl Crawler {
+    /// A connection that speaks to the proxy in absolute form.
+    pub(crate) async fn plain(proxy: &Proxy) -> Self {
+        Self::to(proxy.address()).await
+    }
+
+    pub(crate) async fn to(address: std::net::SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream: Box::pin(stream), unread: Vec::new() }
+    }
+
+    /// A connection through `CONNECT authority`, not yet TLS.
+    pub(crate) async fn connect(proxy: &Proxy, authority: &str) -> Self {
+        let mut crawler = Self::plain(proxy).await;
+        let line = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+        crawler.send(line.as_bytes()).await;
+        let head = crawler.head().await.expect("an answer to CONNECT");
+        assert_eq!(head.status, 200, "CONNECT {authority}: {head:?}");
+        crawler
+    }
+
+    /// A connection through CONNECT, and TLS with the authority's host as name.
+    pub(crate) async fn inside(proxy: &Proxy, authority: &str) -> Self {
+        let (host, _) = authority.rsplit_once(':').unwrap();
+        Self::tls(proxy, authority, host).await.unwrap()
+    }
+
+    /// The same with another name in the ClientHello.
+    pub(crate) async fn tls(proxy: &Proxy, authority: &str, name: &str) -> std::io::Result<Self> {
+        let raw = Self::connect(proxy, authority).await;
+        let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["http/1.1"]));
+        let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).unwrap();
+        let stream = soon("TLS handshake", connector.connect(name, raw.stream)).await?;
+        Ok(Self { stream: Box::pin(stream), unread: Vec::new() })
+    }
+
+    pub(crate) fn into_stream(self) -> Pin<Box<dyn Duplex>> {
+        self.stream
+    }
+
+    pub(crate) async fn send(&mut self, octets: &[u8]) {
+        self.stream.write_all(octets).await.unwrap();
+        self.stream.flush().await.unwrap();
+    }
+
+    /// Sends what the proxy may refuse to read to the end.
+    pub(crate) async fn try_send(&mut self, octets: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(octets).await?;
+        self.stream.flush().await
+    }
+
+    /// Closes the sending side only.
+    pub(crate) async fn finish_sending(&mut self) {
+        self.stream.shutdown().await.unwrap();
+    }
+
+    /// Sends a request by its lines, `CRLF` behind each, and reads the answer.
+    pub(crate) async fn ask(&mut self, lines: &[&str]) -> Reply {
+        let mut request = lines.join("\r\n");
+        request.push_str("\r\n\r\n");
+        self.send(request.as_bytes()).await;
+        self.reply_to(lines[0].split(' ').next().unwrap()).await
+    }
+
+    /// A GET of `target`, which is absolute on a plain connection, for `host`.
+    pub(crate) async fn get(&mut self, target: &str, host: &str) -> Reply {
+        let (line, host) = (format!("GET {target} HTTP/1.1"), format!("Host: {host}"));
+        self.ask(&[&line, &host, "User-Agent: ExampleBot/1.0"]).await
+    }
+
+    /// The next answer, to a request of `method`.
+    pub(crate) async fn reply_to(&mut self, method: &str) -> Reply {
+        self.try_reply_to(method).await.expect("an answer")
+    }
+
+    /// The next answer, or none if the connection ends before its head does.
+    pub(crate) async fn try_reply_to(&mut self, method: &str) -> Option<Reply> {
+        let mut head = self.head().await?;
+        while (100..200).contains(&head.status) && head.status != 101 {
+            head = self.head().await?;
+        }
+        if method == "HEAD" || matches!(head.status, 204 | 304) {
+            return Some(Reply { head, body: Vec::new(), end: End::Whole });
+        }
+        let mut body = Vec::new();
+        let end = self.body(&head, |octets| body.extend_from_slice(octets)).await;
+        Some(Reply { head, body, end })
+    }
+
+    /// The next head, interim ones too; none if the connection ends before.
+    pub(crate) async fn head(&mut self) -> Option<Head> {
+        loop {
+            if let Some(end) = find(&self.unread, b"\r\n\r\n") {
+                let octets: Vec<u8> = self.unread.drain(..end + 4).collect();
+                return Some(parse(&octets[..end]));
+            }
+            if self.more().await == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Reads a body as `head` frames it, handing each part to `take`.
+    pub(crate) async fn body(&mut self, head: &Head, mut take: impl FnMut(&[u8])) -> End {
+        if head.values("transfer-encoding").iter().any(|value| value.ends_with("chunked")) {
+            return self.chunked(&mut take).await;
+        }
+        if let [length] = head.values("content-length")[..] {
+            return self.counted(length.parse().unwrap(), &mut take).await;
+        }
+        while !self.unread.is_empty() || self.more().await > 0 {
+            take(&std::mem::take(&mut self.unread));
+        }
+        End::Whole
+    }
+
+    /// Octets and digest of a body that is not kept.
+    pub(crate) async fn digest(&mut self, head: &Head) -> (u64, String, End) {
+        let mut digest = Digest::new();
+        let end = self.body(head, |octets| digest.update(octets)).await;
+        let (octets, sha256) = digest.finish();
+        (octets, sha256, end)
+    }
+
+    /// Waits until at least `length` octets are here, head behind us.
+    pub(crate) async fn peek(&mut self, length: usize) -> &[u8] {
+        while self.unread.len() < length {
+            assert!(self.more().await > 0, "the connection ended after {:?}", self.unread);
+        }
+        &self.unread
+    }
+
+    /// Whether the proxy closes the connection without another octet.
+    pub(crate) async fn closes(&mut self) -> bool {
+        self.unread.is_empty() && self.more().await == 0
+    }
+
+    async fn counted(&mut self, length: u64, take: &mut impl FnMut(&[u8])) -> End {
+        let mut missing = length;
+        while missing > 0 {
+            if self.unread.is_empty() && self.more().await == 0 {
+                return End::Broken;
+            }
+            let part = usize::try_from(missing).unwrap_or(usize::MAX).min(self.unread.len());
+            take(&self.unread[..part]);
+            self.unread.drain(..part);
+            missing -= part as u64;
+        }
+        End::Whole
+    }
+
+    async fn chunked(&mut self, take: &mut impl FnMut(&[u8])) -> End {
+        loop {
+            let Some(line) = self.line().await else {
+                return End::Broken;
+            };
+            let digits = line.split(';').next().unwrap_or_default();
+            let length = u64::from_str_radix(digits, 16).unwrap();
+            if length == 0 {
+                return self.trailers().await;
+            }
+            if self.counted(length, take).await == End::Broken || self.line().await.is_none() {
+                return End::Broken;
+            }
+        }
+    }
+
+    async fn trailers(&mut self) -> End {
+        while let Some(line) = self.line().await {
+            if line.is_empty() {
+                return End::Whole;
+            }
+        }
+        End::Broken
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = find(&self.unread, b"\r\n") {
+                let octets: Vec<u8> = self.unread.drain(..end + 2).collect();
+                return Some(String::from_utf8_lossy(&octets[..end]).into_owned());
+            }
+            if self.more().await == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Reads on; 0 at the end, however it came.
+    async fn more(&mut self) -> usize {
+        let mut buffer = [0; 65_536];
+        let length = soon("octets from the proxy", self.stream.read(&mut buffer)).await;
+        let length = length.unwrap_or(0);
+        self.unread.extend_from_slice(&buffer[..length]);
+        length
+    }
+}
+
+fn parse(head: &[u8]) -> Head {
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.split("\r\n");
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':').unwrap();
+        (name.to_owned(), value.trim().to_owned())
+    };
+    Head { status, fields: lines.map(field).collect() }
+}
+
+/// Asks for one absolute URL over a connection of its own, as ExampleBot.
+pub(crate) async fn get(proxy: &Proxy, url: &str) -> Reply {
+    get_as(proxy, "ExampleBot/1.0", url).await
+}
+
+/// The same as another crawler; `https` goes through CONNECT.
+pub(crate) async fn get_as(proxy: &Proxy, agent: &str, url: &str) -> Reply {
+    ask(proxy, "GET", url, &[&format!("User-Agent: {agent}")]).await
+}
+
+/// Asks for one URL with a method and further field lines.
+pub(crate) async fn ask(proxy: &Proxy, method: &str, url: &str, fields: &[&str]) -> Reply {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let authority = rest.split(['/', '?']).next().unwrap();
+    let host = format!("Host: {authority}");
+    let (mut crawler, line) = if scheme == "https" {
+        let port = if authority.contains(':') { "" } else { ":443" };
+        let inside = Crawler::inside(proxy, &format!("{authority}{port}")).await;
+        (inside, format!("{method} {} HTTP/1.1", &rest[authority.len()..]))
+    } else {
+        (Crawler::plain(proxy).await, format!("{method} {url} HTTP/1.1"))
+    };
+    let mut lines = vec![line.as_str(), host.as_str()];
+    lines.extend(fields);
+    crawler.ask(&lines).await
+}
+
+/// Runs curl through `proxy`, trusting its CA.
+pub(crate) async fn curl(proxy: &Proxy, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new("curl");
+    command.kill_on_drop(true).args(["--silent", "--show-error", "--max-time", "30"]);
+    command.arg("--proxy").arg(format!("http://{}", proxy.address()));
+    command.arg("--cacert").arg(proxy.place().path("certs/ca.pem")).args(arguments);
+    finish(command, b"").await
+}

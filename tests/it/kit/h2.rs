@@ -1,0 +1,61 @@
+//! A crawler that speaks HTTP/2 inside CONNECT.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+
+use super::certificates;
+use super::client::Crawler;
+use super::proxy::Proxy;
+
+/// An HTTP/2 connection through the proxy to one authority.
+pub(crate) struct H2Crawler {
+    requests: SendRequest<Full<Bytes>>,
+}
+
+/// A response's head and whole body.
+pub(crate) type H2Reply = http::Response<Bytes>;
+
+impl H2Crawler {
+    /// CONNECT, TLS with `h2` alone in ALPN, and the preface.
+    pub(crate) async fn inside(proxy: &Proxy, authority: &str) -> Self {
+        let raw = Crawler::connect(proxy, authority).await.into_stream();
+        let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["h2"]));
+        let (host, _) = authority.rsplit_once(':').unwrap();
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        let stream = connector.connect(name, raw).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let opened = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await;
+        let (requests, connection) = opened.unwrap();
+        // Its end is the test's own: requests tell what matters.
+        tokio::spawn(async move { drop(connection.await) });
+        Self { requests }
+    }
+
+    /// Sends a request without body and reads its answer.
+    pub(crate) async fn ask(&mut self, request: http::request::Builder) -> hyper::Result<H2Reply> {
+        self.send(request, Bytes::new()).await
+    }
+
+    pub(crate) async fn send(
+        &mut self,
+        request: http::request::Builder,
+        body: Bytes,
+    ) -> hyper::Result<H2Reply> {
+        self.requests.ready().await?;
+        let request = request.body(Full::new(body)).unwrap();
+        let response = self.requests.send_request(request).await?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(http::Response::from_parts(parts, body))
+    }
+
+    /// A GET of `url` as ExampleBot.
+    pub(crate) async fn get(&mut self, url: &str) -> H2Reply {
+        let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
+        self.ask(request).await.unwrap()
+    }
+}

@@ -1,0 +1,108 @@
+//! What the black-box tests stand on: scripted origins, the proxy as a process,
+//! and clients that say exactly what a test wants said.
+//!
+//! Nothing here knows the proxy's code: the tests see what a crawler, an origin
+//! and an operator see. Everything listens on 127.0.0.1, on ports the system
+//! gives out, so tests run side by side.
+
+pub(crate) mod certificates;
+pub(crate) mod client;
+pub(crate) mod h2;
+pub(crate) mod origin;
+pub(crate) mod page;
+pub(crate) mod program;
+pub(crate) mod proxy;
+pub(crate) mod raw_origin;
+
+use std::future::Future;
+use std::time::Duration;
+
+/// How long any test may take: far above what one needs, far below what a stuck
+/// run would cost.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// Longest wait for one event inside a test.
+const EVENT: Duration = Duration::from_secs(20);
+
+/// Runs a test's future to its end, on threads of its own, within [`LONGEST`].
+pub(crate) fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let outcome = runtime.block_on(async { tokio::time::timeout(LONGEST, test).await });
+    runtime.shutdown_background();
+    assert!(outcome.is_ok(), "the test took longer than {LONGEST:?}");
+}
+
+/// Waits for `event`, or fails naming what was awaited.
+pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    let outcome = tokio::time::timeout(EVENT, event).await;
+    outcome.unwrap_or_else(|_| panic!("no {what} within {EVENT:?}"))
+}
+
+/// Asks until `probe` answers, for what announces itself by no event (a file, a
+/// process's memory, another program's table).
+pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = probe().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(what, found).await
+}
+
+/// The SHA-256 of `octets`, in hexadecimal.
+pub(crate) fn sha256(octets: &[u8]) -> String {
+    hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, octets).as_ref())
+}
+
+/// A SHA-256 in the making, for bodies that are never held whole.
+pub(crate) struct Digest {
+    state: aws_lc_rs::digest::Context,
+    octets: u64,
+}
+
+impl Digest {
+    pub(crate) fn new() -> Self {
+        let state = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+        Self { state, octets: 0 }
+    }
+
+    pub(crate) fn update(&mut self, octets: &[u8]) {
+        self.state.update(octets);
+        self.octets += octets.len() as u64;
+    }
+
+    /// How many octets went in, and their digest.
+    pub(crate) fn finish(self) -> (u64, String) {
+        (self.octets, hex(self.state.finish().as_ref()))
+    }
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// A part of the endless stream that large bodies are cut from: octets that
+/// repeat with a period (251) which no buffer size shares.
+pub(crate) fn stream_part(offset: u64, length: usize) -> Vec<u8> {
+    let first = offset % 251;
+    (first..).take(length).map(|n| (n % 251) as u8).collect()
+}
+
+/// Digest of the first `length` octets of that stream.
+pub(crate) fn stream_digest(length: u64) -> String {
+    let mut digest = Digest::new();
+    let mut offset = 0;
+    while offset < length {
+        let part = usize::try_from((length - offset).min(65_536)).unwrap();
+        digest.update(&stream_part(offset, part));
+        offset += part as u64;
+    }
+    digest.finish().1
+}

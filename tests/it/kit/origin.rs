@@ -1,0 +1,321 @@
+//! A scripted origin: answers by path, over plain TCP or TLS, HTTP/1.1 or
+//! HTTP/2, and keeps its own log, which is what the tests believe.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::certificates::{Leaf, TestCa, Validity};
+use super::page::{OutBody, Page};
+use super::{Digest, soon};
+
+/// One request as an origin saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    /// The target as sent, without scheme and authority.
+    pub(crate) target: String,
+    pub(crate) version: http::Version,
+    /// Names as sent on HTTP/1.1, equal names together (hyper groups them; a
+    /// raw origin is for order).
+    pub(crate) fields: Vec<(String, String)>,
+    /// Host or `:authority`.
+    pub(crate) authority: String,
+    /// Octets and SHA-256 of the body; none until it ended whole.
+    pub(crate) body: Option<(u64, String)>,
+}
+
+impl Seen {
+    /// The values of `name`, in order.
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
+        let named = self.fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.as_str()).collect()
+    }
+}
+
+/// What an origin will answer, before it is started.
+#[derive(Clone)]
+pub(crate) struct Script {
+    robots: Page,
+    robots_for: HashMap<String, Page>,
+    pages: HashMap<String, Page>,
+    names: Vec<String>,
+    validity: Validity,
+    alpn: Vec<&'static str>,
+}
+
+impl Script {
+    /// An origin whose robots.txt is `robots`, and whose every other path is a
+    /// short text.
+    pub(crate) fn robots(robots: &str) -> Self {
+        Self::robots_page(Page::text(robots))
+    }
+
+    /// An origin that answers `page` for its robots.txt.
+    pub(crate) fn robots_page(page: Page) -> Self {
+        Self {
+            robots: page,
+            robots_for: HashMap::new(),
+            pages: HashMap::new(),
+            names: vec!["o.test".to_owned()],
+            validity: Validity::Current,
+            alpn: vec!["h2", "http/1.1"],
+        }
+    }
+
+    /// Answers `page` for robots.txt where `token` is part of the User-Agent.
+    pub(crate) fn robots_for(mut self, token: &str, page: Page) -> Self {
+        self.robots_for.insert(token.to_owned(), page);
+        self
+    }
+
+    pub(crate) fn page(mut self, target: &str, page: Page) -> Self {
+        self.pages.insert(target.to_owned(), page);
+        self
+    }
+
+    /// The name its certificate is made for (`o.test` if nothing is said).
+    pub(crate) fn name(mut self, name: &str) -> Self {
+        self.names = vec![name.to_owned()];
+        self
+    }
+
+    pub(crate) fn expired(mut self) -> Self {
+        self.validity = Validity::Expired;
+        self
+    }
+
+    /// The protocols it speaks over TLS; both if nothing is said.
+    pub(crate) fn alpn(mut self, alpn: &[&'static str]) -> Self {
+        self.alpn = alpn.to_vec();
+        self
+    }
+
+    /// Serves the script over plain TCP.
+    pub(crate) async fn start(self) -> Origin {
+        Origin::start(self, None).await
+    }
+
+    /// Serves the script over TLS.
+    pub(crate) async fn start_tls(self) -> Origin {
+        let leaf = Leaf { names: self.names.clone(), validity: self.validity };
+        let config = TestCa::get().server(&leaf, &self.alpn);
+        Origin::start(self, Some(TlsAcceptor::from(config))).await
+    }
+}
+
+/// A running scripted origin. A panic in one of its tasks fails the test when
+/// this is dropped.
+pub(crate) struct Origin {
+    address: SocketAddr,
+    desk: Arc<Desk>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+/// What all connections of an origin share.
+struct Desk {
+    script: Script,
+    log: watch::Sender<Vec<Seen>>,
+    connections: watch::Sender<usize>,
+    panics: Mutex<Vec<String>>,
+}
+
+impl Origin {
+    async fn start(script: Script, tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let desk = Arc::new(Desk {
+            script,
+            log: watch::Sender::new(Vec::new()),
+            connections: watch::Sender::new(0),
+            panics: Mutex::new(Vec::new()),
+        });
+        let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&desk)));
+        Self { address, desk, accepting }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Everything seen so far, in order of arrival.
+    pub(crate) fn log(&self) -> Vec<Seen> {
+        self.desk.log.borrow().clone()
+    }
+
+    /// The targets seen so far, robots.txt left out.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        let log = self.log();
+        let pages = log.into_iter().filter(|seen| seen.target != "/robots.txt");
+        pages.map(|seen| seen.target).collect()
+    }
+
+    /// How often robots.txt was asked for.
+    pub(crate) fn robots_fetches(&self) -> usize {
+        let log = self.desk.log.borrow();
+        log.iter().filter(|seen| seen.target == "/robots.txt").count()
+    }
+
+    /// How many connections were accepted.
+    pub(crate) fn connections(&self) -> usize {
+        *self.desk.connections.borrow()
+    }
+
+    /// Waits until a request for `target` has arrived, body or not.
+    pub(crate) async fn arrival(&self, target: &str) -> Seen {
+        self.first(&format!("request for {target}"), |seen| seen.target == target).await
+    }
+
+    /// Waits until a request for `target` has arrived whole.
+    pub(crate) async fn whole(&self, target: &str) -> Seen {
+        let whole = |seen: &Seen| seen.target == target && seen.body.is_some();
+        self.first(&format!("whole request for {target}"), whole).await
+    }
+
+    async fn first(&self, what: &str, wanted: impl Fn(&Seen) -> bool) -> Seen {
+        let mut log = self.desk.log.subscribe();
+        let found = soon(what, log.wait_for(|log| log.iter().any(&wanted))).await;
+        found.unwrap().iter().find(|seen| wanted(seen)).unwrap().clone()
+    }
+
+    /// The worst failure there is would show here: a page asked for that was
+    /// to be refused.
+    pub(crate) fn assert_only_robots_fetched(&self) {
+        assert_eq!(self.targets(), [""; 0], "only /robots.txt may reach this origin");
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        let panics = self.desk.panics.lock().unwrap();
+        if !std::thread::panicking() {
+            assert!(panics.is_empty(), "an origin's task panicked: {panics:?}");
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        desk.connections.send_modify(|count| *count += 1);
+        let served = tokio::spawn(connection(stream, tls.clone(), Arc::clone(&desk)));
+        let desk = Arc::clone(&desk);
+        tokio::spawn(async move {
+            if let Err(error) = served.await
+                && error.is_panic()
+            {
+                desk.panics.lock().unwrap().push(error.to_string());
+            }
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
+    let Some(acceptor) = tls else {
+        return serve_h1(stream, desk).await;
+    };
+    // The proxy breaks handshakes off where the certificate is bad: no fault here.
+    let Ok(stream) = acceptor.accept(stream).await else {
+        return;
+    };
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        serve_h2(stream, desk).await;
+    } else {
+        serve_h1(stream, desk).await;
+    }
+}
+
+async fn serve_h1(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, desk: Arc<Desk>) {
+    let service = service_fn(move |request| answer(request, Arc::clone(&desk)));
+    let served = hyper::server::conn::http1::Builder::new()
+        .preserve_header_case(true)
+        .max_headers(1_000)
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    // How a connection ends is the proxy's business; tests look at the log.
+    let _ = served.await;
+}
+
+async fn serve_h2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, desk: Arc<Desk>) {
+    let service = service_fn(move |request| answer(request, Arc::clone(&desk)));
+    let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    let _ = served.await;
+}
+
+async fn answer(
+    request: http::Request<Incoming>,
+    desk: Arc<Desk>,
+) -> Result<http::Response<OutBody>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let seen = seen(&parts);
+    let page = desk.script.answer_to(&seen);
+    let place = desk.enter(seen);
+    if let Some(body) = read_whole(body).await {
+        desk.log.send_modify(|log| log[place].body = Some(body));
+    }
+    Ok(page.respond().await)
+}
+
+/// Octets and digest of a body that ends whole; none if it is broken off.
+async fn read_whole(mut body: Incoming) -> Option<(u64, String)> {
+    let mut digest = Digest::new();
+    while let Some(frame) = body.frame().await {
+        if let Some(octets) = frame.ok()?.data_ref() {
+            digest.update(octets);
+        }
+    }
+    Some(digest.finish())
+}
+
+fn seen(parts: &http::request::Parts) -> Seen {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let fields = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+    let host = parts.headers.get("host").map(text);
+    let authority = parts.uri.authority().map(ToString::to_string);
+    Seen {
+        method: parts.method.to_string(),
+        target: parts.uri.path_and_query().map_or_else(|| "*".to_owned(), ToString::to_string),
+        version: parts.version,
+        fields: fields.collect(),
+        authority: host.or(authority).unwrap_or_default(),
+        body: None,
+    }
+}
+
+impl Script {
+    fn answer_to(&self, seen: &Seen) -> Page {
+        if seen.target != "/robots.txt" {
+            let page = self.pages.get(&seen.target).cloned();
+            return page.unwrap_or_else(|| Page::text(&format!("this is {}\n", seen.target)));
+        }
+        let agent = seen.values("user-agent").join(" ");
+        let special = self.robots_for.iter().find(|(token, _)| agent.contains(token.as_str()));
+        special.map_or(&self.robots, |(_, page)| page).clone()
+    }
+}
+
+impl Desk {
+    /// Writes a request into the log and tells its place there.
+    fn enter(&self, seen: Seen) -> usize {
+        let mut place = 0;
+        self.log.send_modify(|log| {
+            place = log.len();
+            log.push(seen);
+        });
+        place
+    }
+}

@@ -1,0 +1,68 @@
+//! The proxy's program run to its end: subcommands, start failures.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::soon;
+
+/// What a program said and how it ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// One JSON value per line of the output.
+    pub(crate) fn json_lines(&self) -> Vec<serde_json::Value> {
+        let lines = self.stdout.lines().filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// The proxy's program, to be run in `folder` and nothing of this machine's
+/// configuration in its environment.
+pub(crate) fn politesse(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_politesse"));
+    command.current_dir(folder).kill_on_drop(true);
+    for (name, _) in std::env::vars_os() {
+        let lower = name.to_string_lossy().to_ascii_lowercase();
+        if lower.starts_with("politesse_") || lower.ends_with("_proxy") {
+            command.env_remove(&name);
+        }
+    }
+    let config = folder.join("politesse.toml");
+    if config.exists() {
+        command.env("POLITESSE_CONFIG", config);
+    }
+    command
+}
+
+/// Runs `command` to its end with `input`.
+pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Outcome {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    tokio::spawn(async move {
+        // A program that fails early reads no input.
+        let _ = stdin.write_all(&input).await;
+    });
+    let output = soon("end of the program", child.wait_with_output()).await.unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs the proxy's program in `folder` with `arguments`.
+pub(crate) async fn run_in(folder: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = politesse(folder);
+    command.args(arguments);
+    finish(command, b"").await
+}

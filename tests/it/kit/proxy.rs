@@ -1,0 +1,237 @@
+//! The proxy as a process of its own, with a CA, an audit and a configuration
+//! in a temporary folder.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::certificates::TestCa;
+use super::program::{Outcome, politesse, run_in};
+use super::{soon, until};
+
+/// The folder a proxy runs in: its configuration, and what it leaves behind.
+/// Outlives the process, so that a test can start another on the same audit.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+/// Lines of a configuration, as `section.key = value`.
+#[derive(Default)]
+pub(crate) struct Config(Vec<String>);
+
+impl Config {
+    /// Adds a line.
+    pub(crate) fn set(mut self, line: &str) -> Self {
+        self.0.push(line.to_owned());
+        self
+    }
+
+    /// Lets `name` (or `name:port`) mean `address`, exempt from egress.deny.
+    pub(crate) fn resolve(self, name: &str, address: SocketAddr) -> Self {
+        self.set(&format!("upstream.resolve.\"{name}\" = \"{address}\""))
+    }
+
+    /// Starts a proxy with these lines in a folder of its own.
+    pub(crate) async fn start(self) -> Proxy {
+        Place::with(&self).start().await
+    }
+}
+
+/// A configuration in which `name` means `address`, on every port.
+pub(crate) fn resolve(name: &str, address: SocketAddr) -> Config {
+    Config::default().resolve(name, address)
+}
+
+impl Place {
+    pub(crate) fn with(config: &Config) -> Self {
+        let place = Self { folder: TempDir::with_prefix("politesse-test-").unwrap() };
+        std::fs::write(place.path("roots.pem"), TestCa::get().pem()).unwrap();
+        place.configure(config);
+        place
+    }
+
+    /// Replaces the configuration. What a test sets comes after what all need,
+    /// and a key set twice counts once, the test's.
+    pub(crate) fn configure(&self, config: &Config) {
+        let usual = [
+            "proxy.listen = [\"127.0.0.1:0\"]",
+            "admin.listen = \"127.0.0.1:0\"",
+            "https.ca_cert = \"certs/ca.pem\"",
+            "https.ca_key = \"certs/ca.key\"",
+            "https.upstream_roots = \"roots.pem\"",
+            "audit.store = \"sqlite:audit.db\"",
+        ];
+        let key = |line: &str| line.split(" = ").next().unwrap().to_owned();
+        let own: Vec<_> = config.0.iter().map(|line| key(line)).collect();
+        let mut text = String::new();
+        let kept = usual.into_iter().filter(|line| !own.contains(&key(line)));
+        for line in kept.chain(config.0.iter().map(String::as_str)) {
+            text.push_str(line);
+            text.push('\n');
+        }
+        std::fs::write(self.path("politesse.toml"), text).unwrap();
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs a subcommand in this folder, with its configuration.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Outcome {
+        run_in(self.folder.path(), arguments).await
+    }
+
+    /// The audit's rows, oldest first, as `audit export` tells them.
+    pub(crate) async fn rows(&self) -> Vec<Value> {
+        let outcome = self.run(&["audit", "export", "--format", "jsonl"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        outcome.json_lines()
+    }
+
+    /// Waits until the audit's rows are as `wanted` says, and tells them.
+    pub(crate) async fn rows_when(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        until("audit as wanted", async || Some(self.rows().await).filter(|rows| wanted(rows))).await
+    }
+
+    /// Waits until `count` rows are completed, and tells all.
+    pub(crate) async fn completed(&self, count: usize) -> Vec<Value> {
+        let ended = |row: &&Value| !row["status"].is_null() || !row["error"].is_null();
+        self.rows_when(|rows| rows.iter().filter(ended).count() == count).await
+    }
+
+    /// Opens the audit's file as somebody would who does not have the program.
+    pub(crate) fn database(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.path("audit.db")).unwrap()
+    }
+
+    /// Starts the proxy and reads from its output where it listens.
+    pub(crate) async fn start(self) -> Proxy {
+        let mut command = politesse(self.folder.path());
+        command.arg("serve");
+        Proxy::start(self, command).await
+    }
+}
+
+/// A running proxy.
+pub(crate) struct Proxy {
+    child: Child,
+    place: Place,
+    address: SocketAddr,
+    admin: SocketAddr,
+    banner: Vec<String>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Proxy {
+    /// Starts `command` (a `serve`), whose folder is `place`.
+    pub(crate) async fn start(place: Place, mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let mut stderr = child.stderr.take().unwrap();
+        let kept = Arc::clone(&log);
+        tokio::spawn(async move {
+            let mut buffer = [0; 4_096];
+            while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
+                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+            }
+        });
+        let banner = soon("banner", banner(&mut child)).await;
+        assert_eq!(banner.len(), 3, "no start: {}", log.lock().unwrap());
+        let (address, admin) = (address_in(&banner[0]), address_in(&banner[1]));
+        Self { child, place, address, admin, banner, log }
+    }
+
+    /// Where crawlers connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where `/healthz` and `/metrics` are.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The lines printed at the start.
+    pub(crate) fn banner(&self) -> &[String] {
+        &self.banner
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What was logged so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// The proxy's CA certificate.
+    pub(crate) fn ca(&self) -> String {
+        std::fs::read_to_string(self.place.path("certs/ca.pem")).unwrap()
+    }
+
+    /// Resident memory in KiB.
+    pub(crate) fn rss_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    /// Sends a signal by its name, as an operator would.
+    pub(crate) async fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        kill.arg(format!("-{name}")).arg(self.pid().to_string());
+        assert!(kill.status().await.unwrap().success());
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        soon("end of the proxy", self.child.wait()).await.unwrap()
+    }
+
+    /// SIGTERM, then the end, which must be 0; gives back the folder.
+    pub(crate) async fn stop(mut self) -> Place {
+        self.signal("TERM").await;
+        let status = self.ended().await;
+        assert_eq!(status.code(), Some(0), "{}", self.log());
+        self.place
+    }
+
+    /// SIGKILL; gives back the folder.
+    pub(crate) async fn kill(mut self) -> Place {
+        self.child.kill().await.unwrap();
+        self.place
+    }
+}
+
+/// The lines a proxy prints when it listens; fewer if it ends before.
+async fn banner(child: &mut Child) -> Vec<String> {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut banner = Vec::new();
+    while banner.len() < 3
+        && let Some(line) = lines.next_line().await.unwrap()
+    {
+        banner.push(line);
+    }
+    banner
+}
+
+fn address_in(line: &str) -> SocketAddr {
+    let (_, address) = line.rsplit_once("http://").unwrap();
+    address.parse().unwrap()
+}

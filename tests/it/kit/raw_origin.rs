@@ -1,0 +1,189 @@
+//! An origin without an HTTP library: it records octets as they come and sends
+//! octets as a test gives them, valid or not.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::soon;
+
+/// Octets to answer with, and whether the connection ends behind them.
+#[derive(Clone)]
+pub(crate) struct Octets {
+    pub(crate) octets: Vec<u8>,
+    pub(crate) after: After,
+}
+
+/// What a raw origin does once its octets are sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    KeepOpen,
+    Close,
+}
+
+type Reply = Arc<dyn Fn(&str) -> Octets + Send + Sync>;
+
+/// A raw origin. Each connection's octets are one entry of its record.
+pub(crate) struct RawOrigin {
+    address: SocketAddr,
+    record: watch::Sender<Vec<Vec<u8>>>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl RawOrigin {
+    /// Starts one that answers each request head by its target.
+    pub(crate) async fn start(reply: impl Fn(&str) -> Octets + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let record = watch::Sender::new(Vec::new());
+        let accepting = tokio::spawn(accept(listener, Arc::new(reply), record.clone()));
+        Self { address, record, accepting }
+    }
+
+    /// One whose robots.txt is `robots` and that answers `octets` to the rest.
+    pub(crate) async fn with(robots: &str, page: Octets) -> Self {
+        let robots = Octets::text(robots);
+        Self::start(move |target| {
+            if target == "/robots.txt" { robots.clone() } else { page.clone() }
+        })
+        .await
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// All octets received, connection after connection, robots.txt requests
+    /// left out.
+    pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
+        let record = self.record.borrow();
+        let all = record.iter().flat_map(|octets| split(octets));
+        all.filter(|request| !request.starts_with(b"GET /robots.txt ")).collect()
+    }
+
+    /// The request lines without version, robots.txt left out.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let requests = self.requests();
+        requests.iter().map(|request| line(request)).collect()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.record.borrow().len()
+    }
+
+    /// Waits until `wanted` holds of what [`Self::requests`] tells.
+    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&[Vec<u8>]) -> bool) {
+        let mut record = self.record.subscribe();
+        let reached = record.wait_for(|_| wanted(&self.requests()));
+        drop(soon(what, reached).await.unwrap());
+    }
+}
+
+impl Drop for RawOrigin {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Octets {
+    /// A plain text answer with status 200.
+    pub(crate) fn text(body: &str) -> Self {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n", body.len());
+        Self::of((head + body).as_bytes())
+    }
+
+    pub(crate) fn of(octets: &[u8]) -> Self {
+        Self { octets: octets.to_vec(), after: After::KeepOpen }
+    }
+
+    pub(crate) fn closing(octets: &[u8]) -> Self {
+        Self { octets: octets.to_vec(), after: After::Close }
+    }
+}
+
+async fn accept(listener: TcpListener, reply: Reply, record: watch::Sender<Vec<Vec<u8>>>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut place = 0;
+        record.send_modify(|record| {
+            place = record.len();
+            record.push(Vec::new());
+        });
+        let connection = Connection { stream, place, answered: 0 };
+        tokio::spawn(connection.serve(Arc::clone(&reply), record.clone()));
+    }
+}
+
+/// One connection: its place in the record, and how many heads were answered.
+struct Connection {
+    stream: TcpStream,
+    place: usize,
+    answered: usize,
+}
+
+impl Connection {
+    async fn serve(mut self, reply: Reply, record: watch::Sender<Vec<Vec<u8>>>) {
+        let mut buffer = vec![0; 65_536];
+        while let Ok(length @ 1..) = self.stream.read(&mut buffer).await {
+            record.send_modify(|record| record[self.place].extend_from_slice(&buffer[..length]));
+            let octets = record.borrow()[self.place].clone();
+            let heads = split(&octets);
+            for head in &heads[self.answered..] {
+                let answer = reply(target(head));
+                let sent = self.stream.write_all(&answer.octets).await;
+                if sent.is_err() || answer.after == After::Close {
+                    return;
+                }
+            }
+            self.answered = heads.len();
+        }
+    }
+}
+
+/// A connection's octets cut into requests: at each blank line that a request
+/// line follows, or the end. Good enough for what the proxy writes.
+fn split(octets: &[u8]) -> Vec<Vec<u8>> {
+    let mut requests = Vec::new();
+    let mut start = 0;
+    while let Some(end) = find(&octets[start..], b"\r\n\r\n") {
+        let head = start + end + 4;
+        let length = body_length(&octets[start..head], &octets[head..]);
+        let next = (head + length).min(octets.len());
+        requests.push(octets[start..next].to_vec());
+        start = next;
+    }
+    requests
+}
+
+/// Length of a body as its head frames it; all there is while it is not whole.
+fn body_length(head: &[u8], rest: &[u8]) -> usize {
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        let last = if rest.starts_with(b"0\r\n") { Some(0) } else { find(rest, b"\r\n0\r\n").map(|at| at + 2) };
+        let Some(last) = last else {
+            return rest.len();
+        };
+        return find(&rest[last..], b"\r\n\r\n").map_or(rest.len(), |end| last + end + 4);
+    }
+    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+    length.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+pub(crate) fn find(octets: &[u8], wanted: &[u8]) -> Option<usize> {
+    octets.windows(wanted.len()).position(|window| window == wanted)
+}
+
+fn target(head: &[u8]) -> &str {
+    let line = head.split(|&octet| octet == b'\r').next().unwrap_or_default();
+    let line = std::str::from_utf8(line).unwrap_or_default();
+    line.split(' ').nth(1).unwrap_or_default()
+}
+
+fn line(request: &[u8]) -> String {
+    let line = request.split(|&octet| octet == b'\r').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line).into_owned();
+    line.rsplit_once(' ').map_or(line.clone(), |(line, _)| line.to_owned())
+}

@@ -1,0 +1,126 @@
+//! What holds for every input, by example of many.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use politesse::rules::crawler::Crawler;
+use politesse::rules::decision::{Inquiry, Policy, Unauthorized, Verdict, decide};
+use politesse::rules::directives::{Gathering, MetaScanner, Reading, Scan};
+use politesse::rules::origin::Target;
+use politesse::rules::reading::without_dot_segments;
+use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
+use politesse::rules::robots::{RobotsTxt, whole_lines};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn verdict(robots: &str, path: &str) -> Verdict {
+    let target: Target = format!("http://h.test{path}").parse().unwrap();
+    let snapshot = Arc::new(Snapshot {
+        url: target.origin.robots_txt().to_string(),
+        origin: target.origin.clone(),
+        token: None,
+        status: Some(200),
+        fetched_at: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH,
+        result: AccessResult::Successful(Box::new(Copy::new(Bytes::from(robots.to_owned())))),
+    });
+    let inquiry = Arc::new(Inquiry {
+        crawler: Crawler::parse("FooBot/1.0"),
+        target,
+        method: "GET".into(),
+    });
+    let policy = Arc::new(Policy::new(Unauthorized::Allow));
+    let once = decide(&inquiry, &snapshot, &policy);
+    let twice = decide(&inquiry, &snapshot, &policy);
+    assert_eq!(once.ruling(), twice.ruling());
+    assert_eq!(once.digest(), twice.digest());
+    once.ruling().verdict
+}
+
+fn rules() -> impl Strategy<Value = String> {
+    let rule = ("(Allow|Disallow)", "[/a-c.%2eE*$]{0,8}").prop_map(|(kind, path)| format!("{kind}: /{path}\n"));
+    vec(rule, 0..8).prop_map(|rules| format!("User-agent: *\n{}", rules.concat()))
+}
+
+fn scan(page: &[u8], chunk: usize) -> (Scan, usize) {
+    let mut scanner = MetaScanner::new(64 * 1024, None);
+    for piece in page.chunks(chunk.max(1)) {
+        if scanner.push(piece) != Scan::More {
+            break;
+        }
+    }
+    (scanner.finish(), scanner.metas().len())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // RFC 9309, section 2.3.1.5 and section 3: any octets can be parsed.
+    #[test]
+    fn any_octets_are_a_robots_txt(body in vec(any::<u8>(), 0..2000), max in 0_usize..2100) {
+        let robots = RobotsTxt::parse(&body);
+        let _ = robots.binding(&Crawler::parse("FooBot")).rule("/a");
+        prop_assert!(whole_lines(&body, max).len() <= max);
+    }
+
+    // Ours: a further prohibition for the group that binds never allows more.
+    #[test]
+    fn a_rule_more_against_everything_never_allows_more(robots in rules(), path in "/[a-c./%2eE?]{0,10}") {
+        let before = verdict(&robots, &path);
+        let after = verdict(&format!("{robots}Disallow: /\n"), &path);
+        prop_assert!(before == Verdict::Disallow || after == before || after == Verdict::Disallow);
+    }
+
+    // RFC 3986, section 5.2.4: what has no dot segments has none to remove.
+    #[test]
+    fn dot_segments_are_removed_at_once(path in "/[a./%2eE?]{0,16}") {
+        if let Some(reading) = without_dot_segments(&path) {
+            prop_assert_eq!(without_dot_segments(&reading), None);
+            prop_assert!(reading.starts_with('/'));
+        }
+    }
+
+    // Ours: how the network cuts a page must not change what is found in it.
+    #[test]
+    fn a_page_reads_the_same_whatever_the_chunks(
+        parts in vec(prop::sample::select(vec![
+            "<head>", "<meta name=robots content=noindex>", "<META NAME='robots' CONTENT=\"a&#44;none\">",
+            "<title>", "</title>", "<script>", "</script>", "<!--", "-->", "<noscript>", "</noscript>",
+            "<body>", "text", "<template>", "</template>", "</head>", "\u{e9}", "<", "=",
+        ]), 0..12),
+        chunk in 1_usize..9,
+    ) {
+        let page = parts.concat();
+        prop_assert_eq!(scan(page.as_bytes(), chunk), scan(page.as_bytes(), page.len()));
+    }
+
+    // Ours: no field line from an origin can end the proxy.
+    #[test]
+    fn any_field_line_can_be_read(lines in vec(vec(any::<u8>(), 0..200), 0..4)) {
+        let tokens = ["FooBot"];
+        let reading = Reading { tokens: &tokens, now: Timestamp::UNIX_EPOCH, field_limit: 8192 };
+        let mut gathering = Gathering::new(reading);
+        for line in &lines {
+            gathering.field("x-robots-tag", line);
+            gathering.field("robots-tag", line);
+        }
+        prop_assert!(gathering.annotation().header_value().is_ascii());
+    }
+
+    // Ours: any text is a URL or is none, and a URL reads back as itself.
+    #[test]
+    fn a_target_reads_back_as_itself(text in "https?://[a-z0-9.:@\\[\\]%-]{1,20}[/?#]?[ -~]{0,20}") {
+        if let Ok(target) = text.parse::<Target>() {
+            prop_assert_eq!(target.to_string().parse::<Target>().unwrap(), target);
+        }
+    }
+
+    // Ours: a User-Agent never ends the proxy, and candidates read back.
+    #[test]
+    fn any_user_agent_names_somebody_or_nobody(value in vec(any::<u8>(), 0..300)) {
+        let crawler = Crawler::from_user_agent([&value[..]]);
+        let again = Crawler::restore(crawler.candidates().to_vec(), crawler.user_agent().map(str::to_owned));
+        prop_assert_eq!(again, crawler);
+    }
+}

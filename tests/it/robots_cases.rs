@@ -1,0 +1,100 @@
+//! Runs `tests/cases/robots.jsonl` and `tests/cases/user-agent.jsonl`.
+//!
+//! Each case names its source: a section of RFC 9309, an older text, or the
+//! habit of other engines. All of them hold, whatever their strength; one that
+//! is not to hold would be listed here with the reason.
+
+use politesse::rules::crawler::{Crawler, ProductToken};
+use politesse::rules::robots::{RobotsTxt, RuleKind};
+use serde_json::Value;
+
+fn cases(file: &str) -> Vec<Value> {
+    let lines = file.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().unwrap()
+}
+
+fn text<'a>(case: &'a Value, key: &str) -> &'a str {
+    case[key]
+        .as_str()
+        .unwrap_or_else(|| panic!("{key} in {case}"))
+}
+
+/// The file of a case: octets where it cannot be written as text.
+fn body(case: &Value) -> Vec<u8> {
+    match case["robots_b64"].as_str() {
+        Some(encoded) => base64(encoded),
+        None => text(case, "robots").into(),
+    }
+}
+
+fn base64(encoded: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut count, mut octets) = (0_u32, 0, Vec::new());
+    for letter in encoded.trim_end_matches('=').bytes() {
+        let value = ALPHABET.iter().position(|&known| known == letter).unwrap();
+        bits = bits << 6 | u32::try_from(value).unwrap();
+        count += 6;
+        if 8 <= count {
+            count -= 8;
+            octets.push((bits >> count & 0xFF) as u8);
+        }
+    }
+    octets
+}
+
+/// What follows the authority of a URL, without its fragment.
+fn path_and_query(url: &str) -> &str {
+    let rest = url.strip_prefix("https://h.example").unwrap();
+    rest.split('#').next().unwrap()
+}
+
+fn is_allowed(case: &Value) -> bool {
+    let path = path_and_query(text(case, "url"));
+    // RFC 9309, section 2.2.2.
+    if path == "/robots.txt" {
+        return true;
+    }
+    let robots = RobotsTxt::parse(&body(case));
+    let binding = robots.binding(&Crawler::parse(text(case, "agent")));
+    let rule = binding.rule(path);
+    assert_eq!(
+        rule,
+        binding.competing(path).first().copied(),
+        "{}",
+        text(case, "id")
+    );
+    rule.is_none_or(|rule| rule.kind == RuleKind::Allow)
+}
+
+#[test]
+fn every_robots_case_holds() {
+    let cases = cases(include_str!("../cases/robots.jsonl"));
+    assert_eq!(cases.len(), 192);
+    let broken = cases
+        .iter()
+        .filter(|case| case["expect"] != is_allowed(case));
+    let ids: Vec<_> = broken.map(|case| text(case, "id")).collect();
+    assert!(ids.is_empty(), "{ids:?}");
+}
+
+#[test]
+fn every_user_agent_case_holds() {
+    let cases = cases(include_str!("../cases/user-agent.jsonl"));
+    assert_eq!(cases.len(), 28);
+    for case in &cases {
+        let crawler = Crawler::from_user_agent([text(case, "header").as_bytes()]);
+        let found: Vec<_> = crawler
+            .candidates()
+            .iter()
+            .map(ProductToken::as_str)
+            .collect();
+        let others = case["other_candidates"].as_array().unwrap();
+        let expected: Vec<_> = case["primary"]
+            .as_str()
+            .into_iter()
+            .chain(others.iter().filter_map(Value::as_str))
+            .collect();
+        assert_eq!(found, expected, "{}", text(case, "id"));
+        assert_eq!(crawler, Crawler::parse(text(case, "header")));
+    }
+}

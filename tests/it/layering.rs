@@ -64,13 +64,20 @@ fn imports(text: &str) -> impl Iterator<Item = &str> {
 fn a_layer_imports_only_lower_layers() {
     for (name, text) in sources() {
         let own = first_segment(&name);
-        let Some(own_layer) = layer(own) else { continue };
+        let Some(own_layer) = layer(own) else {
+            continue;
+        };
         for import in imports(&text) {
-            let Some(import_layer) = layer(import) else { continue };
+            let Some(import_layer) = layer(import) else {
+                continue;
+            };
             let downwards = import_layer < own_layer || import == own || own_layer == 4;
             // Settings fill the options of every module, the admin pages' too.
             let settings = name == "config/settings.rs" || name.starts_with("config/");
-            assert!(downwards || settings && import == "admin", "{name} imports crate::{import}");
+            assert!(
+                downwards || settings && import == "admin",
+                "{name} imports crate::{import}"
+            );
         }
     }
 }
@@ -87,10 +94,15 @@ fn a_file_imports_only_siblings_below_it() {
             .filter_map(|line| line.strip_suffix(';'))
             .collect();
         for (name, text) in &sources {
-            let Some(file) = name.strip_prefix(&format!("{folder}/")) else { continue };
+            let Some(file) = name.strip_prefix(&format!("{folder}/")) else {
+                continue;
+            };
             let own = first_segment(file);
-            let Some(place) = order.iter().position(|module| *module == own) else { continue };
-            let nested = file.contains('/') && !file.ends_with("/mod.rs") || file.ends_with("/mod.rs");
+            let Some(place) = order.iter().position(|module| *module == own) else {
+                continue;
+            };
+            let nested =
+                file.contains('/') && !file.ends_with("/mod.rs") || file.ends_with("/mod.rs");
             let siblings = text
                 .split(&format!("crate::{folder}::"))
                 .skip(1)
@@ -98,8 +110,13 @@ fn a_file_imports_only_siblings_below_it() {
             for rest in siblings {
                 let end = rest.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
                 let import = &rest[..end.unwrap_or(rest.len())];
-                let Some(other) = order.iter().position(|module| *module == import) else { continue };
-                assert!(other >= place, "{name} imports {import}, which stands above it");
+                let Some(other) = order.iter().position(|module| *module == import) else {
+                    continue;
+                };
+                assert!(
+                    other >= place,
+                    "{name} imports {import}, which stands above it"
+                );
             }
         }
     }
@@ -112,7 +129,16 @@ fn rules_are_pure() {
         if first_segment(&name) != "rules" {
             continue;
         }
-        for word in ["tokio", "hyper", "std::fs", "TcpStream", "::now()", "async ", "std::env", "moka"] {
+        for word in [
+            "tokio",
+            "hyper",
+            "std::fs",
+            "TcpStream",
+            "::now()",
+            "async ",
+            "std::env",
+            "moka",
+        ] {
             assert!(!text.contains(word), "{name} holds {word}");
         }
     }
@@ -122,7 +148,12 @@ fn rules_are_pure() {
 #[test]
 fn a_robots_permit_is_known_to_four_files() {
     for (name, text) in sources() {
-        let allowed = ["decision.rs", "robots_cache.rs", "robots_fetch.rs", "upstream.rs"];
+        let allowed = [
+            "decision.rs",
+            "robots_cache.rs",
+            "robots_fetch.rs",
+            "upstream.rs",
+        ];
         if !allowed.iter().any(|file| name.ends_with(file)) {
             assert!(!text.contains("RobotsPermit"), "{name} knows RobotsPermit");
         }
@@ -142,13 +173,23 @@ fn receipts_are_made_by_the_audit_alone() {
 // architecture, section 6.
 #[test]
 fn tasks_are_spawned_in_the_listed_files_alone() {
-    let listed = ["proxy/listener.rs", "origins/robots_cache.rs", "audit/mod.rs", "audit/writer.rs", "admin/mod.rs", "tasks.rs"];
+    let listed = [
+        "proxy/listener.rs",
+        "origins/robots_cache.rs",
+        "audit/mod.rs",
+        "audit/writer.rs",
+        "admin/mod.rs",
+        "tasks.rs",
+    ];
     for (name, text) in sources() {
         // A command of `run` is a process, not a task.
         if listed.contains(&name.as_str()) || name == "cli/child.rs" {
             continue;
         }
-        assert!(!text.contains("spawn(") && !text.contains("spawn_blocking("), "{name} spawns");
+        assert!(
+            !text.contains("spawn(") && !text.contains("spawn_blocking("),
+            "{name} spawns"
+        );
     }
 }
 

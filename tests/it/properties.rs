@@ -39,7 +39,8 @@ fn verdict(robots: &str, path: &str) -> Verdict {
 }
 
 fn rules() -> impl Strategy<Value = String> {
-    let rule = ("(Allow|Disallow)", "[/a-c.%2eE*$]{0,8}").prop_map(|(kind, path)| format!("{kind}: /{path}\n"));
+    let rule = ("(Allow|Disallow)", "[/a-c.%2eE*$]{0,8}")
+        .prop_map(|(kind, path)| format!("{kind}: /{path}\n"));
     vec(rule, 0..8).prop_map(|rules| format!("User-agent: *\n{}", rules.concat()))
 }
 

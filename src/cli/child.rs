@@ -272,7 +272,7 @@ impl Sums {
     fn lines(&self) -> Vec<String> {
         let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
         let mut lines = vec![format!(
-            "{} requests: {} allowed, {} refused; waited {:.1} s in all, {:.1} s at most",
+            "{} asked, {} allowed, {} refused; waited {:.1} s in all, {:.1} s at most",
             self.allowed + self.refused,
             self.allowed,
             self.refused,

@@ -10,7 +10,6 @@ use std::time::Duration;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -58,6 +57,11 @@ impl Connection {
         }
     }
 
+    /// Whether several exchanges use it at the same time.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.sender, Sender::Http2(_))
+    }
+
     /// A second way to use it at the same time; `None` on HTTP/1.1.
     pub(super) fn shared(&self) -> Option<Self> {
         match &self.sender {
@@ -72,29 +76,15 @@ impl Connection {
 
 /// What makes connections.
 pub(super) struct Connector {
-    egress: Arc<Egress>,
-    tls: TlsConnector,
-    connect_timeout: Duration,
-    tasks: Tasks,
+    pub(super) egress: Arc<Egress>,
+    pub(super) tls: TlsConnector,
+    /// The longest wait for a connection, TLS included; resolving the name has
+    /// a limit of its own.
+    pub(super) connect_timeout: Duration,
+    pub(super) tasks: Tasks,
 }
 
 impl Connector {
-    /// A connector that gives up on an origin after `connect_timeout`, without
-    /// the time that resolving its name takes.
-    pub(super) fn new(
-        egress: Arc<Egress>,
-        tls: ClientConfig,
-        connect_timeout: Duration,
-        tasks: Tasks,
-    ) -> Self {
-        Self {
-            egress,
-            tls: TlsConnector::from(Arc::new(tls)),
-            connect_timeout,
-            tasks,
-        }
-    }
-
     /// Connects to `origin`, if it may be dialled.
     pub(super) async fn connect(&self, origin: &Origin) -> Result<Connection, NotAdmitted> {
         let addresses = self.egress.admits(origin).await?;

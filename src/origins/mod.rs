@@ -36,3 +36,6 @@ mod tls;
 pub mod egress;
 
 mod addresses;
+
+#[cfg(test)]
+mod tests;

@@ -132,7 +132,7 @@ fn access_result(answer: Answer) -> AccessResult {
         Err(cause) => return AccessResult::Unreachable(cause),
     };
     match status_meaning(hop.status) {
-        StatusMeaning::Parse => AccessResult::Successful(Box::new(copy(hop, answer.redirects))),
+        StatusMeaning::Parse => AccessResult::Successful(Box::new(copy(&hop, answer.redirects))),
         StatusMeaning::Unavailable => AccessResult::Unavailable,
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {
             AccessResult::Unreachable(Cause::Status)
@@ -140,7 +140,7 @@ fn access_result(answer: Answer) -> AccessResult {
     }
 }
 
-fn copy(hop: Hop, redirects: u8) -> Copy {
+fn copy(hop: &Hop, redirects: u8) -> Copy {
     let content_type = hop.headers.get(CONTENT_TYPE);
     // A slice of a larger read buffer would keep all of that alive for a day.
     let body = Bytes::copy_from_slice(&hop.body);

@@ -62,7 +62,7 @@ pub enum UpstreamSetupError {
 }
 
 /// The configuration for every origin, without protocols to offer.
-pub(super) fn client_config(roots: &Roots) -> Result<ClientConfig, UpstreamSetupError> {
+pub(super) fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
     let builder = builder()?;
     let trusting = match roots {
         Roots::System => builder.with_platform_verifier()?,
@@ -86,13 +86,13 @@ fn mozilla() -> RootCertStore {
     }
 }
 
-fn from_file(path: &PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
+fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
     let unreadable = |source| UpstreamSetupError::RootsFile {
         path: path.clone(),
         source,
     };
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
+    for certificate in CertificateDer::pem_file_iter(&path).map_err(unreadable)? {
         let added = roots.add(certificate.map_err(unreadable)?);
         added.map_err(|source| UpstreamSetupError::Root {
             path: path.clone(),
@@ -100,7 +100,7 @@ fn from_file(path: &PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
         })?;
     }
     if roots.is_empty() {
-        return Err(UpstreamSetupError::NoRoots { path: path.clone() });
+        return Err(UpstreamSetupError::NoRoots { path });
     }
     Ok(roots)
 }

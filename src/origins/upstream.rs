@@ -16,6 +16,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::body::{Lease, ResponseBody};
 use super::connect::{Connection, Connector, Sender};
@@ -118,13 +119,18 @@ impl Upstream {
         metrics: Arc<Metrics>,
         tasks: Tasks,
     ) -> Result<Self, UpstreamSetupError> {
-        let mut tls = client_config(&options.roots)?;
+        let mut tls = client_config(options.roots)?;
         if options.http2 {
             tls.alpn_protocols.push(b"h2".to_vec());
         }
         tls.alpn_protocols.push(b"http/1.1".to_vec());
         Ok(Self {
-            connector: Connector::new(egress, tls, options.connect_timeout, tasks),
+            connector: Connector {
+                egress,
+                tls: TlsConnector::from(Arc::new(tls)),
+                connect_timeout: options.connect_timeout,
+                tasks,
+            },
             pool: Arc::new(Pool::new(Limits {
                 idle_timeout: options.pool_idle_timeout,
                 per_origin: options.pool_idle_per_origin,
@@ -267,10 +273,11 @@ impl Upstream {
         };
         // On a shared connection the octets may belong to anyone; that the
         // response has not begun is all there is to know.
-        let silent = connection.shared().is_some() || connection.received.octets() == before;
+        let silent = connection.is_shared() || connection.received.octets() == before;
         let response = answer.map_err(|lost| lost.repeatable_if(harmless && silent))?;
         check_response(&response)?;
-        Ok(self.leased(response, connection, (message.target, upload)))
+        let lease = self.lease(&message.target.origin, connection, upload);
+        Ok(response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, lease)))
     }
 
     /// Waits for the head of a response; what the crawler uploads meanwhile
@@ -291,21 +298,15 @@ impl Upstream {
         }
     }
 
-    /// The response with a body that gives its connection back.
-    fn leased(
-        &self,
-        response: Response<Incoming>,
-        connection: Connection,
-        (target, upload): (&Target, Progress),
-    ) -> Response<ResponseBody> {
-        let exclusive = connection.shared().is_none();
-        let lease = exclusive.then(|| Lease {
+    /// How a connection comes back to the pool; one that is shared is there
+    /// already.
+    fn lease(&self, origin: &Origin, connection: Connection, upload: Progress) -> Option<Lease> {
+        (!connection.is_shared()).then(|| Lease {
             pool: Arc::clone(&self.pool),
-            origin: target.origin.clone(),
+            origin: origin.clone(),
             connection,
             upload,
-        });
-        response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, lease))
+        })
     }
 }
 
@@ -379,6 +380,3 @@ fn class(status: u16) -> &'static str {
         _ => "other",
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -61,6 +61,8 @@ pub struct OriginBody {
     pub reserved: HeaderName,
     /// The record to complete.
     pub closing: Option<Closing>,
+    /// How it broke off, to be told once what came before is on its way.
+    pub broken: Option<BodyError>,
 }
 
 /// What completes the record of an exchange, once: with its outcome, or on
@@ -188,21 +190,28 @@ fn end(closing: &mut Option<Closing>, error: Option<&'static str>) {
 
 impl OriginBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        // hyper drops what it has not written yet when a body fails; while it
+        // waits, it writes.
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let next = match self.held.pop_front() {
             Some(frame) => Some(frame),
             None => ready!(Pin::new(&mut self.rest).poll_frame(cx)),
         };
-        Poll::Ready(match next {
-            Some(Ok(frame)) => Some(Ok(self.passed(frame))),
+        match next {
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(self.passed(frame)))),
             Some(Err(error)) => {
                 end(&mut self.closing, Some(error.as_str()));
-                Some(Err(error))
+                self.broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
             None => {
                 end(&mut self.closing, None);
-                None
+                Poll::Ready(None)
             }
-        })
+        }
     }
 
     /// Counts what goes through, and keeps an origin from speaking in our name

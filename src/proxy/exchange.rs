@@ -172,6 +172,7 @@ impl Proxy {
             rest: annotated.rest,
             reserved: reserved.clone(),
             closing: None,
+            broken: None,
         };
         Ok(Response::from_parts(parts, Body::Origin(Box::new(body))))
     }

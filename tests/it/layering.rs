@@ -103,8 +103,9 @@ fn a_file_imports_only_siblings_below_it() {
             };
             let nested =
                 file.contains('/') && !file.ends_with("/mod.rs") || file.ends_with("/mod.rs");
+            let absolute = format!("crate::{folder}::");
             let siblings = text
-                .split(&format!("crate::{folder}::"))
+                .split(&absolute)
                 .skip(1)
                 .chain(text.split("super::").skip(1).filter(|_| !nested));
             for rest in siblings {
@@ -130,8 +131,8 @@ fn rules_are_pure() {
             continue;
         }
         for word in [
-            "tokio",
-            "hyper",
+            "tokio::",
+            "hyper::",
             "std::fs",
             "TcpStream",
             "::now()",

@@ -3,16 +3,10 @@
 
 mod kit;
 
-mod admin;
-mod annotate;
-mod audit;
-mod cli;
-mod egress;
+mod clients;
+mod directive_cases;
 mod forward;
-mod intercept;
-mod limits;
+mod layering;
+mod properties;
 mod refuse;
-mod robots;
-mod shutdown;
-mod unreachable;
-mod verify;
+mod robots_cases;

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio_rustls::TlsConnector;
 
-use super::proxy::Proxy;
 use super::program::{Outcome, finish};
+use super::proxy::Proxy;
 use super::raw_origin::find;
 use super::{Digest, certificates, soon};
 
@@ -45,7 +45,10 @@ pub(crate) enum End {
 impl Head {
     /// The values of `name`, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
-        let named = self.fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let named = self
+            .fields
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
         named.map(|(_, value)| value.as_str()).collect()
     }
 
@@ -76,7 +79,10 @@ impl Reply {
         assert_eq!(self.status(), status, "{} {:?}", self.text(), self.head);
         let said = self.head.value("proxy-status");
         assert!(said.starts_with("politesse;"), "{said}");
-        assert!(said.contains(&format!("error={error}")), "{said} should say {error}");
+        assert!(
+            said.contains(&format!("error={error}")),
+            "{said} should say {error}"
+        );
     }
 }
 
@@ -95,7 +101,10 @@ impl Crawler {
     pub(crate) async fn to(address: std::net::SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream: Box::pin(stream), unread: Vec::new() }
+        Self {
+            stream: Box::pin(stream),
+            unread: Vec::new(),
+        }
     }
 
     /// A connection through `CONNECT authority`, not yet TLS.
@@ -120,7 +129,10 @@ impl Crawler {
         let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["http/1.1"]));
         let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).unwrap();
         let stream = soon("TLS handshake", connector.connect(name, raw.stream)).await?;
-        Ok(Self { stream: Box::pin(stream), unread: Vec::new() })
+        Ok(Self {
+            stream: Box::pin(stream),
+            unread: Vec::new(),
+        })
     }
 
     pub(crate) fn into_stream(self) -> Pin<Box<dyn Duplex>> {
@@ -154,7 +166,8 @@ impl Crawler {
     /// A GET of `target`, which is absolute on a plain connection, for `host`.
     pub(crate) async fn get(&mut self, target: &str, host: &str) -> Reply {
         let (line, host) = (format!("GET {target} HTTP/1.1"), format!("Host: {host}"));
-        self.ask(&[&line, &host, "User-Agent: ExampleBot/1.0"]).await
+        self.ask(&[&line, &host, "User-Agent: ExampleBot/1.0"])
+            .await
     }
 
     /// The next answer, to a request of `method`.
@@ -169,10 +182,16 @@ impl Crawler {
             head = self.head().await?;
         }
         if method == "HEAD" || matches!(head.status, 204 | 304) {
-            return Some(Reply { head, body: Vec::new(), end: End::Whole });
+            return Some(Reply {
+                head,
+                body: Vec::new(),
+                end: End::Whole,
+            });
         }
         let mut body = Vec::new();
-        let end = self.body(&head, |octets| body.extend_from_slice(octets)).await;
+        let end = self
+            .body(&head, |octets| body.extend_from_slice(octets))
+            .await;
         Some(Reply { head, body, end })
     }
 
@@ -191,7 +210,11 @@ impl Crawler {
 
     /// Reads a body as `head` frames it, handing each part to `take`.
     pub(crate) async fn body(&mut self, head: &Head, mut take: impl FnMut(&[u8])) -> End {
-        if head.values("transfer-encoding").iter().any(|value| value.ends_with("chunked")) {
+        if head
+            .values("transfer-encoding")
+            .iter()
+            .any(|value| value.ends_with("chunked"))
+        {
             return self.chunked(&mut take).await;
         }
         if let [length] = head.values("content-length")[..] {
@@ -214,7 +237,11 @@ impl Crawler {
     /// Waits until at least `length` octets are here, head behind us.
     pub(crate) async fn peek(&mut self, length: usize) -> &[u8] {
         while self.unread.len() < length {
-            assert!(self.more().await > 0, "the connection ended after {:?}", self.unread);
+            assert!(
+                self.more().await > 0,
+                "the connection ended after {:?}",
+                self.unread
+            );
         }
         &self.unread
     }
@@ -230,7 +257,9 @@ impl Crawler {
             if self.unread.is_empty() && self.more().await == 0 {
                 return End::Broken;
             }
-            let part = usize::try_from(missing).unwrap_or(usize::MAX).min(self.unread.len());
+            let part = usize::try_from(missing)
+                .unwrap_or(usize::MAX)
+                .min(self.unread.len());
             take(&self.unread[..part]);
             self.unread.drain(..part);
             missing -= part as u64;
@@ -277,23 +306,31 @@ impl Crawler {
 
     /// Reads on; 0 at the end, however it came.
     async fn more(&mut self) -> usize {
-        let mut buffer = [0; 65_536];
-        let length = soon("octets from the proxy", self.stream.read(&mut buffer)).await;
-        let length = length.unwrap_or(0);
-        self.unread.extend_from_slice(&buffer[..length]);
-        length
+        self.unread.reserve(65_536);
+        let read = self.stream.read_buf(&mut self.unread);
+        soon("octets from the proxy", read).await.unwrap_or(0)
     }
 }
 
 fn parse(head: &[u8]) -> Head {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
-    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let status = lines
+        .next()
+        .unwrap()
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
     let field = |line: &str| {
         let (name, value) = line.split_once(':').unwrap();
         (name.to_owned(), value.trim().to_owned())
     };
-    Head { status, fields: lines.map(field).collect() }
+    Head {
+        status,
+        fields: lines.map(field).collect(),
+    }
 }
 
 /// Asks for one absolute URL over a connection of its own, as ExampleBot.
@@ -314,9 +351,15 @@ pub(crate) async fn ask(proxy: &Proxy, method: &str, url: &str, fields: &[&str])
     let (mut crawler, line) = if scheme == "https" {
         let port = if authority.contains(':') { "" } else { ":443" };
         let inside = Crawler::inside(proxy, &format!("{authority}{port}")).await;
-        (inside, format!("{method} {} HTTP/1.1", &rest[authority.len()..]))
+        (
+            inside,
+            format!("{method} {} HTTP/1.1", &rest[authority.len()..]),
+        )
     } else {
-        (Crawler::plain(proxy).await, format!("{method} {url} HTTP/1.1"))
+        (
+            Crawler::plain(proxy).await,
+            format!("{method} {url} HTTP/1.1"),
+        )
     };
     let mut lines = vec![line.as_str(), host.as_str()];
     lines.extend(fields);
@@ -326,8 +369,15 @@ pub(crate) async fn ask(proxy: &Proxy, method: &str, url: &str, fields: &[&str])
 /// Runs curl through `proxy`, trusting its CA.
 pub(crate) async fn curl(proxy: &Proxy, arguments: &[&str]) -> Outcome {
     let mut command = Command::new("curl");
-    command.kill_on_drop(true).args(["--silent", "--show-error", "--max-time", "30"]);
-    command.arg("--proxy").arg(format!("http://{}", proxy.address()));
-    command.arg("--cacert").arg(proxy.place().path("certs/ca.pem")).args(arguments);
+    command
+        .kill_on_drop(true)
+        .args(["--silent", "--show-error", "--max-time", "30"]);
+    command
+        .arg("--proxy")
+        .arg(format!("http://{}", proxy.address()));
+    command
+        .arg("--cacert")
+        .arg(proxy.place().path("certs/ca.pem"))
+        .args(arguments);
     finish(command, b"").await
 }

@@ -28,7 +28,9 @@ impl H2Crawler {
         let name = ServerName::try_from(host.to_owned()).unwrap();
         let stream = connector.connect(name, raw).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        let opened = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await;
+        let opened = Builder::new(TokioExecutor::new())
+            .handshake(TokioIo::new(stream))
+            .await;
         let (requests, connection) = opened.unwrap();
         // Its end is the test's own: requests tell what matters.
         tokio::spawn(async move { drop(connection.await) });

@@ -31,7 +31,7 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
         .enable_all()
         .build()
         .unwrap();
-    let outcome = runtime.block_on(async { tokio::time::timeout(LONGEST, test).await });
+    let outcome = runtime.block_on(async { tokio::time::timeout(LONGEST, Box::pin(test)).await });
     runtime.shutdown_background();
     assert!(outcome.is_ok(), "the test took longer than {LONGEST:?}");
 }

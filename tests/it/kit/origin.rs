@@ -38,7 +38,10 @@ pub(crate) struct Seen {
 impl Seen {
     /// The values of `name`, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
-        let named = self.fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let named = self
+            .fields
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
         named.map(|(_, value)| value.as_str()).collect()
     }
 }
@@ -108,7 +111,10 @@ impl Script {
 
     /// Serves the script over TLS.
     pub(crate) async fn start_tls(self) -> Origin {
-        let leaf = Leaf { names: self.names.clone(), validity: self.validity };
+        let leaf = Leaf {
+            names: self.names.clone(),
+            validity: self.validity,
+        };
         let config = TestCa::get().server(&leaf, &self.alpn);
         Origin::start(self, Some(TlsAcceptor::from(config))).await
     }
@@ -141,7 +147,11 @@ impl Origin {
             panics: Mutex::new(Vec::new()),
         });
         let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&desk)));
-        Self { address, desk, accepting }
+        Self {
+            address,
+            desk,
+            accepting,
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -163,7 +173,9 @@ impl Origin {
     /// How often robots.txt was asked for.
     pub(crate) fn robots_fetches(&self) -> usize {
         let log = self.desk.log.borrow();
-        log.iter().filter(|seen| seen.target == "/robots.txt").count()
+        log.iter()
+            .filter(|seen| seen.target == "/robots.txt")
+            .count()
     }
 
     /// How many connections were accepted.
@@ -173,25 +185,38 @@ impl Origin {
 
     /// Waits until a request for `target` has arrived, body or not.
     pub(crate) async fn arrival(&self, target: &str) -> Seen {
-        self.first(&format!("request for {target}"), |seen| seen.target == target).await
+        self.first(&format!("request for {target}"), |seen| {
+            seen.target == target
+        })
+        .await
     }
 
     /// Waits until a request for `target` has arrived whole.
     pub(crate) async fn whole(&self, target: &str) -> Seen {
         let whole = |seen: &Seen| seen.target == target && seen.body.is_some();
-        self.first(&format!("whole request for {target}"), whole).await
+        self.first(&format!("whole request for {target}"), whole)
+            .await
     }
 
     async fn first(&self, what: &str, wanted: impl Fn(&Seen) -> bool) -> Seen {
         let mut log = self.desk.log.subscribe();
         let found = soon(what, log.wait_for(|log| log.iter().any(&wanted))).await;
-        found.unwrap().iter().find(|seen| wanted(seen)).unwrap().clone()
+        found
+            .unwrap()
+            .iter()
+            .find(|seen| wanted(seen))
+            .unwrap()
+            .clone()
     }
 
     /// The worst failure there is would show here: a page asked for that was
     /// to be refused.
     pub(crate) fn assert_only_robots_fetched(&self) {
-        assert_eq!(self.targets(), [""; 0], "only /robots.txt may reach this origin");
+        assert_eq!(
+            self.targets(),
+            [""; 0],
+            "only /robots.txt may reach this origin"
+        );
     }
 }
 
@@ -283,12 +308,18 @@ async fn read_whole(mut body: Incoming) -> Option<(u64, String)> {
 
 fn seen(parts: &http::request::Parts) -> Seen {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let fields = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+    let fields = parts
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), text(value)));
     let host = parts.headers.get("host").map(text);
     let authority = parts.uri.authority().map(ToString::to_string);
     Seen {
         method: parts.method.to_string(),
-        target: parts.uri.path_and_query().map_or_else(|| "*".to_owned(), ToString::to_string),
+        target: parts
+            .uri
+            .path_and_query()
+            .map_or_else(|| "*".to_owned(), ToString::to_string),
         version: parts.version,
         fields: fields.collect(),
         authority: host.or(authority).unwrap_or_default(),
@@ -303,7 +334,10 @@ impl Script {
             return page.unwrap_or_else(|| Page::text(&format!("this is {}\n", seen.target)));
         }
         let agent = seen.values("user-agent").join(" ");
-        let special = self.robots_for.iter().find(|(token, _)| agent.contains(token.as_str()));
+        let special = self
+            .robots_for
+            .iter()
+            .find(|(token, _)| agent.contains(token.as_str()));
         special.map_or(&self.robots, |(_, page)| page).clone()
     }
 }

@@ -76,8 +76,7 @@ impl Page {
     }
 
     pub(crate) fn typed(media_type: &str, body: &[u8]) -> Self {
-        Self::of(Content::Whole(Bytes::copy_from_slice(body)))
-            .field("Content-Type", media_type)
+        Self::of(Content::Whole(Bytes::copy_from_slice(body))).field("Content-Type", media_type)
     }
 
     /// An empty answer with `status`.
@@ -99,17 +98,27 @@ impl Page {
 
     /// Chunks of which each but the first waits until `gate` lets it go.
     pub(crate) fn stepped(chunks: &[&str], gate: &Gate) -> Self {
-        let chunks = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk.as_bytes()));
+        let chunks = chunks
+            .iter()
+            .map(|chunk| Bytes::copy_from_slice(chunk.as_bytes()));
         Self::of(Content::Stepped(chunks.collect(), gate.clone()))
     }
 
     /// Announces `length` octets, sends fewer, and closes.
     pub(crate) fn cut(body: &str, length: u64) -> Self {
-        Self::of(Content::Cut(Bytes::copy_from_slice(body.as_bytes()), length))
+        Self::of(Content::Cut(
+            Bytes::copy_from_slice(body.as_bytes()),
+            length,
+        ))
     }
 
     fn of(body: Content) -> Self {
-        Self { status: 200, fields: Vec::new(), body, head_gate: None }
+        Self {
+            status: 200,
+            fields: Vec::new(),
+            body,
+            head_gate: None,
+        }
     }
 
     pub(crate) fn field(mut self, name: &str, value: &str) -> Self {
@@ -154,7 +163,9 @@ impl Content {
 
     fn open(&self) -> OutBody {
         match self {
-            Self::Whole(octets) => Full::new(octets.clone()).map_err(|never| match never {}).boxed(),
+            Self::Whole(octets) => Full::new(octets.clone())
+                .map_err(|never| match never {})
+                .boxed(),
             Self::Stepped(chunks, gate) => stepped(chunks.clone(), gate.clone()),
             Self::Stream(length, _) => stream(*length),
             Self::Cut(octets, _) => cut(octets.clone()),

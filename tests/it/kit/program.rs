@@ -20,7 +20,9 @@ impl Outcome {
     /// One JSON value per line of the output.
     pub(crate) fn json_lines(&self) -> Vec<serde_json::Value> {
         let lines = self.stdout.lines().filter(|line| !line.is_empty());
-        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 }
 
@@ -44,7 +46,10 @@ pub(crate) fn politesse(folder: &Path) -> Command {
 
 /// Runs `command` to its end with `input`.
 pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Outcome {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
@@ -52,7 +57,9 @@ pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Outcome {
         // A program that fails early reads no input.
         let _ = stdin.write_all(&input).await;
     });
-    let output = soon("end of the program", child.wait_with_output()).await.unwrap();
+    let output = soon("end of the program", child.wait_with_output())
+        .await
+        .unwrap();
     Outcome {
         code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

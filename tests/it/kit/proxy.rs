@@ -50,7 +50,9 @@ pub(crate) fn resolve(name: &str, address: SocketAddr) -> Config {
 
 impl Place {
     pub(crate) fn with(config: &Config) -> Self {
-        let place = Self { folder: TempDir::with_prefix("politesse-test-").unwrap() };
+        let place = Self {
+            folder: TempDir::with_prefix("politesse-test-").unwrap(),
+        };
         std::fs::write(place.path("roots.pem"), TestCa::get().pem()).unwrap();
         place.configure(config);
         place
@@ -91,22 +93,28 @@ impl Place {
         run_in(self.folder.path(), arguments).await
     }
 
-    /// The audit's rows, oldest first, as `audit export` tells them.
+    /// The audit's rows, oldest first, as `audit list` tells them.
     pub(crate) async fn rows(&self) -> Vec<Value> {
-        let outcome = self.run(&["audit", "export", "--format", "jsonl"]).await;
+        let outcome = self.run(&["audit", "list", "--json", "--limit", "0"]).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        outcome.json_lines()
+        let mut rows = outcome.json_lines();
+        rows.reverse();
+        rows
     }
 
     /// Waits until the audit's rows are as `wanted` says, and tells them.
     pub(crate) async fn rows_when(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        until("audit as wanted", async || Some(self.rows().await).filter(|rows| wanted(rows))).await
+        until("audit as wanted", async || {
+            Some(self.rows().await).filter(|rows| wanted(rows))
+        })
+        .await
     }
 
     /// Waits until `count` rows are completed, and tells all.
     pub(crate) async fn completed(&self, count: usize) -> Vec<Value> {
         let ended = |row: &&Value| !row["status"].is_null() || !row["error"].is_null();
-        self.rows_when(|rows| rows.iter().filter(ended).count() == count).await
+        self.rows_when(|rows| rows.iter().filter(ended).count() == count)
+            .await
     }
 
     /// Opens the audit's file as somebody would who does not have the program.
@@ -135,7 +143,10 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts `command` (a `serve`), whose folder is `place`.
     pub(crate) async fn start(place: Place, mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let mut stderr = child.stderr.take().unwrap();
@@ -143,13 +154,22 @@ impl Proxy {
         tokio::spawn(async move {
             let mut buffer = [0; 4_096];
             while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+                kept.lock()
+                    .unwrap()
+                    .push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         });
         let banner = soon("banner", banner(&mut child)).await;
         assert_eq!(banner.len(), 3, "no start: {}", log.lock().unwrap());
         let (address, admin) = (address_in(&banner[0]), address_in(&banner[1]));
-        Self { child, place, address, admin, banner, log }
+        Self {
+            child,
+            place,
+            address,
+            admin,
+            banner,
+            log,
+        }
     }
 
     /// Where crawlers connect.
@@ -184,7 +204,10 @@ impl Proxy {
     /// Resident memory in KiB.
     pub(crate) fn rss_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 

@@ -40,14 +40,22 @@ impl RawOrigin {
         let address = listener.local_addr().unwrap();
         let record = watch::Sender::new(Vec::new());
         let accepting = tokio::spawn(accept(listener, Arc::new(reply), record.clone()));
-        Self { address, record, accepting }
+        Self {
+            address,
+            record,
+            accepting,
+        }
     }
 
     /// One whose robots.txt is `robots` and that answers `octets` to the rest.
     pub(crate) async fn with(robots: &str, page: Octets) -> Self {
         let robots = Octets::text(robots);
         Self::start(move |target| {
-            if target == "/robots.txt" { robots.clone() } else { page.clone() }
+            if target == "/robots.txt" {
+                robots.clone()
+            } else {
+                page.clone()
+            }
         })
         .await
     }
@@ -61,7 +69,16 @@ impl RawOrigin {
     pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
         let record = self.record.borrow();
         let all = record.iter().flat_map(|octets| split(octets));
-        all.filter(|request| !request.starts_with(b"GET /robots.txt ")).collect()
+        all.filter(|request| !request.starts_with(b"GET /robots.txt "))
+            .collect()
+    }
+
+    /// The requests for robots.txt alone.
+    pub(crate) fn robots_requests(&self) -> Vec<Vec<u8>> {
+        let record = self.record.borrow();
+        let all = record.iter().flat_map(|octets| split(octets));
+        all.filter(|request| request.starts_with(b"GET /robots.txt "))
+            .collect()
     }
 
     /// The request lines without version, robots.txt left out.
@@ -91,16 +108,25 @@ impl Drop for RawOrigin {
 impl Octets {
     /// A plain text answer with status 200.
     pub(crate) fn text(body: &str) -> Self {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         Self::of((head + body).as_bytes())
     }
 
     pub(crate) fn of(octets: &[u8]) -> Self {
-        Self { octets: octets.to_vec(), after: After::KeepOpen }
+        Self {
+            octets: octets.to_vec(),
+            after: After::KeepOpen,
+        }
     }
 
     pub(crate) fn closing(octets: &[u8]) -> Self {
-        Self { octets: octets.to_vec(), after: After::Close }
+        Self {
+            octets: octets.to_vec(),
+            after: After::Close,
+        }
     }
 }
 
@@ -112,7 +138,11 @@ async fn accept(listener: TcpListener, reply: Reply, record: watch::Sender<Vec<V
             place = record.len();
             record.push(Vec::new());
         });
-        let connection = Connection { stream, place, answered: 0 };
+        let connection = Connection {
+            stream,
+            place,
+            answered: 0,
+        };
         tokio::spawn(connection.serve(Arc::clone(&reply), record.clone()));
     }
 }
@@ -162,28 +192,44 @@ fn split(octets: &[u8]) -> Vec<Vec<u8>> {
 fn body_length(head: &[u8], rest: &[u8]) -> usize {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     if head.contains("transfer-encoding: chunked") {
-        let last = if rest.starts_with(b"0\r\n") { Some(0) } else { find(rest, b"\r\n0\r\n").map(|at| at + 2) };
+        let last = if rest.starts_with(b"0\r\n") {
+            Some(0)
+        } else {
+            find(rest, b"\r\n0\r\n").map(|at| at + 2)
+        };
         let Some(last) = last else {
             return rest.len();
         };
         return find(&rest[last..], b"\r\n\r\n").map_or(rest.len(), |end| last + end + 4);
     }
-    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+    let length = head
+        .split("content-length: ")
+        .nth(1)
+        .and_then(|rest| rest.lines().next());
     length.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
 pub(crate) fn find(octets: &[u8], wanted: &[u8]) -> Option<usize> {
-    octets.windows(wanted.len()).position(|window| window == wanted)
+    octets
+        .windows(wanted.len())
+        .position(|window| window == wanted)
 }
 
 fn target(head: &[u8]) -> &str {
-    let line = head.split(|&octet| octet == b'\r').next().unwrap_or_default();
+    let line = head
+        .split(|&octet| octet == b'\r')
+        .next()
+        .unwrap_or_default();
     let line = std::str::from_utf8(line).unwrap_or_default();
     line.split(' ').nth(1).unwrap_or_default()
 }
 
 fn line(request: &[u8]) -> String {
-    let line = request.split(|&octet| octet == b'\r').next().unwrap_or_default();
+    let line = request
+        .split(|&octet| octet == b'\r')
+        .next()
+        .unwrap_or_default();
     let line = String::from_utf8_lossy(line).into_owned();
-    line.rsplit_once(' ').map_or(line.clone(), |(line, _)| line.to_owned())
+    line.rsplit_once(' ')
+        .map_or(line.clone(), |(line, _)| line.to_owned())
 }

@@ -1,0 +1,231 @@
+//! Real clients, as they are: curl, Python requests and Scrapy.
+//!
+//! `tests/run` makes the Python environment that these run in.
+
+use std::path::PathBuf;
+
+use tokio::process::Command;
+
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
+use crate::kit::program::{Outcome, finish, politesse};
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::{client, run, sha256};
+
+const PAGES: usize = 220;
+const ROBOTS: &str = "User-agent: *\nDisallow: /basket\nDisallow: /*?sort=\nAllow: /basket/help\n";
+
+/// A shop of some hundred pages; each links to the next ones, to a basket and
+/// to a sorted list, both disallowed.
+fn shop() -> Script {
+    let mut script = Script::robots(ROBOTS).page("/basket/help", Page::html("<p>help"));
+    for page in 0..PAGES {
+        let links: String = (1..=3)
+            .map(|step| format!("<a href=/page/{}>next</a>", (page * 2 + step) % PAGES))
+            .collect();
+        let body = format!(
+            "<title>{page}</title><meta name=robots content=noarchive>{links}\
+             <a href=/basket/{page}>buy</a><a href='/page/{page}?sort=price'>sort</a><a href=/basket/help>help</a>"
+        );
+        script = script.page(&format!("/page/{page}"), Page::html(&body));
+        script = script.page(&format!("/basket/{page}"), Page::html("never to be seen"));
+        script = script.page(
+            &format!("/page/{page}?sort=price"),
+            Page::html("never to be seen"),
+        );
+    }
+    script
+}
+
+/// A Python program of `tests/clients`, its environment pointed at the proxy.
+async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let interpreter = root.join("target/venv/bin/python");
+    assert!(
+        interpreter.exists(),
+        "run tests/run: it makes {}",
+        interpreter.display()
+    );
+    let mut command = Command::new(interpreter);
+    command
+        .arg(root.join("tests/clients").join(program))
+        .args(arguments);
+    let address = format!("http://{}", proxy.address());
+    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+        command.env(name, &address);
+    }
+    command.env_remove("no_proxy").env_remove("NO_PROXY");
+    let bundle = proxy.place().path("certs/ca.pem");
+    command
+        .env("REQUESTS_CA_BUNDLE", &bundle)
+        .env("SSL_CERT_FILE", &bundle)
+        .env_remove("CURL_CA_BUNDLE");
+    finish(command, b"").await
+}
+
+fn assert_polite(origin: &Origin) {
+    for target in origin.targets() {
+        let disallowed =
+            target.contains("?sort=") || target.starts_with("/basket") && target != "/basket/help";
+        assert!(!disallowed, "the origin saw {target}");
+    }
+}
+
+async fn crawl(origin: &Origin, scheme: &str) {
+    let proxy = resolve("shop.test", origin.address()).start().await;
+    let outcome = python(
+        &proxy,
+        "spider.py",
+        &[&format!("{scheme}://shop.test/page/0")],
+    )
+    .await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let counts: serde_json::Value =
+        serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
+    // Scrapy asks for its start URL once more when it finds the link to it;
+    // the page of help is the one beside the numbered ones.
+    assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
+    assert_eq!(counts["annotated"], PAGES + 2);
+    assert_eq!(counts["refused"], 2 * PAGES);
+    assert_eq!(counts["unexplained"], 0);
+    assert_polite(origin);
+    assert_eq!(origin.robots_fetches(), 1);
+    let verified = proxy.place().run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
+// Must hold: Scrapy with ROBOTSTXT_OBEY = False, over HTTP.
+#[test]
+fn a_scrapy_crawl_over_http_fetches_nothing_disallowed() {
+    run(async { crawl(&shop().name("shop.test").start().await, "http").await });
+}
+
+// Must hold: the same over HTTPS.
+#[test]
+fn a_scrapy_crawl_over_https_fetches_nothing_disallowed() {
+    run(async { crawl(&shop().name("shop.test").start_tls().await, "https").await });
+}
+
+// Must hold: real clients; the origin's bytes.
+#[test]
+fn python_requests_gets_pages_and_explained_refusals() {
+    run(async {
+        let script = Script::robots(ROBOTS).page(
+            "/page",
+            Page::html("<meta name=robots content=noindex>A page"),
+        );
+        let (plain, tls) = (
+            script.clone().start().await,
+            script.name("secure.test").start_tls().await,
+        );
+        let config = Config::default()
+            .resolve("plain.test", plain.address())
+            .resolve("secure.test", tls.address());
+        let proxy = config.start().await;
+        let urls = [
+            "http://plain.test/page",
+            "http://plain.test/basket",
+            "https://secure.test/page",
+            "https://secure.test/basket",
+        ];
+        let outcome = python(&proxy, "fetch.py", &urls).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        for pair in outcome.json_lines().chunks(2) {
+            assert_eq!(pair[0]["status"], 200);
+            assert_eq!(
+                pair[0]["sha256"],
+                sha256(b"<meta name=robots content=noindex>A page")
+            );
+            assert_eq!(
+                pair[0]["directives"],
+                "requestsbot=(noindex;src=m);state=complete"
+            );
+            assert_eq!(pair[1]["status"], 403);
+            assert_eq!(pair[1]["problem"]["rule"]["line"], 2);
+        }
+        assert_polite(&plain);
+        assert_polite(&tls);
+    });
+}
+
+// Deliver 2: the curl line that serve prints works when pasted.
+#[test]
+fn curl_works_with_the_line_that_serve_prints() {
+    run(async {
+        let origin = shop().name("example.com").start_tls().await;
+        let proxy = resolve("example.com", origin.address()).start().await;
+        let line = proxy
+            .banner()
+            .iter()
+            .find_map(|line| line.strip_prefix("try: "))
+            .unwrap()
+            .to_owned();
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            &format!("{line} -s -o /dev/null -w '%{{http_code}} %{{ssl_verify_result}}'"),
+        ]);
+        let outcome = finish(shell, b"").await;
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(0), "200 0"),
+            "{outcome:?}"
+        );
+        let refused = client::curl(&proxy, &["-i", "https://example.com/basket/1"]).await;
+        assert!(
+            refused.stdout.contains("403") && refused.stdout.contains("\"line\":2"),
+            "{refused:?}"
+        );
+        assert_polite(&origin);
+    });
+}
+
+// Deliver 2: `run -- CMD` points a client at the proxy and sums up.
+#[test]
+fn run_leads_a_command_through_the_proxy() {
+    run(async {
+        let origin = shop().name("shop.test").start_tls().await;
+        let proxy = resolve("shop.test", origin.address()).start().await;
+        let place = proxy.place();
+        let mut command = politesse(place.folder());
+        // The proxy that runs holds the ports and the audit of this folder, so
+        // `run` must be told where they really are.
+        command.args(["--set", &format!("proxy.listen=[\"{}\"]", proxy.address())]);
+        command.args(["--set", &format!("admin.listen=\"{}\"", proxy.admin())]);
+        let urls = "https://shop.test/page/1 https://shop.test/basket/1";
+        command.args(["run", "--", "sh", "-c", &format!("curl -sS {urls}; exit 7")]);
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(7), "{outcome:?}");
+        assert!(outcome.stdout.contains("<title>1</title>"), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("2 asked, 1 allowed, 1 refused"),
+            "{outcome:?}"
+        );
+        assert!(
+            outcome
+                .stderr
+                .contains("Disallow: /basket (line 2 of https://shop.test/robots.txt)"),
+            "{outcome:?}"
+        );
+        assert_polite(&origin);
+    });
+}
+
+// Deliver 2: without a proxy that answers, `run` starts one.
+#[test]
+fn run_starts_a_proxy_of_its_own() {
+    run(async {
+        let origin = shop().name("shop.test").start().await;
+        let place = crate::kit::proxy::Place::with(&resolve("shop.test", origin.address()));
+        let outcome = place
+            .run(&["run", "--", "curl", "-sS", "http://shop.test/basket/1"])
+            .await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stdout.contains("\"line\":2"), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("1 asked, 0 allowed, 1 refused"),
+            "{outcome:?}"
+        );
+        origin.assert_only_robots_fetched();
+    });
+}

@@ -1,0 +1,543 @@
+//! Forwarding: what a crawler sends arrives as it was sent, and what comes back
+//! is the origin's, octet for octet.
+
+use crate::kit::client::{Crawler, End, ask, get};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::{Gate, Length, Page};
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::{run, soon, stream_digest, stream_part};
+
+const MIB_100: u64 = 100 * 1024 * 1024;
+/// Growth of the resident memory that 100 MiB may cost, in KiB: buffers, never
+/// the body.
+const RSS_GROWTH_MAX_KIB: u64 = 40 * 1024;
+
+async fn open(script: Script) -> (Origin, Proxy) {
+    let origin = script.start().await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    (origin, proxy)
+}
+
+async fn raw(page: Octets) -> (RawOrigin, Proxy) {
+    let origin = RawOrigin::with("", page).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    (origin, proxy)
+}
+
+/// The field lines of a request as octets, its request line and Host with it.
+fn lines(request: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(request);
+    let head = text.split("\r\n\r\n").next().unwrap();
+    head.split("\r\n").map(str::to_owned).collect()
+}
+
+// Must hold 2: SHA-256 equal, with Content-Length and chunked, down.
+#[test]
+fn bodies_of_all_sizes_come_down_as_they_were() {
+    run(async {
+        let mut script = Script::robots("");
+        for length in [0, 1, 65_536] {
+            for announced in [Length::Announced, Length::Chunked] {
+                let target = format!("/{length}/{announced:?}");
+                script = script.page(&target, Page::stream(length, announced));
+            }
+        }
+        let (_origin, proxy) = open(script).await;
+        for length in [0, 1, 65_536] {
+            for announced in [Length::Announced, Length::Chunked] {
+                let reply = get(&proxy, &format!("http://o.test/{length}/{announced:?}")).await;
+                assert_eq!(reply.end, End::Whole);
+                assert_eq!(reply.body.len() as u64, length);
+                assert_eq!(crate::kit::sha256(&reply.body), stream_digest(length));
+                let framed = reply.head.values("content-length").len();
+                assert_eq!(
+                    framed,
+                    usize::from(announced == Length::Announced),
+                    "{:?}",
+                    reply.head
+                );
+            }
+        }
+    });
+}
+
+/// Sends the endless stream's first `length` octets as the body of a request.
+async fn upload(crawler: &mut Crawler, length: u64, announced: Length) {
+    let mut offset = 0;
+    while offset < length {
+        let part = stream_part(offset, (length - offset).min(65_536) as usize);
+        offset += part.len() as u64;
+        match announced {
+            Length::Announced => crawler.send(&part).await,
+            Length::Chunked => {
+                crawler
+                    .send(format!("{:x}\r\n", part.len()).as_bytes())
+                    .await;
+                crawler.send(&part).await;
+                crawler.send(b"\r\n").await;
+            }
+        }
+    }
+    if announced == Length::Chunked {
+        crawler.send(b"0\r\n\r\n").await;
+    }
+}
+
+async fn post(crawler: &mut Crawler, target: &str, framing: (u64, Length)) -> u16 {
+    let (length, announced) = framing;
+    let frame = match announced {
+        Length::Announced => format!("Content-Length: {length}"),
+        Length::Chunked => "Transfer-Encoding: chunked".to_owned(),
+    };
+    let head = format!("POST {target} HTTP/1.1\r\nHost: o.test\r\n{frame}\r\n\r\n");
+    crawler.send(head.as_bytes()).await;
+    upload(crawler, length, announced).await;
+    crawler.reply_to("POST").await.status()
+}
+
+// Must hold 2: the same up.
+#[test]
+fn bodies_of_all_sizes_go_up_as_they_were() {
+    run(async {
+        let (origin, proxy) = open(Script::robots("")).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        for length in [0, 1, 65_536] {
+            for announced in [Length::Announced, Length::Chunked] {
+                let path = format!("/{length}/{announced:?}");
+                let status = post(
+                    &mut crawler,
+                    &format!("http://o.test{path}"),
+                    (length, announced),
+                )
+                .await;
+                assert_eq!(status, 200);
+                let seen = origin.whole(&path).await;
+                assert_eq!(seen.body, Some((length, stream_digest(length))), "{path}");
+            }
+        }
+    });
+}
+
+async fn down_100_mib(proxy: &Proxy, target: &str) {
+    let mut crawler = Crawler::inside(proxy, "o.test:443").await;
+    crawler
+        .send(format!("GET {target} HTTP/1.1\r\nHost: o.test\r\n\r\n").as_bytes())
+        .await;
+    let head = crawler.head().await.unwrap();
+    let (octets, sha256, end) = crawler.digest(&head).await;
+    assert_eq!((octets, end), (MIB_100, End::Whole));
+    assert_eq!(sha256, stream_digest(MIB_100));
+}
+
+// Must hold 2: 100 MiB both ways, both framings, through TLS on both sides, in
+// flat memory.
+#[test]
+fn a_hundred_mebibytes_pass_in_flat_memory() {
+    run(async {
+        let script = Script::robots("")
+            .page("/counted", Page::stream(MIB_100, Length::Announced))
+            .page("/chunked", Page::stream(MIB_100, Length::Chunked));
+        let origin = script.start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        assert_eq!(get(&proxy, "https://o.test/small").await.status(), 200);
+        let before = proxy.rss_kib();
+        down_100_mib(&proxy, "/counted").await;
+        down_100_mib(&proxy, "/chunked").await;
+        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+        for announced in [Length::Announced, Length::Chunked] {
+            let path = format!("/up/{announced:?}");
+            assert_eq!(post(&mut crawler, &path, (MIB_100, announced)).await, 200);
+            let seen = origin.whole(&path).await;
+            assert_eq!(seen.body, Some((MIB_100, stream_digest(MIB_100))));
+        }
+        let after = proxy.rss_kib();
+        println!("resident memory: {before} KiB before 4 times 100 MiB, {after} KiB after");
+        assert!(
+            after < before + RSS_GROWTH_MAX_KIB,
+            "{before} KiB grew to {after} KiB"
+        );
+    });
+}
+
+// Must hold 2: streamed, not stored.
+#[test]
+fn the_first_octet_of_a_slow_body_arrives_before_its_last_is_sent() {
+    run(async {
+        let gate = Gate::shut();
+        let script = Script::robots("").page("/slow", Page::stepped(&["first", "last"], &gate));
+        let (_origin, proxy) = open(script).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        let head = crawler.head().await.unwrap();
+        let start = crawler.peek(10).await;
+        assert!(String::from_utf8_lossy(start).contains("first"));
+        gate.open(1);
+        let mut body = Vec::new();
+        assert_eq!(
+            crawler
+                .body(&head, |octets| body.extend_from_slice(octets))
+                .await,
+            End::Whole
+        );
+        assert_eq!(body, b"firstlast");
+    });
+}
+
+// Must hold 2: the same up: the origin has the request before the body ended.
+#[test]
+fn an_upload_reaches_the_origin_while_it_is_sent() {
+    run(async {
+        let (origin, proxy) = open(Script::robots("")).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nContent-Length: 4\r\n\r\nab")
+            .await;
+        assert_eq!(origin.arrival("/up").await.body, None);
+        crawler.send(b"cd").await;
+        assert_eq!(crawler.reply_to("POST").await.status(), 200);
+    });
+}
+
+// RFC 9112, section 3.2.2: Host is written from the target; proxy.md 3, number 3.
+#[test]
+fn host_is_written_from_the_target() {
+    run(async {
+        let (origin, proxy) = raw(Octets::text("ok")).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .ask(&["GET http://o.test:80/a HTTP/1.1", "Host: p.test"])
+            .await;
+        crawler
+            .ask(&["GET http://O.TEST:8080/b HTTP/1.1", "Host: p.test"])
+            .await;
+        let requests = origin.requests();
+        assert!(
+            lines(&requests[0]).contains(&"Host: o.test".to_owned()),
+            "{:?}",
+            lines(&requests[0])
+        );
+        assert!(lines(&requests[1]).contains(&"Host: o.test:8080".to_owned()));
+        assert!(lines(&requests[1])[0].starts_with("GET /b HTTP/1.1"));
+    });
+}
+
+// Contract, section 3: names as sent, order as sent (proxy.md 3, numbers 1 and 2).
+#[test]
+fn a_request_keeps_the_order_and_case_of_its_fields() {
+    run(async {
+        let (origin, proxy) = raw(Octets::text("ok")).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        let sent = [
+            "GET http://o.test/a?b=%7e&&c HTTP/1.1",
+            "Host: o.test",
+            "uSER-aGENT: ExampleBot/1.0",
+            "Proxy-Connection: keep-alive",
+            "X-One: 1",
+            "ACCEPT: */*",
+            "x-two: 2",
+            "X-One: 3",
+            "Cookie: a=b",
+        ];
+        crawler.ask(&sent).await;
+        let got = lines(&origin.requests()[0]);
+        assert_eq!(got[0], "GET /a?b=%7e&&c HTTP/1.1");
+        let place = |line: &str| got.iter().position(|found| found == line);
+        // Equal names stand together: hyper groups them (decisions, Proxy).
+        for line in [
+            "Host: o.test",
+            "uSER-aGENT: ExampleBot/1.0",
+            "ACCEPT: */*",
+            "x-two: 2",
+            "Cookie: a=b",
+        ] {
+            assert!(place(line).is_some(), "{line} in {got:?}");
+        }
+        assert!(place("X-One: 1") < place("X-One: 3"), "{got:?}");
+        assert!(
+            place("uSER-aGENT: ExampleBot/1.0") < place("X-One: 1"),
+            "{got:?}"
+        );
+        assert!(place("X-One: 1") < place("ACCEPT: */*"), "{got:?}");
+        assert!(place("ACCEPT: */*") < place("x-two: 2"), "{got:?}");
+        assert!(place("x-two: 2") < place("Cookie: a=b"), "{got:?}");
+    });
+}
+
+// RFC 9110, section 7.6.1; contract, section 3; proxy.md 3, number 25.
+#[test]
+fn what_concerns_one_connection_is_not_forwarded() {
+    run(async {
+        let (origin, proxy) = raw(Octets::text("ok")).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        let sent = [
+            "GET http://o.test/a HTTP/1.1",
+            "Host: o.test",
+            "Connection: keep-alive, X-Mine",
+            "Keep-Alive: timeout=5",
+            "X-Mine: 1",
+            "TE: gzip",
+            "Upgrade: foo",
+            "Proxy-Authorization: Basic c2VjcmV0",
+            "Proxy-Connection: keep-alive",
+            "Authorization: Basic dG9vcmlnaW4=",
+            "X-Kept: 1",
+        ];
+        assert_eq!(crawler.ask(&sent).await.status(), 200);
+        let got = lines(&origin.requests()[0]).join("\n").to_ascii_lowercase();
+        for name in [
+            "keep-alive",
+            "x-mine",
+            "te: gzip",
+            "upgrade",
+            "proxy-",
+            "c2vjcmv0",
+        ] {
+            assert!(!got.contains(name), "{name} in {got}");
+        }
+        assert!(got.contains("x-kept: 1") && got.contains("authorization: basic dg9vcmlnaw4="));
+        let robots = String::from_utf8_lossy(&origin.robots_requests()[0]).to_ascii_lowercase();
+        assert!(!robots.contains("authorization"), "{robots}");
+    });
+}
+
+// RFC 9110, section 7.6.3; decisions, "Identity of the operator".
+#[test]
+fn via_is_added_both_ways() {
+    run(async {
+        let page = "HTTP/1.1 200 OK\r\nVia: 1.0 cache\r\nContent-Length: 2\r\n\r\nok";
+        let (origin, proxy) = raw(Octets::of(page.as_bytes())).await;
+        let reply = ask(&proxy, "GET", "http://o.test/a", &["Via: 1.1 corp"]).await;
+        assert_eq!(
+            reply.head.values("via").join(", "),
+            "1.0 cache, 1.1 politesse"
+        );
+        let got = lines(&origin.requests()[0]);
+        let via: Vec<_> = got
+            .iter()
+            .filter_map(|line| line.strip_prefix("Via: ").or(line.strip_prefix("via: ")))
+            .collect();
+        assert_eq!(via.join(", "), "1.1 corp, 1.1 politesse");
+    });
+}
+
+// Decisions: proxy.via = false, and nothing of ours reaches the origin.
+#[test]
+fn without_via_nothing_of_ours_reaches_the_origin() {
+    run(async {
+        let origin = RawOrigin::with("", Octets::text("ok")).await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.via = false")
+            .start()
+            .await;
+        ask(&proxy, "GET", "http://o.test/a", &["X-A: 1"]).await;
+        assert_eq!(
+            lines(&origin.requests()[0]),
+            ["GET /a HTTP/1.1", "Host: o.test", "X-A: 1"]
+        );
+    });
+}
+
+// RFC 9110, section 7.6.3; RFC 9209: proxy_loop_detected.
+#[test]
+fn a_request_that_has_come_through_us_is_a_loop() {
+    run(async {
+        let (origin, proxy) = open(Script::robots("")).await;
+        let reply = ask(
+            &proxy,
+            "GET",
+            "http://o.test/a",
+            &["Via: 1.1 corp, 1.1 politesse"],
+        )
+        .await;
+        reply.assert_error(502, "proxy_loop_detected");
+        assert_eq!(origin.log().len(), 0);
+    });
+}
+
+// Contract, section 3: a forwarded response, less hop-by-hop and Alt-Svc.
+#[test]
+fn a_response_is_the_origins_less_what_concerns_its_connection() {
+    run(async {
+        let page = "HTTP/1.1 203 Fine\r\nServer: x/1\r\nX-Robots-Tag: noindex\r\nset-cookie: a=1\r\n\
+            ETAG: \"e\"\r\nConnection: X-Hop\r\nX-Hop: 1\r\nAlt-Svc: h3=\":443\"\r\n\
+            Keep-Alive: timeout=9\r\nProxy-Authenticate: Basic\r\nset-cookie: b=2\r\n\
+            Proxy-Status: politesse; error=http_request_denied, ExampleCDN; hit\r\n\
+            Robots-Directives: *=();state=complete\r\nContent-Length: 2\r\n\r\nok";
+        let (_origin, proxy) = raw(Octets::of(page.as_bytes())).await;
+        let reply = get(&proxy, "http://o.test/a").await;
+        assert_eq!((reply.status(), reply.text().as_str()), (203, "ok"));
+        assert_eq!(reply.head.values("set-cookie"), ["a=1", "b=2"]);
+        for gone in [
+            "alt-svc",
+            "connection",
+            "x-hop",
+            "keep-alive",
+            "proxy-authenticate",
+        ] {
+            assert_eq!(reply.head.values(gone), [""; 0], "{gone}");
+        }
+        let status = reply.head.value("proxy-status");
+        assert!(
+            status.contains("ExampleCDN") && !status.contains("politesse"),
+            "{status}"
+        );
+        assert!(
+            reply.head.value("robots-directives").contains("noindex"),
+            "ours alone stands"
+        );
+        let names: Vec<_> = reply
+            .head
+            .fields
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let kept: Vec<_> = names
+            .into_iter()
+            .filter(|name| ["Server", "set-cookie", "ETAG"].contains(name))
+            .collect();
+        assert_eq!(kept, ["Server", "set-cookie", "set-cookie", "ETAG"]);
+    });
+}
+
+// Decisions, Proxy: redirects are passed on, never followed (invariant 7).
+#[test]
+fn redirects_and_errors_of_the_origin_are_passed_on() {
+    run(async {
+        let script = Script::robots("")
+            .page("/moved", Page::redirect("http://o.test/private"))
+            .page("/gone", Page::text("gone").with_status(410))
+            .page(
+                "/failed",
+                Page::text("oops")
+                    .with_status(503)
+                    .field("Retry-After", "9"),
+            );
+        let (origin, proxy) = open(script).await;
+        let moved = get(&proxy, "http://o.test/moved").await;
+        assert_eq!(
+            (moved.status(), moved.head.value("location")),
+            (302, "http://o.test/private")
+        );
+        assert_eq!(get(&proxy, "http://o.test/gone").await.status(), 410);
+        let failed = get(&proxy, "http://o.test/failed").await;
+        assert_eq!(
+            (failed.status(), failed.head.value("retry-after")),
+            (503, "9")
+        );
+        assert_eq!(
+            failed.head.values("proxy-status"),
+            [""; 0],
+            "an origin's own never does"
+        );
+        assert_eq!(origin.targets(), ["/moved", "/gone", "/failed"]);
+    });
+}
+
+// Issue, Deliver 3: HTTP/1.0 clients.
+#[test]
+fn an_http_1_0_client_is_served() {
+    run(async {
+        let script = Script::robots("").page("/a", Page::stream(70_000, Length::Chunked));
+        let (origin, proxy) = open(script).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        let reply = crawler.ask(&["GET http://o.test/a HTTP/1.0"]).await;
+        assert_eq!(reply.head.values("transfer-encoding"), [""; 0]);
+        assert_eq!(crate::kit::sha256(&reply.body), stream_digest(70_000));
+        let seen = origin.whole("/a").await;
+        assert_eq!(
+            (seen.version, seen.authority.as_str()),
+            (http::Version::HTTP_11, "o.test")
+        );
+    });
+}
+
+// Must hold 4: an origin that closes half-way; proxy.md 3, number 28.
+#[test]
+fn a_body_that_breaks_off_arrives_broken() {
+    run(async {
+        let script = Script::robots("").page("/cut", Page::cut("only this", 100));
+        let (_origin, proxy) = open(script).await;
+        let reply = get(&proxy, "http://o.test/cut").await;
+        assert_eq!(
+            (reply.end, reply.text().as_str()),
+            (End::Broken, "only this")
+        );
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+        let origin = RawOrigin::with("", Octets::closing(chunked.as_bytes())).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let reply = get(&proxy, "http://o.test/cut").await;
+        assert_eq!((reply.end, reply.text().as_str()), (End::Broken, "abc"));
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["error"], "http_response_incomplete");
+    });
+}
+
+// Issue, Deliver 3: a pool of upstream connections.
+#[test]
+fn connections_to_an_origin_are_used_again() {
+    run(async {
+        let (origin, proxy) = open(Script::robots("")).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        for n in 0..10 {
+            assert_eq!(
+                crawler
+                    .get(&format!("http://o.test/{n}"), "o.test")
+                    .await
+                    .status(),
+                200
+            );
+        }
+        assert!(
+            origin.connections() <= 3,
+            "{} connections",
+            origin.connections()
+        );
+    });
+}
+
+// Proxy.md 3, number 7: an idle connection that the origin closed.
+#[test]
+fn a_connection_that_the_origin_closed_costs_no_error() {
+    run(async {
+        let page = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let origin = RawOrigin::with("", Octets::closing(page.as_bytes())).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        for n in 0..50 {
+            let reply = crawler.get(&format!("http://o.test/{n}"), "o.test").await;
+            assert_eq!(reply.status(), 200, "request {n}: {}", reply.text());
+        }
+    });
+}
+
+// Proxy.md 3, number 13: a client that half-closes gets its answer.
+#[test]
+fn a_crawler_that_half_closes_gets_its_answer() {
+    run(async {
+        let (_origin, proxy) = open(Script::robots("")).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        crawler.finish_sending().await;
+        assert_eq!(crawler.reply_to("GET").await.status(), 200);
+    });
+}
+
+// Issue, Deliver 3: an upload that breaks off is no finished body at the origin.
+#[test]
+fn an_upload_that_breaks_off_never_ends_at_the_origin() {
+    run(async {
+        let (origin, proxy) = open(Script::robots("")).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler.send(b"POST http://o.test/up HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
+        origin.arrival("/up").await;
+        drop(crawler);
+        let rows = soon("row", proxy.place().completed(1)).await;
+        assert_eq!(rows[0]["verdict"], "allow");
+        assert_eq!(origin.arrival("/up").await.body, None);
+    });
+}

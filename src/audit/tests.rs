@@ -457,7 +457,7 @@ async fn one_of_each() -> Kit {
             &unreachable,
             &Arc::new(Policy::new(Unauthorized::Refuse)),
         ),
-        Decision::denied(inquiry("/d"), policy()),
+        Decision::denied(inquiry("/d"), policy(), "denied".to_owned()),
     ] {
         let (_, ending) = kit.log.record(record_of(&decision)).await.unwrap();
         ending.complete(done(200));

@@ -10,10 +10,9 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use ipnet::IpNet;
 use moka::sync::Cache;
 use thiserror::Error;
@@ -118,7 +117,7 @@ pub enum Denial {
 pub struct Egress {
     options: Options,
     resolve_timeout: Duration,
-    own: ArcSwap<Vec<SocketAddr>>,
+    own: OnceLock<Vec<SocketAddr>>,
     resolved: Cache<(Host, u16), Arc<[SocketAddr]>>,
 }
 
@@ -136,16 +135,16 @@ impl Egress {
                 .max_capacity(names)
                 .time_to_live(options.dns_ttl)
                 .build(),
-            own: ArcSwap::default(),
+            own: OnceLock::new(),
             options,
             resolve_timeout,
         }
     }
 
     /// Our own bound addresses, which are denied under any name, whatever
-    /// `egress.allow` and `upstream.resolve` say.
+    /// `egress.allow` and `upstream.resolve` say. They are known once.
     pub fn listeners(&self, own: Vec<SocketAddr>) {
-        self.own.store(Arc::new(own));
+        self.own.get_or_init(|| own);
     }
 
     /// The addresses at which `origin` may be dialled, every one checked.
@@ -268,7 +267,7 @@ impl Egress {
 
     /// `addresses` without those that lead back to us.
     fn without_own(&self, addresses: Arc<[SocketAddr]>) -> Result<Arc<[SocketAddr]>, Denial> {
-        let own = self.own.load();
+        let own = self.own.get().map_or(&[][..], Vec::as_slice);
         let is_own = |address: &SocketAddr| own.iter().any(|listener| reaches(*address, *listener));
         let Some(first) = addresses.iter().copied().find(is_own) else {
             return Ok(addresses);

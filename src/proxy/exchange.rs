@@ -1,7 +1,7 @@
 //! One request from first to last: start reading here.
 //!
 //! Every step is a line and every way out a `?`; the order is the product.
-//! Invariants 1, 3 and 4 meet in [`Proxy::forward_if_allowed`].
+//! Invariants 1, 3 and 4 meet in `Proxy::forward_if_allowed`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +124,9 @@ impl Proxy {
     async fn decide(&self, inquiry: &Inquiry, asker: &Asker) -> Decision {
         let inquiry = Arc::new(inquiry.clone());
         match self.egress.admits(&inquiry.target.origin).await {
-            Err(NotAdmitted::Denied(_)) => Decision::denied(inquiry, Arc::clone(&self.policy)),
+            Err(NotAdmitted::Denied(denial)) => {
+                Decision::denied(inquiry, Arc::clone(&self.policy), denial.to_string())
+            }
             Err(NotAdmitted::NoConnection(cause)) => {
                 let snapshot = Arc::new(Snapshot::without_connection(
                     &inquiry.target.origin,

@@ -168,14 +168,14 @@ impl Crawlers {
                     .serve_connection(io, service)
                     .with_upgrades();
                 self.drive(pin!(connection), &activity, |connection| {
-                    connection.graceful_shutdown()
+                    connection.graceful_shutdown();
                 })
                 .await;
             }
             Protocol::Http2 => {
                 let connection = http2_builder(self.tasks.clone()).serve_connection(io, service);
                 self.drive(pin!(connection), &activity, |connection| {
-                    connection.graceful_shutdown()
+                    connection.graceful_shutdown();
                 })
                 .await;
             }

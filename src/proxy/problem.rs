@@ -268,11 +268,13 @@ fn refused_detail(evidence: &Evidence) -> String {
                 "the path, which servers read as {path}"
             ))
         ),
-        (Reason::Egress, ..) => {
-            format!(
-                "The addresses or the port of {origin} are denied by egress.deny or egress.ports."
-            )
-        }
+        (Reason::Egress, ..) => format!(
+            "{origin} may not be dialled: {}.",
+            evidence
+                .denial
+                .as_deref()
+                .unwrap_or("egress.deny denies it")
+        ),
         (_, _, Some(cause)) => format!("{origin} cannot be connected to: {cause}."),
         (Reason::Restricted, ..) => format!(
             "{robots} was answered with {}, which counts as a refusal here.",

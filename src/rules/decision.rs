@@ -236,6 +236,8 @@ pub struct Evidence {
     pub inquiry: Arc<Inquiry>,
     /// What the origin said; absent if it was not asked.
     pub snapshot: Option<Arc<Snapshot>>,
+    /// Why the origin may not be dialled, if that is why it was not asked.
+    pub denial: Option<String>,
     /// What the operator laid down.
     pub policy: Arc<Policy>,
     /// What follows.
@@ -255,6 +257,7 @@ pub fn decide(inquiry: &Arc<Inquiry>, snapshot: &Arc<Snapshot>, policy: &Arc<Pol
     Decision::of(Evidence {
         inquiry: Arc::clone(inquiry),
         snapshot: Some(Arc::clone(snapshot)),
+        denial: None,
         policy: Arc::clone(policy),
         ruling: rule_on(inquiry, snapshot, policy.terms),
     })
@@ -316,11 +319,12 @@ fn judge(binding: &Binding<'_>, path: &str) -> Ruling {
 
 impl Decision {
     /// The decision that no robots.txt was asked for, because the origin may
-    /// not be dialled.
-    pub fn denied(inquiry: Arc<Inquiry>, policy: Arc<Policy>) -> Self {
+    /// not be dialled, for the reason that `denial` tells.
+    pub fn denied(inquiry: Arc<Inquiry>, policy: Arc<Policy>, denial: String) -> Self {
         Self::of(Evidence {
             inquiry,
             snapshot: None,
+            denial: Some(denial),
             policy,
             ruling: Ruling::without_rule(Verdict::Disallow, Reason::Egress),
         })

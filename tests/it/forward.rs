@@ -458,20 +458,27 @@ fn an_http_1_0_client_is_served() {
 #[test]
 fn a_body_that_breaks_off_arrives_broken() {
     run(async {
-        let script = Script::robots("").page("/cut", Page::cut("only this", 100));
-        let (_origin, proxy) = open(script).await;
-        let reply = get(&proxy, "http://o.test/cut").await;
-        assert_eq!(
-            (reply.end, reply.text().as_str()),
-            (End::Broken, "only this")
-        );
-        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
-        let origin = RawOrigin::with("", Octets::closing(chunked.as_bytes())).await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let reply = get(&proxy, "http://o.test/cut").await;
-        assert_eq!((reply.end, reply.text().as_str()), (End::Broken, "abc"));
-        let rows = proxy.place().completed(1).await;
-        assert_eq!(rows[0]["error"], "http_response_incomplete");
+        for framing in [
+            "Content-Length: 100\r\n\r\nabc",
+            "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        ] {
+            let page = format!("HTTP/1.1 200 OK\r\n{framing}");
+            let origin = RawOrigin::with("", Octets::closing(page.as_bytes())).await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            let reply = get(&proxy, "http://o.test/cut").await;
+            assert_eq!(
+                (reply.end, reply.text().as_str()),
+                (End::Broken, "abc"),
+                "{framing}"
+            );
+            let rows = proxy.place().completed(1).await;
+            assert_eq!(rows[0]["error"], "http_response_incomplete");
+            assert_eq!(
+                get(&proxy, "http://o.test/cut").await.end,
+                End::Broken,
+                "still well"
+            );
+        }
     });
 }
 

@@ -54,8 +54,6 @@ enum Content {
     /// The endless stream's first octets, made while they are sent; with
     /// Content-Length if `Length` says so.
     Stream(u64, Length),
-    /// Promises `1` octets, sends what is there, and closes.
-    Cut(Bytes, u64),
 }
 
 /// Whether a streamed body announces its length.
@@ -104,14 +102,6 @@ impl Page {
         Self::of(Content::Stepped(chunks.collect(), gate.clone()))
     }
 
-    /// Announces `length` octets, sends fewer, and closes.
-    pub(crate) fn cut(body: &str, length: u64) -> Self {
-        Self::of(Content::Cut(
-            Bytes::copy_from_slice(body.as_bytes()),
-            length,
-        ))
-    }
-
     fn of(body: Content) -> Self {
         Self {
             status: 200,
@@ -156,7 +146,7 @@ impl Page {
 impl Content {
     fn announced(&self) -> Option<u64> {
         match self {
-            Self::Stream(length, Length::Announced) | Self::Cut(_, length) => Some(*length),
+            Self::Stream(length, Length::Announced) => Some(*length),
             Self::Whole(_) | Self::Stepped(..) | Self::Stream(_, Length::Chunked) => None,
         }
     }
@@ -168,7 +158,6 @@ impl Content {
                 .boxed(),
             Self::Stepped(chunks, gate) => stepped(chunks.clone(), gate.clone()),
             Self::Stream(length, _) => stream(*length),
-            Self::Cut(octets, _) => cut(octets.clone()),
         }
     }
 }
@@ -217,19 +206,6 @@ fn stream(length: u64) -> OutBody {
                 return;
             }
             offset += part as u64;
-        }
-    });
-    Fed(receiver).boxed()
-}
-
-fn cut(octets: Bytes) -> OutBody {
-    let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(async move {
-        let sent = sender.send(Ok(octets)).await;
-        let broken = io::Error::from(io::ErrorKind::ConnectionReset);
-        if sent.is_ok() {
-            // Both are refused only when the proxy hung up first.
-            let _ = sender.send(Err(broken)).await;
         }
     });
     Fed(receiver).boxed()

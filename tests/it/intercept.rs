@@ -1,0 +1,367 @@
+//! CONNECT: the proxy ends TLS on both sides, sees each request, and speaks the
+//! protocol that each side speaks.
+
+use std::os::unix::fs::PermissionsExt;
+
+use http::Version;
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+
+use crate::kit::certificates;
+use crate::kit::client::{Crawler, curl, get};
+use crate::kit::h2::H2Crawler;
+use crate::kit::origin::Script;
+use crate::kit::page::Page;
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::run;
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+
+// Must hold 5: any mix of HTTP/1.1 and HTTP/2.
+#[test]
+fn crawlers_and_origins_need_not_speak_the_same_version() {
+    run(async {
+        for (alpn, version) in [
+            (&["http/1.1"][..], Version::HTTP_11),
+            (&["h2"], Version::HTTP_2),
+            (&["h2", "http/1.1"], Version::HTTP_2),
+        ] {
+            let script = Script::robots(ROBOTS)
+                .alpn(alpn)
+                .page("/a", Page::text("the page"));
+            let origin = script.start_tls().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            let old = get(&proxy, "https://o.test/a").await;
+            assert_eq!(
+                (old.status(), old.text().as_str()),
+                (200, "the page"),
+                "{alpn:?}"
+            );
+            let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+            let new = crawler.get("https://o.test/a").await;
+            assert_eq!(
+                (new.status().as_u16(), &new.body()[..]),
+                (200, &b"the page"[..])
+            );
+            assert!(
+                origin.log().iter().all(|seen| seen.version == version),
+                "{alpn:?}"
+            );
+            assert_eq!(crawler.get("https://o.test/private").await.status(), 403);
+            assert_eq!(origin.targets(), ["/a", "/a"]);
+        }
+    });
+}
+
+// RFC 9113, section 8.2.2 and 8.3.1: what HTTP/2 may not carry is not carried.
+#[test]
+fn an_http_2_origin_gets_a_clean_request_from_an_http_1_crawler() {
+    run(async {
+        let origin = Script::robots("").alpn(&["h2"]).start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+        let reply = crawler
+            .ask(&[
+                "GET /a?b HTTP/1.1",
+                "Host: o.test",
+                "Connection: keep-alive, X-Hop",
+                "X-Hop: 1",
+                "Cookie: a=1",
+                "X-Kept: 1",
+            ])
+            .await;
+        assert_eq!(reply.status(), 200, "{}", reply.text());
+        let seen = origin.arrival("/a?b").await;
+        assert_eq!(seen.authority, "o.test");
+        assert_eq!(
+            (seen.values("x-kept"), seen.values("cookie")),
+            (vec!["1"], vec!["a=1"])
+        );
+        for gone in ["connection", "x-hop", "host", "keep-alive"] {
+            assert_eq!(seen.values(gone), [""; 0], "{gone}");
+        }
+    });
+}
+
+// RFC 9113, section 8.2.3: cookies split over fields become one again.
+#[test]
+fn an_http_1_origin_gets_one_cookie_field_from_an_http_2_crawler() {
+    run(async {
+        let origin = Script::robots("").alpn(&["http/1.1"]).start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        let request = http::Request::get("https://o.test/a")
+            .header("cookie", "a=1")
+            .header("cookie", "b=2");
+        assert_eq!(crawler.ask(request).await.unwrap().status(), 200);
+        let seen = origin.arrival("/a").await;
+        assert_eq!(seen.values("cookie"), ["a=1; b=2"]);
+        assert_eq!(seen.values("host"), ["o.test"]);
+    });
+}
+
+// Contract, section 3: an upload over HTTP/2 arrives whole.
+#[test]
+fn an_upload_over_http_2_arrives_whole() {
+    run(async {
+        let origin = Script::robots("").start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        let body = crate::kit::stream_part(0, 300_000);
+        let request = http::Request::post("https://o.test/up");
+        assert_eq!(
+            crawler
+                .send(request, body.clone().into())
+                .await
+                .unwrap()
+                .status(),
+            200
+        );
+        let seen = origin.whole("/up").await;
+        assert_eq!(seen.body, Some((300_000, crate::kit::sha256(&body))));
+    });
+}
+
+/// The certificates that the proxy shows for `authority`, leaf first.
+async fn chain(proxy: &Proxy, authority: &str, name: &str) -> Vec<Vec<u8>> {
+    let raw = Crawler::connect(proxy, authority).await.into_stream();
+    let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["http/1.1"]));
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let stream = connector.connect(name, raw).await.unwrap();
+    let shown = stream.get_ref().1.peer_certificates().unwrap();
+    shown
+        .iter()
+        .map(|certificate| certificate.to_vec())
+        .collect()
+}
+
+// Issue, Deliver 3: made for the requested name, kept and used again; decisions:
+// the CA certificate is sent behind it.
+#[test]
+fn the_leaf_is_made_for_the_name_and_used_again() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let first = chain(&proxy, "a.example.invalid:443", "a.example.invalid").await;
+        assert_eq!(first.len(), 2, "the leaf and the CA");
+        assert_eq!(
+            first,
+            chain(&proxy, "A.example.invalid:443", "a.example.invalid").await
+        );
+        assert_ne!(
+            first[0],
+            chain(&proxy, "b.example.invalid:443", "b.example.invalid").await[0]
+        );
+        let address = chain(&proxy, "127.0.0.1:443", "127.0.0.1").await;
+        assert_ne!(first[0], address[0], "an address has a leaf of its own");
+    });
+}
+
+// Decisions, "TLS towards crawlers": alert unrecognized_name.
+#[test]
+fn another_name_in_the_client_hello_is_turned_away() {
+    run(async {
+        let origin = Script::robots("").start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let refused = Crawler::tls(&proxy, "o.test:443", "p.test").await;
+        assert!(refused.is_err());
+        assert_eq!(origin.connections(), 0);
+    });
+}
+
+// RFC 9110, section 15.5.20; decisions: 421.
+#[test]
+fn a_request_for_another_authority_inside_connect_is_misdirected() {
+    run(async {
+        let origin = Script::robots("").start_tls().await;
+        let other = Script::robots("").name("p.test").start_tls().await;
+        let config = resolve("o.test", origin.address()).resolve("p.test", other.address());
+        let proxy = config.start().await;
+        for lines in [
+            ["GET /a HTTP/1.1", "Host: p.test"],
+            ["GET https://p.test/a HTTP/1.1", "Host: o.test"],
+            ["GET /a HTTP/1.1", "Host: o.test:8443"],
+            ["GET http://o.test/a HTTP/1.1", "Host: o.test"],
+        ] {
+            let reply = Crawler::inside(&proxy, "o.test:443")
+                .await
+                .ask(&lines)
+                .await;
+            reply.assert_error(421, "http_request_error");
+        }
+        assert_eq!(origin.connections() + other.connections(), 0);
+    });
+}
+
+// Decisions: intercepting a plain-text CONNECT too, never a tunnel (invariant 6).
+#[test]
+fn plain_http_inside_connect_is_seen_and_judged() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
+        assert_eq!(crawler.get("/a", "o.test").await.status(), 200);
+        crawler
+            .get("/private", "o.test")
+            .await
+            .assert_error(403, "http_request_denied");
+        assert_eq!(origin.targets(), ["/a"]);
+    });
+}
+
+// Invariant 6: what is neither TLS nor HTTP goes nowhere.
+#[test]
+fn other_protocols_inside_connect_are_closed() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::connect(&proxy, "o.test:22").await;
+        crawler.send(b"SSH-2.0-OpenSSH_9.2\r\n").await;
+        assert!(
+            crawler
+                .try_reply_to("GET")
+                .await
+                .is_none_or(|reply| reply.status() == 400)
+        );
+        assert_eq!(origin.connections(), 0);
+    });
+}
+
+// Must hold 4: a CONNECT to a name that does not resolve; RFC 6761, section 6.4.
+#[test]
+fn a_name_that_does_not_resolve_is_told_inside() {
+    run(async {
+        let proxy = Config::default().start().await;
+        get(&proxy, "https://nowhere.invalid/")
+            .await
+            .assert_error(502, "dns_error");
+        get(&proxy, "http://nowhere.invalid/")
+            .await
+            .assert_error(502, "dns_error");
+        let rows = proxy.place().completed(2).await;
+        for row in rows {
+            assert_eq!(
+                (&row["verdict"], &row["reason"], &row["status"]),
+                (&"disallow".into(), &"unreachable".into(), &502.into())
+            );
+        }
+    });
+}
+
+// Must hold 4: an expired certificate; security, P4.
+#[test]
+fn a_bad_certificate_is_never_hidden() {
+    run(async {
+        let expired = Script::robots("").expired().start_tls().await;
+        let wrong = Script::robots("").name("elsewhere.test").start_tls().await;
+        let config = resolve("o.test", expired.address()).resolve("p.test", wrong.address());
+        let proxy = config.start().await;
+        for url in ["https://o.test/a", "https://p.test/a"] {
+            get(&proxy, url)
+                .await
+                .assert_error(502, "tls_certificate_error");
+        }
+        assert_eq!(
+            expired.log().len() + wrong.log().len(),
+            0,
+            "nothing is asked for"
+        );
+    });
+}
+
+// Issue, Deliver 3: verified against the configured roots alone.
+#[test]
+fn an_origin_that_no_root_vouches_for_is_refused() {
+    run(async {
+        let origin = Script::robots("").start_tls().await;
+        let config = resolve("o.test", origin.address()).set("https.upstream_roots = \"webpki\"");
+        let proxy = config.start().await;
+        get(&proxy, "https://o.test/a")
+            .await
+            .assert_error(502, "tls_certificate_error");
+        assert_eq!(origin.log().len(), 0);
+    });
+}
+
+// Contract, section 2; decisions: where interception is off CONNECT is refused.
+#[test]
+fn without_interception_connect_is_refused() {
+    run(async {
+        let origin = Script::robots("").start_tls().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("https.mode = \"refuse\"")
+            .start()
+            .await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        let reply = crawler
+            .ask(&["CONNECT o.test:443 HTTP/1.1", "Host: o.test:443"])
+            .await;
+        reply.assert_error(403, "http_request_denied");
+        assert_eq!(origin.connections(), 0);
+    });
+}
+
+// RFC 9110, section 9.3.6: authority-form with a port, no content.
+#[test]
+fn a_malformed_connect_is_answered_with_400() {
+    run(async {
+        let proxy = Config::default().start().await;
+        for (target, more) in [
+            ("o.test", "X: y"),
+            ("http://o.test/", "X: y"),
+            ("o.test:0", "X: y"),
+            ("o.test:443", "Content-Length: 4"),
+        ] {
+            let mut crawler = Crawler::plain(&proxy).await;
+            let line = format!("CONNECT {target} HTTP/1.1");
+            let reply = crawler.ask(&[&line, "Host: o.test", more]).await;
+            assert_eq!(reply.status(), 400, "{target} {more}");
+        }
+    });
+}
+
+// Issue, Deliver 2: made at the first start, key 0600, never overwritten.
+#[test]
+fn the_authority_is_made_once_and_its_key_is_private() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let (made, place) = (proxy.ca(), proxy.stop().await);
+        let mode = |name: &str| {
+            std::fs::metadata(place.path(name))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        assert_eq!(mode("certs/ca.key"), 0o600);
+        let proxy = place.start().await;
+        assert_eq!(made, proxy.ca());
+    });
+}
+
+// Issue, Deliver 3: clients as they are (curl checks names and dates strictly).
+#[test]
+fn curl_gets_pages_and_refusals_over_both_versions() {
+    run(async {
+        let origin = Script::robots(ROBOTS)
+            .page("/a", Page::text("the page"))
+            .start_tls()
+            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        for version in ["--http1.1", "--http2"] {
+            let page = curl(&proxy, &[version, "https://o.test/a"]).await;
+            assert_eq!(
+                (page.code, page.stdout.as_str()),
+                (Some(0), "the page"),
+                "{page:?}"
+            );
+            let refused = curl(
+                &proxy,
+                &[version, "-w", "%{http_code}", "https://o.test/private"],
+            )
+            .await;
+            assert!(refused.stdout.ends_with("403"), "{refused:?}");
+            assert!(refused.stdout.contains("Disallow: /private"));
+        }
+        assert_eq!(origin.targets(), ["/a", "/a"]);
+    });
+}

@@ -1,0 +1,164 @@
+//! Not knowing means no: whatever keeps us from an origin's robots.txt refuses
+//! what lies under it (RFC 9309, section 2.3.1.4; invariant 4).
+
+use std::net::SocketAddr;
+
+use crate::kit::client::{Reply, get};
+use crate::kit::origin::Script;
+use crate::kit::page::{Gate, Page};
+use crate::kit::proxy::{Config, resolve};
+use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::run;
+
+/// Holds that `reply` refuses for want of a robots.txt and says when to come
+/// back (contract, section 3).
+fn assert_unreachable(reply: &Reply) {
+    reply.assert_error(403, "http_request_denied");
+    let told = reply.json();
+    assert_eq!(
+        (&told["reason"], &told["rule"]),
+        (&"unreachable".into(), &serde_json::Value::Null)
+    );
+    let seconds: u32 = reply.head.value("retry-after").parse().unwrap();
+    // robots.retry starts at 30 s; a jitter lengthens by 10 % at most.
+    assert!((1..=34).contains(&seconds), "{seconds}");
+}
+
+// Decisions, "Status of robots.txt".
+#[test]
+fn a_status_that_is_no_answer_refuses_everything() {
+    run(async {
+        for status in [429, 500, 502, 503, 599, 206, 304] {
+            let origin = Script::robots_page(Page::status(status)).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            assert_unreachable(&get(&proxy, "http://o.test/a").await);
+            let rows = proxy.place().completed(1).await;
+            assert_eq!(
+                (&rows[0]["verdict"], &rows[0]["reason"]),
+                (&"disallow".into(), &"unreachable".into())
+            );
+            assert_eq!(rows[0]["robots"]["status"], status);
+            origin.assert_only_robots_fetched();
+        }
+    });
+}
+
+// Same: redirects that lead nowhere, or in a ring.
+#[test]
+fn redirects_that_lead_nowhere_refuse_everything() {
+    run(async {
+        for page in [
+            Page::status(302),
+            Page::redirect("/robots.txt"),
+            Page::redirect("ftp://o.test/robots.txt"),
+            Page::redirect("http://[bad/"),
+            Page::redirect("http://nowhere.invalid/robots.txt"),
+        ] {
+            let origin = Script::robots_page(page).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            assert_unreachable(&get(&proxy, "http://o.test/a").await);
+            origin.assert_only_robots_fetched();
+        }
+    });
+}
+
+// Issue, Deliver 4: a time limit; contract: robots.timeout.
+#[test]
+fn a_robots_txt_that_never_comes_refuses_after_its_time() {
+    run(async {
+        let never = Gate::shut();
+        for page in [
+            Page::text("").after(&never),
+            Page::stepped(&["User-agent: *\n", "Allow: /\n"], &never),
+        ] {
+            let origin = Script::robots_page(page).start().await;
+            let proxy = resolve("o.test", origin.address())
+                .set("robots.timeout = \"1s\"")
+                .start()
+                .await;
+            assert_unreachable(&get(&proxy, "http://o.test/a").await);
+            origin.assert_only_robots_fetched();
+        }
+    });
+}
+
+// Contract, section 3: connected, but no whole answer.
+#[test]
+fn a_robots_txt_that_breaks_off_refuses_everything() {
+    run(async {
+        for octets in [
+            &b""[..],
+            b"HTTP/1.1 200 OK\r\nX: ",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nUser-agent: *\nAllow: /\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+            b"no HTTP at all\r\n\r\n",
+        ] {
+            let octets = octets.to_vec();
+            let origin = RawOrigin::start(move |_| Octets::closing(&octets)).await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            assert_unreachable(&get(&proxy, "http://o.test/a").await);
+            assert_eq!(origin.lines(), [""; 0]);
+        }
+    });
+}
+
+// Contract, section 2: robots.retry; the same answer meanwhile, without asking.
+#[test]
+fn an_unreachable_origin_is_not_asked_again_at_once() {
+    run(async {
+        let origin = Script::robots_page(Page::status(503)).start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        for _ in 0..5 {
+            assert_unreachable(&get(&proxy, "http://o.test/a").await);
+        }
+        assert_eq!(origin.robots_fetches(), 1);
+    });
+}
+
+/// An address where nothing listens.
+fn nobody() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+// Contract, section 3: no connection at all is 502 and its RFC 9209 type.
+#[test]
+fn an_origin_that_refuses_connections_is_a_bad_gateway() {
+    run(async {
+        let proxy = resolve("o.test", nobody()).start().await;
+        for url in ["http://o.test/a", "https://o.test/a"] {
+            get(&proxy, url)
+                .await
+                .assert_error(502, "connection_refused");
+        }
+        let rows = proxy.place().completed(2).await;
+        for row in rows {
+            assert_eq!(
+                (&row["verdict"], &row["reason"], &row["status"]),
+                (&"disallow".into(), &"unreachable".into(), &502.into())
+            );
+        }
+    });
+}
+
+// Same: TLS that cannot be made.
+#[test]
+fn an_origin_that_speaks_no_tls_is_a_bad_gateway() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let reply = get(&proxy, "https://o.test/a").await;
+        reply.assert_error(502, "tls_protocol_error");
+        origin.assert_only_robots_fetched();
+    });
+}
+
+// Decisions: a name that cannot be resolved is told as such, at once.
+#[test]
+fn a_name_that_cannot_be_resolved_is_a_dns_error() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let reply = get(&proxy, "http://a.b.invalid/robots.txt").await;
+        reply.assert_error(502, "dns_error");
+    });
+}

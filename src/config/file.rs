@@ -177,6 +177,8 @@ keys! {
         /// How many copies are kept; the least used goes first. There is one for each
         /// origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
+        /// How much robots.txt they may hold together; the least used goes first.
+        max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
     }
 
     /// What the status of a robots.txt means where RFC 9309 leaves a choice.

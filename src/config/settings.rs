@@ -129,6 +129,7 @@ fn robots_options(robots: Robots) -> robots_cache::Options {
         redirects: robots.redirects,
         timeout: robots.timeout,
         max_snapshots: robots.max_snapshots,
+        max_snapshot_bytes: robots.max_snapshot_bytes,
     }
 }
 

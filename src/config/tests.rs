@@ -363,6 +363,7 @@ bounds! {
     robots_timeout: "robots.timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     robots_serve_cached: "robots.serve_cached" refuses ["1"] takes ["true" "false"];
     robots_max_snapshots: "robots.max_snapshots" refuses ["0" "10000001"] takes ["1" "10000000"];
+    robots_max_snapshot_bytes: "robots.max_snapshot_bytes" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];
     robots_status_unauthorized: "robots.status.unauthorized" refuses ["deny"] takes ["allow" "refuse"];
     // RFC 9110, section 5.1.
     directives_header: "directives.header" refuses ["''" "a b" "a:" "3"] takes ["X-Robots" "a"];

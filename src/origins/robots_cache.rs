@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use moka::ops::compute::Op;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::sync::watch;
@@ -67,6 +68,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How many snapshots are held.
     pub max_snapshots: NonZeroUsize,
+    /// How many octets of robots.txt they hold together.
+    pub max_snapshot_bytes: usize,
 }
 
 /// The snapshots of all origins, bounded; the longest unused go first.
@@ -109,7 +112,7 @@ struct Client {
 impl<F: FetchRobots> RobotsCache<F> {
     /// An empty cache, whose fetches run in tasks of `tracker`.
     pub fn new(options: Options, fetcher: F, metrics: Arc<Metrics>, tracker: TaskTracker) -> Self {
-        let entries = u64::try_from(options.max_snapshots.get()).unwrap_or(u64::MAX);
+        let weights = Weights::new(&options);
         let shared = Shared {
             lifetimes: Lifetimes {
                 ttl: options.ttl,
@@ -126,7 +129,8 @@ impl<F: FetchRobots> RobotsCache<F> {
             // The other policy may turn new entries away, and with them the
             // fetch that others should share.
             entries: Cache::builder()
-                .max_capacity(entries)
+                .max_capacity(weights.most)
+                .weigher(move |_, entry| weights.of(entry))
                 .eviction_policy(EvictionPolicy::lru())
                 .build(),
             metrics,
@@ -238,6 +242,7 @@ impl<F: FetchRobots> Shared<F> {
         let walk = self.walk(&mut trail, &pending, &client);
         let result = timeout(self.options.timeout, walk).await;
         let held = pending.finish(trail.answer(result.unwrap_or(Err(Cause::Timeout))));
+        self.weigh_anew(&pending);
         let result = match held.snapshot.result {
             AccessResult::Successful(_) => "successful",
             AccessResult::Unavailable => "unavailable",
@@ -249,6 +254,18 @@ impl<F: FetchRobots> Shared<F> {
             .inc();
         let entries = i64::try_from(self.entries.entry_count()).unwrap_or(i64::MAX);
         self.metrics.robots_snapshots.set(entries);
+    }
+
+    /// Puts the entry of a finished fetch in its own place again: entries are
+    /// weighed when they are put there, and this one has a body now.
+    fn weigh_anew(&self, pending: &Pending) {
+        let own = pending.state.subscribe();
+        self.entries
+            .entry_by_ref(&pending.key)
+            .and_compute_with(|entry| match entry {
+                Some(entry) if entry.value().same_channel(&own) => Op::Put(own),
+                Some(_) | None => Op::Nop,
+            });
     }
 
     /// Asks, and follows redirects (RFC 9309, section 2.3.1.2).
@@ -310,6 +327,34 @@ impl<F: FetchRobots> Shared<F> {
             Verdict::Allow => Ok(()),
             Verdict::Disallow => Err(Cause::RedirectDisallowed),
         }
+    }
+}
+
+/// How entries count towards the two limits, in octets.
+#[derive(Debug, Clone, Copy)]
+struct Weights {
+    /// What all may weigh together.
+    most: u64,
+    /// What one weighs at least, so that no more than `max_snapshots` fit in.
+    least: u32,
+}
+
+impl Weights {
+    fn new(options: &Options) -> Self {
+        let most = options.max_snapshot_bytes.max(options.max_snapshots.get());
+        let least = most / options.max_snapshots.get();
+        Self {
+            most: u64::try_from(most).unwrap_or(u64::MAX),
+            least: u32::try_from(least).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn of(self, entry: &Entry) -> u32 {
+        let octets = match &*entry.borrow() {
+            State::Done(held) => held.snapshot.copy().map_or(0, |copy| copy.body.len()),
+            State::Asking | State::Judging => 0,
+        };
+        u32::try_from(octets).unwrap_or(u32::MAX).max(self.least)
     }
 }
 

@@ -1,15 +1,23 @@
 //! The black-box tests: one binary, so one link. Each module is a subject; each
 //! test is named as the sentence that would be false without the code.
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod kit;
 
-mod clients;
+mod admin;
+mod annotate;
+mod audit;
+mod cli;
 mod directive_cases;
+mod egress;
 mod forward;
 mod intercept;
 mod layering;
+mod limits;
 mod properties;
 mod refuse;
 mod robots;
 mod robots_cases;
+mod shutdown;
 mod unreachable;
+mod verify;

@@ -127,6 +127,7 @@ fn options() -> Options {
         redirects: 5,
         timeout: 30 * SECOND,
         max_snapshots: NonZeroUsize::new(1000).unwrap(),
+        max_snapshot_bytes: 64 * 1024 * 1024,
     }
 }
 
@@ -429,6 +430,28 @@ async fn lifetimes_are_stated_within_bounds() {
         let script = Script::default().at(ROBOTS, [reply]);
         assert_eq!(held_for(&*ask(&cache(&script)).await), seconds);
     }
+}
+
+// Ours: a wildcard domain can serve a large file under any number of names.
+#[tokio::test(start_paused = true)]
+async fn the_octets_of_snapshots_are_bounded() {
+    let file: &str = "#".repeat(100_000).leak();
+    let urls: Vec<String> = (0..20)
+        .map(|n| format!("http://h{n}.test/robots.txt"))
+        .collect();
+    let script = urls.iter().fold(Script::default(), |script, url| {
+        script.at(url, [text(file)])
+    });
+    let options = Options {
+        max_snapshot_bytes: 500_000,
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    for url in &urls {
+        ask_as(&cache, url, "ExampleBot").await;
+    }
+    cache.shared.entries.run_pending_tasks();
+    assert_eq!(cache.shared.entries.entry_count(), 5);
 }
 
 #[tokio::test(start_paused = true)]

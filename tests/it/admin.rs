@@ -1,0 +1,115 @@
+//! The admin listener: is it there, is it ready, what does it count.
+
+use std::net::SocketAddr;
+
+use crate::kit::client::{Crawler, Reply, get};
+use crate::kit::origin::Script;
+use crate::kit::page::{Gate, Page};
+use crate::kit::proxy::{Config, resolve};
+use crate::kit::run;
+
+async fn ask(admin: SocketAddr, path: &str) -> Reply {
+    let mut client = Crawler::to(admin).await;
+    let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
+    client.ask(&[&line, &host]).await
+}
+
+// Issue, Deliver 10.
+#[test]
+fn a_running_proxy_is_healthy_and_ready() {
+    run(async {
+        let proxy = Config::default().start().await;
+        assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
+        assert_eq!(ask(proxy.admin(), "/readyz").await.status(), 200);
+        assert_eq!(ask(proxy.admin(), "/").await.status(), 404);
+    });
+}
+
+// Issue, Deliver 10; contract, section 2: metrics name no host, URL or crawler.
+#[test]
+fn metrics_count_decisions_and_name_nobody() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        get(&proxy, "http://o.test/open").await;
+        get(&proxy, "http://o.test/private").await;
+        let metrics = ask(proxy.admin(), "/metrics").await;
+        assert!(
+            metrics
+                .head
+                .value("content-type")
+                .starts_with("application/openmetrics-text")
+        );
+        let text = metrics.text();
+        for line in [
+            "politesse_decisions_total{verdict=\"allow\",reason=\"no_rule\"} 1",
+            "politesse_decisions_total{verdict=\"disallow\",reason=\"rule\"} 1",
+            "politesse_robots_fetches_total{result=\"successful\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+        for word in ["o.test", "private", "ExampleBot", "examplebot"] {
+            assert!(!text.contains(word), "{word}");
+        }
+    });
+}
+
+// Decisions, Audit: a log that cannot be written stops the crawl with 503 and
+// says why on /readyz; invariant 3.
+#[test]
+fn a_log_that_cannot_be_written_stops_the_crawl() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        assert_eq!(get(&proxy, "http://o.test/before").await.status(), 200);
+        proxy.place().completed(1).await;
+        proxy
+            .place()
+            .database()
+            .execute_batch("DROP INDEX decision_host; DROP TABLE decision;")
+            .unwrap();
+        let reply = get(&proxy, "http://o.test/after").await;
+        assert_eq!(reply.status(), 503, "{}", reply.text());
+        assert!(
+            reply
+                .head
+                .value("proxy-status")
+                .starts_with("politesse; error=")
+        );
+        assert!(!reply.head.value("retry-after").is_empty());
+        let ready = ask(proxy.admin(), "/readyz").await;
+        assert_eq!(ready.status(), 503);
+        assert!(ready.text().contains("audit"), "{}", ready.text());
+        assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
+        assert_eq!(origin.targets(), ["/before"]);
+    });
+}
+
+// Operations.md, section 5: not ready from the signal on.
+#[test]
+fn a_stopping_proxy_is_not_ready() {
+    run(async {
+        let gate = Gate::shut();
+        let origin = Script::robots("")
+            .page("/slow", Page::text("x").after(&gate))
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        origin.arrival("/slow").await;
+        proxy.signal("TERM").await;
+        let admin = proxy.admin();
+        crate::kit::until("/readyz of 503", async || {
+            (ask(admin, "/readyz").await.status() == 503).then_some(())
+        })
+        .await;
+        gate.open(1);
+        assert_eq!(crawler.reply_to("GET").await.status(), 200);
+    });
+}

@@ -1,0 +1,274 @@
+//! The audit: written before anything is sent, completed after, and there
+//! whatever happens to the process.
+
+use std::collections::HashSet;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::kit::client::{Crawler, get, get_as};
+use crate::kit::origin::Script;
+use crate::kit::page::{Gate, Length, Page};
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::{run, sha256};
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+
+// Contract, section 1, "Rows".
+#[test]
+fn a_row_tells_who_asked_for_what_and_why_the_answer_was_so() {
+    run(async {
+        let origin = Script::robots(ROBOTS)
+            .page("/a", Page::text("four"))
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        get_as(&proxy, "ExampleBot/1.0", "http://o.test/a?q").await;
+        get_as(&proxy, "ExampleBot/1.0", "http://o.test/a").await;
+        get_as(&proxy, "ExampleBot/1.0", "http://o.test/private").await;
+        let rows = proxy.place().completed(3).await;
+        let (allowed, refused) = (&rows[1], &rows[2]);
+        assert_eq!(rows[0]["url"], "http://o.test/a?q");
+        for (key, value) in [
+            ("client", "127.0.0.1"),
+            ("crawler", "ExampleBot"),
+            ("user_agent", "ExampleBot/1.0"),
+            ("method", "GET"),
+            ("url", "http://o.test/a"),
+            ("verdict", "allow"),
+            ("reason", "no_rule"),
+            ("effect", "enforced"),
+        ] {
+            assert_eq!(allowed[key], value, "{key}");
+        }
+        assert_eq!(
+            (&allowed["status"], &allowed["bytes"]),
+            (&200.into(), &4.into())
+        );
+        assert_eq!(allowed["error"], serde_json::Value::Null);
+        assert_eq!(allowed["robots"]["sha256"], sha256(ROBOTS.as_bytes()));
+        assert_eq!(
+            (&refused["verdict"], &refused["reason"], &refused["status"]),
+            (&"disallow".into(), &"rule".into(), &403.into())
+        );
+        assert_eq!(
+            (&refused["line"], &refused["rule"]),
+            (&2.into(), &"Disallow: /private".into())
+        );
+        assert_eq!(refused["group"], serde_json::json!(["*"]));
+        let keys: HashSet<_> = refused
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let contract = "seq,time,client,crawler,user_agent,method,url,verdict,reason,effect,line,rule,group,robots,policy,wait_ms,status,bytes,error";
+        assert_eq!(keys, contract.split(',').collect());
+    });
+}
+
+// Contract, section 1: filters.
+#[test]
+fn rows_are_found_by_host_crawler_verdict_and_reason() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let config = resolve("o.test", origin.address()).resolve("p.test", origin.address());
+        let proxy = config.start().await;
+        get_as(&proxy, "FooBot/1", "http://o.test/a").await;
+        get_as(&proxy, "BarBot/1", "http://o.test/private").await;
+        get_as(&proxy, "FooBot/1", "http://p.test/a").await;
+        proxy.place().completed(3).await;
+        for (filter, count) in [
+            (&["--host", "o.test"][..], 2),
+            (&["--crawler", "foobot"], 2),
+            (&["--verdict", "disallow"], 1),
+            (&["--reason", "no_rule"], 2),
+            (&["--host", "o.test", "--verdict", "allow"], 1),
+            (&["--until", "2020-01-01T00:00:00Z"], 0),
+            (&["--limit", "1"], 1),
+        ] {
+            let all = [&["audit", "list", "--json"][..], filter].concat();
+            let outcome = proxy.place().run(&all).await;
+            assert_eq!(outcome.json_lines().len(), count, "{filter:?}");
+        }
+    });
+}
+
+// Invariant 3: accepted before anything goes to the origin.
+#[test]
+fn the_row_is_there_when_the_origin_sees_the_request() {
+    run(async {
+        let gate = Gate::shut();
+        let origin = Script::robots("")
+            .page("/a", Page::text("x").after(&gate))
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        origin.arrival("/a").await;
+        let rows = proxy.place().rows().await;
+        assert_eq!(
+            (rows.len(), &rows[0]["verdict"], &rows[0]["status"]),
+            (1, &"allow".into(), &serde_json::Value::Null)
+        );
+        gate.open(1);
+        assert_eq!(crawler.reply_to("GET").await.status(), 200);
+        assert_eq!(proxy.place().completed(1).await[0]["status"], 200);
+    });
+}
+
+// Issue, Deliver 8: completed also when the crawler hangs up in between.
+#[test]
+fn a_crawler_that_hangs_up_leaves_a_completed_row() {
+    run(async {
+        let never = Gate::shut();
+        let script = Script::robots("")
+            .page("/late", Page::text("x").after(&never))
+            .page("/long", Page::stream(1 << 40, Length::Announced));
+        let origin = script.start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut waiting = Crawler::plain(&proxy).await;
+        waiting
+            .send(b"GET http://o.test/late HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        origin.arrival("/late").await;
+        drop(waiting);
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(
+            (&rows[0]["verdict"], &rows[0]["error"]),
+            (&"allow".into(), &"client_gone".into())
+        );
+        let mut reading = Crawler::plain(&proxy).await;
+        reading
+            .send(b"GET http://o.test/long HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        assert_eq!(reading.head().await.unwrap().status, 200);
+        drop(reading);
+        let rows = proxy.place().completed(2).await;
+        assert_eq!(
+            (&rows[1]["status"], &rows[1]["error"]),
+            (&200.into(), &"client_gone".into())
+        );
+    });
+}
+
+/// One crawler of many: asks on, page after page, until the proxy is gone.
+async fn crawl(address: std::net::SocketAddr, crawler: usize) {
+    let mut connection = Crawler::to(address).await;
+    for page in 0.. {
+        let request = format!(
+            "GET http://o.test/{crawler}/{page} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1\r\n\r\n"
+        );
+        let sent = connection.try_send(request.as_bytes()).await;
+        if sent.is_err() || connection.try_reply_to("GET").await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn crawl_until_killed(
+    proxy: Proxy,
+    origin: &crate::kit::origin::Origin,
+) -> crate::kit::proxy::Place {
+    let mut crawlers = tokio::task::JoinSet::new();
+    for crawler in 0..16 {
+        crawlers.spawn(crawl(proxy.address(), crawler));
+    }
+    origin.arrival("/3/20").await;
+    let place = proxy.kill().await;
+    crawlers.join_all().await;
+    place
+}
+
+// Must hold 3.
+#[test]
+fn after_kill_9_every_request_that_the_origin_saw_is_on_record() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let place = crawl_until_killed(proxy, &origin).await;
+        let again = place.start().await;
+        let rows = again.place().rows().await;
+        let allowed: HashSet<_> = rows
+            .iter()
+            .filter(|row| row["verdict"] == "allow")
+            .map(|row| row["url"].as_str().unwrap())
+            .collect();
+        let targets = origin.targets();
+        assert!(targets.len() > 100, "{}", targets.len());
+        for target in &targets {
+            assert!(
+                allowed.contains(format!("http://o.test{target}").as_str()),
+                "{target} is not on record"
+            );
+        }
+        let outcome = again.place().run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}
+
+// Contract, section 1: a second one on the same audit file exits 1.
+#[test]
+fn a_second_proxy_on_the_same_file_does_not_start() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let second = proxy.place().run(&["serve"]).await;
+        assert_eq!((second.code, second.stdout.as_str()), (Some(1), ""));
+        assert!(second.stderr.contains("audit.db"), "{}", second.stderr);
+        assert_eq!(
+            get(&proxy, "http://o.test/a").await.status(),
+            200,
+            "the first is well"
+        );
+    });
+}
+
+// Security, P7: the audit is for its owner alone.
+#[test]
+fn the_file_is_private() {
+    run(async {
+        let proxy = crate::kit::proxy::Config::default().start().await;
+        for name in ["audit.db", "audit.db-wal"] {
+            let mode = std::fs::metadata(proxy.place().path(name))
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o077, 0, "{name}");
+        }
+    });
+}
+
+// Issue, Deliver 8: only malformed requests have no row; decisions: egress has.
+#[test]
+fn malformed_requests_have_no_row() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        assert_eq!(
+            crawler
+                .ask(&["GET /a HTTP/1.1", "Host: o.test"])
+                .await
+                .status(),
+            400
+        );
+        get(&proxy, "http://o.test/a").await;
+        assert_eq!(proxy.place().completed(1).await.len(), 1);
+    });
+}
+
+// Decisions, Audit: durability "queue" accepts on queueing.
+#[test]
+fn queued_rows_are_written_before_a_stop() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let config = resolve("o.test", origin.address()).set("audit.durability = \"queue\"");
+        let proxy = config.start().await;
+        for n in 0..50 {
+            get(&proxy, &format!("http://o.test/{n}")).await;
+        }
+        assert_eq!(proxy.stop().await.rows().await.len(), 50);
+    });
+}

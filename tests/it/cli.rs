@@ -1,0 +1,439 @@
+//! The command line: what each command prints, and how it exits.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::kit::client::{curl, get};
+use crate::kit::origin::Script;
+use crate::kit::page::Page;
+use crate::kit::program::{Outcome, finish, politesse, run_in};
+use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::run;
+
+const ROBOTS: &str =
+    "User-agent: foobot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n";
+
+/// Runs the program in an empty folder.
+async fn alone(arguments: &[&str]) -> Outcome {
+    run_in(TempDir::new().unwrap().path(), arguments).await
+}
+
+// Issue, Deliver 2: what is printed works when pasted.
+#[test]
+fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
+    run(async {
+        let origin = Script::robots("")
+            .page("/", Page::text("the page"))
+            .start_tls()
+            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let banner = proxy.banner();
+        assert_eq!(
+            banner[0],
+            format!(
+                "politesse {} listens on http://{}",
+                env!("CARGO_PKG_VERSION"),
+                proxy.address()
+            )
+        );
+        assert_eq!(
+            banner[1],
+            format!("health and metrics on http://{}", proxy.admin())
+        );
+        let line = banner[2]
+            .strip_prefix("try: curl ")
+            .unwrap()
+            .replace("https://example.com/", "https://o.test/");
+        let arguments: Vec<_> = line.split(' ').collect();
+        let page = curl(&proxy, &arguments).await;
+        assert_eq!(
+            (page.code, page.stdout.as_str()),
+            (Some(0), "the page"),
+            "{page:?}"
+        );
+    });
+}
+
+// Contract, section 2: the environment over the file, --set over both.
+#[test]
+fn a_key_is_set_by_file_environment_and_flag_in_that_order() {
+    run(async {
+        let place = Place::with(&Config::default().set("proxy.name = \"file\""));
+        for (environment, flag, wanted) in [
+            (None, None, "file"),
+            (Some("environment"), None, "environment"),
+            (Some("environment"), Some("proxy.name=flag"), "flag"),
+        ] {
+            let mut command = politesse(place.folder());
+            command
+                .args(["config", "show"])
+                .args(flag.map(|flag| ["--set", flag]).into_iter().flatten());
+            if let Some(value) = environment {
+                command.env("POLITESSE_PROXY__NAME", value);
+            }
+            let outcome = finish(command, b"").await;
+            assert!(
+                outcome
+                    .stdout
+                    .lines()
+                    .any(|line| line.contains("name") && line.contains(&format!("\"{wanted}\""))),
+                "{wanted}: {}",
+                outcome.stdout
+            );
+        }
+    });
+}
+
+// Must hold 4: a configuration with five mistakes (five messages), exit code 2.
+#[test]
+fn five_mistakes_give_five_messages_and_nothing_starts() {
+    run(async {
+        let config = Config::default()
+            .set("proxy.listne = [\"127.0.0.1:0\"]")
+            .set("upstream.connect_timeout = \"-5s\"")
+            .set("robots.redirects = 99")
+            .set("https.mode = \"tunnel\"")
+            .set("audit.durability = 3");
+        let place = Place::with(&config);
+        for command in [&["serve"][..], &["config", "check"]] {
+            let outcome = place.run(command).await;
+            assert_eq!(
+                (outcome.code, outcome.stdout.as_str()),
+                (Some(2), ""),
+                "{outcome:?}"
+            );
+            for key in [
+                "proxy.listne",
+                "upstream.connect_timeout",
+                "robots.redirects",
+                "https.mode",
+                "audit.durability",
+            ] {
+                let told = outcome.stderr.lines().filter(|line| line.contains(key));
+                assert_eq!(told.count(), 1, "{key}: {}", outcome.stderr);
+            }
+            assert!(outcome.stderr.contains("line 7"), "{}", outcome.stderr);
+        }
+    });
+}
+
+// Must hold 4: a busy port.
+#[test]
+fn a_busy_port_is_named() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let place = Place::with(&Config::default().set(&format!("proxy.listen = [\"{address}\"]")));
+        let outcome = place.run(&["serve"]).await;
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+        assert!(
+            outcome.stderr.contains(&address.to_string()),
+            "{}",
+            outcome.stderr
+        );
+        assert!(outcome.stderr.contains("in use"), "{}", outcome.stderr);
+    });
+}
+
+// Must hold 4: a CA file that cannot be read: path and reason.
+#[test]
+fn an_authority_that_cannot_be_read_is_named_with_the_reason() {
+    run(async {
+        let place = Place::with(&Config::default());
+        assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
+        std::fs::write(place.path("certs/ca.pem"), "nonsense").unwrap();
+        let outcome = place.run(&["serve"]).await;
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+        assert!(
+            outcome.stderr.contains("certs/ca.pem"),
+            "{}",
+            outcome.stderr
+        );
+        std::fs::remove_file(place.path("certs/ca.pem")).unwrap();
+        std::fs::create_dir(place.path("certs/ca.pem")).unwrap();
+        let outcome = place.run(&["serve"]).await;
+        assert_eq!(outcome.code, Some(1));
+        assert!(
+            outcome.stderr.contains("certs/ca.pem") && outcome.stderr.contains("directory"),
+            "{}",
+            outcome.stderr
+        );
+    });
+}
+
+// Same, for the roots towards origins.
+#[test]
+fn roots_that_cannot_be_read_are_named() {
+    run(async {
+        let place = Place::with(&Config::default().set("https.upstream_roots = \"absent.pem\""));
+        let outcome = place.run(&["serve"]).await;
+        assert!(
+            matches!(outcome.code, Some(1 | 2)) && outcome.stdout.is_empty(),
+            "{outcome:?}"
+        );
+        assert!(outcome.stderr.contains("absent.pem"), "{}", outcome.stderr);
+    });
+}
+
+// Contract, section 1: usage is 2.
+#[test]
+fn usage_mistakes_exit_with_2() {
+    run(async {
+        for arguments in [
+            &["nonsense"][..],
+            &["check"],
+            &["--config", "absent.toml", "serve"],
+            &["check", "--robots", "absent.txt", "http://o.test/"],
+        ] {
+            let outcome = alone(arguments).await;
+            assert_eq!(
+                (outcome.code, outcome.stdout.as_str()),
+                (Some(2), ""),
+                "{arguments:?}: {outcome:?}"
+            );
+        }
+        for command in ["serve", "check", "ca", "run", "audit", "config"] {
+            let help = alone(&[command, "--help"]).await;
+            assert_eq!(help.code, Some(0));
+            assert!(
+                help.stdout.contains("Example"),
+                "{command}: {}",
+                help.stdout
+            );
+        }
+    });
+}
+
+// Issue, Deliver 9; contract, section 1: exit codes 0 and 1, rule and line.
+#[test]
+fn check_decides_urls_by_a_saved_file() {
+    run(async {
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("robots.txt"), ROBOTS).unwrap();
+        let check = async |agent: &str, url: &str| {
+            run_in(
+                folder.path(),
+                &["check", "--agent", agent, "--robots", "robots.txt", url],
+            )
+            .await
+        };
+        let refused = check("FooBot/2.1", "http://o.test/a").await;
+        assert_eq!(refused.code, Some(1));
+        assert!(
+            refused.stdout.contains("disallow")
+                && refused.stdout.contains("line 2")
+                && refused.stdout.contains("Disallow: /a"),
+            "{}",
+            refused.stdout
+        );
+        assert_eq!(check("foobot", "http://o.test/a/b").await.code, Some(0));
+        assert_eq!(check("barbot", "http://o.test/b").await.code, Some(1));
+    });
+}
+
+// Contract, section 1: as sent, and every reading with --as-proxy.
+#[test]
+fn check_judges_as_sent_unless_asked_to_judge_as_the_proxy_does() {
+    run(async {
+        let folder = TempDir::new().unwrap();
+        std::fs::write(
+            folder.path().join("robots.txt"),
+            "User-agent: *\nDisallow: /private\n",
+        )
+        .unwrap();
+        let url = "http://o.test/a/../private";
+        let sent = run_in(folder.path(), &["check", "--robots", "robots.txt", url]).await;
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        assert!(
+            sent.stdout.contains("proxy would refuse"),
+            "{}",
+            sent.stdout
+        );
+        let proxy = run_in(
+            folder.path(),
+            &["check", "--as-proxy", "--robots", "robots.txt", url],
+        )
+        .await;
+        assert_eq!(proxy.code, Some(1), "{proxy:?}");
+    });
+}
+
+// Contract, section 1: without --robots the file is fetched; 3 could not find out.
+#[test]
+fn check_fetches_the_file_and_says_if_it_cannot() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let down = Script::robots_page(Page::status(500)).start().await;
+        let place =
+            Place::with(&resolve("o.test", origin.address()).resolve("p.test", down.address()));
+        for (url, code) in [
+            ("http://o.test/a/b", 0),
+            ("http://o.test/a", 1),
+            ("http://p.test/a", 3),
+        ] {
+            let outcome = place
+                .run(&["check", "--agent", "foobot", "--json", url])
+                .await;
+            assert_eq!(outcome.code, Some(code), "{url}: {outcome:?}");
+            assert_eq!(outcome.json_lines()[0]["url"], url);
+        }
+        origin.assert_only_robots_fetched();
+    });
+}
+
+// Contract, section 1, "Batch formats".
+#[test]
+fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
+    run(async {
+        let mut command = politesse(std::env::temp_dir().as_path());
+        command.args(["check", "--batch", "-"]);
+        let lines = [
+            json!({"id": 1, "robots": ROBOTS, "agent": "FooBot/2.1 (+http://f.test/)", "url": "http://o.test/a", "unknown": 1}).to_string(),
+            "{nonsense".to_owned(),
+            json!({"id": "b", "robots": "", "robots_b64": "VXNlci1hZ2VudDogKgpEaXNhbGxvdzogLwo=", "agent": "x", "url": "http://o.test/"}).to_string(),
+            json!({"id": 3, "robots": "", "agent": "x", "url": "http://o.test/", "status": 503}).to_string(),
+        ];
+        let outcome = finish(command, (lines.join("\n") + "\n").as_bytes()).await;
+        let told = outcome.json_lines();
+        assert_eq!(told.len(), 4, "{outcome:?}");
+        let first = json!({
+            "id": 1, "verdict": "disallow", "reason": "rule", "line": 2, "rule": "Disallow: /a",
+            "group": ["foobot"], "token": "FooBot", "candidates": ["FooBot"], "crawl_delay": null,
+        });
+        assert_eq!(told[0], first);
+        assert_eq!(told[1]["line"], 2);
+        assert!(told[1]["error"].is_string());
+        assert_eq!(
+            (&told[2]["id"], &told[2]["verdict"]),
+            (&"b".into(), &"disallow".into())
+        );
+        assert_eq!(told[3]["reason"], "unreachable");
+    });
+}
+
+// Issue, Deliver 2: ca init | show | export; never overwritten.
+#[test]
+fn ca_commands_make_show_and_export_the_authority() {
+    run(async {
+        let place = Place::with(&Config::default());
+        assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
+        let pem = std::fs::read_to_string(place.path("certs/ca.pem")).unwrap();
+        assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
+        assert!(place.run(&["ca", "show"]).await.stdout.contains("sha256"));
+        assert_ne!(
+            place.run(&["ca", "init"]).await.code,
+            Some(0),
+            "never overwritten"
+        );
+        assert_eq!(
+            std::fs::read_to_string(place.path("certs/ca.pem")).unwrap(),
+            pem
+        );
+    });
+}
+
+// Contract, section 1: a commented default file, which is a good one.
+#[test]
+fn the_default_file_is_good_and_is_the_repositorys() {
+    run(async {
+        let printed = alone(&["config", "default"]).await.stdout;
+        assert_eq!(
+            printed,
+            include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/config/politesse.toml"
+            ))
+        );
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("politesse.toml"), &printed).unwrap();
+        assert_eq!(
+            run_in(folder.path(), &["config", "check"]).await.code,
+            Some(0)
+        );
+    });
+}
+
+// Issue, Deliver 2: run -- CMD starts a proxy for it, and exits with its code.
+#[test]
+fn run_gives_a_command_the_proxy_and_its_exit_code() {
+    run(async {
+        let origin = Script::robots(ROBOTS)
+            .page("/a/b", Page::text("the page"))
+            .start_tls()
+            .await;
+        let place = Place::with(&resolve("o.test", origin.address()));
+        let page = place
+            .run(&[
+                "run",
+                "--",
+                "curl",
+                "-sS",
+                "-A",
+                "FooBot/1",
+                "https://o.test/a/b",
+            ])
+            .await;
+        assert_eq!(
+            (page.code, page.stdout.as_str()),
+            (Some(0), "the page"),
+            "{page:?}"
+        );
+        let refused = place
+            .run(&[
+                "run",
+                "--",
+                "curl",
+                "-sSf",
+                "-A",
+                "FooBot/1",
+                "https://o.test/a",
+            ])
+            .await;
+        assert_eq!(refused.code, Some(22), "{refused:?}");
+        assert!(
+            refused.stderr.contains("Disallow: /a"),
+            "the summary names the rule: {}",
+            refused.stderr
+        );
+        assert_eq!(
+            place.run(&["run", "--", "sh", "-c", "exit 7"]).await.code,
+            Some(7)
+        );
+        assert_eq!(origin.targets(), ["/a/b"]);
+    });
+}
+
+// Same: through the proxy of this configuration if it runs.
+#[test]
+fn run_uses_the_proxy_that_runs() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let (listen, admin) = (free(), free());
+        let config =
+            resolve("o.test", origin.address()).set(&format!("proxy.listen = [\"{listen}\"]"));
+        let proxy = config
+            .set(&format!("admin.listen = \"{admin}\""))
+            .start()
+            .await;
+        get(&proxy, "http://o.test/1").await;
+        let outcome = proxy
+            .place()
+            .run(&["run", "--", "curl", "-sS", "http://o.test/2"])
+            .await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(
+            proxy.place().completed(2).await[1]["url"],
+            "http://o.test/2"
+        );
+    });
+}
+
+/// An address that was free a moment ago.
+fn free() -> std::net::SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}

@@ -1,0 +1,185 @@
+//! Egress: where the proxy must not go it does not dial, whatever the name.
+
+use std::net::SocketAddr;
+
+use crate::kit::client::{Reply, get};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::run;
+
+fn assert_prohibited(reply: &Reply) {
+    reply.assert_error(502, "destination_ip_prohibited");
+}
+
+async fn open() -> Origin {
+    Script::robots("").start().await
+}
+
+/// Holds that one row says egress refused, and that nothing was sent for it.
+async fn assert_recorded(proxy: &Proxy, count: usize) {
+    for row in proxy.place().completed(count).await {
+        assert_eq!(
+            (&row["verdict"], &row["reason"]),
+            (&"disallow".into(), &"egress".into()),
+            "{row}"
+        );
+        assert_eq!(
+            (&row["status"], &row["robots"]),
+            (&502.into(), &serde_json::Value::Null)
+        );
+    }
+}
+
+// Issue, Deliver 7; security, section 4: refused before anything is dialled, in
+// every spelling that is one.
+#[test]
+fn addresses_of_this_machine_and_of_private_networks_are_not_dialled() {
+    run(async {
+        let origin = open().await;
+        let proxy = Config::default().start().await;
+        let port = origin.address().port();
+        let urls = [
+            format!("http://127.0.0.1:{port}/"),
+            format!("http://localhost:{port}/"),
+            format!("http://sub.localhost:{port}/"),
+            format!("http://[::1]:{port}/"),
+            format!("http://[::ffff:127.0.0.1]:{port}/"),
+            format!("http://0.0.0.0:{port}/"),
+            format!("https://127.0.0.1:{port}/"),
+            "http://169.254.169.254/latest/meta-data/".to_owned(),
+            "http://10.0.0.1/".to_owned(),
+            "http://172.16.0.1/".to_owned(),
+            "http://192.168.1.1/".to_owned(),
+            "http://100.64.0.1/".to_owned(),
+            "http://[fe80::1]/".to_owned(),
+            "http://[fd00:ec2::254]/".to_owned(),
+            "http://[64:ff9b::7f00:1]/".to_owned(),
+            "http://metadata.google.internal/".to_owned(),
+        ];
+        for url in &urls {
+            assert_prohibited(&get(&proxy, url).await);
+        }
+        assert_recorded(&proxy, urls.len()).await;
+        assert_eq!(origin.connections(), 0);
+    });
+}
+
+// Security, u62 to u64: what only a resolver takes for an address.
+#[test]
+fn odd_spellings_of_addresses_are_not_dialled() {
+    run(async {
+        let proxy = Config::default().start().await;
+        for host in ["0177.1", "2130706433", "0x7f.1", "127.1"] {
+            let reply = get(&proxy, &format!("http://{host}/")).await;
+            assert!(
+                [400, 502].contains(&reply.status()),
+                "{host}: {}",
+                reply.status()
+            );
+            assert!(
+                reply
+                    .head
+                    .value("proxy-status")
+                    .starts_with("politesse; error=")
+            );
+        }
+    });
+}
+
+/// A proxy on a port known before it starts, so that its own configuration can
+/// name it.
+async fn with_known_port(lines: impl Fn(SocketAddr) -> Config) -> (SocketAddr, Proxy) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let config = lines(address).set(&format!("proxy.listen = [\"{address}\"]"));
+    (address, config.start().await)
+}
+
+// Security, section 4: our own listeners, under any name, whatever is allowed.
+#[test]
+fn our_own_listeners_are_denied_under_any_name() {
+    run(async {
+        let (address, proxy) = with_known_port(|address| {
+            resolve("me.test", address).set("egress.allow = [\"127.0.0.0/8\"]")
+        })
+        .await;
+        assert_prohibited(&get(&proxy, "http://me.test/").await);
+        assert_prohibited(&get(&proxy, &format!("http://{address}/")).await);
+        assert_prohibited(&get(&proxy, &format!("http://{}/metrics", proxy.admin())).await);
+        assert_recorded(&proxy, 3).await;
+    });
+}
+
+// Contract, section 2: egress.ports.
+#[test]
+fn a_port_that_may_not_be_asked_for_is_not_dialled() {
+    run(async {
+        let origin = open().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("egress.ports = [\"80\"]")
+            .start()
+            .await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        assert_prohibited(&get(&proxy, "http://o.test:8080/a").await);
+        assert_prohibited(&get(&proxy, "https://o.test/a").await);
+        assert_eq!(origin.targets(), ["/a"]);
+    });
+}
+
+// Security, section 4: well-known databases are not asked by default.
+#[test]
+fn ports_of_databases_are_denied_by_default() {
+    run(async {
+        let origin = open().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        for port in [22, 25, 3306, 5432, 6379, 9200, 11_211, 27_017] {
+            assert_prohibited(&get(&proxy, &format!("http://o.test:{port}/")).await);
+        }
+        assert_eq!(origin.connections(), 0);
+    });
+}
+
+// Contract, section 2: egress.allow makes exceptions.
+#[test]
+fn an_allowed_network_is_dialled() {
+    run(async {
+        let origin = open().await;
+        let config = Config::default().set("egress.allow = [\"127.0.0.1/32\"]");
+        let proxy = config.start().await;
+        let reply = get(&proxy, &format!("http://{}/a", origin.address())).await;
+        assert_eq!(reply.status(), 200);
+        assert_prohibited(&get(&proxy, "http://127.0.0.2:8080/a").await);
+        assert_eq!(origin.targets(), ["/a"]);
+    });
+}
+
+// Decisions: checked for the address dialled too; here a robots.txt that
+// redirects to one that is denied.
+#[test]
+fn a_robots_txt_cannot_lead_us_to_a_denied_address() {
+    run(async {
+        let hidden = open().await;
+        let location = format!("http://{}/robots.txt", hidden.address());
+        let script = Script::robots_page(crate::kit::page::Page::redirect(&location));
+        let origin = script.start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let reply = get(&proxy, "http://o.test/a").await;
+        reply.assert_error(403, "http_request_denied");
+        assert_eq!(hidden.connections(), 0);
+        origin.assert_only_robots_fetched();
+    });
+}
+
+// Contract, section 1: the same holds for what `check` fetches.
+#[test]
+fn check_dials_no_denied_address_either() {
+    run(async {
+        let origin = open().await;
+        let place = Place::with(&Config::default());
+        let url = format!("http://{}/a", origin.address());
+        let outcome = place.run(&["check", "--agent", "FooBot", &url]).await;
+        assert_eq!(outcome.code, Some(3), "{outcome:?}");
+        assert_eq!(origin.connections(), 0);
+    });
+}

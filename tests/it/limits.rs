@@ -1,0 +1,181 @@
+//! Everything has a bound, and bad input gets a clear answer and leaves the
+//! proxy well (invariant 8; Must hold 4).
+
+use crate::kit::client::{Crawler, get};
+use crate::kit::origin::Script;
+use crate::kit::page::{Gate, Page};
+use crate::kit::proxy::{Config, resolve};
+use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::run;
+
+// Must hold 4: malformed request lines.
+#[test]
+fn malformed_requests_are_answered_with_400_and_closed() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        for head in [
+            "GET  http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+            "GET http://o.test/a b HTTP/1.1\r\nHost: o.test\r\n\r\n",
+            "GE(T http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+            "GET http://o.test/a HTTP/9.9\r\nHost: o.test\r\n\r\n",
+            "GET http://o.test/a\x01 HTTP/1.1\r\nHost: o.test\r\n\r\n",
+            "GET http://o.test/a HTTP/1.1\r\nHost : o.test\r\n\r\n",
+            "GET http://o.test/a HTTP/1.1\r\n\r\n",
+            "GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\nHost: o.test\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+            "GET ftp://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+            "GET http://u:p@o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+            "GET http://o.test:99999/a HTTP/1.1\r\nHost: o.test\r\n\r\n",
+            "nonsense\r\n\r\n",
+        ] {
+            let mut crawler = Crawler::plain(&proxy).await;
+            crawler.send(head.as_bytes()).await;
+            assert_eq!(crawler.reply_to("GET").await.status(), 400, "{head:?}");
+            assert!(crawler.closes().await, "{head:?}");
+        }
+        assert_eq!(origin.connections(), 0);
+        assert_eq!(
+            get(&proxy, "http://o.test/a").await.status(),
+            200,
+            "still well"
+        );
+    });
+}
+
+// Security, section 3.2: a head of 64 KiB and 256 fields.
+#[test]
+fn heads_beyond_the_limits_are_refused() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let many: String = (0..300).map(|n| format!("X-{n}: y\r\n")).collect();
+        let large = format!("X: {}\r\n", "y".repeat(300_000));
+        for fields in [many, large] {
+            let mut crawler = Crawler::plain(&proxy).await;
+            let head = format!("GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n{fields}\r\n");
+            // The answer may come before all is sent.
+            let _ = crawler.try_send(head.as_bytes()).await;
+            let reply = crawler.try_reply_to("GET").await;
+            assert!(reply.is_none_or(|reply| [400, 431].contains(&reply.status())));
+        }
+        assert_eq!(origin.connections(), 0);
+        let some: Vec<_> = (0..200).map(|n| format!("X-{n}: y")).collect();
+        let mut lines = vec!["GET http://o.test/a HTTP/1.1", "Host: o.test"];
+        lines.extend(some.iter().map(String::as_str));
+        assert_eq!(Crawler::plain(&proxy).await.ask(&lines).await.status(), 200);
+    });
+}
+
+// Contract, section 2: proxy.clients; others are closed at once.
+#[test]
+fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
+    run(async {
+        let proxy = Config::default()
+            .set("proxy.clients = [\"192.0.2.0/24\"]")
+            .start()
+            .await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        assert!(crawler.closes().await);
+    });
+}
+
+// Contract, section 2: proxy.max_connections.
+#[test]
+fn connections_beyond_the_limit_are_closed_at_once() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.max_connections = 2")
+            .start()
+            .await;
+        let mut first = Crawler::plain(&proxy).await;
+        let mut second = Crawler::plain(&proxy).await;
+        assert_eq!(first.get("http://o.test/1", "o.test").await.status(), 200);
+        assert_eq!(second.get("http://o.test/2", "o.test").await.status(), 200);
+        let mut third = Crawler::plain(&proxy).await;
+        assert!(third.closes().await);
+        assert_eq!(first.get("http://o.test/3", "o.test").await.status(), 200);
+    });
+}
+
+// Contract, section 2: proxy.header_timeout, proxy.idle_timeout; security 0.3.
+#[test]
+fn silent_and_dripping_connections_end() {
+    run(async {
+        let config = Config::default().set("proxy.header_timeout = \"300ms\"");
+        let proxy = config.set("proxy.idle_timeout = \"500ms\"").start().await;
+        for start in ["", "GET http://o.te"] {
+            let mut crawler = Crawler::plain(&proxy).await;
+            crawler.send(start.as_bytes()).await;
+            assert!(
+                crawler
+                    .try_reply_to("GET")
+                    .await
+                    .is_none_or(|reply| reply.status() == 408)
+            );
+        }
+        let mut opened = Crawler::connect(&proxy, "o.test:443").await;
+        opened.send(b"\x16\x03").await;
+        assert!(opened.closes().await);
+    });
+}
+
+// Contract, section 2: upstream.first_byte_timeout.
+#[test]
+fn an_origin_that_never_answers_is_a_gateway_timeout() {
+    run(async {
+        let never = Gate::shut();
+        let origin = Script::robots("")
+            .page("/a", Page::text("").after(&never))
+            .start()
+            .await;
+        let config =
+            resolve("o.test", origin.address()).set("upstream.first_byte_timeout = \"300ms\"");
+        let proxy = config.start().await;
+        get(&proxy, "http://o.test/a")
+            .await
+            .assert_error(504, "http_response_timeout");
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(
+            (&rows[0]["status"], &rows[0]["error"]),
+            (&504.into(), &"http_response_timeout".into())
+        );
+    });
+}
+
+// Contract, section 2: upstream.idle_timeout, of a body that stalls.
+#[test]
+fn a_body_that_stalls_breaks_off() {
+    run(async {
+        let never = Gate::shut();
+        let origin = Script::robots("")
+            .page("/a", Page::stepped(&["some", "more"], &never))
+            .start()
+            .await;
+        let config = resolve("o.test", origin.address()).set("upstream.idle_timeout = \"300ms\"");
+        let reply = get(&config.start().await, "http://o.test/a").await;
+        assert_eq!(
+            (reply.end, reply.text().as_str()),
+            (crate::kit::client::End::Broken, "some")
+        );
+    });
+}
+
+// Security, section 3.3: what an origin may not send is 502, and only that.
+#[test]
+fn an_answer_that_is_no_http_is_a_bad_gateway() {
+    run(async {
+        for (octets, error) in [
+            (&b"<html>hello</html>\r\n\r\n"[..], "http_protocol_error"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "http_protocol_error"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "http_response_transfer_coding"),
+            (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "http_upgrade_failed"),
+            (b"HTTP/1.1 200 OK\r\nX: y", "http_response_incomplete"),
+        ] {
+            let origin = RawOrigin::with("", Octets::closing(octets)).await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            get(&proxy, "http://o.test/a").await.assert_error(502, error);
+        }
+    });
+}

@@ -1,0 +1,105 @@
+//! Stopping: accepts no more, lets exchanges finish within a limit, writes the
+//! audit to its end, exits 0.
+
+use tokio::net::TcpStream;
+
+use crate::kit::client::Crawler;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::{Gate, Page};
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::{run, until};
+
+/// A proxy with one exchange under way that ends when the gate opens.
+async fn busy(config: Config) -> (Gate, Origin, Proxy, Crawler) {
+    let gate = Gate::shut();
+    let origin = Script::robots("")
+        .page("/slow", Page::text("slow").after(&gate))
+        .start()
+        .await;
+    let proxy = config.resolve("o.test", origin.address()).start().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    crawler
+        .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
+        .await;
+    origin.arrival("/slow").await;
+    (gate, origin, proxy, crawler)
+}
+
+// Issue, Deliver 2.
+#[test]
+fn both_signals_let_an_exchange_finish_and_exit_0() {
+    run(async {
+        for signal in ["TERM", "INT"] {
+            let (gate, _origin, mut proxy, mut crawler) = busy(Config::default()).await;
+            let address = proxy.address();
+            proxy.signal(signal).await;
+            until("a closed listener", async || {
+                TcpStream::connect(address).await.err()
+            })
+            .await;
+            gate.open(1);
+            assert_eq!(crawler.reply_to("GET").await.text(), "slow");
+            assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
+            let rows = proxy.place().rows().await;
+            assert_eq!(
+                (&rows[0]["status"], &rows[0]["bytes"]),
+                (&200.into(), &4.into())
+            );
+        }
+    });
+}
+
+// Contract, section 2: proxy.shutdown_timeout.
+#[test]
+fn an_exchange_beyond_the_limit_is_cut_off_and_on_record() {
+    run(async {
+        let config = Config::default().set("proxy.shutdown_timeout = \"300ms\"");
+        let (_gate, _origin, mut proxy, mut crawler) = busy(config).await;
+        proxy.signal("TERM").await;
+        assert!(
+            crawler
+                .try_reply_to("GET")
+                .await
+                .is_none_or(|reply| reply.status() >= 500)
+        );
+        assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
+        let rows = proxy.place().rows().await;
+        assert_eq!(rows[0]["verdict"], "allow");
+        assert!(rows[0]["error"].is_string(), "{rows:?}");
+    });
+}
+
+// Architecture, section 6: a second signal ends at once, after the flush.
+#[test]
+fn a_second_signal_ends_at_once() {
+    run(async {
+        let config = Config::default().set("proxy.shutdown_timeout = \"10m\"");
+        let (_gate, _origin, mut proxy, _crawler) = busy(config).await;
+        let address = proxy.address();
+        proxy.signal("TERM").await;
+        until("a closed listener", async || {
+            TcpStream::connect(address).await.err()
+        })
+        .await;
+        proxy.signal("TERM").await;
+        proxy.ended().await;
+        assert_eq!(proxy.place().rows().await.len(), 1);
+    });
+}
+
+// Proxy.md 3, number 27: idle connections do not hold it up.
+#[test]
+fn idle_connections_do_not_delay_the_end() {
+    run(async {
+        let origin = Script::robots("").start_tls().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.shutdown_timeout = \"10m\"")
+            .start()
+            .await;
+        let _silent = Crawler::plain(&proxy).await;
+        let _opened = Crawler::connect(&proxy, "o.test:443").await;
+        let mut used = Crawler::inside(&proxy, "o.test:443").await;
+        assert_eq!(used.get("/a", "o.test").await.status(), 200);
+        proxy.stop().await;
+    });
+}

@@ -1,7 +1,5 @@
-"""Asks for URLs with requests, over one session, and prints what came back.
-
-Usage: fetch.py URL…. One JSON object a URL.
-"""
+"""Python requests as anybody uses it: the proxy and the CA come from the
+environment. Prints one JSON object per URL given."""
 
 import hashlib
 import json
@@ -10,16 +8,16 @@ import sys
 import requests
 
 session = requests.Session()
-session.headers["User-Agent"] = "RequestsBot/1.0"
+session.headers["User-Agent"] = "ExampleBot/1.0 (python-requests)"
 for url in sys.argv[1:]:
-    response = session.get(url, timeout=20)
+    answer = session.get(url, timeout=30)
     print(
         json.dumps(
             {
-                "status": response.status_code,
-                "sha256": hashlib.sha256(response.content).hexdigest(),
-                "directives": response.headers.get("Robots-Directives"),
-                "problem": response.json() if "json" in response.headers.get("Content-Type", "") else None,
+                "status": answer.status_code,
+                "sha256": hashlib.sha256(answer.content).hexdigest(),
+                "directives": answer.headers.get("Robots-Directives"),
+                "rule": answer.json()["rule"]["text"] if answer.status_code == 403 else None,
             }
         )
     )

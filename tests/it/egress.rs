@@ -76,12 +76,7 @@ fn odd_spellings_of_addresses_are_not_dialled() {
                 "{host}: {}",
                 reply.status()
             );
-            assert!(
-                reply
-                    .head
-                    .value("proxy-status")
-                    .starts_with("politesse; error=")
-            );
+            assert!(reply.head.value("proxy-status").starts_with("politesse;"));
         }
     });
 }
@@ -111,19 +106,25 @@ fn our_own_listeners_are_denied_under_any_name() {
     });
 }
 
+/// Loopback allowed, so that it is the port alone that denies.
+fn loopback() -> Config {
+    Config::default().set("egress.allow = [\"127.0.0.0/8\"]")
+}
+
 // Contract, section 2: egress.ports.
 #[test]
 fn a_port_that_may_not_be_asked_for_is_not_dialled() {
     run(async {
-        let origin = open().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("egress.ports = [\"80\"]")
+        let (first, second) = (open().await, open().await);
+        let port = first.address().port();
+        let proxy = loopback()
+            .set(&format!("egress.ports = [\"{port}\"]"))
             .start()
             .await;
-        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
-        assert_prohibited(&get(&proxy, "http://o.test:8080/a").await);
-        assert_prohibited(&get(&proxy, "https://o.test/a").await);
-        assert_eq!(origin.targets(), ["/a"]);
+        let url = |origin: &Origin| format!("http://{}/a", origin.address());
+        assert_eq!(get(&proxy, &url(&first)).await.status(), 200);
+        assert_prohibited(&get(&proxy, &url(&second)).await);
+        assert_eq!((first.targets().len(), second.connections()), (1, 0));
     });
 }
 
@@ -131,12 +132,10 @@ fn a_port_that_may_not_be_asked_for_is_not_dialled() {
 #[test]
 fn ports_of_databases_are_denied_by_default() {
     run(async {
-        let origin = open().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for port in [22, 25, 3306, 5432, 6379, 9200, 11_211, 27_017] {
-            assert_prohibited(&get(&proxy, &format!("http://o.test:{port}/")).await);
+        let proxy = loopback().start().await;
+        for port in [22, 25, 2375, 3306, 5432, 6379, 9200, 11_211, 27_017] {
+            assert_prohibited(&get(&proxy, &format!("http://127.0.0.1:{port}/")).await);
         }
-        assert_eq!(origin.connections(), 0);
     });
 }
 

@@ -1,6 +1,5 @@
 //! The black-box tests: one binary, so one link. Each module is a subject; each
 //! test is named as the sentence that would be false without the code.
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod kit;
 
@@ -8,6 +7,8 @@ mod admin;
 mod annotate;
 mod audit;
 mod cli;
+mod clients;
+mod clients;
 mod directive_cases;
 mod egress;
 mod forward;
@@ -19,5 +20,6 @@ mod refuse;
 mod robots;
 mod robots_cases;
 mod shutdown;
+mod soak;
 mod unreachable;
 mod verify;

@@ -16,7 +16,10 @@ async fn round(proxy: &crate::kit::proxy::Proxy, round: usize) {
         let mut crawler = Crawler::plain(proxy).await;
         for request in 0..REQUESTS {
             // Tokens come and go, as with crawlers that make names up.
-            let agent = format!("User-Agent: Soak{}/1.0", char::from(b'A' + u8::try_from(round % 26).unwrap()));
+            let agent = format!(
+                "User-Agent: Soak{}/1.0",
+                char::from(b'A' + u8::try_from(round % 26).unwrap())
+            );
             let path = if request % 5 == 0 { "private" } else { "page" };
             let line = format!("GET http://o.test/{path}/{number}/{request} HTTP/1.1");
             let reply = crawler.ask(&[&line, "Host: o.test", &agent]).await;
@@ -34,7 +37,8 @@ async fn round(proxy: &crate::kit::proxy::Proxy, round: usize) {
 #[ignore = "a minute long: tests/full.sh runs it"]
 fn a_crawl_of_a_minute_leaves_memory_flat_and_the_record_whole() {
     run(async {
-        let script = Script::robots("User-agent: *\nDisallow: /private\n").page("/page", Page::html("<p>page"));
+        let script = Script::robots("User-agent: *\nDisallow: /private\n")
+            .page("/page", Page::html("<p>page"));
         let origin = script.start().await;
         let proxy = resolve("o.test", origin.address()).start().await;
         for warm in 0..3 {
@@ -45,10 +49,24 @@ fn a_crawl_of_a_minute_leaves_memory_flat_and_the_record_whole() {
             round(&proxy, number).await;
         }
         let after = proxy.rss_kib();
-        println!("RSS {before} KiB before, {after} KiB after {} requests", ROUNDS * CRAWLERS * REQUESTS);
-        assert!(after < before + 20 * 1024, "RSS grew from {before} to {after} KiB");
+        println!(
+            "RSS {before} KiB before, {after} KiB after {} requests",
+            ROUNDS * CRAWLERS * REQUESTS
+        );
+        assert!(
+            after < before + 20 * 1024,
+            "RSS grew from {before} to {after} KiB"
+        );
         let verified = proxy.place().run(&["audit", "verify"]).await;
-        assert!(verified.stdout.contains("0 mismatches, 0 missing"), "{verified:?}");
-        assert!(origin.targets().iter().all(|target| !target.starts_with("/private")));
+        assert!(
+            verified.stdout.contains("0 mismatches, 0 missing"),
+            "{verified:?}"
+        );
+        assert!(
+            origin
+                .targets()
+                .iter()
+                .all(|target| !target.starts_with("/private"))
+        );
     });
 }

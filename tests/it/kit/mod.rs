@@ -13,6 +13,7 @@ pub(crate) mod page;
 pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod raw_origin;
+pub(crate) mod site;
 
 use std::future::Future;
 use std::time::Duration;

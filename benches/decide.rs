@@ -2,6 +2,8 @@
 //!
 //! `cargo bench --bench decide`. No harness: medians over rounds, on one core.
 
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::sync::Arc;

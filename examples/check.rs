@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example check -- FooBot robots.txt https://site.example/a`
 
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
 use std::sync::Arc;
 
 use jiff::Timestamp;

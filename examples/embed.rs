@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example embed`
 
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
 use std::error::Error;
 
 use politesse::config::{Config, Sources};

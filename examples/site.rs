@@ -32,34 +32,43 @@ User-agent: HungryBot
 Disallow: /
 ";
 
-/// Path, fields and body of each page.
-const PAGES: [(&str, &[(&str, &str)], &str); 5] = [
-    (
+/// A page: its path, its media type, its `X-Robots-Tag` if any, its body.
+struct Page(
+    &'static str,
+    &'static str,
+    Option<&'static str>,
+    &'static str,
+);
+
+const PAGES: [Page; 5] = [
+    Page(
         "/",
-        &[("content-type", "text/html")],
+        "text/html",
+        None,
         "<!doctype html><title>Shop</title><a href=/lamp>Lamp</a> <a href=/basket>Basket</a>\n",
     ),
-    (
+    Page(
         "/lamp",
-        &[("content-type", "text/html")],
+        "text/html",
+        None,
         "<!doctype html><title>Lamp</title><meta name=robots content=\"noarchive, max-snippet:50\"><p>A lamp.\n",
     ),
-    (
+    Page(
         "/basket",
-        &[("content-type", "text/html")],
+        "text/html",
+        None,
         "<!doctype html><title>Basket</title><p>Yours alone.\n",
     ),
-    (
+    Page(
         "/basket/help",
-        &[("content-type", "text/plain")],
+        "text/plain",
+        None,
         "How the basket works.\n",
     ),
-    (
+    Page(
         "/price-list",
-        &[
-            ("content-type", "text/plain"),
-            ("x-robots-tag", "noindex, hungrybot: nofollow"),
-        ],
+        "text/plain",
+        Some("noindex, hungrybot: nofollow"),
         "Lamp: 20\n",
     ),
 ];
@@ -103,16 +112,18 @@ fn page(request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if path == "/robots.txt" {
         return Response::new(Full::from(ROBOTS_TXT));
     }
-    let mut response = Response::builder();
-    let Some((_, fields, body)) = PAGES.iter().find(|page| page.0 == path) else {
+    let response = Response::builder();
+    let Some(Page(_, media_type, tag, body)) = PAGES.iter().find(|page| page.0 == path) else {
         let missing = response
             .status(StatusCode::NOT_FOUND)
             .body(Full::from("There is no such page.\n"));
         return missing.unwrap_or_default();
     };
-    for (name, value) in *fields {
-        response = response.header(*name, *value);
-    }
+    let response = response.header("content-type", *media_type);
+    let response = match tag {
+        Some(tag) => response.header("x-robots-tag", *tag),
+        None => response,
+    };
     response.body(Full::from(*body)).unwrap_or_default()
 }
 

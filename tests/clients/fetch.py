@@ -1,5 +1,7 @@
-"""Python requests as anybody uses it: the proxy and the CA come from the
-environment. Prints one JSON object per URL given."""
+"""Asks for URLs with requests, over one session, and prints what came back.
+
+Usage: fetch.py URL…. One JSON object a URL.
+"""
 
 import hashlib
 import json
@@ -8,16 +10,16 @@ import sys
 import requests
 
 session = requests.Session()
-session.headers["User-Agent"] = "ExampleBot/1.0 (python-requests)"
+session.headers["User-Agent"] = "RequestsBot/1.0"
 for url in sys.argv[1:]:
-    answer = session.get(url, timeout=30)
+    response = session.get(url, timeout=20)
     print(
         json.dumps(
             {
-                "status": answer.status_code,
-                "sha256": hashlib.sha256(answer.content).hexdigest(),
-                "directives": answer.headers.get("Robots-Directives"),
-                "rule": answer.json()["rule"]["text"] if answer.status_code == 403 else None,
+                "status": response.status_code,
+                "sha256": hashlib.sha256(response.content).hexdigest(),
+                "directives": response.headers.get("Robots-Directives"),
+                "problem": response.json() if "json" in response.headers.get("Content-Type", "") else None,
             }
         )
     )

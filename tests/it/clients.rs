@@ -1,153 +1,231 @@
-//! Real crawlers, unchanged, through the proxy (issue, Must hold 6). `tests/run`
-//! installs the ones that are Python packages.
+//! Real clients, as they are: curl, Python requests and Scrapy.
+//!
+//! `tests/run` makes the Python environment that these run in.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde_json::Value;
+use tokio::process::Command;
 
-use crate::kit::client::curl;
 use crate::kit::origin::{Origin, Script};
-use crate::kit::page::{Length, Page};
-use crate::kit::program::{Outcome, finish};
-use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::site::{DISALLOWED, OPEN, is_disallowed, site};
-use crate::kit::{run, stream_digest};
+use crate::kit::page::Page;
+use crate::kit::program::{Outcome, finish, politesse};
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::{client, run, sha256};
 
-/// The Python that has the clients' packages.
-fn python() -> PathBuf {
-    let named = std::env::var_os("CLIENTS_PYTHON").map(PathBuf::from);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let python = named.unwrap_or_else(|| root.join("target/venv/bin/python"));
-    assert!(
-        python.exists(),
-        "{} is missing: tests/run installs it",
-        python.display()
-    );
-    python
+const PAGES: usize = 220;
+const ROBOTS: &str = "User-agent: *\nDisallow: /basket\nDisallow: /*?sort=\nAllow: /basket/help\n";
+
+/// A shop of some hundred pages; each links to the next ones, to a basket and
+/// to a sorted list, both disallowed.
+fn shop() -> Script {
+    let mut script = Script::robots(ROBOTS).page("/basket/help", Page::html("<p>help"));
+    for page in 0..PAGES {
+        let links: String = (1..=3)
+            .map(|step| format!("<a href=/page/{}>next</a>", (page * 2 + step) % PAGES))
+            .collect();
+        let body = format!(
+            "<title>{page}</title><meta name=robots content=noarchive>{links}\
+             <a href=/basket/{page}>buy</a><a href='/page/{page}?sort=price'>sort</a><a href=/basket/help>help</a>"
+        );
+        script = script.page(&format!("/page/{page}"), Page::html(&body));
+        script = script.page(&format!("/basket/{page}"), Page::html("never to be seen"));
+        script = script.page(
+            &format!("/page/{page}?sort=price"),
+            Page::html("never to be seen"),
+        );
+    }
+    script
 }
 
-/// Runs a script of tests/clients with nothing but the usual environment to
-/// tell it of the proxy.
-async fn script(proxy: &Proxy, name: &str, arguments: &[&str]) -> Outcome {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut command = tokio::process::Command::new(python());
+/// A Python program of `tests/clients`, its environment pointed at the proxy.
+async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let interpreter = root.join("target/venv/bin/python");
+    assert!(
+        interpreter.exists(),
+        "run tests/run: it makes {}",
+        interpreter.display()
+    );
+    let mut command = Command::new(interpreter);
     command
-        .arg(root.join("tests/clients").join(name))
+        .arg(root.join("tests/clients").join(program))
         .args(arguments);
+    let address = format!("http://{}", proxy.address());
+    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+        command.env(name, &address);
+    }
+    command.env_remove("no_proxy").env_remove("NO_PROXY");
+    let bundle = proxy.place().path("certs/ca.pem");
     command
-        .current_dir(proxy.place().folder())
-        .kill_on_drop(true);
-    for name in ["no_proxy", "NO_PROXY"] {
-        command.env_remove(name);
-    }
-    for name in ["http_proxy", "https_proxy"] {
-        command.env(name, format!("http://{}", proxy.address()));
-    }
-    for name in ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"] {
-        command.env(name, proxy.place().path("certs/ca.pem"));
-    }
+        .env("REQUESTS_CA_BUNDLE", &bundle)
+        .env("SSL_CERT_FILE", &bundle)
+        .env_remove("CURL_CA_BUNDLE");
     finish(command, b"").await
 }
 
-async fn start(origin: &Origin) -> Proxy {
-    resolve("o.test", origin.address()).start().await
+fn assert_polite(origin: &Origin) {
+    for target in origin.targets() {
+        let disallowed =
+            target.contains("?sort=") || target.starts_with("/basket") && target != "/basket/help";
+        assert!(!disallowed, "the origin saw {target}");
+    }
 }
 
-/// Crawls the site from its first page, and holds that all that may be had was
-/// had and nothing else was asked for.
-async fn crawl(origin: Origin, url: &str) {
-    let proxy = start(&origin).await;
-    let outcome = script(&proxy, "crawl.py", &[url]).await;
+async fn crawl(origin: &Origin, scheme: &str) {
+    let proxy = resolve("shop.test", origin.address()).start().await;
+    let outcome = python(
+        &proxy,
+        "spider.py",
+        &[&format!("{scheme}://shop.test/page/0")],
+    )
+    .await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let statuses: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(
-        (&statuses["200"], &statuses["403"]),
-        (&(OPEN + 1).into(), &DISALLOWED.into()),
-        "{outcome:?}"
-    );
-    let targets = origin.targets();
-    assert_eq!(targets.iter().find(|target| is_disallowed(target)), None);
-    assert_eq!((targets.len(), origin.robots_fetches()), (OPEN + 1, 1));
-    let rows = proxy.place().completed(OPEN + 1 + DISALLOWED).await;
-    let refused = rows.iter().filter(|row| row["verdict"] == "disallow");
-    assert_eq!(refused.count(), DISALLOWED);
-    assert_eq!(proxy.place().run(&["audit", "verify"]).await.code, Some(0));
+    let counts: serde_json::Value =
+        serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
+    // Scrapy asks for its start URL once more when it finds the link to it;
+    // the page of help is the one beside the numbered ones.
+    assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
+    assert_eq!(counts["annotated"], PAGES + 2);
+    assert_eq!(counts["refused"], 2 * PAGES);
+    assert_eq!(counts["unexplained"], 0);
+    assert_polite(origin);
+    assert_eq!(origin.robots_fetches(), 1);
+    let verified = proxy.place().run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
+// Must hold: Scrapy with ROBOTSTXT_OBEY = False, over HTTP.
 #[test]
-fn scrapy_over_http_fetches_nothing_disallowed() {
-    run(async { crawl(site().start().await, "http://o.test/").await });
+fn a_scrapy_crawl_over_http_fetches_nothing_disallowed() {
+    run(async { crawl(&shop().name("shop.test").start().await, "http").await });
 }
 
+// Must hold: the same over HTTPS.
 #[test]
-fn scrapy_over_https_fetches_nothing_disallowed() {
-    run(async { crawl(site().start_tls().await, "https://o.test/").await });
+fn a_scrapy_crawl_over_https_fetches_nothing_disallowed() {
+    run(async { crawl(&shop().name("shop.test").start_tls().await, "https").await });
 }
 
-/// A page of some size, a page that says noindex, and a disallowed one.
-fn three_pages() -> Script {
-    Script::robots("User-agent: *\nDisallow: /private\n")
-        .page("/large", Page::stream(1_000_000, Length::Chunked))
-        .page(
-            "/marked",
-            Page::html("<meta name=robots content=noindex><body>"),
-        )
-}
-
+// Must hold: real clients; the origin's bytes.
 #[test]
-fn requests_gets_pages_and_refusals_it_can_read() {
+fn python_requests_gets_pages_and_explained_refusals() {
     run(async {
-        for (scheme, origin) in [
-            ("http", three_pages().start().await),
-            ("https", three_pages().start_tls().await),
-        ] {
-            let proxy = start(&origin).await;
-            let urls =
-                ["large", "marked", "private"].map(|page| format!("{scheme}://o.test/{page}"));
-            let outcome = script(&proxy, "fetch.py", &urls.each_ref().map(String::as_str)).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            let told = outcome.json_lines();
+        let script = Script::robots(ROBOTS).page(
+            "/page",
+            Page::html("<meta name=robots content=noindex>A page"),
+        );
+        let (plain, tls) = (
+            script.clone().start().await,
+            script.name("secure.test").start_tls().await,
+        );
+        let config = Config::default()
+            .resolve("plain.test", plain.address())
+            .resolve("secure.test", tls.address());
+        let proxy = config.start().await;
+        let urls = [
+            "http://plain.test/page",
+            "http://plain.test/basket",
+            "https://secure.test/page",
+            "https://secure.test/basket",
+        ];
+        let outcome = python(&proxy, "fetch.py", &urls).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        for pair in outcome.json_lines().chunks(2) {
+            assert_eq!(pair[0]["status"], 200);
             assert_eq!(
-                (&told[0]["status"], &told[0]["sha256"]),
-                (&200.into(), &stream_digest(1_000_000).into())
+                pair[0]["sha256"],
+                sha256(b"<meta name=robots content=noindex>A page")
             );
             assert_eq!(
-                told[1]["directives"],
-                "examplebot=(noindex;src=m);state=complete"
+                pair[0]["directives"],
+                "requestsbot=(noindex;src=m);state=complete"
             );
-            assert_eq!(
-                (&told[2]["status"], &told[2]["rule"]),
-                (&403.into(), &"Disallow: /private".into())
-            );
-            assert_eq!(origin.targets(), ["/large", "/marked"]);
+            assert_eq!(pair[1]["status"], 403);
+            assert_eq!(pair[1]["problem"]["rule"]["line"], 2);
         }
+        assert_polite(&plain);
+        assert_polite(&tls);
     });
 }
 
+// Deliver 2: the curl line that serve prints works when pasted.
 #[test]
-fn curl_uploads_and_reads_the_refusal_as_text() {
+fn curl_works_with_the_line_that_serve_prints() {
     run(async {
-        let origin = three_pages().start_tls().await;
-        let proxy = start(&origin).await;
-        let file = proxy.place().path("upload");
-        std::fs::write(&file, crate::kit::stream_part(0, 3_000_000)).unwrap();
-        let upload = curl(&proxy, &["-T", file.to_str().unwrap(), "https://o.test/up"]).await;
-        assert_eq!(upload.code, Some(0), "{upload:?}");
+        let origin = shop().name("example.com").start_tls().await;
+        let proxy = resolve("example.com", origin.address()).start().await;
+        let line = proxy
+            .banner()
+            .iter()
+            .find_map(|line| line.strip_prefix("try: "))
+            .unwrap()
+            .to_owned();
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            &format!("{line} -s -o /dev/null -w '%{{http_code}} %{{ssl_verify_result}}'"),
+        ]);
+        let outcome = finish(shell, b"").await;
         assert_eq!(
-            origin.whole("/up").await.body,
-            Some((3_000_000, stream_digest(3_000_000)))
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(0), "200 0"),
+            "{outcome:?}"
         );
-        let refused = curl(
-            &proxy,
-            &["-H", "Accept: text/plain", "https://o.test/private"],
-        )
-        .await;
+        let refused = client::curl(&proxy, &["-i", "https://example.com/basket/1"]).await;
         assert!(
-            refused
-                .stdout
-                .contains("Line 2 of https://o.test/robots.txt"),
+            refused.stdout.contains("403") && refused.stdout.contains("\"line\":2"),
             "{refused:?}"
         );
-        assert_eq!(origin.targets(), ["/up"]);
+        assert_polite(&origin);
+    });
+}
+
+// Deliver 2: `run -- CMD` points a client at the proxy and sums up.
+#[test]
+fn run_leads_a_command_through_the_proxy() {
+    run(async {
+        let origin = shop().name("shop.test").start_tls().await;
+        let proxy = resolve("shop.test", origin.address()).start().await;
+        let place = proxy.place();
+        let mut command = politesse(place.folder());
+        // The proxy that runs holds the ports and the audit of this folder, so
+        // `run` must be told where they really are.
+        command.args(["--set", &format!("proxy.listen=[\"{}\"]", proxy.address())]);
+        command.args(["--set", &format!("admin.listen=\"{}\"", proxy.admin())]);
+        let urls = "https://shop.test/page/1 https://shop.test/basket/1";
+        command.args(["run", "--", "sh", "-c", &format!("curl -sS {urls}; exit 7")]);
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(7), "{outcome:?}");
+        assert!(outcome.stdout.contains("<title>1</title>"), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("2 asked, 1 allowed, 1 refused"),
+            "{outcome:?}"
+        );
+        assert!(
+            outcome
+                .stderr
+                .contains("Disallow: /basket (line 2 of https://shop.test/robots.txt)"),
+            "{outcome:?}"
+        );
+        assert_polite(&origin);
+    });
+}
+
+// Deliver 2: without a proxy that answers, `run` starts one.
+#[test]
+fn run_starts_a_proxy_of_its_own() {
+    run(async {
+        let origin = shop().name("shop.test").start().await;
+        let place = crate::kit::proxy::Place::with(&resolve("shop.test", origin.address()));
+        let outcome = place
+            .run(&["run", "--", "curl", "-sS", "http://shop.test/basket/1"])
+            .await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stdout.contains("\"line\":2"), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("1 asked, 0 allowed, 1 refused"),
+            "{outcome:?}"
+        );
+        origin.assert_only_robots_fetched();
     });
 }

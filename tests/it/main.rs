@@ -1,5 +1,6 @@
 //! The black-box tests: one binary, so one link. Each module is a subject; each
 //! test is named as the sentence that would be false without the code.
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod kit;
 
@@ -8,10 +9,10 @@ mod annotate;
 mod audit;
 mod cli;
 mod clients;
-mod clients;
 mod directive_cases;
 mod egress;
 mod forward;
+mod framing_cases;
 mod intercept;
 mod layering;
 mod limits;
@@ -22,4 +23,5 @@ mod robots_cases;
 mod shutdown;
 mod soak;
 mod unreachable;
+mod url_cases;
 mod verify;

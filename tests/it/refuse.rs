@@ -103,6 +103,8 @@ fn over_http_2_the_refusal_is_the_same() {
             &serde_json::from_slice(reply.body()).unwrap(),
             "https://o.test/private/x",
         );
+        let dots = crawler.get("https://o.test/a/../private/x").await;
+        assert_eq!(dots.status(), 403, "case h01");
         origin.assert_only_robots_fetched();
     });
 }

@@ -2,6 +2,7 @@
 //! TCP or inside CONNECT and TLS; and curl.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -125,10 +126,23 @@ impl Crawler {
 
     /// The same with another name in the ClientHello.
     pub(crate) async fn tls(proxy: &Proxy, authority: &str, name: &str) -> std::io::Result<Self> {
+        Self::tls_as(proxy, authority, Some(name)).await
+    }
+
+    /// The same with `sni` in the ClientHello, or no name at all.
+    pub(crate) async fn tls_as(
+        proxy: &Proxy,
+        authority: &str,
+        sni: Option<&str>,
+    ) -> std::io::Result<Self> {
         let raw = Self::connect(proxy, authority).await;
-        let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["http/1.1"]));
-        let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).unwrap();
-        let stream = soon("TLS handshake", connector.connect(name, raw.stream)).await?;
+        let mut config = certificates::client(&proxy.ca(), &["http/1.1"]);
+        Arc::make_mut(&mut config).enable_sni = sni.is_some();
+        let (host, _) = authority.rsplit_once(':').unwrap();
+        let name = sni.unwrap_or(host).trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(name).unwrap();
+        let connecting = TlsConnector::from(config).connect(name, raw.stream);
+        let stream = soon("TLS handshake", connecting).await?;
         Ok(Self {
             stream: Box::pin(stream),
             unread: Vec::new(),
@@ -152,7 +166,12 @@ impl Crawler {
 
     /// Closes the sending side only.
     pub(crate) async fn finish_sending(&mut self) {
-        self.stream.shutdown().await.unwrap();
+        self.try_finish_sending().await.unwrap();
+    }
+
+    /// The same where the proxy may have closed before.
+    pub(crate) async fn try_finish_sending(&mut self) -> std::io::Result<()> {
+        self.stream.shutdown().await
     }
 
     /// Sends a request by its lines, `CRLF` behind each, and reads the answer.

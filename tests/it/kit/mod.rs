@@ -5,6 +5,7 @@
 //! and an operator see. Everything listens on 127.0.0.1, on ports the system
 //! gives out, so tests run side by side.
 
+pub(crate) mod cases;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod h2;
@@ -13,7 +14,6 @@ pub(crate) mod page;
 pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod raw_origin;
-pub(crate) mod site;
 
 use std::future::Future;
 use std::time::Duration;

@@ -8,8 +8,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::soon;
-
 /// Octets to answer with, and whether the connection ends behind them.
 #[derive(Clone)]
 pub(crate) struct Octets {
@@ -34,7 +32,7 @@ pub(crate) struct RawOrigin {
 }
 
 impl RawOrigin {
-    /// Starts one that answers each request head by its target.
+    /// Starts one that answers each request by its target, once it is whole.
     pub(crate) async fn start(reply: impl Fn(&str) -> Octets + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,13 +88,6 @@ impl RawOrigin {
     pub(crate) fn connections(&self) -> usize {
         self.record.borrow().len()
     }
-
-    /// Waits until `wanted` holds of what [`Self::requests`] tells.
-    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&[Vec<u8>]) -> bool) {
-        let mut record = self.record.subscribe();
-        let reached = record.wait_for(|_| wanted(&self.requests()));
-        drop(soon(what, reached).await.unwrap());
-    }
 }
 
 impl Drop for RawOrigin {
@@ -147,7 +138,7 @@ async fn accept(listener: TcpListener, reply: Reply, record: watch::Sender<Vec<V
     }
 }
 
-/// One connection: its place in the record, and how many heads were answered.
+/// One connection: its place in the record, and how many requests were answered.
 struct Connection {
     stream: TcpStream,
     place: usize,
@@ -161,14 +152,15 @@ impl Connection {
             record.send_modify(|record| record[self.place].extend_from_slice(&buffer[..length]));
             let octets = record.borrow()[self.place].clone();
             let heads = split(&octets);
-            for head in &heads[self.answered..] {
+            let whole = heads.iter().take_while(|request| is_whole(request)).count();
+            for head in &heads[self.answered..whole] {
                 let answer = reply(target(head));
                 let sent = self.stream.write_all(&answer.octets).await;
                 if sent.is_err() || answer.after == After::Close {
                     return;
                 }
             }
-            self.answered = heads.len();
+            self.answered = whole;
         }
     }
 }
@@ -207,6 +199,20 @@ fn body_length(head: &[u8], rest: &[u8]) -> usize {
         .nth(1)
         .and_then(|rest| rest.lines().next());
     length.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Whether `request` has all the octets that its head promises.
+pub(crate) fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request).to_ascii_lowercase();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    if head.contains("transfer-encoding: chunked") {
+        let last = body.starts_with("0\r\n") || body.contains("\r\n0\r\n");
+        return last && body.ends_with("\r\n\r\n");
+    }
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    length.is_none_or(|length| length.parse::<usize>().unwrap() <= body.len())
 }
 
 pub(crate) fn find(octets: &[u8], wanted: &[u8]) -> Option<usize> {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
@@ -24,6 +25,9 @@ use crate::proxy::connect::{Interceptor, Mode};
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::Crawlers;
 use crate::tasks::Tasks;
+
+/// The longest that a stop waits for pages of the admin listener.
+const ADMIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A proxy that runs.
 #[derive(Debug)]
@@ -215,7 +219,8 @@ impl Running {
         }
         self.end.cancel();
         self.admin_tracker.close();
-        self.admin_tracker.wait().await;
+        // Whoever asks for a page can ask again elsewhere; the audit is next.
+        let _ = timeout(ADMIN_PATIENCE, self.admin_tracker.wait()).await;
         self.audit.close();
         self.audit_tracker.close();
         self.audit_tracker.wait().await;

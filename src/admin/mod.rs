@@ -5,7 +5,9 @@
 //! or crawler.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -13,7 +15,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,6 +43,10 @@ pub struct Admin {
     pub stop: CancellationToken,
 }
 
+/// The longest a request's head may take, and a connection be idle.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
+/// After a failed `accept`: time for descriptors to come back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The content type of OpenMetrics 1.0.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -54,12 +63,44 @@ pub fn listen(
         .route("/metrics", get(metrics))
         .layer(from_fn_with_state((), own_name))
         .with_state(admin);
+    let connections = tracker.clone();
     tracker.spawn(async move {
-        let served = axum::serve(listener, router).with_graceful_shutdown(end.cancelled_owned());
-        if let Err(error) = served.await {
-            tracing::error!(%error, "the admin listener ended");
+        loop {
+            let accepted = tokio::select! {
+                () = end.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(serve(stream, router.clone(), end.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the admin listener cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
         }
     });
+}
+
+/// Serves one connection until it ends, or until `end` and its last page.
+async fn serve(stream: TcpStream, router: Router, end: CancellationToken) {
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = end.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an admin connection ended badly");
+    }
 }
 
 /// A page elsewhere could make a browser ask here under a name of its own (DNS
@@ -95,7 +136,9 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     match admin.audit.probe().await {
         Ok(()) => "ready\n".into_response(),
         Err(error) => {
-            let text = format!("the audit log cannot be written: {error}\n");
+            let cause = std::error::Error::source(&error);
+            let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+            let text = format!("{error}{cause}\n");
             (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }
     }

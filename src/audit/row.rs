@@ -126,8 +126,7 @@ fn encode(value: ValueRef<'_>, octets: &mut Vec<u8>) {
 pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
     let values = (0..POLICY_AT).map(|column| row.get_ref(column));
     let digest = row_digest(values.collect::<rusqlite::Result<Vec<_>>>()?);
-    let policy: Option<String> = row.get(POLICY_AT)?;
-    let policy = policy.map(|json| Digest::of(json.as_bytes()));
+    let policy = octets(row.get_ref(POLICY_AT)?).map(Digest::of);
     let kept = |column| row.get_ref(column).map(|value| value.as_blob().ok());
     Ok(kept(DIGEST_AT)? == Some(digest.as_bytes().as_slice())
         && kept(DECISION_COLUMNS - 1)?
@@ -143,23 +142,23 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
     let mut cells = Cells { row, next: 0 };
     let seq = cells.unsigned()?;
     let at = cells.time()?;
-    let client = cells.take()?;
+    let client = cells.word()?;
     let candidates = cells.list()?;
-    let crawler = cells.take()?;
-    let user_agent = cells.take()?;
-    let method = cells.take()?;
-    let url = cells.take()?;
-    let _host: String = cells.take()?;
-    let (verdict, reason) = (cells.take()?, cells.take()?);
-    let effect = cells.take()?;
+    let crawler = cells.text()?;
+    let user_agent = cells.text()?;
+    let method = cells.word()?;
+    let url = cells.word()?;
+    let _host = cells.text()?;
+    let (verdict, reason) = (cells.word()?, cells.word()?);
+    let effect = cells.word()?;
     let ruling = StoredRuling {
         verdict,
         reason,
         line: cells.small()?,
-        rule: cells.take()?,
+        rule: cells.text()?,
         group: cells.list()?,
         crawler,
-        reading: cells.take()?,
+        reading: cells.text()?,
     };
     let wait_ms = cells.unsigned()?;
     let _policy: Vec<u8> = cells.take()?;
@@ -174,12 +173,20 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
         ruling,
         effect,
         snapshot: cells.snapshot()?,
-        policy: cells.take::<Option<String>>()?.unwrap_or_default(),
+        policy: cells.word()?,
         wait_ms,
         status: cells.small()?,
         bytes: cells.take::<Option<i64>>()?.map(count),
-        error: cells.take()?,
+        error: cells.text()?,
     })
+}
+
+/// What a column of text holds, whether it is UTF-8 or not.
+fn octets(value: ValueRef<'_>) -> Option<&[u8]> {
+    match value {
+        ValueRef::Text(octets) | ValueRef::Blob(octets) => Some(octets),
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => None,
+    }
 }
 
 /// Reads the columns of a row from left to right.
@@ -189,6 +196,17 @@ struct Cells<'a> {
 }
 
 impl Cells<'_> {
+    fn text(&mut self) -> rusqlite::Result<Option<String>> {
+        self.next += 1;
+        let octets = octets(self.row.get_ref(self.next - 1)?);
+        Ok(octets.map(|octets| String::from_utf8_lossy(octets).into_owned()))
+    }
+
+    /// Text where there always is some.
+    fn word(&mut self) -> rusqlite::Result<String> {
+        Ok(self.text()?.unwrap_or_default())
+    }
+
     fn take<T: FromSql>(&mut self) -> rusqlite::Result<T> {
         self.next += 1;
         self.row.get(self.next - 1)
@@ -211,20 +229,20 @@ impl Cells<'_> {
     }
 
     fn list(&mut self) -> rusqlite::Result<Vec<String>> {
-        let text: String = self.take()?;
+        let text = self.word()?;
         Ok(serde_json::from_str(&text).unwrap_or_else(|_| vec![text]))
     }
 
     fn snapshot(&mut self) -> rusqlite::Result<Option<StoredSnapshot>> {
-        let origin: Option<String> = self.take()?;
+        let origin = self.text()?;
         let snapshot = StoredSnapshot {
-            token: self.take()?,
-            url: self.take::<Option<String>>()?.unwrap_or_default(),
+            token: self.text()?,
+            url: self.word()?,
             status: self.small()?,
             fetched_at: self.time()?,
             expires_at: self.time()?,
-            result: self.take::<Option<String>>()?.unwrap_or_default(),
-            cause: self.take()?,
+            result: self.word()?,
+            cause: self.text()?,
             sha256: self.take::<Option<Vec<u8>>>()?.as_deref().and_then(digest),
         };
         // Without a row to join with, every column is null.

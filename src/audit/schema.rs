@@ -93,16 +93,18 @@ pub(super) fn lock(path: &Path) -> Result<File, AuditError> {
         let made = builder.recursive(true).mode(0o700).create(folder);
         made.map_err(failed(folder))?;
     }
-    let lock_path = lock_path(path);
+    // SQLite would make it readable for everyone, and gives the files beside
+    // it the permissions of this one.
+    private_file(path).map_err(failed(path))?;
+    // Two names of one file are one log.
+    let real = path.canonicalize().map_err(failed(path))?;
+    let lock_path = lock_path(&real);
     let lock = private_file(&lock_path).map_err(failed(&lock_path))?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(AuditError::Locked(path.to_owned())),
         Err(TryLockError::Error(source)) => return Err(failed(&lock_path)(source)),
     }
-    // SQLite would make it readable for everyone, and gives the files beside
-    // it the permissions of this one.
-    private_file(path).map_err(failed(path))?;
     Ok(lock)
 }
 

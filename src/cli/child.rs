@@ -19,6 +19,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::audit::inert;
+use super::start::{Signals, reachable};
 use super::{Exit, Usage, runtime, start_logging};
 use crate::audit::query::{AuditReader, Filter};
 use crate::clock;
@@ -80,7 +81,10 @@ pub(super) fn run(run: &Run, settings: &Settings) -> anyhow::Result<Exit> {
     start_logging(&quiet(settings))?;
     let began = clock::now();
     let code = runtime()?.block_on(through_a_proxy(run, settings))?;
-    summary(&settings.audit.path, began)?;
+    if let Err(error) = summary(&settings.audit.path, began) {
+        // The command's code counts, whatever there is to tell of it.
+        super::report(&error);
+    }
     Ok(Exit::Child(code))
 }
 
@@ -105,7 +109,8 @@ async fn through_a_proxy(run: &Run, settings: &Settings) -> anyhow::Result<u8> {
         .copied()
         .context("proxy.listen is empty")?;
     let code = child(run, settings, listen).await;
-    running.stop(std::future::pending()).await;
+    let mut signals = Signals::new()?;
+    running.stop(signals.next()).await;
     code
 }
 
@@ -130,7 +135,7 @@ async fn child(run: &Run, settings: &Settings, listen: SocketAddr) -> anyhow::Re
     let (program, arguments) = run.command.split_first().context("no command")?;
     let mut command = Command::new(program);
     command.args(arguments);
-    let proxy = format!("http://{listen}");
+    let proxy = format!("http://{}", reachable(&listen));
     command.envs(PROXY_VARIABLES.map(|name| (name, &proxy)));
     BYPASS_VARIABLES.iter().for_each(|name| {
         command.env_remove(name);

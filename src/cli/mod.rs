@@ -71,20 +71,26 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum CaCommand {
     /// Makes the certificate and its key; never overwrites.
+    #[command(after_help = "Example: politesse ca init")]
     Init,
     /// Tells where it is, and its fingerprint.
+    #[command(after_help = "Example: politesse ca show")]
     Show,
     /// Prints the certificate in PEM.
+    #[command(after_help = "Example: politesse ca export > ca.pem")]
     Export,
 }
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
     /// Reports every problem of the configuration at once.
+    #[command(after_help = "Example: politesse --config politesse.toml config check")]
     Check,
     /// Prints every key in force, and where its value comes from.
+    #[command(after_help = "Example: politesse --set robots.ttl=12h config show")]
     Show,
     /// Prints a commented file with every default.
+    #[command(after_help = "Example: politesse config default > politesse.toml")]
     Default,
 }
 
@@ -185,10 +191,11 @@ fn print(text: &str) -> anyhow::Result<Exit> {
 
 /// The configuration from its file, the environment and the command line.
 fn configuration(arguments: &Arguments) -> Result<Config, Usage> {
-    let named = arguments
-        .config
-        .clone()
-        .or_else(|| std::env::var_os("POLITESSE_CONFIG").map(PathBuf::from));
+    let named = arguments.config.clone().or_else(|| {
+        std::env::var_os("POLITESSE_CONFIG")
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from)
+    });
     let system = PathBuf::from("/etc/politesse/politesse.toml");
     let path = named.or_else(|| system.exists().then_some(system));
     let file = match path {
@@ -238,7 +245,9 @@ fn start_logging(settings: &Settings) -> anyhow::Result<()> {
         .context("log.level")?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // A reader of the log that has gone must not end the exchange.
+        .log_internal_errors(false);
     let terminal = std::io::stderr().is_terminal();
     let pretty = match settings.log.format {
         LogFormat::Pretty => true,

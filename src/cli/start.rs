@@ -55,7 +55,7 @@ fn announce(settings: &Settings, running: &Running) -> anyhow::Result<()> {
 }
 
 /// An address to connect to: a wildcard listens on loopback as well.
-fn reachable(address: &std::net::SocketAddr) -> String {
+pub(super) fn reachable(address: &std::net::SocketAddr) -> String {
     match address {
         _ if !address.ip().is_unspecified() => address.to_string(),
         std::net::SocketAddr::V4(_) => format!("127.0.0.1:{}", address.port()),
@@ -82,23 +82,31 @@ fn shell_quoted(word: &str) -> String {
 }
 
 /// The signals that ask for an end.
-struct Signals {
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+    pub(super) async fn next(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                // Elsewhere it asks for a reload; a crawl must not end by it.
+                _ = self.hangup.recv() => {
+                    tracing::warn!("SIGHUP changes nothing: restart to read the configuration again");
+                }
+            }
         }
     }
 }

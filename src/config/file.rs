@@ -114,8 +114,8 @@ keys! {
         via: bool = "true", Flag;
         /// Who may use this proxy; the connections of others are closed at once.
         clients: Vec<Vec<IpNet>> = r#"["loopback"]"#, List { of: CLIENTS, len: 1..=1024 };
-        /// How many connections of crawlers may be open; the next waits to be
-        /// accepted. Each can need two file descriptors.
+        /// How many connections of crawlers may be open; the next is closed at once,
+        /// and counted.
         max_connections: NonZeroUsize = "4096", count(1..=1_000_000);
         /// How long a crawler may take to send the head of a request, so that slow
         /// senders do not use up the connections.
@@ -177,7 +177,7 @@ keys! {
         /// How many copies are kept; the least used goes first. There is one for each
         /// origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
-        /// How much robots.txt they may hold together; the least used goes first.
+        /// How much they may take together, about; the least used goes first.
         max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
     }
 

@@ -58,7 +58,7 @@ impl Settings {
         Self {
             exchange: exchange::Options {
                 fields: fields::Options {
-                    name: proxy.name.clone(),
+                    name: proxy.name.as_str().into(),
                     via: proxy.via,
                 },
                 upload_idle: proxy.idle_timeout,

@@ -29,6 +29,10 @@ pub enum BodyError {
     /// It is shorter than announced, or its framing is malformed.
     #[error("the body broke off")]
     Incomplete(#[source] hyper::Error),
+    /// An HTTP/2 stream was reset without an error before its end (RFC 9113,
+    /// section 8.1, allows that only behind a complete response).
+    #[error("the stream was reset before its end")]
+    Reset,
 }
 
 impl BodyError {
@@ -36,7 +40,7 @@ impl BodyError {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Stalled => "connection_read_timeout",
-            Self::Incomplete(_) => "http_response_incomplete",
+            Self::Incomplete(_) | Self::Reset => "http_response_incomplete",
         }
     }
 }
@@ -49,6 +53,8 @@ pub struct ResponseBody {
     /// Made at the first wait: most bodies are here at once.
     stall: Option<Pin<Box<Sleep>>>,
     waiting: bool,
+    /// Whether it came over an HTTP/2 connection.
+    shared: bool,
     lease: Option<Lease>,
 }
 
@@ -68,6 +74,7 @@ impl ResponseBody {
             idle_timeout,
             stall: None,
             waiting: false,
+            shared: lease.is_none(),
             lease,
         };
         // A body known to be empty is not polled by everyone.
@@ -119,6 +126,9 @@ impl Body for ResponseBody {
             return this.poll_stalled(cx);
         };
         this.waiting = false;
+        if frame.is_none() && this.shared && !this.incoming.is_end_stream() {
+            return Poll::Ready(Some(Err(BodyError::Reset)));
+        }
         match &frame {
             Some(Ok(_)) if !this.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => this.give_back(),

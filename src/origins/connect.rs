@@ -30,6 +30,10 @@ const FIELDS_MAX: usize = 256;
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// Several streams may stall before the connection does.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// How often an HTTP/2 connection in use is asked whether it is there, and how
+/// long its answer may take.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// The sending half of a connection.
@@ -157,6 +161,10 @@ impl Connector {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(list)
             .max_send_buf_size(SEND_BUFFER)
+            // All requests to an origin share one connection: if it is deaf,
+            // they must not find that out one by one.
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(wire))
             .await?;
         self.tasks.execute(async move {

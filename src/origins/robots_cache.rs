@@ -32,7 +32,7 @@ use crate::rules::crawler::Crawler;
 use crate::rules::decision::{Inquiry, Policy, RobotsPermit, Unauthorized, Verdict, decide};
 use crate::rules::origin::{ROBOTS_TXT, Target};
 use crate::rules::robots::access::{
-    AccessResult, Cause, NoConnection, Snapshot, StatusMeaning, status_meaning,
+    AccessResult, Cause, Copy, NoConnection, Snapshot, StatusMeaning, status_meaning,
 };
 
 /// As whom a robots.txt is asked for (`robots.user_agent`).
@@ -68,9 +68,12 @@ pub struct Options {
     pub timeout: Duration,
     /// How many snapshots are held.
     pub max_snapshots: NonZeroUsize,
-    /// How many octets of robots.txt they hold together.
+    /// How many octets they take together, about.
     pub max_snapshot_bytes: usize,
 }
+
+/// What a parsed rule takes beside its line, measured.
+const RULE_OCTETS: usize = 450;
 
 /// The snapshots of all origins, bounded; the longest unused go first.
 pub struct RobotsCache<F = HttpFetcher> {
@@ -351,11 +354,22 @@ impl Weights {
 
     fn of(self, entry: &Entry) -> u32 {
         let octets = match &*entry.borrow() {
-            State::Done(held) => held.snapshot.copy().map_or(0, |copy| copy.body.len()),
+            State::Done(held) => held.snapshot.copy().map_or(0, weight),
             State::Asking | State::Judging => 0,
         };
         u32::try_from(octets).unwrap_or(u32::MAX).max(self.least)
     }
+}
+
+/// About what a copy takes: its body, and the rules parsed from it.
+fn weight(copy: &Copy) -> usize {
+    let rules: usize = copy
+        .robots
+        .groups()
+        .iter()
+        .map(|group| group.rules.len())
+        .sum();
+    copy.body.len() + rules * RULE_OCTETS
 }
 
 /// Whether an entry must be replaced before it can be used.

@@ -15,9 +15,8 @@ use serde_json::{Map, Value};
 use sfv::{ItemSerializer, KeyRef, StringRef, TokenRef};
 
 use super::body::Body;
+use super::fields::PROXY_STATUS;
 
-/// The field of RFC 9209.
-pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// `details` are for people; a long URL must not make a field nobody takes.
 const DETAILS_OCTETS_MAX: usize = 1024;
 

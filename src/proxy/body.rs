@@ -11,13 +11,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderName, Method};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::time::{Instant, Sleep};
 
+use super::activity::Activity;
+use super::fields;
 use crate::audit::Ending;
 use crate::clock;
 use crate::origins::body::{BodyError, ResponseBody};
@@ -39,12 +40,24 @@ impl Body {
         Self::Whole(octets.into(), None)
     }
 
+    /// This body, telling `taken` whenever a part of it is taken.
+    #[must_use]
+    pub fn noting(mut self, taken: Arc<Activity>) -> Self {
+        if let Self::Origin(body) = &mut self {
+            body.taken = Some(taken);
+        }
+        self
+    }
+
     /// This body, completing the record of `closing` at its end.
     #[must_use]
-    pub fn completing(mut self, closing: Closing) -> Self {
+    pub fn completing(mut self, mut closing: Closing) -> Self {
         match &mut self {
             Self::Whole(_, place) => *place = Some(closing),
-            Self::Origin(body) => body.closing = Some(closing),
+            Self::Origin(body) => {
+                closing.announced = body.size_hint().exact();
+                body.closing = Some(closing);
+            }
         }
         self
     }
@@ -59,8 +72,15 @@ pub struct OriginBody {
     pub rest: ResponseBody,
     /// A trailer of this name is ours to set, so an origin's is dropped.
     pub reserved: HeaderName,
+    /// Our own name, in which no origin may speak.
+    pub name: Arc<str>,
     /// The record to complete.
     pub closing: Option<Closing>,
+    /// Told whenever a part is taken, so that a crawler that reads nothing is
+    /// noticed.
+    pub taken: Option<Arc<Activity>>,
+    /// Whether `taken` counts this body among those that wait for an origin.
+    pub waits: bool,
     /// How it broke off, to be told once what came before is on its way.
     pub broken: Option<BodyError>,
 }
@@ -74,6 +94,8 @@ pub struct Closing {
     started: Instant,
     status: Option<u16>,
     bytes: u64,
+    /// Octets that the body will have, where that is known before.
+    announced: Option<u64>,
 }
 
 impl Closing {
@@ -85,7 +107,14 @@ impl Closing {
             started,
             status: None,
             bytes: 0,
+            announced: None,
         }
+    }
+
+    /// Whether all that was announced has been passed on: hyper asks no body
+    /// for more than that.
+    fn is_complete(&self) -> bool {
+        self.announced == Some(self.bytes)
     }
 
     /// Notes the status that the crawler is answered with.
@@ -174,10 +203,13 @@ impl Drop for Body {
     fn drop(&mut self) {
         match self {
             Self::Whole(_, closing) => end(closing, None),
-            Self::Origin(body) if body.held.is_empty() && body.rest.is_end_stream() => {
-                end(&mut body.closing, None);
+            Self::Origin(body) => {
+                body.waits_for_origin(false);
+                let complete = body.closing.as_ref().is_some_and(Closing::is_complete);
+                if complete || body.held.is_empty() && body.rest.is_end_stream() {
+                    end(&mut body.closing, None);
+                }
             }
-            Self::Origin(_) => {}
         }
     }
 }
@@ -197,7 +229,11 @@ impl OriginBody {
         }
         let next = match self.held.pop_front() {
             Some(frame) => Some(frame),
-            None => ready!(Pin::new(&mut self.rest).poll_frame(cx)),
+            None => {
+                let next = Pin::new(&mut self.rest).poll_frame(cx);
+                self.waits_for_origin(next.is_pending());
+                ready!(next)
+            }
         };
         match next {
             Some(Ok(frame)) => Poll::Ready(Some(Ok(self.passed(frame)))),
@@ -214,14 +250,27 @@ impl OriginBody {
         }
     }
 
+    /// Tells whether the crawler has room and the origin sends nothing. The
+    /// wait ends with the origin's own limit, `upstream.idle_timeout`.
+    fn waits_for_origin(&mut self, waits: bool) {
+        if let Some(taken) = &self.taken {
+            taken.waiting(waits, &mut self.waits);
+        }
+    }
+
     /// Counts what goes through, and keeps an origin from speaking in our name
     /// in a trailer.
     fn passed(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        if let Some(taken) = &self.taken {
+            taken.happened();
+        }
         if let (Some(data), Some(closing)) = (frame.data_ref(), self.closing.as_mut()) {
             closing.bytes += data.len() as u64;
         }
         match frame.into_trailers() {
-            Ok(trailers) => Frame::trailers(without(&trailers, &self.reserved)),
+            Ok(trailers) => {
+                Frame::trailers(fields::of_trailers(&trailers, &self.reserved, &self.name))
+            }
             Err(frame) => frame,
         }
     }
@@ -241,14 +290,6 @@ impl OriginBody {
         }
         hint
     }
-}
-
-fn without(fields: &HeaderMap, name: &HeaderName) -> HeaderMap {
-    fields
-        .iter()
-        .filter(|(field, _)| *field != name)
-        .map(|(field, value)| (field.clone(), value.clone()))
-        .collect()
 }
 
 /// Why an upload did not reach its end. The origin never sees it finished.
@@ -310,15 +351,9 @@ impl HttpBody for Upload {
     }
 }
 
-/// Fields that frame or route a message mean nothing in a trailer
-/// (RFC 9110, section 6.5.1).
 fn framed(frame: Frame<Bytes>) -> Frame<Bytes> {
     match frame.into_trailers() {
-        Ok(trailers) => Frame::trailers(
-            [CONTENT_LENGTH, HOST, TRANSFER_ENCODING]
-                .iter()
-                .fold(trailers, |fields, name| without(&fields, name)),
-        ),
+        Ok(trailers) => Frame::trailers(fields::of_upload_trailers(&trailers)),
         Err(frame) => frame,
     }
 }

@@ -14,11 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use moka::sync::Cache;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber,
 };
 use rustls::crypto::aws_lc_rs::sign::any_ecdsa_type;
 use rustls::pki_types::pem::PemObject;
@@ -26,6 +28,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
 use thiserror::Error;
 use time::OffsetDateTime;
+use x509_parser::parse_x509_certificate;
 
 use crate::clock;
 use crate::rules::digest::Digest;
@@ -164,7 +167,11 @@ impl Ca {
         let key = KeyPair::generate()?;
         let certificate = authority_params(clock::now())?.self_signed(&key)?;
         write_new(&options.key, &key.serialize_pem())?;
-        write_new(&options.cert, &certificate.pem())
+        write_new(&options.cert, &certificate.pem()).inspect_err(|_| {
+            // A key without a certificate would keep the next start from
+            // making both.
+            let _ = std::fs::remove_file(&options.key);
+        })
     }
 
     /// Reads the authority.
@@ -182,13 +189,14 @@ impl Ca {
         let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| bad_certificate(error.to_string()))?;
         let key = load_key(&options.key)?;
+        check_authority(&certificate, &key).map_err(bad_certificate)?;
         let issuer = Issuer::from_ca_cert_der(&certificate, key)
             .map_err(|error| bad_certificate(error.to_string()))?;
         let leaf_key = KeyPair::generate()?;
         Ok(Self {
             issuer,
+            pem: to_pem(&certificate),
             certificate,
-            pem,
             leaf_signer: signer(&leaf_key)?,
             leaf_key,
             leaves: Cache::builder()
@@ -266,6 +274,27 @@ fn leaf_params(host: &Host, now: Timestamp) -> Result<CertificateParams, rcgen::
     Ok(params)
 }
 
+/// Whether `certificate` may sign, and `key` is its key: otherwise no crawler
+/// would trust a leaf, and nobody would know why.
+fn check_authority(certificate: &CertificateDer<'_>, key: &KeyPair) -> Result<(), String> {
+    let (_, parsed) = parse_x509_certificate(certificate).map_err(|error| error.to_string())?;
+    if !parsed.is_ca() {
+        return Err("it is not that of a certificate authority".to_owned());
+    }
+    if parsed.public_key().raw != key.subject_public_key_info() {
+        return Err("it belongs to another key".to_owned());
+    }
+    Ok(())
+}
+
+/// The certificate alone: its file may hold more than may be given away.
+fn to_pem(certificate: &CertificateDer<'_>) -> String {
+    let base64 = STANDARD.encode(certificate);
+    let lines = base64.as_bytes().chunks(64).map(String::from_utf8_lossy);
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
+}
+
 /// 127 random bits, positive (RFC 5280, section 4.1.2.2).
 fn serial() -> Result<SerialNumber, rcgen::Error> {
     let mut octets = [0; 16];
@@ -334,8 +363,14 @@ fn write_new(path: &Path, text: &str) -> Result<(), CaError> {
             .create_new(true)
             .mode(KEY_MODE)
             .open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
+        let written = file
+            .write_all(text.as_bytes())
+            .and_then(|()| file.sync_all());
+        if written.is_err() {
+            // Half a file would be taken for an authority at the next start.
+            let _ = std::fs::remove_file(path);
+        }
+        written
     };
     write().map_err(|source| CaError::Write {
         path: path.to_owned(),

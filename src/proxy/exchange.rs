@@ -173,7 +173,10 @@ impl Proxy {
             held: annotated.held,
             rest: annotated.rest,
             reserved: reserved.clone(),
+            name: Arc::clone(&self.options.fields.name),
             closing: None,
+            taken: None,
+            waits: false,
             broken: None,
         };
         Ok(Response::from_parts(parts, Body::Origin(Box::new(body))))

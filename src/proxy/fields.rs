@@ -3,17 +3,20 @@
 //! RFC 9110, section 7.6.1. A new map is built in the order received:
 //! `HeaderMap::remove` would move the last field into the gap.
 
+use std::sync::Arc;
+
 use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRANSFER_ENCODING, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use sfv::{FieldType, Item, List, ListEntry, Parser};
 
-use super::answer::PROXY_STATUS;
+/// The field of RFC 9209.
+pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
 /// The name that this proxy goes by in fields, and whether it says so.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// `proxy.name`.
-    pub name: String,
+    pub name: Arc<str>,
     /// `proxy.via`.
     pub via: bool,
 }
@@ -69,11 +72,36 @@ pub fn has_come_through(fields: &HeaderMap, name: &str) -> bool {
         .get_all(VIA)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|hop| hop.split_whitespace().nth(1))
-        .any(|pseudonym| pseudonym.eq_ignore_ascii_case(name))
+        .map(without_comments)
+        .any(|value| is_hop_of(&value, name))
 }
 
+/// `value` without what stands in parentheses (RFC 9110, section 5.6.5).
+fn without_comments(value: &str) -> String {
+    let mut depth = 0_usize;
+    value
+        .chars()
+        .filter(|letter| {
+            match letter {
+                '(' => depth += 1,
+                ')' => {
+                    depth = depth.saturating_sub(1);
+                    return false;
+                }
+                _ => {}
+            }
+            depth == 0
+        })
+        .collect()
+}
+
+fn is_hop_of(value: &str, name: &str) -> bool {
+    let mut hops = value.split(',');
+    hops.any(|hop| {
+        let pseudonym = hop.split_whitespace().nth(1);
+        pseudonym.is_some_and(|pseudonym| pseudonym.eq_ignore_ascii_case(name))
+    })
+}
 /// The fields of a request that go on to the origin. `length` is that of the
 /// body: a `Content-Length` keeps its place only if it says the same.
 pub fn of_request(
@@ -145,6 +173,36 @@ pub fn of_response(
         }
     }
     append_via(&mut fields, options);
+    fields
+}
+
+/// The trailers of an upload that go on: none that frames, routes or is about
+/// one connection (RFC 9110, section 6.5.1).
+pub fn of_upload_trailers(sent: &HeaderMap) -> HeaderMap {
+    let mut fields = HeaderMap::with_capacity(sent.len());
+    for (name, value) in sent {
+        let ours = *name == HOST || *name == CONTENT_LENGTH || *name == VIA;
+        if !ours && !is_hop_by_hop(name) {
+            fields.append(name, value.clone());
+        }
+    }
+    fields
+}
+
+/// The trailers of a response that go on: of those, none that speaks in our
+/// name.
+pub fn of_trailers(got: &HeaderMap, reserved: &HeaderName, own: &str) -> HeaderMap {
+    let mut fields = HeaderMap::with_capacity(got.len());
+    for (name, value) in &of_upload_trailers(got) {
+        let value = if name == PROXY_STATUS {
+            without_member(value, own)
+        } else {
+            Some(value.clone())
+        };
+        if let Some(value) = value.filter(|_| name != ALT_SVC && name != reserved) {
+            fields.append(name, value);
+        }
+    }
     fields
 }
 
@@ -263,6 +321,10 @@ mod tests {
             "politesse"
         ));
         assert!(!has_come_through(
+            &fields(&[("via", "1.1 edge (behind, the politesse (x) team)")]),
+            "politesse"
+        ));
+        assert!(!has_come_through(
             &fields(&[("via", "1.1 politesse-2")]),
             "politesse"
         ));
@@ -283,6 +345,27 @@ mod tests {
         let passed = of_response(&got, &reserved, (&options(), None));
         assert_eq!(names(&passed), ["proxy-status", "via"]);
         assert_eq!(passed.get(PROXY_STATUS).unwrap(), "other;error=dns_error");
+    }
+
+    // RFC 9110, section 6.5.1; RFC 9209, section 2.
+    #[test]
+    fn trailers_neither_frame_nor_speak_in_our_name() {
+        let sent = fields(&[
+            ("content-length", "9"),
+            ("proxy-authorization", "Basic x"),
+            ("connection", "close"),
+            ("via", "1.1 x"),
+            ("x-sum", "1"),
+        ]);
+        assert_eq!(names(&of_upload_trailers(&sent)), ["x-sum"]);
+        let got = fields(&[
+            ("proxy-status", "politesse; error=http_request_denied"),
+            ("robots-directives", "x=()"),
+            ("alt-svc", "h3"),
+            ("x-sum", "1"),
+        ]);
+        let reserved = HeaderName::from_static("robots-directives");
+        assert_eq!(names(&of_trailers(&got, &reserved, "politesse")), ["x-sum"]);
     }
 
     // RFC 9112, section 6.3: one framing, and it is ours.

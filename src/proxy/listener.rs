@@ -8,7 +8,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Method, Request, Response};
@@ -23,11 +22,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::activity::Activity;
 use super::body::Body;
 use super::connect::{self, Interceptor, Protocol};
 use super::exchange::Proxy;
 use super::problem::{Malformed, Problem};
 use super::request::Leg;
+use super::socket::Socket;
 use crate::metrics::ResultLabel;
 use crate::rules::origin::Origin;
 use crate::tasks::Tasks;
@@ -120,13 +121,9 @@ impl Crawlers {
                 client,
                 opened_for: None,
             };
-            crawlers
-                .serve(
-                    stream,
-                    Protocol::Http1,
-                    (leg, Place::taken(&crawlers, place)),
-                )
-                .await;
+            let socket = Socket::from(stream);
+            let place = Place::taken(&crawlers, socket.clone(), place);
+            crawlers.serve(socket, Protocol::Http1, (leg, place)).await;
         });
     }
 
@@ -148,6 +145,7 @@ impl Crawlers {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = Arc::new(Activity::default());
+        let connected = place.socket.clone();
         let service = {
             let (crawlers, activity) = (Arc::clone(self), Arc::clone(&activity));
             service_fn(move |request| {
@@ -156,8 +154,8 @@ impl Crawlers {
                 let busy = activity.begin();
                 async move {
                     let response = crawlers.respond(request, (&leg, &place)).await;
-                    drop(busy);
-                    Ok::<_, Infallible>(response)
+                    let taken = busy.activity();
+                    Ok::<_, Infallible>(response.map(|body| body.noting(taken)))
                 }
             })
         };
@@ -167,14 +165,14 @@ impl Crawlers {
                 let connection = http1_builder(self.options.idle_timeout)
                     .serve_connection(io, service)
                     .with_upgrades();
-                self.drive(pin!(connection), &activity, |connection| {
+                self.drive(pin!(connection), (&activity, &connected), |connection| {
                     connection.graceful_shutdown();
                 })
                 .await;
             }
             Protocol::Http2 => {
                 let connection = http2_builder(self.tasks.clone()).serve_connection(io, service);
-                self.drive(pin!(connection), &activity, |connection| {
+                self.drive(pin!(connection), (&activity, &connected), |connection| {
                     connection.graceful_shutdown();
                 })
                 .await;
@@ -187,7 +185,7 @@ impl Crawlers {
     async fn drive<C, E>(
         &self,
         mut connection: Pin<&mut C>,
-        activity: &Activity,
+        (activity, connected): (&Activity, &Socket),
         finish: fn(Pin<&mut C>),
     ) where
         C: Future<Output = Result<(), E>>,
@@ -196,8 +194,10 @@ impl Crawlers {
         let mut stop = pin!(self.stop.cancelled());
         let mut stopping = false;
         let mut first_head = pin!(tokio::time::sleep(self.options.header_timeout));
+        let mut waiting = true;
         let mut idle = tokio::time::interval(self.options.idle_timeout);
         idle.reset();
+        let mut was_idle = false;
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
@@ -211,11 +211,24 @@ impl Crawlers {
                     finish(connection.as_mut());
                 }
                 () = self.abort.cancelled() => return,
-                () = &mut first_head, if !activity.has_begun() => return,
+                () = connected.reset() => return,
+                () = &mut first_head, if waiting => {
+                    waiting = false;
+                    if !activity.has_begun() {
+                        return;
+                    }
+                }
                 _ = idle.tick() => {
-                    if activity.is_idle() {
+                    let is_idle = activity.is_idle();
+                    // Asked to finish, and still there: the crawler reads
+                    // nothing more, or answers no PING.
+                    if is_idle && was_idle {
+                        return;
+                    }
+                    if is_idle {
                         finish(connection.as_mut());
                     }
+                    was_idle = is_idle;
                 }
             }
         }
@@ -267,7 +280,12 @@ impl Crawlers {
             let Some(interceptor) = &crawlers.interceptor else {
                 return;
             };
-            match interceptor.open(tunnel, origin).await {
+            // Nothing was asked inside yet, so a stop need not wait.
+            let opened = tokio::select! {
+                () = crawlers.stop.cancelled() => return,
+                opened = interceptor.open(tunnel, origin) => opened,
+            };
+            match opened {
                 Ok(opened) => {
                     let leg = Leg {
                         client,
@@ -328,14 +346,16 @@ fn http2_builder(tasks: Tasks) -> http2::Builder<Tasks> {
 /// needs it has ended.
 struct Place {
     crawlers: Arc<Crawlers>,
+    socket: Socket,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Place {
-    fn taken(crawlers: &Arc<Crawlers>, permit: OwnedSemaphorePermit) -> Arc<Self> {
+    fn taken(crawlers: &Arc<Crawlers>, socket: Socket, permit: OwnedSemaphorePermit) -> Arc<Self> {
         crawlers.proxy.metrics.connections.inc();
         Arc::new(Self {
             crawlers: Arc::clone(crawlers),
+            socket,
             _permit: permit,
         })
     }
@@ -344,44 +364,5 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.crawlers.proxy.metrics.connections.dec();
-    }
-}
-
-/// What a connection has been doing since somebody last looked.
-#[derive(Debug, Default)]
-struct Activity {
-    begun: AtomicBool,
-    now: AtomicUsize,
-    since: AtomicBool,
-}
-
-impl Activity {
-    /// A request has come; it is busy until the guard is dropped.
-    fn begin(self: &Arc<Self>) -> Busy {
-        self.begun.store(true, Ordering::Relaxed);
-        self.since.store(true, Ordering::Relaxed);
-        self.now.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(self))
-    }
-
-    fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
-    }
-
-    /// Whether nothing has happened since the last call.
-    fn is_idle(&self) -> bool {
-        let active = self.since.swap(false, Ordering::Relaxed);
-        !active && self.now.load(Ordering::Relaxed) == 0
-    }
-}
-
-/// A request that is being answered.
-#[derive(Debug)]
-struct Busy(Arc<Activity>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.since.store(true, Ordering::Relaxed);
-        self.0.now.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -6,6 +6,8 @@
 
 pub mod listener;
 
+pub mod socket;
+
 pub mod connect;
 
 pub mod ca;
@@ -18,8 +20,10 @@ pub mod request;
 
 pub mod problem;
 
-pub mod fields;
-
 pub mod answer;
 
 pub mod body;
+
+pub mod fields;
+
+pub mod activity;

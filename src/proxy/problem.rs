@@ -29,6 +29,9 @@ pub enum Malformed {
     /// No `Host`, two, or one that is none (RFC 9112, section 3.2).
     #[error("there must be one Host field, with a host")]
     Host,
+    /// Two `User-Agent` fields: rules bind by one name.
+    #[error("there must not be two User-Agent fields")]
+    UserAgent,
     /// A framing that readers disagree on.
     #[error("the request can be framed in two ways: {0}")]
     Framing(&'static str),
@@ -148,9 +151,12 @@ impl Malformed {
         match self {
             Self::Misdirected { .. } => StatusCode::MISDIRECTED_REQUEST,
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
-            Self::Target(_) | Self::NotAbsolute | Self::Connect | Self::Host | Self::Framing(_) => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Target(_)
+            | Self::NotAbsolute
+            | Self::Connect
+            | Self::Host
+            | Self::UserAgent
+            | Self::Framing(_) => StatusCode::BAD_REQUEST,
         }
     }
 }

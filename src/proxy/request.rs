@@ -60,7 +60,7 @@ impl Received {
         let target = target(&parts, leg)?;
         unambiguous(&parts)?;
         if fields::has_come_through(&parts.headers, &options.name) {
-            return Err(Problem::Loop(options.name.clone()));
+            return Err(Problem::Loop(options.name.to_string()));
         }
         let Forwarded { fields, host_at } = fields::of_request(
             &parts.headers,
@@ -183,6 +183,9 @@ fn only_host(fields: &HeaderMap) -> Result<&str, Malformed> {
 fn unambiguous(parts: &Parts) -> Result<(), Malformed> {
     if parts.method == Method::CONNECT {
         return Err(Malformed::Connect);
+    }
+    if parts.headers.get_all(USER_AGENT).iter().nth(1).is_some() {
+        return Err(Malformed::UserAgent);
     }
     let mut codings = parts.headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next()

@@ -128,7 +128,7 @@ fn a_crawler_that_hangs_up_leaves_a_completed_row() {
             .page("/long", Page::stream(1 << 40, Length::Announced));
         let origin = script.start().await;
         let proxy = resolve("o.test", origin.address()).start().await;
-        let mut waiting = Crawler::plain(&proxy).await;
+        let mut waiting = Crawler::abrupt(&proxy).await;
         waiting
             .send(b"GET http://o.test/late HTTP/1.1\r\nHost: o.test\r\n\r\n")
             .await;

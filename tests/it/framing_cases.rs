@@ -1,237 +1,317 @@
-//! `tests/cases/framing.jsonl`: heads and bodies that readers frame in two ways,
-//! judged by the raw octets at the other side (RFC 9112; security, section 3).
+//! `tests/cases/framing.jsonl`: heads and bodies that readers frame in more
+//! than one way, from either side, through the program.
+//!
+//! The other side reads to the letter (`strict`), so whatever the proxy takes
+//! it must have framed anew, in one way.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde::Deserialize;
+use tokio::io::AsyncWriteExt;
 
-use crate::kit::cases::{cases, each, right, strings};
-use crate::kit::client::{Crawler, End, Reply};
-use crate::kit::proxy::resolve;
-use crate::kit::raw_origin::{After, Octets, RawOrigin, is_whole};
-use crate::kit::{run, soon};
+use super::case_files::{self, Line, Skipped};
+use super::kit::client::Crawler;
+use super::kit::proxy::{Config, Proxy};
+use super::kit::raw_origin::{After, Octets};
+use super::kit::run;
+use super::strict::{End, Message, Reader, Seen, StrictOrigin};
 
 const CASES: &str = include_str!("../cases/framing.jsonl");
 
-/// Cases not run here, and why.
-const SKIPPED: [(&str, &str); 0] = [];
+const SKIPPED: &Skipped = &[];
 
-fn octets(case: &Value) -> Vec<u8> {
-    STANDARD.decode(case["raw_b64"].as_str().unwrap()).unwrap()
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    id: String,
+    direction: Direction,
+    raw_b64: String,
+    expect: String,
+    #[serde(default)]
+    also: Vec<String>,
+    note: String,
+    #[serde(default)]
+    sees: Vec<String>,
+    sees_host: Option<String>,
+    sees_body: Option<String>,
+    #[serde(default)]
+    sees_not: Vec<String>,
+    sees_max_1xx: Option<usize>,
+    #[serde(default)]
+    eof: bool,
+    method: Option<String>,
+    body: Option<String>,
+    #[serde(default)]
+    no_reuse: bool,
+    robots: Option<String>,
 }
 
-fn of_direction(direction: &str) -> Vec<Value> {
-    let all = cases(CASES, &SKIPPED);
-    all.into_iter()
-        .filter(|case| case["direction"] == direction)
-        .collect()
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Direction {
+    Request,
+    Response,
 }
 
-/// An origin with the case's robots.txt (404 if it has none) that answers
-/// `page` to `/a` and a text to the rest.
-async fn origin(case: &Value, page: Octets) -> RawOrigin {
-    let absent = Octets::of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
-    let robots = case["robots"].as_str().map_or(absent, Octets::text);
-    RawOrigin::start(move |target| match target {
-        "/robots.txt" => robots.clone(),
-        "/a" => page.clone(),
-        _ => Octets::text("another page"),
-    })
-    .await
-}
-
-/// How a crawler's connection went on after the case's octets.
-async fn answers(crawler: &mut Crawler, count: usize) -> Vec<Reply> {
-    let mut replies = Vec::new();
-    while replies.len() < count
-        && let Some(reply) = crawler.try_reply_to("GET").await
-    {
-        replies.push(reply);
-    }
-    replies
-}
-
-fn assert_forwarded(case: &Value, origin: &RawOrigin) {
-    let id = &case["id"];
-    assert_eq!(origin.lines(), strings(&case["sees"]), "{id}");
-    let request = origin.requests().remove(0);
-    let text = String::from_utf8_lossy(&request).into_owned();
-    if let Some(host) = case["sees_host"].as_str() {
-        assert!(
-            text.contains(&format!("\r\nHost: {host}\r\n"))
-                || text.contains(&format!("\r\nhost: {host}\r\n")),
-            "{id}: {text}"
-        );
-    }
-    if let Some(body) = case["sees_body"].as_str() {
-        assert!(
-            text.contains(&format!("\r\n{body}\r\n0\r\n"))
-                || text.ends_with(&format!("\r\n\r\n{body}")),
-            "{id}: {text}"
-        );
-    }
-    for gone in strings(&case["sees_not"]) {
-        assert!(
-            !text
-                .to_ascii_lowercase()
-                .contains(&gone.to_ascii_lowercase()),
-            "{id}: {gone} in {text}"
-        );
+impl Line for Case {
+    fn id(&self) -> &str {
+        &self.id
     }
 }
 
-async fn request(case: &Value) {
-    let id = &case["id"];
-    let origin = origin(case, Octets::text("the page")).await;
-    let proxy = resolve("o.test", origin.address())
-        .resolve("p.test", origin.address())
-        .start()
+fn cases(direction: Direction) -> Vec<Case> {
+    let mut cases: Vec<Case> = case_files::read(CASES, SKIPPED);
+    cases.retain(|case| case.direction == direction);
+    cases
+}
+
+#[test]
+fn no_request_reaches_an_origin_that_could_be_read_in_two_ways() {
+    run(async {
+        let cases = cases(Direction::Request);
+        assert_eq!(cases.len(), 85);
+        case_files::every(cases, |case| async move { case.meet_as_request().await }).await;
+    });
+}
+
+#[test]
+fn no_response_reaches_a_crawler_that_could_be_read_in_two_ways() {
+    run(async {
+        let cases = cases(Direction::Response);
+        assert_eq!(cases.len(), 45);
+        case_files::every(cases, |case| async move { case.meet_as_response().await }).await;
+    });
+}
+
+/// The answers that a connection carried, and how it ended.
+struct Told {
+    answers: Vec<Message>,
+    /// Whether the proxy took another request behind the case's octets.
+    last_taken: bool,
+}
+
+impl Told {
+    fn statuses(&self) -> Vec<u16> {
+        self.answers.iter().map(Message::status).collect()
+    }
+}
+
+impl Case {
+    fn raw(&self) -> Vec<u8> {
+        STANDARD.decode(&self.raw_b64).unwrap()
+    }
+
+    fn takes(&self, outcome: &str) -> bool {
+        self.expect == outcome || self.also.iter().any(|also| also == outcome)
+    }
+
+    async fn meet_as_request(self) {
+        let robots = self.robots.as_deref().map_or_else(absent, Octets::text);
+        let origin = StrictOrigin::start(None, move |message| match message.asked() {
+            "GET /robots.txt" => robots.clone(),
+            "GET /last" => Octets::text("the last"),
+            _ => Octets::text("a page"),
+        })
         .await;
-    let mut crawler = Crawler::plain(&proxy).await;
-    // An early answer may close the connection before all is sent.
-    let _ = crawler.try_send(&octets(case)).await;
-    if case["eof"] == true {
-        let _ = crawler.try_finish_sending().await;
-    }
-    let wanted = strings(&case["sees"]).len().max(1);
-    let replies = soon("the answers", answers(&mut crawler, wanted)).await;
-    let outcome = replies
-        .first()
-        .map_or("close".to_owned(), |reply| reply.status().to_string());
-    let right = right(case);
-    if outcome == "200" && right.contains(&"forward") {
-        if case["expect"] == "forward" {
-            assert_forwarded(case, &origin);
+        let proxy = Config::default()
+            .resolve("o.test", origin.address())
+            .resolve("p.test", origin.address())
+            .start()
+            .await;
+        let told = self.send(&proxy).await;
+        let seen: Vec<Seen> = origin.pages();
+        assert_eq!(origin.faults(), [""; 0], "{}", self.note);
+        if self.takes("forward") && told.statuses().first() == Some(&200) {
+            return self.hold_forwarded(&told, &seen);
         }
-        return;
+        self.hold_refused(&told, &seen);
+        if !self.takes("close") {
+            assert_eq!(origin.connections(), 0, "{}", self.note);
+        }
     }
-    assert!(
-        right.contains(&outcome.as_str()),
-        "{id}: {outcome}, right is {right:?} ({})",
-        case["note"]
-    );
-    let finished: Vec<_> = origin
-        .requests()
-        .into_iter()
-        .filter(|request| is_whole(request))
-        .collect();
-    assert_eq!(
-        finished.len(),
-        0,
-        "{id}: {:?}",
-        String::from_utf8_lossy(&finished.concat())
-    );
-    assert!(
-        outcome == "200" || crawler.closes().await,
-        "{id}: the connection goes on"
-    );
-}
 
-#[test]
-fn no_request_that_can_be_read_in_two_ways_goes_out_as_it_came() {
-    run(async {
-        each(of_direction("request"), |case| async move {
-            request(&case).await;
-        })
-        .await;
-    });
-}
+    /// Sends the octets, and a request behind them if there is an answer.
+    async fn send(&self, proxy: &Proxy) -> Told {
+        let mut stream = Crawler::plain(proxy).await.into_stream();
+        // The proxy may answer, and close, before it has read all.
+        let _ = stream.write_all(&self.raw()).await;
+        if self.eof {
+            let _ = stream.shutdown().await;
+        }
+        let mut reader = Reader::new(stream);
+        let mut answers: Vec<_> = reader.answer("GET").await.unwrap().into_iter().collect();
+        let _ = reader.stream.write_all(LAST).await;
+        while let Some(answer) = reader.answer("GET").await.unwrap() {
+            answers.push(answer);
+        }
+        let last_taken = answers
+            .last()
+            .is_some_and(|answer| answer.body == b"the last");
+        Told {
+            answers,
+            last_taken,
+        }
+    }
 
-fn assert_passed_on(case: &Value, reply: &Reply) {
-    let id = &case["id"];
-    assert_eq!(reply.end, End::Whole, "{id}");
-    if let Some(body) = case["body"].as_str() {
-        assert_eq!(reply.text(), body, "{id}");
+    /// The field lines that go on octet by octet: those the cases name `X`.
+    fn plain_fields(&self) -> Vec<String> {
+        let raw: String = self.raw().into_iter().map(char::from).collect();
+        let lines = raw.lines().filter(|line| line.starts_with("X: "));
+        lines.map(str::to_owned).collect()
     }
-    assert!(
-        reply.head.values("content-length").len() <= 1,
-        "{id}: {:?}",
-        reply.head
-    );
-    assert_eq!(reply.head.values("robots-directives").len(), 1, "{id}");
-    for gone in strings(&case["sees_not"]) {
-        let lines: Vec<_> = reply
-            .head
-            .fields
-            .iter()
-            .map(|(name, value)| format!("{name}: {value}"))
-            .collect();
-        let found = lines.iter().find(|line| {
-            line.to_ascii_lowercase()
-                .starts_with(&gone.to_ascii_lowercase())
-        });
-        assert_eq!(found, None, "{id}");
-    }
-}
 
-fn outcome(reply: Option<&Reply>) -> &'static str {
-    match reply {
-        Some(reply) if reply.end == End::Broken => "close",
-        Some(reply) if reply.status() == 502 => "502",
-        Some(_) => "forward",
-        None => "close",
-    }
-}
-
-async fn response(case: &Value) {
-    let id = &case["id"];
-    let after = if case["eof"] == true {
-        After::Close
-    } else {
-        After::KeepOpen
-    };
-    let origin = origin(
-        case,
-        Octets {
-            octets: octets(case),
-            after,
-        },
-    )
-    .await;
-    let proxy = resolve("o.test", origin.address()).start().await;
-    let mut crawler = Crawler::plain(&proxy).await;
-    let method = case["method"].as_str().unwrap_or("GET");
-    crawler
-        .send(format!("{method} http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n").as_bytes())
-        .await;
-    let reply = crawler.try_reply_to(method).await;
-    let (outcome, right) = (outcome(reply.as_ref()), right(case));
-    assert!(
-        right.contains(&outcome),
-        "{id}: {outcome}, right is {right:?} ({}): {reply:?}",
-        case["note"]
-    );
-    let Some(reply) = reply.filter(|_| outcome != "close") else {
-        return;
-    };
-    match outcome {
-        "502" => assert!(
-            reply.head.value("proxy-status").starts_with("politesse;"),
-            "{id}"
-        ),
-        _ => assert_passed_on(case, &reply),
-    }
-    let before = origin.connections();
-    let next = crawler.get("http://o.test/b", "o.test").await;
-    assert_eq!(
-        next.text(),
-        "another page",
-        "{id}: the next answer is its own"
-    );
-    if case["no_reuse"] == true || outcome == "502" {
-        assert!(
-            before < origin.connections(),
-            "{id}: the connection was used again"
+    /// What the origin saw is what the case says, each request whole, and each
+    /// has its answer.
+    fn hold_forwarded(&self, told: &Told, seen: &[Seen]) {
+        let pages: Vec<_> = seen.iter().map(|seen| &seen.message).collect();
+        let mut asked: Vec<_> = pages.iter().map(|page| page.asked()).collect();
+        if told.last_taken {
+            assert_eq!(asked.pop(), Some("GET /last"));
+        }
+        if !self.sees.is_empty() {
+            assert_eq!(asked, self.sees, "{}", self.note);
+        }
+        assert!(pages.iter().all(|page| page.end == End::Whole));
+        let first = pages[0];
+        assert_eq!(
+            first.values("host"),
+            [self.sees_host.as_deref().unwrap_or("o.test")]
+        );
+        if let Some(body) = &self.sees_body {
+            assert_eq!(first.body, body.as_bytes());
+        }
+        for line in self.plain_fields() {
+            assert!(first.has_line(&line), "{line:?} is not in {first:?}");
+        }
+        for gone in &self.sees_not {
+            assert!(!first.has_line(&format!("{gone}:")), "{gone} in {first:?}");
+        }
+        for name in NEVER {
+            assert!(
+                !first.trailers.to_ascii_lowercase().contains(name),
+                "{first:?}"
+            );
+        }
+        let refused = usize::from(self.note.contains("gets 403"));
+        let wanted = [&vec![200; asked.len()][..], &vec![403; refused][..]].concat();
+        assert_eq!(told.statuses()[..wanted.len()], wanted);
+        assert_eq!(
+            told.answers.len(),
+            wanted.len() + usize::from(told.last_taken)
         );
     }
-}
 
-#[test]
-fn no_response_that_can_be_read_in_two_ways_is_passed_on_as_it_came() {
-    run(async {
-        each(of_direction("response"), |case| async move {
-            response(&case).await;
+    /// A 4xx that ends the connection, or just its end; and no request that
+    /// the origin could take for whole.
+    fn hold_refused(&self, told: &Told, seen: &[Seen]) {
+        let whole = seen.iter().find(|seen| seen.message.end == End::Whole);
+        assert!(whole.is_none(), "{}: {whole:?}", self.note);
+        match &told.answers[..] {
+            [] => assert!(self.takes("close"), "no answer ({})", self.note),
+            [answer] => {
+                let status = answer.status().to_string();
+                assert!(self.takes(&status), "{status} ({})", self.note);
+            }
+            more => panic!("answers behind a refusal: {more:?}"),
+        }
+    }
+
+    async fn meet_as_response(self) {
+        let page = Octets {
+            octets: self.raw(),
+            after: if self.eof {
+                After::Close
+            } else {
+                After::KeepOpen
+            },
+        };
+        let origin = StrictOrigin::start(None, move |message| match message.asked() {
+            "GET /robots.txt" => absent(),
+            _ => page.clone(),
         })
         .await;
-    });
+        let proxy = Config::default()
+            .resolve("o.test", origin.address())
+            .start()
+            .await;
+        let told = self.fetch(&proxy).await;
+        match told {
+            None => assert!(self.takes("close"), "no answer ({})", self.note),
+            Some(answer) if answer.end == End::Cut => {
+                assert!(self.takes("close"), "cut: {answer:?} ({})", self.note);
+            }
+            Some(answer) if answer.status() == 502 => {
+                assert!(self.takes("502"), "{answer:?} ({})", self.note);
+                let said = answer.values("proxy-status").join(", ");
+                assert!(said.starts_with("politesse;"), "{said}");
+                origin.left_alone().await;
+            }
+            Some(answer) => self.hold_passed_on(&answer),
+        }
+        if self.no_reuse {
+            drop(self.fetch(&proxy).await);
+            let pages = origin.pages();
+            assert_ne!(pages[0].connection, pages[1].connection, "{}", self.note);
+        }
+        assert_eq!(origin.faults(), [""; 0]);
+    }
+
+    /// The one answer to a request for a page, and nothing behind it.
+    async fn fetch(&self, proxy: &Proxy) -> Option<Message> {
+        let method = self.method.as_deref().unwrap_or("GET");
+        let mut reader = Reader::new(Crawler::plain(proxy).await.into_stream());
+        let request = format!(
+            "{method} http://o.test/a HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n"
+        );
+        reader.stream.write_all(request.as_bytes()).await.unwrap();
+        let mut interim = 0;
+        let mut answer = reader.answer(method).await.unwrap()?;
+        while (100..200).contains(&answer.status()) {
+            interim += 1;
+            answer = reader.answer(method).await.unwrap()?;
+        }
+        assert!(interim <= self.sees_max_1xx.unwrap_or(1));
+        let behind = reader.answer(method).await.unwrap();
+        assert!(behind.is_none(), "{behind:?} behind {answer:?}");
+        Some(answer)
+    }
+
+    fn hold_passed_on(&self, answer: &Message) {
+        assert!(self.takes("forward"), "{answer:?} ({})", self.note);
+        let given = self.raw();
+        let status = answer.status().to_string();
+        assert!(given.windows(3).any(|octets| octets == status.as_bytes()));
+        if let Some(body) = &self.body {
+            assert_eq!(answer.body, body.as_bytes(), "{answer:?}");
+        }
+        assert_eq!(answer.values("robots-directives").len(), 1, "{answer:?}");
+        assert!(
+            !answer
+                .trailers
+                .to_ascii_lowercase()
+                .contains("robots-directives")
+        );
+        assert!(
+            !answer
+                .trailers
+                .to_ascii_lowercase()
+                .contains("proxy-status")
+        );
+        for gone in &self.sees_not {
+            assert!(!answer.has_line(gone), "{gone} in {answer:?}");
+        }
+        if answer.status() == 204 {
+            assert_eq!(answer.values("content-length"), [""; 0]);
+        }
+    }
+}
+
+/// Fields that are never taken from trailers (RFC 9110, section 6.5.1).
+const NEVER: [&str; 3] = ["content-length", "host", "transfer-encoding"];
+
+/// What is asked behind each case's octets, to see what the proxy makes of them.
+const LAST: &[u8] = b"GET http://o.test/last HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";
+
+fn absent() -> Octets {
+    Octets::of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 }

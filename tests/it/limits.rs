@@ -179,3 +179,78 @@ fn an_answer_that_is_no_http_is_a_bad_gateway() {
         }
     });
 }
+
+// Contract, section 2: proxy.header_timeout is about heads. A connection that
+// has asked may take its time, for the answer as for the next request.
+#[test]
+fn a_slow_answer_is_not_cut_by_the_limit_for_heads() {
+    run(async {
+        let gate = Gate::shut();
+        let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
+        let origin = script.start().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.header_timeout = \"300ms\"")
+            .start()
+            .await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        origin.arrival("/a").await;
+        // One that comes later and says nothing is closed by then.
+        assert!(Crawler::plain(&proxy).await.closes().await);
+        gate.open(2);
+        let reply = crawler.reply_to("GET").await;
+        assert_eq!(reply.text(), "somemore");
+        assert_eq!(crawler.get("http://o.test/b", "o.test").await.status(), 200);
+    });
+}
+
+// Contract, section 2: an origin that pauses within upstream.idle_timeout is
+// waited for, however short proxy.idle_timeout is.
+#[test]
+fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
+    run(async {
+        let gate = Gate::shut();
+        let script = Script::robots("").page("/a", Page::stepped(&["some", "more"], &gate));
+        let origin = script.start().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.idle_timeout = \"300ms\"")
+            .start()
+            .await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        gate.open(1);
+        origin.arrival("/a").await;
+        // Idle connections opened later are closed one after the other.
+        for _ in 0..3 {
+            let mut other = Crawler::plain(&proxy).await;
+            assert_eq!(other.get("http://o.test/b", "o.test").await.status(), 200);
+            assert!(other.closes().await);
+        }
+        gate.open(1);
+        assert_eq!(crawler.reply_to("GET").await.text(), "somemore");
+    });
+}
+
+// Security, section 6: a crawler that takes nothing gives its place back.
+#[test]
+fn a_crawler_that_reads_nothing_is_closed() {
+    run(async {
+        let length = 64 * 1024 * 1024;
+        let page = Page::stream(length, crate::kit::page::Length::Announced);
+        let origin = Script::robots("").page("/a", page).start().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.idle_timeout = \"300ms\"")
+            .start()
+            .await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["error"], "client_gone", "{rows:?}");
+    });
+}

@@ -6,7 +6,8 @@ use tokio::net::TcpStream;
 use crate::kit::client::Crawler;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::{Gate, Page};
-use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::program::politesse;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run, until};
 
 /// A proxy with one exchange under way that ends when the gate opens.
@@ -101,5 +102,45 @@ fn idle_connections_do_not_delay_the_end() {
         let mut used = Crawler::inside(&proxy, "o.test:443").await;
         assert_eq!(used.get("/a", "o.test").await.status(), 200);
         proxy.stop().await;
+    });
+}
+
+// Ours: half a request to the admin listener, or half a handshake, holds up
+// neither the end nor the audit.
+#[test]
+fn half_a_request_anywhere_does_not_delay_the_end() {
+    run(async {
+        let proxy = Config::default()
+            .set("proxy.shutdown_timeout = \"10m\"")
+            .set("https.handshake_timeout = \"1m\"")
+            .start()
+            .await;
+        let mut admin = Crawler::to(proxy.admin()).await;
+        admin.send(b"GET /metr").await;
+        let mut inside = Crawler::connect(&proxy, "o.test:443").await;
+        inside.send(&[0x16, 3, 1]).await;
+        proxy.stop().await;
+    });
+}
+
+// Operations, 5.1: a log that nobody reads costs no exchange.
+#[test]
+fn a_log_that_cannot_be_written_costs_no_exchange() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let place = Place::with(&resolve("o.test", origin.address()));
+        let program = politesse(place.folder()).as_std().get_program().to_owned();
+        let mut shell = tokio::process::Command::new("sh");
+        shell
+            .current_dir(place.folder())
+            .env("POLITESSE_CONFIG", place.path("politesse.toml"))
+            .kill_on_drop(true)
+            .args(["-c", "exec \"$0\" serve 2>/dev/full"])
+            .arg(program);
+        let proxy = Proxy::start(place, shell).await;
+        let reply = crate::kit::client::get(&proxy, "http://o.test/a").await;
+        assert_eq!(reply.status(), 200);
+        let place = proxy.stop().await;
+        assert_eq!(place.rows().await[0]["status"], 200);
     });
 }

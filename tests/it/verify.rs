@@ -109,6 +109,7 @@ fn a_missing_row_is_told() {
         change(&place, "DELETE FROM decision WHERE seq = 2");
         let outcome = verify(&place).await;
         assert!(outcome.stdout.contains("1 missing"), "{}", outcome.stdout);
+        assert_eq!(outcome.code, Some(1));
     });
 }
 
@@ -119,5 +120,22 @@ fn a_log_in_use_can_be_verified() {
         let proxy = crawled().await.start().await;
         let outcome = verify(proxy.place()).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}
+
+// Deliver 8: a row that no version would write hides no other.
+#[test]
+fn a_row_with_octets_that_are_no_text_is_told_and_hides_no_other() {
+    run(async {
+        let place = crawled().await;
+        let before = place.rows().await.len();
+        change(
+            &place,
+            "UPDATE decision SET user_agent = CAST(x'ff' AS TEXT) WHERE seq = 1",
+        );
+        let outcome = verify(&place).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stdout.starts_with("1: "), "{outcome:?}");
+        assert_eq!(place.rows().await.len(), before);
     });
 }

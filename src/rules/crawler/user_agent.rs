@@ -163,7 +163,8 @@ fn names_in(text: &str, rank: Rank) -> Vec<Name<'_>> {
             Some((name, _)) => (name, true),
             None => (word.trim_end_matches('+'), false),
         };
-        let means_crawler = !is_contact(word) && !is_generic(name);
+        let fits = name.len() <= ProductToken::OCTETS_MAX;
+        let means_crawler = fits && !is_contact(word) && !is_generic(name);
         if means_crawler {
             words.push(name);
         }

@@ -108,6 +108,16 @@ impl Crawler {
         }
     }
 
+    /// A connection that ends in a reset when it is dropped.
+    pub(crate) async fn abrupt(proxy: &Proxy) -> Self {
+        let stream = TcpStream::connect(proxy.address()).await.unwrap();
+        stream.set_zero_linger().unwrap();
+        Self {
+            stream: Box::pin(stream),
+            unread: Vec::new(),
+        }
+    }
+
     /// A connection through `CONNECT authority`, not yet TLS.
     pub(crate) async fn connect(proxy: &Proxy, authority: &str) -> Self {
         let mut crawler = Self::plain(proxy).await;

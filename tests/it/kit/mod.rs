@@ -5,7 +5,6 @@
 //! and an operator see. Everything listens on 127.0.0.1, on ports the system
 //! gives out, so tests run side by side.
 
-pub(crate) mod cases;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod h2;

@@ -84,10 +84,6 @@ impl RawOrigin {
         let requests = self.requests();
         requests.iter().map(|request| line(request)).collect()
     }
-
-    pub(crate) fn connections(&self) -> usize {
-        self.record.borrow().len()
-    }
 }
 
 impl Drop for RawOrigin {

@@ -1,0 +1,62 @@
+//! Running the lines of a case file through the proxy, several at a time.
+//!
+//! A case that is not met does not end the others: all of them are told at the
+//! end, so that one run shows the whole.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+
+/// Cases that run side by side. Each has a proxy or origins of its own.
+const SIDE_BY_SIDE: usize = 4;
+
+/// Cases that are not run, by id, with the reason.
+pub(crate) type Skipped = [(&'static str, &'static str)];
+
+/// One line of a case file.
+pub(crate) trait Line: DeserializeOwned + Send + 'static {
+    fn id(&self) -> &str;
+}
+
+/// The cases of `file` less those in `skipped`, each of which must be there.
+pub(crate) fn read<C: Line>(file: &str, skipped: &Skipped) -> Vec<C> {
+    let lines = file.lines();
+    let mut cases: Vec<C> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for (id, _) in skipped {
+        let known = cases.iter().any(|case| case.id() == *id);
+        assert!(known, "{id} is skipped but is no case");
+    }
+    cases.retain(|case| skipped.iter().all(|(id, _)| *id != case.id()));
+    cases
+}
+
+/// Runs `meet` for each case; a panic is a case that is not met.
+pub(crate) async fn every<C, F>(cases: Vec<C>, meet: impl Fn(C) -> F)
+where
+    C: Line,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+    let mut running = Vec::new();
+    for case in cases {
+        let place = Arc::clone(&places).acquire_owned().await.unwrap();
+        let id = case.id().to_owned();
+        let meeting = meet(case);
+        let task = tokio::spawn(async move {
+            meeting.await;
+            drop(place);
+        });
+        running.push((id, task));
+    }
+    let mut missed = Vec::new();
+    for (id, task) in running {
+        if let Err(error) = task.await {
+            missed.push(format!("{id}: {error}"));
+        }
+    }
+    assert!(missed.is_empty(), "not met:\n{}", missed.join("\n"));
+}

@@ -1,0 +1,398 @@
+//! HTTP/1 read to the letter, and an origin that reads so.
+//!
+//! What the proxy writes, either way, must have one reading: lines that end in
+//! CRLF, one framing, digits and nothing else where a number stands. Anything
+//! else is a fault, even where a lenient reader would understand it (RFC 9112).
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::kit::raw_origin::{After, Octets, find};
+use super::kit::soon;
+
+/// A message as it came. Octets are U+0000 to U+00FF in its texts.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    /// Start line and field lines, without the empty line.
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) trailers: String,
+    /// Whether it ended as its framing promised.
+    pub(crate) end: End,
+}
+
+/// How a message ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Whole,
+    Cut,
+}
+
+/// What is wrong with octets that were read.
+pub(crate) type Fault = String;
+
+/// Which way a message goes, which says what no framing means.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    Request,
+    /// The answer to a request of this method.
+    Answer(&'a str),
+}
+
+enum Framing {
+    Length(usize),
+    Chunked,
+    UntilClose,
+}
+
+impl Message {
+    pub(crate) fn start_line(&self) -> &str {
+        self.head.split("\r\n").next().unwrap_or_default()
+    }
+
+    /// Method and target.
+    pub(crate) fn asked(&self) -> &str {
+        let line = self.start_line();
+        line.rsplit_once(' ').map_or(line, |(asked, _)| asked)
+    }
+
+    /// Of an answer.
+    pub(crate) fn status(&self) -> u16 {
+        let digits = self.start_line().split(' ').nth(1);
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    }
+
+    /// The values of `name`, in order.
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
+        let lines = self.head.split("\r\n").skip(1);
+        let fields = lines.filter_map(|line| line.split_once(':'));
+        let named = fields.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.trim()).collect()
+    }
+
+    /// Whether a line of the head, or of the trailers, begins so in any case.
+    pub(crate) fn has_line(&self, start: &str) -> bool {
+        let start = start.to_ascii_lowercase();
+        let mut lines = self.head.split("\r\n").chain(self.trailers.split("\r\n"));
+        lines.any(|line| line.to_ascii_lowercase().starts_with(&start))
+    }
+
+    fn framing(&self, way: Way<'_>) -> Result<Framing, Fault> {
+        let lengths = self.values("content-length");
+        let codings = self.values("transfer-encoding");
+        let bodiless = match way {
+            Way::Request => false,
+            Way::Answer(method) => {
+                method == "HEAD" || matches!(self.status(), 100..200 | 204 | 304)
+            }
+        };
+        match (&lengths[..], &codings[..]) {
+            (_, []) | ([], _) if bodiless => Ok(Framing::Length(0)),
+            ([], []) if matches!(way, Way::Request) => Ok(Framing::Length(0)),
+            ([], []) => Ok(Framing::UntilClose),
+            ([], ["chunked"]) => Ok(Framing::Chunked),
+            ([length], []) => number(length, 10).map(Framing::Length),
+            _ => Err(format!("framed by {lengths:?} and {codings:?}")),
+        }
+    }
+}
+
+/// Digits alone, and no zero before others.
+fn number(digits: &str, radix: u32) -> Result<usize, Fault> {
+    let plain = digits.chars().all(|digit| digit.is_digit(radix));
+    let padded = digits.len() > 1 && digits.starts_with('0');
+    match usize::from_str_radix(digits, radix) {
+        Ok(number) if plain && !padded => Ok(number),
+        _ => Err(format!("{digits:?} for a number")),
+    }
+}
+
+fn text(octets: &[u8]) -> String {
+    octets.iter().copied().map(char::from).collect()
+}
+
+/// Reads messages from a stream.
+pub(crate) struct Reader<S> {
+    pub(crate) stream: S,
+    unread: Vec<u8>,
+}
+
+impl<S: AsyncRead + Unpin> Reader<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            unread: Vec::new(),
+        }
+    }
+
+    /// The next answer, to a request of `method`; none if the stream ends
+    /// before its head does.
+    pub(crate) async fn answer(&mut self, method: &str) -> Result<Option<Message>, Fault> {
+        let Some(mut message) = self.head().await? else {
+            return Ok(None);
+        };
+        self.rest(&mut message, Way::Answer(method)).await?;
+        Ok(Some(message))
+    }
+
+    /// The next head, its body still to come.
+    async fn head(&mut self) -> Result<Option<Message>, Fault> {
+        while find(&self.unread, b"\r\n\r\n").is_none() {
+            if self.more().await == 0 {
+                let rest = text(&self.unread);
+                return if rest.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(format!("half a head: {rest:?}"))
+                };
+            }
+        }
+        let head = self.lines().await.unwrap_or_default();
+        if let Some(line) = head.split("\r\n").find(|line| line.contains(['\r', '\n'])) {
+            return Err(format!("a bare CR or LF: {line:?}"));
+        }
+        Ok(Some(Message {
+            head,
+            body: Vec::new(),
+            trailers: String::new(),
+            end: End::Cut,
+        }))
+    }
+
+    async fn rest(&mut self, message: &mut Message, way: Way<'_>) -> Result<(), Fault> {
+        message.end = match message.framing(way)? {
+            Framing::Length(length) => self.take(length, &mut message.body).await,
+            Framing::Chunked => self.chunks(message).await?,
+            Framing::UntilClose => {
+                while self.more().await > 0 {}
+                message.body = std::mem::take(&mut self.unread);
+                End::Whole
+            }
+        };
+        Ok(())
+    }
+
+    async fn chunks(&mut self, message: &mut Message) -> Result<End, Fault> {
+        loop {
+            let Some(digits) = self.line().await else {
+                return Ok(End::Cut);
+            };
+            let length = number(&digits, 16)?;
+            if length == 0 {
+                let trailers = self.lines().await;
+                let end = trailers.as_ref().map_or(End::Cut, |_| End::Whole);
+                message.trailers = trailers.unwrap_or_default();
+                return Ok(end);
+            }
+            if self.take(length, &mut message.body).await == End::Cut {
+                return Ok(End::Cut);
+            }
+            match self.line().await.as_deref() {
+                Some("") => {}
+                Some(line) => return Err(format!("{line:?} behind a chunk")),
+                None => return Ok(End::Cut),
+            }
+        }
+    }
+
+    async fn take(&mut self, length: usize, body: &mut Vec<u8>) -> End {
+        while self.unread.len() < length {
+            if self.more().await == 0 {
+                body.append(&mut self.unread);
+                return End::Cut;
+            }
+        }
+        body.extend(self.unread.drain(..length));
+        End::Whole
+    }
+
+    /// Lines up to an empty one; none if the stream ends before.
+    async fn lines(&mut self) -> Option<String> {
+        let mut lines = Vec::new();
+        loop {
+            let line = self.line().await?;
+            if line.is_empty() {
+                return Some(lines.join("\r\n"));
+            }
+            lines.push(line);
+        }
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = find(&self.unread, b"\r\n") {
+                let octets: Vec<u8> = self.unread.drain(..end + 2).collect();
+                return Some(text(&octets[..end]));
+            }
+            if self.more().await == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Reads on; 0 at the end, however it came.
+    async fn more(&mut self) -> usize {
+        let read = self.stream.read_buf(&mut self.unread);
+        soon("octets or an end", read).await.unwrap_or(0)
+    }
+}
+
+/// A request as the origin saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Which connection it came by, counted from 0.
+    pub(crate) connection: usize,
+    pub(crate) message: Message,
+}
+
+/// An origin that reads to the letter and answers when a request is whole.
+pub(crate) struct StrictOrigin {
+    address: SocketAddr,
+    desk: Arc<Desk>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+/// What all connections of an origin share.
+struct Desk {
+    answer: Box<dyn Fn(&Message) -> Octets + Send + Sync>,
+    seen: Mutex<Vec<Seen>>,
+    faults: Mutex<Vec<Fault>>,
+    /// Connections that were opened, and that are.
+    connections: watch::Sender<(usize, usize)>,
+}
+
+impl StrictOrigin {
+    /// Serves `answer` over plain TCP, or over TLS with an acceptor.
+    pub(crate) async fn start(
+        tls: Option<TlsAcceptor>,
+        answer: impl Fn(&Message) -> Octets + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let desk = Arc::new(Desk {
+            answer: Box::new(answer),
+            seen: Mutex::default(),
+            faults: Mutex::default(),
+            connections: watch::Sender::new((0, 0)),
+        });
+        let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&desk)));
+        Self {
+            address,
+            desk,
+            accepting,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Every request, cut ones too, but those for robots.txt.
+    pub(crate) fn pages(&self) -> Vec<Seen> {
+        let mut seen = self.desk.seen.lock().unwrap().clone();
+        seen.retain(|seen| seen.message.asked() != "GET /robots.txt");
+        seen
+    }
+
+    /// What was wrong with what came.
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        self.desk.faults.lock().unwrap().clone()
+    }
+
+    /// How many connections were ever opened.
+    pub(crate) fn connections(&self) -> usize {
+        self.desk.connections.borrow().0
+    }
+
+    /// Waits until the proxy has no connection to this origin.
+    pub(crate) async fn left_alone(&self) {
+        let mut connections = self.desk.connections.subscribe();
+        let closed = connections.wait_for(|(_, open)| *open == 0);
+        drop(soon("end of the connections", closed).await.unwrap());
+    }
+}
+
+impl Drop for StrictOrigin {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut place = 0;
+        desk.connections.send_modify(|(opened, open)| {
+            place = *opened;
+            *opened += 1;
+            *open += 1;
+        });
+        let (tls, desk) = (tls.clone(), Arc::clone(&desk));
+        tokio::spawn(async move {
+            match tls {
+                None => desk.serve(Reader::new(stream), place).await,
+                Some(acceptor) => {
+                    // A handshake broken off shows as a connection without request.
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        desk.serve(Reader::new(stream), place).await;
+                    }
+                }
+            }
+            desk.connections.send_modify(|(_, open)| *open -= 1);
+        });
+    }
+}
+
+impl Desk {
+    async fn serve<S>(&self, mut reader: Reader<S>, connection: usize)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        loop {
+            match self.request(&mut reader, connection).await {
+                Ok(Some(message)) if message.end == End::Whole => {
+                    let answer = (self.answer)(&message);
+                    // The proxy may hang up on an answer that it does not like.
+                    if reader.stream.write_all(&answer.octets).await.is_err() {
+                        return;
+                    }
+                    if answer.after == After::Close {
+                        let _ = reader.stream.shutdown().await;
+                    }
+                }
+                Ok(_) => return,
+                Err(fault) => return self.faults.lock().unwrap().push(fault),
+            }
+        }
+    }
+
+    /// The next request, on record from its head on.
+    async fn request<S>(
+        &self,
+        reader: &mut Reader<S>,
+        connection: usize,
+    ) -> Result<Option<Message>, Fault>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let Some(mut message) = reader.head().await? else {
+            return Ok(None);
+        };
+        let place = {
+            let mut seen = self.seen.lock().unwrap();
+            seen.push(Seen {
+                connection,
+                message: message.clone(),
+            });
+            seen.len() - 1
+        };
+        reader.rest(&mut message, Way::Request).await?;
+        self.seen.lock().unwrap()[place].message = message.clone();
+        Ok(Some(message))
+    }
+}

@@ -5,8 +5,16 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium libnss3-tools nodejs npm default-jdk-headless curl >/dev/null
+need=()
+command -v chromium >/dev/null || need+=(chromium)
+command -v certutil >/dev/null || need+=(libnss3-tools)
+command -v npm >/dev/null || need+=(nodejs npm)
+command -v javac >/dev/null || need+=(default-jdk-headless)
+command -v curl >/dev/null || need+=(curl)
+if [ ${#need[@]} -gt 0 ]; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "${need[@]}" >/dev/null
+fi
 
 cargo build --locked --bins --examples
 work=$(mktemp -d)

@@ -247,3 +247,53 @@ fn roots_that_cannot_be_read_are_named() {
         assert!(error.contains(&path.display().to_string()), "{error}");
     }
 }
+
+/// An HTTP/2 origin that answers the first stream with `frames`, octet by
+/// octet as given.
+async fn framed_origin(tls: TlsAcceptor, frames: &'static [u8]) -> SocketAddr {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const HEADERS: u8 = 1;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    Tasks::default().execute(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = tls.accept(stream).await.unwrap();
+        stream.write_all(&SETTINGS).await.unwrap();
+        let mut preface = [0; 24];
+        stream.read_exact(&mut preface).await.unwrap();
+        let mut head = [0; 9];
+        while head[3] != HEADERS {
+            stream.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
+            stream.read_exact(&mut payload).await.unwrap();
+        }
+        stream.write_all(frames).await.unwrap();
+        let mut rest = Vec::new();
+        // It stays until the other side has had enough.
+        stream.read_to_end(&mut rest).await.unwrap_or_default();
+    });
+    address
+}
+
+// RFC 9113, section 8.1: NO_ERROR ends a stream well only behind a complete
+// response; what is cut off before must not look whole.
+#[tokio::test]
+async fn a_stream_reset_without_error_before_its_end_is_a_broken_body() {
+    let ca = Ca::new();
+    let frames = b"\0\0\x01\x01\x04\0\0\0\x01\x88\
+        \0\0\x02\0\0\0\0\0\x01he\
+        \0\0\x04\x03\0\0\0\0\x01\0\0\0\0";
+    let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), frames).await;
+    let response = trusting(&ca, address).get(URL).await.unwrap();
+    assert!(body(response).await.is_err());
+}
+
+// The same with END_STREAM: whole.
+#[tokio::test]
+async fn a_stream_that_ends_is_a_whole_body() {
+    let ca = Ca::new();
+    let frames = b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x02\0\x01\0\0\0\x01he";
+    let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), frames).await;
+    let response = trusting(&ca, address).get(URL).await.unwrap();
+    assert_eq!(body(response).await.unwrap(), "he");
+}

@@ -26,9 +26,11 @@ finish() {
 trap finish EXIT
 
 wait_for() { # a line in a file
-    for _ in $(seq 200); do grep -qs "$2" "$1" && return; read -rt 0.1 <> <(:) || true; done
+    for _ in $(seq 200); do grep -qs "$2" "$1" && return; sleep 0.1; done
     echo "no '$2' in $1" >&2; cat "$1" >&2; exit 1
 }
+
+(cd "$work" && npm install --silent --no-audit --no-fund undici@6)
 
 target/debug/examples/site 2>"$work/site.log" & site=$!
 wait_for "$work/site.log" 'shop.test is on'
@@ -44,7 +46,6 @@ expect() { # what, text, wanted
 }
 
 echo '== Node'
-(cd "$work" && npm install --silent --no-audit --no-fund undici@6)
 cp tests/clients/fetch.mjs "$work/"
 answer=$(NODE_EXTRA_CA_CERTS=$ca node "$work/fetch.mjs" https://shop.test/lamp https://shop.test/basket)
 expect 'Node gets a page' "$answer" '200 undici=(max-snippet'

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -33,6 +35,9 @@ use crate::tasks::Tasks;
 pub use super::head::Outgoing;
 pub use super::tls::{Roots, UpstreamSetupError};
 pub use super::upstream_error::UpstreamError;
+
+/// Interim responses (1xx) to one request.
+const INTERIM_RESPONSES_MAX: usize = 16;
 
 /// How long a connection may take to be free after its last response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -263,12 +268,22 @@ impl Upstream {
         let before = connection.received.octets();
         let answer = match &mut connection.sender {
             Sender::Http1(sender) => {
-                let request = http1_request(message.target, message.head, body)?;
-                self.head(sender.try_send_request(request), &upload).await
+                let mut request = http1_request(message.target, message.head, body)?;
+                let flood = Flood::watch(&mut request);
+                tokio::select! {
+                    biased;
+                    () = flood.noticed() => Err(UpstreamError::InterimResponses.into()),
+                    answer = self.head(sender.try_send_request(request), &upload) => answer,
+                }
             }
             Sender::Http2(sender) => {
-                let request = http2_request(message.target, message.head, body)?;
-                self.head(sender.try_send_request(request), &upload).await
+                let mut request = http2_request(message.target, message.head, body)?;
+                let flood = Flood::watch(&mut request);
+                tokio::select! {
+                    biased;
+                    () = flood.noticed() => Err(UpstreamError::InterimResponses.into()),
+                    answer = self.head(sender.try_send_request(request), &upload) => answer,
+                }
             }
         };
         // On a shared connection the octets may belong to anyone; that the
@@ -347,6 +362,27 @@ impl fmt::Debug for Upstream {
         f.debug_struct("Upstream")
             .field("pool", &self.pool)
             .finish_non_exhaustive()
+    }
+}
+
+/// Watches the interim responses to one request. A few tell something (RFC
+/// 9110, section 15.2); an endless row of them is a way to hold a crawler.
+struct Flood(Arc<Notify>);
+
+impl Flood {
+    fn watch(request: &mut Request<Upload>) -> Self {
+        let (noticed, seen) = (Arc::new(Notify::new()), AtomicUsize::new(0));
+        let notify = Arc::clone(&noticed);
+        hyper::ext::on_informational(request, move |_| {
+            if INTERIM_RESPONSES_MAX <= seen.fetch_add(1, Ordering::Relaxed) {
+                notify.notify_one();
+            }
+        });
+        Self(noticed)
+    }
+
+    async fn noticed(&self) {
+        self.0.notified().await;
     }
 }
 

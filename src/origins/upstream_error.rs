@@ -34,6 +34,9 @@ pub enum UpstreamError {
     /// A transfer coding other than `chunked`.
     #[error("the response has a transfer coding other than chunked")]
     ResponseCoding,
+    /// More interim responses than anybody needs.
+    #[error("the origin sends one interim response after the other")]
+    InterimResponses,
     /// A 101 that no forwarded request can have asked for.
     #[error("the origin changed to a protocol nobody asked for")]
     UnaskedUpgrade,
@@ -53,7 +56,9 @@ impl UpstreamError {
             Self::NoConnection(cause) => cause.as_str(),
             Self::FirstByteTimeout => "http_response_timeout",
             Self::Incomplete(_) => "http_response_incomplete",
-            Self::Protocol(_) | Self::AmbiguousFraming => "http_protocol_error",
+            Self::Protocol(_) | Self::AmbiguousFraming | Self::InterimResponses => {
+                "http_protocol_error"
+            }
             Self::ResponseHeaderSize => "http_response_header_section_size",
             Self::ResponseCoding => "http_response_transfer_coding",
             Self::UnaskedUpgrade => "http_upgrade_failed",
@@ -73,6 +78,7 @@ impl UpstreamError {
             | Self::ResponseHeaderSize
             | Self::ResponseCoding
             | Self::UnaskedUpgrade
+            | Self::InterimResponses
             | Self::RequestBody
             | Self::Target => false,
         }

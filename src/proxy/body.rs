@@ -67,22 +67,22 @@ impl Body {
 #[derive(Debug)]
 pub struct OriginBody {
     /// What was read of it already, to be passed on first.
-    pub held: VecDeque<Result<Frame<Bytes>, BodyError>>,
+    held: VecDeque<Result<Frame<Bytes>, BodyError>>,
     /// What is still to come.
-    pub rest: ResponseBody,
+    rest: ResponseBody,
     /// A trailer of this name is ours to set, so an origin's is dropped.
-    pub reserved: HeaderName,
+    reserved: HeaderName,
     /// Our own name, in which no origin may speak.
-    pub name: Arc<str>,
+    name: Arc<str>,
     /// The record to complete.
-    pub closing: Option<Closing>,
+    closing: Option<Closing>,
     /// Told whenever a part is taken, so that a crawler that reads nothing is
     /// noticed.
-    pub taken: Option<Arc<Activity>>,
+    taken: Option<Arc<Activity>>,
     /// Whether `taken` counts this body among those that wait for an origin.
-    pub waits: bool,
+    waits: bool,
     /// How it broke off, to be told once what came before is on its way.
-    pub broken: Option<BodyError>,
+    broken: Option<BodyError>,
 }
 
 /// What completes the record of an exchange, once: with its outcome, or on
@@ -221,6 +221,25 @@ fn end(closing: &mut Option<Closing>, error: Option<&'static str>) {
 }
 
 impl OriginBody {
+    /// What was held back and what is still to come, with no trailer of the
+    /// name `reserved` and none that speaks as `own`.
+    pub fn new(
+        (held, rest): (VecDeque<Result<Frame<Bytes>, BodyError>>, ResponseBody),
+        reserved: &HeaderName,
+        own: &fields::Options,
+    ) -> Self {
+        Self {
+            held,
+            rest,
+            reserved: reserved.clone(),
+            name: Arc::clone(&own.name),
+            closing: None,
+            taken: None,
+            waits: false,
+            broken: None,
+        }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         // hyper drops what it has not written yet when a body fails; while it
         // waits, it writes.

@@ -6,29 +6,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AGE, CONTENT_LENGTH, CONTENT_TYPE, DATE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::annotate::Annotator;
-use super::answer::{Close, http_date};
+use super::answer::Close;
 use super::body::{Body, Closing, OriginBody, has_no_body};
 use super::fields;
+use super::own_copy;
 use super::problem::Problem;
 use super::request::{Leg, Received};
 use crate::audit::AuditLog;
 use crate::clock;
 use crate::metrics::{DecisionLabels, Metrics, ResultLabel};
+use crate::origins::body::ResponseBody;
 use crate::origins::egress::{Egress, NotAdmitted};
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::Upstream;
+use crate::rules::crawler::Crawler;
 use crate::rules::decision::{Decision, Inquiry, Policy, decide};
 use crate::rules::receipt::Receipt;
 use crate::rules::record::{Effect, Record};
-use crate::rules::robots::access::{Copy, Snapshot};
+use crate::rules::robots::access::Snapshot;
 
 /// How exchanges are conducted.
 #[derive(Debug, Clone)]
@@ -101,9 +103,9 @@ impl Proxy {
         self.count(&decision);
         let closing = Closing::new(ending, evidence, started);
         if cached && let Some((snapshot, copy)) = decision.own_copy() {
-            return Ok(Self::answer_from(
-                (snapshot, copy),
-                &received.outgoing.method,
+            let method = &received.outgoing.method;
+            return Ok(attach(
+                own_copy::response(snapshot, copy, (method, now)),
                 closing,
             ));
         }
@@ -155,31 +157,31 @@ impl Proxy {
             .upstream
             .forward(permit, received.outgoing, received.upload)
             .await?;
+        Ok(self.pass_on(response, (&method, &crawler)).await)
+    }
+
+    /// The origin's response as the crawler gets it: its end-to-end fields, the
+    /// annotation, and its body.
+    async fn pass_on(
+        &self,
+        response: Response<ResponseBody>,
+        (method, crawler): (&Method, &Crawler),
+    ) -> Response<Body> {
         let (mut parts, rest) = response.into_parts();
         let annotated = self
             .annotator
-            .annotate((&method, &parts), &crawler, rest)
+            .annotate((method, &parts), crawler, rest)
             .await;
         let reserved = self.annotator.field();
-        let length = (!has_no_body(&method, parts.status.as_u16()))
+        let length = (!has_no_body(method, parts.status.as_u16()))
             .then(|| annotated.length())
             .flatten();
-        let mut fields =
-            fields::of_response(&parts.headers, reserved, (&self.options.fields, length));
-        fields.append(reserved.clone(), annotated.field);
-        parts.headers = fields;
-        parts.version = http::Version::HTTP_11;
-        let body = OriginBody {
-            held: annotated.held,
-            rest: annotated.rest,
-            reserved: reserved.clone(),
-            name: Arc::clone(&self.options.fields.name),
-            closing: None,
-            taken: None,
-            waits: false,
-            broken: None,
-        };
-        Ok(Response::from_parts(parts, Body::Origin(Box::new(body))))
+        let options = &self.options.fields;
+        parts.headers = fields::of_response(&parts.headers, reserved, (options, length));
+        parts.headers.append(reserved.clone(), annotated.field);
+        parts.version = Version::HTTP_11;
+        let body = OriginBody::new((annotated.held, annotated.rest), reserved, options);
+        Response::from_parts(parts, Body::Origin(Box::new(body)))
     }
 
     fn count(&self, decision: &Decision) {
@@ -189,34 +191,6 @@ impl Proxy {
             reason: ruling.reason.as_str(),
         };
         self.metrics.decisions.get_or_create(&labels).inc();
-    }
-
-    /// /robots.txt from our copy, marked by `Age` (RFC 9111, section 5.1).
-    fn answer_from(
-        (snapshot, copy): (&Snapshot, &Copy),
-        method: &Method,
-        closing: Closing,
-    ) -> Response<Body> {
-        let now = clock::now();
-        let octets = if *method == Method::HEAD {
-            bytes::Bytes::new()
-        } else {
-            copy.body.clone()
-        };
-        let body = Body::Whole(octets, Some(closing.with_status(StatusCode::OK.as_u16())));
-        let mut response = Response::new(body);
-        let fields = response.headers_mut();
-        let media_type = copy.content_type.as_deref().unwrap_or("text/plain");
-        if let Ok(media_type) = HeaderValue::from_str(media_type) {
-            fields.insert(CONTENT_TYPE, media_type);
-        }
-        if let Ok(date) = HeaderValue::from_str(&http_date(now)) {
-            fields.insert(DATE, date);
-        }
-        fields.insert(CONTENT_LENGTH, copy.body.len().into());
-        let age = now.duration_since(snapshot.fetched_at).as_secs().max(0);
-        fields.insert(AGE, age.into());
-        response
     }
 
     /// The answer to a problem. After a refused upload the connection closes:

@@ -20,6 +20,8 @@ pub mod request;
 
 pub mod problem;
 
+pub mod own_copy;
+
 pub mod answer;
 
 pub mod body;

@@ -219,3 +219,22 @@ async fn what_cannot_or_may_not_be_dialled_is_told_apart() {
         assert_eq!(setup.get(url).await.unwrap_err().as_str(), error);
     }
 }
+
+/// An origin that sends so many interim responses, then a page.
+async fn hinting(count: usize) -> Result<String, UpstreamError> {
+    let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(count);
+    let page = format!("{hints}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage");
+    let script: &'static [Step] = vec![Step::Answer(page.leak())].leak();
+    let response = answered(script).await?;
+    Ok(response.unwrap())
+}
+
+// Security, section 3.3: 16 are enough for anything they are for.
+#[tokio::test]
+async fn a_flood_of_interim_responses_is_no_response() {
+    assert_eq!(hinting(16).await.unwrap(), "page");
+    assert!(matches!(
+        hinting(17).await,
+        Err(UpstreamError::InterimResponses)
+    ));
+}

@@ -215,7 +215,7 @@ keys! {
         /// theirs, so that few requests meet one that is just being closed.
         pool_idle_timeout: Duration = r#""15s""#, up_to(HOUR);
         /// How many unused connections are kept to one origin.
-        pool_idle_per_origin: NonZeroUsize = "8", count(1..=1024);
+        pool_idle_per_origin: NonZeroUsize = "32", count(1..=1024);
         /// How many unused connections are kept to all origins.
         pool_idle_total: NonZeroUsize = "1024", count(1..=1_000_000);
         /// How long a resolved name holds.

@@ -19,6 +19,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,6 +47,10 @@ pub struct Admin {
 
 /// The longest a request's head may take, and a connection be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest a connection may last: it serves one page.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections open at one time; more are closed at once.
+const CONNECTIONS_MAX: usize = 64;
 /// After a failed `accept`: time for descriptors to come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The content type of OpenMetrics 1.0.
@@ -64,6 +70,7 @@ pub fn listen(
         .layer(from_fn_with_state((), own_name))
         .with_state(admin);
     let connections = tracker.clone();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     tracker.spawn(async move {
         loop {
             let accepted = tokio::select! {
@@ -72,7 +79,15 @@ pub fn listen(
             };
             match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(serve(stream, router.clone(), end.clone()));
+                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                        continue;
+                    };
+                    let served = serve(stream, router.clone(), end.clone());
+                    connections.spawn(async move {
+                        // A page is small: who has not read it by then will not.
+                        let _ = timeout(CONNECTION_TIMEOUT, served).await;
+                        drop(place);
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the admin listener cannot accept");
@@ -89,6 +104,7 @@ async fn serve(stream: TcpStream, router: Router, end: CancellationToken) {
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
+            .keep_alive(false)
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
     );
     let ended = tokio::select! {

@@ -112,7 +112,7 @@ pub enum AuditError {
         known: i64,
     },
     /// No place in the queue became free in time.
-    #[error("the audit queue was full for {} s", SLOT_WAIT.as_secs())]
+    #[error("no place in audit.queue for {} s; every open exchange holds one", SLOT_WAIT.as_secs())]
     Full,
     /// The writer did not answer in time.
     #[error("the audit log did not answer within {} s", PROBE_WAIT.as_secs())]

@@ -248,9 +248,10 @@ keys! {
         /// When a request may be sent: once its decision is on disk ("commit"), or
         /// once it is queued for it ("queue": faster, and a crash loses the queue).
         durability: Durability = r#""commit""#, Choice(&[("commit", Durability::Commit), ("queue", Durability::Queue)]);
-        /// How many decisions may wait to be written. When it is full requests are
+        /// How many decisions may wait to be written, and exchanges be open: each holds
+        /// a place, so that its end can be written too. Without one a request is
         /// refused: nothing goes on unrecorded.
-        queue: NonZeroUsize = "20000", count(1..=1_000_000);
+        queue: NonZeroUsize = "20000", count(2..=1_000_000);
     }
 
     /// What people and monitoring connect to.

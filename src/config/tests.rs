@@ -385,7 +385,7 @@ bounds! {
     egress_ports: "egress.ports" refuses ["[]" "['0']" "['65536']" "['2-1']" "['1-']" "['+1']" "[80]"] takes ["['default']" "['1', '1-65535', '8080']"];
     audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a"] takes ["sqlite:a.db"];
     audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
-    audit_queue: "audit.queue" refuses ["0" "1000001"] takes ["1" "1000000"];
+    audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];
     log_format: "log.format" refuses ["text"] takes ["auto" "pretty" "json"];
     log_level: "log.level" refuses ["INFO" "off"] takes ["error" "warn" "info" "debug" "trace"];

@@ -242,7 +242,8 @@ impl OriginBody {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         // hyper drops what it has not written yet when a body fails; while it
-        // waits, it writes.
+        // waits, it writes. (Over HTTP/2 a reset may still overtake the last
+        // octets.)
         if let Some(error) = self.broken.take() {
             return Poll::Ready(Some(Err(error)));
         }
@@ -288,6 +289,8 @@ impl OriginBody {
         }
         match frame.into_trailers() {
             Ok(trailers) => {
+                // The last frame there is: hyper asks for no other.
+                end(&mut self.closing, None);
                 Frame::trailers(fields::of_trailers(&trailers, &self.reserved, &self.name))
             }
             Err(frame) => frame,

@@ -28,7 +28,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
 use thiserror::Error;
 use time::OffsetDateTime;
+use x509_parser::certificate::X509Certificate;
 use x509_parser::parse_x509_certificate;
+use x509_parser::time::ASN1Time;
 
 use crate::clock;
 use crate::rules::digest::Digest;
@@ -281,10 +283,27 @@ fn check_authority(certificate: &CertificateDer<'_>, key: &KeyPair) -> Result<()
     if !parsed.is_ca() {
         return Err("it is not that of a certificate authority".to_owned());
     }
+    let usage = parsed.key_usage().map_err(|error| error.to_string())?;
+    if usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
+        return Err("its key usage does not let it sign certificates".to_owned());
+    }
+    let now =
+        ASN1Time::from_timestamp(clock::now().as_second()).map_err(|error| error.to_string())?;
+    if !parsed.validity().is_valid_at(now) {
+        return Err(format!(
+            "it is not valid now, but {}",
+            validity_text(&parsed)
+        ));
+    }
     if parsed.public_key().raw != key.subject_public_key_info() {
         return Err("it belongs to another key".to_owned());
     }
     Ok(())
+}
+
+fn validity_text(certificate: &X509Certificate<'_>) -> String {
+    let validity = certificate.validity();
+    format!("from {} to {}", validity.not_before, validity.not_after)
 }
 
 /// The certificate alone: its file may hold more than may be given away.

@@ -548,3 +548,20 @@ fn an_upload_that_breaks_off_never_ends_at_the_origin() {
         assert_eq!(origin.arrival("/up").await.body, None);
     });
 }
+
+// Deliver 8: a body with trailers has ended well when they have passed.
+#[test]
+fn a_response_with_trailers_is_completed_in_the_record() {
+    run(async {
+        let answer = "HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
+        let origin = RawOrigin::with("", Octets::of(answer.as_bytes())).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let reply = get(&proxy, "http://o.test/a").await;
+        assert_eq!((reply.end, reply.text().as_str()), (End::Whole, "hello"));
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(
+            (&rows[0]["bytes"], &rows[0]["error"]),
+            (&5.into(), &serde_json::Value::Null)
+        );
+    });
+}

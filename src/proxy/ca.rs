@@ -453,4 +453,47 @@ mod tests {
             &ca.leaf(&host).unwrap()
         ));
     }
+
+    /// Why a certificate made from `params` by its own key cannot be used, with
+    /// `key` in the key's file.
+    fn refused(params: &CertificateParams, own: &KeyPair, key: &KeyPair) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        write_new(&options.key, &key.serialize_pem()).unwrap();
+        write_new(&options.cert, &params.self_signed(own).unwrap().pem()).unwrap();
+        Ca::open(&options).unwrap_err().to_string()
+    }
+
+    // RFC 5280, sections 4.1.2.5, 4.2.1.3 and 4.2.1.9: no crawler would trust
+    // what these vouch for, and it would not say why.
+    #[test]
+    fn a_certificate_that_cannot_vouch_for_anything_is_refused() {
+        let now = clock::now();
+        let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let good = authority_params(now).unwrap();
+        assert!(refused(&good, &own, &other).contains("another key"));
+        let mut leaf = authority_params(now).unwrap();
+        leaf.is_ca = IsCa::ExplicitNoCa;
+        assert!(refused(&leaf, &own, &own).contains("not that of a certificate authority"));
+        let mut mute = authority_params(now).unwrap();
+        mute.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        assert!(refused(&mute, &own, &own).contains("sign certificates"));
+        let mut old = authority_params(now).unwrap();
+        old.not_after = old.not_before;
+        assert!(refused(&old, &own, &own).contains("not valid now"));
+    }
+
+    // What else stands in the file is not given away.
+    #[test]
+    fn only_the_certificate_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        Ca::create(&options).unwrap();
+        let key = std::fs::read_to_string(&options.key).unwrap();
+        let both = std::fs::read_to_string(&options.cert).unwrap() + &key;
+        std::fs::write(&options.cert, both).unwrap();
+        let told = Ca::open(&options).unwrap().pem().to_owned();
+        assert!(!told.contains("PRIVATE") && told.starts_with("-----BEGIN CERTIFICATE"));
+        assert!(CertificateDer::from_pem_slice(told.as_bytes()).is_ok());
+    }
 }

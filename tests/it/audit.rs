@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::kit::client::{Crawler, get, get_as};
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Length, Page};
-use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::{run, sha256};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
@@ -229,7 +229,7 @@ fn a_second_proxy_on_the_same_file_does_not_start() {
 #[test]
 fn the_file_is_private() {
     run(async {
-        let proxy = crate::kit::proxy::Config::default().start().await;
+        let proxy = Config::default().start().await;
         for name in ["audit.db", "audit.db-wal"] {
             let mode = std::fs::metadata(proxy.place().path(name))
                 .unwrap()
@@ -270,5 +270,23 @@ fn queued_rows_are_written_before_a_stop() {
             get(&proxy, &format!("http://o.test/{n}")).await;
         }
         assert_eq!(proxy.stop().await.rows().await.len(), 50);
+    });
+}
+
+// Contract, section 1: a second proxy on the same audit file exits 1, by
+// whatever name it knows the file.
+#[test]
+fn a_second_proxy_on_the_same_file_by_another_name_does_not_start() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let folder = proxy.place().folder();
+        std::os::unix::fs::symlink(folder.join("audit.db"), folder.join("other.db")).unwrap();
+        let second = ["--set", "audit.store=sqlite:other.db", "serve"];
+        let outcome = proxy.place().run(&second).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("audit.db") || outcome.stderr.contains("other.db"),
+            "{outcome:?}"
+        );
     });
 }

@@ -89,11 +89,6 @@ impl Pool {
         free.add(origin, connection, now);
     }
 
-    /// Closes all of them.
-    pub(super) fn clear(&self) {
-        *self.free() = Free::default();
-    }
-
     fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }

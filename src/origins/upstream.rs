@@ -182,11 +182,6 @@ impl Upstream {
         self.counted(message, Upload::default()).await
     }
 
-    /// Closes the connections that are not in use, so that their tasks end.
-    pub fn close_idle(&self) {
-        self.pool.clear();
-    }
-
     async fn counted(
         &self,
         message: Message<'_>,
@@ -270,20 +265,14 @@ impl Upstream {
             Sender::Http1(sender) => {
                 let mut request = http1_request(message.target, message.head, body)?;
                 let flood = Flood::watch(&mut request);
-                tokio::select! {
-                    biased;
-                    () = flood.noticed() => Err(UpstreamError::InterimResponses.into()),
-                    answer = self.head(sender.try_send_request(request), &upload) => answer,
-                }
+                let answer = sender.try_send_request(request);
+                self.head_unless(flood, answer, &upload).await
             }
             Sender::Http2(sender) => {
                 let mut request = http2_request(message.target, message.head, body)?;
                 let flood = Flood::watch(&mut request);
-                tokio::select! {
-                    biased;
-                    () = flood.noticed() => Err(UpstreamError::InterimResponses.into()),
-                    answer = self.head(sender.try_send_request(request), &upload) => answer,
-                }
+                let answer = sender.try_send_request(request);
+                self.head_unless(flood, answer, &upload).await
             }
         };
         // On a shared connection the octets may belong to anyone; that the
@@ -293,6 +282,20 @@ impl Upstream {
         check_response(&response)?;
         let lease = self.lease(&message.target.origin, connection, upload);
         Ok(response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, lease)))
+    }
+
+    /// Waits for the head of a response, unless interim ones flood in.
+    async fn head_unless(
+        &self,
+        flood: Flood,
+        answer: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Upload>>>>,
+        upload: &Progress,
+    ) -> Result<Response<Incoming>, Lost> {
+        tokio::select! {
+            biased;
+            () = flood.noticed() => Err(UpstreamError::InterimResponses.into()),
+            answered = self.head(answer, upload) => answered,
+        }
     }
 
     /// Waits for the head of a response; what the crawler uploads meanwhile

@@ -220,6 +220,12 @@ fn printable(text: &str) -> String {
     printable
 }
 
+/// The `Accept` of a request: all that an answer needs to know of it.
+pub fn accepted(asked: &HeaderMap) -> HeaderMap {
+    let values = asked.get_all(ACCEPT).iter();
+    values.map(|value| (ACCEPT, value.clone())).collect()
+}
+
 /// The kind with the highest weight in `Accept`; the first of equals.
 fn preferred(asked: &HeaderMap) -> (Kind, &'static str) {
     let ranges: Vec<(String, f32)> = asked

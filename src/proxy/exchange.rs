@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::annotate::Annotator;
-use super::answer::Close;
+use super::answer::{Close, accepted};
 use super::body::{Body, Closing, OriginBody, has_no_body};
 use super::fields;
 use super::own_copy;
@@ -69,7 +69,7 @@ impl Proxy {
     /// none.
     pub async fn exchange(&self, request: Request<Incoming>, leg: &Leg) -> Response<Body> {
         let started = clock::instant();
-        let asked = request.headers().clone();
+        let asked = accepted(request.headers());
         let has_body = !request.body().is_end_stream();
         let answered = self.forward_if_allowed(request, (leg, started)).await;
         let elapsed = clock::instant().duration_since(started);
@@ -123,23 +123,24 @@ impl Proxy {
 
     /// What holds for this inquiry now. Egress is asked first: an origin that
     /// may not be dialled is not asked for its robots.txt either.
-    async fn decide(&self, inquiry: &Inquiry, asker: &Asker) -> Decision {
-        let inquiry = Arc::new(inquiry.clone());
+    async fn decide(&self, inquiry: &Arc<Inquiry>, asker: &Asker) -> Decision {
         match self.egress.admits(&inquiry.target.origin).await {
-            Err(NotAdmitted::Denied(denial)) => {
-                Decision::denied(inquiry, Arc::clone(&self.policy), denial.to_string())
-            }
+            Err(NotAdmitted::Denied(denial)) => Decision::denied(
+                Arc::clone(inquiry),
+                Arc::clone(&self.policy),
+                denial.to_string(),
+            ),
             Err(NotAdmitted::NoConnection(cause)) => {
                 let snapshot = Arc::new(Snapshot::without_connection(
                     &inquiry.target.origin,
                     cause,
                     clock::now(),
                 ));
-                decide(&inquiry, &snapshot, &self.policy)
+                decide(inquiry, &snapshot, &self.policy)
             }
             Ok(_) => {
-                let snapshot = self.robots.snapshot(&inquiry, asker).await;
-                decide(&inquiry, &snapshot, &self.policy)
+                let snapshot = self.robots.snapshot(inquiry, asker).await;
+                decide(inquiry, &snapshot, &self.policy)
             }
         }
     }

@@ -5,6 +5,7 @@
 //! RFC 9110, section 7.4).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{EXPECT, FROM, HOST, TRANSFER_ENCODING, USER_AGENT};
@@ -35,7 +36,7 @@ pub struct Leg {
 #[derive(Debug)]
 pub struct Received {
     /// Who asks for what.
-    pub inquiry: Inquiry,
+    pub inquiry: Arc<Inquiry>,
     /// On whose behalf robots.txt is asked for.
     pub asker: Asker,
     /// Method and fields as they go on.
@@ -68,11 +69,11 @@ impl Received {
             (options, body.size_hint().exact()),
         );
         Ok(Self {
-            inquiry: Inquiry {
+            inquiry: Arc::new(Inquiry {
                 crawler: Crawler::from_user_agent(values(&parts.headers)),
                 target,
                 method: parts.method.as_str().to_owned(),
-            },
+            }),
             asker: Asker {
                 user_agent: parts.headers.get(USER_AGENT).cloned(),
                 from: parts.headers.get(FROM).cloned(),

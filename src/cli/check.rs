@@ -264,12 +264,12 @@ fn competing(decision: &Decision) -> Vec<(u32, String)> {
     };
     let path = evidence.inquiry.target.path_and_query();
     let decided_by = evidence.ruling.rule.as_ref().map(|rule| rule.line);
-    copy.robots
-        .binding(&evidence.inquiry.crawler)
+    let binding = copy.robots.binding(&evidence.inquiry.crawler);
+    binding
         .competing(evidence.ruling.reading.as_deref().unwrap_or(path))
         .into_iter()
-        .filter(|rule| Some(rule.line) != decided_by)
-        .map(|rule| (rule.line, rule.text.clone()))
+        .filter(|rule| Some(rule.line()) != decided_by)
+        .map(|rule| (rule.line(), rule.text().into_owned()))
         .collect()
 }
 

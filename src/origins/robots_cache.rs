@@ -72,9 +72,6 @@ pub struct Options {
     pub max_snapshot_bytes: usize,
 }
 
-/// What a parsed rule takes beside its line, measured.
-const RULE_OCTETS: usize = 450;
-
 /// The snapshots of all origins, bounded; the longest unused go first.
 pub struct RobotsCache<F = HttpFetcher> {
     shared: Arc<Shared<F>>,
@@ -361,15 +358,9 @@ impl Weights {
     }
 }
 
-/// About what a copy takes: its body, and the rules parsed from it.
+/// About what a copy takes: its body, and the rules of a crawler or two.
 fn weight(copy: &Copy) -> usize {
-    let rules: usize = copy
-        .robots
-        .groups()
-        .iter()
-        .map(|group| group.rules.len())
-        .sum();
-    copy.body.len() + rules * RULE_OCTETS
+    copy.body.len() + copy.robots.weight()
 }
 
 /// Whether an entry must be replaced before it can be used.

@@ -23,7 +23,7 @@ use super::origin::{Origin, ROBOTS_TXT, Target};
 use super::reading::without_dot_segments;
 use super::receipt::Receipt;
 use super::robots::access::{AccessResult, Copy, Snapshot};
-use super::robots::{Binding, Rule, RuleKind};
+use super::robots::{Binding, Judgement, Rule};
 
 /// Who asks for what, how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +156,8 @@ pub enum Reason {
     Restricted,
     /// It could not be found out.
     Unreachable,
+    /// A bound was met while deciding: the file is made to be slow.
+    Undecided,
     /// The address may not be dialled.
     Egress,
 }
@@ -171,6 +173,7 @@ impl Reason {
             Self::Unavailable => "unavailable",
             Self::Restricted => "restricted",
             Self::Unreachable => "unreachable",
+            Self::Undecided => "undecided",
             Self::Egress => "egress",
         }
     }
@@ -185,6 +188,8 @@ pub struct Ruling {
     pub reason: Reason,
     /// The rule that counts, if one matched.
     pub rule: Option<RuleCited>,
+    /// The agent line by which it binds.
+    pub agent_line: Option<u32>,
     /// The agents of its group, or of the groups that bind; `["*"]` for the
     /// group of everyone.
     pub group: Vec<String>,
@@ -205,11 +210,11 @@ pub struct RuleCited {
     pub text: String,
 }
 
-impl From<&Rule> for RuleCited {
-    fn from(rule: &Rule) -> Self {
+impl From<&Rule<'_>> for RuleCited {
+    fn from(rule: &Rule<'_>) -> Self {
         Self {
-            line: rule.line,
-            text: rule.text.clone(),
+            line: rule.line(),
+            text: rule.text().into_owned(),
         }
     }
 }
@@ -221,6 +226,7 @@ impl Ruling {
             verdict,
             reason,
             rule: None,
+            agent_line: None,
             group: Vec::new(),
             token: None,
             reading: None,
@@ -291,7 +297,7 @@ fn rule_on(inquiry: &Inquiry, snapshot: &Snapshot, terms: Terms) -> Ruling {
 }
 
 /// The ruling on another reading of the path, if it disallows.
-fn disallowed_reading(binding: &Binding<'_>, path: &str) -> Option<Ruling> {
+fn disallowed_reading(binding: &Binding, path: &str) -> Option<Ruling> {
     let reading = without_dot_segments(path)?;
     let ruling = judge(binding, &reading);
     (ruling.verdict == Verdict::Disallow).then_some(Ruling {
@@ -300,20 +306,33 @@ fn disallowed_reading(binding: &Binding<'_>, path: &str) -> Option<Ruling> {
     })
 }
 
-fn judge(binding: &Binding<'_>, path: &str) -> Ruling {
-    let rule = binding.rule(path);
-    let (verdict, reason) = match rule {
-        Some(rule) if rule.kind == RuleKind::Allow => (Verdict::Allow, Reason::Rule),
-        Some(_) => (Verdict::Disallow, Reason::Rule),
-        None if binding.is_bound() => (Verdict::Allow, Reason::NoRule),
-        None => (Verdict::Allow, Reason::NoGroup),
+fn judge(binding: &Binding, path: &str) -> Ruling {
+    let judgement = binding.judge(path);
+    let rule = judgement.rule();
+    let verdict = if judgement.allows() {
+        Verdict::Allow
+    } else {
+        Verdict::Disallow
     };
     Ruling {
         rule: rule.map(RuleCited::from),
-        group: binding.names_for(rule),
+        agent_line: rule.and_then(|rule| binding.agent_line(rule)),
+        group: rule.map_or_else(|| binding.names(), |rule| binding.names_of(rule)),
         token: binding.token().cloned(),
         crawl_delay: binding.crawl_delay(),
-        ..Ruling::without_rule(verdict, reason)
+        ..Ruling::without_rule(verdict, Reason::from(&judgement))
+    }
+}
+
+impl From<&Judgement<'_>> for Reason {
+    fn from(judgement: &Judgement<'_>) -> Self {
+        match judgement {
+            Judgement::Rule(_) => Self::Rule,
+            Judgement::NoRule => Self::NoRule,
+            Judgement::NoGroup => Self::NoGroup,
+            Judgement::RobotsTxt => Self::RobotsTxt,
+            Judgement::Undecided => Self::Undecided,
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod kit;
+#[path = "../reference/mod.rs"]
+mod reference;
 
 mod admin;
 mod annotate;
@@ -12,6 +14,7 @@ mod cli;
 mod clients;
 mod directive_cases;
 mod egress;
+mod engine_reference;
 mod forward;
 mod frames;
 mod framing_cases;
@@ -19,6 +22,7 @@ mod intercept;
 mod layering;
 mod limits;
 mod properties;
+mod reference_cases;
 mod refuse;
 mod robots;
 mod robots_cases;

@@ -61,7 +61,7 @@ proptest! {
     #[test]
     fn any_octets_are_a_robots_txt(body in vec(any::<u8>(), 0..2000), max in 0_usize..2100) {
         let robots = RobotsTxt::parse(&body);
-        let _ = robots.binding(&Crawler::parse("FooBot")).rule("/a");
+        let _ = robots.binding(&Crawler::parse("FooBot")).judge("/a");
         prop_assert!(whole_lines(&body, max).len() <= max);
     }
 

@@ -1,33 +1,28 @@
 //! One path pattern of a rule, and the paths it is compared with.
 //!
-//! RFC 9309, section 2.2.2 (percent-encoding, comparison from the first octet)
-//! and section 2.2.3 (`*` and `$`). Both sides are put in one canonical form
-//! first; after that, comparing is comparing octets. Which of several patterns
-//! counts, and for whom, is not known here.
-//!
-//! The time to match is linear in the path and the pattern, whatever either
-//! holds: they come from strangers.
+//! RFC 9309, sections 2.2.2 and 2.2.3. The rules of a file are compared all at
+//! once, by an index; this is for one of them alone: to tell which rules
+//! compete with the one that counts, and for what an operator writes. Both
+//! read a value by the same [`Shape`] and match what follows a `*` by the same
+//! function.
+
+use memchr::{memchr, memmem};
+
+use super::canonical::{Buffer, fold, has_folding, query_start};
+use super::dialect::{Dialect, Query, Syntax};
+use super::shape::Shape;
+use super::wildcard::{End, Fuel, globs, spans};
 
 /// What a rule says of paths (RFC 9309, section 2.2.3): literals, with `*`
 /// between them for any octets, and `$` last for the end of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// What the path starts with, up to the first `*`.
-    head: String,
-    /// The literals after each `*`, in order, none empty.
-    pieces: Vec<String>,
-    end: End,
-    octets: usize,
-    /// Absent where no part of the pattern can lie in a query.
+    /// Head and tail in canonical form; absent if no path matches.
+    octets: Option<Box<[u8]>>,
+    shape: Shape,
+    /// For text that is folded: absent where no escape in it can mean what a
+    /// query may spell otherwise.
     folded: Option<Box<FoldedPattern>>,
-}
-
-/// Where a match may stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Anywhere,
-    /// The pattern closes with `$`: the last octet of the path.
-    Last,
 }
 
 impl Pattern {
@@ -38,33 +33,36 @@ impl Pattern {
     /// path.
     #[must_use]
     pub fn new(value: &[u8]) -> Option<Self> {
+        Self::in_dialect(value, Dialect::Rfc9309)
+    }
+
+    /// The same, as `dialect` reads it.
+    #[must_use]
+    pub fn in_dialect(value: &[u8], dialect: Dialect) -> Option<Self> {
         if value.is_empty() {
             return None;
         }
-        let (body, anchor) = match value.strip_suffix(b"$") {
-            Some(body) => (body, End::Last),
-            None => (value, End::Anywhere),
+        let mut rewritten = Buffer::new();
+        let Some(shape) = Shape::of(value, dialect.traits(), &mut rewritten) else {
+            return Some(Self {
+                octets: None,
+                shape: Shape::without_match(value.len()),
+                folded: None,
+            });
         };
-        let end = if body.ends_with(b"*") {
-            End::Anywhere
+        let length = shape.head + shape.tail;
+        let octets = if rewritten.is_empty() {
+            value.get(..length)
         } else {
-            anchor
+            rewritten.get(..length)
         };
-        let mut literals = body.split(|&octet| octet == b'*').map(canonical);
-        let head = literals.next().unwrap_or_default();
-        let mut pieces: Vec<String> = literals.collect();
-        let octets = pieces
-            .iter()
-            .fold(head.len(), |sum, piece| sum + 1 + piece.len())
-            + usize::from(anchor == End::Last);
-        pieces.retain(|piece| !piece.is_empty());
-        let folded = FoldedPattern::new(&head, &pieces).map(Box::new);
+        let octets = octets.unwrap_or_default();
         Some(Self {
-            head,
-            pieces,
-            end,
-            octets,
-            folded,
+            folded: (dialect.traits().query == Query::EitherForm)
+                .then(|| FoldedPattern::new(octets, &shape).map(Box::new))
+                .flatten(),
+            octets: Some(octets.into()),
+            shape,
         })
     }
 
@@ -72,23 +70,16 @@ impl Pattern {
     /// an escaped reserved octet differs from the octet itself.
     #[must_use]
     pub fn matches(&self, path: &CanonicalPath) -> bool {
-        let Some(mut rest) = path.text.strip_prefix(self.head.as_str()) else {
+        let Some((head, tail)) = self.split() else {
             return false;
         };
-        let Some((last, middle)) = self.pieces.split_last() else {
-            return self.end == End::Anywhere || rest.is_empty();
+        let Some(rest) = path.octets.strip_prefix(head) else {
+            return false;
         };
-        // The leftmost place of each literal leaves most for those behind it,
-        // so that none has to be tried again.
-        for piece in middle {
-            let Some((_, after)) = rest.split_once(piece.as_str()) else {
-                return false;
-            };
-            rest = after;
-        }
-        match self.end {
-            End::Anywhere => rest.contains(last.as_str()),
-            End::Last => rest.ends_with(last.as_str()),
+        let mut fuel = Fuel::FULL;
+        match self.shape.syntax {
+            Syntax::Glob => globs(tail, rest, &mut fuel),
+            Syntax::Pattern | Syntax::Beginning => spans((tail, self.shape.end), rest, &mut fuel),
         }
     }
 
@@ -101,7 +92,7 @@ impl Pattern {
     #[must_use]
     pub fn matches_folded(&self, path: &CanonicalPath) -> bool {
         match (&self.folded, &path.folded) {
-            (Some(pattern), Some(path)) => pattern.matches(path, self.end),
+            (Some(pattern), Some(path)) => pattern.matches(path, self.shape.end),
             _ => false,
         }
     }
@@ -111,15 +102,29 @@ impl Pattern {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an empty pattern is none")]
     pub fn len(&self) -> usize {
-        self.octets
+        self.shape.length
+    }
+
+    /// Whether it holds an escape that a query may spell otherwise, so that it
+    /// reads differently there.
+    pub(super) fn holds_folding(&self) -> bool {
+        self.octets.as_deref().is_some_and(has_folding)
+    }
+
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    fn split(&self) -> Option<(&[u8], &[u8])> {
+        self.octets.as_deref()?.split_at_checked(self.shape.head)
     }
 }
 
 /// A pattern as it reads on a [`FoldedPath`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FoldedPattern {
-    head: String,
-    pieces: Vec<FoldedPiece>,
+    head: Box<[u8]>,
+    pieces: Box<[FoldedPiece]>,
 }
 
 /// A literal behind a `*`: it may lie before the query, reach into it, or lie
@@ -127,32 +132,36 @@ struct FoldedPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FoldedPiece {
     /// Folded behind its first `?` only, which begins the query.
-    across: String,
+    across: Box<[u8]>,
     /// Folded throughout.
-    within: String,
+    within: Box<[u8]>,
 }
 
 impl FoldedPattern {
-    fn new(head: &str, pieces: &[String]) -> Option<Self> {
-        if pieces.is_empty() && !head.contains('?') {
+    fn new(octets: &[u8], shape: &Shape) -> Option<Self> {
+        if shape.syntax != Syntax::Pattern || !shape.reaches_query {
             return None;
         }
-        let piece = |literal: &String| FoldedPiece {
-            across: folded_behind_mark(literal),
-            within: folded(literal),
-        };
+        let (head, tail) = octets.split_at_checked(shape.head)?;
+        let pieces = tail.split(|octet| *octet == b'*');
+        let pieces = pieces.filter(|piece| !piece.is_empty());
         Some(Self {
-            head: folded_behind_mark(head),
-            pieces: pieces.iter().map(piece).collect(),
+            head: folded(head, query_start(head)),
+            pieces: pieces
+                .map(|piece| FoldedPiece {
+                    across: folded(piece, query_start(piece)),
+                    within: folded(piece, 0),
+                })
+                .collect(),
         })
     }
 
     fn matches(&self, path: &FoldedPath, end: End) -> bool {
-        if !path.text.starts_with(&self.head) {
+        if !path.octets.starts_with(&self.head) {
             return false;
         }
         let Some((last, middle)) = self.pieces.split_last() else {
-            return end == End::Anywhere || path.text.len() == self.head.len();
+            return end == End::Anywhere || path.octets.len() == self.head.len();
         };
         let mut at = self.head.len();
         for piece in middle {
@@ -178,16 +187,16 @@ impl FoldedPiece {
         // looking for it there again keeps the time linear.
         let across = if path.query <= at {
             None
-        } else if self.across.contains('?') {
-            path.from(at).find(&self.across)
+        } else if memchr(b'?', &self.across).is_some() {
+            memmem::find(path.from(at), &self.across)
         } else {
-            path.before_query(at).find(&self.across)
+            memmem::find(path.before_query(at), &self.across)
         };
         if let Some(offset) = across {
             return Some(at + offset + self.across.len());
         }
         let from = at.max(path.query);
-        let offset = path.from(from).find(&self.within)?;
+        let offset = memmem::find(path.from(from), &self.within)?;
         Some(from + offset + self.within.len())
     }
 }
@@ -196,16 +205,15 @@ impl FoldedPiece {
 /// a judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalPath {
-    text: String,
+    octets: Box<[u8]>,
     /// Absent where there is no query.
     folded: Option<FoldedPath>,
 }
 
-/// A path whose query has every reserved octet escaped, so that the only `?`
-/// is the one that begins the query.
+/// A path in whose query the escapes of reserved octets are decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FoldedPath {
-    text: String,
+    octets: Box<[u8]>,
     /// Where the query begins, behind its `?`.
     query: usize,
 }
@@ -216,121 +224,51 @@ impl CanonicalPath {
     /// `http://example.com?query`.
     #[must_use]
     pub fn new(path: &str) -> Self {
-        let mut text = canonical(path.as_bytes());
-        if !text.starts_with('/') {
-            text.insert(0, '/');
-        }
-        let folded = text.find('?').map(|mark| FoldedPath {
-            text: folded_behind_mark(&text),
-            query: mark + 1,
+        Self::in_dialect(path, Dialect::Rfc9309)
+    }
+
+    /// The same, in the form that `dialect` compares.
+    #[must_use]
+    pub fn in_dialect(path: &str, dialect: Dialect) -> Self {
+        let mut octets = Buffer::new();
+        let escapes = dialect.traits().escapes;
+        escapes.canonical_path(path.as_bytes(), &mut octets);
+        Self::of_canonical(&octets)
+    }
+
+    pub(super) fn of_canonical(octets: &[u8]) -> Self {
+        let query = query_start(octets);
+        let folded = memchr(b'?', octets).map(|_| FoldedPath {
+            octets: folded(octets, query),
+            query,
         });
-        Self { text, folded }
+        Self {
+            octets: octets.into(),
+            folded,
+        }
     }
 
     /// The canonical form.
     #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.text
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.octets
     }
 }
 
 impl FoldedPath {
-    fn from(&self, at: usize) -> &str {
-        self.text.get(at..).unwrap_or_default()
+    fn from(&self, at: usize) -> &[u8] {
+        self.octets.get(at..).unwrap_or_default()
     }
 
-    fn before_query(&self, at: usize) -> &str {
-        self.text.get(at..self.query).unwrap_or_default()
-    }
-}
-
-/// `octets` in the one form in which they are compared, all ASCII: escapes of
-/// unreserved octets decoded, other escapes in upper case, octets that a URI
-/// cannot hold escaped (RFC 9309, section 2.2.2; RFC 3986, section 2).
-///
-/// A `*` or `$` that means itself is escaped (RFC 9309, section 2.2.3). A `%`
-/// that begins no escape stays.
-fn canonical(octets: &[u8]) -> String {
-    let mut text = String::with_capacity(octets.len());
-    let mut rest = octets;
-    while let Some((&octet, tail)) = rest.split_first() {
-        rest = tail;
-        if octet == b'%' {
-            let Some((value, after)) = escaped_octet(tail) else {
-                text.push('%');
-                continue;
-            };
-            rest = after;
-            push_decoded(&mut text, value);
-        } else if stands_for_itself(octet) {
-            text.push(char::from(octet));
-        } else {
-            push_escaped(&mut text, octet);
-        }
-    }
-    text
-}
-
-/// The octet whose two hexadecimal digits `tail` begins with, and what follows.
-fn escaped_octet(tail: &[u8]) -> Option<(u8, &[u8])> {
-    let ([high, low], after) = tail.split_first_chunk::<2>()?;
-    let digit = |octet: u8| char::from(octet).to_digit(16);
-    let value = digit(*high)? * 16 + digit(*low)?;
-    Some((u8::try_from(value).ok()?, after))
-}
-
-fn push_decoded(text: &mut String, octet: u8) {
-    if is_unreserved(octet) {
-        text.push(char::from(octet));
-    } else {
-        push_escaped(text, octet);
+    fn before_query(&self, at: usize) -> &[u8] {
+        self.octets.get(at..self.query).unwrap_or_default()
     }
 }
 
-fn push_escaped(text: &mut String, octet: u8) {
-    const DIGITS: [char; 16] = [
-        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
-    ];
-    text.push('%');
-    text.push(DIGITS[usize::from(octet >> 4)]);
-    text.push(DIGITS[usize::from(octet & 0x0F)]);
-}
-
-/// `text` with what follows its first `?` folded.
-fn folded_behind_mark(text: &str) -> String {
-    match text.split_once('?') {
-        Some((before, query)) => format!("{before}?{}", folded(query)),
-        None => text.to_owned(),
-    }
-}
-
-/// Canonical `text` with its reserved octets escaped too.
-fn folded(text: &str) -> String {
-    let mut folded = String::with_capacity(text.len());
-    for octet in text.bytes() {
-        if is_reserved(octet) {
-            push_escaped(&mut folded, octet);
-        } else {
-            folded.push(char::from(octet));
-        }
-    }
-    folded
-}
-
-/// RFC 3986, section 2.3.
-fn is_unreserved(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~')
-}
-
-/// RFC 3986, section 2.2.
-fn is_reserved(octet: u8) -> bool {
-    b":/?#[]@!$&'()*+,;=".contains(&octet)
-}
-
-/// Whether a URI can hold `octet` as it is, and it means no more than itself in
-/// a pattern.
-fn stands_for_itself(octet: u8) -> bool {
-    is_unreserved(octet) || (is_reserved(octet) && octet != b'*' && octet != b'$')
+fn folded(text: &[u8], from: usize) -> Box<[u8]> {
+    let mut out = Buffer::new();
+    fold(text, from, &mut out);
+    out.to_vec().into()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! `pattern.rs`, more files in the cases of the integration tests.
 
 use super::*;
+use crate::rules::crawler::{Crawler, ProductToken};
 
 /// The example of RFC 9309, section 5.1.
 const SIMPLE: &str = "\
@@ -32,9 +33,10 @@ Disallow: /example/page/disallowed.gif
 /// The line of the rule that counts.
 fn line(robots: &RobotsTxt, agent: &str, path: &str) -> Option<u32> {
     let binding = robots.binding(&Crawler::parse(agent));
-    let rule = binding.rule(path);
-    assert_eq!(rule, binding.competing(path).first().copied());
-    rule.map(|rule| rule.line)
+    let judgement = binding.judge(path);
+    let rule = judgement.rule();
+    assert_eq!(rule, binding.competing(path).first());
+    rule.map(Rule::line)
 }
 
 /// One test a row: `FILE, "agent", "path" => line;`
@@ -121,11 +123,13 @@ fn binding_names_token_and_group() {
     );
     let binding = robots.binding(&Crawler::parse("FOO"));
     assert_eq!(binding.token().map(ProductToken::as_str), Some("FOO"));
-    let rule = binding.rule("/a");
-    assert_eq!(rule.map(|rule| &*rule.text), Some("Disallow : /a"));
-    assert_eq!(binding.names_for(rule), ["foo/1", "bar"]);
-    assert_eq!(binding.names_for(binding.rule("/b")), ["foo"]);
-    assert_eq!(binding.names_for(None), ["foo/1", "bar", "foo"]);
+    let [first, last] = ["/a", "/b"].map(|path| *binding.judge(path).rule().unwrap());
+    assert_eq!(first.text(), "Disallow : /a");
+    assert_eq!(binding.names_of(&first), ["foo/1", "bar"]);
+    assert_eq!(binding.agent_line(&first), Some(1));
+    assert_eq!(binding.names_of(&last), ["foo"]);
+    assert_eq!(binding.agent_line(&last), Some(5));
+    assert_eq!(binding.names(), ["foo/1", "bar", "foo"]);
 }
 
 // Ours.
@@ -134,8 +138,10 @@ fn everyone_is_named_by_a_star() {
     let robots = RobotsTxt::parse(b"User-agent: Foo\nUser-agent: * all\nDisallow: /a");
     let binding = robots.binding(&Crawler::parse("Bar"));
     assert_eq!(binding.token(), None);
-    assert_eq!(binding.names_for(binding.rule("/a")), ["*"]);
-    assert_eq!(binding.names_for(None), ["*"]);
+    let rule = *binding.judge("/a").rule().unwrap();
+    assert_eq!(binding.names_of(&rule), ["*"]);
+    assert_eq!(binding.agent_line(&rule), Some(2));
+    assert_eq!(binding.names(), ["*"]);
 }
 
 // RFC 9309, section 2.2.1: neither an own group nor one of everyone.
@@ -144,8 +150,8 @@ fn nothing_binds_who_is_not_named() {
     let robots = RobotsTxt::parse(b"User-agent: Foo\nDisallow: /");
     let binding = robots.binding(&Crawler::parse("Bar"));
     assert!(!binding.is_bound());
-    assert_eq!(binding.rule("/"), None);
-    assert!(binding.names_for(None).is_empty());
+    assert_eq!(binding.judge("/"), Judgement::NoGroup);
+    assert!(binding.names().is_empty());
 }
 
 // Ours: RFC 9309 does not define Crawl-delay.
@@ -173,13 +179,9 @@ fn odd_lines_are_noted() {
     use NoteKind::*;
     let robots = RobotsTxt::parse(
         b"Disallow: /x\nUser-agent: *\nCrawl-delay: soon\nUser-agent: b\ndissallow: c\n\
-          Noindex: /d\nHost: e\n<html>\nUser-agent:\nSitemap: http://h.example/s",
+          Noindex: /d\nColour: e\n<b>\nUser-agent:\nSitemap: http://h.example/s",
     );
-    let notes: Vec<_> = robots
-        .notes()
-        .iter()
-        .map(|note| (note.line, note.kind))
-        .collect();
+    let notes: Vec<_> = robots.notes().map(|note| (note.line, note.kind)).collect();
     let expected = [
         (1, OutsideGroup),
         (3, InvalidCrawlDelay),
@@ -192,7 +194,6 @@ fn odd_lines_are_noted() {
         (9, NamesNobody),
     ];
     assert_eq!(notes, expected);
-    assert_eq!(robots.sitemaps(), ["http://h.example/s"]);
 }
 
 // RFC 9309, section 2.5; ours, that a cut line is dropped.
@@ -226,7 +227,7 @@ fn any_octets_are_read() {
             body[end] = octet;
             let robots = RobotsTxt::parse(&body);
             let binding = robots.binding(&Crawler::from_user_agent([&*body]));
-            assert_eq!(binding.rule("/"), binding.competing("/").first().copied());
+            assert_eq!(binding.judge("/").rule(), binding.competing("/").first());
         }
     }
 }

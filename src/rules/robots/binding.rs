@@ -1,0 +1,400 @@
+//! Which groups bind a crawler, and what they say of a path.
+//!
+//! RFC 9309, section 2.2.1: the groups that name the crawler are one set of
+//! rules; without any, those of `*` are; without those, there are no rules.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::dialect::{Binds, Dialect, Groups, LineForm, Traits};
+use super::lines::lossy;
+use super::pattern::{CanonicalPath, Pattern};
+use super::rules::{Answer, Rules};
+use super::token::{GroupRanges, Token, TokenKind};
+use super::{RobotsTxt, RuleKind};
+use crate::rules::crawler::{Crawler, ProductToken};
+
+/// The path of robots.txt itself.
+pub(super) const ROBOTS_TXT: &str = "/robots.txt";
+
+/// The groups that bind one crawler, read as one. Cheap to clone, and good for
+/// as many judgements as you like, from as many threads.
+#[derive(Clone)]
+pub struct Binding {
+    token: Option<ProductToken>,
+    rules: Arc<Rules>,
+}
+
+/// What the rules say of one path.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Judgement<'a> {
+    /// This rule counts.
+    Rule(Rule<'a>),
+    /// There are rules for this crawler, and none matches.
+    NoRule,
+    /// No group is for this crawler, nor for everyone.
+    NoGroup,
+    /// The file itself is always allowed (RFC 9309, section 2.2.2).
+    RobotsTxt,
+    /// To find out would take too long: the file is made to be slow. Not
+    /// knowing means no.
+    Undecided,
+}
+
+impl<'a> Judgement<'a> {
+    /// The rule that counts, if one does.
+    #[must_use]
+    pub fn rule(&self) -> Option<&Rule<'a>> {
+        match self {
+            Self::Rule(rule) => Some(rule),
+            Self::NoRule | Self::NoGroup | Self::RobotsTxt | Self::Undecided => None,
+        }
+    }
+
+    /// Whether the path may be fetched.
+    #[must_use]
+    pub fn allows(&self) -> bool {
+        match self {
+            Self::Rule(rule) => rule.kind() == RuleKind::Allow,
+            Self::NoRule | Self::NoGroup | Self::RobotsTxt => true,
+            Self::Undecided => false,
+        }
+    }
+}
+
+impl RobotsTxt {
+    /// The groups that bind `crawler` (RFC 9309, section 2.2.1): all those that
+    /// name the first of its candidates that is named at all, else all those
+    /// of `*`, else none.
+    ///
+    /// The first time for a crawler costs about as much as reading the file;
+    /// the last few results are kept.
+    #[must_use]
+    pub fn binding(&self, crawler: &Crawler) -> Binding {
+        self.bound
+            .binding(crawler.candidates(), || self.bind(crawler.candidates()))
+    }
+
+    /// Each candidate's own groups; those of `*`, once, if no candidate has
+    /// any.
+    #[must_use]
+    pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
+        let own = crawler.candidates().iter().filter_map(|token| {
+            let own = std::slice::from_ref(token);
+            let binding = self.bound.binding(own, || self.bind(own));
+            binding.token.is_some().then_some(binding)
+        });
+        let mut own: Vec<_> = own.collect();
+        if own.is_empty() {
+            own.push(self.binding(crawler));
+        }
+        own
+    }
+
+    fn bind(&self, candidates: &[ProductToken]) -> Binding {
+        let traits = self.dialect.traits();
+        let named = candidates.iter().find_map(|token| {
+            let groups = self.groups_with(|value| traits.names(value, token), traits.own);
+            (!groups.is_empty()).then(|| (Some(token.clone()), groups))
+        });
+        let (token, groups) = named.unwrap_or_else(|| {
+            let binds = |value: &[u8]| traits.is_everyone(value);
+            (None, self.groups_with(binds, traits.everyone))
+        });
+        let rules = self.bound.rules(&groups).unwrap_or_else(|| {
+            let source = (&self.text, &self.tokens);
+            Arc::new(Rules::new(source, &groups, self.dialect))
+        });
+        Binding { token, rules }
+    }
+
+    fn groups_with(&self, binds: impl Fn(&[u8]) -> bool, which: Groups) -> Vec<Range<usize>> {
+        let is_bound = |group: &Range<usize>| {
+            let tokens = self.tokens.get(group.clone()).unwrap_or_default();
+            tokens
+                .iter()
+                .any(|token| token.kind() == TokenKind::Agent && binds(token.value(&self.text)))
+        };
+        let bound = GroupRanges::of(&self.tokens).filter(is_bound);
+        match which {
+            Groups::Merged => bound.collect(),
+            Groups::First => bound.take(1).collect(),
+        }
+    }
+}
+
+impl Traits {
+    /// Whether the value of an agent line means `token`.
+    fn names(&self, value: &[u8], token: &ProductToken) -> bool {
+        match self.binds {
+            Binds::Token => {
+                // Whatever means the token begins with it.
+                let first = value.first().map(u8::to_ascii_lowercase);
+                let wanted = token.as_str().bytes().next();
+                first == wanted.map(|octet| octet.to_ascii_lowercase())
+                    && token.is_named_by(&lossy(value))
+            }
+            Binds::Letters => {
+                let is_letter =
+                    |octet: &u8| octet.is_ascii_alphabetic() || matches!(octet, b'-' | b'_');
+                let letters = value.iter().take_while(|octet| is_letter(octet)).count();
+                let letters = value.get(..letters).unwrap_or_default();
+                letters.eq_ignore_ascii_case(token.as_str().as_bytes())
+            }
+            Binds::Part => {
+                let name = lossy(value).to_ascii_lowercase();
+                let name = name.split('/').next().unwrap_or_default().trim_end();
+                !name.is_empty() && token.as_str().to_ascii_lowercase().contains(name)
+            }
+        }
+    }
+
+    /// Whether this is the `*` line, with or without words behind it.
+    fn is_everyone(&self, value: &[u8]) -> bool {
+        match value {
+            [b'*'] | [b'*', b' ' | b'\t', ..] => true,
+            [b'*', blank, ..] => self.lines == LineForm::Cut && matches!(blank, b'\t'..=b'\r'),
+            _ => false,
+        }
+    }
+}
+
+impl Binding {
+    /// The candidate that was bound; `None` when `*` binds, or nothing.
+    #[must_use]
+    pub fn token(&self) -> Option<&ProductToken> {
+        self.token.as_ref()
+    }
+
+    /// Whether any group binds. If none does, no rules apply.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        !self.rules.groups.is_empty()
+    }
+
+    /// Judges a path with its query, octets as sent. Allocates nothing unless
+    /// the path has to be rewritten and is longer than most.
+    #[must_use]
+    pub fn judge(&self, path: &str) -> Judgement<'_> {
+        if path == ROBOTS_TXT && self.rules.dialect.exempts_robots_txt() {
+            return Judgement::RobotsTxt;
+        }
+        match self.rules.answer(path.as_bytes()) {
+            Answer::Token(at) => Judgement::Rule(Rule {
+                rules: &self.rules,
+                at,
+            }),
+            Answer::Undecided => Judgement::Undecided,
+            Answer::NoRule if self.is_bound() => Judgement::NoRule,
+            Answer::NoRule => Judgement::NoGroup,
+        }
+    }
+
+    /// All rules that match the path, the one that counts first.
+    ///
+    /// It tries each rule by itself, for who explains a judgement; it is no way
+    /// to judge.
+    #[must_use]
+    pub fn competing(&self, path: &str) -> Vec<Rule<'_>> {
+        let dialect = self.rules.dialect;
+        let canonical = CanonicalPath::in_dialect(path, dialect);
+        let matching = self.rules().filter(|rule| {
+            let pattern = Pattern::in_dialect(rule.value(), dialect);
+            pattern.is_some_and(|pattern| {
+                pattern.matches(&canonical)
+                    || (rule.kind() == RuleKind::Disallow && pattern.matches_folded(&canonical))
+            })
+        });
+        let mut matching: Vec<_> = matching.collect();
+        matching.sort_by_key(|rule| (Reverse(rule.length()), rule.kind(), rule.line()));
+        if let Judgement::Rule(counts) = self.judge(path) {
+            matching.retain(|rule| *rule != counts);
+            matching.insert(0, counts);
+        }
+        matching
+    }
+
+    /// The rules of all the groups, in file order.
+    pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
+        let rules = &*self.rules;
+        rules.rule_tokens().map(|at| Rule { rules, at })
+    }
+
+    /// Whom the groups are for, in lower case: `["*"]` for the groups of
+    /// everyone, empty if nothing binds.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        if self.token.is_none() {
+            let groups = self.rules.groups.iter().take(1);
+            return groups.map(|_| "*".to_owned()).collect();
+        }
+        let mut names = Vec::new();
+        for group in &self.rules.groups {
+            names.extend(self.rules.names(group));
+        }
+        without_repeats(names)
+    }
+
+    /// Whom the group of `rule` is for, as [`Binding::names`] has it.
+    #[must_use]
+    pub fn names_of(&self, rule: &Rule<'_>) -> Vec<String> {
+        match rule.group().filter(|_| self.token.is_some()) {
+            Some(group) => without_repeats(self.rules.names(group)),
+            None => self.names(),
+        }
+    }
+
+    /// The agent line by which `rule` binds: the first of its group that
+    /// names the crawler, or everyone.
+    #[must_use]
+    pub fn agent_line(&self, rule: &Rule<'_>) -> Option<u32> {
+        let agents = self.rules.agents(rule.group()?);
+        let traits = self.rules.dialect.traits();
+        let binds = |value: &[u8]| match &self.token {
+            Some(token) => traits.names(value, token),
+            None => traits.is_everyone(value),
+        };
+        agents
+            .into_iter()
+            .find(|agent| binds(agent.value(&self.rules.text)))
+            .map(|agent| agent.line)
+    }
+
+    /// The pause asked for, in seconds: the longest that any of the groups
+    /// names.
+    #[must_use]
+    pub fn crawl_delay(&self) -> Option<f64> {
+        self.rules.crawl_delay
+    }
+
+    /// The memory that the rules take beside the file, in octets.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.rules.memory()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+}
+
+/// A rule that binds: an Allow or Disallow line (RFC 9309, section 2.2.2).
+#[derive(Clone, Copy)]
+pub struct Rule<'a> {
+    rules: &'a Rules,
+    at: usize,
+}
+
+impl<'a> Rule<'a> {
+    /// Which of the two.
+    #[must_use]
+    pub fn kind(&self) -> RuleKind {
+        let token = self.token().and_then(Token::rule_kind);
+        token.unwrap_or(RuleKind::Disallow)
+    }
+
+    /// From 1.
+    #[must_use]
+    pub fn line(&self) -> u32 {
+        self.token().map_or(0, |token| token.line)
+    }
+
+    /// The line as written, without byte order mark, comment and outer blanks;
+    /// invalid UTF-8 replaced.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, str> {
+        let Some(token) = self.token() else {
+            return Cow::Borrowed("");
+        };
+        let is_line_end = |octet: &u8| matches!(octet, b'\r' | b'\n');
+        let text = &self.rules.text[..];
+        let (before, behind) = text.split_at(text.len().min(token.start as usize));
+        let start = before
+            .iter()
+            .rposition(is_line_end)
+            .map_or(0, |end| end + 1);
+        let end = behind.iter().position(is_line_end).unwrap_or(behind.len());
+        let line = text.get(start..before.len() + end).unwrap_or_default();
+        lossy(self.rules.dialect.traits().lines.content(line))
+    }
+
+    /// How specific it is: the octets of its path in canonical form, `*` and
+    /// `$` counted (RFC 9309, section 2.2.2: the most octets).
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let pattern = Pattern::in_dialect(self.value(), self.rules.dialect);
+        pattern.map_or(0, |pattern| pattern.len())
+    }
+
+    fn value(&self) -> &'a [u8] {
+        let token = self.token();
+        token.map_or(&[], |token| token.value(&self.rules.text))
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.rules.tokens.get(self.at).copied()
+    }
+
+    fn group(&self) -> Option<&'a Range<u32>> {
+        let groups = &self.rules.groups;
+        let behind = groups.partition_point(|group| group.start as usize <= self.at);
+        groups.get(behind.checked_sub(1)?)
+    }
+}
+
+impl PartialEq for Rule<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at && self.rules.text == other.rules.text
+    }
+}
+
+impl std::fmt::Debug for Rule<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line(), self.text())
+    }
+}
+
+impl std::fmt::Debug for Binding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Binding")
+            .field("token", &self.token)
+            .field("groups", &self.rules.groups)
+            .finish()
+    }
+}
+
+impl Rules {
+    fn agents(&self, group: &Range<u32>) -> Vec<Token> {
+        let tokens = self.tokens.get(group.start as usize..group.end as usize);
+        let tokens = tokens.unwrap_or_default().iter().copied();
+        tokens
+            .filter(|token| token.kind() == TokenKind::Agent)
+            .collect()
+    }
+
+    fn names(&self, group: &Range<u32>) -> Vec<String> {
+        let agents = self.agents(group).into_iter();
+        agents
+            .map(|agent| lossy(agent.value(&self.text)).to_ascii_lowercase())
+            .collect()
+    }
+}
+
+fn without_repeats(names: Vec<String>) -> Vec<String> {
+    let mut seen = std::collections::HashSet::new();
+    names
+        .into_iter()
+        .filter(|name| seen.insert(name.clone()))
+        .collect()
+}
+
+/// The dialect whose file this is.
+impl RobotsTxt {
+    /// By which text it is read.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+}

@@ -1,0 +1,262 @@
+//! The one form in which a path and the path in a rule are compared.
+//!
+//! RFC 9309, section 2.2.2, asks that both be compared octet by octet after
+//! escapes were made alike; the older texts and google/robotstxt do it their
+//! own way. Which octets of a rule are wildcards is decided before and after,
+//! not here: a `*` or `$` that means itself is escaped on the way.
+
+use memchr::memchr;
+use smallvec::SmallVec;
+
+use super::dialect::Escapes;
+use super::wildcard::is_glob_octet;
+
+/// A path while it is judged; the usual one fits without an allocation.
+pub(super) type Buffer = SmallVec<[u8; 1024]>;
+
+/// The octets that need no rewriting, by side and form.
+const PATH_CANONICAL: u8 = 1;
+const RULE_CANONICAL: u8 = 2;
+const RULE_AS_WRITTEN: u8 = 4;
+const NO_ESCAPE: u8 = 8;
+const ANY: u8 = 16;
+/// Every octet but the one that begins a query.
+const NO_QUERY: u8 = 32;
+
+const CLASS: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut octet = 0_u8;
+    loop {
+        classes[octet as usize] = classes_of(octet);
+        if octet == 0xFF {
+            break classes;
+        }
+        octet += 1;
+    }
+};
+
+const fn classes_of(octet: u8) -> u8 {
+    let mut classes = ANY;
+    if is_unreserved(octet) || is_reserved(octet) {
+        if octet != b'$' {
+            classes |= RULE_CANONICAL;
+        }
+        if octet != b'$' && octet != b'*' {
+            classes |= PATH_CANONICAL;
+        }
+    }
+    if octet != b'%' {
+        classes |= NO_ESCAPE;
+        if octet < 0x80 {
+            classes |= RULE_AS_WRITTEN;
+        }
+    }
+    if octet != b'?' {
+        classes |= NO_QUERY;
+    }
+    classes
+}
+
+/// What the octets of a rule's path have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Common(u8);
+
+impl Common {
+    #[inline]
+    pub(super) fn of(octets: &[u8]) -> Self {
+        Self(
+            octets
+                .iter()
+                .fold(0xFF, |common, octet| common & class(*octet)),
+        )
+    }
+
+    /// Whether none has to be rewritten in a rule.
+    pub(super) fn is_canonical_rule(self, escapes: Escapes) -> bool {
+        let wanted = match escapes {
+            Escapes::Canonical => RULE_CANONICAL,
+            Escapes::RuleSide => RULE_AS_WRITTEN,
+            Escapes::Decoded | Escapes::DecodedInGlob => NO_ESCAPE,
+        };
+        self.0 & wanted != 0
+    }
+
+    pub(super) fn has_query(self) -> bool {
+        self.0 & NO_QUERY == 0
+    }
+}
+
+fn class(octet: u8) -> u8 {
+    CLASS[usize::from(octet)]
+}
+
+impl Escapes {
+    fn path_class(self) -> u8 {
+        match self {
+            Self::Canonical => PATH_CANONICAL,
+            Self::RuleSide => ANY,
+            Self::Decoded | Self::DecodedInGlob => NO_ESCAPE,
+        }
+    }
+
+    /// Whether `octet` of a path is in canonical form by itself.
+    pub(super) fn is_canonical_octet(self, octet: u8) -> bool {
+        class(octet) & self.path_class() != 0
+    }
+
+    /// Whether `path` is in canonical form.
+    #[inline]
+    pub(super) fn is_canonical_path(self, path: &[u8]) -> bool {
+        Common::of(path).0 & self.path_class() != 0
+    }
+
+    /// Puts a path and query, as sent, in canonical form. One that does not
+    /// begin with `/` is taken to lack it, as in `http://example.com?query`.
+    pub(super) fn canonical_path(self, path: &[u8], out: &mut Buffer) {
+        if path.first() != Some(&b'/') {
+            out.push(b'/');
+        }
+        self.rewrite(path, Side::Path, out);
+    }
+
+    /// Puts the path of a rule, without the `$` that anchors it, in canonical
+    /// form. A `*` stays.
+    pub(super) fn canonical_rule(self, path: &[u8], out: &mut Buffer) {
+        self.rewrite(path, Side::Rule, out);
+    }
+
+    fn rewrite(self, octets: &[u8], side: Side, out: &mut Buffer) {
+        if (self, side) == (Self::RuleSide, Side::Path) {
+            return out.extend_from_slice(octets);
+        }
+        let mut rest = octets;
+        while let Some((&octet, tail)) = rest.split_first() {
+            rest = tail;
+            if octet != b'%' {
+                self.push_octet((octet, side), out);
+            } else if let Some((value, after)) = escaped_octet(tail) {
+                rest = after;
+                self.push_escape((value, side), out);
+            } else {
+                self.push_percent(out);
+            }
+        }
+    }
+
+    /// A `%` that begins no escape means itself.
+    fn push_percent(self, out: &mut Buffer) {
+        match self {
+            Self::Canonical | Self::RuleSide => out.push(b'%'),
+            // Here it is told from one that was decoded by being the escape.
+            Self::Decoded | Self::DecodedInGlob => push_escaped(b'%', out),
+        }
+    }
+
+    fn push_octet(self, (octet, side): (u8, Side), out: &mut Buffer) {
+        let stays = match (self, side) {
+            (Self::Canonical, Side::Path) => class(octet) & PATH_CANONICAL != 0,
+            (Self::Canonical, Side::Rule) => class(octet) & RULE_CANONICAL != 0,
+            (Self::RuleSide, _) => octet < 0x80,
+            (Self::Decoded | Self::DecodedInGlob, _) => true,
+        };
+        if stays {
+            out.push(octet);
+        } else {
+            push_escaped(octet, out);
+        }
+    }
+
+    fn push_escape(self, (value, side): (u8, Side), out: &mut Buffer) {
+        let decodes = match self {
+            Self::Canonical => is_unreserved(value),
+            Self::RuleSide => false,
+            Self::Decoded | Self::DecodedInGlob => value != b'/' && value != b'%',
+        };
+        if (self, side) == (Self::DecodedInGlob, Side::Rule) && is_glob_octet(value) {
+            out.push(b'\\');
+        }
+        if decodes {
+            out.push(value);
+        } else {
+            push_escaped(value, out);
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Path,
+    Rule,
+}
+
+/// Where the query of a canonical path begins, behind its `?`; at its end if it
+/// has none.
+pub(super) fn query_start(path: &[u8]) -> usize {
+    memchr(b'?', path).map_or(path.len(), |mark| mark + 1)
+}
+
+/// Appends `text`, canonical, with the escapes of reserved octets from `from`
+/// on decoded: the form in which both spellings of a query are one. `%2A` and
+/// `%24` stay, since a bare `*` or `$` never stands in canonical form.
+pub(super) fn fold(text: &[u8], from: usize, out: &mut Buffer) {
+    let (before, mut rest) = text.split_at(from.min(text.len()));
+    out.extend_from_slice(before);
+    while let Some((&octet, tail)) = rest.split_first() {
+        match escaped_octet(tail).filter(|(value, _)| octet == b'%' && folds(*value)) {
+            Some((value, after)) => {
+                out.push(value);
+                rest = after;
+            }
+            None => {
+                out.push(octet);
+                rest = tail;
+            }
+        }
+    }
+}
+
+/// Whether [`fold`] decodes anything in canonical `text`.
+pub(super) fn has_folding(text: &[u8]) -> bool {
+    let mut rest = text;
+    while let Some(at) = memchr(b'%', rest) {
+        rest = rest.get(at + 1..).unwrap_or_default();
+        if escaped_octet(rest).is_some_and(|(value, _)| folds(value)) {
+            return true;
+        }
+    }
+    false
+}
+
+fn folds(value: u8) -> bool {
+    is_reserved(value) && class(value) & PATH_CANONICAL != 0
+}
+
+/// The octet whose two hexadecimal digits `tail` begins with, and what follows.
+fn escaped_octet(tail: &[u8]) -> Option<(u8, &[u8])> {
+    let ([high, low], after) = tail.split_first_chunk::<2>()?;
+    let digit = |octet: u8| char::from(octet).to_digit(16);
+    let value = digit(*high)? * 16 + digit(*low)?;
+    Some((u8::try_from(value).ok()?, after))
+}
+
+fn push_escaped(octet: u8, out: &mut Buffer) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.push(b'%');
+    out.push(DIGITS[usize::from(octet >> 4)]);
+    out.push(DIGITS[usize::from(octet & 0x0F)]);
+}
+
+/// RFC 3986, section 2.3.
+const fn is_unreserved(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~')
+}
+
+/// RFC 3986, section 2.2.
+#[rustfmt::skip]
+const fn is_reserved(octet: u8) -> bool {
+    matches!(
+        octet,
+        b':' | b'/' | b'?' | b'#' | b'[' | b']' | b'@' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')'
+            | b'*' | b'+' | b',' | b';' | b'='
+    )
+}

@@ -1,0 +1,232 @@
+//! Which of many rules with wildcards may match a path: those of which three
+//! octets in a row occur in it.
+//!
+//! Each rule is filed under the three octets of its literals that the fewest
+//! other rules share. A path is then read once, three octets at a time, and
+//! only the rules filed under what it holds are tried.
+
+use super::index::{Octets, Rank, Wild};
+use super::wildcard::Fuel;
+
+/// The filed rules of one node.
+pub(super) struct Grams {
+    /// A bit for each hash under which a rule may be filed: most of a path's
+    /// octets are done with here.
+    filter: Box<[u64]>,
+    /// Where the filed rules of each hash begin, and at the end where they end.
+    starts: Box<[u32]>,
+    filed: Box<[Filed]>,
+    /// Rules without three octets in a row: they are always tried.
+    always: Box<[u32]>,
+}
+
+#[derive(Clone, Copy)]
+struct Filed {
+    gram: u32,
+    wild: u32,
+}
+
+/// How many bits of the filter there are for a rule.
+const FILTER_BITS: usize = 16;
+
+/// Filed rules of how many hashes are remembered as tried; more are tried again
+/// when the path repeats itself.
+const REMEMBERED: usize = 16;
+
+impl Grams {
+    /// Files `wilds`, the greatest rank first.
+    pub(super) fn of(wilds: &[Wild], octets: Octets<'_>) -> Self {
+        let shares = Shares::of(wilds, octets);
+        let mut always = Vec::new();
+        let mut grams = Vec::with_capacity(wilds.len());
+        for (at, wild) in (0_u32..).zip(wilds) {
+            let rarest = (!wild.is_glob())
+                .then(|| shares.rarest(wild.tail(octets)))
+                .flatten();
+            match rarest {
+                Some(gram) => grams.push(Filed { gram, wild: at }),
+                None => always.push(at),
+            }
+        }
+        let slots = grams.len().next_power_of_two().max(2);
+        let starts = starts(&grams, slots);
+        let words = (slots * FILTER_BITS).div_ceil(64);
+        let mut filed = Self {
+            filter: vec![0; words].into(),
+            filed: placed(&grams, starts.clone()),
+            starts: starts.into(),
+            always: always.into(),
+        };
+        for entry in &grams {
+            let (word, bit) = filed.filter_bit(entry.gram);
+            if let Some(word) = filed.filter.get_mut(word) {
+                *word |= bit;
+            }
+        }
+        filed
+    }
+
+    /// The greatest rank of `best` and the rules that match `rest`.
+    pub(super) fn best(
+        &self,
+        (wilds, octets): (&[Wild], Octets<'_>),
+        (rest, best): (&[u8], Rank),
+        fuel: &mut Fuel,
+    ) -> Rank {
+        let mut best = best;
+        let mut consider = |wild: u32, fuel: &mut Fuel| {
+            let wild = wilds.get(wild as usize).filter(|wild| best < wild.rank);
+            if let Some(wild) = wild
+                && wild.matches(octets, rest, fuel)
+            {
+                best = wild.rank;
+            }
+        };
+        for wild in &self.always {
+            if fuel.is_spent() {
+                break;
+            }
+            consider(*wild, fuel);
+        }
+        let mut tried = [u32::MAX; REMEMBERED];
+        let mut count = 0;
+        fuel.spend(rest.len());
+        for gram in grams(rest) {
+            let (word, bit) = self.filter_bit(gram);
+            if self.filter.get(word).is_none_or(|word| word & bit == 0) {
+                continue;
+            }
+            if fuel.is_spent() {
+                break;
+            }
+            if tried.get(..count).unwrap_or(&tried).contains(&gram) {
+                continue;
+            }
+            if let Some(place) = tried.get_mut(count) {
+                *place = gram;
+                count += 1;
+            }
+            for filed in self.filed_under(gram) {
+                fuel.spend(1);
+                if filed.gram == gram {
+                    consider(filed.wild, fuel);
+                }
+            }
+        }
+        best
+    }
+
+    fn filed_under(&self, gram: u32) -> &[Filed] {
+        let slot = hash(gram) >> (32 - self.slot_bits());
+        let bounds = self.starts.get(slot as usize..).unwrap_or_default();
+        match bounds {
+            [from, to, ..] => self.filed.get(*from as usize..*to as usize),
+            _ => None,
+        }
+        .unwrap_or_default()
+    }
+
+    fn slot_bits(&self) -> u32 {
+        (self.starts.len() - 1).ilog2()
+    }
+
+    #[inline]
+    fn filter_bit(&self, gram: u32) -> (usize, u64) {
+        // The bits of the filter are a power of two.
+        let bits = (self.filter.len() * 64).ilog2();
+        let bit = hash(gram) >> (32 - bits);
+        ((bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    /// The memory that it takes beyond its own size, in octets.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&*self.filter)
+            + size_of_val(&*self.starts)
+            + size_of_val(&*self.filed)
+            + size_of_val(&*self.always)
+    }
+}
+
+/// Three octets in a row, as a number.
+#[inline]
+fn grams(text: &[u8]) -> impl Iterator<Item = u32> {
+    text.windows(3).map(|gram| {
+        gram.iter()
+            .fold(0, |sum, octet| sum << 8 | u32::from(*octet))
+    })
+}
+
+#[inline]
+fn hash(gram: u32) -> u32 {
+    gram.wrapping_mul(0x9E37_79B1)
+}
+
+/// How many times each three octets occur in the rules, about.
+struct Shares(Box<[u16; Self::SLOTS]>);
+
+impl Shares {
+    const SLOTS: usize = 4096;
+
+    fn of(wilds: &[Wild], octets: Octets<'_>) -> Self {
+        let mut counts = Box::new([0_u16; Self::SLOTS]);
+        for wild in wilds {
+            for gram in literal_grams(wild.tail(octets)) {
+                let count = &mut counts[Self::slot(gram)];
+                *count = count.saturating_add(1);
+            }
+        }
+        Self(counts)
+    }
+
+    fn slot(gram: u32) -> usize {
+        // The upper bits of a product are the mixed ones.
+        (hash(gram) >> 20) as usize
+    }
+
+    /// The gram that the fewest rules share; of equal ones the last.
+    fn rarest(&self, tail: &[u8]) -> Option<u32> {
+        literal_grams(tail)
+            .map(|gram| (self.0[Self::slot(gram)], gram))
+            .reduce(|least, next| if least.0 < next.0 { least } else { next })
+            .map(|(_, gram)| gram)
+    }
+}
+
+/// The grams of the literals between the wildcards.
+fn literal_grams(tail: &[u8]) -> impl Iterator<Item = u32> {
+    const STAR: u32 = b'*' as u32;
+    grams(tail).filter(|gram| ![gram >> 16, gram >> 8 & 0xFF, gram & 0xFF].contains(&STAR))
+}
+
+/// Where the rules of each slot begin once sorted, and where the last end.
+fn starts(grams: &[Filed], slots: usize) -> Vec<u32> {
+    let shift = 32 - slots.ilog2();
+    let mut starts = vec![0; slots + 1];
+    for filed in grams {
+        if let Some(count) = starts.get_mut((hash(filed.gram) >> shift) as usize + 1) {
+            *count += 1;
+        }
+    }
+    let mut sum = 0;
+    for start in &mut starts {
+        sum += *start;
+        *start = sum;
+    }
+    starts
+}
+
+/// The rules sorted by slot, those of one slot in the order they came.
+fn placed(grams: &[Filed], starts: Vec<u32>) -> Box<[Filed]> {
+    let shift = 32 - (starts.len() - 1).ilog2();
+    let mut next = starts;
+    let mut placed = grams.to_vec();
+    for filed in grams {
+        if let Some(place) = next.get_mut((hash(filed.gram) >> shift) as usize) {
+            if let Some(target) = placed.get_mut(*place as usize) {
+                *target = *filed;
+            }
+            *place += 1;
+        }
+    }
+    placed.into()
+}

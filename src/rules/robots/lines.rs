@@ -1,0 +1,243 @@
+//! The octets of a robots.txt to lines, and a line to name and value.
+//!
+//! RFC 9309, sections 2.2 and 2.3.1.5. Reading never fails: what is no record
+//! is none, and the lines around it count all the same. What a record means is
+//! not known here.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use memchr::{memchr, memchr2};
+
+use super::RuleKind;
+use super::dialect::LineForm;
+
+/// What robots.cc keeps of a line: one octet less than its buffer has.
+const CUT_LINE: usize = 2083 * 8 - 1;
+
+/// A line without its end, where it begins, and its number from 1.
+#[derive(Clone, Copy)]
+pub(super) struct Line<'a> {
+    pub(super) number: u32,
+    pub(super) start: usize,
+    pub(super) octets: &'a [u8],
+}
+
+/// The lines of a file, however they end (`NL` of RFC 9309, section 2.2: CR,
+/// LF or both).
+pub(super) struct Lines<'a> {
+    text: &'a [u8],
+    at: usize,
+    number: u32,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(text: &'a [u8]) -> Self {
+        Self {
+            text,
+            at: 0,
+            number: 0,
+        }
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Line<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Line<'a>> {
+        let start = self.at;
+        let rest = self.text.get(start..).filter(|rest| !rest.is_empty())?;
+        let length = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+        let (octets, end) = rest.split_at(length);
+        self.at = start + length + if end.starts_with(b"\r\n") { 2 } else { 1 };
+        self.number += 1;
+        Some(Line {
+            number: self.number,
+            start,
+            octets,
+        })
+    }
+}
+
+/// A name and a value, both without the blanks around them.
+#[derive(Clone, Copy)]
+pub(super) struct Field<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) separator: Separator,
+}
+
+/// What stands between name and value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Separator {
+    Colon,
+    /// Blanks: a line of exactly two words passes for one that lost its colon.
+    Blank,
+}
+
+impl LineForm {
+    /// The part of a line that means something: no comment, no blanks around
+    /// it.
+    #[inline]
+    pub(super) fn content(self, line: &[u8]) -> &[u8] {
+        let line = match self {
+            Self::Whole => line,
+            Self::Cut => {
+                let line = line.get(..CUT_LINE).unwrap_or(line);
+                until(line, memchr(0, line))
+            }
+        };
+        self.trimmed(until(line, memchr(b'#', line)))
+    }
+
+    /// The name and the value in the content of a line.
+    #[inline]
+    pub(super) fn field(self, content: &[u8]) -> Option<Field<'_>> {
+        let (at, separator) = match memchr(b':', content) {
+            Some(colon) => (colon, Separator::Colon),
+            None => (memchr2(b' ', b'\t', content)?, Separator::Blank),
+        };
+        let (name, value) = content.split_at(at);
+        let value = self.trimmed(value.get(1..)?);
+        if separator == Separator::Blank && memchr2(b' ', b'\t', value).is_some() {
+            return None;
+        }
+        Some(Field {
+            name: self.trimmed(name),
+            value,
+            separator,
+        })
+    }
+
+    fn trimmed(self, text: &[u8]) -> &[u8] {
+        let mut text = text;
+        while let [first, rest @ ..] = text
+            && self.is_blank(*first)
+        {
+            text = rest;
+        }
+        while let [rest @ .., last] = text
+            && self.is_blank(*last)
+        {
+            text = rest;
+        }
+        text
+    }
+
+    /// `WS` of RFC 9309, section 2.2; or what C calls white space.
+    fn is_blank(self, octet: u8) -> bool {
+        match self {
+            Self::Whole => octet == b' ' || octet == b'\t',
+            Self::Cut => matches!(octet, b' ' | b'\t'..=b'\r'),
+        }
+    }
+}
+
+fn until(line: &[u8], end: Option<usize>) -> &[u8] {
+    end.and_then(|end| line.get(..end)).unwrap_or(line)
+}
+
+/// The names that a verdict or a pause depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Agent,
+    Rule(RuleKind),
+    CrawlDelay,
+}
+
+/// How a name is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    Right,
+    Wrong,
+}
+
+impl LineForm {
+    /// Whether a line that begins with `octet` can have a [`Key`]; most that
+    /// cannot are comments, blank, or name a sitemap.
+    #[inline]
+    pub(super) fn may_begin_key(octet: u8) -> bool {
+        matches!(octet | 0x20, b'a' | b'c' | b'd' | b'u') || octet <= b' '
+    }
+
+    /// What a name means, compared ignoring case (RFC 9309, section 2.2).
+    ///
+    /// The wrong spellings are those whose meaning is beyond doubt (section
+    /// 2.2.4: lenient). There are none for `allow`: a guess must not allow.
+    #[inline]
+    pub(super) fn key(self, name: &[u8]) -> Option<(Key, Spelling)> {
+        let candidates: &[(&str, Key, Spelling)] = match name.first()? | 0x20 {
+            b'a' => &ALLOW,
+            b'c' => &CRAWL_DELAY,
+            b'd' => &DISALLOW,
+            b'u' => &USER_AGENT,
+            _ => return None,
+        };
+        let named = |spelling: &str| match self {
+            Self::Whole => name.eq_ignore_ascii_case(spelling.as_bytes()),
+            // `Disallow-AI` is a Disallow there.
+            Self::Cut => name
+                .get(..spelling.len())
+                .is_some_and(|beginning| beginning.eq_ignore_ascii_case(spelling.as_bytes())),
+        };
+        let (_, key, spelling) = candidates.iter().find(|(spelling, ..)| named(spelling))?;
+        Some((*key, *spelling))
+    }
+}
+
+const ALLOW: [(&str, Key, Spelling); 1] = [("allow", Key::Rule(RuleKind::Allow), Spelling::Right)];
+const CRAWL_DELAY: [(&str, Key, Spelling); 1] = [("crawl-delay", Key::CrawlDelay, Spelling::Right)];
+const DISALLOW: [(&str, Key, Spelling); 7] = {
+    const KEY: Key = Key::Rule(RuleKind::Disallow);
+    [
+        ("disallow", KEY, Spelling::Right),
+        ("dissallow", KEY, Spelling::Wrong),
+        ("dissalow", KEY, Spelling::Wrong),
+        ("disalow", KEY, Spelling::Wrong),
+        ("diasllow", KEY, Spelling::Wrong),
+        ("disallaw", KEY, Spelling::Wrong),
+        ("disallowed", KEY, Spelling::Wrong),
+    ]
+};
+const USER_AGENT: [(&str, Key, Spelling); 3] = [
+    ("user-agent", Key::Agent, Spelling::Right),
+    ("useragent", Key::Agent, Spelling::Wrong),
+    ("user agent", Key::Agent, Spelling::Wrong),
+];
+
+/// The file as UTF-8, without a byte order mark: one in UTF-16 is bridged
+/// (RFC 9309, section 2.2.2), other octets are left as they are.
+pub(super) fn decoded(body: &Bytes) -> Bytes {
+    let text = match &**body {
+        [0xFF, 0xFE, text @ ..] => from_utf16(text, u16::from_le_bytes),
+        [0xFE, 0xFF, text @ ..] => from_utf16(text, u16::from_be_bytes),
+        [1..=0x7F, 0, 1..=0x7F, 0, ..] => from_utf16(body, u16::from_le_bytes),
+        [0, 1..=0x7F, 0, 1..=0x7F, ..] => from_utf16(body, u16::from_be_bytes),
+        _ => return without_mark(body),
+    };
+    text.into()
+}
+
+fn from_utf16(text: &[u8], unit: fn([u8; 2]) -> u16) -> String {
+    let (pairs, _) = text.as_chunks::<2>();
+    let units = pairs.iter().map(|pair| unit(*pair));
+    char::decode_utf16(units)
+        .map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect()
+}
+
+/// Some editors begin the file with a byte order mark, and some tools lose a
+/// part of it. Left in place it becomes part of the first key, and the whole
+/// first group is lost.
+pub(super) fn without_mark(body: &Bytes) -> Bytes {
+    let mark = body.iter().zip([0xEF, 0xBB, 0xBF]);
+    let present = mark.take_while(|(octet, expected)| **octet == *expected);
+    let present = present.count();
+    body.slice(present..)
+}
+
+/// A value as text, invalid UTF-8 replaced.
+pub(super) fn lossy(text: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(text)
+}

@@ -1,0 +1,345 @@
+//! Every record of a robots.txt as data, and what its author may want to know.
+//!
+//! RFC 9309, section 2.2.4, leaves records other than agents and rules to the
+//! crawler, as long as they do not interfere: here they are kept with their
+//! line and group and never change a verdict. Nothing is stored: whoever asks
+//! has the text read again.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::dialect::{Records as RecordEnd, Traits};
+use super::lines::{Field, Key, Line, Lines, Separator, Spelling, lossy};
+use super::token::is_blank;
+use super::{RobotsTxt, RuleKind};
+
+/// One line of a robots.txt that has a name and a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// From 1.
+    pub line: u32,
+    /// What it is.
+    pub kind: RecordKind,
+    /// The name as written.
+    pub name: Cow<'a, str>,
+    /// The value as written, without comment and outer blanks.
+    pub value: Cow<'a, str>,
+    /// Which group it stands in, counted from 0; `None` outside any. Records
+    /// that speak of the whole site, such as Sitemap, stand in one by chance.
+    pub group: Option<usize>,
+}
+
+/// The records that are known, by whatever text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RecordKind {
+    /// User-agent (RFC 9309, section 2.2.1).
+    UserAgent,
+    /// Allow or Disallow (section 2.2.2).
+    Rule(RuleKind),
+    /// Crawl-delay: seconds between two requests. [`seconds`] reads it.
+    CrawlDelay,
+    /// Request-rate (Conner, 1996). [`super::RequestRate`] reads it.
+    RequestRate,
+    /// Visit-time (Conner, 1996). [`super::VisitTime`] reads it.
+    VisitTime,
+    /// Robot-version (Conner, 1996): by which text the record is written. The
+    /// list that it was discussed on agreed that it changes nothing.
+    RobotVersion,
+    /// Comment (Conner, 1996): for the crawler's operator to read.
+    Comment,
+    /// Sitemap: an absolute URL.
+    Sitemap,
+    /// Host: the name that the site prefers (Yandex).
+    Host,
+    /// Clean-param: parameters that change nothing (Yandex).
+    CleanParam,
+    /// Content-Signal (contentsignals.org).
+    ContentSignal,
+    /// Content-Usage (IETF AIPREF).
+    ContentUsage,
+    /// License: the URL of one (RSL).
+    License,
+    /// Noindex: reported, never in force.
+    Noindex,
+    /// A name that means nothing here.
+    Unknown,
+}
+
+const NAMES: [(&str, RecordKind); 13] = [
+    ("request-rate", RecordKind::RequestRate),
+    ("visit-time", RecordKind::VisitTime),
+    ("robot-version", RecordKind::RobotVersion),
+    ("comment", RecordKind::Comment),
+    ("sitemap", RecordKind::Sitemap),
+    ("site-map", RecordKind::Sitemap),
+    ("host", RecordKind::Host),
+    ("clean-param", RecordKind::CleanParam),
+    ("content-signal", RecordKind::ContentSignal),
+    ("content-usage", RecordKind::ContentUsage),
+    ("license", RecordKind::License),
+    ("licence", RecordKind::License),
+    ("noindex", RecordKind::Noindex),
+];
+
+const MISSPELT: [&str; 2] = ["site-map", "licence"];
+
+/// Something on a line that its author may want to know of. It changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// From 1.
+    pub line: u32,
+    /// What it is.
+    pub kind: NoteKind,
+}
+
+/// What a [`Note`] is about; its `Display` is a sentence on the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoteKind {
+    /// No name, colon and value.
+    NotARecord,
+    /// The file is a web page.
+    Html,
+    /// A name that means nothing to us (RFC 9309, section 2.2.4).
+    UnknownRecord,
+    /// A name that was understood although it is written wrong.
+    Misspelt,
+    /// A line of two words, taken for a name and a value.
+    WithoutColon,
+    /// An agent line without a value.
+    NamesNobody,
+    /// A line that needs a group and has none above it (RFC 9309, section
+    /// 2.2.2).
+    OutsideGroup,
+    /// A pattern that begins with neither `/` nor `*`.
+    NeverMatches,
+    /// An agent line that shares the rules below with the agents above, because
+    /// only a rule ends their list (RFC 9309, section 2.2.4). Where one of them
+    /// is `*`, rules meant for one crawler bind all.
+    JoinsGroup,
+    /// A `noindex` line; it is reported, never in force.
+    Noindex,
+    /// A Crawl-delay that is not a number of seconds.
+    InvalidCrawlDelay,
+    /// The file was longer than is read; this line and what follows is not.
+    CutAtLimit,
+}
+
+/// Where in a group the next line stands (RFC 9309, section 2.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// No agent line so far.
+    Outside,
+    /// Behind an agent line.
+    Agents,
+    /// Behind agent lines and another record, which does not end their list
+    /// (RFC 9309, section 2.2.4) although it looks like it.
+    Gap,
+    /// Behind a rule: the next agent line begins a group.
+    Rules,
+}
+
+/// The lines of a file one after the other, each with what it is and what is
+/// odd about it.
+pub(super) struct Reader<'a> {
+    lines: Lines<'a>,
+    traits: &'static Traits,
+    place: Place,
+    groups: usize,
+}
+
+/// A line as read.
+pub(super) struct LineRead<'a> {
+    pub(super) record: Option<Record<'a>>,
+    /// At most two things are odd about a line.
+    pub(super) notes: [Option<Note>; 2],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn of(robots: &'a RobotsTxt) -> Self {
+        Self {
+            lines: Lines::of(&robots.text),
+            traits: robots.dialect.traits(),
+            place: Place::Outside,
+            groups: 0,
+        }
+    }
+
+    fn read(&mut self, line: Line<'a>) -> LineRead<'a> {
+        let content = self.traits.lines.content(line.octets);
+        if content.is_empty() {
+            if self.traits.records == RecordEnd::EndAtBlank && is_blank(line.octets) {
+                self.place = Place::Outside;
+            }
+            return LineRead::nothing();
+        }
+        let number = line.number;
+        let note = |kind| Some(Note { line: number, kind });
+        let Some(field) = self.traits.lines.field(content) else {
+            self.pass();
+            let html = number == 1 && content.starts_with(b"<");
+            let kind = if html {
+                NoteKind::Html
+            } else {
+                NoteKind::NotARecord
+            };
+            return LineRead {
+                record: None,
+                notes: [note(kind), None],
+            };
+        };
+        let (kind, spelling) = self.kind(field.name);
+        let written = match (kind, field.separator, spelling) {
+            (RecordKind::Unknown, ..) => NoteKind::UnknownRecord,
+            (_, Separator::Blank, _) => NoteKind::WithoutColon,
+            (_, _, Spelling::Wrong) => NoteKind::Misspelt,
+            (_, _, Spelling::Right) => return self.placed((number, kind, field), None),
+        };
+        self.placed((number, kind, field), note(written))
+    }
+
+    fn placed(
+        &mut self,
+        (line, kind, field): (u32, RecordKind, Field<'a>),
+        written: Option<Note>,
+    ) -> LineRead<'a> {
+        let odd = self.oddity(kind, field.value);
+        if kind == RecordKind::UserAgent {
+            self.agent();
+        } else if matches!(kind, RecordKind::Rule(_)) && self.place != Place::Outside {
+            self.place = Place::Rules;
+        } else {
+            self.pass();
+        }
+        LineRead {
+            record: Some(Record {
+                line,
+                kind,
+                name: lossy(field.name),
+                value: lossy(field.value),
+                group: self.group(),
+            }),
+            notes: [written, odd.map(|kind| Note { line, kind })],
+        }
+    }
+
+    fn kind(&self, name: &[u8]) -> (RecordKind, Spelling) {
+        if let Some((key, spelling)) = self.traits.lines.key(name) {
+            let kind = match key {
+                Key::Agent => RecordKind::UserAgent,
+                Key::Rule(kind) => RecordKind::Rule(kind),
+                Key::CrawlDelay => RecordKind::CrawlDelay,
+            };
+            return (kind, spelling);
+        }
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let known = NAMES.iter().find(|(known, _)| is(known));
+        let spelling = if MISSPELT.into_iter().any(is) {
+            Spelling::Wrong
+        } else {
+            Spelling::Right
+        };
+        (
+            known.map_or(RecordKind::Unknown, |(_, kind)| *kind),
+            spelling,
+        )
+    }
+
+    /// What is odd about a record where it stands.
+    fn oddity(&self, kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
+        let is_rule = matches!(kind, RecordKind::Rule(_));
+        let is_delay = kind == RecordKind::CrawlDelay;
+        if kind == RecordKind::UserAgent {
+            let joins = (self.place == Place::Gap).then_some(NoteKind::JoinsGroup);
+            return if value.is_empty() {
+                Some(NoteKind::NamesNobody)
+            } else {
+                joins
+            };
+        }
+        if (is_rule || is_delay) && self.place == Place::Outside {
+            return Some(NoteKind::OutsideGroup);
+        }
+        if is_rule && !matches!(value, [] | [b'/' | b'*', ..]) {
+            return Some(NoteKind::NeverMatches);
+        }
+        if is_delay && seconds(value).is_none() {
+            return Some(NoteKind::InvalidCrawlDelay);
+        }
+        (kind == RecordKind::Noindex).then_some(NoteKind::Noindex)
+    }
+
+    fn agent(&mut self) {
+        if matches!(self.place, Place::Outside | Place::Rules) {
+            self.groups += 1;
+        }
+        self.place = Place::Agents;
+    }
+
+    /// Goes past a line that is neither agent nor rule.
+    fn pass(&mut self) {
+        if self.place == Place::Agents {
+            self.place = Place::Gap;
+        }
+    }
+
+    fn group(&self) -> Option<usize> {
+        match self.place {
+            Place::Outside => None,
+            Place::Agents | Place::Gap | Place::Rules => self.groups.checked_sub(1),
+        }
+    }
+}
+
+impl<'a> Iterator for Reader<'a> {
+    type Item = LineRead<'a>;
+
+    fn next(&mut self) -> Option<LineRead<'a>> {
+        let line = self.lines.next()?;
+        Some(self.read(line))
+    }
+}
+
+impl LineRead<'_> {
+    fn nothing() -> Self {
+        Self {
+            record: None,
+            notes: [None, None],
+        }
+    }
+}
+
+/// The value of a Crawl-delay, in seconds with or without a fraction.
+#[must_use]
+pub fn seconds(value: &[u8]) -> Option<f64> {
+    let text = str::from_utf8(value).ok()?;
+    // `parse` would take signs, exponents and `nan` as well.
+    let is_part = |octet: u8| octet.is_ascii_digit() || octet == b'.';
+    if !text.bytes().all(is_part) {
+        return None;
+    }
+    let seconds: f64 = text.parse().ok()?;
+    Some(seconds.min(f64::MAX))
+}
+
+impl fmt::Display for NoteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotARecord => "not a record: a name, a colon and a value are wanted",
+            Self::Html => "a web page, not a robots.txt",
+            Self::UnknownRecord => "a record that means nothing here",
+            Self::Misspelt => "a misspelt record, understood all the same",
+            Self::WithoutColon => "a record without a colon, understood all the same",
+            Self::NamesNobody => "an agent line that names nobody",
+            Self::OutsideGroup => "no agent line above it, so it binds nobody",
+            Self::NeverMatches => "a path that begins with neither / nor *, so it matches nothing",
+            Self::JoinsGroup => {
+                "the agents above share the rules below: the line between is not a rule"
+            }
+            Self::Noindex => "noindex in robots.txt is not in force",
+            Self::InvalidCrawlDelay => "a delay that is not a number of seconds",
+            Self::CutAtLimit => "the file is longer than is read: from here on nothing counts",
+        })
+    }
+}

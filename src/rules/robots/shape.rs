@@ -1,0 +1,158 @@
+//! What a rule's path is made of: a head without wildcards, a tail with them,
+//! and how much they count.
+//!
+//! RFC 9309, sections 2.2.2 and 2.2.3. Both the index and a single pattern
+//! are built from this, so that they cannot differ.
+
+use memchr::{memchr, memrchr};
+
+use super::canonical::{Buffer, Common};
+use super::dialect::{Syntax, Traits};
+use super::wildcard::{End, is_glob_octet};
+
+/// How canonical octets are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// The octets that a path must begin with.
+    pub(super) head: usize,
+    /// The octets behind the head that count in a match: from the first
+    /// wildcard on, without the `*` at the end.
+    pub(super) tail: usize,
+    pub(super) end: End,
+    /// How specific the rule is: its octets in canonical form, `*` and `$`
+    /// counted (RFC 9309, section 2.2.2: the most octets).
+    pub(super) length: usize,
+    pub(super) syntax: Syntax,
+    /// Whether it can speak of a query.
+    pub(super) reaches_query: bool,
+}
+
+impl Shape {
+    /// The shape of a rule's value; `None` if it matches no path, since it is
+    /// empty or begins with neither `/` nor a wildcard.
+    ///
+    /// `rewritten` gets the canonical octets, unless the value is that itself:
+    /// then it stays empty.
+    #[inline]
+    pub(super) fn of(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
+        rewritten.clear();
+        match traits.syntax {
+            Syntax::Pattern => Self::pattern(value, traits, rewritten),
+            Syntax::Beginning => Self::beginning(value, traits, rewritten),
+            Syntax::Glob => Self::glob(value, traits, rewritten),
+        }
+    }
+
+    #[inline]
+    fn pattern(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
+        if !matches!(value.first()?, b'/' | b'*') {
+            return None;
+        }
+        let (path, end) = match value.strip_suffix(b"$") {
+            Some(path) => (path, End::Last),
+            None => (value, End::Anywhere),
+        };
+        let common = Common::of(path);
+        if common.is_canonical_rule(traits.escapes) {
+            return Some(Self::of_pattern((path, end), common));
+        }
+        traits.escapes.canonical_rule(path, rewritten);
+        Some(Self::of_pattern((rewritten, end), Common::of(rewritten)))
+    }
+
+    #[inline]
+    fn of_pattern((octets, end): (&[u8], End), common: Common) -> Self {
+        let length = octets.len() + usize::from(end == End::Last);
+        // A `*` at the end adds nothing but length, and undoes a `$` behind it.
+        let (octets, end) = match octets {
+            [.., b'*'] => (without_stars(octets), End::Anywhere),
+            _ => (octets, end),
+        };
+        let head = memchr(b'*', octets).unwrap_or(octets.len());
+        let tail = octets.len() - head;
+        Self {
+            head,
+            tail,
+            end,
+            length,
+            syntax: Syntax::Pattern,
+            reaches_query: 0 < tail || common.has_query(),
+        }
+    }
+
+    fn beginning(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
+        if value.first() != Some(&b'/') {
+            return None;
+        }
+        let length = canonical(value, traits, rewritten).len();
+        Some(Self {
+            head: length,
+            tail: 0,
+            end: End::Anywhere,
+            length,
+            syntax: Syntax::Beginning,
+            reaches_query: true,
+        })
+    }
+
+    fn glob(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
+        let octets = canonical(value, traits, rewritten);
+        let wildcard = octets.iter().position(|octet| is_glob_octet(*octet));
+        let head = wildcard.unwrap_or(octets.len());
+        let may_match = octets.first() == Some(&b'/') || wildcard == Some(0);
+        may_match.then_some(Self {
+            head,
+            tail: octets.len() - head,
+            end: End::Last,
+            length: octets.len(),
+            syntax: Syntax::Glob,
+            reaches_query: true,
+        })
+    }
+
+    /// The shape of what matches no path.
+    pub(super) fn without_match(length: usize) -> Self {
+        Self {
+            head: 0,
+            tail: 0,
+            end: End::Last,
+            length,
+            syntax: Syntax::Pattern,
+            reaches_query: false,
+        }
+    }
+
+    /// Whether it names one path outright.
+    pub(super) fn is_explicit(&self) -> bool {
+        self.tail == 0 && self.end == End::Last
+    }
+
+    /// Whether its head is all there is to it.
+    pub(super) fn is_plain(&self) -> bool {
+        self.tail == 0 && self.end == End::Anywhere
+    }
+}
+
+fn canonical<'a>(value: &'a [u8], traits: &Traits, rewritten: &'a mut Buffer) -> &'a [u8] {
+    if Common::of(value).is_canonical_rule(traits.escapes) {
+        return value;
+    }
+    traits.escapes.canonical_rule(value, rewritten);
+    rewritten
+}
+
+fn without_stars(octets: &[u8]) -> &[u8] {
+    let mut octets = octets;
+    while let [rest @ .., b'*'] = octets {
+        octets = rest;
+    }
+    octets
+}
+
+/// The part of an Allow's value that robots.cc also takes to mean the folder
+/// itself: `/x/index.html` allows `/x/`, as `/x/$` would.
+pub(super) fn folder_of_index(value: &[u8]) -> Option<&[u8]> {
+    let slash = memrchr(b'/', value)?;
+    let (folder, page) = value.split_at(slash + 1);
+    page.starts_with(b"index.htm").then_some(folder)
+}

@@ -1,0 +1,165 @@
+//! The lines that a verdict depends on, found once, and the groups they form.
+//!
+//! RFC 9309, section 2.1. Comments, sitemaps and unknown records are passed
+//! over: they neither end a group nor change a rule (section 2.2.4), and
+//! [`super::records`] finds them again for who asks.
+
+use std::ops::Range;
+
+use super::RuleKind;
+use super::dialect::{LineForm, Records, Traits};
+use super::lines::{Key, Line, Lines};
+
+/// A line with a key, as the place of its value in the text.
+#[derive(Clone, Copy)]
+pub(super) struct Token {
+    pub(super) start: u32,
+    pub(super) line: u32,
+    /// The length of the value, above it the kind.
+    length: u32,
+}
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenKind {
+    Agent,
+    Allow,
+    Disallow,
+    CrawlDelay,
+    /// A blank line where that ends a record.
+    Blank,
+}
+
+const KINDS: [TokenKind; 8] = [
+    TokenKind::Agent,
+    TokenKind::Allow,
+    TokenKind::Disallow,
+    TokenKind::CrawlDelay,
+    TokenKind::Blank,
+    TokenKind::Blank,
+    TokenKind::Blank,
+    TokenKind::Blank,
+];
+const KIND_SHIFT: u32 = 29;
+
+/// The longest text whose places fit a token.
+pub(super) const TEXT_MAX: usize = (1 << KIND_SHIFT) - 1;
+
+impl Token {
+    fn new(kind: TokenKind, line: u32, place: Range<usize>) -> Self {
+        // The text is never longer than `TEXT_MAX`.
+        let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+        Self {
+            start: fit(place.start),
+            line,
+            length: fit(place.len()) | ((kind as u32) << KIND_SHIFT),
+        }
+    }
+
+    pub(super) fn kind(self) -> TokenKind {
+        KINDS[(self.length >> KIND_SHIFT) as usize]
+    }
+
+    pub(super) fn rule_kind(self) -> Option<RuleKind> {
+        match self.kind() {
+            TokenKind::Allow => Some(RuleKind::Allow),
+            TokenKind::Disallow => Some(RuleKind::Disallow),
+            TokenKind::Agent | TokenKind::CrawlDelay | TokenKind::Blank => None,
+        }
+    }
+
+    /// The value as written, without the blanks around it.
+    pub(super) fn value(self, text: &[u8]) -> &[u8] {
+        let start = self.start as usize;
+        let length = (self.length & ((1 << KIND_SHIFT) - 1)) as usize;
+        text.get(start..start + length).unwrap_or_default()
+    }
+}
+
+/// The tokens of a text, in order.
+pub(super) fn tokens(text: &[u8], traits: &Traits) -> Vec<Token> {
+    // A line of the usual file has some thirty octets.
+    let mut tokens = Vec::with_capacity(text.len() / 32 + 4);
+    for line in Lines::of(text) {
+        let Some(&first) = line.octets.first() else {
+            if traits.records == Records::EndAtBlank {
+                tokens.push(Token::new(TokenKind::Blank, line.number, 0..0));
+            }
+            continue;
+        };
+        if !LineForm::may_begin_key(first) {
+            continue;
+        }
+        tokens.extend(token(line, traits));
+    }
+    tokens
+}
+
+#[inline]
+fn token(line: Line<'_>, traits: &Traits) -> Option<Token> {
+    let content = traits.lines.content(line.octets);
+    if content.is_empty() {
+        let blank = traits.records == Records::EndAtBlank && is_blank(line.octets);
+        return blank.then(|| Token::new(TokenKind::Blank, line.number, 0..0));
+    }
+    let field = traits.lines.field(content)?;
+    let (key, _) = traits.lines.key(field.name)?;
+    let kind = match key {
+        Key::Agent => TokenKind::Agent,
+        Key::Rule(RuleKind::Allow) => TokenKind::Allow,
+        Key::Rule(RuleKind::Disallow) => TokenKind::Disallow,
+        Key::CrawlDelay => TokenKind::CrawlDelay,
+    };
+    let start = line.start + offset(line.octets, field.value);
+    Some(Token::new(
+        kind,
+        line.number,
+        start..start + field.value.len(),
+    ))
+}
+
+/// Where `part`, which is a part of `whole`, begins in it.
+fn offset(whole: &[u8], part: &[u8]) -> usize {
+    part.as_ptr().addr() - whole.as_ptr().addr()
+}
+
+/// A line with a comment alone is none (1994: it does not end a record).
+pub(super) fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(|octet| matches!(octet, b' ' | b'\t'))
+}
+
+/// The groups of a file, each as the range of its tokens: agent lines first,
+/// then rules. What stands outside any group is in none.
+pub(super) struct GroupRanges<'a> {
+    tokens: &'a [Token],
+    at: usize,
+}
+
+impl<'a> GroupRanges<'a> {
+    pub(super) fn of(tokens: &'a [Token]) -> Self {
+        Self { tokens, at: 0 }
+    }
+}
+
+impl Iterator for GroupRanges<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let rest = self.tokens.get(self.at..)?;
+        let is_agent = |token: &Token| token.kind() == TokenKind::Agent;
+        let start = self.at + rest.iter().position(is_agent)?;
+        let mut ruled = false;
+        let mut end = start;
+        for token in self.tokens.get(start..)? {
+            match token.kind() {
+                TokenKind::Agent if ruled => break,
+                TokenKind::Blank => break,
+                TokenKind::Allow | TokenKind::Disallow => ruled = true,
+                TokenKind::Agent | TokenKind::CrawlDelay => {}
+            }
+            end += 1;
+        }
+        self.at = end;
+        Some(start..end)
+    }
+}

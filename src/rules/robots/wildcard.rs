@@ -1,0 +1,207 @@
+//! Whether what is left of a path fits what is left of a rule behind its first
+//! wildcard.
+//!
+//! RFC 9309, section 2.2.3. The time is linear in the path for each literal,
+//! whatever either side holds: they come from strangers. What a judgement may
+//! spend in all is counted in [`Fuel`], so that a file made to be slow is
+//! given up rather than worked through.
+
+use memchr::{memchr, memmem, memrchr};
+
+/// Where a match may stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Anywhere,
+    /// The pattern closes with `$`: the last octet of the path.
+    Last,
+}
+
+/// What one judgement may still spend, in steps of about a nanosecond or two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fuel(u32);
+
+impl Fuel {
+    /// Enough for every file met in practice many times over, and less than a
+    /// millisecond.
+    pub(super) const FULL: Self = Self(300_000);
+
+    #[inline]
+    pub(super) fn spend(&mut self, steps: usize) {
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        self.0 = self.0.saturating_sub(steps);
+    }
+
+    #[inline]
+    pub(super) fn is_spent(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Whether `tail`, literals each behind a `*`, fits `rest`.
+pub(super) fn spans((tail, end): (&[u8], End), rest: &[u8], fuel: &mut Fuel) -> bool {
+    let (mut tail, mut rest) = (tail, rest);
+    if end == End::Last {
+        let last = memrchr(b'*', tail).map_or(0, |star| star + 1);
+        let (before, literal) = tail.split_at(last);
+        let Some(left) = rest.strip_suffix(literal) else {
+            return false;
+        };
+        if before.is_empty() {
+            return left.is_empty();
+        }
+        (tail, rest) = (before, left);
+    }
+    // The leftmost place of each literal leaves most for those behind it, so
+    // that none has to be tried again.
+    while let Some(star) = memchr(b'*', tail) {
+        let behind = tail.get(star + 1..).unwrap_or_default();
+        let length = memchr(b'*', behind).unwrap_or(behind.len());
+        let (literal, next) = behind.split_at(length);
+        let Some(after) = behind_first(literal, rest, fuel) else {
+            return false;
+        };
+        (tail, rest) = (next, after);
+    }
+    true
+}
+
+/// What follows the first `literal` in `text`.
+fn behind_first<'a>(literal: &[u8], text: &'a [u8], fuel: &mut Fuel) -> Option<&'a [u8]> {
+    // Setting up a search costs more than a short text.
+    const SHORT: usize = 64;
+    let Some((&first, others)) = literal.split_first() else {
+        return Some(text);
+    };
+    fuel.spend(4 + text.len() / 16);
+    if SHORT < text.len() && !others.is_empty() {
+        let at = memmem::find(text, literal)?;
+        return text.get(at + literal.len()..);
+    }
+    let mut rest = text;
+    while let Some(at) = memchr(first, rest) {
+        rest = rest.get(at + 1..)?;
+        if let Some(after) = rest.strip_prefix(others) {
+            return Some(after);
+        }
+    }
+    None
+}
+
+/// Whether `octet` means something else than itself in a shell glob.
+pub(super) fn is_glob_octet(octet: u8) -> bool {
+    matches!(octet, b'*' | b'?' | b'[' | b'\\')
+}
+
+/// Whether the shell glob `glob` fits all of `text`: `*` stands for any octets,
+/// `?` for one, `[a-z]` and `[!a]` for one of a set or not of it, `\` makes the
+/// next octet mean itself (Conner, 1996).
+pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
+    let (mut glob, mut text) = (glob, text);
+    // Where to go on if what follows the last `*` does not fit here. An earlier
+    // `*` need not be tried again: the last one can take as much.
+    let mut retry: Option<(&[u8], &[u8])> = None;
+    loop {
+        fuel.spend(2);
+        if fuel.is_spent() {
+            return false;
+        }
+        if let Some(after) = glob.strip_prefix(b"*") {
+            retry = Some((after, text));
+            glob = after;
+        } else if let Some((glob_left, text_left)) = one_octet(glob, text) {
+            (glob, text) = (glob_left, text_left);
+        } else if glob.is_empty() && text.is_empty() {
+            return true;
+        } else {
+            let Some((after, begun)) = retry else {
+                return false;
+            };
+            let Some((_, shorter)) = Unit::first_of(begun) else {
+                return false;
+            };
+            retry = Some((after, shorter));
+            (glob, text) = (after, shorter);
+        }
+    }
+}
+
+/// What is left of both behind one octet of `text` that `glob` begins with.
+fn one_octet<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (sent, text) = Unit::first_of(text)?;
+    let (fits, glob) = match glob {
+        [b'?', behind @ ..] => (true, behind),
+        [b'[', behind @ ..] => match in_set(behind, sent) {
+            Some(found) => found,
+            None => (sent == Unit::Octet(b'['), behind),
+        },
+        _ => {
+            let (literal, behind) = Unit::quoted(glob)?;
+            (sent == literal, behind)
+        }
+    };
+    fits.then_some((glob, text))
+}
+
+/// What counts as one octet where all escapes but `%2F` are decoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Octet(u8),
+    EscapedSlash,
+}
+
+impl Unit {
+    fn first_of(text: &[u8]) -> Option<(Self, &[u8])> {
+        match text {
+            // Decoded text holds no other escapes, and no bare `%`.
+            [b'%', b'2', b'F', rest @ ..] => Some((Self::EscapedSlash, rest)),
+            [b'%', b'2', b'5', rest @ ..] => Some((Self::Octet(b'%'), rest)),
+            [octet, rest @ ..] => Some((Self::Octet(*octet), rest)),
+            [] => None,
+        }
+    }
+
+    /// The same, with the backslash that may stand before it. One at the end
+    /// stands for itself.
+    fn quoted(text: &[u8]) -> Option<(Self, &[u8])> {
+        match text {
+            [b'\\', quoted @ ..] if !quoted.is_empty() => Self::first_of(quoted),
+            _ => Self::first_of(text),
+        }
+    }
+
+    /// Whether it lies between two others; `%2F` stands in no order.
+    fn is_between(self, low: Self, high: Self) -> bool {
+        match (low, self, high) {
+            (Self::Octet(low), Self::Octet(octet), Self::Octet(high)) => {
+                (low..=high).contains(&octet)
+            }
+            _ => low == self && high == self,
+        }
+    }
+}
+
+/// Whether `sent` is in the set whose members `set` begins with, and what
+/// follows its `]`; `None` if it is not closed.
+fn in_set(set: &[u8], sent: Unit) -> Option<(bool, &[u8])> {
+    let negated = matches!(set.first(), Some(b'!' | b'^'));
+    let mut members = set.get(usize::from(negated)..)?;
+    let mut found = false;
+    let mut first = true;
+    loop {
+        // A `]` in first place is a member.
+        if let [b']', behind @ ..] = members
+            && !first
+        {
+            return Some((found != negated, behind));
+        }
+        let (low, mut rest) = Unit::quoted(members)?;
+        let mut high = low;
+        if let [b'-', behind @ ..] = rest
+            && behind.first() != Some(&b']')
+        {
+            (high, rest) = Unit::quoted(behind)?;
+        }
+        found |= sent.is_between(low, high);
+        (members, first) = (rest, false);
+    }
+}

@@ -1,0 +1,253 @@
+//! The engine against the naive reference (`tests/reference`): the same cases,
+//! and whatever a generator comes up with, in every dialect.
+
+use politesse::rules::crawler::{Crawler, ProductToken};
+use politesse::rules::robots::{Dialect, Judgement, RobotsTxt};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::reference;
+
+/// What the engine answers, in the reference's words.
+fn answer(robots: &RobotsTxt, agent: &str, path: &str) -> reference::Verdict {
+    let token = ProductToken::new(agent).into_iter().collect();
+    let binding = robots.binding(&Crawler::restore(token, None));
+    let judgement = binding.judge(path);
+    reference::Verdict {
+        allow: judgement.allows(),
+        line: judgement.rule().map(|rule| rule.line()),
+        bound: binding.is_bound(),
+    }
+}
+
+fn named(dialect: reference::Dialect) -> Dialect {
+    dialect.name().parse().unwrap()
+}
+
+/// Where the two differ. An empty path decides nothing in either, but
+/// google/robotstxt names its line all the same.
+fn difference(
+    (dialect, body): (reference::Dialect, &[u8]),
+    (agent, path): (&str, &str),
+) -> Option<String> {
+    let robots = RobotsTxt::in_dialect(body.to_vec(), named(dialect));
+    let found = answer(&robots, agent, path);
+    let mut wanted = reference::decide(dialect, body, agent, path);
+    let names_empty = dialect == reference::Dialect::Google && wanted.allow && found.line.is_none();
+    if names_empty || path == "/robots.txt" {
+        wanted.line = found.line;
+    }
+    (found != wanted).then(|| {
+        let body = String::from_utf8_lossy(body);
+        format!("{dialect:?}, {agent:?} asks for {path:?}\nengine {found:?}\nreference {wanted:?}\n{body}")
+    })
+}
+
+fn token() -> impl Strategy<Value = String> {
+    prop::sample::select(vec![
+        "a", "A-b", "ab", "a2", "a.b", "Foo", "foo-bar", "x_y", "a b",
+    ])
+    .prop_map(str::to_owned)
+}
+
+/// Paths in which everything that means something to a rule is frequent.
+fn path_like() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec![
+        "/",
+        "/",
+        "a",
+        "b",
+        "ab",
+        "A",
+        "*",
+        "$",
+        "?",
+        "=",
+        "&",
+        ".",
+        "%",
+        "%2F",
+        "%2f",
+        "%61",
+        "%3D",
+        "%3d",
+        "%26",
+        "%3F",
+        "%2A",
+        "%24",
+        "%25",
+        "%7E",
+        "~",
+        "%41",
+        "%zz",
+        "\u{e9}",
+        "%C3%A9",
+        "%c3%a9",
+        "[ab]",
+        "[!a]",
+        "\\",
+        "%5B",
+        ":",
+        "%3A",
+        "index.html",
+        "robots.txt",
+    ]);
+    vec(part, 0..9).prop_map(|parts| parts.concat())
+}
+
+fn line() -> impl Strategy<Value = String> {
+    let rule = (
+        prop::sample::select(vec![
+            "Disallow: ",
+            "Disallow:",
+            "Allow: ",
+            "disallow : ",
+            "DISALOW: ",
+            "Disallow ",
+            "Disallow-x: ",
+            "Allow-x:",
+            "allowed: ",
+        ]),
+        prop::sample::select(vec!["/", "/", "/", "*", ""]),
+        path_like(),
+    )
+        .prop_map(|(key, first, rest)| format!("{key}{first}{rest}"));
+    let agent = (
+        prop::sample::select(vec![
+            "User-agent: ",
+            "useragent:",
+            "User-agent ",
+            "User agent: ",
+        ]),
+        prop_oneof![
+            3 => Just("*".to_owned()),
+            6 => token(),
+            1 => token().prop_map(|token| format!("{token}/1.0")),
+            1 => token().prop_map(|token| format!("{token}*")),
+            1 => Just(String::new()),
+            1 => Just("* x".to_owned()),
+        ],
+    )
+        .prop_map(|(key, value)| format!("{key}{value}"));
+    let other = prop::sample::select(vec![
+        "",
+        "",
+        " ",
+        "# x",
+        " # x",
+        "Sitemap: /x",
+        "Crawl-delay: 3",
+        "x",
+        "x y z",
+        "Foo: bar",
+        "Disallow",
+        "\u{0}",
+        "Disallow: /a\u{0}b",
+    ])
+    .prop_map(str::to_owned);
+    prop_oneof![6 => rule, 3 => agent, 2 => other]
+}
+
+fn file() -> impl Strategy<Value = Vec<u8>> {
+    let end = prop::sample::select(vec!["\n", "\n", "\r\n", "\r", " # c\n", " \n"]);
+    let mark = prop::sample::select(vec![&b""[..], b"", b"", b"\xEF\xBB\xBF", b"\xEF\xBB"]);
+    (mark, vec((line(), end), 0..14)).prop_map(|(mark, lines)| {
+        let lines = lines.iter().map(|(line, end)| format!("{line}{end}"));
+        [mark, lines.collect::<String>().as_bytes()].concat()
+    })
+}
+
+/// Files with so many rules with wildcards that they are not tried in turn.
+fn wild_file() -> impl Strategy<Value = Vec<u8>> {
+    let rule = (
+        prop::sample::select(vec!["Disallow: /", "Allow: /", "Disallow: /a"]),
+        "[ab]{0,2}",
+        vec("[*][ab./?=]{1,5}", 1..4),
+        prop::sample::select(vec!["", "", "$", "*"]),
+    );
+    let rule =
+        rule.prop_map(|(key, head, tail, end)| format!("{key}{head}{}{end}\n", tail.concat()));
+    vec(rule, 7..60).prop_map(|rules| format!("User-agent: *\n{}", rules.concat()).into_bytes())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // `decisions.md`, the table of dialects: one reader and one matcher for all.
+    #[test]
+    fn engine_answers_as_the_reference(file in file(), agent in token(), path in path_like()) {
+        for dialect in reference::Dialect::ALL {
+            let difference = difference((dialect, &file), (&agent, &format!("/{path}")));
+            prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
+        }
+    }
+
+    // RFC 9309, section 2.2.3, where rules are many.
+    #[test]
+    fn many_wildcards_are_answered_as_the_reference_does(file in wild_file(), path in "[ab./?=%]{0,24}") {
+        let asked = ("a", &*format!("/{path}"));
+        let difference = difference((reference::Dialect::Rfc9309, &file), asked);
+        prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
+    }
+
+    // Ours: nothing is lost; each line is a record, a note or nothing.
+    #[test]
+    fn every_line_is_a_record_or_a_note_or_nothing(file in file()) {
+        let robots = RobotsTxt::in_dialect(file, Dialect::Rfc9309);
+        let mut told: Vec<u32> = robots.records().map(|record| record.line).collect();
+        told.extend(robots.notes().map(|note| note.line));
+        let text = robots.text();
+        let lines = text.replace("\r\n", "\n").replace('\r', "\n");
+        for (number, line) in (1_u32..).zip(lines.split('\n')) {
+            let content = line.split('#').next().unwrap().trim_matches([' ', '\t']);
+            prop_assert_eq!(content.is_empty(), !told.contains(&number), "line {}: {}", number, line);
+        }
+    }
+
+    // Ours: the rule that counts is the first of those that compete.
+    #[test]
+    fn rule_that_counts_matches_by_itself(file in file(), path in path_like()) {
+        for dialect in Dialect::ALL {
+            let robots = RobotsTxt::in_dialect(file.clone(), dialect);
+            let binding = robots.binding(&Crawler::parse("a"));
+            let path = format!("/{path}");
+            let judgement = binding.judge(&path);
+            let competing = binding.competing(&path);
+            match judgement {
+                Judgement::Rule(rule) => prop_assert_eq!(Some(&rule), competing.first()),
+                Judgement::RobotsTxt => {}
+                Judgement::NoRule | Judgement::NoGroup | Judgement::Undecided => prop_assert!(competing.is_empty(), "{:?} {:?} {}", dialect, competing, robots.text()),
+            }
+        }
+    }
+}
+
+#[test]
+fn engine_meets_every_dialect_case() {
+    use base64::Engine as _;
+    let mut broken = Vec::new();
+    for line in include_str!("../cases/dialects.jsonl").lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| case[key].as_str().unwrap_or_default();
+        let dialect = reference::Dialect::named(text("dialect")).unwrap();
+        let body = match case["robots_b64"].as_str() {
+            Some(encoded) => base64::prelude::BASE64_STANDARD.decode(encoded).unwrap(),
+            None => text("robots").into(),
+        };
+        let path = if dialect == reference::Dialect::Google {
+            reference::google_path(text("url"))
+        } else {
+            let rest = text("url").strip_prefix("https://h.example").unwrap();
+            rest.split('#').next().unwrap().to_owned()
+        };
+        let robots = RobotsTxt::in_dialect(body, named(dialect));
+        let found = answer(&robots, text("agent"), &path);
+        let line_differs = serde_json::json!(found.line) != case["line"]
+            && !(found.line.is_none() && found.allow && dialect == reference::Dialect::Google);
+        if case["expect"] != found.allow || line_differs {
+            broken.push(format!("{}: {found:?}", text("id")));
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}

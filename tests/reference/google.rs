@@ -1,0 +1,376 @@
+//! What google/robotstxt answers, as of its commit 22b355f.
+//!
+//! Written anew from what its `robots.cc` does; functions name the one there
+//! whose behaviour they have. It allows no /robots.txt by itself, decodes
+//! nothing, and has no bound on the file. Its lines are C strings: a NUL ends
+//! them.
+
+use std::cmp::Ordering;
+
+use super::Verdict;
+
+/// `kMaxLineLen`, less the NUL at the end: what follows on a line is dropped.
+const LINE_OCTETS_MAX: usize = 2083 * 8 - 1;
+
+/// `std::string::npos`.
+const NOWHERE: usize = usize::MAX;
+
+/// `Match`: how well the best rule of a kind matches, and its line.
+#[derive(Debug, Clone, Copy)]
+struct Match {
+    /// The octets of the pattern; -1 if nothing matched.
+    priority: i64,
+    /// Its line; 0 if nothing matched.
+    line: u32,
+}
+
+impl Match {
+    const NONE: Self = Self {
+        priority: -1,
+        line: 0,
+    };
+
+    /// `Set`, as the callers do it: the first of equal ones stays.
+    fn improve(&mut self, priority: i64, line: u32) {
+        if self.priority < priority {
+            *self = Self { priority, line };
+        }
+    }
+}
+
+/// `MatchHierarchy`: the best match in groups for everyone, and in our own.
+#[derive(Debug, Clone, Copy)]
+struct MatchHierarchy {
+    global: Match,
+    specific: Match,
+}
+
+impl MatchHierarchy {
+    const NONE: Self = Self {
+        global: Match::NONE,
+        specific: Match::NONE,
+    };
+}
+
+/// `RobotsMatcher`, with one name or none in `user_agents_`.
+#[derive(Debug)]
+struct Matcher<'a> {
+    agent: Option<&'a str>,
+    path: &'a [u8],
+    allow: MatchHierarchy,
+    disallow: MatchHierarchy,
+    seen_global_agent: bool,
+    seen_specific_agent: bool,
+    ever_seen_specific_agent: bool,
+    /// Not Google's: whether there was a group for everyone.
+    ever_seen_global_agent: bool,
+    seen_separator: bool,
+}
+
+/// `OneAgentAllowedByRobots` and `matching_line`. Without an agent,
+/// `AllowedByRobots` with no names.
+pub(super) fn decide(body: &[u8], agent: &str, url_path: &str) -> Verdict {
+    let path = url_path.as_bytes();
+    let mut matcher = Matcher {
+        agent: (!agent.is_empty()).then_some(agent),
+        path: c_string(path),
+        allow: MatchHierarchy::NONE,
+        disallow: MatchHierarchy::NONE,
+        seen_global_agent: false,
+        seen_specific_agent: false,
+        ever_seen_specific_agent: false,
+        ever_seen_global_agent: false,
+        seen_separator: false,
+    };
+    for (number, line) in (1..).zip(lines(body)) {
+        if let Some((key, value)) = key_and_value(&line) {
+            matcher.emit(number, key, value);
+        }
+    }
+    let line = matcher.matching_line();
+    Verdict {
+        allow: !matcher.is_disallowed(),
+        line: (line != 0).then_some(line),
+        bound: matcher.ever_seen_specific_agent || matcher.ever_seen_global_agent,
+    }
+}
+
+/// What C sees of the octets.
+fn c_string(octets: &[u8]) -> &[u8] {
+    let end = octets.iter().position(|&octet| octet == 0);
+    &octets[..end.unwrap_or(octets.len())]
+}
+
+/// `RobotsTxtParser::Parse`: the lines, cut, without a byte order mark.
+fn lines(body: &[u8]) -> Vec<Vec<u8>> {
+    const BOM: [u8; 3] = [0xEF, 0xBB, 0xBF];
+    let mut lines = Vec::new();
+    let mut line = Vec::new();
+    let mut bom_pos = 0;
+    let mut last_was_carriage_return = false;
+    for &octet in body {
+        if bom_pos < BOM.len() && octet == BOM[bom_pos] {
+            bom_pos += 1;
+            continue;
+        }
+        bom_pos = BOM.len();
+        if octet != b'\n' && octet != b'\r' {
+            if line.len() < LINE_OCTETS_MAX {
+                line.push(octet);
+            }
+            continue;
+        }
+        let is_crlf_continuation = line.is_empty() && last_was_carriage_return && octet == b'\n';
+        if !is_crlf_continuation {
+            lines.push(line);
+        }
+        line = Vec::new();
+        last_was_carriage_return = octet == b'\r';
+    }
+    lines.push(line);
+    lines
+}
+
+/// `GetKeyAndValueFrom`.
+fn key_and_value(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_white = |octet: &u8| b" \t".contains(octet);
+    let line = c_string(line);
+    let comment = line.iter().position(|&octet| octet == b'#');
+    let line = stripped(&line[..comment.unwrap_or(line.len())]);
+    let separator = match line.iter().position(|&octet| octet == b':') {
+        Some(colon) => colon,
+        None => {
+            let white = line.iter().position(is_white)?;
+            let mut value = line[white..].iter().skip_while(|octet| is_white(octet));
+            if value.any(is_white) {
+                return None;
+            }
+            white
+        }
+    };
+    let key = stripped(&line[..separator]);
+    let value = stripped(&line[separator + 1..]);
+    (!key.is_empty()).then_some((key, value))
+}
+
+/// `StripWhitespaceSlowly`.
+fn stripped(text: &[u8]) -> &[u8] {
+    let start = text.iter().position(|&octet| !is_space(octet));
+    let last = text.iter().rposition(|&octet| !is_space(octet));
+    match (start, last) {
+        (Some(start), Some(last)) => &text[start..=last],
+        _ => &[],
+    }
+}
+
+/// C's `isspace`.
+fn is_space(octet: u8) -> bool {
+    matches!(octet, b' ' | 0x09..=0x0D)
+}
+
+/// `StartsWithIgnoreCase`: a key need only begin like the field.
+fn begins_like(key: &[u8], names: &[&str]) -> bool {
+    names.iter().any(|name| {
+        let start = key.get(..name.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+    })
+}
+
+/// `MaybeEscapePattern`: escapes in upper case, octets beyond ASCII escaped.
+fn escaped(value: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    let mut rest = value;
+    while let Some((&octet, after)) = rest.split_first() {
+        rest = after;
+        match after {
+            [high, low, behind @ ..]
+                if octet == b'%' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                escaped.extend([b'%', high.to_ascii_uppercase(), low.to_ascii_uppercase()]);
+                rest = behind;
+            }
+            _ if octet.is_ascii() => escaped.push(octet),
+            _ => escaped.extend(format!("%{octet:02X}").into_bytes()),
+        }
+    }
+    escaped
+}
+
+/// `ExtractUserAgent`: the letters, `-` and `_` that it begins with.
+fn extracted(user_agent: &[u8]) -> &[u8] {
+    let is_allowed = |octet: u8| octet.is_ascii_alphabetic() || b"-_".contains(&octet);
+    let end = user_agent.iter().position(|&octet| !is_allowed(octet));
+    &user_agent[..end.unwrap_or(user_agent.len())]
+}
+
+impl Matcher<'_> {
+    /// `ParseAndEmitLine`, from the key on. Sitemap and unknown keys do nothing.
+    fn emit(&mut self, line: u32, key: &[u8], value: &[u8]) {
+        const DISALLOW: [&str; 6] = [
+            "disallow",
+            "dissallow",
+            "dissalow",
+            "disalow",
+            "diasllow",
+            "disallaw",
+        ];
+        if begins_like(key, &["user-agent", "useragent", "user agent"]) {
+            self.handle_user_agent(value);
+        } else if begins_like(key, &["allow"]) {
+            self.handle_allow(line, &escaped(value));
+        } else if begins_like(key, &DISALLOW) {
+            self.handle_disallow(line, &escaped(value));
+        }
+    }
+
+    /// `HandleUserAgent`.
+    fn handle_user_agent(&mut self, value: &[u8]) {
+        if self.seen_separator {
+            self.seen_specific_agent = false;
+            self.seen_global_agent = false;
+            self.seen_separator = false;
+        }
+        if value.starts_with(b"*") && value.get(1).is_none_or(|&next| is_space(next)) {
+            self.seen_global_agent = true;
+            self.ever_seen_global_agent = true;
+            return;
+        }
+        let is_ours = |agent: &str| extracted(value).eq_ignore_ascii_case(agent.as_bytes());
+        if self.agent.is_some_and(is_ours) {
+            self.seen_specific_agent = true;
+            self.ever_seen_specific_agent = true;
+        }
+    }
+
+    /// `HandleAllow`.
+    fn handle_allow(&mut self, line: u32, pattern: &[u8]) {
+        if !self.seen_any_agent() {
+            return;
+        }
+        self.seen_separator = true;
+        if let Some(priority) = priority(self.path, pattern) {
+            if self.seen_specific_agent {
+                self.allow.specific.improve(priority, line);
+            } else {
+                self.allow.global.improve(priority, line);
+            }
+            return;
+        }
+        // An index page that is allowed allows its directory, and that alone.
+        let slash = pattern.iter().rposition(|&octet| octet == b'/');
+        if let Some(slash) = slash
+            && pattern[slash..].starts_with(b"/index.htm")
+        {
+            let directory = [&pattern[..=slash], b"$"].concat();
+            self.handle_allow(line, &directory);
+        }
+    }
+
+    /// `HandleDisallow`.
+    fn handle_disallow(&mut self, line: u32, pattern: &[u8]) {
+        if !self.seen_any_agent() {
+            return;
+        }
+        self.seen_separator = true;
+        if let Some(priority) = priority(self.path, pattern) {
+            if self.seen_specific_agent {
+                self.disallow.specific.improve(priority, line);
+            } else {
+                self.disallow.global.improve(priority, line);
+            }
+        }
+    }
+
+    /// `seen_any_agent`.
+    fn seen_any_agent(&self) -> bool {
+        self.seen_global_agent || self.seen_specific_agent
+    }
+
+    /// `disallow`.
+    fn is_disallowed(&self) -> bool {
+        let (allow, disallow) = (self.allow, self.disallow);
+        if 0 < allow.specific.priority || 0 < disallow.specific.priority {
+            return allow.specific.priority < disallow.specific.priority;
+        }
+        if self.ever_seen_specific_agent {
+            return false;
+        }
+        if 0 < disallow.global.priority || 0 < allow.global.priority {
+            return allow.global.priority < disallow.global.priority;
+        }
+        false
+    }
+
+    /// `matching_line`.
+    fn matching_line(&self) -> u32 {
+        let (disallow, allow) = if self.ever_seen_specific_agent {
+            (self.disallow.specific, self.allow.specific)
+        } else {
+            (self.disallow.global, self.allow.global)
+        };
+        // `HigherPriorityMatch`.
+        match disallow.priority.cmp(&allow.priority) {
+            Ordering::Greater => disallow.line,
+            Ordering::Equal | Ordering::Less => allow.line,
+        }
+    }
+}
+
+/// `MatchAllow` and `MatchDisallow`: the octets of a pattern that matches.
+fn priority(path: &[u8], pattern: &[u8]) -> Option<i64> {
+    is_match(path, pattern).then(|| i64::try_from(pattern.len()).unwrap_or(i64::MAX))
+}
+
+/// `RobotsMatchStrategy::Matches`. Its sorted list of positions is a list here,
+/// too.
+fn is_match(path: &[u8], pattern: &[u8]) -> bool {
+    let mut positions = vec![0];
+    for (index, &octet) in pattern.iter().enumerate() {
+        if octet == b'$' && index + 1 == pattern.len() {
+            return positions.last() == Some(&path.len());
+        }
+        if octet == b'*' {
+            positions = (positions[0]..=path.len()).collect();
+            continue;
+        }
+        positions.retain(|&position| path.get(position) == Some(&octet));
+        positions.iter_mut().for_each(|position| *position += 1);
+        if positions.is_empty() {
+            return false;
+        }
+    }
+    true
+}
+
+/// `GetPathParamsQuery`: the path with parameters and query of a URL, without
+/// scheme, authority and fragment; `/` if there is none.
+pub fn google_path(url: &str) -> String {
+    let find = |from: usize, what: &[&str]| {
+        let found = what.iter().filter_map(|text| url[from..].find(text));
+        found.min().map_or(NOWHERE, |at| from + at)
+    };
+    let search_start = if url.starts_with("//") { 2 } else { 0 };
+    let early_path = find(search_start, &["/", "?", ";"]);
+    let mut protocol_end = find(search_start, &["://"]);
+    if early_path < protocol_end {
+        protocol_end = NOWHERE;
+    }
+    let authority = match protocol_end {
+        NOWHERE => search_start,
+        end => end + 3,
+    };
+    let path_start = find(authority, &["/", "?", ";"]);
+    if path_start == NOWHERE {
+        return "/".to_owned();
+    }
+    let hash = find(search_start, &["#"]);
+    if hash < path_start {
+        return "/".to_owned();
+    }
+    let path = &url[path_start..hash.min(url.len())];
+    if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    }
+}

@@ -1,0 +1,158 @@
+//! Which lines belong together, and which of these groups bind a crawler.
+//!
+//! RFC 9309, sections 2.1 and 2.2.1. The old texts say *record* for *group*.
+
+use super::Dialect;
+use super::lines::{self, Line, Rule, is_blank};
+
+/// User-agent lines and the rules behind them.
+#[derive(Debug, Default)]
+struct Group {
+    /// The values of its user-agent lines.
+    agents: Vec<Vec<u8>>,
+    /// Its rules, in the order of the file.
+    rules: Vec<Rule>,
+}
+
+/// The rules that a crawler is to obey.
+#[derive(Debug, Default)]
+pub(super) struct Binding {
+    /// Whether there is a group for it at all. It can be without rules.
+    pub(super) is_bound: bool,
+    /// The rules, in the order of the file.
+    pub(super) rules: Vec<Rule>,
+}
+
+impl Binding {
+    /// What binds the crawler with the product token `agent`.
+    ///
+    /// Its own groups; if it has none, those of everyone; else nothing
+    /// (RFC 9309, section 2.2.1).
+    pub(super) fn of(dialect: Dialect, body: &[u8], agent: &str) -> Self {
+        let groups = groups(dialect, body);
+        let with = |fits: &dyn Fn(&[u8]) -> bool| -> Vec<&Group> {
+            let with = groups.iter();
+            with.filter(|group| group.agents.iter().any(|value| fits(value)))
+                .collect()
+        };
+        let own = with(&|value| names(dialect, value, agent));
+        let of_all = with(&is_everyone);
+        match dialect {
+            Dialect::Rfc9309 | Dialect::Google => Self::merged(&own).or(Self::merged(&of_all)),
+            // draft-koster-rep-00, section 2.2.1: the matching groups are
+            // combined, but of those with `*` only "the first" is obeyed.
+            Dialect::Draft2019 => Self::merged(&own).or(Self::first(&of_all)),
+            // 1996, section 3.2.1; 1994: one record, the first that fits.
+            Dialect::Draft1996 | Dialect::Koster1994 | Dialect::Conner2 => {
+                Self::first(&own).or(Self::first(&of_all))
+            }
+        }
+        .unwrap_or_default()
+    }
+
+    /// The first of the groups; none if there is none.
+    fn first(groups: &[&Group]) -> Option<Self> {
+        Self::merged(&groups[..groups.len().min(1)])
+    }
+
+    /// The groups as one; none if there is none.
+    fn merged(groups: &[&Group]) -> Option<Self> {
+        if groups.is_empty() {
+            return None;
+        }
+        let rules = groups.iter().flat_map(|group| group.rules.clone());
+        let rules = rules.collect();
+        Some(Self {
+            is_bound: true,
+            rules,
+        })
+    }
+}
+
+/// The groups of a file.
+///
+/// One begins with a user-agent line that does not follow another one of its
+/// own (RFC 9309, section 2.1); in the old texts a blank line ends it, too
+/// (1994, "The Format"; 1996, section 3.2). A rule outside of a group binds
+/// nobody (RFC 9309, section 2.2.2).
+fn groups(dialect: Dialect, body: &[u8]) -> Vec<Group> {
+    let mut done = Vec::new();
+    let mut open: Option<Group> = None;
+    for line in lines::read(body) {
+        match line {
+            Line::Agent(value) => {
+                if open.as_ref().is_some_and(|group| !group.rules.is_empty()) {
+                    done.extend(open.take());
+                }
+                open.get_or_insert_default().agents.push(value);
+            }
+            Line::Rule(rule) => open
+                .iter_mut()
+                .for_each(|group| group.rules.push(rule.clone())),
+            Line::Blank if ends_at_blank_lines(dialect) => done.extend(open.take()),
+            Line::Blank | Line::Other => {}
+        }
+    }
+    done.extend(open);
+    done
+}
+
+fn ends_at_blank_lines(dialect: Dialect) -> bool {
+    matches!(
+        dialect,
+        Dialect::Draft1996 | Dialect::Koster1994 | Dialect::Conner2
+    )
+}
+
+/// Whether the value of a user-agent line means everyone: `*`, or `*` and more
+/// words, as Google reads it.
+fn is_everyone(value: &[u8]) -> bool {
+    match value {
+        [b'*'] => true,
+        [b'*', next, ..] => is_blank(*next),
+        _ => false,
+    }
+}
+
+/// Whether the value of a user-agent line names the crawler.
+fn names(dialect: Dialect, value: &[u8], token: &str) -> bool {
+    if is_everyone(value) || token.is_empty() {
+        return false;
+    }
+    match dialect {
+        Dialect::Koster1994 | Dialect::Conner2 => is_part_of(value, token.as_bytes()),
+        Dialect::Rfc9309 | Dialect::Draft2019 | Dialect::Draft1996 | Dialect::Google => {
+            equals(value, token.as_bytes())
+        }
+    }
+}
+
+/// RFC 9309, section 2.2.1, and 1996, section 3.2.1: the names are equal,
+/// whatever their case. What is no part of a name may follow it: any octet that
+/// a product token cannot have (Google's reading), or a version, words or `*`
+/// where the name itself has such octets (`MJ12bot/1.0`).
+fn equals(value: &[u8], token: &[u8]) -> bool {
+    let is_letter = |octet: &u8| octet.is_ascii_alphabetic() || b"_-".contains(octet);
+    let readings = [
+        value,
+        until(value, |octet| !is_letter(&octet)),
+        until(value, |octet| b"/ \t*".contains(&octet)),
+    ];
+    readings.iter().any(|name| name.eq_ignore_ascii_case(token))
+}
+
+/// 1994, `User-agent`: "A case insensitive substring match of the name without
+/// version information is recommended."
+fn is_part_of(value: &[u8], token: &[u8]) -> bool {
+    let without_version = until(value, |octet| octet == b'/');
+    [value, without_version].iter().any(|name| {
+        let mut parts = token.windows(name.len().max(1));
+        !name.is_empty() && parts.any(|part| part.eq_ignore_ascii_case(name))
+    })
+}
+
+/// What stands before the first octet for which `ends` holds.
+fn until(text: &[u8], ends: impl Fn(u8) -> bool) -> &[u8] {
+    let end = text.iter().position(|&octet| ends(octet));
+    &text[..end.unwrap_or(text.len())]
+}

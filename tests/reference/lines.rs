@@ -1,0 +1,151 @@
+//! A robots.txt as lines: what each of them is, without its groups.
+//!
+//! RFC 9309, section 2.2, with the leniency that section 2.2.4 allows. The old
+//! texts have the same lines; the blank ones matter to them alone.
+
+/// Whether a rule lets in or keeps out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An `allow` line.
+    Allow,
+    /// A `disallow` line.
+    Disallow,
+}
+
+/// An allow or disallow line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// Its line, from 1.
+    pub(super) line: u32,
+    /// Which of the two it is.
+    pub(super) kind: Kind,
+    /// What stands behind the colon, without comment and blanks around it.
+    pub(super) value: Vec<u8>,
+}
+
+/// What a line says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Nothing at all; a line with a comment is not blank (1994: it does "not
+    /// indicate a record boundary").
+    Blank,
+    /// A user-agent line with its value.
+    Agent(Vec<u8>),
+    /// A rule.
+    Rule(Rule),
+    /// A comment, another record (RFC 9309, section 2.2.4), or noise.
+    Other,
+}
+
+/// The lines of `body`, in order.
+pub(super) fn read(body: &[u8]) -> Vec<Line> {
+    let text = decoded(body);
+    let numbered = (1..).zip(split(&text));
+    numbered
+        .map(|(number, line)| parsed(number, line))
+        .collect()
+}
+
+/// The octets as UTF-8: section 2.2.2, "Implementers MAY bridge encoding
+/// mismatches". A byte order mark belongs to no line.
+fn decoded(body: &[u8]) -> Vec<u8> {
+    match body {
+        [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes),
+        [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes),
+        [1..=0x7F, 0, 1..=0x7F, 0, ..] => utf16(body, u16::from_le_bytes),
+        [0, 1..=0x7F, 0, 1..=0x7F, ..] => utf16(body, u16::from_be_bytes),
+        // Google's reading: a part of the mark goes, too.
+        [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => {
+            rest.to_vec()
+        }
+        _ => body.to_vec(),
+    }
+}
+
+/// UTF-16 as UTF-8; an odd octet at the end is dropped.
+fn utf16(octets: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
+    let pairs = octets.chunks_exact(2);
+    let units = pairs.map(|pair| unit([pair[0], pair[1]]));
+    let text: String = char::decode_utf16(units)
+        .map(|read| read.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect();
+    text.into_bytes()
+}
+
+/// The lines without their ends, which are CR, LF or CRLF (section 2.2, `NL`).
+fn split(text: &[u8]) -> Vec<&[u8]> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(end) = rest.iter().position(|octet| b"\r\n".contains(octet)) {
+        lines.push(&rest[..end]);
+        let after = if rest[end..].starts_with(b"\r\n") {
+            2
+        } else {
+            1
+        };
+        rest = &rest[end + after..];
+    }
+    lines.push(rest);
+    lines
+}
+
+/// What `line` says, whose number is `number`.
+fn parsed(number: u32, line: &[u8]) -> Line {
+    if trimmed(line).is_empty() {
+        return Line::Blank;
+    }
+    let Some((name, value)) = field(content(line)) else {
+        return Line::Other;
+    };
+    let rule = |kind| {
+        let (line, value) = (number, value.to_vec());
+        Line::Rule(Rule { line, kind, value })
+    };
+    match name.as_slice() {
+        b"user-agent" | b"useragent" | b"user agent" => Line::Agent(value.to_vec()),
+        b"allow" => rule(Kind::Allow),
+        b"disallow" | b"dissallow" | b"dissalow" | b"disalow" | b"diasllow" | b"disallaw"
+        | b"disallowed" => rule(Kind::Disallow),
+        _ => Line::Other,
+    }
+}
+
+/// What stands before the comment, without blanks around it.
+fn content(line: &[u8]) -> &[u8] {
+    let comment = line.iter().position(|&octet| octet == b'#');
+    trimmed(&line[..comment.unwrap_or(line.len())])
+}
+
+/// The name, in lower case, and the value. Without a colon, a line of exactly
+/// two words is taken for a field that lost it.
+fn field(content: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (name, value) = match content.iter().position(|&octet| octet == b':') {
+        Some(colon) => (&content[..colon], &content[colon + 1..]),
+        None => two_words(content)?,
+    };
+    Some((trimmed(name).to_ascii_lowercase(), trimmed(value)))
+}
+
+/// The words of a line that has two of them.
+fn two_words(content: &[u8]) -> Option<(&[u8], &[u8])> {
+    let parts = content.split(|octet| is_blank(*octet));
+    let words: Vec<&[u8]> = parts.filter(|word| !word.is_empty()).collect();
+    match words[..] {
+        [name, value] => Some((name, value)),
+        _ => None,
+    }
+}
+
+/// The text without blanks around it.
+fn trimmed(text: &[u8]) -> &[u8] {
+    let Some(start) = text.iter().position(|octet| !is_blank(*octet)) else {
+        return &[];
+    };
+    let last = text.iter().rposition(|octet| !is_blank(*octet));
+    &text[start..last.map_or(start, |last| last + 1)]
+}
+
+/// Section 2.2, `WS`: space and tab; nothing else is a blank.
+pub(super) fn is_blank(octet: u8) -> bool {
+    octet == b' ' || octet == b'\t'
+}

@@ -1,0 +1,55 @@
+//! The paths of 1994 and 1996: prefixes, without any special character.
+
+use super::lines::{Kind, Rule};
+use super::pattern::escape;
+
+/// An octet of a path as the old texts compare it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// An octet, written out or escaped.
+    Octet(u8),
+    /// `%2F`, which is no `/` (1996, section 3.2.2: "unless it is the "/"
+    /// character, which has special meaning in a path").
+    EscapedSlash,
+}
+
+/// The first rule that matches (1996, section 3.2.2: "in the order they occur
+/// in the record. The first match found is used").
+pub(super) fn first<'a>(
+    mut rules: impl Iterator<Item = &'a Rule>,
+    path: &[u8],
+) -> Option<&'a Rule> {
+    let path = units(path);
+    rules.find(|rule| path.starts_with(&units(&rule.value)))
+}
+
+/// The first Disallow that matches. 1994 knows no Allow: "Unrecognised headers
+/// are ignored."
+pub(super) fn first_disallow<'a>(
+    rules: impl Iterator<Item = &'a Rule>,
+    path: &[u8],
+) -> Option<&'a Rule> {
+    first(rules.filter(|rule| rule.kind == Kind::Disallow), path)
+}
+
+/// The text with its escapes decoded: "If a %xx encoded octet is encountered it
+/// is unencoded prior to comparison".
+pub(super) fn units(text: &[u8]) -> Vec<Unit> {
+    let mut units = Vec::new();
+    let mut rest = text;
+    while let Some((unit, after)) = next(rest) {
+        units.push(unit);
+        rest = after;
+    }
+    units
+}
+
+/// The first unit and what is behind it.
+pub(super) fn next(text: &[u8]) -> Option<(Unit, &[u8])> {
+    let (&octet, after) = text.split_first()?;
+    match escape(text) {
+        Some(b'/') => Some((Unit::EscapedSlash, &text[3..])),
+        Some(decoded) => Some((Unit::Octet(decoded), &text[3..])),
+        None => Some((Unit::Octet(octet), after)),
+    }
+}

@@ -27,7 +27,11 @@ fn main() {
         let inquiry = inquiry(url);
         let policy = Arc::new(Policy::new(Unauthorized::Allow));
         report(&format!("decide, {name}"), || {
-            black_box(decide(black_box(&inquiry), &snapshot, &policy));
+            black_box(decide(
+                black_box(&inquiry),
+                &snapshot,
+                (&policy, Timestamp::UNIX_EPOCH),
+            ));
         });
         report(&format!("parse, {name} ({} octets)", robots.len()), || {
             black_box(RobotsTxt::parse(black_box(robots.as_bytes())));

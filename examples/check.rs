@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             target,
             method: "GET".to_owned(),
         });
-        let decision = decide(&inquiry, &snapshot, &policy);
+        let decision = decide(&inquiry, &snapshot, (&policy, Timestamp::UNIX_EPOCH));
         let ruling = decision.ruling();
         let rule = ruling.rule.as_ref().map_or(String::new(), |rule| {
             format!(" (line {}: {})", rule.line, rule.text)

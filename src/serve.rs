@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, Admin};
 use crate::audit::AuditLog;
+use crate::clock;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 use crate::origins::egress::Egress;
@@ -24,6 +25,7 @@ use crate::proxy::ca::Ca;
 use crate::proxy::connect::{Interceptor, Mode};
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::Crawlers;
+use crate::rules::overrides::Override;
 use crate::tasks::Tasks;
 
 /// The longest that a stop waits for pages of the admin listener.
@@ -50,6 +52,7 @@ pub struct Running {
 /// What keeps a proxy from starting: an authority or roots that cannot be
 /// read, an audit that cannot be written, a port that is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
+    warn_of_ended(settings.policy.overrides());
     let listeners = bind(&settings.listener.listen).await?;
     let admin_listener = bind(&[settings.admin.listen]).await?;
     let listen = addresses(&listeners)?;
@@ -94,6 +97,20 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         admin_tracker,
         end,
     })
+}
+
+/// Tells of overrides that have ended: they do nothing, and can go.
+fn warn_of_ended(overrides: &[Override]) {
+    let now = clock::now();
+    for entry in overrides.iter().filter(|entry| entry.has_ended(now)) {
+        tracing::warn!(
+            origin = %entry.origin,
+            action = entry.action.as_str(),
+            reason = entry.reason,
+            until = entry.action.until().map(tracing::field::display),
+            "a robots.override has ended, and is not in force"
+        );
+    }
 }
 
 /// What speaks to origins.

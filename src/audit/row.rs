@@ -11,7 +11,9 @@ use rusqlite::Row;
 use rusqlite::types::{FromSql, Value, ValueRef};
 
 use crate::rules::digest::Digest;
-use crate::rules::record::{Record, StoredRecord, StoredRuling, StoredSnapshot, result_word};
+use crate::rules::record::{
+    Effect, Record, StoredRecord, StoredRuling, StoredSnapshot, result_word,
+};
 use crate::rules::robots::access::{AccessResult, Snapshot};
 
 /// The columns of a decision that are fixed when it is written.
@@ -49,7 +51,7 @@ pub(super) fn decision_values(seq: u64, record: &Record) -> [Value; DECISION_COL
     let wait_ms = u64::try_from(record.waited.as_millis()).unwrap_or(u64::MAX);
     [
         integer(seq),
-        record.at.as_microsecond().into(),
+        record.evidence.at.as_microsecond().into(),
         record.client.to_string().into(),
         json(&candidates.collect::<Vec<_>>()).into(),
         ruling.crawler.into(),
@@ -159,6 +161,7 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
         group: cells.list()?,
         crawler,
         reading: cells.text()?,
+        overridden: effect == Effect::Overridden.as_str(),
     };
     let wait_ms = cells.unsigned()?;
     let _policy: Vec<u8> = cells.take()?;

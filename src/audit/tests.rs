@@ -113,18 +113,21 @@ fn inquiry(path: &str) -> Arc<Inquiry> {
     })
 }
 
+fn now() -> Timestamp {
+    "2026-11-21T04:30:00Z".parse().unwrap()
+}
+
 fn policy() -> Arc<Policy> {
     Arc::new(Policy::new(Unauthorized::Allow))
 }
 
 fn decision(path: &str) -> Decision {
-    decide(&inquiry(path), &robots(), &policy())
+    decide(&inquiry(path), &robots(), (&policy(), now()))
 }
 
 fn record_of(decision: &Decision) -> Record {
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let at = "2026-11-21T04:30:00Z".parse().unwrap();
-    Record::of(decision, client, (at, Duration::from_millis(7)))
+    Record::of(decision, client, Duration::from_millis(7))
 }
 
 fn record(path: &str) -> Record {
@@ -451,13 +454,13 @@ async fn one_of_each() -> Kit {
         decision("/a"),
         decision("/private/x"),
         decision("/a/../private"),
-        decide(&inquiry("/b"), &missing, &policy()),
+        decide(&inquiry("/b"), &missing, (&policy(), now())),
         decide(
             &inquiry("/c"),
             &unreachable,
-            &Arc::new(Policy::new(Unauthorized::Refuse)),
+            (&Arc::new(Policy::new(Unauthorized::Refuse)), now()),
         ),
-        Decision::denied(inquiry("/d"), policy(), "denied".to_owned()),
+        Decision::denied(inquiry("/d"), (&policy(), now()), "denied".to_owned()),
     ] {
         let (_, ending) = kit.log.record(record_of(&decision)).await.unwrap();
         ending.complete(done(200));

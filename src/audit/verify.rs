@@ -111,6 +111,9 @@ impl fmt::Display for Answer<'_> {
         if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
             write!(f, " (line {line}, {rule:?})")?;
         }
+        if ruling.overridden {
+            f.write_str(", overridden")?;
+        }
         Ok(())
     }
 }

@@ -119,12 +119,16 @@ fn columns(record: &StoredRecord) -> String {
         (Some(line), Some(rule)) => format!("  (line {line}: {rule})"),
         _ => String::new(),
     };
+    let effect = match record.effect.as_str() {
+        "enforced" => String::new(),
+        effect => format!("  {effect}"),
+    };
     let error = record
         .error
         .as_ref()
         .map_or(String::new(), |error| format!("  [{error}]"));
     let line = format!(
-        "{:>6} {:.3} {:<8} {:<11} {crawler} {} {status} {}{rule}{error}",
+        "{:>6} {:.3} {:<8} {:<11} {crawler} {} {status} {}{rule}{effect}{error}",
         record.seq,
         record.at,
         ruling.verdict,

@@ -3,6 +3,8 @@
 //! It calls the `decide` that the proxy calls, and gives the standard's verdict
 //! on the URL as sent; `--as-proxy` judges every reading of it.
 
+mod terms;
+
 use std::io::{BufRead, Read as _, Write as _};
 use std::sync::Arc;
 
@@ -15,14 +17,17 @@ use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+pub(super) use self::terms::Configuration;
+use self::terms::Terms;
 use super::audit::inert;
 use super::{Exit, Usage, runtime};
 use crate::clock;
 use crate::config::Settings;
 use crate::origins::robots_fetch::Asker;
 use crate::rules::crawler::Crawler;
-use crate::rules::decision::{Decision, Inquiry, Policy, Reason, Unauthorized, Verdict, decide};
+use crate::rules::decision::{Decision, Inquiry, Reason, Verdict, decide};
 use crate::rules::origin::Target;
+use crate::rules::overrides::{Action, Override};
 use crate::rules::robots::access::{
     AccessResult, Cause, Copy, Snapshot, StatusMeaning, status_meaning,
 };
@@ -52,75 +57,77 @@ pub(super) struct Check {
     urls: Vec<String>,
 }
 
-pub(super) fn check(
+pub(super) fn check<F: Fn() -> Result<Settings, Usage>>(
     check: &Check,
-    settings: impl Fn() -> Result<Settings, Usage>,
+    configuration: &Configuration<F>,
 ) -> anyhow::Result<Exit> {
     if let Some(file) = &check.batch {
-        return batch(check, open(file)?);
+        return batch((check, &configuration.offline()?), open(file)?);
     }
     let targets = check
         .urls
         .iter()
         .map(|url| target(url))
         .collect::<Result<Vec<_>, _>>()?;
-    let crawler = Crawler::parse(check.agent.as_deref().unwrap_or_default());
-    let inquiries = targets.into_iter().map(|target| {
-        Arc::new(Inquiry {
-            crawler: crawler.clone(),
-            target,
-            method: "GET".to_owned(),
-        })
-    });
-    let (snapshots, policy): (Vec<_>, _) = match &check.robots {
+    let agent = check.agent.as_deref();
+    let inquiries = |terms: &Terms| -> Vec<_> {
+        let crawler = terms.crawler(agent);
+        let inquiry = |target| inquiry(target, crawler.clone());
+        targets.into_iter().map(inquiry).collect()
+    };
+    let (asked, terms): (Vec<Asked>, _) = match &check.robots {
         Some(file) => {
+            let terms = configuration.offline()?;
             let body = read_all(open(file)?)?;
             let saved =
                 |inquiry: Arc<Inquiry>| (Arc::new(saved(&inquiry.target, body.clone())), inquiry);
-            (
-                inquiries.map(saved).collect(),
-                Policy::new(Unauthorized::Allow),
-            )
+            (inquiries(&terms).into_iter().map(saved).collect(), terms)
         }
         None => {
-            let settings = settings()?;
-            (
-                fetched(&settings, (inquiries.collect(), check.agent.as_deref()))?,
-                settings.policy,
-            )
+            let settings = (configuration.read)()?;
+            let terms = Terms::of(&settings);
+            (fetched(&settings, (inquiries(&terms), agent))?, terms)
         }
     };
-    let policy = Arc::new(policy);
     let mut exit = Exit::Done;
-    for (snapshot, inquiry) in snapshots {
-        let decision = decided(&inquiry, &snapshot, (&policy, check));
+    for (snapshot, inquiry) in asked {
+        let decision = decided(&inquiry, &snapshot, (&terms, check));
         if check.json {
             writeln!(std::io::stdout(), "{}", object(&decision))?;
         } else {
-            write!(std::io::stdout(), "{}", sentences(&decision, &policy))?;
+            write!(std::io::stdout(), "{}", sentences(&decision, &terms))?;
         }
         exit = worse(exit, &decision);
     }
     Ok(exit)
 }
 
+fn inquiry(target: Target, crawler: Crawler) -> Arc<Inquiry> {
+    Arc::new(Inquiry {
+        crawler,
+        target,
+        method: "GET".to_owned(),
+    })
+}
+
 fn decided(
     inquiry: &Arc<Inquiry>,
     snapshot: &Arc<Snapshot>,
-    (policy, check): (&Arc<Policy>, &Check),
+    (terms, check): (&Terms, &Check),
 ) -> Decision {
-    if check.as_proxy {
-        decide(inquiry, snapshot, policy)
+    let policy = if check.as_proxy {
+        &terms.policy
     } else {
-        decide(inquiry, snapshot, &Arc::new(policy.as_sent()))
-    }
+        &terms.as_sent
+    };
+    decide(inquiry, snapshot, (policy, terms.at))
 }
 
 /// Not knowing outweighs a refusal, and a refusal outweighs leave.
 fn worse(exit: Exit, decision: &Decision) -> Exit {
     let ruling = decision.ruling();
     match (ruling.verdict, ruling.reason) {
-        (_, Reason::Unreachable | Reason::Egress) => Exit::Unknown,
+        (Verdict::Disallow, Reason::Unreachable | Reason::Egress) => Exit::Unknown,
         (Verdict::Disallow, _) if exit == Exit::Done => Exit::Not,
         _ => exit,
     }
@@ -221,6 +228,13 @@ fn object(decision: &Decision) -> Value {
     object["url"] = inquiry.target.to_string().into();
     object["competing"] = competing.into();
     object["reading"] = ruling.reading.clone().into();
+    object["override"] = ruling.overriding.as_deref().map_or(Value::Null, |entry| {
+        json!({
+            "action": entry.action.as_str(),
+            "reason": entry.reason,
+            "until": entry.action.until().map(|end| end.to_string()),
+        })
+    });
     object["robots"] = evidence
         .snapshot
         .as_deref()
@@ -264,7 +278,11 @@ fn competing(decision: &Decision) -> Vec<(u32, String)> {
     };
     let path = evidence.inquiry.target.path_and_query();
     let decided_by = evidence.ruling.rule.as_ref().map(|rule| rule.line);
-    let binding = copy.robots.binding(&evidence.inquiry.crawler);
+    // With `enforcement.candidates` it may be another than the first.
+    let bound = evidence.ruling.token.as_ref();
+    let bound = bound.map(|token| Crawler::known_as(std::slice::from_ref(token), None));
+    let crawler = bound.as_ref().unwrap_or(&evidence.inquiry.crawler);
+    let binding = copy.robots.binding(crawler);
     binding
         .competing(evidence.ruling.reading.as_deref().unwrap_or(path))
         .into_iter()
@@ -274,7 +292,7 @@ fn competing(decision: &Decision) -> Vec<(u32, String)> {
 }
 
 /// What a person gets to know of a decision.
-fn sentences(decision: &Decision, policy: &Arc<Policy>) -> String {
+fn sentences(decision: &Decision, terms: &Terms) -> String {
     let evidence = decision.evidence();
     let ruling = &evidence.ruling;
     let token = ruling
@@ -282,25 +300,36 @@ fn sentences(decision: &Decision, policy: &Arc<Policy>) -> String {
         .as_ref()
         .or_else(|| evidence.inquiry.crawler.token());
     let who = token.map_or("a crawler without a name".to_owned(), ToString::to_string);
-    let mut lines = vec![
-        format!("{}: {}", evidence.inquiry.target, ruling.verdict),
-        format!("  for {who}: {}", because(decision)),
-    ];
+    let mut lines = vec![format!("{}: {}", evidence.inquiry.target, ruling.verdict)];
+    match ruling.overriding.as_deref() {
+        Some(entry) if ruling.is_overridden() => {
+            lines.push(format!("  for {who}: {}", operator(entry)));
+            lines.push(format!("  set aside: {}", because(decision)));
+        }
+        Some(entry) => lines.push(format!("  for {who}: {}", operator(entry))),
+        None => lines.push(format!("  for {who}: {}", because(decision))),
+    }
+    let standing = if ruling.reason == Reason::Override {
+        "set aside"
+    } else {
+        "less specific"
+    };
     lines.extend(
         competing(decision)
             .into_iter()
-            .map(|(line, rule)| format!("  less specific: line {line}, \"{rule}\"")),
+            .map(|(line, rule)| format!("  {standing}: line {line}, \"{rule}\"")),
     );
     if let Some(seconds) = ruling.crawl_delay {
         lines.push(format!("  crawl delay: {seconds} s"));
     }
     if let Some(snapshot) = &evidence.snapshot {
-        let as_proxy = decide(&evidence.inquiry, snapshot, policy);
+        let as_proxy = decide(&evidence.inquiry, snapshot, (&terms.policy, terms.at));
+        let refused = as_proxy.ruling().verdict == Verdict::Disallow;
         if let Some(reading) = as_proxy
             .ruling()
             .reading
             .as_ref()
-            .filter(|_| ruling.reading.is_none())
+            .filter(|_| refused && ruling.reading.is_none())
         {
             lines.push(format!(
                 "  the proxy would refuse it: servers read the path as {reading}"
@@ -308,6 +337,17 @@ fn sentences(decision: &Decision, policy: &Arc<Policy>) -> String {
         }
     }
     lines.into_iter().map(|line| inert(&line) + "\n").collect()
+}
+
+/// What an override says, with its reason and its end.
+fn operator(entry: &Override) -> String {
+    let verb = match entry.action {
+        Action::Allow { .. } => "allows",
+        Action::Deny { .. } => "denies",
+    };
+    let end = entry.action.until();
+    let until = end.map_or(String::new(), |end| format!(" until {end}"));
+    format!("the operator {verb} it{until}: {}", entry.reason)
 }
 
 fn because(decision: &Decision) -> String {
@@ -368,8 +408,7 @@ struct Question {
     status: Option<u16>,
 }
 
-fn batch(check: &Check, input: Box<dyn BufRead>) -> anyhow::Result<Exit> {
-    let policy = Arc::new(Policy::new(Unauthorized::Allow));
+fn batch((check, terms): (&Check, &Terms), input: Box<dyn BufRead>) -> anyhow::Result<Exit> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut exit = Exit::Done;
     for (number, line) in (1..).zip(input.split(b'\n')) {
@@ -377,7 +416,7 @@ fn batch(check: &Check, input: Box<dyn BufRead>) -> anyhow::Result<Exit> {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match answer(&line, (&policy, check)) {
+        match answer(&line, (terms, check)) {
             Ok((answer, decision)) => {
                 writeln!(out, "{answer}")?;
                 exit = worse(exit, &decision);
@@ -396,7 +435,7 @@ fn batch(check: &Check, input: Box<dyn BufRead>) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-fn answer(line: &[u8], terms: (&Arc<Policy>, &Check)) -> anyhow::Result<(Value, Decision)> {
+fn answer(line: &[u8], (terms, check): (&Terms, &Check)) -> anyhow::Result<(Value, Decision)> {
     let question: Question = serde_json::from_slice(line)?;
     let body = match (&question.robots_b64, &question.robots) {
         (Some(text), _) => STANDARD.decode(text).context("robots_b64")?,
@@ -404,11 +443,8 @@ fn answer(line: &[u8], terms: (&Arc<Policy>, &Check)) -> anyhow::Result<(Value, 
         (None, None) if question.status.is_some() => Vec::new(),
         (None, None) => anyhow::bail!("one of robots, robots_b64 and status is wanted"),
     };
-    let inquiry = Arc::new(Inquiry {
-        crawler: Crawler::parse(&question.agent),
-        target: target(&question.url)?,
-        method: "GET".to_owned(),
-    });
+    let crawler = terms.crawler(Some(&question.agent));
+    let inquiry = inquiry(target(&question.url)?, crawler);
     let status = question.status.unwrap_or(200);
     let result = match status_meaning(status) {
         StatusMeaning::Parse => {
@@ -421,7 +457,7 @@ fn answer(line: &[u8], terms: (&Arc<Policy>, &Check)) -> anyhow::Result<(Value, 
         }
     };
     let snapshot = Arc::new(answered(&inquiry.target, Some(status), result));
-    let decision = decided(&inquiry, &snapshot, terms);
+    let decision = decided(&inquiry, &snapshot, (terms, check));
     let mut answer = verdict_members(&decision);
     answer["id"] = question.id;
     Ok((answer, decision))

@@ -26,6 +26,7 @@ use crate::clock;
 use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Mode;
+use crate::rules::decision::Reason;
 use crate::rules::record::StoredRecord;
 use crate::serve;
 
@@ -310,7 +311,9 @@ fn why(record: &StoredRecord) -> String {
         .map(|snapshot| snapshot.url.as_str());
     match (&record.ruling.rule, record.ruling.line, robots) {
         (Some(rule), Some(line), Some(robots)) => format!("{rule} (line {line} of {robots})"),
-        (_, _, Some(robots)) => format!("{} ({robots})", record.ruling.reason),
+        (_, _, Some(robots)) if record.ruling.reason != Reason::Override.as_str() => {
+            format!("{} ({robots})", record.ruling.reason)
+        }
         _ => record.ruling.reason.clone(),
     }
 }

@@ -44,9 +44,12 @@ enum Command {
     #[command(after_help = "Example: politesse --set proxy.listen='[\"127.0.0.1:8080\"]' serve")]
     Serve,
     /// Decides URLs by a robots.txt, saved or fetched.
-    #[command(
-        after_help = "Example: politesse check --agent FooBot --robots robots.txt https://site.example/a"
-    )]
+    #[command(after_help = "\
+Example: politesse check --agent FooBot --robots robots.txt https://site.example/a
+
+Without --robots and --batch the configuration counts as for `serve`: entries of
+`crawler` that ask for no address, `enforcement` and `robots.override`. With them
+the standard alone counts, unless a configuration is named with --config.")]
     Check(check::Check),
     /// The certificate authority that crawlers must trust.
     #[command(subcommand, after_help = "Example: politesse ca export > ca.pem")]
@@ -171,7 +174,13 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
     let settings = || configuration(arguments).map(|config| config.settings().clone());
     match arguments.command.as_ref().unwrap_or(&Command::Serve) {
         Command::Serve => start::serve(&settings()?),
-        Command::Check(check) => check::check(check, settings),
+        Command::Check(check) => check::check(
+            check,
+            &check::Configuration {
+                is_named: arguments.config.is_some(),
+                read: settings,
+            },
+        ),
         Command::Ca(command) => ca(command, &settings()?),
         Command::Run(run) => child::run(run, &settings()?),
         Command::Audit(command) => audit::audit(command, &settings()?),

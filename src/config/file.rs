@@ -20,18 +20,29 @@ use super::network::{
     USER_AGENT,
 };
 use super::sources::{Key, Layers, Section};
+use super::tables::{CrawlerTable, OverrideTable};
 use crate::audit::Durability;
 use crate::origins::egress::{Allow, Deny, Ports, Resolve};
 use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
 use crate::proxy::connect::Mode;
-use crate::rules::decision::Unauthorized;
+use crate::rules::decision::{Candidates, Unauthorized};
+use crate::rules::identity::Identity;
+use crate::rules::overrides::Override;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The name of a key whose word Rust has taken (`r#override`).
+const fn bare(identifier: &'static str) -> &'static str {
+    match identifier.as_bytes() {
+        [b'r', b'#', ..] => identifier.split_at(2).1,
+        _ => identifier,
+    }
+}
 
 /// Writes the table's three forms: [`SECTIONS`] for printing and looking up,
 /// a struct per section with the values in their own types, and the reading of
@@ -53,7 +64,7 @@ macro_rules! keys {
                 about: &[$($about),+],
                 keys: &[$(
                     Key {
-                        name: stringify!($name),
+                        name: bare(stringify!($name)),
                         default: $default,
                         doc: &[$($doc),+],
                         wanted: || $kind.wanted(),
@@ -91,7 +102,7 @@ macro_rules! keys {
 
             impl $Section {
                 fn read(layers: &mut Layers<'_>) -> Option<Self> {
-                    $(let $name = layers.read(($section, stringify!($name)), &$kind);)+
+                    $(let $name = layers.read(($section, bare(stringify!($name))), &$kind);)+
                     Some(Self { $($name: $name?,)+ })
                 }
             }
@@ -100,6 +111,18 @@ macro_rules! keys {
 }
 
 keys! {
+    /// Keys that stand outside every table.
+    [""] root: Root {
+        /// Who is who. The first entry whose conditions all hold says by which product
+        /// tokens a crawler is known, in order; no entry: by those in its User-Agent.
+        /// `user_agent` is a part of the User-Agent, in any case, `client` where the
+        /// crawler asks from; an entry with neither fits all. Crawlers of the same
+        /// first token share a robots.txt. For example
+        /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
+        /// or, in place of this line, tables that begin with `[[crawler]]`.
+        crawler: Vec<Identity> = "[]", List { of: CrawlerTable, len: 0..=10_000 };
+    }
+
     /// What crawlers connect to.
     ["proxy"] proxy: Proxy {
         /// Where to listen for crawlers. Loopback, because whoever reaches this
@@ -179,6 +202,15 @@ keys! {
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
         /// How much they may take together, about; the least used goes first.
         max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
+        /// Where your word counts in place of robots.txt, the first entry that fits
+        /// and has not ended. `origin` is one origin, or every name below one
+        /// ("*.site.example" is not site.example itself), `agent` a product token, any
+        /// of those that the crawler is known by, `path` a pattern as in robots.txt.
+        /// An allow needs an end. Neither /robots.txt nor what `egress` denies can be
+        /// overridden. For example `[{ origin = "https://site.example", path = "/open/*",
+        /// action = "allow", reason = "contract 114", until = 2027-01-31T00:00:00Z }]`,
+        /// or, in place of this line, tables that begin with `[[robots.override]]`.
+        r#override: Vec<Override> = "[]", List { of: OverrideTable, len: 0..=10_000 };
     }
 
     /// What the status of a robots.txt means where RFC 9309 leaves a choice.
@@ -186,6 +218,13 @@ keys! {
         /// What 401 and 403 mean: "allow" as for every 4xx (RFC 9309, section
         /// 2.3.1.3), or "refuse" as in the texts before it.
         unauthorized: Unauthorized = r#""allow""#, Choice(&[("allow", Unauthorized::Allow), ("refuse", Unauthorized::Refuse)]);
+    }
+
+    /// How strictly crawlers are held to it.
+    ["enforcement"] enforcement: Enforcement {
+        /// Whose groups bind a crawler of several names: those of the "first" one that
+        /// robots.txt speaks to, or of "all" it speaks to, each of which must allow.
+        candidates: Candidates = r#""first""#, Choice(&[("first", Candidates::First), ("all", Candidates::All)]);
     }
 
     /// The field added to responses, which states the directives in force.

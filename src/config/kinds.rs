@@ -28,22 +28,34 @@ pub(super) trait Kind {
 pub(super) struct Fault {
     /// Where it was found, in octets of its source.
     pub(super) span: Range<usize>,
-    /// Which part of the key's value it is.
-    pub(super) part: Part,
-    /// The part as TOML.
-    pub(super) found: String,
-    /// What would be right.
-    pub(super) wanted: String,
+    /// The way to the part of the key's value that it is; empty for all of it.
+    pub(super) path: Vec<Part>,
+    /// What is wrong with it.
+    pub(super) mistake: Mistake,
 }
 
-/// Which part of a key's value is meant.
+/// A step from a value to a part of it.
 pub(super) enum Part {
-    /// All of it.
-    Whole,
     /// An entry of a list, counted from 1.
     Entry(usize),
     /// The entry of a table that has this name.
     Name(String),
+}
+
+/// What is wrong with a part.
+pub(super) enum Mistake {
+    /// It is not what is wanted.
+    Value {
+        /// The part as TOML.
+        found: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// Its table has no such name.
+    Unknown {
+        /// The name that was probably meant.
+        near: Option<String>,
+    },
 }
 
 impl Fault {
@@ -51,10 +63,18 @@ impl Fault {
     pub(super) fn whole(written: &Spanned<DeValue<'_>>, wanted: String) -> Self {
         Self {
             span: written.span(),
-            part: Part::Whole,
-            found: excerpt(written.get_ref()),
-            wanted,
+            path: Vec::new(),
+            mistake: Mistake::Value {
+                found: excerpt(written.get_ref()),
+                wanted,
+            },
         }
+    }
+
+    /// The same fault, seen from what the value is a `part` of.
+    pub(super) fn within(mut self, part: Part) -> Self {
+        self.path.insert(0, part);
+        self
     }
 }
 
@@ -222,10 +242,7 @@ impl<K: Kind> Kind for List<K> {
         let mut values = Vec::with_capacity(entries.len());
         let mut faults = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
-            let part = |fault| Fault {
-                part: Part::Entry(index + 1),
-                ..fault
-            };
+            let part = |fault: Fault| fault.within(Part::Entry(index + 1));
             match self.of.read(entry) {
                 Ok(value) => values.push(value),
                 Err(found) => faults.extend(found.into_iter().map(part)),

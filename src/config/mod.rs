@@ -16,6 +16,8 @@ mod file;
 
 mod sources;
 
+mod tables;
+
 mod network;
 
 mod kinds;

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::kinds::{Fault, Kind, Part, Text};
-use super::values::{excerpt, name_text};
+use super::values::name_text;
 use crate::origins::egress::{Allow, Deny, Ports, Resolve};
 use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
@@ -246,12 +246,7 @@ fn resolve(name: &str, target: &Spanned<DeValue<'_>>) -> Result<Resolve, Fault> 
 
 /// The fault of the entry `name`.
 fn named(name: &str, target: &Spanned<DeValue<'_>>, wanted: &str) -> Fault {
-    Fault {
-        span: target.span(),
-        part: Part::Name(name_text(name)),
-        found: excerpt(target.get_ref()),
-        wanted: wanted.to_owned(),
-    }
+    Fault::whole(target, wanted.to_owned()).within(Part::Name(name_text(name)))
 }
 
 /// `site.example` or `site.example:443`.

@@ -24,7 +24,9 @@ pub(super) fn default_file(sections: &[Section]) -> String {
     for section in sections {
         file.push('\n');
         push_comments(&mut file, section.about);
-        file.push_str(&format!("[{}]\n", section.name));
+        if !section.is_root() {
+            file.push_str(&format!("[{}]\n", section.name));
+        }
         for key in section.keys {
             file.push('\n');
             push_comments(&mut file, key.doc);
@@ -65,7 +67,9 @@ pub(super) fn effective(sections: &[Section], layers: &Layers<'_>) -> String {
         if 0 < index {
             text.push('\n');
         }
-        text.push_str(&format!("[{}]\n", section.name));
+        if !section.is_root() {
+            text.push_str(&format!("[{}]\n", section.name));
+        }
         for key in section.keys {
             if let Some((value, place)) = layers.shown(section.name, key.name) {
                 text.push_str(&format!("{} = {value}  # {place}\n", key.name));

@@ -8,8 +8,9 @@ use super::file::{Directives, Effective, Egress, Proxy, Robots, Upstream};
 use super::log::Log;
 use crate::origins::upstream::Roots;
 use crate::origins::{egress, robots_cache, upstream};
-use crate::proxy::{annotate, ca, connect, exchange, fields, listener};
+use crate::proxy::{annotate, ca, connect, exchange, fields, listener, request};
 use crate::rules::decision::Policy;
+use crate::rules::identity::Identities;
 use crate::{admin, audit};
 
 /// What each module is to be built with.
@@ -47,21 +48,27 @@ impl Settings {
         let Effective {
             proxy,
             https,
-            robots,
+            mut robots,
             upstream,
             ..
         } = effective;
+        let policy = Policy::new(effective.robots_status.unauthorized)
+            .with_candidates(effective.enforcement.candidates)
+            .with_overrides(std::mem::take(&mut robots.r#override));
         let roots = match https.upstream_roots {
             Roots::File(path) => Roots::File(base.join(path)),
             other @ (Roots::System | Roots::Webpki) => other,
         };
         Self {
             exchange: exchange::Options {
-                fields: fields::Options {
-                    name: proxy.name.as_str().into(),
-                    via: proxy.via,
+                request: request::Options {
+                    fields: fields::Options {
+                        name: proxy.name.as_str().into(),
+                        via: proxy.via,
+                    },
+                    upload_idle: proxy.idle_timeout,
+                    identities: Identities::new(effective.root.crawler),
                 },
-                upload_idle: proxy.idle_timeout,
                 serve_cached: robots.serve_cached,
             },
             listener: listener_options(proxy),
@@ -75,8 +82,8 @@ impl Settings {
                 leaf_cache: https.leaf_cache,
             },
             annotate: annotate_options(effective.directives),
-            robots: robots_options(robots),
-            policy: Policy::new(effective.robots_status.unauthorized),
+            robots: robots_options(robots, &policy),
+            policy,
             upstream: upstream_options(&upstream, roots),
             egress: egress_options(effective.egress, upstream),
             audit: audit::Options {
@@ -115,7 +122,7 @@ fn annotate_options(directives: Directives) -> annotate::Options {
     }
 }
 
-fn robots_options(robots: Robots) -> robots_cache::Options {
+fn robots_options(robots: Robots, policy: &Policy) -> robots_cache::Options {
     let (retry_first, retry_longest) = robots.retry;
     robots_cache::Options {
         user_agent: robots.user_agent,
@@ -130,6 +137,7 @@ fn robots_options(robots: Robots) -> robots_cache::Options {
         timeout: robots.timeout,
         max_snapshots: robots.max_snapshots,
         max_snapshot_bytes: robots.max_snapshot_bytes,
+        policy: policy.clone(),
     }
 }
 

@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Sources;
-use super::kinds::{Fault, Kind, Part};
+use super::kinds::{Fault, Kind, Mistake, Part};
 use super::problem::{Place, Problem};
 use super::spelling::nearest;
 use super::values::{Inline, name_text};
@@ -22,7 +22,7 @@ const PREFIX: &str = "POLITESSE_";
 
 /// A table of the file and the keys in it.
 pub(super) struct Section {
-    /// Its name in brackets.
+    /// Its name in brackets; empty for the keys above all tables.
     pub(super) name: &'static str,
     /// What it is about, a line each.
     pub(super) about: &'static [&'static str],
@@ -43,6 +43,11 @@ pub(super) struct Key {
 }
 
 impl Section {
+    /// Whether its keys stand outside every table.
+    pub(super) fn is_root(&self) -> bool {
+        self.name.is_empty()
+    }
+
     /// The section around this one, or nothing, and the name within it.
     fn place(&self) -> (&'static str, &'static str) {
         self.name.rsplit_once('.').unwrap_or(("", self.name))
@@ -218,7 +223,7 @@ impl<'a> Layers<'a> {
         } else if let Some(inner) = self
             .sections
             .iter()
-            .find(|inner| inner.place() == (section, name))
+            .find(|inner| !inner.is_root() && inner.place() == (section, name))
         {
             self.add_section(inner.name, entry.written);
         } else {
@@ -243,16 +248,19 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// `POLITESSE_SECTION__KEY`.
+    /// `POLITESSE_SECTION__KEY`, or `POLITESSE_KEY` of a key outside every
+    /// section.
     ///
-    /// A name without `__` is not meant for us even if it begins like ours:
-    /// container platforms set `POLITESSE_PORT` for a service of our name.
+    /// Another name without `__` is not meant for us even if it begins like
+    /// ours: container platforms set `POLITESSE_PORT` for a service of our name.
     fn add_variable(&mut self, name: &'a str, value: &'a str) {
-        let Some(rest) = name.strip_prefix(PREFIX).filter(|rest| rest.contains("__")) else {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
             return;
         };
         let path = rest.to_ascii_lowercase().replace("__", ".");
-        self.add_path(&path, (value, Source::Environment { name }));
+        if rest.contains("__") || self.key("", &path).is_some() {
+            self.add_path(&path, (value, Source::Environment { name }));
+        }
     }
 
     /// `section.key=value`.
@@ -294,7 +302,7 @@ impl<'a> Layers<'a> {
         self.sections.iter().flat_map(|section| {
             let keys = section.keys.iter();
             let keys = keys.map(|key| dotted(section.name, key.name));
-            keys.chain([section.name.to_owned()])
+            keys.chain((!section.is_root()).then(|| section.name.to_owned()))
         })
     }
 }
@@ -310,15 +318,41 @@ fn dotted(section: &str, name: &str) -> String {
 
 /// The problem that a fault in a key's value is.
 fn problem((section, name): (&str, &str), source: Source<'_>, fault: Fault) -> Problem {
+    let place = source.place(fault.span.start);
     let key = dotted(section, name);
-    Problem::Value {
-        place: source.place(fault.span.start),
-        key: match fault.part {
-            Part::Whole => key,
-            Part::Entry(index) => format!("entry {index} of {key}"),
-            Part::Name(name) => dotted(&key, &name),
+    match fault.mistake {
+        Mistake::Value { found, wanted } => Problem::Value {
+            place,
+            key: part_name(key, &fault.path),
+            found,
+            wanted,
         },
-        found: fault.found,
-        wanted: fault.wanted,
+        Mistake::Unknown { near } => Problem::UnknownKey {
+            place,
+            near: near.map(|near| dotted(&key, &near)),
+            key: names(&fault.path).fold(key, |key, name| dotted(&key, name)),
+        },
     }
+}
+
+/// What a part of a key's value is called: `entry 2 of proxy.listen`,
+/// `upstream.resolve.localhost`, `token of entry 2 of crawler`.
+fn part_name(key: String, path: &[Part]) -> String {
+    let mut in_list = false;
+    path.iter().fold(key, |whole, part| match part {
+        Part::Entry(index) => {
+            in_list = true;
+            format!("entry {index} of {whole}")
+        }
+        Part::Name(name) if in_list => format!("{name} of {whole}"),
+        Part::Name(name) => dotted(&whole, name),
+    })
+}
+
+/// The names on the way to a part, without the numbers of entries.
+fn names(path: &[Part]) -> impl Iterator<Item = &str> {
+    path.iter().filter_map(|part| match part {
+        Part::Name(name) => Some(name.as_str()),
+        Part::Entry(_) => None,
+    })
 }

@@ -29,7 +29,7 @@ use super::upstream::UpstreamError;
 use crate::clock;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::crawler::Crawler;
-use crate::rules::decision::{Inquiry, Policy, RobotsPermit, Unauthorized, Verdict, decide};
+use crate::rules::decision::{Inquiry, Policy, RobotsPermit, Verdict, decide};
 use crate::rules::origin::{ROBOTS_TXT, Target};
 use crate::rules::robots::access::{
     AccessResult, Cause, Copy, NoConnection, Snapshot, StatusMeaning, status_meaning,
@@ -70,6 +70,8 @@ pub struct Options {
     pub max_snapshots: NonZeroUsize,
     /// How many octets they take together, about.
     pub max_snapshot_bytes: usize,
+    /// By what the pages that redirects lead to are judged.
+    pub policy: Policy,
 }
 
 /// The snapshots of all origins, bounded; the longest unused go first.
@@ -81,7 +83,8 @@ pub struct RobotsCache<F = HttpFetcher> {
 struct Shared<F> {
     options: Options,
     lifetimes: Lifetimes,
-    /// By what the pages that redirects lead to are judged.
+    /// By what the pages that redirects lead to are judged: where nobody asked
+    /// for them, they are not followed in doubt.
     policy: Arc<Policy>,
     fetcher: F,
     entries: Cache<Key, Entry>,
@@ -121,10 +124,8 @@ impl<F: FetchRobots> RobotsCache<F> {
                 retry_first: options.retry_first,
                 retry_longest: options.retry_longest,
             },
+            policy: Arc::new(options.policy.for_redirects()),
             options,
-            // Where redirects lead nobody asked for: in doubt they are not
-            // followed.
-            policy: Arc::new(Policy::new(Unauthorized::Refuse)),
             fetcher,
             // The other policy may turn new entries away, and with them the
             // fetch that others should share.
@@ -323,7 +324,8 @@ impl<F: FetchRobots> Shared<F> {
             Ok(State::Asking | State::Judging) | Err(_) => return Err(Cause::RedirectDisallowed),
         };
         pending.state.send_replace(State::Asking);
-        match decide(&inquiry, &snapshot, &self.policy).ruling().verdict {
+        let decision = decide(&inquiry, &snapshot, (&self.policy, clock::now()));
+        match decision.ruling().verdict {
             Verdict::Allow => Ok(()),
             Verdict::Disallow => Err(Cause::RedirectDisallowed),
         }

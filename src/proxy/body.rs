@@ -141,6 +141,7 @@ impl Closing {
             crawler = inquiry.crawler.token().map(tracing::field::display),
             verdict = ruling.verdict.as_str(),
             reason = ruling.reason.as_str(),
+            overridden = ruling.is_overridden().then_some(true),
             status = self.status,
             bytes = self.bytes,
             ms = u64::try_from(clock::instant().duration_since(self.started).as_millis()).unwrap_or(u64::MAX),

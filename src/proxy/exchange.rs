@@ -4,7 +4,6 @@
 //! Invariants 1, 3 and 4 meet in `Proxy::forward_if_allowed`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, Response, Version};
 use http_body::Body as _;
@@ -17,7 +16,7 @@ use super::body::{Body, Closing, OriginBody, has_no_body};
 use super::fields;
 use super::own_copy;
 use super::problem::Problem;
-use super::request::{Leg, Received};
+use super::request::{self, Leg, Received};
 use crate::audit::AuditLog;
 use crate::clock;
 use crate::metrics::{DecisionLabels, Metrics, ResultLabel};
@@ -35,12 +34,10 @@ use crate::rules::robots::access::Snapshot;
 /// How exchanges are conducted.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The name in `Via` and `Proxy-Status`.
-    pub fields: fields::Options,
+    /// How requests are read; our name in `Via` and `Proxy-Status`.
+    pub request: request::Options,
     /// Whether /robots.txt is answered from our copy (`robots.serve_cached`).
     pub serve_cached: bool,
-    /// The longest an upload may stall (`proxy.idle_timeout`).
-    pub upload_idle: Duration,
 }
 
 /// The parts that every exchange shares.
@@ -82,18 +79,11 @@ impl Proxy {
         request: Request<Incoming>,
         (leg, started): (&Leg, Instant),
     ) -> Result<Response<Body>, Problem> {
-        let received = Received::read(
-            request,
-            leg,
-            (&self.options.fields, self.options.upload_idle),
-        )?;
+        let received = Received::read(request, leg, &self.options.request)?;
         let decision = self.decide(&received.inquiry, &received.asker).await;
-        let now = clock::now();
-        let mut record = Record::of(
-            &decision,
-            leg.client,
-            (now, clock::instant().duration_since(started)),
-        );
+        let now = decision.evidence().at;
+        let waited = clock::instant().duration_since(started);
+        let mut record = Record::of(&decision, leg.client, waited);
         let cached = self.options.serve_cached && decision.own_copy().is_some();
         if cached {
             record.effect = Effect::Cached;
@@ -127,20 +117,18 @@ impl Proxy {
         match self.egress.admits(&inquiry.target.origin).await {
             Err(NotAdmitted::Denied(denial)) => Decision::denied(
                 Arc::clone(inquiry),
-                Arc::clone(&self.policy),
+                (&self.policy, clock::now()),
                 denial.to_string(),
             ),
             Err(NotAdmitted::NoConnection(cause)) => {
-                let snapshot = Arc::new(Snapshot::without_connection(
-                    &inquiry.target.origin,
-                    cause,
-                    clock::now(),
-                ));
-                decide(inquiry, &snapshot, &self.policy)
+                let now = clock::now();
+                let origin = &inquiry.target.origin;
+                let snapshot = Arc::new(Snapshot::without_connection(origin, cause, now));
+                decide(inquiry, &snapshot, (&self.policy, now))
             }
             Ok(_) => {
                 let snapshot = self.robots.snapshot(inquiry, asker).await;
-                decide(inquiry, &snapshot, &self.policy)
+                decide(inquiry, &snapshot, (&self.policy, clock::now()))
             }
         }
     }
@@ -177,7 +165,7 @@ impl Proxy {
         let length = (!has_no_body(method, parts.status.as_u16()))
             .then(|| annotated.length())
             .flatten();
-        let options = &self.options.fields;
+        let options = &self.options.request.fields;
         parts.headers = fields::of_response(&parts.headers, reserved, (options, length));
         parts.headers.append(reserved.clone(), annotated.field);
         parts.version = Version::HTTP_11;
@@ -207,7 +195,7 @@ impl Proxy {
         if has_body {
             answer.close = Close::Yes;
         }
-        answer.response(asked, &self.options.fields.name, now)
+        answer.response(asked, &self.options.request.fields.name, now)
     }
 
     /// The answer to a CONNECT that is not taken.

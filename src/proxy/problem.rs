@@ -231,6 +231,7 @@ fn refused(refusal: &Refusal, now: Timestamp) -> Answer {
             "refused",
             "Refused while robots.txt is unreachable",
         ),
+        (Reason::Override, None) => (StatusCode::FORBIDDEN, "refused", "Refused by the operator"),
         _ => (StatusCode::FORBIDDEN, "refused", "Refused by robots.txt"),
     };
     Answer {
@@ -281,6 +282,13 @@ fn refused_detail(evidence: &Evidence) -> String {
                 .as_deref()
                 .unwrap_or("egress.deny denies it")
         ),
+        (Reason::Override, ..) => format!(
+            "The operator of this proxy denies {}: {}",
+            reading.map_or("this URL".to_owned(), |path| format!(
+                "the path, which servers read as {path}"
+            )),
+            stated(ruling),
+        ),
         (_, _, Some(cause)) => format!("{origin} cannot be connected to: {cause}."),
         (Reason::Restricted, ..) => format!(
             "{robots} was answered with {}, which counts as a refusal here.",
@@ -291,6 +299,18 @@ fn refused_detail(evidence: &Evidence) -> String {
             unreachable_text(evidence)
         ),
     }
+}
+
+/// The operator's reason, as the end of a sentence.
+fn stated(ruling: &Ruling) -> String {
+    let reason = ruling.overriding.as_ref().map(|entry| &*entry.reason);
+    let reason = reason.unwrap_or("no reason is on record");
+    let stop = if reason.ends_with(['.', '!', '?']) {
+        ""
+    } else {
+        "."
+    };
+    format!("{reason}{stop}")
 }
 
 fn status_text(evidence: &Evidence) -> String {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::header::{EXPECT, FROM, HOST, TRANSFER_ENCODING, USER_AGENT};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -19,9 +19,20 @@ use super::fields::{self, Forwarded};
 use super::problem::{Malformed, Problem};
 use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::Outgoing;
-use crate::rules::crawler::Crawler;
 use crate::rules::decision::Inquiry;
+use crate::rules::identity::Identities;
 use crate::rules::origin::{InvalidTarget, Origin, Scheme, Target};
+
+/// How requests are read.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The name in `Via`, by which a loop is known.
+    pub fields: fields::Options,
+    /// The longest an upload may stall (`proxy.idle_timeout`).
+    pub upload_idle: Duration,
+    /// Who is who (`crawler`).
+    pub identities: Identities,
+}
 
 /// What a connection says about each of its requests.
 #[derive(Debug, Clone)]
@@ -51,31 +62,29 @@ impl Received {
     /// # Errors
     ///
     /// [`Problem::Malformed`] or [`Problem::Loop`]: what is not recorded.
-    pub fn read(
-        request: Request<Incoming>,
-        leg: &Leg,
-        options: (&fields::Options, Duration),
-    ) -> Result<Self, Problem> {
-        let (options, idle) = options;
+    pub fn read(request: Request<Incoming>, leg: &Leg, options: &Options) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let target = target(&parts, leg)?;
         unambiguous(&parts)?;
-        if fields::has_come_through(&parts.headers, &options.name) {
-            return Err(Problem::Loop(options.name.to_string()));
+        if fields::has_come_through(&parts.headers, &options.fields.name) {
+            return Err(Problem::Loop(options.fields.name.to_string()));
         }
         let Forwarded { fields, host_at } = fields::of_request(
             &parts.headers,
             parts.version,
-            (options, body.size_hint().exact()),
+            (&options.fields, body.size_hint().exact()),
         );
+        // There is no second one: it would be ambiguous.
+        let user_agent = parts.headers.get(USER_AGENT);
+        let said = user_agent.map(HeaderValue::as_bytes);
         Ok(Self {
             inquiry: Arc::new(Inquiry {
-                crawler: Crawler::from_user_agent(values(&parts.headers)),
+                crawler: options.identities.crawler(said, Some(leg.client)),
                 target,
                 method: parts.method.as_str().to_owned(),
             }),
             asker: Asker {
-                user_agent: parts.headers.get(USER_AGENT).cloned(),
+                user_agent: user_agent.cloned(),
                 from: parts.headers.get(FROM).cloned(),
             },
             outgoing: Outgoing {
@@ -84,16 +93,9 @@ impl Received {
                 host_at,
                 extensions: parts.extensions,
             },
-            upload: Upload::new(body, idle),
+            upload: Upload::new(body, options.upload_idle),
         })
     }
-}
-
-fn values(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    fields
-        .get_all(USER_AGENT)
-        .iter()
-        .map(|value| value.as_bytes())
 }
 
 fn target(parts: &Parts, leg: &Leg) -> Result<Target, Malformed> {

@@ -153,6 +153,16 @@ impl Crawler {
         }
     }
 
+    /// Who the operator says is known by `candidates`, in that order, whatever
+    /// this User-Agent says.
+    pub fn known_as(candidates: &[ProductToken], user_agent: Option<&[u8]>) -> Self {
+        let said = user_agent.map(|value| String::from_utf8_lossy(value).trim().to_owned());
+        Self {
+            candidates: candidates.to_vec(),
+            user_agent: said.filter(|value| !value.is_empty()),
+        }
+    }
+
     /// Who a person means by `agent`: a product token, or a whole User-Agent,
     /// of which a product token is the shortest.
     #[must_use]
@@ -230,6 +240,39 @@ mod tests {
         library_is_the_last_choice: "python-requests/2.31 ExampleBot/1.0" => ["ExampleBot"];
         library_alone_is_a_name: "curl/8.4.0" => ["curl"];
         quoted_parenthesis_closes_nothing: "A/1 (b\\) c/1; http://a.example) D/2" => ["c", "A", "D"];
+    }
+
+    // As they are sent; what their operators document as the token.
+    deriving! {
+        google_smartphone: "Mozilla/5.0 (Linux; Android 6.0.1; Nexus 5X Build/MMB29P) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/125.0.6422.175 Mobile Safari/537.36 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)" => ["Googlebot"];
+        google_ads: "AdsBot-Google (+http://www.google.com/adsbot.html)" => ["AdsBot-Google"];
+        google_media_partners: "(Various mobile device types) (compatible; Mediapartners-Google/2.1; +http://www.google.com/bot.html)" => ["Mediapartners-Google"];
+        google_feeds: "FeedFetcher-Google; (+http://www.google.com/feedfetcher.html)" => ["FeedFetcher-Google"];
+        google_store_hides_in_a_system: "Mozilla/5.0 (Linux; Android 8.0; Pixel 2 Build/OPD3.170816.012; Storebot-Google/1.0) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/81.0.4044.138 Mobile Safari/537.36" => ["Storebot-Google"];
+        diffbot_hides_in_a_system: "Mozilla/5.0 (Windows; U; Windows NT 5.1; en-US; rv:1.9.1.2) Gecko/20090729 Firefox/3.5.2 (.NET CLR 3.5.30729; Diffbot/0.1)" => ["Diffbot"];
+        bing_preview_is_a_product: "Mozilla/5.0 (Windows NT 6.1; WOW64) AppleWebKit/534+ (KHTML, like Gecko) BingPreview/1.0b" => ["BingPreview"];
+        yandex_mirrors: "Mozilla/5.0 (compatible; YandexBot/3.0; MirrorDetector; +http://yandex.com/bots)" => ["YandexBot"];
+        baidu_glues_a_plus: "Baiduspider+(+http://www.baidu.com/search/spider.htm)" => ["Baiduspider"];
+        petal_has_no_blanks: "Mozilla/5.0 (compatible;PetalBot;+https://webmaster.petalsearch.com/site/petalbot)" => ["PetalBot"];
+        openai_search_stands_outside: "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/131.0.0.0 Safari/537.36; compatible; OAI-SearchBot/1.0; +https://openai.com/searchbot" => ["OAI-SearchBot"];
+        linkedin_has_a_browser_inside: "LinkedInBot/1.0 (compatible; Mozilla/5.0; Jakarta Commons-HttpClient/4.3 +http://www.linkedin.com)" => ["LinkedInBot"];
+        telegram_is_like_another: "TelegramBot (like TwitterBot)" => ["TelegramBot"];
+        uptime_robot_glues_its_comment: "Mozilla/5.0+(compatible; UptimeRobot/2.0; http://www.uptimerobot.com/)" => ["UptimeRobot"];
+        slack_has_a_blank_for_a_slash: "Slackbot-LinkExpanding 1.0 (+https://api.slack.com/robots)" => ["Slackbot-LinkExpanding"];
+        mail_ru_has_two_slashes: "Mozilla/5.0 (compatible; Linux x86_64; Mail.RU_Bot/Img/2.0; +http://go.mail.ru/help/robots)" => ["Mail.RU_Bot"];
+        archive_live: "Mozilla/5.0 (compatible; archive.org_bot; Wayback Machine Live Record; +http://archive.org/details/archive.org_bot)" => ["archive.org_bot"];
+        heritrix_has_no_separator: "Mozilla/5.0 (compatible; heritrix/3.4.0-20220727 +http://archive.org)" => ["heritrix"];
+        nutch_says_its_family: "NutchCVS/0.8-dev (Nutch; http://lucene.apache.org/nutch/bot.html; nutch-agent@lucene.apache.org)" => ["NutchCVS", "Nutch"];
+        moz_has_a_comma: "rogerbot/1.2 (http://moz.com/help/guides/moz-procedures/what-is-rogerbot, rogerbot-crawler+shiny@moz.com)" => ["rogerbot"];
+        frog_has_four_words: "Screaming Frog SEO Spider/19.2" => ["Screaming", "Screaming Frog SEO Spider"];
+        validator_has_a_bare_url: "W3C_Validator/1.3 http://validator.w3.org/services" => ["W3C_Validator"];
+        magpie_tells_its_system: "magpie-crawler/1.1 (U; Linux amd64; en-GB; +http://www.brandwatch.net)" => ["magpie-crawler"];
+        mastodon_names_its_library: "Mastodon/4.2.0 (http.rb/5.1.1; +https://m.example/)" => ["Mastodon"];
+        library_is_told_first: "http.rb/5.1.1 (Mastodon/4.2.0; +https://m.example/)" => ["Mastodon"];
+        digit_comes_first: "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/50.0.2661.102 Safari/537.36; 360Spider" => ["360Spider"];
+        chrome_is_nobody: "Mozilla/5.0 (Windows NT 6.3; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/80.0.3987.87 Safari/537.36 Edg/80.0.361.48" => [];
+        device_of_a_telling_name_is_nobody: "Mozilla/5.0 (Linux; Android 9; CUBOT_P30 Build/PPR1.180610.011) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/80.0 Mobile Safari/537.36" => [];
+        konqueror_is_nobody: "Mozilla/5.0 (compatible; Konqueror/4.5; FreeBSD) KHTML/4.5.4 (like Gecko)" => [];
     }
 
     // RFC 9309, section 2.2.1.

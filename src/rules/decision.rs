@@ -8,22 +8,27 @@
 //! let permit = Permit { target: "http://h.test/".parse().unwrap() };
 //! ```
 //!
-//! Invariant 2: [`decide`] is a pure function of [`Inquiry`], [`Snapshot`] and
-//! [`Policy`], so that a record of the three can be decided again.
+//! Invariant 2: [`decide`] is a pure function of [`Inquiry`], [`Snapshot`],
+//! [`Policy`] and the time, so that a record of the four can be decided again.
 
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::crawler::{Crawler, ProductToken};
 use super::digest::Digest;
 use super::origin::{Origin, ROBOTS_TXT, Target};
+use super::overrides::{self, Action, Asked, Override};
+use super::policy::Terms;
 use super::reading::without_dot_segments;
 use super::receipt::Receipt;
 use super::robots::access::{AccessResult, Copy, Snapshot};
-use super::robots::{Binding, Judgement, Rule};
+use super::robots::{Binding, CanonicalPath, Judgement, RobotsTxt, Rule};
+
+pub use super::policy::{Candidates, Policy, Readings, Unauthorized};
 
 /// Who asks for what, how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,88 +39,6 @@ pub struct Inquiry {
     pub target: Target,
     /// The method (RFC 9110, section 9); the verdict is the same for all.
     pub method: String,
-}
-
-/// What a 401 or 403 for robots.txt is taken for (`robots.status.unauthorized`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unauthorized {
-    /// No rules, as for any other 4xx (RFC 9309, section 2.3.1.3).
-    Allow,
-    /// Access to everything is restricted (the draft of 1996, section 3.1).
-    Refuse,
-}
-
-/// Which readings of a path are judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Readings {
-    /// The URL as sent: the verdict of the standard.
-    Sent,
-    /// That, and the URL without its dot segments: what the proxy judges.
-    Dots,
-}
-
-/// What the operator laid down, as far as a decision depends on it.
-#[derive(Debug, Clone)]
-pub struct Policy {
-    terms: Terms,
-    json: String,
-    digest: Digest,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Terms {
-    unauthorized: Unauthorized,
-    readings: Readings,
-}
-
-impl Policy {
-    /// The policy of a proxy: it judges every reading it knows.
-    pub fn new(unauthorized: Unauthorized) -> Self {
-        Self::of(Terms {
-            unauthorized,
-            readings: Readings::Dots,
-        })
-    }
-
-    /// The same policy, judging the URL as sent and no other reading.
-    #[must_use]
-    pub fn as_sent(&self) -> Self {
-        Self::of(Terms {
-            readings: Readings::Sent,
-            ..self.terms
-        })
-    }
-
-    /// The policy that an audit record names.
-    ///
-    /// # Errors
-    ///
-    /// The text is no policy of a version that this one knows.
-    pub fn restore(json: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(json).map(Self::of)
-    }
-
-    fn of(terms: Terms) -> Self {
-        // Two unit variants: there is nothing in them that JSON cannot hold.
-        let json = serde_json::to_string(&terms).unwrap_or_default();
-        Self {
-            digest: Digest::of(json.as_bytes()),
-            json,
-            terms,
-        }
-    }
-
-    /// The policy as JSON: what the audit keeps, and the digest is of.
-    pub fn json(&self) -> &str {
-        &self.json
-    }
-
-    /// The SHA-256 by which records name it.
-    pub fn digest(&self) -> Digest {
-        self.digest
-    }
 }
 
 /// What a decision says.
@@ -158,6 +81,8 @@ pub enum Reason {
     Unreachable,
     /// A bound was met while deciding: the file is made to be slow.
     Undecided,
+    /// The operator denies it.
+    Override,
     /// The address may not be dialled.
     Egress,
 }
@@ -174,6 +99,7 @@ impl Reason {
             Self::Restricted => "restricted",
             Self::Unreachable => "unreachable",
             Self::Undecided => "undecided",
+            Self::Override => "override",
             Self::Egress => "egress",
         }
     }
@@ -184,7 +110,7 @@ impl Reason {
 pub struct Ruling {
     /// Allow or disallow.
     pub verdict: Verdict,
-    /// Why.
+    /// Why; of leave that an override gave, the reason that it set aside.
     pub reason: Reason,
     /// The rule that counts, if one matched.
     pub rule: Option<RuleCited>,
@@ -199,6 +125,8 @@ pub struct Ruling {
     pub reading: Option<String>,
     /// Seconds that the binding groups ask for between two requests.
     pub crawl_delay: Option<f64>,
+    /// The override that turned the verdict of robots.txt.
+    pub overriding: Option<Box<Override>>,
 }
 
 /// A rule as evidence: where it stands and how it is written.
@@ -231,6 +159,35 @@ impl Ruling {
             token: None,
             reading: None,
             crawl_delay: None,
+            overriding: None,
+        }
+    }
+
+    /// Whether it allows what robots.txt disallows.
+    pub fn is_overridden(&self) -> bool {
+        self.overriding.is_some() && self.verdict == Verdict::Allow
+    }
+
+    /// What becomes of it by an override that fits. One that says the same
+    /// changes nothing: what robots.txt says is the better reason.
+    fn overridden_by(self, entry: &Override, reading: Option<String>) -> Self {
+        let overriding = Some(Box::new(entry.clone()));
+        match (entry.action, self.verdict) {
+            (Action::Allow { .. }, Verdict::Disallow) => Self {
+                verdict: Verdict::Allow,
+                overriding,
+                ..self
+            },
+            (Action::Deny { .. }, Verdict::Allow) => Self {
+                token: self.token,
+                crawl_delay: self.crawl_delay,
+                reading,
+                overriding,
+                ..Self::without_rule(Verdict::Disallow, Reason::Override)
+            },
+            (Action::Allow { .. }, Verdict::Allow) | (Action::Deny { .. }, Verdict::Disallow) => {
+                self
+            }
         }
     }
 }
@@ -246,6 +203,8 @@ pub struct Evidence {
     pub denial: Option<String>,
     /// What the operator laid down.
     pub policy: Arc<Policy>,
+    /// When it was decided, in whole microseconds: as exactly as it is kept.
+    pub at: Timestamp,
     /// What follows.
     pub ruling: Ruling,
 }
@@ -258,35 +217,94 @@ pub struct Decision {
     digest: Digest,
 }
 
-/// Decides an inquiry by what the origin said and the operator laid down.
-pub fn decide(inquiry: &Arc<Inquiry>, snapshot: &Arc<Snapshot>, policy: &Arc<Policy>) -> Decision {
+/// Decides an inquiry by what the origin said and the operator laid down, at
+/// the time `at`, which says what overrides are in force.
+pub fn decide(
+    inquiry: &Arc<Inquiry>,
+    snapshot: &Arc<Snapshot>,
+    (policy, at): (&Arc<Policy>, Timestamp),
+) -> Decision {
+    let at = to_microsecond(at);
     Decision::of(Evidence {
         inquiry: Arc::clone(inquiry),
         snapshot: Some(Arc::clone(snapshot)),
         denial: None,
         policy: Arc::clone(policy),
-        ruling: rule_on(inquiry, snapshot, policy.terms),
+        at,
+        ruling: rule_on(inquiry, snapshot, (policy.terms(), at)),
     })
 }
 
-fn rule_on(inquiry: &Inquiry, snapshot: &Snapshot, terms: Terms) -> Ruling {
+/// A time as exactly as records keep it: deciding again must not come to lie
+/// on the other side of an override's end.
+fn to_microsecond(at: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at)
+}
+
+fn rule_on(inquiry: &Inquiry, snapshot: &Snapshot, (terms, at): (&Terms, Timestamp)) -> Ruling {
     let path = inquiry.target.path_and_query();
-    if path == ROBOTS_TXT {
+    if path == ROBOTS_TXT && terms.dialect.exempts_robots_txt() {
         return Ruling::without_rule(Verdict::Allow, Reason::RobotsTxt);
     }
+    let said = |path: &str| said_of(path, (&inquiry.crawler, snapshot), terms);
+    let mut readings = vec![said(path)];
+    readings.extend(other_reading(path, terms.readings).map(|reading| Ruling {
+        reading: Some(reading.clone()),
+        ..said(&reading)
+    }));
+    let disallows = |ruling: &Ruling| ruling.verdict == Verdict::Disallow;
+    let counts = readings.iter().position(disallows).unwrap_or(0);
+    let overriding = overriding(inquiry, &readings, (terms, at));
+    let ruling = readings.swap_remove(counts);
+    match overriding {
+        Some((entry, reading)) => ruling.overridden_by(entry, reading),
+        None => ruling,
+    }
+}
+
+fn other_reading(path: &str, readings: Readings) -> Option<String> {
+    match readings {
+        Readings::Dots => without_dot_segments(path),
+        Readings::Sent => None,
+    }
+}
+
+/// The override that counts, and the reading it fits by if that is not the
+/// path as sent.
+fn overriding<'a>(
+    inquiry: &Inquiry,
+    readings: &[Ruling],
+    (terms, at): (&'a Terms, Timestamp),
+) -> Option<(&'a Override, Option<String>)> {
+    if terms.overrides.is_empty() {
+        return None;
+    }
+    let sent = inquiry.target.path_and_query();
+    let asked = Asked {
+        origin: &inquiry.target.origin,
+        crawler: &inquiry.crawler,
+        readings: readings
+            .iter()
+            .map(|ruling| overrides::Reading {
+                path: CanonicalPath::new(ruling.reading.as_deref().unwrap_or(sent)),
+                disallowed: ruling.verdict == Verdict::Disallow,
+            })
+            .collect(),
+        at,
+    };
+    let (entry, index) = overrides::first(&terms.overrides, &asked)?;
+    Some((entry, readings.get(index)?.reading.clone()))
+}
+
+/// What robots.txt says of one reading of the path.
+fn said_of(path: &str, (crawler, snapshot): (&Crawler, &Snapshot), terms: &Terms) -> Ruling {
     let unauthorized = matches!(snapshot.status, Some(401 | 403));
     match &snapshot.result {
-        AccessResult::Successful(copy) => {
-            let binding = copy.robots.binding(&inquiry.crawler);
-            let sent = judge(&binding, path);
-            match terms.readings {
-                Readings::Dots if sent.verdict == Verdict::Allow => {
-                    disallowed_reading(&binding, path).unwrap_or(sent)
-                }
-                Readings::Dots | Readings::Sent => sent,
-            }
-        }
-        AccessResult::Unavailable if unauthorized && terms.unauthorized == Unauthorized::Refuse => {
+        AccessResult::Successful(copy) => match terms.candidates {
+            Candidates::First => judge(&copy.robots.binding(crawler), path),
+            Candidates::All => judge_all(&copy.robots, crawler, path),
+        },
+        AccessResult::Unavailable if unauthorized && terms.refuses_unauthorized() => {
             Ruling::without_rule(Verdict::Disallow, Reason::Restricted)
         }
         AccessResult::Unavailable => Ruling::without_rule(Verdict::Allow, Reason::Unavailable),
@@ -296,14 +314,22 @@ fn rule_on(inquiry: &Inquiry, snapshot: &Snapshot, terms: Terms) -> Ruling {
     }
 }
 
-/// The ruling on another reading of the path, if it disallows.
-fn disallowed_reading(binding: &Binding, path: &str) -> Option<Ruling> {
-    let reading = without_dot_segments(path)?;
-    let ruling = judge(binding, &reading);
-    (ruling.verdict == Verdict::Disallow).then_some(Ruling {
-        reading: Some(reading),
-        ..ruling
-    })
+/// The ruling by the groups of every candidate: the first that disallows, else
+/// the first. The longest delay counts.
+fn judge_all(robots: &RobotsTxt, crawler: &Crawler, path: &str) -> Ruling {
+    let bindings = robots.bindings(crawler);
+    let delays = bindings.iter().filter_map(Binding::crawl_delay);
+    let crawl_delay = delays.max_by(f64::total_cmp);
+    let disallows = |binding: &&Binding| !binding.judge(path).allows();
+    let counts = bindings.iter().find(disallows).or(bindings.first());
+    let ruling = counts.map(|binding| judge(binding, path));
+    ruling.map_or_else(
+        || judge(&robots.binding(crawler), path),
+        |ruling| Ruling {
+            crawl_delay,
+            ..ruling
+        },
+    )
 }
 
 fn judge(binding: &Binding, path: &str) -> Ruling {
@@ -338,13 +364,19 @@ impl From<&Judgement<'_>> for Reason {
 
 impl Decision {
     /// The decision that no robots.txt was asked for, because the origin may
-    /// not be dialled, for the reason that `denial` tells.
-    pub fn denied(inquiry: Arc<Inquiry>, policy: Arc<Policy>, denial: String) -> Self {
+    /// not be dialled, for the reason that `denial` tells. No override allows
+    /// that.
+    pub fn denied(
+        inquiry: Arc<Inquiry>,
+        (policy, at): (&Arc<Policy>, Timestamp),
+        denial: String,
+    ) -> Self {
         Self::of(Evidence {
             inquiry,
             snapshot: None,
             denial: Some(denial),
-            policy,
+            policy: Arc::clone(policy),
+            at: to_microsecond(at),
             ruling: Ruling::without_rule(Verdict::Disallow, Reason::Egress),
         })
     }
@@ -412,7 +444,7 @@ impl Evidence {
         let ruling = &self.ruling;
         let snapshot = self.snapshot.as_deref();
         let text = format!(
-            "{} {}\n{:?}\n{} {} {:?}\n{:?} {:?}\n{}",
+            "{} {}\n{:?}\n{} {} {:?}\n{:?} {:?}\n{} {}",
             self.inquiry.method,
             self.inquiry.target,
             self.inquiry.crawler.token(),
@@ -422,6 +454,7 @@ impl Evidence {
             snapshot.map(|snapshot| snapshot.fetched_at),
             snapshot.and_then(Snapshot::copy).map(|copy| copy.digest),
             self.policy.digest(),
+            self.at,
         );
         Digest::of(text.as_bytes())
     }

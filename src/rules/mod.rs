@@ -11,9 +11,15 @@ pub mod decision;
 
 pub mod receipt;
 
+pub mod policy;
+
 pub mod directives;
 
+pub mod overrides;
+
 pub mod robots;
+
+pub mod identity;
 
 pub mod crawler;
 

@@ -24,15 +24,27 @@ use super::robots::access::{AccessResult, Copy, Snapshot};
 pub enum Effect {
     /// What it says.
     Enforced,
+    /// The operator's override allowed what it disallows.
+    Overridden,
     /// /robots.txt was answered from our copy; nothing was sent.
     Cached,
 }
 
 impl Effect {
+    /// What is done about `ruling` unless more is known.
+    pub fn of(ruling: &Ruling) -> Self {
+        if ruling.is_overridden() {
+            Self::Overridden
+        } else {
+            Self::Enforced
+        }
+    }
+
     /// The word for it in records and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforced => "enforced",
+            Self::Overridden => "overridden",
             Self::Cached => "cached",
         }
     }
@@ -41,8 +53,6 @@ impl Effect {
 /// A decision about to be written down.
 #[derive(Debug)]
 pub struct Record {
-    /// When it was made.
-    pub at: Timestamp,
     /// The address the crawler asked from.
     pub client: IpAddr,
     /// How long the request waited for it.
@@ -56,14 +66,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of `decision`, made at `at` for a crawler at `client` that
-    /// has waited for it since `waited`.
-    pub fn of(decision: &Decision, client: IpAddr, (at, waited): (Timestamp, Duration)) -> Self {
+    /// The record of `decision`, made for a crawler at `client` that has waited
+    /// for it as long as `waited`.
+    pub fn of(decision: &Decision, client: IpAddr, waited: Duration) -> Self {
         Self {
-            at,
             client,
             waited,
-            effect: Effect::Enforced,
+            effect: Effect::of(decision.ruling()),
             evidence: Arc::clone(decision.evidence()),
             digest: decision.digest(),
         }
@@ -134,6 +143,9 @@ pub struct StoredRuling {
     pub crawler: Option<String>,
     /// The other reading that was refused.
     pub reading: Option<String>,
+    /// Whether an override allowed what robots.txt disallows; the store keeps
+    /// it as the effect.
+    pub overridden: bool,
 }
 
 impl StoredRuling {
@@ -148,6 +160,7 @@ impl StoredRuling {
             group: ruling.group.clone(),
             crawler: token.map(ToString::to_string),
             reading: ruling.reading.clone(),
+            overridden: ruling.is_overridden(),
         }
     }
 }
@@ -245,7 +258,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
         expires_at: stored.expires_at,
         result: restore_result(stored, body)?,
     });
-    let decision = decide(&inquiry, &snapshot, &policy);
+    let decision = decide(&inquiry, &snapshot, (&policy, record.at));
     let again = StoredRuling::of(decision.ruling(), &inquiry.crawler);
     if again == record.ruling {
         Ok(Again::Same)

@@ -21,6 +21,7 @@ mod framing_cases;
 mod intercept;
 mod layering;
 mod limits;
+mod operator;
 mod properties;
 mod reference_cases;
 mod refuse;

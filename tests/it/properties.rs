@@ -31,8 +31,9 @@ fn verdict(robots: &str, path: &str) -> Verdict {
         method: "GET".into(),
     });
     let policy = Arc::new(Policy::new(Unauthorized::Allow));
-    let once = decide(&inquiry, &snapshot, &policy);
-    let twice = decide(&inquiry, &snapshot, &policy);
+    let terms = (&policy, Timestamp::UNIX_EPOCH);
+    let once = decide(&inquiry, &snapshot, terms);
+    let twice = decide(&inquiry, &snapshot, terms);
     assert_eq!(once.ruling(), twice.ruling());
     assert_eq!(once.digest(), twice.digest());
     once.ruling().verdict

@@ -7,6 +7,7 @@ use hyper::rt::Executor;
 use tokio::time::{advance, sleep};
 
 use super::*;
+use crate::rules::decision::Unauthorized;
 use crate::tasks::Tasks;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -128,6 +129,7 @@ fn options() -> Options {
         timeout: 30 * SECOND,
         max_snapshots: NonZeroUsize::new(1000).unwrap(),
         max_snapshot_bytes: 64 * 1024 * 1024,
+        policy: Policy::new(Unauthorized::Allow),
     }
 }
 

@@ -234,7 +234,11 @@ pub(super) fn permit(url: &str) -> Permit {
         method: "GET".to_owned(),
     };
     let policy = Arc::new(Policy::new(Unauthorized::Allow));
-    let decision = decide(&Arc::new(inquiry), &Arc::new(snapshot), &policy);
+    let decision = decide(
+        &Arc::new(inquiry),
+        &Arc::new(snapshot),
+        (&policy, crate::clock::now()),
+    );
     let receipt = Receipt::issue(1, decision.digest());
     decision.into_permit(&receipt).unwrap()
 }

@@ -16,6 +16,9 @@ const CANDIDATES_MAX: usize = 16;
 /// is no other.
 pub(super) fn candidates(values: &[String]) -> Vec<ProductToken> {
     let mut names: Vec<_> = values.iter().flat_map(|value| names(value)).collect();
+    if names.is_empty() {
+        names.extend(values.iter().flat_map(|value| names_by_trade(value)));
+    }
     names.sort_by_key(|name| name.rank);
     let is_own = |name: &Name<'_>| !name.words.iter().any(|word| is_one_of(word, LIBRARIES));
     if names.iter().any(is_own) {
@@ -49,6 +52,8 @@ enum Rank {
     /// In a comment that has a URL or a mail address, the beginning of a
     /// product's name: `ExampleBot-News/1.0 (ExampleBot; +https://…)`.
     Family,
+    /// Among what a browser says of its system, by what it is called.
+    Trade,
 }
 
 /// A stretch of a User-Agent (RFC 9110, section 10.1.5).
@@ -141,6 +146,28 @@ fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
         name.rank = Rank::Family;
     }
     names
+}
+
+/// Those in any comment that have a version and say what they do:
+/// `(X11; Linux x86_64; Storebot-Google/1.0)`. Without a version they may be
+/// devices, some of which are called so.
+fn names_by_trade(value: &str) -> Vec<Name<'_>> {
+    let names = parts(value).into_iter().flat_map(|part| match part {
+        Part::Products(_) => Vec::new(),
+        Part::Comment(text) => fragments(text)
+            .flat_map(|text| names_in(text, Rank::Trade))
+            .collect(),
+    });
+    names
+        .filter(|name| name.versioned && name.words.iter().any(|word| says_trade(word)))
+        .collect()
+}
+
+fn says_trade(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    ["bot", "crawler", "spider"]
+        .iter()
+        .any(|trade| word.contains(trade))
 }
 
 /// The names in a stretch without separators: runs of words that a version, a
@@ -248,7 +275,10 @@ const GENERIC: &[&str] = &[
     "SamsungBrowser", "YaBrowser", "UCBrowser", "MSIE", "Trident", "Windows", "NT",
     "Win64", "WOW64", "x64", "x86_64", "i686", "Linux", "X11", "Ubuntu", "Android",
     "Macintosh", "Mac", "Intel", "PPC", "OS", "X", "CPU", "iPhone", "iPad", "iPod",
-    "CrOS", "U", "rv", "Build", "wv",
+    "CrOS", "U", "rv", "Build", "wv", "Tablet", "Touch", "FreeBSD", "OpenBSD",
+    "SunOS", "Fedora", "Debian", "Konqueror", "Epiphany", "SeaMonkey", "Iceweasel",
+    "PaleMoon", "Waterfox", "Maxthon", "Brave", "Whale", "Silk", "GSA", "Ddg",
+    "MiuiBrowser", "HuaweiBrowser", "QQBrowser", "MQQBrowser",
 ];
 
 /// What crawlers are written with. As a name of their own it is the last choice,
@@ -263,5 +293,6 @@ const LIBRARIES: &[&str] = &[
     "node-fetch", "undici", "axios", "got", "superagent", "reqwest", "hyper", "ureq",
     "OpenSSL", "LibreSSL", "GnuTLS", "zlib", "brotli", "nghttp2", "HeadlessChrome",
     "PhantomJS", "Puppeteer", "Playwright", "Selenium", "HTTPie", "PostmanRuntime",
-    "Dart", "CFNetwork", "Darwin",
+    "Dart", "CFNetwork", "Darwin", "http.rb", "rest-client", "Typhoeus", "Guzzle",
+    "RestSharp", "Symfony",
 ];

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::*;
-use crate::rules::robots::access::Cause;
+use crate::rules::record::{Effect, StoredRuling};
+use crate::rules::robots::access::{Cause, NoConnection};
 
 fn inquiry(agent: &str, url: &str) -> Arc<Inquiry> {
     Arc::new(Inquiry {
@@ -35,7 +36,11 @@ fn file(text: &'static str) -> Arc<Snapshot> {
 fn decided(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
     let policy = Arc::new(Policy::new(Unauthorized::Allow));
     let url = format!("http://h.test{path}");
-    decide(&inquiry("FooBot/2.1", &url), snapshot, &policy)
+    decide(&inquiry("FooBot/2.1", &url), snapshot, (&policy, now()))
+}
+
+fn now() -> Timestamp {
+    "2027-01-01T00:00:00.000000999Z".parse().unwrap()
 }
 
 fn said(decision: &Decision) -> (Verdict, Reason) {
@@ -117,7 +122,11 @@ fn a_401_or_403_refuses_where_configured() {
         (404, Verdict::Allow),
     ] {
         let snapshot = snapshot(status, AccessResult::Unavailable);
-        let decision = decide(&inquiry("FooBot", "http://h.test/a"), &snapshot, &policy);
+        let decision = decide(
+            &inquiry("FooBot", "http://h.test/a"),
+            &snapshot,
+            (&policy, now()),
+        );
         assert_eq!(decision.ruling().verdict, verdict, "{status}");
     }
 }
@@ -132,7 +141,7 @@ fn a_disallowed_reading_refuses_and_is_named() {
     let sent = Arc::new(Policy::new(Unauthorized::Allow).as_sent());
     let asked = inquiry("FooBot", "http://h.test/a/%2e%2e/private");
     assert_eq!(
-        said(&decide(&asked, &snapshot, &sent)),
+        said(&decide(&asked, &snapshot, (&sent, now()))),
         (Verdict::Allow, Reason::NoRule)
     );
 }
@@ -187,4 +196,216 @@ fn a_policy_is_restored_from_its_json() {
     );
     assert_ne!(policy.as_sent().digest(), policy.digest());
     assert!(Policy::restore("{}").is_err());
+}
+
+// Policies stored before there were candidates and overrides.
+#[test]
+fn a_policy_of_an_earlier_version_is_restored_with_its_digest() {
+    let json = r#"{"unauthorized":"allow","readings":"dots"}"#;
+    let policy = Policy::restore(json).unwrap();
+    assert_eq!(policy.json(), json);
+    assert_eq!(policy.digest(), Policy::new(Unauthorized::Allow).digest());
+}
+
+#[test]
+fn candidates_and_overrides_are_part_of_the_policy() {
+    let policy = laid_down(Candidates::All, &[OPEN]);
+    let again = Policy::restore(policy.json()).unwrap();
+    assert_eq!(again.digest(), policy.digest());
+    assert_eq!(again.overrides(), policy.overrides());
+    assert_eq!(again.terms().candidates, Candidates::All);
+    let wrong = policy.json().replace("2028-01-01", "soon");
+    assert!(Policy::restore(&wrong).is_err());
+}
+
+/// A policy of `overrides`, each with the keys of the configuration.
+fn laid_down(candidates: Candidates, overrides: &[&str]) -> Arc<Policy> {
+    let overrides = overrides.iter().map(|json| serde_json::from_str(json));
+    let overrides = overrides.collect::<Result<_, _>>().unwrap();
+    let policy = Policy::new(Unauthorized::Refuse);
+    Arc::new(policy.with_candidates(candidates).with_overrides(overrides))
+}
+
+/// One test a row: what a crawler of several names is told of /x, by which
+/// line and as whom, where all of its candidates count.
+macro_rules! all_candidates {
+    ($($name:ident: $robots:literal says $expected:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let policy = laid_down(Candidates::All, &[]);
+            let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
+            let decision = decide(&asked, &file($robots), (&policy, now()));
+            let ruling = decision.ruling();
+            let line = ruling.rule.as_ref().map(|rule| rule.line);
+            let token = ruling.token.as_ref().map(ProductToken::as_str);
+            assert_eq!((ruling.verdict, line, token), $expected);
+        }
+    )*};
+}
+
+// Decisions, "Which tokens".
+all_candidates! {
+    one_candidate_that_is_disallowed_is_enough:
+        "User-agent: FooBot-News\nAllow: /\nUser-agent: FooBot\nDisallow: /x\n"
+        says (Verdict::Disallow, Some(4), Some("FooBot"));
+    the_first_candidate_that_is_disallowed_is_named:
+        "User-agent: FooBot\nDisallow: /\nUser-agent: FooBot-News\nDisallow: /x\n"
+        says (Verdict::Disallow, Some(4), Some("FooBot-News"));
+    all_that_are_allowed_are_allowed:
+        "User-agent: FooBot\nAllow: /\nUser-agent: FooBot-News\nAllow: /x\n"
+        says (Verdict::Allow, Some(4), Some("FooBot-News"));
+    a_candidate_without_a_group_asks_for_nothing:
+        "User-agent: FooBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
+        says (Verdict::Allow, Some(2), Some("FooBot"));
+    without_any_group_everyone_s_binds:
+        "User-agent: BarBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
+        says (Verdict::Disallow, Some(4), None);
+    without_everyone_s_group_nothing_binds:
+        "User-agent: BarBot\nDisallow: /\n"
+        says (Verdict::Allow, None, None);
+}
+
+// Decisions, "Which tokens": the default.
+#[test]
+fn the_first_candidate_with_a_group_is_bound_alone() {
+    let robots = file("User-agent: FooBot-News\nAllow: /\nUser-agent: FooBot\nDisallow: /x\n");
+    let policy = laid_down(Candidates::First, &[]);
+    let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
+    let decision = decide(&asked, &robots, (&policy, now()));
+    assert_eq!(said(&decision), (Verdict::Allow, Reason::Rule));
+}
+
+#[test]
+fn of_all_candidates_the_longest_delay_counts() {
+    let robots = file(
+        "User-agent: FooBot-News\nCrawl-delay: 1\nDisallow: /x\n\
+         User-agent: FooBot\nCrawl-delay: 9\nAllow: /\n",
+    );
+    let policy = laid_down(Candidates::All, &[]);
+    let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
+    let decision = decide(&asked, &robots, (&policy, now()));
+    assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule));
+    assert_eq!(decision.ruling().crawl_delay, Some(9.0));
+}
+
+const OPEN: &str = r#"{"origin":"http://h.test","path":"/open","action":"allow","reason":"contract 114","until":"2028-01-01T00:00:00Z"}"#;
+const ANYTHING: &str =
+    r#"{"origin":"http://h.test","action":"allow","reason":"ours","until":"2028-01-01T00:00:00Z"}"#;
+const CLOSED: &str =
+    r#"{"origin":"http://h.test","path":"/closed","action":"deny","reason":"asked by mail"}"#;
+
+/// What is decided of a path under `overrides`, and kept of it.
+fn kept(overrides: &[&str], snapshot: &Arc<Snapshot>, path: &str) -> (StoredRuling, Effect) {
+    let policy = laid_down(Candidates::First, overrides);
+    let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
+    let decision = decide(&asked, snapshot, (&policy, now()));
+    let ruling = decision.ruling();
+    (StoredRuling::of(ruling, &asked.crawler), Effect::of(ruling))
+}
+
+/// One test a row: verdict, reason, line and effect of a path where robots.txt
+/// disallows /open and /private.
+macro_rules! overriding {
+    ($($name:ident: $overrides:expr, $path:literal says $expected:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let robots = file("User-agent: *\nDisallow: /open\nDisallow: /private\n");
+            let (ruling, effect) = kept(&$overrides, &robots, $path);
+            let expected: (&str, &str, Option<u32>, &str) = $expected;
+            assert_eq!(
+                (&*ruling.verdict, &*ruling.reason, ruling.line, effect.as_str()),
+                expected,
+            );
+        }
+    )*};
+}
+
+// Contract, sections 2 and 3.
+overriding! {
+    an_allow_sets_the_rule_aside_and_names_it: [OPEN], "/open/a" says ("allow", "rule", Some(2), "overridden");
+    an_allow_of_what_is_allowed_changes_nothing: [ANYTHING], "/x" says ("allow", "no_rule", None, "enforced");
+    a_deny_is_its_own_reason: [CLOSED], "/closed/a" says ("disallow", "override", None, "enforced");
+    a_deny_of_what_is_disallowed_changes_nothing:
+        [r#"{"origin":"http://h.test","action":"deny","reason":"x"}"#], "/private"
+        says ("disallow", "rule", Some(3), "enforced");
+    the_first_that_fits_is_the_one: [ANYTHING, CLOSED], "/closed" says ("allow", "no_rule", None, "enforced");
+    what_does_not_fit_changes_nothing: [OPEN, CLOSED], "/private" says ("disallow", "rule", Some(3), "enforced");
+    robots_txt_is_never_denied:
+        [r#"{"origin":"http://h.test","action":"deny","reason":"x"}"#], "/robots.txt"
+        says ("allow", "robots_txt", None, "enforced");
+    a_denied_reading_refuses: [CLOSED], "/x/../closed" says ("disallow", "override", None, "enforced");
+    an_allowed_path_does_not_open_another_reading:
+        [OPEN], "/open/../private" says ("disallow", "rule", Some(2), "enforced");
+    an_allow_for_all_readings_opens_them: [ANYTHING], "/x/../private" says ("allow", "rule", Some(3), "overridden");
+}
+
+#[test]
+fn an_override_cites_itself_and_the_reading_it_denies() {
+    let robots = file("User-agent: foobot\nAllow: /\n");
+    let policy = laid_down(Candidates::First, &[CLOSED]);
+    let asked = inquiry("FooBot/2.1", "http://h.test/x/../closed");
+    let decision = decide(&asked, &robots, (&policy, now()));
+    let ruling = decision.ruling();
+    assert_eq!(ruling.reading.as_deref(), Some("/closed"));
+    assert_eq!((&ruling.rule, &ruling.group), (&None, &Vec::new()));
+    assert_eq!(
+        ruling.token.as_ref().map(ProductToken::as_str),
+        Some("FooBot")
+    );
+    assert_eq!(ruling.overriding.as_ref().unwrap().reason, "asked by mail");
+}
+
+// Contract, section 3: an override may stand in for a robots.txt that is not
+// to be had.
+#[test]
+fn an_allow_holds_where_robots_txt_is_not_to_be_had() {
+    let no_connection = AccessResult::Unreachable(Cause::NoConnection(NoConnection::Refused));
+    for (status, result, reason) in [
+        (503, AccessResult::Unreachable(Cause::Status), "unreachable"),
+        (0, no_connection, "unreachable"),
+        (403, AccessResult::Unavailable, "restricted"),
+    ] {
+        let (ruling, effect) = kept(&[ANYTHING], &snapshot(status, result), "/x");
+        assert_eq!((&*ruling.verdict, &*ruling.reason), ("allow", reason));
+        assert_eq!(effect, Effect::Overridden);
+    }
+    let unavailable = snapshot(404, AccessResult::Unavailable);
+    let (ruling, _) = kept(&[CLOSED], &unavailable, "/closed");
+    assert_eq!(ruling.reason, "override");
+}
+
+// Security, section 4: what may not be dialled stays so.
+#[test]
+fn no_override_lifts_an_egress_denial() {
+    let policy = laid_down(Candidates::First, &[ANYTHING]);
+    let asked = inquiry("FooBot", "http://h.test/a");
+    let decision = Decision::denied(asked, (&policy, now()), "denied".to_owned());
+    assert_eq!(said(&decision), (Verdict::Disallow, Reason::Egress));
+}
+
+// Invariant 2: what is kept in microseconds decides again as it was decided.
+#[test]
+fn an_end_within_the_microsecond_of_a_decision_is_seen_alike_twice() {
+    let ending = ANYTHING.replace("2028-01-01T00:00:00Z", "2027-01-01T00:00:00.0000005Z");
+    let policy = laid_down(Candidates::First, &[&ending]);
+    let robots = file("User-agent: *\nDisallow: /\n");
+    let asked = inquiry("FooBot", "http://h.test/a");
+    let once = decide(&asked, &robots, (&policy, now()));
+    let kept = Timestamp::from_microsecond(once.evidence().at.as_microsecond()).unwrap();
+    assert_eq!(kept, once.evidence().at);
+    let again = decide(&asked, &robots, (&policy, kept));
+    assert_eq!(once.ruling(), again.ruling());
+}
+
+// Ours: nobody asked for what a robots.txt redirects to.
+#[test]
+fn no_override_allows_what_a_redirect_leads_to() {
+    let policy = laid_down(Candidates::All, &[OPEN, CLOSED]).for_redirects();
+    let left: Vec<_> = policy
+        .overrides()
+        .iter()
+        .map(|entry| &*entry.reason)
+        .collect();
+    assert_eq!(left, ["asked by mail"]);
+    assert_eq!(policy.terms().candidates, Candidates::All);
 }

@@ -236,6 +236,10 @@ impl Dialect {
         Self::Google,
     ];
 
+    pub(in crate::rules) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The name of the dialect in configuration and commands.
     #[must_use]
     pub fn as_str(self) -> &'static str {

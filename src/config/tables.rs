@@ -1,0 +1,260 @@
+//! The kinds of keys that are lists of tables: who is who (`crawler`), and
+//! where the operator's word counts (`robots.override`).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::kinds::{Choice, Fault, Kind, List, Mistake, Part, Text};
+use super::network::CLIENTS;
+use super::spelling::nearest;
+use super::values::name_text;
+use crate::rules::crawler::ProductToken;
+use crate::rules::identity::Identity;
+use crate::rules::overrides::{Action, Origins, Override, Paths};
+
+/// A name that robots.txt files may speak of a crawler by.
+///
+/// A token with a version could never be named by an agent line (RFC 9309,
+/// section 2.2.1), and it is what people write by mistake.
+const TOKEN: Text<ProductToken> = Text {
+    wanted: "a product token such as \"FooBot\", without version, `/`, `*` and `#`",
+    parse: |text| {
+        let token = ProductToken::new(text).ok()?;
+        (!text.contains(['/', '*', '#'])).then_some(token)
+    },
+};
+
+/// What a User-Agent is known by.
+const USER_AGENT_PART: Text<String> = Text {
+    wanted: "a part of a User-Agent, 1 to 512 octets",
+    parse: |text| {
+        let right = (1..=512).contains(&text.len()) && !text.contains(char::is_control);
+        right.then(|| text.to_owned())
+    },
+};
+
+/// Whose URLs an override is about.
+const ORIGIN: Text<Origins> = Text {
+    wanted: "an origin such as \"https://site.example\" or \"http://site.example:8080\", \
+             or every name below one, \"*.site.example\",",
+    parse: |text| text.parse().ok(),
+};
+
+/// Which paths an override is about.
+const PATHS: Text<Paths> = Text {
+    wanted: "a pattern as in robots.txt, which begins with `/` or `*`,",
+    parse: Paths::new,
+};
+
+/// Why there is an override, in one line.
+const REASON: Text<String> = Text {
+    wanted: "a reason in one line of 1 to 256 octets, such as \"contract 114\",",
+    parse: |text| {
+        let right = (1..=256).contains(&text.len())
+            && !text.trim().is_empty()
+            && !text.contains(char::is_control);
+        right.then(|| text.trim().to_owned())
+    },
+};
+
+/// What an override says.
+const ACTION: Choice<Says> = Choice(&[("allow", Says::Allow), ("deny", Says::Deny)]);
+
+/// An action without its end.
+#[derive(Clone, Copy)]
+enum Says {
+    Allow,
+    Deny,
+}
+
+/// One value, or a list of some.
+struct OneOrMore<K>(List<K>);
+
+impl<K: Kind> Kind for OneOrMore<K> {
+    type Value = Vec<K::Value>;
+
+    fn wanted(&self) -> String {
+        format!("{}, or {}", self.0.of.wanted(), self.0.wanted())
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        if written.get_ref().is_array() {
+            self.0.read(written)
+        } else {
+            self.0.of.read(written).map(|value| vec![value])
+        }
+    }
+}
+
+/// A moment: a TOML date-time, or the same as a string (RFC 3339), with its
+/// offset, since what is noon on this machine is another moment elsewhere.
+struct Moment;
+
+impl Kind for Moment {
+    type Value = Timestamp;
+
+    fn wanted(&self) -> String {
+        "a date and time with its offset, such as 2027-01-31T00:00:00Z,".to_owned()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Timestamp, Vec<Fault>> {
+        let value = written.get_ref();
+        let time = value.as_datetime().map(ToString::to_string);
+        let text = time.or_else(|| value.as_str().map(str::to_owned));
+        text.and_then(|text| text.parse().ok())
+            .ok_or_else(|| vec![Fault::whole(written, self.wanted())])
+    }
+}
+
+/// A table as it is read key by key, with all that is wrong with it so far.
+struct Fields<'a> {
+    written: &'a Spanned<DeValue<'a>>,
+    table: &'a DeTable<'a>,
+    faults: Vec<Fault>,
+}
+
+impl<'a> Fields<'a> {
+    /// The table of a `kind` with these `names`; what has another name is told.
+    fn of(
+        written: &'a Spanned<DeValue<'a>>,
+        kind: &impl Kind,
+        names: &[&str],
+    ) -> Result<Self, Vec<Fault>> {
+        let Some(table) = written.get_ref().as_table() else {
+            return Err(vec![Fault::whole(written, kind.wanted())]);
+        };
+        let strangers = table
+            .keys()
+            .filter(|name| !names.contains(&name.get_ref().as_ref()));
+        let unknown = |name: &Spanned<Cow<'_, str>>| Fault {
+            span: name.span(),
+            path: vec![Part::Name(name_text(name.get_ref()))],
+            mistake: Mistake::Unknown {
+                near: nearest(names.iter().map(ToString::to_string), name.get_ref()),
+            },
+        };
+        Ok(Self {
+            written,
+            table,
+            faults: strangers.map(unknown).collect(),
+        })
+    }
+
+    /// The value of a key that may be absent. `None` as well if it is wrong,
+    /// which [`Fields::finish`] tells.
+    fn optional<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
+        let part = |fault: Fault| fault.within(Part::Name(name.to_owned()));
+        match kind.read(self.table.get(name)?) {
+            Ok(value) => Some(value),
+            Err(found) => {
+                self.faults.extend(found.into_iter().map(part));
+                None
+            }
+        }
+    }
+
+    /// The value of a key that must be there.
+    fn required<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
+        if !self.table.contains_key(name) {
+            self.lacks(format_args!("`{name}` in it, {}", kind.wanted()));
+        }
+        self.optional(name, kind)
+    }
+
+    /// Tells of what is not there.
+    fn lacks(&mut self, what: fmt::Arguments<'_>) {
+        self.faults
+            .push(Fault::whole(self.written, what.to_string()));
+    }
+
+    /// What was read, if nothing was wrong.
+    fn finish<T>(self, read: Option<T>) -> Result<T, Vec<Fault>> {
+        match read {
+            Some(value) if self.faults.is_empty() => Ok(value),
+            _ => Err(self.faults),
+        }
+    }
+}
+
+/// An entry of `crawler`.
+pub(super) struct CrawlerTable;
+
+impl Kind for CrawlerTable {
+    type Value = Identity;
+
+    fn wanted(&self) -> String {
+        "a table with `token`, a product token or a list of some, and at will \
+         `user_agent` and `client`, a network or a list of some"
+            .to_owned()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Identity, Vec<Fault>> {
+        let tokens = OneOrMore(List {
+            of: TOKEN,
+            len: 1..=16,
+        });
+        let networks = OneOrMore(List {
+            of: CLIENTS,
+            len: 1..=1024,
+        });
+        let mut fields = Fields::of(written, self, &["token", "user_agent", "client"])?;
+        let tokens = fields.required("token", &tokens);
+        let user_agent = fields.optional("user_agent", &USER_AGENT_PART);
+        let clients: Option<Vec<Vec<IpNet>>> = fields.optional("client", &networks);
+        fields.finish(tokens.map(|tokens| Identity {
+            tokens,
+            user_agent,
+            clients: clients.map(|networks| networks.concat()),
+        }))
+    }
+}
+
+/// An entry of `robots.override`.
+pub(super) struct OverrideTable;
+
+impl OverrideTable {
+    const NAMES: &[&str] = &["origin", "agent", "path", "action", "reason", "until"];
+}
+
+impl Kind for OverrideTable {
+    type Value = Override;
+
+    fn wanted(&self) -> String {
+        "a table with `origin`, `action` (\"allow\" or \"deny\") and `reason`, with \
+         allow also `until`, and at will `agent` and `path`"
+            .to_owned()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Override, Vec<Fault>> {
+        let mut fields = Fields::of(written, self, Self::NAMES)?;
+        let origin = fields.required("origin", &ORIGIN);
+        let agent = fields.optional("agent", &TOKEN);
+        let path = fields.optional("path", &PATHS);
+        let says = fields.required("action", &ACTION);
+        let reason = fields.required("reason", &REASON);
+        let until = match says {
+            Some(Says::Allow) => fields.required("until", &Moment),
+            Some(Says::Deny) | None => fields.optional("until", &Moment),
+        };
+        let action = match (says, until) {
+            (Some(Says::Allow), Some(until)) => Some(Action::Allow { until }),
+            (Some(Says::Deny), until) => Some(Action::Deny { until }),
+            (Some(Says::Allow), None) | (None, _) => None,
+        };
+        let read = || {
+            Some(Override {
+                origin: origin?,
+                agent,
+                path,
+                action: action?,
+                reason: reason?,
+            })
+        };
+        fields.finish(read())
+    }
+}

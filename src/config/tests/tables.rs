@@ -1,0 +1,229 @@
+//! Who is who, and overrides: lists of tables. Contract, section 2.
+
+use super::{file, problems, read, text};
+use crate::rules::crawler::ProductToken;
+
+/// By which tokens a configuration knows a crawler.
+fn known_as(configuration: &str, agent: &str, client: &str) -> Vec<String> {
+    let config = file(configuration).unwrap();
+    let identities = &config.settings().exchange.request.identities;
+    let crawler = identities.crawler(Some(agent.as_bytes()), client.parse().ok());
+    let tokens = crawler.candidates().iter().map(ProductToken::to_string);
+    tokens.collect()
+}
+
+const CRAWLERS: &str = r#"
+[[crawler]]
+token = "LegacyBot"
+user_agent = "legacybot/"
+client = ["10.0.0.0/8", "::1"]
+
+[[crawler]]
+token = ["FooBot", "Foo"]
+client = "loopback"
+"#;
+
+#[test]
+fn crawlers_are_read_in_order_with_lists_and_without() {
+    let known_as = |agent, client| known_as(CRAWLERS, agent, client);
+    assert_eq!(known_as("X LegacyBot/2", "10.1.2.3"), ["LegacyBot"]);
+    assert_eq!(known_as("X LegacyBot/2", "::1"), ["LegacyBot"]);
+    assert_eq!(known_as("X BarBot/2", "127.0.0.1"), ["FooBot", "Foo"]);
+    assert_eq!(known_as("BarBot/2", "11.0.0.1"), ["BarBot"]);
+}
+
+#[test]
+fn every_mistake_in_a_crawler_is_told_with_its_line() {
+    let text = r#"
+[[crawler]]
+token = "FooBot/1.0"
+client = ["10.0.0.1/8", "loopback"]
+
+[[crawler]]
+user_agent = ""
+username = "legacy"
+tokn = "Foo"
+
+[[crawler]]
+token = []
+max_wait = "60s"
+"#;
+    let told = problems(file(text));
+    let starts = [
+        "politesse.toml, line 3: token of entry 1 of crawler is \"FooBot/1.0\"; a product token",
+        "politesse.toml, line 4: entry 1 of client of entry 1 of crawler is \"10.0.0.1/8\"; an address",
+        "politesse.toml, line 6: entry 2 of crawler is {",
+        "politesse.toml, line 7: user_agent of entry 2 of crawler is \"\"; a part of",
+        "politesse.toml, line 8: crawler.username is not a key",
+        "politesse.toml, line 9: crawler.tokn is not a key; did you mean crawler.token?",
+        "politesse.toml, line 12: token of entry 3 of crawler is []; a list of 1 to 16",
+        "politesse.toml, line 13: crawler.max_wait is not a key",
+    ];
+    assert_eq!(told.len(), starts.len(), "{told:#?}");
+    for (told, start) in told.iter().zip(starts) {
+        assert!(
+            told.starts_with(start),
+            "{told:?} should begin with {start:?}"
+        );
+    }
+    assert!(told[2].contains("`token` in it"), "{}", told[2]);
+    assert!(told[4].ends_with("is not a key"), "{}", told[4]);
+}
+
+#[test]
+fn what_is_no_list_of_tables_is_told() {
+    let wanted = "a list of 0 to 10000, each a table with `token`";
+    let told = problems(file("crawler = \"FooBot\"\n"));
+    assert!(
+        told[0].starts_with(&format!(
+            "politesse.toml, line 1: crawler is \"FooBot\"; {wanted}"
+        )),
+        "{told:?}"
+    );
+    let told = problems(file("[crawler]\ntoken = \"FooBot\"\n"));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("crawler is { token"), "{told:?}");
+    let told = problems(file("crawler = [\"FooBot\"]\n"));
+    assert!(
+        told[0].contains("entry 1 of crawler is \"FooBot\""),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn the_environment_and_set_give_lists_of_tables() {
+    let entry = r#"[{ token = "FooBot" }]"#;
+    let denied = r#"[{ origin = "http://a.example", action = "deny", reason = "x" }]"#;
+    let variables = [
+        ("POLITESSE_CRAWLER", entry),
+        ("POLITESSE_ROBOTS__OVERRIDE", denied),
+    ];
+    let config = read(CRAWLERS, &variables, &[]).unwrap();
+    let shown = config.show();
+    for line in [
+        "crawler = [{ token = \"FooBot\" }]  # environment, POLITESSE_CRAWLER",
+        "override = [{ action = \"deny\", origin = \"http://a.example\", reason = \"x\" }]  \
+         # environment, POLITESSE_ROBOTS__OVERRIDE",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line}\n{shown}");
+    }
+    let set = format!("crawler={entry}");
+    let override_set = format!("robots.override={denied}");
+    let set = read("", &[], &[&set, &override_set]).unwrap();
+    assert_eq!(text(&config), text(&set));
+    let told = problems(read("", &[], &["crawler.token=FooBot"]));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("crawler.token is not a key"), "{told:?}");
+}
+
+#[test]
+fn what_show_prints_of_tables_reads_as_the_same_settings() {
+    let once = file(&format!("{CRAWLERS}{OVERRIDES}")).unwrap();
+    let twice = file(&once.show()).unwrap();
+    assert_eq!(text(&once), text(&twice));
+}
+
+const OVERRIDES: &str = r#"
+[[robots.override]]
+origin = "https://site.example"
+agent = "legacybot"
+path = "/open/*"
+action = "allow"
+reason = " contract 114 "
+until = 2027-01-31T01:00:00.5+01:00
+
+[[robots.override]]
+origin = "*.Site.example"
+action = "deny"
+reason = "asked by its owner"
+
+[[robots.override]]
+origin = "http://site.example:8080"
+action = "deny"
+reason = "x"
+until = "2027-01-31T00:00:00Z"
+"#;
+
+#[test]
+fn overrides_are_read_in_order_as_the_policy_keeps_them() {
+    let config = file(OVERRIDES).unwrap();
+    let settings = config.settings();
+    assert_eq!(
+        settings.policy.json(),
+        concat!(
+            r#"{"unauthorized":"allow","readings":"dots","overrides":["#,
+            r#"{"origin":"https://site.example","agent":"legacybot","path":"/open/*","#,
+            r#""action":"allow","reason":"contract 114","until":"2027-01-31T00:00:00.5Z"},"#,
+            r#"{"origin":"*.site.example","action":"deny","reason":"asked by its owner"},"#,
+            r#"{"origin":"http://site.example:8080","action":"deny","reason":"x","#,
+            r#""until":"2027-01-31T00:00:00Z"}]}"#,
+        )
+    );
+    // Where robots.txt is redirected to, the same holds, but for allows.
+    assert_eq!(settings.robots.policy.digest(), settings.policy.digest());
+}
+
+#[test]
+fn candidates_are_part_of_the_policy() {
+    let config = file("enforcement.candidates = \"all\"\n").unwrap();
+    let json = config.settings().policy.json().to_owned();
+    assert!(json.contains(r#""candidates":"all""#), "{json}");
+    let nothing = file("").unwrap();
+    let json = nothing.settings().policy.json();
+    assert_eq!(json, r#"{"unauthorized":"allow","readings":"dots"}"#);
+}
+
+/// One test a row: an override with one key changed, and what is told.
+macro_rules! wrong {
+    ($($name:ident: $line:literal in place of $key:literal is $told:literal;)+) => {$(
+        #[test]
+        fn $name() {
+            let usual = [
+                "origin = \"https://site.example\"",
+                "agent = \"FooBot\"",
+                "path = \"/open\"",
+                "action = \"allow\"",
+                "reason = \"x\"",
+                "until = 2027-01-31T00:00:00Z",
+            ];
+            let mut text = "[[robots.override]]\n".to_owned();
+            for line in usual {
+                let is_changed = line.starts_with(concat!($key, " "));
+                text.push_str(if is_changed { $line } else { line });
+                text.push('\n');
+            }
+            let told = problems(file(&text));
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].contains($told), "{told:?}");
+        }
+    )+};
+}
+
+wrong! {
+    an_origin_is_required: "" in place of "origin" is "line 1: entry 1 of robots.override is {";
+    an_origin_has_a_scheme: "origin = 'site.example'" in place of "origin" is "line 2: origin of entry 1 of robots.override is \"site.example\"; an origin";
+    an_origin_has_no_path: "origin = 'https://site.example/'" in place of "origin" is "line 2: origin of entry 1";
+    an_origin_is_no_network: "origin = '*.10.0.0.1'" in place of "origin" is "line 2: origin of entry 1";
+    an_agent_has_no_version: "agent = 'FooBot/1'" in place of "agent" is "line 3: agent of entry 1 of robots.override is \"FooBot/1\"; a product token";
+    an_agent_is_not_everyone: "agent = '*'" in place of "agent" is "line 3: agent of entry 1";
+    a_path_begins_with_a_slash_or_a_star: "path = 'open'" in place of "path" is "line 4: path of entry 1 of robots.override is \"open\"; a pattern";
+    an_action_is_required: "" in place of "action" is "`action` in it, \"allow\" or \"deny\" is wanted";
+    an_action_is_one_of_two: "action = 'defer'" in place of "action" is "line 5: action of entry 1 of robots.override is \"defer\"; \"allow\" or \"deny\" is wanted";
+    a_reason_is_required: "" in place of "reason" is "`reason` in it, a reason";
+    a_reason_is_not_empty: "reason = ' '" in place of "reason" is "line 6: reason of entry 1 of robots.override is \" \"; a reason";
+    a_reason_has_one_line: "reason = \"a\\nb\"" in place of "reason" is "line 6: reason of entry 1";
+    an_allow_has_an_end: "" in place of "until" is "`until` in it, a date and time with its offset";
+    an_end_has_an_offset: "until = 2027-01-31T00:00:00" in place of "until" is "line 7: until of entry 1 of robots.override is 2027-01-31T00:00:00; a date and time with its offset";
+    an_end_is_no_date: "until = 2027-01-31" in place of "until" is "line 7: until of entry 1";
+    an_end_is_no_number: "until = 1801353600" in place of "until" is "line 7: until of entry 1";
+    an_end_in_words_is_none: "until = 'soon'" in place of "until" is "line 7: until of entry 1";
+    another_key_is_not_a_key: "untill = 2027-01-31T00:00:00Z\nuntil = 2027-01-31T00:00:00Z" in place of "until" is "line 7: robots.override.untill is not a key; did you mean robots.override.until?";
+}
+
+#[test]
+fn a_deny_needs_no_end() {
+    let deny =
+        "[[robots.override]]\norigin = \"https://a.example\"\naction = \"deny\"\nreason = \"x\"\n";
+    let config = file(deny).unwrap();
+    assert_eq!(config.settings().policy.overrides()[0].action.until(), None);
+}

@@ -1,0 +1,187 @@
+//! What the operator laid down, as far as decisions depend on it.
+//!
+//! A policy is kept as JSON beside the decisions made by it, named by its
+//! SHA-256, so that they can be decided again. How it is applied is
+//! `decision`'s.
+
+use serde::{Deserialize, Serialize};
+
+use super::digest::Digest;
+use super::overrides::{Action, Override};
+use super::robots::Dialect;
+
+/// What a 401 or 403 for robots.txt is taken for (`robots.status.unauthorized`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unauthorized {
+    /// No rules, as for any other 4xx (RFC 9309, section 2.3.1.3).
+    Allow,
+    /// Access to everything is restricted (the draft of 1996, section 3.1).
+    Refuse,
+}
+
+/// Which readings of a path are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Readings {
+    /// The URL as sent: the verdict of the standard.
+    Sent,
+    /// That, and the URL without its dot segments: what the proxy judges.
+    Dots,
+}
+
+/// Whose groups bind a crawler that has several candidate tokens
+/// (`enforcement.candidates`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Candidates {
+    /// Those of the first candidate that has any.
+    #[default]
+    First,
+    /// Those of every candidate that has any: the URL must be allowed by each.
+    All,
+}
+
+impl Candidates {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What the operator laid down, as far as a decision depends on it.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    terms: Terms,
+    json: String,
+    digest: Digest,
+}
+
+/// A policy as values.
+///
+/// What came later than the first version is left out of the JSON where it is
+/// the default, so that the policies of earlier versions can be read and keep
+/// their digest.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Terms {
+    pub(super) unauthorized: Unauthorized,
+    pub(super) readings: Readings,
+    #[serde(default, skip_serializing_if = "Dialect::is_default")]
+    pub(super) dialect: Dialect,
+    #[serde(default, skip_serializing_if = "Candidates::is_default")]
+    pub(super) candidates: Candidates,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) overrides: Vec<Override>,
+}
+
+impl Terms {
+    /// Whether a 401 or 403 for robots.txt closes the origin: because the
+    /// operator says so, or the text that files are read by.
+    pub(super) fn refuses_unauthorized(&self) -> bool {
+        self.unauthorized == Unauthorized::Refuse || self.dialect.refuses_unauthorized()
+    }
+}
+
+impl Policy {
+    /// The policy of a proxy: it judges every reading it knows.
+    pub fn new(unauthorized: Unauthorized) -> Self {
+        Self::of(Terms {
+            unauthorized,
+            readings: Readings::Dots,
+            dialect: Dialect::default(),
+            candidates: Candidates::First,
+            overrides: Vec::new(),
+        })
+    }
+
+    /// The same policy, for files that are read by `dialect`.
+    #[must_use]
+    pub fn with_dialect(self, dialect: Dialect) -> Self {
+        Self::of(Terms {
+            dialect,
+            ..self.terms
+        })
+    }
+
+    /// By which text robots.txt files are read.
+    pub fn dialect(&self) -> Dialect {
+        self.terms.dialect
+    }
+
+    /// The same policy, with another word on crawlers of several names.
+    #[must_use]
+    pub fn with_candidates(self, candidates: Candidates) -> Self {
+        Self::of(Terms {
+            candidates,
+            ..self.terms
+        })
+    }
+
+    /// The same policy, with these overrides, the first that fits counting.
+    #[must_use]
+    pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
+        Self::of(Terms {
+            overrides,
+            ..self.terms
+        })
+    }
+
+    /// The same policy, judging the URL as sent and no other reading.
+    #[must_use]
+    pub fn as_sent(&self) -> Self {
+        Self::of(Terms {
+            readings: Readings::Sent,
+            ..self.terms.clone()
+        })
+    }
+
+    /// The same policy for what no crawler asked for (where a robots.txt
+    /// redirects to): in doubt it refuses, and no override allows.
+    #[must_use]
+    pub fn for_redirects(&self) -> Self {
+        let mut terms = self.terms.clone();
+        terms.unauthorized = Unauthorized::Refuse;
+        terms
+            .overrides
+            .retain(|entry| matches!(entry.action, Action::Deny { .. }));
+        Self::of(terms)
+    }
+
+    /// The overrides, in order, whether they have ended or not.
+    pub fn overrides(&self) -> &[Override] {
+        &self.terms.overrides
+    }
+
+    /// The policy that an audit record names.
+    ///
+    /// # Errors
+    ///
+    /// The text is no policy of a version that this one knows.
+    pub fn restore(json: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(json).map(Self::of)
+    }
+
+    fn of(terms: Terms) -> Self {
+        // Words and texts: there is nothing in them that JSON cannot hold.
+        let json = serde_json::to_string(&terms).unwrap_or_default();
+        Self {
+            digest: Digest::of(json.as_bytes()),
+            json,
+            terms,
+        }
+    }
+
+    /// Its values, for deciding.
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The policy as JSON: what the audit keeps, and the digest is of.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// The SHA-256 by which records name it.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+}

@@ -29,6 +29,7 @@ use crate::proxy::connect::Mode;
 use crate::rules::decision::{Candidates, Unauthorized};
 use crate::rules::identity::Identity;
 use crate::rules::overrides::Override;
+use crate::rules::robots::Dialect;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -171,6 +172,18 @@ keys! {
 
     /// How robots.txt is asked for, and how long an answer holds (RFC 9309).
     ["robots"] robots: Robots {
+        /// By which text files are read: "rfc9309"; the ones before it,
+        /// "draft-2019", "1996", "1994" and "conner-2.0"; or "google", the RFC with
+        /// the answers of Google's open-source parser. In the texts before 2019 a
+        /// 401 or 403 for robots.txt refuses everything.
+        dialect: Dialect = r#""rfc9309""#, Choice(&[
+            ("rfc9309", Dialect::Rfc9309),
+            ("draft-2019", Dialect::Draft2019),
+            ("1996", Dialect::Draft1996),
+            ("1994", Dialect::Consensus1994),
+            ("conner-2.0", Dialect::Conner),
+            ("google", Dialect::Google),
+        ]);
         /// The User-Agent that asks for robots.txt: the crawler's own ("crawler"),
         /// since sites answer by it, or always this one.
         user_agent: UserAgent = r#""crawler""#, USER_AGENT;

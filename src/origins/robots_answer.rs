@@ -15,6 +15,7 @@ use super::robots_fetch::Hop;
 use crate::clock;
 use crate::rules::crawler::ProductToken;
 use crate::rules::origin::Origin;
+use crate::rules::robots::Dialect;
 use crate::rules::robots::access::{
     AccessResult, Cause, Copy, Snapshot, StatusMeaning, status_meaning,
 };
@@ -60,7 +61,7 @@ impl Held {
     }
 }
 
-/// How long answers hold.
+/// How answers are read, and how long they hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lifetimes {
     pub(super) ttl: Duration,
@@ -68,6 +69,7 @@ pub(super) struct Lifetimes {
     pub(super) unavailable_ttl: Duration,
     pub(super) retry_first: Duration,
     pub(super) retry_longest: Duration,
+    pub(super) dialect: Dialect,
 }
 
 impl Lifetimes {
@@ -77,7 +79,7 @@ impl Lifetimes {
         let now = clock::now();
         let lifetime = self.lifetime(&answer, now, failures);
         let (status, url) = (answer.status, answer.url.clone());
-        let result = access_result(answer);
+        let result = access_result(answer, self.dialect);
         let failures = match result {
             AccessResult::Unreachable(_) => failures.saturating_add(1),
             AccessResult::Successful(_) | AccessResult::Unavailable => 0,
@@ -126,13 +128,16 @@ impl Lifetimes {
     }
 }
 
-fn access_result(answer: Answer) -> AccessResult {
+fn access_result(answer: Answer, dialect: Dialect) -> AccessResult {
     let hop = match answer.result {
         Ok(hop) => hop,
         Err(cause) => return AccessResult::Unreachable(cause),
     };
     match status_meaning(hop.status) {
-        StatusMeaning::Parse => AccessResult::Successful(Box::new(copy(&hop, answer.redirects))),
+        StatusMeaning::Parse => {
+            let copy = copy(&hop, (answer.redirects, dialect));
+            AccessResult::Successful(Box::new(copy))
+        }
         StatusMeaning::Unavailable => AccessResult::Unavailable,
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {
             AccessResult::Unreachable(Cause::Status)
@@ -140,16 +145,20 @@ fn access_result(answer: Answer) -> AccessResult {
     }
 }
 
-fn copy(hop: &Hop, redirects: u8) -> Copy {
+fn copy(hop: &Hop, (redirects, dialect): (u8, Dialect)) -> Copy {
     let content_type = hop.headers.get(CONTENT_TYPE);
     // A slice of a larger read buffer would keep all of that alive for a day.
     let body = Bytes::copy_from_slice(&hop.body);
+    let mut copy = Copy::in_dialect(body, dialect);
+    if !hop.whole {
+        copy.robots.cut_here();
+    }
     Copy {
         whole: hop.whole,
         content_type: content_type
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
         redirects,
-        ..Copy::new(body)
+        ..copy
     }
 }
 

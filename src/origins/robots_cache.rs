@@ -123,6 +123,7 @@ impl<F: FetchRobots> RobotsCache<F> {
                 unavailable_ttl: options.unavailable_ttl,
                 retry_first: options.retry_first,
                 retry_longest: options.retry_longest,
+                dialect: options.policy.dialect(),
             },
             policy: Arc::new(options.policy.for_redirects()),
             options,

@@ -16,6 +16,7 @@ use super::crawler::{Crawler, ProductToken};
 use super::decision::{Decision, Evidence, Inquiry, Policy, Reason, Ruling, Verdict, decide};
 use super::digest::Digest;
 use super::origin::InvalidTarget;
+use super::robots::Dialect;
 use super::robots::access::{AccessResult, Copy, Snapshot};
 
 /// What was done about a decision.
@@ -256,7 +257,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
         status: stored.status,
         fetched_at: stored.fetched_at,
         expires_at: stored.expires_at,
-        result: restore_result(stored, body)?,
+        result: restore_result(stored, (body, policy.dialect()))?,
     });
     let decision = decide(&inquiry, &snapshot, (&policy, record.at));
     let again = StoredRuling::of(decision.ruling(), &inquiry.crawler);
@@ -288,12 +289,12 @@ fn tokens(candidates: &[String]) -> Result<Vec<ProductToken>, Undecidable> {
 
 fn restore_result(
     stored: &StoredSnapshot,
-    body: Option<Bytes>,
+    (body, dialect): (Option<Bytes>, Dialect),
 ) -> Result<AccessResult, Undecidable> {
     match (stored.result.as_str(), stored.sha256, &stored.cause) {
         ("successful", Some(digest), _) => {
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
-            let copy = Copy::new(body);
+            let copy = Copy::in_dialect(body, dialect);
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));
             }

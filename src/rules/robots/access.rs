@@ -10,7 +10,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::RobotsTxt;
+use super::{Dialect, RobotsTxt};
 use crate::rules::crawler::ProductToken;
 use crate::rules::digest::Digest;
 use crate::rules::origin::Origin;
@@ -65,10 +65,15 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Parses and hashes `body`, a whole file without redirects.
+    /// Reads and hashes `body`, a whole file without redirects.
     pub fn new(body: Bytes) -> Self {
+        Self::in_dialect(body, Dialect::default())
+    }
+
+    /// The same, by the text that `dialect` names.
+    pub fn in_dialect(body: Bytes, dialect: Dialect) -> Self {
         Self {
-            robots: RobotsTxt::parse(&body),
+            robots: RobotsTxt::in_dialect(body.clone(), dialect),
             digest: Digest::of(&body),
             body,
             whole: true,

@@ -191,7 +191,13 @@ impl<T: Clone> Kind for Choice<T> {
     }
 
     fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<T, Vec<Fault>> {
-        let text = written.get_ref().as_str();
+        let value = written.get_ref();
+        // Some words are years, and nobody quotes a number.
+        let text = if let DeValue::Integer(number) = value {
+            Some(number.as_str())
+        } else {
+            value.as_str()
+        };
         let choice = self.0.iter().find(|(word, _)| text == Some(word));
         all_or_nothing(self, written, choice.map(|(_, value)| value.clone()))
     }

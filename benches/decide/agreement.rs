@@ -1,0 +1,130 @@
+//! Whether the engines agree, and ours with the naive reference of the tests.
+//!
+//! Every question is made from the file's own rules. What other engines answer
+//! otherwise is counted by the kind of difference, each of which is known.
+
+use std::collections::BTreeMap;
+
+use politesse::rules::crawler::Crawler;
+use politesse::rules::robots::{RobotsTxt, path_of, whole_lines};
+
+use crate::engines::{Asked, ENGINES};
+use crate::files::{self, AGENT, Case};
+use crate::reference;
+
+/// At most so many URLs are asked of a file.
+const URLS: usize = 12;
+
+/// The files of the folder that `POLITESSE_CORPUS` names, or made ones.
+pub(crate) fn corpus() -> Vec<Case> {
+    let Some(folder) = std::env::var_os("POLITESSE_CORPUS") else {
+        return files::corpus();
+    };
+    let mut paths: Vec<_> = std::fs::read_dir(&folder)
+        .expect("a folder of robots.txt files")
+        .map(|entry| entry.expect("a file").path())
+        .collect();
+    paths.sort();
+    let cases = paths.iter().map(|path| {
+        let body = std::fs::read(path).expect("a file");
+        let urls = urls(&body);
+        Case {
+            name: path.display().to_string(),
+            body,
+            urls,
+        }
+    });
+    cases.collect()
+}
+
+/// URLs that a file's rules speak of, and some that they do not.
+fn urls(body: &[u8]) -> Vec<String> {
+    let robots = RobotsTxt::parse(body);
+    let binding = robots.binding(&Crawler::parse(AGENT));
+    let all: Vec<String> = binding
+        .rules()
+        .map(|rule| rule.text().into_owned())
+        .collect();
+    let step = (all.len() / (URLS - 3)).max(1);
+    let value = |text: &String| Some(text.split_once(':')?.1.trim().to_owned());
+    let values = all.iter().step_by(step).filter_map(value);
+    let mut paths: Vec<String> = values
+        .filter(|value| value.starts_with('/') || value.starts_with('*'))
+        .map(|value| {
+            let path = value
+                .replace('*', "x")
+                .replace('$', "")
+                .replace(['#', '\\', '^'], "");
+            format!("/{}", path.trim_start_matches('/'))
+        })
+        .take(URLS - 3)
+        .collect();
+    for path in [
+        "/",
+        "/index.html",
+        "/news/2026/11/a-title.html?page=2&sort=price",
+    ] {
+        paths.push(path.to_owned());
+    }
+    let urls = paths
+        .iter()
+        .map(|path| format!("https://www.example.com{path}"));
+    urls.filter(|url| url::Url::parse(url).is_ok()).collect()
+}
+
+pub(crate) fn report(corpus: &[Case]) {
+    with_reference(corpus);
+    let mut differences: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
+    let mut decisions = 0;
+    for case in corpus {
+        let mut readies: Vec<_> = ENGINES
+            .iter()
+            .filter(|engine| !engine.reads_anew)
+            .map(|engine| (engine.name, (engine.ready)(&case.body)))
+            .collect();
+        for url in case.urls.iter().map(|url| Asked::new(url)) {
+            decisions += 1;
+            let mut answers = readies
+                .iter_mut()
+                .map(|(name, ready)| (*name, ready.as_mut().map(|ready| ready.allows(&url))));
+            let Some((_, ours)) = answers.next() else {
+                continue;
+            };
+            for (name, answer) in answers.filter(|(_, answer)| *answer != ours) {
+                let (count, some) = differences.entry(name).or_default();
+                *count += 1;
+                if some.len() < 200 {
+                    some.push(format!("{} {} {answer:?}", case.name, url.url));
+                }
+            }
+        }
+    }
+    println!("\nagreement in {decisions} decisions");
+    for (name, (count, some)) in &differences {
+        println!("  {name}: {count} answered otherwise");
+        if std::env::var_os("POLITESSE_DIFFERENCES").is_some() {
+            some.iter().for_each(|one| println!("    {one}"));
+        }
+    }
+}
+
+/// Verdict, line and binding, as the tests compare them.
+fn with_reference(corpus: &[Case]) {
+    let (mut decisions, mut differing) = (0, 0);
+    for case in corpus {
+        let body = whole_lines(&case.body, RobotsTxt::BYTES_MIN);
+        let binding = RobotsTxt::parse(body).binding(&Crawler::parse(AGENT));
+        for url in &case.urls {
+            let path = path_of(url);
+            let judgement = binding.judge(path);
+            let found = (judgement.allows(), judgement.rule().map(|rule| rule.line()));
+            let wanted = reference::decide(reference::Dialect::Rfc9309, body, AGENT, path);
+            decisions += 1;
+            if found != (wanted.allow, wanted.line) {
+                differing += 1;
+                println!("  {} {url}: {found:?}, reference {wanted:?}", case.name);
+            }
+        }
+    }
+    println!("\nnaive reference: {differing} of {decisions} decisions differ");
+}

@@ -1,0 +1,120 @@
+//! The engines that are measured side by side, behind one face each.
+
+use politesse::rules::crawler::Crawler;
+use politesse::rules::robots::{Binding, RobotsTxt, path_of};
+use robotstxt::DefaultMatcher;
+use url::Url;
+
+use crate::files::AGENT;
+
+/// A robots.txt ready for one agent.
+pub(crate) trait Ready {
+    /// Whether a URL may be fetched; `None` if the engine cannot say.
+    fn allows(&mut self, url: &Asked) -> bool;
+}
+
+/// A URL in the forms that the engines want it in.
+pub(crate) struct Asked {
+    pub(crate) url: String,
+    path: String,
+}
+
+impl Asked {
+    pub(crate) fn new(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            path: path_of(url).to_owned(),
+        }
+    }
+}
+
+/// An engine: its name, and how it makes a file ready.
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    pub(crate) ready: fn(&[u8]) -> Option<Box<dyn Ready>>,
+    /// Whether it parses the file for each question.
+    pub(crate) reads_anew: bool,
+}
+
+pub(crate) const ENGINES: [Engine; 5] = [
+    Engine {
+        name: "politesse",
+        ready: |body| Some(Box::new(Ours::new(body))),
+        reads_anew: false,
+    },
+    Engine {
+        name: "robotxt, path given",
+        ready: |body| Some(Box::new(RobotxtPath(robotxt(body)))),
+        reads_anew: false,
+    },
+    Engine {
+        name: "robotxt, full URL",
+        ready: |body| Some(Box::new(RobotxtUrl(robotxt(body)))),
+        reads_anew: false,
+    },
+    Engine {
+        name: "texting_robots",
+        ready: |body| {
+            let robots = texting_robots::Robot::new(AGENT, body).ok()?;
+            Some(Box::new(Texting(robots)))
+        },
+        reads_anew: false,
+    },
+    Engine {
+        name: "robotstxt",
+        ready: |body| Some(Box::new(Google(String::from_utf8_lossy(body).into_owned()))),
+        reads_anew: true,
+    },
+];
+
+pub(crate) fn robotxt(body: &[u8]) -> robotxt::Robots {
+    robotxt::Robots::parse(body, AGENT)
+}
+
+/// Ours, from the full URL.
+pub(crate) struct Ours(Binding);
+
+impl Ours {
+    pub(crate) fn new(body: &[u8]) -> Self {
+        Self(RobotsTxt::parse(body).binding(&Crawler::parse(AGENT)))
+    }
+}
+
+impl Ready for Ours {
+    fn allows(&mut self, url: &Asked) -> bool {
+        self.0.judge(path_of(&url.url)).allows()
+    }
+}
+
+struct RobotxtPath(robotxt::Robots);
+
+impl Ready for RobotxtPath {
+    fn allows(&mut self, url: &Asked) -> bool {
+        self.0.is_allowed(&url.path)
+    }
+}
+
+struct RobotxtUrl(robotxt::Robots);
+
+impl Ready for RobotxtUrl {
+    fn allows(&mut self, url: &Asked) -> bool {
+        Url::parse(&url.url).is_ok_and(|url| self.0.is_url_allowed(&url))
+    }
+}
+
+struct Texting(texting_robots::Robot);
+
+impl Ready for Texting {
+    fn allows(&mut self, url: &Asked) -> bool {
+        self.0.allowed(&url.url)
+    }
+}
+
+/// It parses anew for each question.
+struct Google(String);
+
+impl Ready for Google {
+    fn allows(&mut self, url: &Asked) -> bool {
+        DefaultMatcher::default().one_agent_allowed_by_robots(&self.0, AGENT, &url.url)
+    }
+}

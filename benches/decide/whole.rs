@@ -1,0 +1,48 @@
+//! The whole decision of the proxy: the rules asked, and the evidence that the
+//! record keeps.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use politesse::rules::crawler::Crawler;
+use politesse::rules::decision::{Inquiry, Policy, Unauthorized, decide};
+use politesse::rules::origin::Target;
+use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
+
+use crate::files::{self, Case};
+
+pub(crate) fn decisions() {
+    println!("\ndecision with its evidence and digest, as the proxy makes it");
+    let policy = Arc::new(Policy::new(Unauthorized::Allow));
+    for case in files::cases() {
+        let snapshot = snapshot(&case);
+        let inquiry = inquiry(&case.urls[case.urls.len() / 2]);
+        let time = crate::time(crate::ROUNDS, || {
+            let terms = (&policy, Timestamp::UNIX_EPOCH);
+            black_box(decide(black_box(&inquiry), &snapshot, terms));
+        });
+        println!("  {}: {}", case.name, crate::in_units(time));
+    }
+}
+
+fn snapshot(case: &Case) -> Arc<Snapshot> {
+    let target: Target = case.urls[0].parse().expect("a URL");
+    Arc::new(Snapshot {
+        url: target.origin.robots_txt().to_string(),
+        origin: target.origin,
+        token: None,
+        status: Some(200),
+        fetched_at: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH,
+        result: AccessResult::Successful(Box::new(Copy::new(case.body.clone().into()))),
+    })
+}
+
+fn inquiry(url: &str) -> Arc<Inquiry> {
+    Arc::new(Inquiry {
+        crawler: Crawler::parse("Mozilla/5.0 (compatible; ExampleBot/2.1; +https://example.com/)"),
+        target: url.parse().expect("a URL"),
+        method: "GET".to_owned(),
+    })
+}

@@ -1,0 +1,49 @@
+//! The part of a URL that rules are compared with.
+
+use memchr::{memchr, memchr3, memmem};
+
+/// What follows the authority of an absolute URL, without its fragment: path
+/// and query, octets as they are (RFC 9309, section 2.2.2). What has no
+/// authority is taken for the path itself.
+///
+/// It finds the place and checks nothing: a URL that could not be sent is for
+/// its parser to refuse.
+#[must_use]
+pub fn path_of(url: &str) -> &str {
+    /// No scheme in use is longer.
+    const SCHEME_MAX: usize = 16;
+    let scheme = url.as_bytes().get(..SCHEME_MAX).unwrap_or(url.as_bytes());
+    let rest = match memmem::find(scheme, b"://") {
+        Some(at) => {
+            let authority = url.get(at + 3..).unwrap_or_default();
+            let path = memchr3(b'/', b'?', b'#', authority.as_bytes());
+            path.and_then(|path| authority.get(path..))
+                .unwrap_or_default()
+        }
+        None => url,
+    };
+    let fragment = memchr(b'#', rest.as_bytes());
+    fragment.and_then(|end| rest.get(..end)).unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path_of;
+
+    // RFC 3986, section 3.
+    #[test]
+    fn path_is_what_follows_the_authority() {
+        for (url, path) in [
+            ("https://h.test/a/b?c=d#e", "/a/b?c=d"),
+            ("https://h.test:8443/", "/"),
+            ("https://h.test", ""),
+            ("https://h.test?q", "?q"),
+            ("https://h.test#f", ""),
+            ("/a?u=http://x/#y", "/a?u=http://x/"),
+            ("", ""),
+            ("https://[::1]/a", "/a"),
+        ] {
+            assert_eq!(path_of(url), path, "{url}");
+        }
+    }
+}

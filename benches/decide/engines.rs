@@ -1,5 +1,7 @@
 //! The engines that are measured side by side, behind one face each.
 
+use std::sync::OnceLock;
+
 use politesse::rules::crawler::Crawler;
 use politesse::rules::robots::{Binding, RobotsTxt, path_of};
 use robotstxt::DefaultMatcher;
@@ -71,12 +73,18 @@ pub(crate) fn robotxt(body: &[u8]) -> robotxt::Robots {
     robotxt::Robots::parse(body, AGENT)
 }
 
+/// Who asks, worked out once as a crawler would.
+pub(crate) fn crawler() -> &'static Crawler {
+    static CRAWLER: OnceLock<Crawler> = OnceLock::new();
+    CRAWLER.get_or_init(|| Crawler::parse(AGENT))
+}
+
 /// Ours, from the full URL.
 pub(crate) struct Ours(Binding);
 
 impl Ours {
     pub(crate) fn new(body: &[u8]) -> Self {
-        Self(RobotsTxt::parse(body).binding(&Crawler::parse(AGENT)))
+        Self(RobotsTxt::parse(body).binding(crawler()))
     }
 }
 

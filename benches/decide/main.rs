@@ -11,7 +11,10 @@ mod agreement;
 mod engines;
 mod files;
 #[path = "../../tests/reference/mod.rs"]
-#[expect(unused_imports, reason = "the tests take the path of a URL as Google does")]
+#[expect(
+    unused_imports,
+    reason = "the tests take the path of a URL as Google does"
+)]
 mod reference;
 mod whole;
 
@@ -19,18 +22,47 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use politesse::clock;
-use politesse::rules::crawler::Crawler;
 use politesse::rules::robots::RobotsTxt;
 
 use engines::{Asked, ENGINES, Engine, Ready};
-use files::{AGENT, Case};
+use files::Case;
 
 const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(20);
 
 fn main() {
+    if let Some(which) = std::env::args().skip_while(|a| a != "parse").nth(1) {
+        for case in files::cases().iter().filter(|c| c.name.contains(&which)) {
+            for _ in 0..5 {
+                println!(
+                    "{} {:.1}",
+                    case.name,
+                    time(21, || {
+                        black_box(engines::Ours::new(&case.body));
+                    })
+                );
+            }
+            let info = allocation_counter::measure(|| {
+                black_box(engines::Ours::new(&case.body));
+            });
+            println!("{info:?}");
+        }
+        return;
+    }
+    if let Some(which) = std::env::args().skip_while(|a| a != "only").nth(1) {
+        for case in files::cases().iter().filter(|c| c.name.contains(&which)) {
+            let asked = asked(case);
+            let mut ours = engines::Ours::new(&case.body);
+            for _ in 0..5 {
+                println!("{} {:.1}", case.name, per_decision(&mut ours, &asked, 21));
+            }
+        }
+        return;
+    }
     let corpus = agreement::corpus();
-    decisions();
+    if !std::env::args().any(|a| a == "rest") {
+        decisions();
+    }
     if std::env::args().any(|argument| argument == "quick") {
         return;
     }
@@ -224,7 +256,7 @@ fn held(body: &[u8]) -> (usize, usize) {
     let mut kept = None;
     let info = allocation_counter::measure(|| {
         let robots = RobotsTxt::in_dialect(shared.clone(), Default::default());
-        let binding = robots.binding(&Crawler::parse(AGENT));
+        let binding = robots.binding(engines::crawler());
         kept = Some((robots, binding));
     });
     let rules = kept.map_or(0, |(_, binding)| binding.rules().count());
@@ -260,6 +292,9 @@ fn allocations(corpus: &[Case]) {
     for case in corpus.iter().chain(&files::cases()) {
         let asked = asked(case);
         let mut ours = engines::Ours::new(&case.body);
+        asked.iter().for_each(|url| {
+            black_box(ours.allows(url));
+        });
         let info = allocation_counter::measure(|| {
             for url in &asked {
                 black_box(ours.allows(url));

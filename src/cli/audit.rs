@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
 use super::Exit;
+use super::inert::inert;
 use crate::audit::query::{AuditReader, Filter, row_json};
 use crate::config::Settings;
 use crate::rules::record::StoredRecord;
@@ -148,24 +149,6 @@ fn shown(url: &str) -> String {
     format!("{head}…")
 }
 
-/// Text from outside that a terminal cannot be steered by: control and
-/// direction-changing characters are shown as escapes.
-pub(super) fn inert(text: &str) -> String {
-    let steers = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
-    text.chars()
-        .map(|letter| {
-            if steers(letter) {
-                letter.escape_unicode().to_string()
-            } else {
-                letter.to_string()
-            }
-        })
-        .collect()
-}
-
 fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<Exit> {
     let mut findings = Vec::new();
     let mut out = std::io::stdout().lock();
@@ -198,15 +181,4 @@ fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<E
     } else {
         Exit::Not
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::inert;
-
-    // Ours: what an origin wrote must not steer the terminal it is read on.
-    #[test]
-    fn control_characters_are_shown_not_obeyed() {
-        assert_eq!(inert("a\u{1b}[2Jb\u{202e}c é"), "a\\u{1b}[2Jb\\u{202e}c é");
-    }
 }

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::audit::inert;
+use super::inert::inert;
 use super::start::{Signals, reachable};
 use super::{Exit, Usage, runtime, start_logging};
 use crate::audit::query::{AuditReader, Filter};

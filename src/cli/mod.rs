@@ -7,6 +7,7 @@
 mod audit;
 mod check;
 mod child;
+mod inert;
 mod start;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -47,9 +48,19 @@ enum Command {
     #[command(after_help = "\
 Example: politesse check --agent FooBot --robots robots.txt https://site.example/a
 
-Without --robots and --batch the configuration counts as for `serve`: entries of
-`crawler` that ask for no address, `enforcement` and `robots.override`. With them
-the standard alone counts, unless a configuration is named with --config.")]
+Files that are fetched are judged by the configuration, as for `serve`: entries of
+`crawler` that ask for no address, `enforcement`, `robots.dialect` and
+`robots.override`. Those that you bring (--robots, --batch, --robots-dir) are judged
+by the standard alone, unless a configuration is named with --config. --dialect
+counts before both.
+
+--robots-dir takes the file of https://site.example/a from DIR/site.example,
+DIR/site.example.txt or DIR/site.example/robots.txt, and that of another port than
+the scheme's from DIR/site.example:8080 or DIR/site.example_8080, with the same two
+endings. Names are in lower case. Out come JSON Lines, one a URL and in order.
+
+Exit codes: 0 all allowed, 1 something disallowed or not understood, 3 something
+could not be found out: robots.txt is unreachable, or DIR has none.")]
     Check(check::Check),
     /// The certificate authority that crawlers must trust.
     #[command(subcommand, after_help = "Example: politesse ca export > ca.pem")]
@@ -97,8 +108,8 @@ enum ConfigCommand {
     Default,
 }
 
-/// How a command ended, as an exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a command ended, as an exit code; of several things, the greatest is how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Exit {
     Done,
     Not,

@@ -10,6 +10,7 @@ mod user_agent;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -20,7 +21,7 @@ use thiserror::Error;
 /// `archive.org_bot` are used by crawlers and in robots.txt, and so are names
 /// of several words.
 #[derive(Clone, Debug)]
-pub struct ProductToken(String);
+pub struct ProductToken(Arc<str>);
 
 /// Why a text is no product token.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -67,7 +68,7 @@ impl ProductToken {
         } else if text.trim() != text || text.contains(char::is_control) {
             Err(InvalidToken::Blank(text.to_owned()))
         } else {
-            Ok(Self(text.to_owned()))
+            Ok(Self(text.into()))
         }
     }
 
@@ -133,7 +134,7 @@ impl fmt::Display for ProductToken {
 /// Who asks: the candidate tokens in order, and the User-Agent they came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crawler {
-    candidates: Vec<ProductToken>,
+    candidates: Arc<[ProductToken]>,
     user_agent: Option<String>,
 }
 
@@ -148,7 +149,7 @@ impl Crawler {
         let values: Vec<String> = values.map(|value| value.trim().to_owned()).collect();
         let user_agent = values.join(", ");
         Self {
-            candidates: user_agent::candidates(&values),
+            candidates: user_agent::candidates(&values).into(),
             user_agent: (!user_agent.is_empty()).then_some(user_agent),
         }
     }
@@ -158,7 +159,7 @@ impl Crawler {
     pub fn known_as(candidates: &[ProductToken], user_agent: Option<&[u8]>) -> Self {
         let said = user_agent.map(|value| String::from_utf8_lossy(value).trim().to_owned());
         Self {
-            candidates: candidates.to_vec(),
+            candidates: candidates.into(),
             user_agent: said.filter(|value| !value.is_empty()),
         }
     }
@@ -174,7 +175,7 @@ impl Crawler {
     #[must_use]
     pub fn restore(candidates: Vec<ProductToken>, user_agent: Option<String>) -> Self {
         Self {
-            candidates,
+            candidates: candidates.into(),
             user_agent,
         }
     }
@@ -182,6 +183,11 @@ impl Crawler {
     /// The tokens it may be known by, the likeliest first.
     #[must_use]
     pub fn candidates(&self) -> &[ProductToken] {
+        &self.candidates
+    }
+
+    /// The same, to be kept by others at no cost.
+    pub(super) fn shared_candidates(&self) -> &Arc<[ProductToken]> {
         &self.candidates
     }
 

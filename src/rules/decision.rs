@@ -235,6 +235,16 @@ pub fn decide(
     })
 }
 
+/// What [`decide`] would say, without the evidence: for who asks by the
+/// million, keeps nothing and sends nothing. No permit comes of it.
+pub fn ruling(
+    inquiry: &Inquiry,
+    snapshot: &Snapshot,
+    (policy, at): (&Policy, Timestamp),
+) -> Ruling {
+    rule_on(inquiry, snapshot, (policy.terms(), to_microsecond(at)))
+}
+
 /// A time as exactly as records keep it: deciding again must not come to lie
 /// on the other side of an override's end.
 fn to_microsecond(at: Timestamp) -> Timestamp {

@@ -107,6 +107,11 @@ impl Policy {
         self.terms.dialect
     }
 
+    /// Whose groups bind a crawler of several names.
+    pub fn candidates(&self) -> Candidates {
+        self.terms.candidates
+    }
+
     /// The same policy, with another word on crawlers of several names.
     #[must_use]
     pub fn with_candidates(self, candidates: Candidates) -> Self {

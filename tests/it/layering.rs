@@ -183,8 +183,10 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "tasks.rs",
     ];
     for (name, text) in sources() {
-        // A command of `run` is a process, not a task.
-        if listed.contains(&name.as_str()) || name == "cli/child.rs" {
+        // A command of `run` is a process, and the workers of `check` end with
+        // the function that starts them.
+        let own = ["cli/child.rs", "cli/check/listed.rs"];
+        if listed.contains(&name.as_str()) || own.contains(&name.as_str()) {
             continue;
         }
         assert!(

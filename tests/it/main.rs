@@ -10,6 +10,7 @@ mod admin;
 mod annotate;
 mod audit;
 mod case_files;
+mod check;
 mod cli;
 mod clients;
 mod directive_cases;

@@ -142,10 +142,13 @@ fn equals(value: &[u8], token: &[u8]) -> bool {
 }
 
 /// 1994, `User-agent`: "A case insensitive substring match of the name without
-/// version information is recommended."
+/// version information is recommended." Blanks before the version belong to
+/// neither.
 fn is_part_of(value: &[u8], token: &[u8]) -> bool {
     let without_version = until(value, |octet| octet == b'/');
-    [value, without_version].iter().any(|name| {
+    let last = without_version.iter().rposition(|octet| !is_blank(*octet));
+    let name = &without_version[..last.map_or(0, |last| last + 1)];
+    [value, name].iter().any(|name| {
         let mut parts = token.windows(name.len().max(1));
         !name.is_empty() && parts.any(|part| part.eq_ignore_ascii_case(name))
     })

@@ -42,13 +42,13 @@ struct Pattern {
     is_anchored: bool,
 }
 
-/// A piece of a canonical path that is compared as a whole.
-#[derive(Debug)]
-struct Unit<'a> {
-    /// An octet, or an escape.
-    text: &'a [u8],
-    /// Whether reserved octets and their escapes are the same here.
-    is_folded: bool,
+/// A piece of a canonical path.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    /// An octet as it stands, be it part of an escape.
+    Octet(u8),
+    /// A reserved octet, whether it is written out or as its escape.
+    Either(u8),
 }
 
 impl Pattern {
@@ -75,82 +75,78 @@ impl Pattern {
     /// the path from the rule is reached before a difference in octets is
     /// encountered."
     fn covers_octets(&self, path: &[u8]) -> bool {
-        let pieces: Vec<&[u8]> = self.text.chunks(1).collect();
-        let path: Vec<Unit<'_>> = path.chunks(1).map(Unit::exact).collect();
-        self.covers(&pieces, &path)
+        let path: Vec<Unit> = path.iter().copied().map(Unit::Octet).collect();
+        self.covers(&path)
     }
 
-    /// The same, with each escape as one unit, and with reserved octets and
-    /// their escapes alike behind the first `?` of the path. What is in the
-    /// query is told by the path: behind a `*` the pattern cannot know.
+    /// The same, with reserved octets and their escapes alike behind the first
+    /// `?` of the path. What is in the query is told by the path: behind a `*`
+    /// the pattern cannot know.
     fn covers_folded(&self, path: &[u8]) -> bool {
         let query = path.iter().position(|&octet| octet == b'?');
-        let query = query.map_or(path.len(), |mark| mark + 1);
-        let before = units(&path[..query]).into_iter().map(Unit::exact);
-        let behind = units(&path[query..]).into_iter().map(Unit::folded);
-        let path: Vec<Unit<'_>> = before.chain(behind).collect();
-        self.covers(&units(&self.text), &path)
+        let (before, behind) = path.split_at(query.map_or(path.len(), |mark| mark + 1));
+        let mut units: Vec<Unit> = before.iter().copied().map(Unit::Octet).collect();
+        let mut rest = behind;
+        while let Some(&octet) = rest.first() {
+            let (unit, length) = match foldable(rest) {
+                Some((reserved, length)) => (Unit::Either(reserved), length),
+                None => (Unit::Octet(octet), 1),
+            };
+            units.push(unit);
+            rest = &rest[length..];
+        }
+        self.covers(&units)
     }
 
-    /// Whether `pieces`, which are this pattern's, match from the first unit of
-    /// `path`, and up to the last if the pattern is anchored.
-    fn covers(&self, pieces: &[&[u8]], path: &[Unit<'_>]) -> bool {
-        // How many units the pieces so far can stand for, in order.
-        let mut ends = vec![0];
-        for piece in pieces {
-            if *piece == b"*" {
+    /// Whether the pattern matches from the first unit of `path`, and up to the
+    /// last if it is anchored.
+    fn covers(&self, path: &[Unit]) -> bool {
+        // How many units the octets up to each can stand for, in order.
+        let mut ends = vec![Vec::new(); self.text.len() + 1];
+        ends[0].push(0);
+        for at in 0..self.text.len() {
+            let here = std::mem::take(&mut ends[at]);
+            let rest = &self.text[at..];
+            if rest[0] == b'*' {
                 // Section 2.2.3: zero or more octets.
-                ends = (ends[0]..=path.len()).collect();
-            } else {
-                ends.retain(|&end| path.get(end).is_some_and(|unit| unit.equals(piece)));
-                ends.iter_mut().for_each(|end| *end += 1);
+                let first = here.iter().min().copied();
+                ends[at + 1].extend(first.into_iter().flat_map(|first| first..=path.len()));
+                continue;
             }
-            if ends.is_empty() {
-                return false;
+            for end in here {
+                let taken = path.get(end).and_then(|unit| unit.begins(rest));
+                ends[at + taken.unwrap_or(0)].extend(taken.map(|_| end + 1));
             }
         }
-        !self.is_anchored || ends.contains(&path.len())
+        let last = &ends[self.text.len()];
+        last.contains(&path.len()) || (!self.is_anchored && !last.is_empty())
     }
 }
 
-impl<'a> Unit<'a> {
-    fn exact(text: &'a [u8]) -> Self {
-        let is_folded = false;
-        Self { text, is_folded }
-    }
-
-    fn folded(text: &'a [u8]) -> Self {
-        let is_folded = true;
-        Self { text, is_folded }
-    }
-
-    /// Whether a piece of a pattern is the same.
-    fn equals(&self, piece: &[u8]) -> bool {
-        let both = (reserved(self.text), reserved(piece));
-        let is_same = matches!(both, (Some(here), Some(there)) if here == there);
-        self.text == piece || (self.is_folded && is_same)
+impl Unit {
+    /// How many octets of `pattern`, which begins with it, it takes.
+    fn begins(self, pattern: &[u8]) -> Option<usize> {
+        match self {
+            Self::Octet(octet) => pattern.starts_with(&[octet]).then_some(1),
+            Self::Either(reserved) => {
+                let (found, length) = foldable(pattern)?;
+                (found == reserved).then_some(length)
+            }
+        }
     }
 }
 
-/// The reserved octet (RFC 3986, section 2.2) that a unit writes.
-fn reserved(unit: &[u8]) -> Option<u8> {
-    let octet = match unit {
-        [octet] => *octet,
-        _ => escape(unit)?,
+/// The reserved octet (RFC 3986, section 2.2) that a canonical text begins with,
+/// and in how many octets it is written. Not `*` and `$`: canonical form has
+/// them as escapes alone.
+fn foldable(text: &[u8]) -> Option<(u8, usize)> {
+    let (octet, length) = match escape(text) {
+        Some(octet) => (octet, 3),
+        None => (*text.first()?, 1),
     };
-    b":/?#[]@!$&'()*+,;=".contains(&octet).then_some(octet)
-}
-
-/// The octets and escapes of a canonical text.
-fn units(text: &[u8]) -> Vec<&[u8]> {
-    let mut units = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let length = if escape(rest).is_some() { 3 } else { 1 };
-        units.push(&rest[..length]);
-        rest = &rest[length..];
-    }
-    units
+    b":/?#[]@!&'()+,;="
+        .contains(&octet)
+        .then_some((octet, length))
 }
 
 /// The canonical form of a URL's path: a `*` or `$` in it is no special

@@ -10,6 +10,7 @@ use crate::config::Settings;
 use crate::rules::crawler::Crawler;
 use crate::rules::decision::{Policy, Unauthorized};
 use crate::rules::identity::Identities;
+use crate::rules::robots::{Dialect, RobotsTxt};
 
 /// The configuration, not read yet: not every check needs one.
 pub(in crate::cli) struct Configuration<F> {
@@ -23,22 +24,35 @@ impl<F: Fn() -> Result<Settings, Usage>> Configuration<F> {
     /// By what a saved file is judged: the standard, and what the operator laid
     /// down only if it was named. What lies about on a machine must not change
     /// the answer to a question that brings its own file.
-    pub(super) fn offline(&self) -> Result<Terms, Usage> {
+    pub(super) fn offline(&self, dialect: Option<Dialect>) -> Result<Terms, Usage> {
         if self.is_named {
-            (self.read)().map(|settings| Terms::of(&settings))
+            self.online(dialect).map(|settings| Terms::of(&settings))
         } else {
-            Ok(Terms::standard())
+            Ok(Terms::standard().in_dialect(dialect))
         }
+    }
+
+    /// The configuration, for files that are read by `dialect` if one is given.
+    pub(super) fn online(&self, dialect: Option<Dialect>) -> Result<Settings, Usage> {
+        let mut settings = (self.read)()?;
+        if let Some(dialect) = dialect {
+            settings.policy = settings.policy.with_dialect(dialect);
+            settings.robots.policy = settings.robots.policy.with_dialect(dialect);
+        }
+        Ok(settings)
     }
 }
 
 /// By what to judge.
+#[derive(Clone)]
 pub(super) struct Terms {
     /// As the proxy judges.
     pub(super) policy: Arc<Policy>,
     /// The same of the URL as sent.
     pub(super) as_sent: Arc<Policy>,
-    identities: Identities,
+    identities: Arc<Identities>,
+    /// How much of a file is read, in octets.
+    pub(super) bytes_max: usize,
     /// Now, for all that is judged.
     pub(super) at: Timestamp,
 }
@@ -46,22 +60,44 @@ pub(super) struct Terms {
 impl Terms {
     /// Nothing but RFC 9309.
     fn standard() -> Self {
-        Self::new(Policy::new(Unauthorized::Allow), Identities::default())
+        Self::by(Policy::new(Unauthorized::Allow))
     }
 
     /// What the operator laid down.
     pub(super) fn of(settings: &Settings) -> Self {
-        let identities = &settings.exchange.request.identities;
-        Self::new(settings.policy.clone(), identities.clone())
+        Self {
+            identities: Arc::new(settings.exchange.request.identities.clone()),
+            bytes_max: settings.robots.max_bytes,
+            ..Self::by(settings.policy.clone())
+        }
     }
 
-    fn new(policy: Policy, identities: Identities) -> Self {
+    fn by(policy: Policy) -> Self {
         Self {
             as_sent: Arc::new(policy.as_sent()),
             policy: Arc::new(policy),
-            identities,
+            identities: Arc::default(),
+            bytes_max: RobotsTxt::BYTES_MIN,
             at: clock::now(),
         }
+    }
+
+    /// The same for files that are read by `dialect`, if one is given.
+    pub(super) fn in_dialect(&self, dialect: Option<Dialect>) -> Self {
+        let Some(dialect) = dialect.filter(|dialect| *dialect != self.dialect()) else {
+            return self.clone();
+        };
+        Self {
+            identities: Arc::clone(&self.identities),
+            bytes_max: self.bytes_max,
+            at: self.at,
+            ..Self::by(Policy::clone(&self.policy).with_dialect(dialect))
+        }
+    }
+
+    /// By which text files are read.
+    pub(super) fn dialect(&self) -> Dialect {
+        self.policy.dialect()
     }
 
     /// Who a person means by `agent`; nobody has connected, so there is no

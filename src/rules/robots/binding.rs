@@ -12,7 +12,7 @@ use super::dialect::{Binds, Dialect, Groups, LineForm, Traits};
 use super::lines::lossy;
 use super::pattern::{CanonicalPath, Pattern};
 use super::rules::{Answer, Rules};
-use super::token::{GroupRanges, Token, TokenKind};
+use super::token::{GroupRanges, GroupSet, Token, TokenKind};
 use super::{RobotsTxt, RuleKind};
 use crate::rules::crawler::{Crawler, ProductToken};
 
@@ -73,8 +73,9 @@ impl RobotsTxt {
     /// the last few results are kept.
     #[must_use]
     pub fn binding(&self, crawler: &Crawler) -> Binding {
-        self.bound
-            .binding(crawler.candidates(), || self.bind(crawler.candidates()))
+        self.bound.binding(crawler.shared_candidates(), || {
+            self.bind(crawler.candidates())
+        })
     }
 
     /// Each candidate's own groups; those of `*`, once, if no candidate has
@@ -82,8 +83,8 @@ impl RobotsTxt {
     #[must_use]
     pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
         let own = crawler.candidates().iter().filter_map(|token| {
-            let own = std::slice::from_ref(token);
-            let binding = self.bound.binding(own, || self.bind(own));
+            let own: Arc<[_]> = [token.clone()].into();
+            let binding = self.bound.binding(&own, || self.bind(&own));
             binding.token.is_some().then_some(binding)
         });
         let mut own: Vec<_> = own.collect();
@@ -94,7 +95,7 @@ impl RobotsTxt {
     }
 
     fn bind(&self, candidates: &[ProductToken]) -> Binding {
-        let traits = self.dialect.traits();
+        let traits = self.file.traits();
         let named = candidates.iter().find_map(|token| {
             let groups = self.groups_with(|value| traits.names(value, token), traits.own);
             (!groups.is_empty()).then(|| (Some(token.clone()), groups))
@@ -103,21 +104,20 @@ impl RobotsTxt {
             let binds = |value: &[u8]| traits.is_everyone(value);
             (None, self.groups_with(binds, traits.everyone))
         });
-        let rules = self.bound.rules(&groups).unwrap_or_else(|| {
-            let source = (&self.text, &self.tokens);
-            Arc::new(Rules::new(source, &groups, self.dialect))
-        });
+        let rules = self
+            .bound
+            .rules(&groups)
+            .unwrap_or_else(|| Arc::new(Rules::new(&self.file, groups)));
         Binding { token, rules }
     }
 
-    fn groups_with(&self, binds: impl Fn(&[u8]) -> bool, which: Groups) -> Vec<Range<usize>> {
-        let is_bound = |group: &Range<usize>| {
-            let tokens = self.tokens.get(group.clone()).unwrap_or_default();
-            tokens
-                .iter()
-                .any(|token| token.kind() == TokenKind::Agent && binds(token.value(&self.text)))
+    fn groups_with(&self, binds: impl Fn(&[u8]) -> bool, which: Groups) -> GroupSet {
+        let is_bound = |group: &Range<u32>| {
+            let tokens = self.file.of_group(group).iter();
+            let mut agents = tokens.take_while(|token| token.rule_kind().is_none());
+            agents.any(|token| token.kind() == TokenKind::Agent && binds(self.file.value(*token)))
         };
-        let bound = GroupRanges::of(&self.tokens).filter(is_bound);
+        let bound = GroupRanges::of(&self.file.tokens).filter(is_bound);
         match which {
             Groups::Merged => bound.collect(),
             Groups::First => bound.take(1).collect(),
@@ -178,7 +178,7 @@ impl Binding {
     /// the path has to be rewritten and is longer than most.
     #[must_use]
     pub fn judge(&self, path: &str) -> Judgement<'_> {
-        if path == ROBOTS_TXT && self.rules.dialect.exempts_robots_txt() {
+        if path == ROBOTS_TXT && self.rules.file.dialect.exempts_robots_txt() {
             return Judgement::RobotsTxt;
         }
         match self.rules.answer(path.as_bytes()) {
@@ -198,7 +198,7 @@ impl Binding {
     /// to judge.
     #[must_use]
     pub fn competing(&self, path: &str) -> Vec<Rule<'_>> {
-        let dialect = self.rules.dialect;
+        let dialect = self.rules.file.dialect;
         let canonical = CanonicalPath::in_dialect(path, dialect);
         let matching = self.rules().filter(|rule| {
             let pattern = Pattern::in_dialect(rule.value(), dialect);
@@ -219,7 +219,10 @@ impl Binding {
     /// The rules of all the groups, in file order.
     pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
         let rules = &*self.rules;
-        rules.rule_tokens().map(|at| Rule { rules, at })
+        rules.rule_tokens().map(|(at, _)| Rule {
+            rules,
+            at: at as usize,
+        })
     }
 
     /// Whom the groups are for, in lower case: `["*"]` for the groups of
@@ -250,15 +253,14 @@ impl Binding {
     /// names the crawler, or everyone.
     #[must_use]
     pub fn agent_line(&self, rule: &Rule<'_>) -> Option<u32> {
-        let agents = self.rules.agents(rule.group()?);
-        let traits = self.rules.dialect.traits();
+        let mut agents = self.rules.agents(rule.group()?);
+        let traits = self.rules.file.traits();
         let binds = |value: &[u8]| match &self.token {
             Some(token) => traits.names(value, token),
             None => traits.is_everyone(value),
         };
         agents
-            .into_iter()
-            .find(|agent| binds(agent.value(&self.rules.text)))
+            .find(|agent| binds(self.rules.file.value(*agent)))
             .map(|agent| agent.line)
     }
 
@@ -309,7 +311,7 @@ impl<'a> Rule<'a> {
             return Cow::Borrowed("");
         };
         let is_line_end = |octet: &u8| matches!(octet, b'\r' | b'\n');
-        let text = &self.rules.text[..];
+        let text = &self.rules.file.text[..];
         let (before, behind) = text.split_at(text.len().min(token.start as usize));
         let start = before
             .iter()
@@ -317,24 +319,24 @@ impl<'a> Rule<'a> {
             .map_or(0, |end| end + 1);
         let end = behind.iter().position(is_line_end).unwrap_or(behind.len());
         let line = text.get(start..before.len() + end).unwrap_or_default();
-        lossy(self.rules.dialect.traits().lines.content(line))
+        lossy(self.rules.file.traits().lines.content(line))
     }
 
     /// How specific it is: the octets of its path in canonical form, `*` and
     /// `$` counted (RFC 9309, section 2.2.2: the most octets).
     #[must_use]
     pub fn length(&self) -> usize {
-        let pattern = Pattern::in_dialect(self.value(), self.rules.dialect);
+        let pattern = Pattern::in_dialect(self.value(), self.rules.file.dialect);
         pattern.map_or(0, |pattern| pattern.len())
     }
 
-    fn value(&self) -> &'a [u8] {
+    pub(super) fn value(&self) -> &'a [u8] {
         let token = self.token();
-        token.map_or(&[], |token| token.value(&self.rules.text))
+        token.map_or(&[], |token| token.value(&self.rules.file.text))
     }
 
     fn token(&self) -> Option<Token> {
-        self.rules.tokens.get(self.at).copied()
+        self.rules.file.tokens.get(self.at).copied()
     }
 
     fn group(&self) -> Option<&'a Range<u32>> {
@@ -346,7 +348,7 @@ impl<'a> Rule<'a> {
 
 impl PartialEq for Rule<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.at == other.at && self.rules.text == other.rules.text
+        self.at == other.at && self.rules.file.text == other.rules.file.text
     }
 }
 
@@ -366,23 +368,25 @@ impl std::fmt::Debug for Binding {
 }
 
 impl Rules {
-    fn agents(&self, group: &Range<u32>) -> Vec<Token> {
-        let tokens = self.tokens.get(group.start as usize..group.end as usize);
-        let tokens = tokens.unwrap_or_default().iter().copied();
+    /// The agent lines of a group; none stands behind its first rule.
+    fn agents(&self, group: &Range<u32>) -> impl Iterator<Item = Token> {
+        let tokens = self.file.of_group(group).iter().copied();
         tokens
+            .take_while(|token| token.rule_kind().is_none())
             .filter(|token| token.kind() == TokenKind::Agent)
-            .collect()
     }
 
     fn names(&self, group: &Range<u32>) -> Vec<String> {
-        let agents = self.agents(group).into_iter();
-        agents
-            .map(|agent| lossy(agent.value(&self.text)).to_ascii_lowercase())
+        self.agents(group)
+            .map(|agent| lossy(self.file.value(agent)).to_ascii_lowercase())
             .collect()
     }
 }
 
 fn without_repeats(names: Vec<String>) -> Vec<String> {
+    if names.len() < 2 {
+        return names;
+    }
     let mut seen = std::collections::HashSet::new();
     names
         .into_iter()
@@ -395,6 +399,6 @@ impl RobotsTxt {
     /// By which text it is read.
     #[must_use]
     pub fn dialect(&self) -> Dialect {
-        self.dialect
+        self.file.dialect
     }
 }

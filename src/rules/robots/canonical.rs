@@ -107,6 +107,9 @@ impl Escapes {
     /// Whether `path` is in canonical form.
     #[inline]
     pub(super) fn is_canonical_path(self, path: &[u8]) -> bool {
+        if self == Self::RuleSide {
+            return true;
+        }
         Common::of(path).0 & self.path_class() != 0
     }
 

@@ -13,6 +13,8 @@ pub(super) struct Grams {
     /// A bit for each hash under which a rule may be filed: most of a path's
     /// octets are done with here.
     filter: Box<[u64]>,
+    /// How many of a hash's bits are not needed for a bit of the filter.
+    filter_shift: u32,
     /// Where the filed rules of each hash begin, and at the end where they end.
     starts: Box<[u32]>,
     filed: Box<[Filed]>,
@@ -53,6 +55,7 @@ impl Grams {
         let words = (slots * FILTER_BITS).div_ceil(64);
         let mut filed = Self {
             filter: vec![0; words].into(),
+            filter_shift: 32 - (words * 64).ilog2(),
             filed: placed(&grams, starts.clone()),
             starts: starts.into(),
             always: always.into(),
@@ -132,9 +135,7 @@ impl Grams {
 
     #[inline]
     fn filter_bit(&self, gram: u32) -> (usize, u64) {
-        // The bits of the filter are a power of two.
-        let bits = (self.filter.len() * 64).ilog2();
-        let bit = hash(gram) >> (32 - bits);
+        let bit = hash(gram) >> self.filter_shift;
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
@@ -150,9 +151,12 @@ impl Grams {
 /// Three octets in a row, as a number.
 #[inline]
 fn grams(text: &[u8]) -> impl Iterator<Item = u32> {
-    text.windows(3).map(|gram| {
-        gram.iter()
-            .fold(0, |sum, octet| sum << 8 | u32::from(*octet))
+    let (before, behind) = text.split_at(text.len().min(2));
+    let join = |gram: u32, octet: &u8| (gram << 8 | u32::from(*octet)) & 0xFF_FFFF;
+    let mut gram = before.iter().fold(0, join);
+    behind.iter().map(move |octet| {
+        gram = join(gram, octet);
+        gram
     })
 }
 

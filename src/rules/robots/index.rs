@@ -8,12 +8,12 @@
 //!
 //! What the rules say is not known here: the greatest [`Rank`] counts.
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 
 use super::dialect::{Escapes, Syntax};
 use super::grams::Grams;
 use super::shape::Shape;
-use super::wildcard::{End, Fuel, globs, spans};
+use super::wildcard::{End, Fuel, behind_first, globs, spans};
 
 /// How much a rule counts, and in the low half which it is: the greater counts,
 /// of equal ones that which stands first in the file. 0 is no rule.
@@ -79,34 +79,74 @@ pub(super) struct Octets<'a> {
 impl<'a> Octets<'a> {
     #[inline]
     pub(super) fn at(self, place: Place, length: usize) -> &'a [u8] {
+        self.from(place).get(..length).unwrap_or_default()
+    }
+
+    /// Those at `place` and all behind them.
+    #[inline]
+    fn from(self, place: Place) -> &'a [u8] {
         let start = (place.0 & !Place::EXTRA) as usize;
         let octets = if place.0 & Place::EXTRA == 0 {
             self.text
         } else {
             self.extra
         };
-        octets.get(start..start + length).unwrap_or_default()
+        octets.get(start..).unwrap_or_default()
     }
 }
 
 /// A node of the trie: what leads to it from its parent, and what ends in it.
 #[derive(Clone, Copy)]
 struct Node {
-    /// Of the rule without wildcards whose head ends here.
-    rank: Rank,
+    /// The rank of the rule without wildcards whose head ends here, in halves:
+    /// as one number it would have to lie at a multiple of eight.
+    rank: [u32; 2],
     label: Place,
     children: u32,
-    /// The first of the rules with wildcards whose head ends here.
-    wild: u32,
+    /// The length of the label, above it whether rules with wildcards hang
+    /// here.
     label_length: u16,
-    /// The first octet of the label, so that a child is found without it.
-    first: u8,
     /// How many children there are besides the first.
     other_children: u8,
 }
 
-const NO_WILD: u32 = u32::MAX;
+/// How many octets are compared faster than looked for.
+const FEW: usize = 8;
+
 const NO_CHILDREN: u32 = u32::MAX;
+
+impl Node {
+    const HAS_WILD: u16 = 1 << 15;
+    const LABEL_MAX: u16 = Self::HAS_WILD - 1;
+
+    fn new(label: Place, label_length: u16) -> Self {
+        Self {
+            rank: [0; 2],
+            label,
+            children: NO_CHILDREN,
+            label_length,
+            other_children: 0,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        let [upper, lower] = self.rank.map(u64::from);
+        Rank(upper << 32 | lower)
+    }
+
+    fn set_rank(&mut self, rank: Rank) {
+        // Each half as it is.
+        self.rank = [(rank.0 >> 32) as u32, rank.0 as u32];
+    }
+
+    fn has_wild(&self) -> bool {
+        self.label_length & Self::HAS_WILD != 0
+    }
+
+    fn label_length(&self) -> usize {
+        usize::from(self.label_length & Self::LABEL_MAX)
+    }
+}
 
 /// A rule with wildcards, as what is behind its head.
 #[derive(Clone, Copy)]
@@ -121,18 +161,27 @@ impl Wild {
     const LAST_OF_NODE: u32 = 1 << 31;
     const ANCHORED: u32 = 1 << 30;
     const GLOB: u32 = 1 << 29;
-    const LENGTH: u32 = Self::GLOB - 1;
+    /// There is one `*`, which the tail begins with.
+    const ONE_STAR: u32 = 1 << 28;
+    /// It is the first of so many at its node that there are [`Grams`].
+    const HAS_GRAMS: u32 = 1 << 27;
+    const LENGTH: u32 = Self::HAS_GRAMS - 1;
 
-    fn new(entry: &Entry) -> Self {
+    fn new(entry: &Entry, octets: Octets<'_>) -> Self {
         let anchored = entry.shape.end == End::Last;
         let glob = entry.shape.syntax == Syntax::Glob;
+        let place = entry.place.behind(entry.shape.head);
+        let tail = octets.at(place, entry.shape.tail);
+        let one_star = tail.first() == Some(&b'*') && memrchr(b'*', tail) == Some(0);
         let length = u32::try_from(entry.shape.tail).unwrap_or(Self::LENGTH);
+        let flag = |flag: u32, is_set: bool| if is_set { flag } else { 0 };
         Self {
             rank: entry.rank,
-            tail: entry.place.behind(entry.shape.head),
+            tail: place,
             length: length
-                | if anchored { Self::ANCHORED } else { 0 }
-                | if glob { Self::GLOB } else { 0 },
+                | flag(Self::ANCHORED, anchored)
+                | flag(Self::GLOB, glob)
+                | flag(Self::ONE_STAR, one_star && !glob),
         }
     }
 
@@ -142,6 +191,10 @@ impl Wild {
 
     pub(super) fn is_glob(self) -> bool {
         self.length & Self::GLOB != 0
+    }
+
+    fn has_grams(self) -> bool {
+        self.length & Self::HAS_GRAMS != 0
     }
 
     fn is_last_of_node(self) -> bool {
@@ -160,15 +213,27 @@ impl Wild {
         } else {
             End::Last
         };
-        spans((tail, end), rest, fuel)
+        match tail.split_first() {
+            Some((_, literal)) if self.length & Self::ONE_STAR != 0 => match end {
+                End::Anywhere => behind_first(literal, rest, fuel).is_some(),
+                End::Last => rest.ends_with(literal),
+            },
+            _ => spans((tail, end), rest, fuel),
+        }
     }
 }
 
 /// The arranged rules.
 pub(super) struct Index {
     nodes: Box<[Node]>,
+    /// The first octet of each node's label, together, so that a child is found
+    /// without touching the others.
+    firsts: Box<[u8]>,
     wilds: Box<[Wild]>,
-    /// For the nodes where many rules hang, by the first of them.
+    /// The nodes where rules with wildcards hang, in order, and the first of
+    /// those rules.
+    hanging: Box<[(u32, u32)]>,
+    /// For the nodes where many rules hang, by the first of them, in order.
     grams: Box<[(u32, Grams)]>,
     extra: Box<[u8]>,
     escapes: Escapes,
@@ -192,12 +257,12 @@ pub(super) enum Path<'a> {
 #[derive(Clone, Copy, Default)]
 struct Hanging {
     first: u32,
-    depth: usize,
+    depth: u32,
 }
 
 /// How many nodes with wildcards are remembered on the way before they are
 /// tried at once.
-const REMEMBERED: usize = 8;
+const REMEMBERED: usize = 4;
 
 impl Index {
     /// The index with the octets that [`Place::in_extra`] means.
@@ -243,13 +308,16 @@ impl Index {
             doubtful,
             best: Rank::NONE,
         };
-        let (mut node, mut depth) = (self.nodes.first(), 0);
-        while let Some(here) = node {
-            walk.best = walk.best.max(here.rank);
-            if here.wild != NO_WILD {
+        let (mut node, mut depth) = (self.nodes.first().map(|root| (0, root)), 0);
+        while let Some((at, here)) = node {
+            walk.best = walk.best.max(here.rank());
+            if here.has_wild()
+                && let Some(first) = self.first_hanging(at)
+            {
                 let hanging_here = Hanging {
-                    first: here.wild,
-                    depth,
+                    first,
+                    // Heads are parts of a text that fits 28 bits.
+                    depth: u32::try_from(depth).unwrap_or(u32::MAX),
                 };
                 match hanging.get_mut(count) {
                     Some(place) => *place = hanging_here,
@@ -273,34 +341,33 @@ impl Index {
         node: &Node,
         walk: &Walk<'_>,
         depth: &mut usize,
-    ) -> Result<Option<&Node>, NotCanonical> {
+    ) -> Result<Option<(usize, &Node)>, NotCanonical> {
         if node.children == NO_CHILDREN {
             return Ok(None);
         }
-        let first = node.children as usize;
-        let children = self
-            .nodes
-            .get(first..=first + usize::from(node.other_children));
-        let (Some(children), Some(rest)) = (children, walk.path.get(*depth..)) else {
-            return Ok(None);
-        };
+        let rest = walk.path.get(*depth..).unwrap_or_default();
         let Some(&octet) = rest.first() else {
             return Ok(None);
         };
-        let found = if children.len() <= 6 {
-            children.iter().find(|child| child.first == octet)
+        let children = node.children as usize;
+        let firsts = children..=children + usize::from(node.other_children);
+        let firsts = self.firsts.get(firsts).unwrap_or_default();
+        let found = if firsts.len() <= FEW {
+            firsts.iter().position(|first| *first == octet)
         } else {
-            let at = children.binary_search_by_key(&octet, |child| child.first);
-            at.ok().and_then(|at| children.get(at))
+            memchr(octet, firsts)
         };
-        let Some(child) = found else {
+        let found = found.map(|at| children + at);
+        let Some((at, child)) = found.and_then(|at| Some((at, self.nodes.get(at)?))) else {
             return walk.ended_at(octet);
         };
-        let label = walk.octets.at(child.label, usize::from(child.label_length));
-        if rest.starts_with(label) {
-            *depth += label.len();
-            return Ok(Some(child));
+        let length = child.label_length();
+        let label = walk.octets.from(child.label);
+        if begins_with(rest, (label, length)) {
+            *depth += length;
+            return Ok(Some((at, child)));
         }
+        let label = label.get(..length).unwrap_or(label);
         let differ = std::iter::zip(rest, label).find(|(octet, expected)| octet != expected);
         match differ {
             Some((octet, _)) => walk.ended_at(*octet),
@@ -319,13 +386,16 @@ impl Index {
         if wilds.first().is_none_or(|first| first.rank <= walk.best) {
             return Ok(());
         }
-        let rest = walk.path.get(hanging.depth..).unwrap_or_default();
-        if !walk.doubtful.is_canonical_path(rest) {
+        if !walk.doubtful.is_canonical_path(walk.path) {
             return Err(NotCanonical);
         }
+        // Once is enough.
+        walk.doubtful = Escapes::RuleSide;
+        let rest = walk.path.get(hanging.depth as usize..).unwrap_or_default();
         fuel.spend(rest.len() / 16);
-        let of_node = |(first, _): &&(u32, Grams)| *first == hanging.first;
-        if let Some((_, grams)) = self.grams.iter().find(of_node) {
+        if wilds.first().is_some_and(|first| first.has_grams())
+            && let Some(grams) = self.grams_at(hanging.first)
+        {
             walk.best = grams.best((wilds, walk.octets), (rest, walk.best), fuel);
             return Ok(());
         }
@@ -344,11 +414,26 @@ impl Index {
         Ok(())
     }
 
+    fn first_hanging(&self, node: usize) -> Option<u32> {
+        let key = |(node, _): &(u32, u32)| *node as usize;
+        let found = self.hanging.binary_search_by_key(&node, key);
+        let (_, first) = self.hanging.get(found.ok()?)?;
+        Some(*first)
+    }
+
+    fn grams_at(&self, first: u32) -> Option<&Grams> {
+        let found = self.grams.binary_search_by_key(&first, |(first, _)| *first);
+        let (_, grams) = self.grams.get(found.ok()?)?;
+        Some(grams)
+    }
+
     /// The memory that it takes, in octets.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>()
             + size_of_val(&*self.nodes)
+            + size_of_val(&*self.firsts)
             + size_of_val(&*self.wilds)
+            + size_of_val(&*self.hanging)
             + size_of_val(&*self.grams)
             + self
                 .grams
@@ -357,6 +442,22 @@ impl Index {
                 .sum::<usize>()
             + self.extra.len()
     }
+}
+
+/// Whether `text` begins with the first `length` octets of `label`, at least
+/// one. Labels are mostly short: they are compared as one number, without a
+/// loop that ends at another place each time.
+#[inline]
+fn begins_with(text: &[u8], (label, length): (&[u8], usize)) -> bool {
+    if length <= 8
+        && let (Some(text), Some(label)) = (text.first_chunk::<8>(), label.first_chunk::<8>())
+    {
+        let differ = u64::from_le_bytes(*text) ^ u64::from_le_bytes(*label);
+        return differ << (64 - 8 * length) == 0;
+    }
+    label
+        .get(..length)
+        .is_some_and(|label| text.starts_with(label))
 }
 
 /// A path on its way down the trie.
@@ -371,7 +472,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// The path leads no further at `octet`, if that is what it reads.
     #[inline]
-    fn ended_at<'n>(&self, octet: u8) -> Result<Option<&'n Node>, NotCanonical> {
+    fn ended_at<'n>(&self, octet: u8) -> Result<Option<(usize, &'n Node)>, NotCanonical> {
         if self.doubtful.is_canonical_octet(octet) {
             Ok(None)
         } else {
@@ -388,7 +489,9 @@ pub(super) struct Builder<'a> {
     /// rank first.
     order: Vec<Sorted>,
     nodes: Vec<Node>,
+    firsts: Vec<u8>,
     wilds: Vec<Wild>,
+    hanging: Vec<(u32, u32)>,
     grams: Vec<(u32, Grams)>,
     pending: Vec<Pending>,
 }
@@ -436,7 +539,9 @@ impl<'a> Builder<'a> {
             entries,
             order,
             nodes: Vec::with_capacity(entries.len() * 3 / 2 + 2),
+            firsts: Vec::with_capacity(entries.len() * 3 / 2 + 2),
             wilds: Vec::new(),
+            hanging: Vec::new(),
             grams: Vec::new(),
             pending: Vec::with_capacity(16),
         }
@@ -444,15 +549,8 @@ impl<'a> Builder<'a> {
 
     /// Makes the index; [`Index::with_extra`] completes it.
     pub(super) fn build(mut self, escapes: Escapes) -> Index {
-        self.nodes.push(Node {
-            rank: Rank::NONE,
-            label: Place(0),
-            children: NO_CHILDREN,
-            wild: NO_WILD,
-            label_length: 0,
-            first: 0,
-            other_children: 0,
-        });
+        self.nodes.push(Node::new(Place(0), 0));
+        self.firsts.push(0);
         self.pending.push(Pending {
             node: 0,
             from: 0,
@@ -462,9 +560,12 @@ impl<'a> Builder<'a> {
         while let Some(pending) = self.pending.pop() {
             self.grow(&pending);
         }
+        self.hanging.sort_unstable();
         Index {
             nodes: self.nodes.into(),
+            firsts: self.firsts.into(),
             wilds: self.wilds.into(),
+            hanging: self.hanging.into(),
             grams: self.grams.into(),
             extra: Box::default(),
             escapes,
@@ -512,21 +613,26 @@ impl<'a> Builder<'a> {
             if entry.shape.is_plain() {
                 rank = rank.max(entry.rank);
             } else {
-                self.wilds.push(Wild::new(entry));
+                self.wilds.push(Wild::new(entry, self.octets));
             }
             at += 1;
         }
         let Some(node) = self.nodes.get_mut(pending.node) else {
             return at;
         };
-        node.rank = rank;
+        node.set_rank(rank);
         if let Some(last) = self.wilds.get_mut(first_wild..).and_then(<[_]>::last_mut) {
             last.length |= Wild::LAST_OF_NODE;
-            node.wild = u32::try_from(first_wild).unwrap_or(NO_WILD);
+            node.label_length |= Node::HAS_WILD;
+            let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+            self.hanging.push((fit(pending.node), fit(first_wild)));
             let hanging = self.wilds.get(first_wild..).unwrap_or_default();
             if TRIED < hanging.len() {
                 self.grams
-                    .push((node.wild, Grams::of(hanging, self.octets)));
+                    .push((fit(first_wild), Grams::of(hanging, self.octets)));
+                if let Some(first) = self.wilds.get_mut(first_wild) {
+                    first.length |= Wild::HAS_GRAMS;
+                }
             }
         }
         at
@@ -550,7 +656,9 @@ impl<'a> Builder<'a> {
         let shared = std::iter::zip(ours, theirs)
             .take_while(|(one, other)| one == other)
             .count();
-        let label_length = u16::try_from(shared).unwrap_or(u16::MAX);
+        let label_length = u16::try_from(shared)
+            .unwrap_or(u16::MAX)
+            .min(Node::LABEL_MAX);
         let place = self.entry(at).map_or(Place(0), |entry| entry.place);
         self.pending.push(Pending {
             node: self.nodes.len(),
@@ -558,15 +666,9 @@ impl<'a> Builder<'a> {
             to,
             depth: depth + usize::from(label_length),
         });
-        self.nodes.push(Node {
-            rank: Rank::NONE,
-            label: place.behind(depth),
-            children: NO_CHILDREN,
-            wild: NO_WILD,
-            label_length,
-            first,
-            other_children: 0,
-        });
+        self.firsts.push(first);
+        self.nodes
+            .push(Node::new(place.behind(depth), label_length));
         to
     }
 }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use memchr::{memchr, memchr2};
 
 use super::RuleKind;
@@ -161,6 +161,20 @@ impl LineForm {
         matches!(octet | 0x20, b'a' | b'c' | b'd' | b'u') || octet <= b' '
     }
 
+    /// What nearly every line says, written as nearly every line is: found
+    /// without looking for the colon. The value is as [`LineForm::field`] has it.
+    #[inline]
+    pub(super) fn usual(self, content: &[u8]) -> Option<(Key, &[u8])> {
+        let (key, value) = if let Some(value) = content.strip_prefix(b"Disallow:") {
+            (Key::Rule(RuleKind::Disallow), value)
+        } else if let Some(value) = content.strip_prefix(b"Allow:") {
+            (Key::Rule(RuleKind::Allow), value)
+        } else {
+            (Key::Agent, content.strip_prefix(b"User-agent:")?)
+        };
+        Some((key, self.trimmed(value)))
+    }
+
     /// What a name means, compared ignoring case (RFC 9309, section 2.2).
     ///
     /// The wrong spellings are those whose meaning is beyond doubt (section
@@ -208,12 +222,12 @@ const USER_AGENT: [(&str, Key, Spelling); 3] = [
 
 /// The file as UTF-8, without a byte order mark: one in UTF-16 is bridged
 /// (RFC 9309, section 2.2.2), other octets are left as they are.
-pub(super) fn decoded(body: &Bytes) -> Bytes {
-    let text = match &**body {
+pub(super) fn decoded(body: Bytes) -> Bytes {
+    let text = match &*body {
         [0xFF, 0xFE, text @ ..] => from_utf16(text, u16::from_le_bytes),
         [0xFE, 0xFF, text @ ..] => from_utf16(text, u16::from_be_bytes),
-        [1..=0x7F, 0, 1..=0x7F, 0, ..] => from_utf16(body, u16::from_le_bytes),
-        [0, 1..=0x7F, 0, 1..=0x7F, ..] => from_utf16(body, u16::from_be_bytes),
+        [1..=0x7F, 0, 1..=0x7F, 0, ..] => from_utf16(&body, u16::from_le_bytes),
+        [0, 1..=0x7F, 0, 1..=0x7F, ..] => from_utf16(&body, u16::from_be_bytes),
         _ => return without_mark(body),
     };
     text.into()
@@ -230,11 +244,12 @@ fn from_utf16(text: &[u8], unit: fn([u8; 2]) -> u16) -> String {
 /// Some editors begin the file with a byte order mark, and some tools lose a
 /// part of it. Left in place it becomes part of the first key, and the whole
 /// first group is lost.
-pub(super) fn without_mark(body: &Bytes) -> Bytes {
+pub(super) fn without_mark(mut body: Bytes) -> Bytes {
     let mark = body.iter().zip([0xEF, 0xBB, 0xBF]);
     let present = mark.take_while(|(octet, expected)| **octet == *expected);
     let present = present.count();
-    body.slice(present..)
+    body.advance(present);
+    body
 }
 
 /// A value as text, invalid UTF-8 replaced.

@@ -23,6 +23,7 @@ mod binding;
 mod bound;
 mod canonical;
 mod dialect;
+mod explain;
 mod grams;
 mod index;
 mod lines;
@@ -48,20 +49,18 @@ pub use self::binding::{Binding, Judgement, Rule};
 use self::bound::Bound;
 use self::dialect::LineForm;
 pub use self::dialect::{Dialect, UnknownDialect};
+pub use self::explain::{Joined, Outranked};
 pub use self::path::path_of;
 pub use self::pattern::{CanonicalPath, Pattern};
 use self::records::Reader;
 pub use self::records::{Note, NoteKind, Record, RecordKind, seconds};
 pub use self::rules_by_origin::RulesByOrigin;
 pub use self::schedule::{RequestRate, VisitTime};
-use self::token::{TEXT_MAX, Token, tokens};
+use self::token::{File, TEXT_MAX, Token};
 
 /// A robots.txt as read.
 pub struct RobotsTxt {
-    /// Without byte order mark, and in UTF-8 if it came in UTF-16.
-    text: Bytes,
-    dialect: Dialect,
-    tokens: Arc<[Token]>,
+    file: Arc<File>,
     bound: Bound,
     /// The first line that was not read, if the file was too long.
     cut: Option<u32>,
@@ -98,21 +97,18 @@ impl RobotsTxt {
     /// Reads a file by the text that `dialect` names, all of it, and shares
     /// `body` instead of copying it.
     ///
-    /// Where it is longer than 512 MiB, what is beyond is not read, and noted.
+    /// Where it is longer than 128 MiB, what is beyond is not read, and noted.
     #[must_use]
     pub fn in_dialect(body: impl Into<Bytes>, dialect: Dialect) -> Self {
-        let body = body.into();
-        let text = match dialect.traits().lines {
-            LineForm::Whole => lines::decoded(&body),
-            LineForm::Cut => lines::without_mark(&body),
+        let mut text = match dialect.traits().lines {
+            LineForm::Whole => lines::decoded(body.into()),
+            LineForm::Cut => lines::without_mark(body.into()),
         };
         let kept = whole_lines(&text, TEXT_MAX).len();
         let is_cut = kept < text.len();
-        let text = text.slice(..kept);
+        text.truncate(kept);
         let mut robots = Self {
-            tokens: tokens(&text, dialect.traits()).into(),
-            text,
-            dialect,
+            file: Arc::new(File::new(text, dialect)),
             bound: Bound::default(),
             cut: None,
         };
@@ -124,14 +120,14 @@ impl RobotsTxt {
 
     /// Notes that the file went on where the text ends.
     pub fn cut_here(&mut self) {
-        let lines = lines::Lines::of(&self.text).count();
+        let lines = lines::Lines::of(&self.file.text).count();
         self.cut = Some(u32::try_from(lines + 1).unwrap_or(u32::MAX));
     }
 
     /// The file as text, invalid UTF-8 replaced.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
-        lines::lossy(&self.text)
+        lines::lossy(&self.file.text)
     }
 
     /// Every record of the file, in order.
@@ -154,28 +150,32 @@ impl RobotsTxt {
     #[must_use]
     pub fn weight(&self) -> usize {
         const RULE: usize = 96;
-        size_of::<Self>() + self.tokens.len() * (size_of::<Token>() + RULE)
+        size_of::<Self>() + self.file.tokens.len() * (size_of::<Token>() + RULE)
     }
 
     /// The memory that it takes beside its octets, in octets, with the
     /// bindings that it keeps.
     #[must_use]
     pub fn memory(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.tokens) + self.bound.memory()
+        size_of::<Self>()
+            + size_of::<File>()
+            + size_of_val(&*self.file.tokens)
+            + self.bound.memory()
     }
 }
 
 impl PartialEq for RobotsTxt {
     fn eq(&self, other: &Self) -> bool {
-        (&self.text, self.dialect, self.cut) == (&other.text, other.dialect, other.cut)
+        (&self.file.text, self.file.dialect, self.cut)
+            == (&other.file.text, other.file.dialect, other.cut)
     }
 }
 
 impl fmt::Debug for RobotsTxt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RobotsTxt")
-            .field("dialect", &self.dialect)
-            .field("octets", &self.text.len())
+            .field("dialect", &self.file.dialect)
+            .field("octets", &self.file.text.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The part of a URL that rules are compared with.
 
-use memchr::{memchr, memchr3, memmem};
+use memchr::{memchr, memchr3};
 
 /// What follows the authority of an absolute URL, without its fragment: path
 /// and query, octets as they are (RFC 9309, section 2.2.2). What has no
@@ -10,12 +10,8 @@ use memchr::{memchr, memchr3, memmem};
 /// its parser to refuse.
 #[must_use]
 pub fn path_of(url: &str) -> &str {
-    /// No scheme in use is longer.
-    const SCHEME_MAX: usize = 16;
-    let scheme = url.as_bytes().get(..SCHEME_MAX).unwrap_or(url.as_bytes());
-    let rest = match memmem::find(scheme, b"://") {
-        Some(at) => {
-            let authority = url.get(at + 3..).unwrap_or_default();
+    let rest = match authority(url) {
+        Some(authority) => {
             let path = memchr3(b'/', b'?', b'#', authority.as_bytes());
             path.and_then(|path| authority.get(path..))
                 .unwrap_or_default()
@@ -24,6 +20,20 @@ pub fn path_of(url: &str) -> &str {
     };
     let fragment = memchr(b'#', rest.as_bytes());
     fragment.and_then(|end| rest.get(..end)).unwrap_or(rest)
+}
+
+/// What follows the scheme and the two slashes, if there is one.
+fn authority(url: &str) -> Option<&str> {
+    // Nearly all have one of these two.
+    let rest = url.strip_prefix("http").and_then(|rest| {
+        let rest = rest.strip_prefix('s').unwrap_or(rest);
+        rest.strip_prefix("://")
+    });
+    rest.or_else(|| {
+        let (scheme, rest) = url.split_once("://")?;
+        let is_scheme = |octet: u8| octet.is_ascii_alphanumeric() || b"+-.".contains(&octet);
+        scheme.bytes().all(is_scheme).then_some(rest)
+    })
 }
 
 #[cfg(test)]
@@ -39,6 +49,7 @@ mod tests {
             ("https://h.test", ""),
             ("https://h.test?q", "?q"),
             ("https://h.test#f", ""),
+            ("ftp+x://h.test/a", "/a"),
             ("/a?u=http://x/#y", "/a?u=http://x/"),
             ("", ""),
             ("https://[::1]/a", "/a"),

@@ -91,10 +91,13 @@ impl Pattern {
     /// that is meant either way is obeyed either way.
     #[must_use]
     pub fn matches_folded(&self, path: &CanonicalPath) -> bool {
-        match (&self.folded, &path.folded) {
-            (Some(pattern), Some(path)) => pattern.matches(path, self.shape.end),
-            _ => false,
-        }
+        let folded = path.folded.as_deref().map(FoldedPath::new);
+        folded.is_some_and(|path| self.matches_folded_path(path))
+    }
+
+    pub(super) fn matches_folded_path(&self, path: FoldedPath<'_>) -> bool {
+        let pattern = self.folded.as_deref();
+        pattern.is_some_and(|pattern| pattern.matches(path, self.shape.end))
     }
 
     /// How specific the pattern is: its octets in canonical form, `*` and `$`
@@ -156,7 +159,7 @@ impl FoldedPattern {
         })
     }
 
-    fn matches(&self, path: &FoldedPath, end: End) -> bool {
+    fn matches(&self, path: FoldedPath<'_>, end: End) -> bool {
         if !path.octets.starts_with(&self.head) {
             return false;
         }
@@ -182,7 +185,7 @@ impl FoldedPattern {
 
 impl FoldedPiece {
     /// Where the first occurrence from `at` on ends.
-    fn end_in(&self, path: &FoldedPath, at: usize) -> Option<usize> {
+    fn end_in(&self, path: FoldedPath<'_>, at: usize) -> Option<usize> {
         // Behind the `?` both forms are one, or `across` cannot occur; not
         // looking for it there again keeps the time linear.
         let across = if path.query <= at {
@@ -206,14 +209,15 @@ impl FoldedPiece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalPath {
     octets: Box<[u8]>,
-    /// Absent where there is no query.
-    folded: Option<FoldedPath>,
+    /// With the escapes of reserved octets in the query decoded; absent where
+    /// there is no query.
+    folded: Option<Box<[u8]>>,
 }
 
 /// A path in whose query the escapes of reserved octets are decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FoldedPath {
-    octets: Box<[u8]>,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoldedPath<'a> {
+    octets: &'a [u8],
     /// Where the query begins, behind its `?`.
     query: usize,
 }
@@ -237,14 +241,10 @@ impl CanonicalPath {
     }
 
     pub(super) fn of_canonical(octets: &[u8]) -> Self {
-        let query = query_start(octets);
-        let folded = memchr(b'?', octets).map(|_| FoldedPath {
-            octets: folded(octets, query),
-            query,
-        });
+        let query = memchr(b'?', octets);
         Self {
             octets: octets.into(),
-            folded,
+            folded: query.map(|mark| folded(octets, mark + 1)),
         }
     }
 
@@ -255,12 +255,20 @@ impl CanonicalPath {
     }
 }
 
-impl FoldedPath {
-    fn from(&self, at: usize) -> &[u8] {
+impl<'a> FoldedPath<'a> {
+    /// Takes `octets` as folded; their first `?` begins the query as ever.
+    pub(super) fn new(octets: &'a [u8]) -> Self {
+        Self {
+            octets,
+            query: query_start(octets),
+        }
+    }
+
+    fn from(self, at: usize) -> &'a [u8] {
         self.octets.get(at..).unwrap_or_default()
     }
 
-    fn before_query(&self, at: usize) -> &[u8] {
+    fn before_query(self, at: usize) -> &'a [u8] {
         self.octets.get(at..self.query).unwrap_or_default()
     }
 }

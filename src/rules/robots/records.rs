@@ -159,8 +159,8 @@ pub(super) struct LineRead<'a> {
 impl<'a> Reader<'a> {
     pub(super) fn of(robots: &'a RobotsTxt) -> Self {
         Self {
-            lines: Lines::of(&robots.text),
-            traits: robots.dialect.traits(),
+            lines: Lines::of(&robots.file.text),
+            traits: robots.file.traits(),
             place: Place::Outside,
             groups: 0,
         }

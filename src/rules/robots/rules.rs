@@ -7,26 +7,23 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use memchr::memchr;
 
 use super::RuleKind;
 use super::canonical::{Buffer, fold, has_folding, query_start};
-use super::dialect::{AllowLines, Dialect, IndexPages, Order, Query, Traits};
+use super::dialect::{AllowLines, IndexPages, Order, Query, Traits};
 use super::index::{Builder, Entry, Index, Octets, Path, Place, Rank};
-use super::pattern::{CanonicalPath, Pattern};
+use super::pattern::{FoldedPath, Pattern};
 use super::records::seconds;
 use super::shape::{Shape, folder_of_index};
-use super::token::{Token, TokenKind};
+use super::token::{File, GroupSet, Token, TokenKind};
 use super::wildcard::Fuel;
 
 /// The rules of some groups of a file, as one set.
 pub(super) struct Rules {
-    pub(super) text: Bytes,
-    pub(super) tokens: Arc<[Token]>,
-    pub(super) dialect: Dialect,
-    /// The groups they come from, as ranges of tokens, in file order.
-    pub(super) groups: Box<[Range<u32>]>,
+    pub(super) file: Arc<File>,
+    /// The groups they come from.
+    pub(super) groups: GroupSet,
     /// In seconds, the longest that the groups ask for.
     pub(super) crawl_delay: Option<f64>,
     index: Index,
@@ -55,34 +52,24 @@ pub(super) enum Answer {
 }
 
 impl Rules {
-    pub(super) fn new(
-        (text, tokens): (&Bytes, &Arc<[Token]>),
-        groups: &[Range<usize>],
-        dialect: Dialect,
-    ) -> Self {
-        let traits = dialect.traits();
-        let mut draft = Draft::new(text, traits);
+    pub(super) fn new(file: &Arc<File>, groups: GroupSet) -> Self {
+        let mut draft = Draft::new(file);
         let mut crawl_delay: Option<f64> = None;
-        for at in groups.iter().cloned().flatten() {
-            let Some(token) = tokens.get(at).copied() else {
-                continue;
-            };
-            match token.kind() {
-                TokenKind::Allow | TokenKind::Disallow => draft.take(at, token),
-                TokenKind::CrawlDelay => {
-                    let seconds = seconds(token.value(text)).into_iter();
-                    crawl_delay = seconds.chain(crawl_delay).reduce(f64::max);
+        for group in &groups {
+            for (at, token) in (group.start..).zip(file.of_group(group)) {
+                match token.kind() {
+                    TokenKind::Allow | TokenKind::Disallow => draft.take(at, *token),
+                    TokenKind::CrawlDelay => {
+                        let seconds = seconds(file.value(*token)).into_iter();
+                        crawl_delay = seconds.chain(crawl_delay).reduce(f64::max);
+                    }
+                    TokenKind::Agent | TokenKind::Blank => {}
                 }
-                TokenKind::Agent | TokenKind::Blank => {}
             }
         }
-        let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
-        let groups = groups.iter().map(|group| fit(group.start)..fit(group.end));
         Self {
-            text: text.clone(),
-            tokens: Arc::clone(tokens),
-            dialect,
-            groups: groups.collect(),
+            file: Arc::clone(file),
+            groups,
             crawl_delay,
             reaches_query: draft.reaches_query,
             escapes_reserved: draft.escapes_reserved,
@@ -94,10 +81,10 @@ impl Rules {
     /// The rule that counts for a path with its query, octets as sent.
     pub(super) fn answer(&self, path: &[u8]) -> Answer {
         let mut fuel = Fuel::FULL;
-        let escapes = self.dialect.traits().escapes;
+        let escapes = self.file.traits().escapes;
         let direct = if path.first() == Some(&b'/') {
             self.index
-                .best(&self.text, Path::Sent(path), &mut fuel)
+                .best(&self.file.text, Path::Sent(path), &mut fuel)
                 .ok()
         } else {
             None
@@ -107,7 +94,7 @@ impl Rules {
             escapes.canonical_path(path, &mut canonical);
             let found = self
                 .index
-                .best(&self.text, Path::Canonical(&canonical), &mut fuel);
+                .best(&self.file.text, Path::Canonical(&canonical), &mut fuel);
             found.unwrap_or(Rank::NONE)
         });
         if self.reads_query_twice(path) {
@@ -129,7 +116,7 @@ impl Rules {
     #[inline]
     fn reads_query_twice(&self, path: &[u8]) -> bool {
         self.reaches_query
-            && self.dialect.traits().query == Query::EitherForm
+            && self.file.traits().query == Query::EitherForm
             && memchr(b'?', path).is_some_and(|mark| {
                 let query = path.get(mark..).unwrap_or_default();
                 self.escapes_reserved || memchr(b'%', query).is_some()
@@ -143,18 +130,15 @@ impl Rules {
         let folded = self.folded.get_or_init(|| Box::new(self.fold()));
         let mut best = folded
             .index
-            .best(&self.text, Path::Canonical(&other), fuel)
+            .best(&self.file.text, Path::Canonical(&other), fuel)
             .unwrap_or(Rank::NONE);
-        if folded.escaping.is_empty() {
-            return best;
-        }
-        let path = CanonicalPath::of_canonical(path);
+        let path = FoldedPath::new(&other);
         for (rank, pattern) in &folded.escaping {
-            fuel.spend(8 + pattern.len() + path.as_bytes().len() / 4);
             if fuel.is_spent() {
                 break;
             }
-            if best < *rank && pattern.matches_folded(&path) {
+            fuel.spend(8 + other.len() / 4);
+            if best < *rank && pattern.matches_folded_path(path) {
                 best = *rank;
             }
         }
@@ -162,16 +146,13 @@ impl Rules {
     }
 
     fn fold(&self) -> Folded {
-        let mut draft = Draft::new(&self.text, self.dialect.traits());
+        let mut draft = Draft::new(&self.file);
         let mut escaping = Vec::new();
-        for at in self.rule_tokens() {
-            let Some(token) = self.tokens.get(at).copied() else {
-                continue;
-            };
+        for (at, token) in self.rule_tokens() {
             if token.kind() != TokenKind::Disallow {
                 continue;
             }
-            let pattern = Pattern::in_dialect(token.value(&self.text), self.dialect);
+            let pattern = Pattern::in_dialect(self.file.value(token), self.file.dialect);
             match pattern.filter(Pattern::holds_folding) {
                 Some(pattern) => escaping.push((draft.rank(at, token, pattern.shape()), pattern)),
                 None => draft.take(at, token),
@@ -184,35 +165,30 @@ impl Rules {
         }
     }
 
-    /// Which tokens are their rules, in file order.
-    pub(super) fn rule_tokens(&self) -> impl Iterator<Item = usize> {
-        let all = self
-            .groups
-            .iter()
-            .flat_map(|group| group.start as usize..group.end as usize);
-        all.filter(|at| {
-            let kind = self.tokens.get(*at).and_then(|token| token.rule_kind());
-            match self.dialect.traits().allow {
-                AllowLines::Heeded => kind.is_some(),
-                AllowLines::Ignored => kind == Some(RuleKind::Disallow),
-            }
+    /// The tokens of the rules with their places, in file order.
+    pub(super) fn rule_tokens(&self) -> impl Iterator<Item = (u32, Token)> {
+        let of_group = |group: &Range<u32>| {
+            let tokens = self.file.of_group(group).iter().copied();
+            (group.start..).zip(tokens)
+        };
+        let all = self.groups.iter().flat_map(of_group);
+        all.filter(|(_, token)| match self.file.traits().allow {
+            AllowLines::Heeded => token.rule_kind().is_some(),
+            AllowLines::Ignored => token.rule_kind() == Some(RuleKind::Disallow),
         })
     }
 
     /// The memory that they take beside the text of the file, in octets.
     pub(super) fn memory(&self) -> usize {
         let folded = self.folded.get();
-        let folded = folded.map_or(0, |folded| folded.index.memory());
-        size_of::<Self>() - size_of::<Index>()
-            + size_of_val(&*self.groups)
-            + self.index.memory()
-            + folded
+        let folded = folded.map_or(0, |folded| size_of::<Folded>() + folded.index.memory());
+        size_of::<Self>() - size_of::<Index>() + self.index.memory() + folded
     }
 }
 
 /// Rules on their way into an index.
 struct Draft<'a> {
-    text: &'a Bytes,
+    file: &'a File,
     traits: &'static Traits,
     entries: Vec<Entry>,
     extra: Vec<u8>,
@@ -222,10 +198,10 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(text: &'a Bytes, traits: &'static Traits) -> Self {
+    fn new(file: &'a File) -> Self {
         Self {
-            text,
-            traits,
+            file,
+            traits: file.traits(),
             entries: Vec::with_capacity(16),
             extra: Vec::new(),
             rewritten: Buffer::new(),
@@ -235,11 +211,11 @@ impl<'a> Draft<'a> {
     }
 
     #[inline]
-    fn take(&mut self, at: usize, token: Token) {
+    fn take(&mut self, at: u32, token: Token) {
         if self.traits.allow == AllowLines::Ignored && token.kind() == TokenKind::Allow {
             return;
         }
-        let value = token.value(self.text);
+        let value = self.file.value(token);
         if let Some(shape) = Shape::of(value, self.traits, &mut self.rewritten) {
             let place = if self.rewritten.is_empty() {
                 Place::in_text(token.start)
@@ -257,7 +233,7 @@ impl<'a> Draft<'a> {
     }
 
     #[inline]
-    fn push(&mut self, at: usize, token: Token, (place, shape): (Place, Shape)) {
+    fn push(&mut self, at: u32, token: Token, (place, shape): (Place, Shape)) {
         self.reaches_query |= shape.reaches_query;
         self.entries.push(Entry {
             rank: self.rank(at, token, &shape),
@@ -267,10 +243,10 @@ impl<'a> Draft<'a> {
     }
 
     /// What robots.cc makes of an Allow for an index page.
-    fn take_folder(&mut self, at: usize, token: Token) {
+    fn take_folder(&mut self, at: u32, token: Token) {
         let mut value = Buffer::new();
         let escapes = self.traits.escapes;
-        escapes.canonical_rule(token.value(self.text), &mut value);
+        escapes.canonical_rule(self.file.value(token), &mut value);
         let Some(folder) = folder_of_index(&value) else {
             return;
         };
@@ -283,7 +259,7 @@ impl<'a> Draft<'a> {
     }
 
     /// How much a rule counts.
-    fn rank(&self, at: usize, token: Token, shape: &Shape) -> Rank {
+    fn rank(&self, at: u32, token: Token, shape: &Shape) -> Rank {
         let allows = token.kind() == TokenKind::Allow;
         let weight = match self.traits.order {
             // The text fits 29 bits.
@@ -294,12 +270,12 @@ impl<'a> Draft<'a> {
             Order::Explicit if shape.is_explicit() => 2 + u32::from(allows),
             Order::FirstInFile | Order::Explicit => 1,
         };
-        Rank::new(weight, u32::try_from(at).unwrap_or(u32::MAX))
+        Rank::new(weight, at)
     }
 
     fn index(self) -> Index {
         let octets = Octets {
-            text: self.text,
+            text: &self.file.text,
             extra: &self.extra,
         };
         let index = Builder::new(octets, &self.entries).build(self.traits.escapes);

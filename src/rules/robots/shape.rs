@@ -53,11 +53,21 @@ impl Shape {
             None => (value, End::Anywhere),
         };
         let common = Common::of(path);
-        if common.is_canonical_rule(traits.escapes) {
+        let floats = matches!(path, [b'*', behind, ..] if !matches!(behind, b'*' | b'/'));
+        if common.is_canonical_rule(traits.escapes) && !floats {
             return Some(Self::of_pattern((path, end), common));
         }
+        if floats {
+            // It cannot begin in first place, where every path has its `/`: so
+            // it need not be sought there, apart from what hangs below.
+            rewritten.push(b'/');
+        }
         traits.escapes.canonical_rule(path, rewritten);
-        Some(Self::of_pattern((rewritten, end), Common::of(rewritten)))
+        let shape = Self::of_pattern((rewritten, end), Common::of(rewritten));
+        Some(Self {
+            length: shape.length - usize::from(floats),
+            ..shape
+        })
     }
 
     #[inline]

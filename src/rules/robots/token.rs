@@ -6,8 +6,11 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
+use smallvec::SmallVec;
+
 use super::RuleKind;
-use super::dialect::{LineForm, Records, Traits};
+use super::dialect::{Dialect, LineForm, Records, Traits};
 use super::lines::{Key, Line, Lines};
 
 /// A line with a key, as the place of its value in the text.
@@ -42,8 +45,8 @@ const KINDS: [TokenKind; 8] = [
 ];
 const KIND_SHIFT: u32 = 29;
 
-/// The longest text whose places fit a token.
-pub(super) const TEXT_MAX: usize = (1 << KIND_SHIFT) - 1;
+/// The longest text that is read: places and lengths fit what keeps them.
+pub(super) const TEXT_MAX: usize = (1 << 27) - 1;
 
 impl Token {
     fn new(kind: TokenKind, line: u32, place: Range<usize>) -> Self {
@@ -76,8 +79,40 @@ impl Token {
     }
 }
 
+/// A file as read: what all that is made from it shares.
+pub(super) struct File {
+    /// Without byte order mark, and in UTF-8 if it came in UTF-16.
+    pub(super) text: Bytes,
+    pub(super) tokens: Box<[Token]>,
+    pub(super) dialect: Dialect,
+}
+
+impl File {
+    pub(super) fn new(text: Bytes, dialect: Dialect) -> Self {
+        Self {
+            tokens: tokens(&text, dialect.traits()).into(),
+            text,
+            dialect,
+        }
+    }
+
+    pub(super) fn traits(&self) -> &'static Traits {
+        self.dialect.traits()
+    }
+
+    /// The tokens of a group.
+    pub(super) fn of_group(&self, group: &Range<u32>) -> &[Token] {
+        let group = group.start as usize..group.end as usize;
+        self.tokens.get(group).unwrap_or_default()
+    }
+
+    pub(super) fn value(&self, token: Token) -> &[u8] {
+        token.value(&self.text)
+    }
+}
+
 /// The tokens of a text, in order.
-pub(super) fn tokens(text: &[u8], traits: &Traits) -> Vec<Token> {
+fn tokens(text: &[u8], traits: &Traits) -> Vec<Token> {
     // A line of the usual file has some thirty octets.
     let mut tokens = Vec::with_capacity(text.len() / 32 + 4);
     for line in Lines::of(text) {
@@ -102,20 +137,19 @@ fn token(line: Line<'_>, traits: &Traits) -> Option<Token> {
         let blank = traits.records == Records::EndAtBlank && is_blank(line.octets);
         return blank.then(|| Token::new(TokenKind::Blank, line.number, 0..0));
     }
-    let field = traits.lines.field(content)?;
-    let (key, _) = traits.lines.key(field.name)?;
+    let (key, value) = traits.lines.usual(content).or_else(|| {
+        let field = traits.lines.field(content)?;
+        let (key, _) = traits.lines.key(field.name)?;
+        Some((key, field.value))
+    })?;
     let kind = match key {
         Key::Agent => TokenKind::Agent,
         Key::Rule(RuleKind::Allow) => TokenKind::Allow,
         Key::Rule(RuleKind::Disallow) => TokenKind::Disallow,
         Key::CrawlDelay => TokenKind::CrawlDelay,
     };
-    let start = line.start + offset(line.octets, field.value);
-    Some(Token::new(
-        kind,
-        line.number,
-        start..start + field.value.len(),
-    ))
+    let start = line.start + offset(line.octets, value);
+    Some(Token::new(kind, line.number, start..start + value.len()))
 }
 
 /// Where `part`, which is a part of `whole`, begins in it.
@@ -141,10 +175,13 @@ impl<'a> GroupRanges<'a> {
     }
 }
 
-impl Iterator for GroupRanges<'_> {
-    type Item = Range<usize>;
+/// Groups of a file, mostly one, as ranges of its tokens, in order.
+pub(super) type GroupSet = SmallVec<[Range<u32>; 1]>;
 
-    fn next(&mut self) -> Option<Range<usize>> {
+impl Iterator for GroupRanges<'_> {
+    type Item = Range<u32>;
+
+    fn next(&mut self) -> Option<Range<u32>> {
         let rest = self.tokens.get(self.at..)?;
         let is_agent = |token: &Token| token.kind() == TokenKind::Agent;
         let start = self.at + rest.iter().position(is_agent)?;
@@ -160,6 +197,8 @@ impl Iterator for GroupRanges<'_> {
             end += 1;
         }
         self.at = end;
-        Some(start..end)
+        // There are fewer tokens than octets.
+        let fit = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Some(fit(start)..fit(end))
     }
 }

@@ -66,7 +66,11 @@ pub(super) fn spans((tail, end): (&[u8], End), rest: &[u8], fuel: &mut Fuel) -> 
 }
 
 /// What follows the first `literal` in `text`.
-fn behind_first<'a>(literal: &[u8], text: &'a [u8], fuel: &mut Fuel) -> Option<&'a [u8]> {
+pub(super) fn behind_first<'a>(
+    literal: &[u8],
+    text: &'a [u8],
+    fuel: &mut Fuel,
+) -> Option<&'a [u8]> {
     // Setting up a search costs more than a short text.
     const SHORT: usize = 64;
     let Some((&first, others)) = literal.split_first() else {

@@ -1,0 +1,32 @@
+//! The engine answers every question as the reference does, in every dialect:
+//! whether the path is allowed, by which line, and whether any group binds.
+//!
+//! An input that begins with `=` is a question in writing ([`Question::from_text`]);
+//! of any other, one is made ([`grammar::question`]).
+
+#![no_main]
+
+use arbitrary::Unstructured;
+use libfuzzer_sys::{Corpus, fuzz_target};
+use politesse_fuzz::comparison::compare;
+use politesse_fuzz::grammar;
+use politesse_fuzz::question::Question;
+use politesse_fuzz::reference::Dialect;
+use politesse_fuzz::stretch::stretched;
+
+/// Enough for a file of some sixty lines.
+const OCTETS: usize = 1024;
+
+fuzz_target!(|input: &[u8]| -> Corpus {
+    let question = match input {
+        [b'=', text @ ..] => Question::from_text(text),
+        _ => match grammar::question(&mut Unstructured::new(&stretched(input, OCTETS))) {
+            Ok(question) => question,
+            Err(_) => return Corpus::Reject,
+        },
+    };
+    for dialect in Dialect::ALL {
+        compare(dialect, &question);
+    }
+    Corpus::Keep
+});

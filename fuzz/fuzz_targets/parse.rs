@@ -1,0 +1,136 @@
+//! Any octets are a robots.txt in every dialect: nothing panics, every line is a
+//! record, a note or nothing, and a judgement comes within its time.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use politesse::rules::crawler::{Crawler, ProductToken};
+use politesse::rules::robots::{
+    Binding, Dialect, Judgement, RecordKind, RequestRate, RobotsTxt, VisitTime, whole_lines,
+};
+use politesse_fuzz::time::{OCTETS_MAX, within_bound};
+
+/// Files up to this many octets are read in every dialect, longer ones in one.
+const SHORT: usize = 2048;
+
+/// How many crawlers and paths are taken out of a file.
+const ASKED: usize = 4;
+
+/// More competing rules are not looked at: each is tried by itself.
+const COMPETING_MAX: usize = 64;
+
+/// google/robotstxt drops what follows on a line.
+const LINE_MAX: usize = 16_663;
+
+fuzz_target!(|input: &[u8]| {
+    if OCTETS_MAX < input.len() {
+        return;
+    }
+    cut(input);
+    for dialect in Dialect::ALL {
+        let turn = Dialect::ALL[input.len() % Dialect::ALL.len()];
+        if input.len() <= SHORT || dialect == turn {
+            read(input, dialect);
+        }
+    }
+});
+
+/// RFC 9309, section 2.5: what is kept of a longer file are whole lines.
+fn cut(input: &[u8]) {
+    let max = input.first().map_or(0, |&octet| usize::from(octet));
+    let kept = whole_lines(input, max);
+    assert!(kept.len() <= max && input.starts_with(kept));
+    let ends = |octet: Option<&u8>| octet.is_none_or(|octet| b"\r\n".contains(octet));
+    assert!(ends(kept.last()) || ends(input.get(kept.len())));
+}
+
+fn read(input: &[u8], dialect: Dialect) {
+    let robots = RobotsTxt::in_dialect(input.to_vec(), dialect);
+    every_line_is_told(&robots);
+    let mut crawlers = vec![Crawler::parse("a")];
+    let mut paths = ["", "/", "/robots.txt", "?a=%3D", "/a%2Fb?x=%3d*$\u{e9}"]
+        .map(str::to_owned)
+        .to_vec();
+    for record in robots.records() {
+        let _ = (
+            RequestRate::parse(&record.value),
+            VisitTime::parse(&record.value),
+        );
+        match record.kind {
+            RecordKind::UserAgent if crawlers.len() <= ASKED => {
+                let token = ProductToken::new(&record.value).ok();
+                crawlers.push(Crawler::restore(token.into_iter().collect(), None));
+            }
+            RecordKind::Rule(_) if paths.len() <= 5 + ASKED => {
+                paths.push(record.value.into_owned());
+            }
+            _ => {}
+        }
+    }
+    for crawler in &crawlers {
+        for path in &paths {
+            within_bound(|| {
+                let robots = RobotsTxt::in_dialect(input.to_vec(), dialect);
+                robots.binding(crawler).judge(path).allows()
+            });
+        }
+        for binding in robots.bindings(crawler) {
+            for path in &paths {
+                judge(&binding, path);
+            }
+        }
+    }
+}
+
+/// Nothing is lost, and nothing is told that is not there.
+fn every_line_is_told(robots: &RobotsTxt) {
+    let text = robots.text().replace("\r\n", "\n").replace('\r', "\n");
+    let lines: Vec<&str> = text.split('\n').collect();
+    let mut told = vec![0; lines.len()];
+    let mut count = |line: u32| {
+        let line = usize::try_from(line).unwrap_or(usize::MAX);
+        told[line - 1] += 1;
+    };
+    robots.records().for_each(|record| count(record.line));
+    robots.notes().for_each(|note| count(note.line));
+    for (line, told) in lines.into_iter().zip(told) {
+        assert!(told <= 3, "{told} of {line:?}");
+        if line.len() <= LINE_MAX {
+            assert_eq!(is_empty(line, robots.dialect()), told == 0, "{line:?}");
+        }
+    }
+}
+
+/// Whether a line has nothing but blanks before its comment.
+fn is_empty(line: &str, dialect: Dialect) -> bool {
+    let end = match dialect {
+        Dialect::Google => line.find(['#', '\0']),
+        _ => line.find('#'),
+    };
+    let content = &line[..end.unwrap_or(line.len())];
+    match dialect {
+        Dialect::Google => content.trim_matches(|letter| matches!(letter, ' ' | '\t'..='\r')),
+        _ => content.trim_matches([' ', '\t']),
+    }
+    .is_empty()
+}
+
+/// What holds for every judgement.
+fn judge(binding: &Binding, path: &str) {
+    let judgement = binding.judge(path);
+    assert_eq!(judgement, binding.judge(path));
+    if let Judgement::Rule(rule) = &judgement {
+        assert!(binding.rules().any(|own| own == *rule), "{rule:?}");
+        assert!(binding.agent_line(rule) < Some(rule.line()), "{rule:?}");
+        assert!(!binding.names_of(rule).is_empty());
+        assert!(0 < rule.length(), "{rule:?}");
+    }
+    let rules = binding.rules().take(COMPETING_MAX + 1).count();
+    if rules <= COMPETING_MAX && path != "/robots.txt" {
+        let competing = binding.competing(path);
+        assert_eq!(judgement.rule(), competing.first(), "{path:?}");
+    }
+    let delay = binding.crawl_delay();
+    assert!(delay.is_none_or(|seconds| seconds.is_finite() && 0.0 <= seconds));
+    assert!(binding.is_bound() || binding.names().is_empty());
+}

@@ -1,0 +1,53 @@
+//! Any octets in User-Agent name at most sixteen crawlers, each of which a
+//! robots.txt could name, and never everyone or every browser.
+//!
+//! Each line of an input is one field value.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use politesse::rules::crawler::{Crawler, ProductToken};
+
+/// More names than that nobody is known by.
+const CANDIDATES_MAX: usize = 16;
+
+/// Some of what every browser says.
+#[rustfmt::skip]
+const GENERIC: &[&str] = &[
+    "*", "Mozilla", "compatible", "AppleWebKit", "KHTML", "like", "Gecko", "Chrome",
+    "Chromium", "Safari", "Version", "Mobile", "Firefox", "Edge", "Edg", "OPR", "MSIE",
+    "Trident", "Windows", "Linux", "X11", "Android", "Macintosh", "iPhone", "CPU", "U", "rv",
+];
+
+fuzz_target!(|input: &[u8]| {
+    let values: Vec<&[u8]> = input.split(|&octet| octet == b'\n').collect();
+    let crawler = Crawler::from_user_agent(values.iter().copied());
+    let candidates = crawler.candidates();
+    assert!(candidates.len() <= CANDIDATES_MAX, "{candidates:?}");
+    for (at, token) in candidates.iter().enumerate() {
+        holds_for(token);
+        assert!(!candidates[..at].contains(token), "{token} twice");
+    }
+    let said = crawler.user_agent().map(str::to_owned);
+    assert_eq!(Crawler::restore(candidates.to_vec(), said), crawler);
+    if let ([value], Ok(text)) = (&values[..], str::from_utf8(input)) {
+        assert_eq!(Crawler::parse(text), Crawler::from_user_agent([*value]));
+    }
+});
+
+/// What holds for every candidate.
+fn holds_for(token: &ProductToken) {
+    let text = token.as_str();
+    assert_eq!(ProductToken::new(text).as_ref(), Ok(token));
+    let is_generic = |name: &&str| name.eq_ignore_ascii_case(text);
+    assert!(!GENERIC.iter().any(is_generic), "{token}");
+    assert!(token.is_named_by(text));
+    assert!(token.is_named_by(&text.to_ascii_uppercase()));
+    // Of a name of several words, or with a `*` in it, an agent line with a
+    // version means the beginning.
+    if !text.contains([' ', '\t', '*']) {
+        assert!(token.is_named_by(&format!("{text}/1.0")), "{token}/1.0");
+    }
+    assert!(!token.is_named_by("*"));
+    assert!(!token.is_named_by(""));
+}

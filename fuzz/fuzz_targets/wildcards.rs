@@ -1,0 +1,22 @@
+//! Where hundreds of rules with wildcards are tried by the octets they share
+//! with the path, the engine answers as the reference, which tries them all.
+
+#![no_main]
+
+use arbitrary::Unstructured;
+use libfuzzer_sys::{Corpus, fuzz_target};
+use politesse_fuzz::comparison::compare;
+use politesse_fuzz::stretch::stretched;
+use politesse_fuzz::wildcards;
+
+/// Enough for a file of several hundred rules.
+const OCTETS: usize = 8192;
+
+fuzz_target!(|input: &[u8]| -> Corpus {
+    let octets = stretched(input, OCTETS);
+    let Ok((dialect, question)) = wildcards::question(&mut Unstructured::new(&octets)) else {
+        return Corpus::Reject;
+    };
+    compare(dialect, &question);
+    Corpus::Keep
+});

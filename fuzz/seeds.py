@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Writes the cases of tests/cases as inputs of a fuzz target, one file each.
+
+    fuzz/seeds.py TARGET FOLDER
+"""
+
+import base64
+import json
+import pathlib
+import sys
+
+CASES = pathlib.Path(__file__).resolve().parent.parent / "tests" / "cases"
+
+
+def cases(name):
+    with open(CASES / name, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def body(case):
+    if "robots_b64" in case:
+        return base64.b64decode(case["robots_b64"])
+    return case["robots"].encode()
+
+
+def question(case):
+    """What `Question::from_text` reads, behind the mark of a written question."""
+    path = case["url"].removeprefix("https://h.example").split("#")[0]
+    return b"=%s\n%s\n%s" % (case["agent"].encode(), path.encode(), body(case))
+
+
+def inputs(target):
+    files = [case for case in cases("robots.jsonl") if len(body(case)) < 65536]
+    match target:
+        case "parse":
+            return map(body, files)
+        case "matcher":
+            return map(question, files + cases("dialects.jsonl"))
+        case "user_agent":
+            return (case["header"].encode() for case in cases("user-agent.jsonl"))
+    return ()
+
+
+target, folder = sys.argv[1:]
+for number, octets in enumerate(inputs(target)):
+    pathlib.Path(folder, f"{number:04}").write_bytes(octets)

@@ -1,0 +1,86 @@
+//! The engine's answer to a question, held against the reference's.
+
+use politesse::rules::crawler::Crawler;
+use politesse::rules::robots::{Judgement, RobotsTxt};
+
+use crate::question::Question;
+use crate::reference::{self, Dialect, Verdict};
+
+/// Below this product of the octets of the file and of the path, the engine
+/// decides every question. Above it, it may refuse as undecided: the file is
+/// made to be slow.
+pub const UNDECIDED_MIN: usize = 1 << 20;
+
+/// Asks both in `dialect`.
+///
+/// # Panics
+///
+/// If they disagree, or if the engine gives up on what it has to decide.
+pub fn compare(dialect: Dialect, question: &Question) {
+    let Question { body, path, .. } = question;
+    let path = as_taken(dialect, path);
+    let token = question.token();
+    let robots = RobotsTxt::in_dialect(body.clone(), of_engine(dialect));
+    let binding = robots.binding(&Crawler::restore(token.iter().cloned().collect(), None));
+    let judgement = binding.judge(&path);
+    if judgement == Judgement::Undecided {
+        let size = body.len() * path.len();
+        assert!(UNDECIDED_MIN <= size, "undecided: {question:?}");
+        return;
+    }
+    let found = Verdict {
+        allow: judgement.allows(),
+        line: judgement.rule().map(|rule| rule.line()),
+        bound: binding.is_bound(),
+    };
+    let agent = token.as_ref().map_or("", |token| token.as_str());
+    let wanted = reference::decide(dialect, body, agent, &path);
+    let wanted = as_told(dialect, (wanted, &found), &path);
+    assert_eq!(
+        found,
+        wanted,
+        "engine and reference in {dialect:?}\n{question:?}\n{}",
+        String::from_utf8_lossy(body)
+    );
+    let competing = binding.competing(&path);
+    match &judgement {
+        Judgement::Rule(rule) => assert_eq!(Some(rule), competing.first(), "{question:?}"),
+        Judgement::NoRule | Judgement::NoGroup => {
+            assert!(competing.is_empty(), "{competing:?} compete: {question:?}");
+        }
+        Judgement::RobotsTxt | Judgement::Undecided => {}
+    }
+}
+
+/// The engine's name for a dialect of the reference.
+fn of_engine(dialect: Dialect) -> politesse::rules::robots::Dialect {
+    let name = dialect.name();
+    name.parse()
+        .unwrap_or_else(|error| panic!("the engine has no such dialect: {error}"))
+}
+
+/// The path as a crawler has it: without a NUL, and it lacks its slash only
+/// where it is empty (`https://site.example?query`). google/robotstxt gets a
+/// slash even then.
+fn as_taken(dialect: Dialect, path: &str) -> String {
+    let path = path.replace('\0', "");
+    let is_empty = path.is_empty() || path.starts_with('?');
+    if path.starts_with('/') || (is_empty && dialect != Dialect::Google) {
+        path
+    } else {
+        format!("/{path}")
+    }
+}
+
+/// What the reference says, in the engine's words. An empty path in a rule
+/// decides nothing in either, but google/robotstxt names its line all the same.
+fn as_told(dialect: Dialect, (wanted, found): (Verdict, &Verdict), path: &str) -> Verdict {
+    let names_empty = dialect == Dialect::Google && wanted.allow && found.line.is_none();
+    if names_empty || path == "/robots.txt" {
+        return Verdict {
+            line: found.line,
+            ..wanted
+        };
+    }
+    wanted
+}

@@ -1,0 +1,162 @@
+//! Questions made of the parts that mean something to robots.txt.
+//!
+//! Octets drawn at random are hardly ever a rule, let alone one that matches.
+//! Here they choose among parts instead, and every other path is made from a
+//! rule of the file.
+
+use arbitrary::{Result, Unstructured};
+
+use crate::question::Question;
+
+/// The most lines of a file that is not made of rules alone.
+const LINES_MAX: usize = 40;
+
+/// The most rules of a file that is.
+const RULES_MAX: usize = 60;
+
+/// What paths are made of.
+#[rustfmt::skip]
+const PARTS: &[&str] = &[
+    "/", "/", "a", "b", "ab", "A", "*", "*", "$", "?", "=", "&", ".", "%", "%2F",
+    "%2f", "%61", "%3D", "%3d", "%26", "%3F", "%2A", "%24", "%25", "%7E", "~", "%41",
+    "%zz", "%4", "\u{e9}", "%C3%A9", "%c3%a9", "[ab]", "[!a]", "[a-c]", "[", "]", "-",
+    "\\", "%5B", "%5D", "%5C", "%2D", "%21", "!", "^", ":", "%3A", "+", ";", " ", "%20", "index.html", "robots.txt", "/index.htm",
+];
+
+const NAMES: &[&str] = &[
+    "a", "A-b", "ab", "a2", "a.b", "Foo", "foo-bar", "x_y", "a b", "MJ12bot",
+];
+
+const AGENT_KEYS: &[&str] = &["User-agent: ", "useragent:", "User-agent ", "User agent: "];
+
+#[rustfmt::skip]
+const RULE_KEYS: &[&str] = &[
+    "Disallow: ", "Allow: ", "Disallow: ", "Allow: ", "Disallow:", "disallow : ",
+    "DISALOW: ", "Disallow ", "Disallow-x: ", "Allow-x:", "allowed: ", "disallowed:",
+];
+
+#[rustfmt::skip]
+const OTHER_LINES: &[&str] = &[
+    "", "", " ", "# x", " # x", "Sitemap: /x", "Crawl-delay: 3", "Crawl-delay: x", "x",
+    "x y z", "Foo: bar", "Disallow", ":", ": /", "\u{0}", "Disallow: /a\u{0}b", "\u{b}",
+    "Request-rate: 1/5s", "Visit-time: 0100-0230", "noindex: /a", "<html>",
+];
+
+const LINE_ENDS: &[&str] = &["\n", "\n", "\r\n", "\r", " # c\n", " \n", "\n\n"];
+
+const MARKS: &[&[u8]] = &[b"", b"", b"", b"\xEF\xBB\xBF", b"\xEF\xBB", b"\xEF"];
+
+/// A question about a file of the usual kind, or of one with many wildcards.
+///
+/// # Errors
+///
+/// If `octets` cannot be drawn from any more.
+pub fn question(octets: &mut Unstructured<'_>) -> Result<Question> {
+    let mut values = Vec::new();
+    let body = if octets.ratio(1, 4)? {
+        rules_alone(octets, &mut values)?
+    } else {
+        lines(octets, &mut values)?
+    };
+    let agent = (*octets.choose(NAMES)?).to_owned();
+    let path = match values.is_empty() || octets.arbitrary()? {
+        true => format!("/{}", path_like(octets, 12)?),
+        false => fitting(octets.choose(&values)?, octets)?,
+    };
+    Ok(Question { body, agent, path })
+}
+
+/// A file with every kind of line; `values` gets the paths of its rules.
+fn lines(octets: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
+    let mut body = octets.choose(MARKS)?.to_vec();
+    for _ in 0..octets.int_in_range(1..=LINES_MAX)? {
+        if octets.is_empty() {
+            break;
+        }
+        body.extend(line(octets, values)?.into_bytes());
+        body.extend_from_slice(octets.choose(LINE_ENDS)?.as_bytes());
+    }
+    Ok(body)
+}
+
+fn line(octets: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<String> {
+    Ok(match octets.int_in_range(0..=10)? {
+        0..=5 => {
+            let value = value(octets)?;
+            values.push(value.clone());
+            format!("{}{value}", octets.choose(RULE_KEYS)?)
+        }
+        6..=8 => format!("{}{}", octets.choose(AGENT_KEYS)?, name(octets)?),
+        _ => (*octets.choose(OTHER_LINES)?).to_owned(),
+    })
+}
+
+/// The value of an agent line.
+fn name(octets: &mut Unstructured<'_>) -> Result<String> {
+    let name = octets.choose(NAMES)?;
+    Ok(match octets.int_in_range(0..=11)? {
+        0..=2 => "*".to_owned(),
+        3 => format!("{name}/1.0"),
+        4 => format!("{name}*"),
+        5 => String::new(),
+        6 => "* x".to_owned(),
+        7 => format!("{name} /1"),
+        _ => (*name).to_owned(),
+    })
+}
+
+/// The path of a rule.
+fn value(octets: &mut Unstructured<'_>) -> Result<String> {
+    let first = octets.choose(&["/", "/", "/", "*", ""])?;
+    Ok(format!("{first}{}", path_like(octets, 8)?))
+}
+
+fn path_like(octets: &mut Unstructured<'_>, parts_max: usize) -> Result<String> {
+    let mut path = String::new();
+    for _ in 0..octets.int_in_range(0..=parts_max)? {
+        path.push_str(octets.choose(PARTS)?);
+    }
+    Ok(path)
+}
+
+/// A file with one group, whose rules mostly have wildcards and begin alike, so
+/// that they are not tried in turn.
+fn rules_alone(octets: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
+    let mut body = b"User-agent: *\n".to_vec();
+    for _ in 0..octets.int_in_range(1..=RULES_MAX)? {
+        if octets.is_empty() {
+            break;
+        }
+        let key = octets.choose(&RULE_KEYS[..4])?;
+        let head = octets.choose(&["/", "/", "/a", "*", "/ab"])?;
+        let value = format!("{head}*{}", path_like(octets, 6)?);
+        body.extend(format!("{key}{value}\n").into_bytes());
+        values.push(value);
+    }
+    Ok(body)
+}
+
+/// A path that the rule with this value matches, or nearly.
+///
+/// # Errors
+///
+/// If `octets` cannot be drawn from any more.
+pub fn fitting(value: &str, octets: &mut Unstructured<'_>) -> Result<String> {
+    let mut path = String::new();
+    for letter in value.chars() {
+        match letter {
+            '*' => path.push_str(&path_like(octets, 2)?),
+            '$' => {}
+            _ if octets.int_in_range(0..=15)? == 15 => {
+                let mut octets = [0; 4];
+                let written = letter.encode_utf8(&mut octets).bytes();
+                path.extend(written.map(|octet| format!("%{octet:02X}")));
+            }
+            _ => path.push(letter),
+        }
+    }
+    if octets.arbitrary()? {
+        path.push_str(&path_like(octets, 4)?);
+    }
+    Ok(path)
+}

@@ -1,0 +1,12 @@
+//! What the fuzz targets share: how a question is made of octets, and how the
+//! engine's answer is held against the naive reference.
+
+#[path = "../../tests/reference/mod.rs"]
+pub mod reference;
+
+pub mod comparison;
+pub mod grammar;
+pub mod question;
+pub mod stretch;
+pub mod time;
+pub mod wildcards;

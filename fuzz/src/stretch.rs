@@ -1,0 +1,25 @@
+//! Large files out of short inputs.
+//!
+//! A file of hundreds of rules is not reached by growing an input octet by
+//! octet. What the input does not say is drawn at random, but always the same.
+
+/// `input` and, up to `octets` in all, what follows from its first eight octets
+/// alone: a change behind them changes nothing else.
+#[must_use]
+pub fn stretched(input: &[u8], octets: usize) -> Vec<u8> {
+    let seed = input.iter().take(8);
+    let mut state = seed.fold(0, |state, octet| state << 8 | u64::from(*octet));
+    let mut stretched = input.to_vec();
+    while stretched.len() < octets {
+        stretched.extend(split_mix(&mut state).to_le_bytes());
+    }
+    stretched
+}
+
+/// The next number of the generator `SplitMix64`.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}

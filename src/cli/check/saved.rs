@@ -1,0 +1,61 @@
+//! A robots.txt that was saved: what asking for it would have led to.
+//!
+//! RFC 9309, section 2.3.1. Where the file lies is not known here.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+
+use super::terms::Terms;
+use crate::clock;
+use crate::rules::origin::Origin;
+use crate::rules::robots::access::{
+    AccessResult, Cause, Copy, Snapshot, StatusMeaning, status_meaning,
+};
+use crate::rules::robots::whole_lines;
+
+/// The octets of a file, as far as telling whether it is too long needs them.
+pub(super) fn octets(input: impl Read, terms: &Terms) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    let most = u64::try_from(terms.bytes_max).unwrap_or(u64::MAX);
+    input
+        .take(most.saturating_add(1))
+        .read_to_end(&mut body)
+        .map(|_| body)
+}
+
+/// The snapshot of an origin that answers with `status` and `body`.
+pub(super) fn snapshot(
+    origin: &Origin,
+    (status, body): (u16, impl Into<Bytes>),
+    terms: &Terms,
+) -> Snapshot {
+    let now = clock::now();
+    let result = match status_meaning(status) {
+        StatusMeaning::Parse => AccessResult::Successful(Box::new(copy(body.into(), terms))),
+        StatusMeaning::Unavailable => AccessResult::Unavailable,
+        StatusMeaning::Redirect | StatusMeaning::Unreachable => {
+            AccessResult::Unreachable(Cause::Status)
+        }
+    };
+    Snapshot {
+        origin: origin.clone(),
+        token: None,
+        url: origin.robots_txt().to_string(),
+        status: Some(status),
+        fetched_at: now,
+        expires_at: now,
+        result,
+    }
+}
+
+/// The file as far as a fetch would keep it.
+fn copy(body: Bytes, terms: &Terms) -> Copy {
+    let kept = body.slice(..whole_lines(&body, terms.bytes_max).len());
+    let whole = kept.len() == body.len();
+    let mut copy = Copy::in_dialect(kept, terms.dialect());
+    if !whole {
+        copy.robots.cut_here();
+    }
+    Copy { whole, ..copy }
+}

@@ -1,0 +1,280 @@
+//! What a person gets to know of a decision: the file's author, who wants to see
+//! which line did it and what to change.
+
+use super::explained::{Bound, Competing, Explained};
+use crate::cli::inert::inert;
+use crate::rules::crawler::ProductToken;
+use crate::rules::decision::{Candidates, Reason};
+use crate::rules::overrides::{Action, Override};
+use crate::rules::robots::access::{AccessResult, Cause, Snapshot};
+use crate::rules::robots::{Joined, Note, NoteKind, RobotsTxt};
+
+/// More of one kind are counted, not told.
+const TOLD_MAX: usize = 10;
+/// The longest text that is told whole, in characters.
+const TEXT_MAX: usize = 300;
+
+/// Tells a decision; what is to be said of its file only if it is not the one
+/// that was told of `before`.
+pub(super) fn sentences(explained: &Explained, before: Option<&Snapshot>) -> String {
+    let ruling = explained.ruling();
+    let url = &explained.evidence().inquiry.target;
+    let mut lines = vec![format!("{url}: {}", ruling.verdict)];
+    lines.extend(reasons(explained));
+    lines.push(format!("names: {}", names(explained)));
+    lines.extend(rule(explained));
+    lines.extend(others(explained));
+    if let Some(seconds) = ruling.crawl_delay {
+        lines.push(format!("crawl delay: {seconds} s"));
+    }
+    if let Some(reading) = explained.refused_reading() {
+        lines.push(format!(
+            "the proxy would refuse it: servers read the path as {}",
+            cut(&reading)
+        ));
+    }
+    if explained.dialect() != Default::default() {
+        lines.push(format!("dialect: {}", explained.dialect()));
+    }
+    lines.extend(joins(explained));
+    let is_told = |told: &Snapshot| {
+        explained
+            .snapshot()
+            .is_some_and(|now| std::ptr::eq(told, now))
+    };
+    if before.is_some_and(is_told) {
+        lines.push("robots.txt: as above".to_owned());
+    } else {
+        lines.extend(source(explained));
+        lines.extend(notes(explained));
+    }
+    lines
+        .iter()
+        .map(|line| inert(line))
+        .collect::<Vec<_>>()
+        .join("\n  ")
+        + "\n"
+}
+
+/// Why it says what it says, and what the operator put in place of that.
+fn reasons(explained: &Explained) -> Vec<String> {
+    let ruling = explained.ruling();
+    let who = explained.token().map(ProductToken::to_string);
+    let who = who.unwrap_or("a crawler without a name".to_owned());
+    match ruling.overriding.as_deref() {
+        Some(entry) if ruling.is_overridden() => vec![
+            format!("for {who}: {}", operator(entry)),
+            format!("set aside: {}", because(explained)),
+        ],
+        Some(entry) => vec![format!("for {who}: {}", operator(entry))],
+        None => vec![format!("for {who}: {}", because(explained))],
+    }
+}
+
+/// What an override says, with its reason and its end.
+fn operator(entry: &Override) -> String {
+    let verb = match entry.action {
+        Action::Allow { .. } => "allows",
+        Action::Deny { .. } => "denies",
+    };
+    let end = entry.action.until();
+    let until = end.map_or(String::new(), |end| format!(" until {end}"));
+    format!("the operator {verb} it{until}: {}", entry.reason)
+}
+
+fn because(explained: &Explained) -> String {
+    let ruling = explained.ruling();
+    let group = cut(&ruling.group.join(", "));
+    if let Some(rule) = &ruling.rule {
+        let reading = ruling.reading.as_ref().map_or(String::new(), |path| {
+            format!(", on the path read as {}", cut(path))
+        });
+        let text = quoted(&rule.text);
+        return format!(
+            "line {}, {text}, in the group of {group}{reading}",
+            rule.line
+        );
+    }
+    match ruling.reason {
+        Reason::NoRule => format!("no rule in the group of {group} matches"),
+        Reason::NoGroup => "no group is for it, nor for everyone".to_owned(),
+        Reason::RobotsTxt => "robots.txt itself is always allowed".to_owned(),
+        Reason::Unavailable => format!("there is no robots.txt ({})", status(explained)),
+        Reason::Restricted => format!(
+            "robots.txt is restricted ({}), which closes all of it",
+            status(explained)
+        ),
+        Reason::Unreachable => format!(
+            "robots.txt is unreachable ({}), so nothing may be fetched until it can be read",
+            cause(explained)
+        ),
+        Reason::Undecided => "undecided: the file is such that trying its rules would take too \
+                              long, and not knowing means no"
+            .to_owned(),
+        Reason::Egress => format!(
+            "its address may not be dialled: {}",
+            explained.evidence().denial.as_deref().unwrap_or_default()
+        ),
+        reason @ (Reason::Rule | Reason::Override) => reason.to_string(),
+    }
+}
+
+fn status(explained: &Explained) -> String {
+    let status = explained.snapshot().and_then(|snapshot| snapshot.status);
+    status.map_or("no status".to_owned(), |status| format!("status {status}"))
+}
+
+fn cause(explained: &Explained) -> String {
+    match explained.snapshot().map(|snapshot| &snapshot.result) {
+        Some(AccessResult::Unreachable(Cause::NoConnection(cause))) => cause.to_string(),
+        Some(AccessResult::Unreachable(cause)) if *cause != Cause::Status => cause.to_string(),
+        _ => status(explained),
+    }
+}
+
+/// The names that were considered, and which of them counts.
+fn names(explained: &Explained) -> String {
+    let crawler = explained.crawler();
+    let names: Vec<&str> = crawler
+        .candidates()
+        .iter()
+        .map(ProductToken::as_str)
+        .collect();
+    let list = match (names.is_empty(), crawler.user_agent()) {
+        (false, _) => cut(&names.join(", ")),
+        (true, Some(said)) => format!("none to be found in {}", quoted(said)),
+        (true, None) => "none given".to_owned(),
+    };
+    let bound = match (explained.bound(), names.as_slice()) {
+        (None, _) => String::new(),
+        (Some(Bound::Token(_)), [_]) => "; a group names it".to_owned(),
+        (Some(Bound::Token(token)), _) => format!("; the group of {token} binds"),
+        (Some(Bound::Everyone), []) => "; the group of everyone (*) binds".to_owned(),
+        (Some(Bound::Everyone), _) => {
+            "; no group for that, so that of everyone (*) binds".to_owned()
+        }
+        (Some(Bound::Nobody), _) => "; no group binds".to_owned(),
+    };
+    let all = explained.evidence().policy.candidates() == Candidates::All && 1 < names.len();
+    let all = if all {
+        ", and every name's must allow"
+    } else {
+        ""
+    };
+    format!("{list}{bound}{all}")
+}
+
+/// What else is to be known of the rule that counts.
+fn rule(explained: &Explained) -> Vec<String> {
+    let agent = explained.agent_line();
+    let agent = agent.map(|(line, text)| format!("agent line: line {line}, {}", quoted(&text)));
+    let length = explained
+        .rule()
+        .filter(|_| explained.dialect().prefers_length())
+        .map(|rule| format!("length: {}", octets(rule.length())));
+    agent.into_iter().chain(length).collect()
+}
+
+/// The other rules that match.
+fn others(explained: &Explained) -> Vec<String> {
+    let competing = explained.competing();
+    let more = competing.len().saturating_sub(TOLD_MAX);
+    let mut lines: Vec<String> = competing.iter().take(TOLD_MAX).map(other).collect();
+    if 0 < more {
+        lines.push(format!("also matches: {more} more, which --json has"));
+    }
+    lines
+}
+
+fn other(competing: &Competing<'_>) -> String {
+    let rule = &competing.rule;
+    let (line, text) = (rule.line(), quoted(&rule.text()));
+    match competing.why {
+        Some(why) => format!(
+            "also matches: line {line}, {text}, {}: {why}",
+            octets(rule.length())
+        ),
+        None => format!("set aside: line {line}, {text}"),
+    }
+}
+
+/// Which agents share the rule by what may be an accident, and how to part them.
+fn joins(explained: &Explained) -> Vec<String> {
+    let Some(robots) = explained.robots() else {
+        return Vec::new();
+    };
+    let joined = explained.joined();
+    let told = joined.iter().take(TOLD_MAX);
+    told.map(|joined| join(*joined, robots)).collect()
+}
+
+fn join(Joined { line, above }: Joined, robots: &RobotsTxt) -> String {
+    format!(
+        "note: line {line}{} joins the group above: no rule stands between it and line {above}{}, \
+         so the rules below bind both. An empty \"Disallow:\" above line {line} keeps them apart.",
+        written(line, robots),
+        written(above, robots),
+    )
+}
+
+/// How the file was got, if it was fetched.
+fn source(explained: &Explained) -> Option<String> {
+    let (snapshot, age) = (explained.snapshot()?, explained.age()?);
+    let redirects = match explained.copy().map_or(0, |copy| copy.redirects) {
+        0 => String::new(),
+        1 => ", after 1 redirect".to_owned(),
+        several => format!(", after {several} redirects"),
+    };
+    let answer = status(explained);
+    let url = cut(&snapshot.url);
+    Some(format!(
+        "robots.txt: {url}, {answer}{redirects}, asked for {age} s ago"
+    ))
+}
+
+/// What is odd about the file and was not told of the rule, the end that is
+/// missing first.
+fn notes(explained: &Explained) -> Vec<String> {
+    let Some(robots) = explained.robots() else {
+        return Vec::new();
+    };
+    let joined = explained.joined();
+    let is_told = |note: &Note| joined.iter().any(|joined| joined.line == note.line);
+    let is_cut = |note: &Note| note.kind == NoteKind::CutAtLimit;
+    let notes = robots.notes().filter(|note| !is_told(note));
+    let (cut, rest): (Vec<Note>, Vec<Note>) = notes.partition(is_cut);
+    let more = rest.len().saturating_sub(TOLD_MAX);
+    let told = cut.iter().chain(rest.iter().take(TOLD_MAX));
+    let mut lines: Vec<String> = told
+        .map(|Note { line, kind }| format!("note: line {line}{}: {kind}", written(*line, robots)))
+        .collect();
+    if 0 < more {
+        lines.push(format!("note: and {more} more, which --json has"));
+    }
+    lines
+}
+
+/// A line's text, to stand behind its number.
+fn written(line: u32, robots: &RobotsTxt) -> String {
+    let text = robots.line(line).filter(|text| !text.is_empty());
+    text.map_or(String::new(), |text| format!(", {}", quoted(&text)))
+}
+
+fn octets(count: usize) -> String {
+    match count {
+        1 => "1 octet".to_owned(),
+        _ => format!("{count} octets"),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", cut(text))
+}
+
+/// A text from outside as far as people want to read it.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(TEXT_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,89 @@
+//! Text from outside, written so that no terminal is steered by it.
+//!
+//! What an origin or a crawler wrote ends up before people's eyes, and escape
+//! sequences in it could hide or forge a line (Unicode Technical Report 36 has
+//! the characters that change direction). How an answer is laid out is not
+//! known here.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
+
+/// Text whose control and direction-changing characters are shown as escapes.
+pub(super) fn inert(text: &str) -> String {
+    text.chars()
+        .map(|letter| {
+            if steers(letter) {
+                letter.escape_unicode().to_string()
+            } else {
+                letter.to_string()
+            }
+        })
+        .collect()
+}
+
+/// Appends `value` to `line` as JSON, with the escapes of JSON for the same
+/// characters: a program reads what was there.
+///
+/// # Errors
+///
+/// A value that JSON cannot hold.
+pub(super) fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
+    value.serialize(&mut Serializer::with_formatter(line, Inert))
+}
+
+fn steers(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Compact JSON in which no character steers a terminal.
+struct Inert;
+
+impl Formatter for Inert {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        // Nearly all there is, and much faster told at once.
+        if fragment.bytes().all(|octet| matches!(octet, b' '..=b'~')) {
+            return writer.write_all(fragment.as_bytes());
+        }
+        let mut rest = fragment;
+        while let Some(at) = rest.find(steers) {
+            let (before, behind) = rest.split_at(at);
+            writer.write_all(before.as_bytes())?;
+            let mut letters = behind.chars();
+            // None of them is beyond the first plane, so one escape will do.
+            let letter = letters.next().map_or(0, u32::from);
+            write!(writer, "\\u{letter:04x}")?;
+            rest = letters.as_str();
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: what an origin wrote must not steer the terminal it is read on.
+    #[test]
+    fn control_characters_are_shown_not_obeyed() {
+        assert_eq!(inert("a\u{1b}[2Jb\u{202e}c é"), "a\\u{1b}[2Jb\\u{202e}c é");
+    }
+
+    // Ours; RFC 8259, section 7, for the escapes.
+    #[test]
+    fn json_reads_the_same_and_steers_nothing() {
+        let text = "a\u{1b}[2J\"\u{7f}\u{9b}b\u{202e}c é \u{feff}\n";
+        let mut line = Vec::new();
+        append_json(&mut line, &[text]).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        assert_eq!(line, r#"["a\u001b[2J\"\u007f\u009bb\u202ec é \ufeff\n"]"#);
+        assert_eq!(serde_json::from_str::<Vec<String>>(&line).unwrap(), [text]);
+    }
+}

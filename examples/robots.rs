@@ -50,7 +50,7 @@ fn show(robots: &RobotsTxt) {
     }
 }
 
-/// Which rule counts for each URL, and which others match.
+/// Which rule counts for the path of each URL, and which others match.
 fn judge(robots: &RobotsTxt, (crawler, urls): (&Crawler, &[Target])) {
     // Which groups bind the crawler is found once. A binding is cheap to clone,
     // and judges from any thread.
@@ -70,7 +70,7 @@ fn judge(robots: &RobotsTxt, (crawler, urls): (&Crawler, &[Target])) {
             Judgement::RobotsTxt => "robots.txt itself always may".to_owned(),
             Judgement::Undecided => "the file is made to be slow".to_owned(),
         };
-        println!("{url} {leave} ({why})");
+        println!("{path} {leave} ({why})");
         for rule in binding.competing(path).iter().skip(1) {
             println!("    also matches: line {}: {}", rule.line(), rule.text());
         }

@@ -56,15 +56,11 @@ fn read(input: &[u8], dialect: Dialect) {
             RequestRate::parse(&record.value),
             VisitTime::parse(&record.value),
         );
-        match record.kind {
-            RecordKind::UserAgent if crawlers.len() <= ASKED => {
-                let token = ProductToken::new(&record.value).ok();
-                crawlers.push(Crawler::restore(token.into_iter().collect(), None));
-            }
-            RecordKind::Rule(_) if paths.len() <= 5 + ASKED => {
-                paths.push(record.value.into_owned());
-            }
-            _ => {}
+        if record.kind == RecordKind::UserAgent && crawlers.len() <= ASKED {
+            let token = ProductToken::new(&record.value).ok();
+            crawlers.push(Crawler::restore(token.into_iter().collect(), None));
+        } else if matches!(record.kind, RecordKind::Rule(_)) && paths.len() <= 5 + ASKED {
+            paths.push(record.value.into_owned());
         }
     }
     for crawler in &crawlers {
@@ -103,16 +99,15 @@ fn every_line_is_told(robots: &RobotsTxt) {
 
 /// Whether a line has nothing but blanks before its comment.
 fn is_empty(line: &str, dialect: Dialect) -> bool {
-    let end = match dialect {
-        Dialect::Google => line.find(['#', '\0']),
-        _ => line.find('#'),
+    let is_google = dialect == Dialect::Google;
+    let ends = |letter: char| letter == '#' || (is_google && letter == '\0');
+    let is_blank = |letter: char| match letter {
+        ' ' | '\t' => true,
+        '\u{b}' | '\u{c}' => is_google,
+        _ => false,
     };
-    let content = &line[..end.unwrap_or(line.len())];
-    match dialect {
-        Dialect::Google => content.trim_matches(|letter| matches!(letter, ' ' | '\t'..='\r')),
-        _ => content.trim_matches([' ', '\t']),
-    }
-    .is_empty()
+    let end = line.find(ends).unwrap_or(line.len());
+    line[..end].chars().all(is_blank)
 }
 
 /// What holds for every judgement.
@@ -121,7 +116,8 @@ fn judge(binding: &Binding, path: &str) {
     assert_eq!(judgement, binding.judge(path));
     if let Judgement::Rule(rule) = &judgement {
         assert!(binding.rules().any(|own| own == *rule), "{rule:?}");
-        assert!(binding.agent_line(rule) < Some(rule.line()), "{rule:?}");
+        let agent = binding.agent_line(rule);
+        assert!(agent.is_some_and(|line| line < rule.line()), "{rule:?}");
         assert!(!binding.names_of(rule).is_empty());
         assert!(0 < rule.length(), "{rule:?}");
     }

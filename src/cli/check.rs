@@ -9,6 +9,7 @@ mod explained;
 mod folder;
 mod listed;
 mod object;
+mod pieces;
 mod saved;
 mod sentences;
 mod terms;

@@ -32,7 +32,7 @@ pub(super) fn snapshot(
 ) -> Snapshot {
     let now = clock::now();
     let result = match status_meaning(status) {
-        StatusMeaning::Parse => AccessResult::Successful(Box::new(copy(body.into(), terms))),
+        StatusMeaning::Parse => AccessResult::Successful(Box::new(copy(&body.into(), terms))),
         StatusMeaning::Unavailable => AccessResult::Unavailable,
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {
             AccessResult::Unreachable(Cause::Status)
@@ -50,8 +50,8 @@ pub(super) fn snapshot(
 }
 
 /// The file as far as a fetch would keep it.
-fn copy(body: Bytes, terms: &Terms) -> Copy {
-    let kept = body.slice(..whole_lines(&body, terms.bytes_max).len());
+fn copy(body: &Bytes, terms: &Terms) -> Copy {
+    let kept = body.slice(..whole_lines(body, terms.bytes_max).len());
     let whole = kept.len() == body.len();
     let mut copy = Copy::in_dialect(kept, terms.dialect());
     if !whole {

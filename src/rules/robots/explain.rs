@@ -181,6 +181,9 @@ impl NoteKind {
 
 #[cfg(test)]
 mod tests {
+    use super::Outranked::{
+        AllowAsLong, AllowOutright, FurtherDown, NotOutright, RepeatedAsLong, Shorter,
+    };
     use super::*;
     use crate::rules::crawler::Crawler;
 
@@ -199,7 +202,6 @@ mod tests {
         ($($name:ident: $dialect:ident $robots:literal on $path:literal loses $expected:expr;)*) => {$(
             #[test]
             fn $name() {
-                use Outranked::*;
                 let expected: &[(u32, Outranked)] = &$expected;
                 assert_eq!(outranked(Dialect::$dialect, $robots, $path), expected);
             }

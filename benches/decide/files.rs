@@ -216,6 +216,56 @@ fn hostile(shape: &str) -> Case {
     Case::new(&format!("hostile, /*{shape}N, 2 KB URL"), body, &[&path])
 }
 
+/// Files and URLs that cannot be judged in the time there is.
+pub(crate) fn endless() -> Vec<Case> {
+    let octets = |seed: &mut Seed, of: &[&str], count: usize| -> String {
+        (0..count).map(|_| seed.pick(of).to_owned()).collect()
+    };
+    let file = |rule: &mut dyn FnMut(&mut Seed) -> String| {
+        let mut seed = Seed(77);
+        let mut body = String::from("User-agent: *\n");
+        while body.len() < 511_000 {
+            let _ = writeln!(body, "Disallow: {}", rule(&mut seed));
+        }
+        body
+    };
+    let stars = ["*a", "*b", "*c", "*d", "*e", "*f", "*g", "*h"];
+    let letters = ["a", "b"];
+    let path = format!("/{}", "abcdefgh".repeat(250));
+    let two = format!("/{}", octets(&mut Seed(5), &letters, 2000));
+    let folded = format!("/?{}", "%2F%3D%26".repeat(250));
+    vec![
+        Case::new(
+            "short literals, none last",
+            file(&mut |seed| format!("/{}*0", octets(seed, &stars, 6))),
+            &[&path],
+        ),
+        Case::new(
+            "few octets, three in a row",
+            file(&mut |seed| format!("/*{}*0", octets(seed, &letters, 14))),
+            &[&two],
+        ),
+        Case::new(
+            "a node an octet",
+            file(&mut |seed| {
+                let depth = seed.within(1..120);
+                format!("/{}*{}0", "a".repeat(depth), octets(seed, &letters, 6))
+            }),
+            &[&format!("/{}", "a".repeat(2000))],
+        ),
+        Case::new(
+            "escapes everywhere",
+            file(&mut |seed| format!("/*{}*%2Fx", octets(seed, &["%2F", "%3D", "%26"], 4))),
+            &[&folded],
+        ),
+        Case::new(
+            "one long rule",
+            format!("User-agent: *\nDisallow: /{}b", "*a".repeat(250_000)),
+            &[&format!("/{}", "a".repeat(16_000))],
+        ),
+    ]
+}
+
 /// Many small files with the spread that real ones have: the median 12 rules,
 /// a tenth 81 or more, one in a hundred 480; a fifth of the rules with
 /// wildcards; a third of the files with CRLF, some with BOM, HTML or NULs.

@@ -31,41 +31,12 @@ const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(20);
 
 fn main() {
-    if let Some(which) = std::env::args().skip_while(|a| a != "parse").nth(1) {
-        for case in files::cases().iter().filter(|c| c.name.contains(&which)) {
-            for _ in 0..5 {
-                println!(
-                    "{} {:.1}",
-                    case.name,
-                    time(21, || {
-                        black_box(engines::Ours::new(&case.body));
-                    })
-                );
-            }
-            let info = allocation_counter::measure(|| {
-                black_box(engines::Ours::new(&case.body));
-            });
-            println!("{info:?}");
-        }
-        return;
-    }
-    if let Some(which) = std::env::args().skip_while(|a| a != "only").nth(1) {
-        for case in files::cases().iter().filter(|c| c.name.contains(&which)) {
-            let asked = asked(case);
-            let mut ours = engines::Ours::new(&case.body);
-            for _ in 0..5 {
-                println!("{} {:.1}", case.name, per_decision(&mut ours, &asked, 21));
-            }
-        }
-        return;
-    }
     let corpus = agreement::corpus();
-    if !std::env::args().any(|a| a == "rest") {
-        decisions();
-    }
+    decisions();
     if std::env::args().any(|argument| argument == "quick") {
         return;
     }
+    given_up();
     over_files(&corpus);
     reading(&corpus);
     memory(&corpus);
@@ -153,6 +124,24 @@ fn decisions() {
             })
             .collect();
         row(&case.name, &times);
+    }
+}
+
+/// Files that no engine can judge in time: ours says so, and refuses.
+fn given_up() {
+    println!("\nfiles made to be given up: the first judgement compiles what it needs");
+    for case in files::endless() {
+        let asked = asked(&case);
+        let mut ours = engines::Ours::new(&case.body);
+        let began = clock::instant();
+        let allows = ours.allows(&asked[0]);
+        let first = clock::instant().duration_since(began).as_nanos() as f64;
+        let later = per_decision(&mut ours, &asked, ROUNDS);
+        let [first, later] = [first, later].map(in_units);
+        println!(
+            "  {:<34} first {first:>9}, later {later:>9}, allowed: {allows}",
+            case.name
+        );
     }
 }
 

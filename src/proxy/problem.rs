@@ -232,6 +232,11 @@ fn refused(refusal: &Refusal, now: Timestamp) -> Answer {
             "Refused while robots.txt is unreachable",
         ),
         (Reason::Override, None) => (StatusCode::FORBIDDEN, "refused", "Refused by the operator"),
+        (Reason::Undecided, None) => (
+            StatusCode::FORBIDDEN,
+            "refused",
+            "Refused, since its robots.txt takes too long to judge",
+        ),
         _ => (StatusCode::FORBIDDEN, "refused", "Refused by robots.txt"),
     };
     Answer {
@@ -290,6 +295,10 @@ fn refused_detail(evidence: &Evidence) -> String {
             stated(ruling),
         ),
         (_, _, Some(cause)) => format!("{origin} cannot be connected to: {cause}."),
+        (Reason::Undecided, ..) => format!(
+            "To try the rules of {robots} on this URL would take too long, and what is not \
+             decided is not allowed."
+        ),
         (Reason::Restricted, ..) => format!(
             "{robots} was answered with {}, which counts as a refusal here.",
             status_text(evidence)

@@ -358,3 +358,28 @@ fn a_refused_request_between_allowed_ones_is_refused_alone() {
         assert_eq!(origin.targets(), ["/a", "/b"]);
     });
 }
+
+// Issue 3; contract, section 3, `undecided`: what cannot be found out in time
+// is refused, and said to be that.
+#[test]
+fn a_url_that_would_take_too_long_to_judge_is_refused_as_undecided() {
+    run(async {
+        let letter = |digit: usize| char::from(b"abcdefgh"[digit % 8]);
+        let rules = (0..15_000).map(|n| {
+            let letters = (0..6).map(|place| format!("*{}", letter(n >> (3 * place))));
+            format!("Disallow: /{}*0\n", letters.collect::<String>())
+        });
+        let robots = format!("User-agent: *\n{}", rules.collect::<String>());
+        let origin = Script::robots(&robots).start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let url = format!("http://o.test/{}", "abcdefgh".repeat(250));
+        let reply = get(&proxy, &url).await;
+        let told: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!((reply.status(), &told["reason"]), (403, &"undecided".into()));
+        assert!(
+            told["detail"].as_str().unwrap().contains("too long"),
+            "{told}"
+        );
+        origin.assert_only_robots_fetched();
+    });
+}

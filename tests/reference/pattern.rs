@@ -104,18 +104,26 @@ impl Pattern {
         // How many units the octets up to each can stand for, in order.
         let mut ends = vec![Vec::new(); self.text.len() + 1];
         ends[0].push(0);
+        let mut furthest = 0;
         for at in 0..self.text.len() {
+            if furthest < at {
+                return false;
+            }
             let here = std::mem::take(&mut ends[at]);
             let rest = &self.text[at..];
             if rest[0] == b'*' {
                 // Section 2.2.3: zero or more octets.
-                let first = here.iter().min().copied();
-                ends[at + 1].extend(first.into_iter().flat_map(|first| first..=path.len()));
+                if let Some(&first) = here.iter().min() {
+                    ends[at + 1] = (first..=path.len()).collect();
+                    furthest = at + 1;
+                }
                 continue;
             }
             for end in here {
-                let taken = path.get(end).and_then(|unit| unit.begins(rest));
-                ends[at + taken.unwrap_or(0)].extend(taken.map(|_| end + 1));
+                if let Some(taken) = path.get(end).and_then(|unit| unit.begins(rest)) {
+                    ends[at + taken].push(end + 1);
+                    furthest = furthest.max(at + taken);
+                }
             }
         }
         let last = &ends[self.text.len()];

@@ -87,7 +87,7 @@ impl Grams {
         };
         for wild in &self.always {
             if fuel.is_spent() {
-                break;
+                return best;
             }
             consider(*wild, fuel);
         }
@@ -99,9 +99,6 @@ impl Grams {
             if self.filter.get(word).is_none_or(|word| word & bit == 0) {
                 continue;
             }
-            if fuel.is_spent() {
-                break;
-            }
             if tried.get(..count).unwrap_or(&tried).contains(&gram) {
                 continue;
             }
@@ -111,6 +108,9 @@ impl Grams {
             }
             for filed in self.filed_under(gram) {
                 fuel.spend(1);
+                if fuel.is_spent() {
+                    return best;
+                }
                 if filed.gram == gram {
                     consider(filed.wild, fuel);
                 }

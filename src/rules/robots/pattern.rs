@@ -114,6 +114,12 @@ impl Pattern {
         self.octets.as_deref().is_some_and(has_folding)
     }
 
+    /// How many literals follow a `*`.
+    pub(super) fn literals(&self) -> usize {
+        let folded = self.folded.as_deref();
+        folded.map_or(0, |pattern| pattern.pieces.len())
+    }
+
     pub(super) fn shape(&self) -> &Shape {
         &self.shape
     }

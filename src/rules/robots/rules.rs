@@ -137,7 +137,7 @@ impl Rules {
             if fuel.is_spent() {
                 break;
             }
-            fuel.spend(8 + other.len() / 4);
+            fuel.spend(8 + 2 * other.len() * (1 + pattern.literals()));
             if best < *rank && pattern.matches_folded_path(path) {
                 best = *rank;
             }

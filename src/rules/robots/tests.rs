@@ -231,3 +231,40 @@ fn any_octets_are_read() {
         }
     }
 }
+
+// Ours: what would take too long is given up, and what is given up is refused.
+#[test]
+fn file_made_to_be_slow_is_given_up() {
+    let letter = |digit: usize| char::from(b"abcdefgh"[digit % 8]);
+    let rules = (0..15_000).map(|n| {
+        let letters = (0..6).map(|place| format!("*{}", letter(n >> (3 * place))));
+        format!("Disallow: /{}*0\n", letters.collect::<String>())
+    });
+    let file = format!("User-agent: *\n{}", rules.collect::<String>());
+    let robots = RobotsTxt::parse(file.as_bytes());
+    let binding = robots.binding(&Crawler::parse("B"));
+    let judgement = binding.judge(&format!("/{}", "abcdefgh".repeat(250)));
+    assert_eq!(judgement, Judgement::Undecided);
+    assert!(!judgement.allows());
+    assert_eq!(binding.judge("/short"), Judgement::NoRule);
+}
+
+// Ours: the hot path of the proxy. A path that has to be rewritten, too.
+#[test]
+fn judgement_allocates_nothing() {
+    let file = "User-agent: *\nDisallow: /a/*?x=%2F\nDisallow: /*.gif$\nAllow: /%7Eb\n";
+    let robots = RobotsTxt::parse(file.as_bytes());
+    let binding = robots.binding(&Crawler::parse("B"));
+    let paths = [
+        "/",
+        "/a/b?x=%2f",
+        "/~b/c.gif",
+        "/%7eb",
+        "?x=/",
+        "/\u{e9}.gif",
+    ];
+    let judge = || paths.map(|path| binding.judge(path).allows());
+    let allowed = judge();
+    let info = allocation_counter::measure(|| assert_eq!(judge(), allowed));
+    assert_eq!(info.count_total, 0);
+}

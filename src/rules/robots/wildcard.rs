@@ -16,14 +16,15 @@ pub(super) enum End {
     Last,
 }
 
-/// What one judgement may still spend, in steps of about a nanosecond or two.
+/// What one judgement may still spend, in steps that take up to eight
+/// nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fuel(u32);
 
 impl Fuel {
     /// Enough for every file met in practice many times over, and less than a
     /// millisecond.
-    pub(super) const FULL: Self = Self(300_000);
+    pub(super) const FULL: Self = Self(200_000);
 
     #[inline]
     pub(super) fn spend(&mut self, steps: usize) {
@@ -71,24 +72,30 @@ pub(super) fn behind_first<'a>(
     text: &'a [u8],
     fuel: &mut Fuel,
 ) -> Option<&'a [u8]> {
-    // Setting up a search costs more than a short text.
+    // Setting up a search costs more than to go through a short text.
     const SHORT: usize = 64;
-    let Some((&first, others)) = literal.split_first() else {
-        return Some(text);
+    let (found, octets_a_step) = match literal {
+        [] => return Some(text),
+        [octet] => (memchr(*octet, text), 32),
+        _ if text.len() <= SHORT => (find_in_short(literal, text), 1),
+        // Text of two or three octets alone is slow to search.
+        _ => (memmem::find(text, literal), 1),
     };
-    fuel.spend(4 + text.len() / 16);
-    if SHORT < text.len() && !others.is_empty() {
-        let at = memmem::find(text, literal)?;
-        return text.get(at + literal.len()..);
-    }
-    let mut rest = text;
-    while let Some(at) = memchr(first, rest) {
-        rest = rest.get(at + 1..)?;
-        if let Some(after) = rest.strip_prefix(others) {
-            return Some(after);
+    fuel.spend(8 + found.unwrap_or(text.len()) / octets_a_step);
+    text.get(found? + literal.len()..)
+}
+
+fn find_in_short(literal: &[u8], text: &[u8]) -> Option<usize> {
+    let (&first, others) = literal.split_first()?;
+    let mut from = 0;
+    loop {
+        let rest = text.get(from..)?;
+        let at = from + memchr(first, rest)?;
+        from = at + 1;
+        if text.get(from..)?.starts_with(others) {
+            return Some(at);
         }
     }
-    None
 }
 
 /// Whether `octet` means something else than itself in a shell glob.

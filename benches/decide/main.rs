@@ -3,7 +3,8 @@
 //!
 //! `cargo bench --bench decide`. Times are medians over rounds on one core.
 //! With a folder of real files in `POLITESSE_CORPUS` the corpus rows are
-//! measured on it, else on files made in the same shapes.
+//! measured on it, else on files made in the same shapes. `-- quick` stops after
+//! the first table, `-- agreement` only compares.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -32,6 +33,9 @@ const ROUND: Duration = Duration::from_millis(20);
 
 fn main() {
     let corpus = agreement::corpus();
+    if std::env::args().any(|argument| argument == "agreement") {
+        return agreement::report(&corpus);
+    }
     decisions();
     if std::env::args().any(|argument| argument == "quick") {
         return;

@@ -375,7 +375,10 @@ fn a_url_that_would_take_too_long_to_judge_is_refused_as_undecided() {
         let url = format!("http://o.test/{}", "abcdefgh".repeat(250));
         let reply = get(&proxy, &url).await;
         let told: Value = serde_json::from_slice(&reply.body).unwrap();
-        assert_eq!((reply.status(), &told["reason"]), (403, &"undecided".into()));
+        assert_eq!(
+            (reply.status(), &told["reason"]),
+            (403, &"undecided".into())
+        );
         assert!(
             told["detail"].as_str().unwrap().contains("too long"),
             "{told}"

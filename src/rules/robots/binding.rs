@@ -145,7 +145,11 @@ impl Traits {
             }
             Binds::Part => {
                 let name = lossy(value).to_ascii_lowercase();
-                let name = name.split('/').next().unwrap_or_default().trim_end();
+                let name = name
+                    .split('/')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end_matches([' ', '\t']);
                 !name.is_empty() && token.as_str().to_ascii_lowercase().contains(name)
             }
         }

@@ -175,7 +175,10 @@ impl Escapes {
             Self::RuleSide => false,
             Self::Decoded | Self::DecodedInGlob => value != b'/' && value != b'%',
         };
-        if (self, side) == (Self::DecodedInGlob, Side::Rule) && is_glob_octet(value) {
+        if (self, side) == (Self::DecodedInGlob, Side::Rule)
+            && (is_glob_octet(value) || matches!(value, b']' | b'-' | b'!' | b'^'))
+            && !ends_in_quote(out)
+        {
             out.push(b'\\');
         }
         if decodes {
@@ -184,6 +187,12 @@ impl Escapes {
             push_escaped(value, out);
         }
     }
+}
+
+/// Whether the next octet is quoted already by a backslash as written.
+fn ends_in_quote(glob: &[u8]) -> bool {
+    let backslashes = glob.iter().rev().take_while(|octet| **octet == b'\\');
+    backslashes.count() % 2 == 1
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

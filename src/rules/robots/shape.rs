@@ -7,7 +7,7 @@
 use memchr::{memchr, memrchr};
 
 use super::canonical::{Buffer, Common};
-use super::dialect::{Syntax, Traits};
+use super::dialect::{Escapes, Syntax, Traits};
 use super::wildcard::{End, is_glob_octet};
 
 /// How canonical octets are to be read.
@@ -106,8 +106,19 @@ impl Shape {
     }
 
     fn glob(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
-        let octets = canonical(value, traits, rewritten);
-        let wildcard = octets.iter().position(|octet| is_glob_octet(*octet));
+        let is_glob = value.iter().any(|octet| is_glob_octet(*octet));
+        if !is_glob {
+            // An escaped wildcard is none, and makes no glob of the rule.
+            Escapes::Decoded.canonical_rule(value, rewritten);
+        }
+        let octets = if is_glob {
+            canonical(value, traits, rewritten)
+        } else {
+            &rewritten[..]
+        };
+        let wildcard = octets
+            .iter()
+            .position(|octet| is_glob && is_glob_octet(*octet));
         let head = wildcard.unwrap_or(octets.len());
         let may_match = octets.first() == Some(&b'/') || wildcard == Some(0);
         may_match.then_some(Self {

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 use politesse::rules::crawler::Crawler;
-use politesse::rules::decision::{Inquiry, Policy, Unauthorized, Verdict, decide};
+use politesse::rules::decision::{Candidates, Inquiry, Policy, Unauthorized, Verdict, decide};
 use politesse::rules::directives::{Gathering, MetaScanner, Reading, Scan};
 use politesse::rules::origin::Target;
 use politesse::rules::reading::without_dot_segments;
+use politesse::rules::record::{
+    Again, Effect, StoredRecord, StoredRuling, StoredSnapshot, decide_again,
+};
 use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
-use politesse::rules::robots::{RobotsTxt, whole_lines};
+use politesse::rules::robots::{Dialect, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -37,6 +40,62 @@ fn verdict(robots: &str, path: &str) -> Verdict {
     assert_eq!(once.ruling(), twice.ruling());
     assert_eq!(once.digest(), twice.digest());
     once.ruling().verdict
+}
+
+/// What is decided on a path, and what deciding again from what is kept of it
+/// comes to.
+fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
+    let target: Target = format!("http://h.test{path}").parse().unwrap();
+    let copy = Copy::in_dialect(Bytes::from(robots.to_owned()), policy.dialect());
+    let at = "2026-11-21T06:47:09.123456789Z".parse().unwrap();
+    let stored = StoredSnapshot {
+        token: None,
+        url: target.origin.robots_txt().to_string(),
+        status: Some(200),
+        fetched_at: at,
+        expires_at: at,
+        result: "successful".into(),
+        cause: None,
+        sha256: Some(copy.digest),
+    };
+    let snapshot = Snapshot {
+        url: stored.url.clone(),
+        origin: target.origin.clone(),
+        token: None,
+        status: stored.status,
+        fetched_at: at,
+        expires_at: at,
+        result: AccessResult::Successful(Box::new(copy)),
+    };
+    let inquiry = Arc::new(Inquiry {
+        crawler: Crawler::parse("FooBot-News/1.0 (FooBot; +http://h.test)"),
+        target,
+        method: "GET".into(),
+    });
+    let decision = decide(
+        &inquiry,
+        &Arc::new(snapshot),
+        (&Arc::new(policy.clone()), at),
+    );
+    let candidates = inquiry.crawler.candidates().iter();
+    let record = StoredRecord {
+        seq: 1,
+        at: decision.evidence().at,
+        client: "127.0.0.1".into(),
+        candidates: candidates.map(ToString::to_string).collect(),
+        user_agent: inquiry.crawler.user_agent().map(str::to_owned),
+        method: inquiry.method.clone(),
+        url: inquiry.target.to_string(),
+        ruling: StoredRuling::of(decision.ruling(), &inquiry.crawler),
+        effect: Effect::of(decision.ruling()).as_str().to_owned(),
+        snapshot: Some(stored),
+        policy: policy.json().to_owned(),
+        wait_ms: 0,
+        status: None,
+        bytes: None,
+        error: None,
+    };
+    decide_again(&record, Some(Bytes::from(robots.to_owned()))).unwrap()
 }
 
 fn rules() -> impl Strategy<Value = String> {
@@ -72,6 +131,20 @@ proptest! {
         let before = verdict(&robots, &path);
         let after = verdict(&format!("{robots}Disallow: /\n"), &path);
         prop_assert!(before == Verdict::Disallow || after == before || after == Verdict::Disallow);
+    }
+
+    // Invariant 2: the record holds all that a decision depends on.
+    #[test]
+    fn deciding_again_from_a_record_agrees(
+        robots in rules(),
+        agent in prop::sample::select(vec!["*", "foobot", "FooBot-News", "other"]),
+        path in "/[a-c./%2eE?]{0,10}",
+        dialect in prop::sample::select(Dialect::ALL.to_vec()),
+        candidates in prop::sample::select(vec![Candidates::First, Candidates::All]),
+    ) {
+        let robots = robots.replacen('*', agent, 1);
+        let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect).with_candidates(candidates);
+        prop_assert_eq!(decided_again(&robots, &path, &policy), Again::Same);
     }
 
     // RFC 3986, section 5.2.4: what has no dot segments has none to remove.

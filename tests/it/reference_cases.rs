@@ -2,36 +2,16 @@
 //! naive reference (`tests/reference`): what the engine is compared with must
 //! itself say what the texts say.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use crate::reference::{Dialect, Verdict, decide, google_path};
+use crate::robots_cases::{body, cases, text};
 
 const DIALECTS: &str = include_str!("../cases/dialects.jsonl");
 const ROBOTS: &str = include_str!("../cases/robots.jsonl");
 
-fn cases(file: &str) -> Vec<Value> {
-    let lines = file.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().unwrap()
-}
-
-fn text<'a>(case: &'a Value, key: &str) -> &'a str {
-    case[key]
-        .as_str()
-        .unwrap_or_else(|| panic!("{key} in {case}"))
-}
-
-/// The file of a case: octets where it cannot be written as text.
-fn body(case: &Value) -> Vec<u8> {
-    match case["robots_b64"].as_str() {
-        Some(encoded) => BASE64_STANDARD.decode(encoded).unwrap(),
-        None => text(case, "robots").into(),
-    }
-}
-
 /// The path of a case's URL as the dialect takes it.
-fn path(dialect: Dialect, url: &str) -> String {
+pub(crate) fn path(dialect: Dialect, url: &str) -> String {
     if dialect == Dialect::Google {
         return google_path(url);
     }

@@ -4,42 +4,29 @@
 //! habit of other engines. All of them hold, whatever their strength; one that
 //! is not to hold would be listed here with the reason.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use politesse::rules::crawler::{Crawler, ProductToken};
 use politesse::rules::robots::{Dialect, RobotsTxt};
 use serde_json::Value;
 
-fn cases(file: &str) -> Vec<Value> {
+pub(crate) fn cases(file: &str) -> Vec<Value> {
     let lines = file.lines().map(serde_json::from_str);
     lines.collect::<Result<_, _>>().unwrap()
 }
 
-fn text<'a>(case: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(case: &'a Value, key: &str) -> &'a str {
     case[key]
         .as_str()
         .unwrap_or_else(|| panic!("{key} in {case}"))
 }
 
 /// The file of a case: octets where it cannot be written as text.
-fn body(case: &Value) -> Vec<u8> {
+pub(crate) fn body(case: &Value) -> Vec<u8> {
     match case["robots_b64"].as_str() {
-        Some(encoded) => base64(encoded),
+        Some(encoded) => BASE64_STANDARD.decode(encoded).unwrap(),
         None => text(case, "robots").into(),
     }
-}
-
-fn base64(encoded: &str) -> Vec<u8> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bits, mut count, mut octets) = (0_u32, 0, Vec::new());
-    for letter in encoded.trim_end_matches('=').bytes() {
-        let value = ALPHABET.iter().position(|&known| known == letter).unwrap();
-        bits = bits << 6 | u32::try_from(value).unwrap();
-        count += 6;
-        if 8 <= count {
-            count -= 8;
-            octets.push((bits >> count & 0xFF) as u8);
-        }
-    }
-    octets
 }
 
 /// What follows the authority of a URL, without its fragment.

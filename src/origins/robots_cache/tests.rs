@@ -203,6 +203,7 @@ async fn a_fetch_survives_the_one_who_asked_for_it() {
     assert_eq!(script.asked().len(), 1);
 }
 
+// RFC 9309, section 2.4: no longer than 24 hours; checklist 32.
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_holds_until_it_expires_or_is_replaced() {
     let script = Script::default().at(ROBOTS, [text("User-agent: *")]);
@@ -219,7 +220,8 @@ async fn a_snapshot_holds_until_it_expires_or_is_replaced() {
     assert_eq!(script.asked().len(), 2);
 }
 
-// decisions, "Robots": asked again after 30 s, doubling to 30 min.
+// decisions, "Robots": asked again after 30 s, doubling to 30 min. RFC 9309,
+// section 2.3.1.4; checklist 29 and 30.
 #[tokio::test(start_paused = true)]
 async fn the_pause_after_failures_doubles_up_to_the_longest() {
     let mut replies = vec![status(503); 8];
@@ -268,7 +270,7 @@ async fn a_fixed_user_agent_has_one_snapshot_for_all() {
     assert_eq!(asked[0].1.as_ref().unwrap(), "Ours/1.0");
 }
 
-// RFC 9309, section 2.3.1.2: at least five are followed.
+// RFC 9309, section 2.3.1.2: at least five are followed; checklist 27.
 #[tokio::test(start_paused = true)]
 async fn five_redirects_are_followed_and_a_sixth_is_not() {
     let mut script = Script::default().at(ROBOTS, [to("/1")]);
@@ -284,6 +286,7 @@ async fn five_redirects_are_followed_and_a_sixth_is_not() {
     assert_eq!(script.asked().len(), 12);
 }
 
+// RFC 9309, section 2.3.1.4; checklist 27 and 29.
 #[tokio::test(start_paused = true)]
 async fn redirects_that_lead_round_or_nowhere_are_unreachable() {
     for (reply, expected) in [
@@ -299,6 +302,8 @@ async fn redirects_that_lead_round_or_nowhere_are_unreachable() {
     }
 }
 
+// RFC 9309, section 2.3.1.2: across authorities, for the initial one; checklist
+// 27.
 #[tokio::test(start_paused = true)]
 async fn another_robots_txt_is_followed_to_unjudged() {
     let other = "https://www.a.test/robots.txt";
@@ -359,6 +364,7 @@ async fn two_origins_that_judge_each_other_do_not_wait() {
     assert_eq!(script.asked().len(), 2);
 }
 
+// RFC 9309, section 2.3.1.4; checklist 29.
 #[tokio::test(start_paused = true)]
 async fn all_hops_together_have_one_time_limit() {
     let script = Script::default()
@@ -388,7 +394,7 @@ async fn a_fetch_that_panics_is_unreachable_and_tried_again() {
     assert!(ask(&cache).await.copy().is_some());
 }
 
-// RFC 9309, section 2.3.1; decisions, "Robots".
+// RFC 9309, section 2.3.1; decisions, "Robots"; checklist 29.
 #[tokio::test(start_paused = true)]
 async fn failures_are_told_apart() {
     let refused = || UpstreamError::NoConnection(NoConnection::Refused).into();
@@ -412,7 +418,7 @@ async fn failures_are_told_apart() {
     );
 }
 
-// RFC 9309, section 2.4; decisions, "Robots".
+// RFC 9309, section 2.4; decisions, "Robots"; checklist 32.
 #[tokio::test(start_paused = true)]
 async fn lifetimes_are_stated_within_bounds() {
     let says = |status, value| Reply::Answer(status, vec![("cache-control", value)], "");

@@ -41,7 +41,7 @@ async fn our_request_says_who_asks_and_nothing_else() {
     );
 }
 
-// RFC 9309, section 2.5: an endless file is read up to the limit.
+// RFC 9309, section 2.5: an endless file is read up to the limit; checklist 33.
 #[tokio::test]
 async fn a_file_over_the_limit_is_cut_at_a_line() {
     const ENDLESS: &[Step] = &[
@@ -64,6 +64,7 @@ async fn a_coded_file_is_not_parsed() {
     assert!(fetched(PLAIN).await.is_ok());
 }
 
+// RFC 9309, section 2.3.1.4; checklist 29.
 #[tokio::test]
 async fn a_short_body_is_no_file() {
     const SHORT: &[Step] = &[Step::Answer(

@@ -286,7 +286,8 @@ pub fn status_meaning(status: u16) -> StatusMeaning {
 mod tests {
     use super::*;
 
-    // RFC 9309, sections 2.3.1.1 to 2.3.1.4; ours for 206, 304 and 429.
+    // RFC 9309, sections 2.3.1.1 to 2.3.1.4; ours for 206, 304 and 429; checklist
+    // 26 to 29.
     #[test]
     fn a_status_means_what_the_standard_says() {
         for (status, meaning) in [

@@ -5,7 +5,8 @@
 //! other rules share. A path is then read once, three octets at a time, and
 //! only the rules filed under what it holds are tried.
 
-use super::index::{Octets, Rank, Wild};
+use super::rank::{Octets, Rank};
+use super::wild::Wild;
 use super::wildcard::Fuel;
 
 /// The filed rules of one node.

@@ -16,11 +16,18 @@
 //! assert!(binding.judge("/public").allows());
 //! ```
 //!
+//! One file is a [`RobotsTxt`], the files of many origins are [`RulesByOrigin`],
+//! and a path pattern of your own is a [`Pattern`]. [`Binding::judge`] wants the
+//! path with its query as they are sent; [`path_of`] finds them in a URL. What
+//! cannot be decided in time ([`Judgement::Undecided`]) is not allowed.
+//! `examples/robots.rs` shows all of it.
+//!
 //! Not known here: how the file was got, and what follows when it was not.
 
 pub mod access;
 mod binding;
 mod bound;
+mod builder;
 mod canonical;
 mod dialect;
 mod explain;
@@ -29,6 +36,7 @@ mod index;
 mod lines;
 mod path;
 mod pattern;
+mod rank;
 mod records;
 mod rules;
 mod rules_by_origin;
@@ -37,6 +45,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod token;
+mod wild;
 mod wildcard;
 
 use std::borrow::Cow;
@@ -97,7 +106,7 @@ impl RobotsTxt {
     /// Reads a file by the text that `dialect` names, all of it, and shares
     /// `body` instead of copying it.
     ///
-    /// Where it is longer than 128 MiB, what is beyond is not read, and noted.
+    /// Where it is longer than 32 MiB, what is beyond is not read, and noted.
     #[must_use]
     pub fn in_dialect(body: impl Into<Bytes>, dialect: Dialect) -> Self {
         let mut text = match dialect.traits().lines {
@@ -150,7 +159,11 @@ impl RobotsTxt {
     #[must_use]
     pub fn weight(&self) -> usize {
         const RULE: usize = 96;
-        size_of::<Self>() + self.file.tokens.len() * (size_of::<Token>() + RULE)
+        // A rule that has to be rewritten can become three times as long.
+        let rewritten = if self.file.text.is_ascii() { 0 } else { 3 };
+        size_of::<Self>()
+            + self.file.tokens.len() * (size_of::<Token>() + RULE)
+            + rewritten * self.file.text.len()
     }
 
     /// The memory that it takes beside its octets, in octets, with the

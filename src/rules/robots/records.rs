@@ -343,3 +343,6 @@ impl fmt::Display for NoteKind {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

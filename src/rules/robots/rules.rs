@@ -10,10 +10,12 @@ use std::sync::{Arc, OnceLock};
 use memchr::memchr;
 
 use super::RuleKind;
+use super::builder::Builder;
 use super::canonical::{Buffer, fold, has_folding, query_start};
 use super::dialect::{AllowLines, IndexPages, Order, Query, Traits};
-use super::index::{Builder, Entry, Index, Octets, Path, Place, Rank};
+use super::index::{Index, Path};
 use super::pattern::{FoldedPath, Pattern};
+use super::rank::{Entry, Octets, Place, Rank};
 use super::records::seconds;
 use super::shape::{Shape, folder_of_index};
 use super::token::{File, GroupSet, Token, TokenKind};
@@ -262,7 +264,7 @@ impl<'a> Draft<'a> {
     fn rank(&self, at: u32, token: Token, shape: &Shape) -> Rank {
         let allows = token.kind() == TokenKind::Allow;
         let weight = match self.traits.order {
-            // The text fits 29 bits.
+            // Rewritten, a text has at most 96 MiB.
             Order::Longest => {
                 let length = u32::try_from(shape.length).unwrap_or(u32::MAX >> 1);
                 length << 1 | u32::from(allows)

@@ -3,7 +3,13 @@
 //! For a crawler that fetches the files itself: hand over each as it comes, ask
 //! for URLs. It is what WWW::RobotRules gives its users. A file holds for one
 //! origin, scheme, host and port (RFC 9309, section 2.3), and until the moment
-//! that came with it (section 2.4). No clock is read here.
+//! that came with it (section 2.4); no clock is read here, and nothing is dropped
+//! but by [`RulesByOrigin::forget_expired`]. RFC 9309 wants no copy used for more
+//! than a day.
+//!
+//! A status from 200 to 299 is [`RulesByOrigin::parse`], one from 400 to 499 but
+//! 429 [`RulesByOrigin::unavailable`]; all else, a time-out or no connection is
+//! [`RulesByOrigin::unreachable`] (section 2.3.1).
 
 use std::collections::HashMap;
 
@@ -176,7 +182,7 @@ mod tests {
         RulesByOrigin::new(Crawler::parse("ExampleBot"))
     }
 
-    // RFC 9309, section 2.3: scheme, host and port.
+    // RFC 9309, section 2.3: scheme, host and port; checklist 25.
     #[test]
     fn file_holds_for_its_origin_alone() {
         let mut rules = rules();

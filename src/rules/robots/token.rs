@@ -46,7 +46,7 @@ const KINDS: [TokenKind; 8] = [
 const KIND_SHIFT: u32 = 29;
 
 /// The longest text that is read: places and lengths fit what keeps them.
-pub(super) const TEXT_MAX: usize = (1 << 27) - 1;
+pub(super) const TEXT_MAX: usize = 1 << 25;
 
 impl Token {
     fn new(kind: TokenKind, line: u32, place: Range<usize>) -> Self {

@@ -1,0 +1,212 @@
+//! Arranges rules into an [`Index`]: sorted by their heads, which gives the
+//! nodes of the trie one after the other.
+
+use super::dialect::Escapes;
+use super::grams::Grams;
+use super::index::{Index, NO_CHILDREN, Node};
+use super::rank::{Entry, Octets, Place, Rank};
+use super::wild::Wild;
+
+/// Arranges rules.
+pub(super) struct Builder<'a> {
+    octets: Octets<'a>,
+    entries: &'a [Entry],
+    /// The entries in the order of their heads; of equal heads the greatest
+    /// rank first.
+    order: Vec<Sorted>,
+    nodes: Vec<Node>,
+    firsts: Vec<u8>,
+    wilds: Vec<Wild>,
+    hanging: Vec<(u32, u32)>,
+    grams: Vec<(u32, Grams)>,
+    pending: Vec<Pending>,
+}
+
+/// An entry as sorted: the eight octets of its head behind the `/` that nearly
+/// all begin with, and which it is.
+#[derive(Clone, Copy)]
+struct Sorted {
+    beginning: u64,
+    entry: u32,
+}
+
+/// A node whose children are still to be made: the entries below it, and how
+/// many octets of their heads are above.
+struct Pending {
+    node: usize,
+    from: usize,
+    to: usize,
+    depth: usize,
+}
+
+/// How many rules with wildcards at a node are tried in turn.
+const TRIED: usize = 6;
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(octets: Octets<'a>, entries: &'a [Entry]) -> Self {
+        let mut order: Vec<Sorted> = (0..)
+            .zip(entries)
+            .map(|(entry, rule)| Sorted {
+                beginning: beginning(octets.at(rule.place, rule.shape.head)),
+                entry,
+            })
+            .collect();
+        order.sort_by(|one, other| {
+            one.beginning.cmp(&other.beginning).then_with(|| {
+                let [one, other] = [one, other].map(|sorted| &entries[sorted.entry as usize]);
+                let head = |entry: &Entry| octets.at(entry.place, entry.shape.head);
+                head(one)
+                    .cmp(head(other))
+                    .then_with(|| other.rank.cmp(&one.rank))
+            })
+        });
+        Self {
+            octets,
+            entries,
+            order,
+            nodes: Vec::with_capacity(entries.len() * 3 / 2 + 2),
+            firsts: Vec::with_capacity(entries.len() * 3 / 2 + 2),
+            wilds: Vec::new(),
+            hanging: Vec::new(),
+            grams: Vec::new(),
+            pending: Vec::with_capacity(16),
+        }
+    }
+
+    /// Makes the index; [`Index::with_extra`] completes it.
+    pub(super) fn build(mut self, escapes: Escapes) -> Index {
+        self.nodes.push(Node::new(Place(0), 0));
+        self.firsts.push(0);
+        self.pending.push(Pending {
+            node: 0,
+            from: 0,
+            to: self.order.len(),
+            depth: 0,
+        });
+        while let Some(pending) = self.pending.pop() {
+            self.grow(&pending);
+        }
+        self.hanging.sort_unstable();
+        Index {
+            nodes: self.nodes.into(),
+            firsts: self.firsts.into(),
+            wilds: self.wilds.into(),
+            hanging: self.hanging.into(),
+            grams: self.grams.into(),
+            extra: Box::default(),
+            escapes,
+            holds_escapes: false,
+        }
+    }
+
+    fn entry(&self, at: usize) -> Option<&'a Entry> {
+        self.entries.get(self.order.get(at)?.entry as usize)
+    }
+
+    fn head(&self, at: usize) -> &'a [u8] {
+        self.entry(at)
+            .map(|entry| self.octets.at(entry.place, entry.shape.head))
+            .unwrap_or_default()
+    }
+
+    fn grow(&mut self, pending: &Pending) {
+        let from = self.end_here(pending);
+        let children = self.nodes.len();
+        let mut at = from;
+        while at < pending.to {
+            at = self.push_child(at, pending);
+        }
+        let Some(others) = (self.nodes.len() - children).checked_sub(1) else {
+            return;
+        };
+        if let Some(node) = self.nodes.get_mut(pending.node) {
+            node.children = u32::try_from(children).unwrap_or(NO_CHILDREN);
+            // There are at most as many as there are octets.
+            node.other_children = u8::try_from(others).unwrap_or(u8::MAX);
+        }
+    }
+
+    /// Puts the entries whose head ends here into the node; where the others
+    /// begin.
+    fn end_here(&mut self, pending: &Pending) -> usize {
+        let mut at = pending.from;
+        let first_wild = self.wilds.len();
+        let mut rank = Rank::NONE;
+        while at < pending.to
+            && let Some(entry) = self.entry(at)
+            && entry.shape.head == pending.depth
+        {
+            if entry.shape.is_plain() {
+                rank = rank.max(entry.rank);
+            } else {
+                self.wilds.push(Wild::new(entry, self.octets));
+            }
+            at += 1;
+        }
+        let Some(node) = self.nodes.get_mut(pending.node) else {
+            return at;
+        };
+        node.set_rank(rank);
+        if let Some(last) = self.wilds.get_mut(first_wild..).and_then(<[_]>::last_mut) {
+            last.length |= Wild::LAST_OF_NODE;
+            node.label_length |= Node::HAS_WILD;
+            let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+            self.hanging.push((fit(pending.node), fit(first_wild)));
+            let hanging = self.wilds.get(first_wild..).unwrap_or_default();
+            if TRIED < hanging.len() {
+                self.grams
+                    .push((fit(first_wild), Grams::of(hanging, self.octets)));
+                if let Some(first) = self.wilds.get_mut(first_wild) {
+                    first.length |= Wild::HAS_GRAMS;
+                }
+            }
+        }
+        at
+    }
+
+    /// Makes the child for the octet that the entry at `at` goes on with; where
+    /// the next octet's entries begin.
+    fn push_child(&mut self, at: usize, pending: &Pending) -> usize {
+        let depth = pending.depth;
+        let head = self.head(at);
+        let octet = head.get(depth).copied();
+        let mut to = at + 1;
+        while to < pending.to && self.head(to).get(depth).copied() == octet {
+            to += 1;
+        }
+        let last = self.head(to - 1);
+        let (Some(first), Some(ours), Some(theirs)) = (octet, head.get(depth..), last.get(depth..))
+        else {
+            return to;
+        };
+        let shared = std::iter::zip(ours, theirs)
+            .take_while(|(one, other)| one == other)
+            .count();
+        let label_length = u16::try_from(shared)
+            .unwrap_or(u16::MAX)
+            .min(Node::LABEL_MAX);
+        let place = self.entry(at).map_or(Place(0), |entry| entry.place);
+        self.pending.push(Pending {
+            node: self.nodes.len(),
+            from: at,
+            to,
+            depth: depth + usize::from(label_length),
+        });
+        self.firsts.push(first);
+        self.nodes
+            .push(Node::new(place.behind(depth), label_length));
+        to
+    }
+}
+
+fn beginning(head: &[u8]) -> u64 {
+    let behind = head.get(1..).unwrap_or_default();
+    match behind.first_chunk::<8>() {
+        Some(chunk) => u64::from_be_bytes(*chunk),
+        None => {
+            let mut chunk = [0; 8];
+            std::iter::zip(&mut chunk, behind).for_each(|(place, octet)| *place = *octet);
+            u64::from_be_bytes(chunk)
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How much a rule counts, and where its octets are: what an index is made of.
+
+use super::shape::Shape;
+
+/// How much a rule counts, and in the low half which it is: the greater counts,
+/// of equal ones that which stands first in the file. 0 is no rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank(pub(super) u64);
+
+impl Rank {
+    pub(super) const NONE: Self = Self(0);
+
+    /// `weight` decides, below 2³².
+    pub(super) fn new(weight: u32, token: u32) -> Self {
+        Self(u64::from(weight) << 32 | u64::from(u32::MAX - token))
+    }
+
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The token of the rule.
+    pub(super) fn token(self) -> usize {
+        // The low half, as it was put there.
+        (u32::MAX - (self.0 & u64::from(u32::MAX)) as u32) as usize
+    }
+}
+
+/// A rule to be indexed.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) rank: Rank,
+    pub(super) place: Place,
+    pub(super) shape: Shape,
+}
+
+/// Where the canonical octets of a rule begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(pub(super) u32);
+
+impl Place {
+    const EXTRA: u32 = 1 << 31;
+
+    pub(super) fn in_text(start: u32) -> Self {
+        Self(start)
+    }
+
+    /// In the octets that had to be rewritten.
+    pub(super) fn in_extra(start: usize) -> Self {
+        // They are at most three times the text: 96 MiB.
+        Self(u32::try_from(start).unwrap_or(u32::MAX) | Self::EXTRA)
+    }
+
+    pub(super) fn behind(self, octets: usize) -> Self {
+        Self(self.0 + u32::try_from(octets).unwrap_or(u32::MAX - self.0))
+    }
+}
+
+/// The two texts that places are in.
+#[derive(Clone, Copy)]
+pub(super) struct Octets<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) extra: &'a [u8],
+}
+
+impl<'a> Octets<'a> {
+    #[inline]
+    pub(super) fn at(self, place: Place, length: usize) -> &'a [u8] {
+        self.from(place).get(..length).unwrap_or_default()
+    }
+
+    /// Those at `place` and all behind them.
+    #[inline]
+    pub(super) fn from(self, place: Place) -> &'a [u8] {
+        let start = (place.0 & !Place::EXTRA) as usize;
+        let octets = if place.0 & Place::EXTRA == 0 {
+            self.text
+        } else {
+            self.extra
+        };
+        octets.get(start..).unwrap_or_default()
+    }
+}

@@ -1,0 +1,82 @@
+//! A rule with wildcards as the index keeps it: packed, since there may be many.
+
+use memchr::memrchr;
+
+use super::dialect::Syntax;
+use super::rank::{Entry, Octets, Place, Rank};
+use super::wildcard::{End, Fuel, behind_first, globs, spans};
+
+/// A rule with wildcards, as what is behind its head.
+#[derive(Clone, Copy)]
+pub(super) struct Wild {
+    pub(super) rank: Rank,
+    pub(super) tail: Place,
+    /// The length of the tail, above it the flags.
+    pub(super) length: u32,
+}
+
+impl Wild {
+    pub(super) const LAST_OF_NODE: u32 = 1 << 31;
+    const ANCHORED: u32 = 1 << 30;
+    const GLOB: u32 = 1 << 29;
+    /// There is one `*`, which the tail begins with.
+    const ONE_STAR: u32 = 1 << 28;
+    /// It is the first of so many at its node that there are [`Grams`].
+    pub(super) const HAS_GRAMS: u32 = 1 << 27;
+    const LENGTH: u32 = Self::HAS_GRAMS - 1;
+
+    pub(super) fn new(entry: &Entry, octets: Octets<'_>) -> Self {
+        let anchored = entry.shape.end == End::Last;
+        let glob = entry.shape.syntax == Syntax::Glob;
+        let place = entry.place.behind(entry.shape.head);
+        let tail = octets.at(place, entry.shape.tail);
+        let one_star = tail.first() == Some(&b'*') && memrchr(b'*', tail) == Some(0);
+        let length = u32::try_from(entry.shape.tail).unwrap_or(Self::LENGTH);
+        let flag = |flag: u32, is_set: bool| if is_set { flag } else { 0 };
+        Self {
+            rank: entry.rank,
+            tail: place,
+            length: length
+                | flag(Self::ANCHORED, anchored)
+                | flag(Self::GLOB, glob)
+                | flag(Self::ONE_STAR, one_star && !glob),
+        }
+    }
+
+    pub(super) fn tail(self, octets: Octets<'_>) -> &[u8] {
+        octets.at(self.tail, (self.length & Self::LENGTH) as usize)
+    }
+
+    pub(super) fn is_glob(self) -> bool {
+        self.length & Self::GLOB != 0
+    }
+
+    pub(super) fn has_grams(self) -> bool {
+        self.length & Self::HAS_GRAMS != 0
+    }
+
+    pub(super) fn is_last_of_node(self) -> bool {
+        self.length & Self::LAST_OF_NODE != 0
+    }
+
+    /// Whether it fits what is left of a path behind its head.
+    pub(super) fn matches(self, octets: Octets<'_>, rest: &[u8], fuel: &mut Fuel) -> bool {
+        fuel.spend(1);
+        let tail = self.tail(octets);
+        if self.is_glob() {
+            return globs(tail, rest, fuel);
+        }
+        let end = if self.length & Self::ANCHORED == 0 {
+            End::Anywhere
+        } else {
+            End::Last
+        };
+        match tail.split_first() {
+            Some((_, literal)) if self.length & Self::ONE_STAR != 0 => match end {
+                End::Anywhere => behind_first(literal, rest, fuel).is_some(),
+                End::Last => rest.ends_with(literal),
+            },
+            _ => spans((tail, end), rest, fuel),
+        }
+    }
+}

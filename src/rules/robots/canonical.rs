@@ -195,6 +195,13 @@ fn ends_in_quote(glob: &[u8]) -> bool {
     backslashes.count() % 2 == 1
 }
 
+/// About how many octets the rules of `text` take that cannot stay as written:
+/// all of those in it are counted as if they were in one.
+pub(super) fn octets_if_rewritten(text: &[u8]) -> usize {
+    let is_odd = |octet: &&u8| class(**octet) & RULE_CANONICAL == 0;
+    3 * text.iter().filter(is_odd).count()
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Path,

@@ -159,11 +159,9 @@ impl RobotsTxt {
     #[must_use]
     pub fn weight(&self) -> usize {
         const RULE: usize = 96;
-        // A rule that has to be rewritten can become three times as long.
-        let rewritten = if self.file.text.is_ascii() { 0 } else { 3 };
         size_of::<Self>()
             + self.file.tokens.len() * (size_of::<Token>() + RULE)
-            + rewritten * self.file.text.len()
+            + canonical::octets_if_rewritten(&self.file.text)
     }
 
     /// The memory that it takes beside its octets, in octets, with the

@@ -268,3 +268,26 @@ fn judgement_allocates_nothing() {
     let info = allocation_counter::measure(|| assert_eq!(judge(), allowed));
     assert_eq!(info.count_total, 0);
 }
+
+// Ours: the bound on what is kept rests on it.
+#[test]
+fn weight_is_about_the_memory_of_a_file_in_use() {
+    let rule = |path: &str| format!("User-agent: *\nDisallow: /{path}\n");
+    let many: String = (0..2000)
+        .map(|n| format!("Disallow: /*/{n}/a$\n"))
+        .collect();
+    for file in [
+        rule("a"),
+        rule(&"\u{e9}".repeat(50_000)),
+        rule(&" a".repeat(50_000)),
+        rule("a") + &many,
+    ] {
+        let robots = RobotsTxt::parse(file.as_bytes());
+        let _ = robots.binding(&Crawler::parse("B")).judge("/?a=%2F");
+        let (weight, memory) = (robots.weight(), robots.memory());
+        assert!(
+            memory <= 2 * weight && weight <= 8 * memory,
+            "{weight} {memory}"
+        );
+    }
+}

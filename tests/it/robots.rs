@@ -217,7 +217,8 @@ fn a_crawlers_own_request_for_robots_txt_is_answered_from_our_copy() {
     });
 }
 
-// RFC 9309, section 2.3.1.2: at least five redirects, here exactly five.
+// RFC 9309, section 2.3.1.2: at least five redirects, here exactly five;
+// checklist 27.
 #[test]
 fn five_redirects_are_followed_and_a_sixth_is_not() {
     run(async {
@@ -243,7 +244,8 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
     });
 }
 
-// Same section: also to another origin, whose rules are then those of the first.
+// Same section: also to another origin, whose rules are then those of the first;
+// checklist 27.
 #[test]
 fn a_redirected_robots_txt_binds_the_origin_that_was_asked() {
     run(async {
@@ -292,7 +294,8 @@ fn a_redirect_to_a_disallowed_page_of_another_origin_is_not_followed() {
     });
 }
 
-// RFC 9309, section 2.3.1.3; decisions: 4xx allows, 401 and 403 by configuration.
+// RFC 9309, section 2.3.1.3; decisions: 4xx allows, 401 and 403 by configuration;
+// checklist 28.
 #[test]
 fn without_a_robots_txt_everything_is_allowed() {
     run(async {
@@ -313,7 +316,7 @@ fn without_a_robots_txt_everything_is_allowed() {
     });
 }
 
-// Contract, section 2: robots.status.unauthorized = "refuse".
+// Contract, section 2: robots.status.unauthorized = "refuse"; checklist 28.
 #[test]
 fn a_guarded_robots_txt_refuses_where_configured_so() {
     run(async {
@@ -330,7 +333,8 @@ fn a_guarded_robots_txt_refuses_where_configured_so() {
     });
 }
 
-// RFC 9309, section 2.5: at least 500 KiB are parsed; what lies behind is not.
+// RFC 9309, section 2.5: at least 500 KiB are parsed; what lies behind is not;
+// checklist 33.
 #[test]
 fn rules_within_the_size_limit_hold_and_those_behind_it_do_not() {
     run(async {
@@ -358,6 +362,7 @@ fn rules_within_the_size_limit_hold_and_those_behind_it_do_not() {
 }
 
 // Invariant 6: the copy in force decides, for all who ask at once over TLS too.
+// RFC 9309, section 2.3: scheme and port have files of their own; checklist 25.
 #[test]
 fn askers_over_http_and_https_share_nothing_but_the_proxy() {
     run(async {

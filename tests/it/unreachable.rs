@@ -24,7 +24,7 @@ fn assert_unreachable(reply: &Reply) {
     assert!((1..=34).contains(&seconds), "{seconds}");
 }
 
-// Decisions, "Status of robots.txt".
+// Decisions, "Status of robots.txt"; RFC 9309, section 2.3.1.4; checklist 29.
 #[test]
 fn a_status_that_is_no_answer_refuses_everything() {
     run(async {
@@ -43,7 +43,7 @@ fn a_status_that_is_no_answer_refuses_everything() {
     });
 }
 
-// Same: redirects that lead nowhere, or in a ring.
+// Same: redirects that lead nowhere, or in a ring; checklist 27 and 29.
 #[test]
 fn redirects_that_lead_nowhere_refuse_everything() {
     run(async {
@@ -62,7 +62,7 @@ fn redirects_that_lead_nowhere_refuse_everything() {
     });
 }
 
-// Issue, Deliver 4: a time limit; contract: robots.timeout.
+// Issue, Deliver 4: a time limit; contract: robots.timeout; checklist 29.
 #[test]
 fn a_robots_txt_that_never_comes_refuses_after_its_time() {
     run(async {
@@ -82,7 +82,7 @@ fn a_robots_txt_that_never_comes_refuses_after_its_time() {
     });
 }
 
-// Contract, section 3: connected, but no whole answer.
+// Contract, section 3: connected, but no whole answer; checklist 29.
 #[test]
 fn a_robots_txt_that_breaks_off_refuses_everything() {
     run(async {
@@ -121,7 +121,8 @@ fn nobody() -> SocketAddr {
     listener.local_addr().unwrap()
 }
 
-// Contract, section 3: no connection at all is 502 and its RFC 9209 type.
+// Contract, section 3: no connection at all is 502 and its RFC 9209 type;
+// checklist 29.
 #[test]
 fn an_origin_that_refuses_connections_is_a_bad_gateway() {
     run(async {

@@ -180,11 +180,10 @@ impl<'a> Builder<'a> {
             return to;
         };
         let shared = std::iter::zip(ours, theirs)
+            .take(usize::from(Node::LABEL_MAX))
             .take_while(|(one, other)| one == other)
             .count();
-        let label_length = u16::try_from(shared)
-            .unwrap_or(u16::MAX)
-            .min(Node::LABEL_MAX);
+        let label_length = u16::try_from(shared).unwrap_or(Node::LABEL_MAX);
         let place = self.entry(at).map_or(Place(0), |entry| entry.place);
         self.pending.push(Pending {
             node: self.nodes.len(),

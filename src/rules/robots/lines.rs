@@ -220,17 +220,67 @@ const USER_AGENT: [(&str, Key, Spelling); 3] = [
     ("user agent", Key::Agent, Spelling::Wrong),
 ];
 
+/// How the octets of a file make letters.
+#[derive(Clone, Copy)]
+enum Encoding {
+    /// UTF-8, or what passes for it.
+    Octets,
+    /// UTF-16, behind so many octets of byte order mark.
+    Pairs {
+        mark: usize,
+        unit: fn([u8; 2]) -> u16,
+    },
+}
+
+impl Encoding {
+    fn of(body: &[u8]) -> Self {
+        let pairs = |mark, unit| Self::Pairs { mark, unit };
+        match body {
+            [0xFF, 0xFE, ..] => pairs(2, u16::from_le_bytes),
+            [0xFE, 0xFF, ..] => pairs(2, u16::from_be_bytes),
+            [1..=0x7F, 0, 1..=0x7F, 0, ..] => pairs(0, u16::from_le_bytes),
+            [0, 1..=0x7F, 0, 1..=0x7F, ..] => pairs(0, u16::from_be_bytes),
+            _ => Self::Octets,
+        }
+    }
+}
+
 /// The file as UTF-8, without a byte order mark: one in UTF-16 is bridged
 /// (RFC 9309, section 2.2.2), other octets are left as they are.
 pub(super) fn decoded(body: Bytes) -> Bytes {
-    let text = match &*body {
-        [0xFF, 0xFE, text @ ..] => from_utf16(text, u16::from_le_bytes),
-        [0xFE, 0xFF, text @ ..] => from_utf16(text, u16::from_be_bytes),
-        [1..=0x7F, 0, 1..=0x7F, 0, ..] => from_utf16(&body, u16::from_le_bytes),
-        [0, 1..=0x7F, 0, 1..=0x7F, ..] => from_utf16(&body, u16::from_be_bytes),
-        _ => return without_mark(body),
+    match Encoding::of(&body) {
+        Encoding::Octets => without_mark(body),
+        Encoding::Pairs { mark, unit } => {
+            from_utf16(body.get(mark..).unwrap_or_default(), unit).into()
+        }
+    }
+}
+
+/// `body` cut to at most `max` octets at a line end: what is kept, hashed and
+/// parsed of a larger file (RFC 9309, section 2.5).
+///
+/// A cut line is dropped, since its beginning is a wider rule than the whole.
+#[must_use]
+pub fn whole_lines(body: &[u8], max: usize) -> &[u8] {
+    let Some((kept, rest)) = body.split_at_checked(max) else {
+        return body;
     };
-    text.into()
+    let end = match Encoding::of(body) {
+        Encoding::Octets if rest.first().is_none_or(is_line_end) => kept.len(),
+        Encoding::Octets => kept.iter().rposition(is_line_end).map_or(0, |end| end + 1),
+        // An octet of a letter may look like a line end.
+        Encoding::Pairs { mark, unit } => {
+            let (pairs, _) = kept.get(mark..).unwrap_or_default().as_chunks::<2>();
+            let is_line_end = |pair: &[u8; 2]| matches!(unit(*pair), 0x0A | 0x0D);
+            let end = pairs.iter().rposition(is_line_end);
+            end.map_or(0, |end| mark + 2 * (end + 1))
+        }
+    };
+    kept.get(..end).unwrap_or_default()
+}
+
+fn is_line_end(octet: &u8) -> bool {
+    matches!(octet, b'\r' | b'\n')
 }
 
 fn from_utf16(text: &[u8], unit: fn([u8; 2]) -> u16) -> String {

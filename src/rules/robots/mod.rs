@@ -59,6 +59,7 @@ use self::bound::Bound;
 use self::dialect::LineForm;
 pub use self::dialect::{Dialect, UnknownDialect};
 pub use self::explain::{Joined, Outranked};
+pub use self::lines::whole_lines;
 pub use self::path::path_of;
 pub use self::pattern::{CanonicalPath, Pattern};
 use self::records::Reader;
@@ -189,26 +190,6 @@ impl fmt::Debug for RobotsTxt {
             .field("octets", &self.file.text.len())
             .finish_non_exhaustive()
     }
-}
-
-/// `body` cut to at most `max` octets at a line end: what is kept, hashed and
-/// parsed of a larger file (RFC 9309, section 2.5).
-///
-/// A cut line is dropped, since its beginning is a wider rule than the whole.
-#[must_use]
-pub fn whole_lines(body: &[u8], max: usize) -> &[u8] {
-    let is_line_end = |octet: &u8| matches!(octet, b'\r' | b'\n');
-    let Some((kept, rest)) = body.split_at_checked(max) else {
-        return body;
-    };
-    if rest.first().is_none_or(is_line_end) {
-        return kept;
-    }
-    let end = kept
-        .iter()
-        .rposition(is_line_end)
-        .map_or(0, |last| last + 1);
-    kept.get(..end).unwrap_or_default()
 }
 
 impl fmt::Display for RuleKind {

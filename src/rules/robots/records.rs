@@ -147,6 +147,8 @@ pub(super) struct Reader<'a> {
     traits: &'static Traits,
     place: Place,
     groups: usize,
+    /// Whether every line so far was blank or a comment.
+    is_at_start: bool,
 }
 
 /// A line as read.
@@ -163,6 +165,7 @@ impl<'a> Reader<'a> {
             traits: robots.file.traits(),
             place: Place::Outside,
             groups: 0,
+            is_at_start: true,
         }
     }
 
@@ -176,17 +179,14 @@ impl<'a> Reader<'a> {
         }
         let number = line.number;
         let note = |kind| Some(Note { line: number, kind });
-        let Some(field) = self.traits.lines.field(content) else {
+        let is_html = std::mem::take(&mut self.is_at_start) && content.starts_with(b"<");
+        let field = self.traits.lines.field(content).filter(|_| !is_html);
+        let Some(field) = field else {
             self.pass();
-            let html = number == 1 && content.starts_with(b"<");
-            let kind = if html {
-                NoteKind::Html
-            } else {
-                NoteKind::NotARecord
-            };
+            let html = is_html.then_some(NoteKind::Html);
             return LineRead {
                 record: None,
-                notes: [note(kind), None],
+                notes: [note(html.unwrap_or(NoteKind::NotARecord)), None],
             };
         };
         let (kind, spelling) = self.kind(field.name);

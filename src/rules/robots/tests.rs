@@ -291,3 +291,42 @@ fn weight_is_about_the_memory_of_a_file_in_use() {
         );
     }
 }
+
+// Ours: in UTF-16 an octet of a letter may look like a line end.
+#[test]
+fn larger_file_in_utf16_is_cut_at_a_line_end() {
+    let text = "User-agent: *\nDisallow: /\nAllow: /\u{a05}\u{d05}private\n";
+    let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for file in [
+        [b"\xFE\xFF", &*big].concat(),
+        [b"\xFF\xFE", &*little].concat(),
+    ] {
+        for max in 0..file.len() {
+            let robots =
+                RobotsTxt::in_dialect(whole_lines(&file, max).to_vec(), Dialect::default());
+            let whole: Vec<_> = robots
+                .records()
+                .map(|record| record.value.into_owned())
+                .collect();
+            assert!(
+                ["*", "/"].map(String::from).starts_with(&whole),
+                "{max} {whole:?}"
+            );
+        }
+    }
+}
+
+// Ours: what a host serves in place of a robots.txt it does not have.
+#[test]
+fn web_page_is_noted_as_one() {
+    for page in [
+        "<!DOCTYPE html>\n<html><head>",
+        "\n <html lang=\"en\">",
+        "<!DOCTYPE html PUBLIC \"-//W3C//DTD\" \"http://www.w3.org/TR\">",
+    ] {
+        let robots = RobotsTxt::parse(page.as_bytes());
+        let first = robots.notes().next().map(|note| note.kind);
+        assert_eq!(first, Some(NoteKind::Html), "{page}");
+    }
+}

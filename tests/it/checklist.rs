@@ -1,0 +1,689 @@
+//! RFC 9309 point by point: the checklist by which the engine was made, with a
+//! test for each point that cites it.
+//!
+//! Points 25 to 33 are about fetching. Their tests stand where fetching is
+//! tested (`robots.rs` and `unreachable.rs` here, `src/origins`) and cite the
+//! checklist too; here are those that need no connection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use politesse::rules::crawler::Crawler;
+use politesse::rules::decision::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict, decide};
+use politesse::rules::origin::Target;
+use politesse::rules::robots::access::{AccessResult, Cause, Copy, Snapshot};
+use politesse::rules::robots::{Dialect, Judgement, NoteKind, RobotsTxt, RuleKind, whole_lines};
+
+use Said::{Allow, Disallow, NoGroup, NoRule, RobotsItself};
+
+use crate::kit::client::get;
+use crate::kit::origin::Script;
+use crate::kit::page::Page;
+use crate::kit::proxy::resolve;
+use crate::kit::run;
+
+/// What a file says of a path; of a rule, its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Allow(u32),
+    Disallow(u32),
+    NoRule,
+    NoGroup,
+    RobotsItself,
+    Undecided,
+}
+
+impl Said {
+    fn by_judgement(judgement: &Judgement<'_>) -> Self {
+        let said = match judgement {
+            Judgement::Rule(rule) => match rule.kind() {
+                RuleKind::Allow => Allow(rule.line()),
+                RuleKind::Disallow => Disallow(rule.line()),
+            },
+            Judgement::NoRule => NoRule,
+            Judgement::NoGroup => NoGroup,
+            Judgement::RobotsTxt => RobotsItself,
+            Judgement::Undecided => Self::Undecided,
+        };
+        let refuses = matches!(said, Disallow(_) | Self::Undecided);
+        assert_eq!(judgement.allows(), !refuses);
+        said
+    }
+
+    /// The same as a decision has it; `None` if no file was asked.
+    fn by_ruling(ruling: &Ruling) -> Option<Self> {
+        let line = ruling.rule.as_ref().map(|rule| rule.line);
+        Some(match (ruling.reason, ruling.verdict, line) {
+            (Reason::Rule, Verdict::Allow, Some(line)) => Allow(line),
+            (Reason::Rule, Verdict::Disallow, Some(line)) => Disallow(line),
+            (Reason::NoRule, Verdict::Allow, None) => NoRule,
+            (Reason::NoGroup, Verdict::Allow, None) => NoGroup,
+            (Reason::RobotsTxt, Verdict::Allow, None) => RobotsItself,
+            (Reason::Undecided, Verdict::Disallow, None) => Self::Undecided,
+            _ => return None,
+        })
+    }
+}
+
+/// What `file` says of `path` to `agent`, by each way there is to ask.
+pub(crate) fn said((dialect, file): (Dialect, &[u8]), agent: &str, path: &str) -> Said {
+    let robots = RobotsTxt::in_dialect(file.to_vec(), dialect);
+    let said = Said::by_judgement(&robots.binding(&Crawler::parse(agent)).judge(path));
+    let copy = Copy::in_dialect(Bytes::copy_from_slice(file), dialect);
+    let result = AccessResult::Successful(Box::new(copy));
+    let ruling = ruling((dialect, 200, result), agent, path);
+    assert_eq!(Said::by_ruling(&ruling), Some(said), "{dialect} {path}");
+    if dialect == Dialect::Rfc9309 {
+        assert_eq!(RobotsTxt::parse(file), robots);
+    }
+    said
+}
+
+/// What is decided of a path as sent where asking for robots.txt led to this,
+/// years ago.
+pub(crate) fn ruling(
+    (dialect, status, result): (Dialect, u16, AccessResult),
+    agent: &str,
+    path: &str,
+) -> Ruling {
+    let target: Target = format!("http://h.test{path}").parse().unwrap();
+    let inquiry = Inquiry {
+        crawler: Crawler::parse(agent),
+        target: target.clone(),
+        method: "GET".into(),
+    };
+    let snapshot = Snapshot {
+        url: target.origin.robots_txt().to_string(),
+        origin: target.origin,
+        token: None,
+        status: Some(status),
+        fetched_at: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH,
+        result,
+    };
+    let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
+    let years_later = Timestamp::from_second(1_800_000_000).unwrap();
+    let terms = (&Arc::new(policy.as_sent()), years_later);
+    decide(&Arc::new(inquiry), &Arc::new(snapshot), terms)
+        .ruling()
+        .clone()
+}
+
+/// The same by RFC 9309, to one that calls itself FooBot.
+fn to_foobot(file: &[u8], path: &str) -> Said {
+    said((Dialect::Rfc9309, file), "FooBot", path)
+}
+
+/// One test a row: a file, and what it says to FooBot of paths.
+macro_rules! files {
+    ($($name:ident: $file:expr $(, $path:literal $said:expr)+;)*) => {$(
+        #[test]
+        fn $name() {
+            let file: &[u8] = $file.as_ref();
+            $(assert_eq!(to_foobot(file, $path), $said, "{}", $path);)+
+        }
+    )*};
+}
+
+/// The lines of `file` that are odd in that way.
+fn noted(file: &RobotsTxt, kind: NoteKind) -> Vec<u32> {
+    let notes = file.notes().filter(|note| note.kind == kind);
+    notes.map(|note| note.line).collect()
+}
+
+// RFC 9309, section 2.1; checklist 1.
+files! {
+    agent_line_behind_a_rule_begins_a_group:
+        "User-agent: foobot\nDisallow: /a\nUser-agent: barbot\nDisallow: /b", "/a" Disallow(2), "/b" NoRule;
+    agent_lines_in_a_row_share_the_rules_below:
+        "User-agent: foobot\nUser-agent: barbot\nDisallow: /a", "/a" Disallow(3);
+    blank_lines_and_comments_end_no_group:
+        "User-agent: foobot\n\n#\nDisallow: /a\n \n# x\nDisallow: /b", "/a" Disallow(4), "/b" Disallow(7);
+}
+
+// RFC 9309, section 2.1; checklist 2.
+files! {
+    empty_last_group_allows_everything: "User-agent: *\nDisallow: /\n\nUser-agent: foobot\n", "/a" NoRule;
+    agents_of_an_empty_last_group_are_all_allowed:
+        "User-agent: *\nDisallow: /\n\nUser-agent: foobot\nUser-agent: barbot", "/a" NoRule;
+}
+
+// RFC 9309, section 2.2; checklist 3.
+files! {
+    names_of_fields_are_read_in_any_case: "USER-AGENT: foobot\ndISaLLOW: /a", "/a" Disallow(2);
+    blanks_around_name_colon_and_value_mean_nothing:
+        " \tUser-agent \t:\t foobot \t\n\t Disallow\t:/a\t", "/a" Disallow(2);
+    comment_goes_to_the_end_of_its_line_and_no_further:
+        "User-agent: foobot # Disallow: /c\nDisallow: /a#b\nDisallow: /b",
+        "/a" Disallow(2), "/b" Disallow(3), "/c" NoRule;
+    first_colon_alone_separates: "User-agent: foobot\nDisallow: /a:b", "/a:b" Disallow(2), "/a" NoRule;
+    every_kind_of_line_end_ends_a_line_and_counts_once:
+        "User-agent: foobot\r\nDisallow: /a\rDisallow: /b\n\rDisallow: /c\r\r\nDisallow: /d",
+        "/a" Disallow(2), "/b" Disallow(3), "/c" Disallow(5), "/d" Disallow(7);
+    last_line_needs_no_end: "User-agent: foobot\nDisallow: /a", "/a" Disallow(2);
+}
+
+// RFC 9309, section 2.2; checklist 3.
+#[test]
+fn files_read_alike_whatever_their_line_ends() {
+    let lines = ["User-agent: foobot", "Disallow: /a", "", "Allow: /a/b"];
+    for end in ["\n", "\r", "\r\n"] {
+        let file = lines.join(end).into_bytes();
+        assert_eq!(to_foobot(&file, "/a"), Disallow(2), "{end:?}");
+        assert_eq!(to_foobot(&file, "/a/b"), Allow(4), "{end:?}");
+    }
+}
+
+// RFC 9309, sections 2.2 and 5.1; checklist 4.
+files! {
+    pattern_may_begin_with_a_star: "User-agent: *\nDisallow: *.gif$",
+        "/x/y.gif" Disallow(2), "/y.gifs" NoRule;
+    pattern_without_a_slash_matches_nothing:
+        "User-agent: *\nDisallow: a\nDisallow: http://h.test/b\nDisallow: ?",
+        "/a" NoRule, "/b" NoRule, "/?" NoRule;
+}
+
+// RFC 9309, section 2.2; checklist 4.
+#[test]
+fn pattern_without_a_slash_is_noted() {
+    let robots = RobotsTxt::parse(b"User-agent: *\nDisallow: a\nDisallow: *b\nAllow:\n");
+    assert_eq!(noted(&robots, NoteKind::NeverMatches), [2]);
+}
+
+// RFC 9309, section 2.2; checklist 5.
+files! {
+    empty_pattern_decides_nothing: "User-agent: *\nDisallow: /a\nAllow:\nDisallow:",
+        "/a" Disallow(2), "/b" NoRule;
+    empty_pattern_is_a_rule_and_ends_the_agents:
+        "User-agent: foobot\nDisallow:\nUser-agent: barbot\nDisallow: /", "/a" NoRule;
+}
+
+// RFC 9309, section 2.2.1; checklist 6.
+files! {
+    name_that_ends_in_what_no_name_holds_is_the_name: "User-agent: foobot/2.0 (x)\nDisallow: /a",
+        "/a" Disallow(2);
+    name_that_goes_on_is_another: "User-agent: foobot-news\nDisallow: /", "/a" NoGroup;
+    part_of_the_name_is_another: "User-agent: foo\nUser-agent: bot\nDisallow: /", "/a" NoGroup;
+}
+
+// RFC 9309, section 2.2.1; checklist 7.
+files! {
+    product_tokens_are_compared_ignoring_case: "User-agent: FOObot\nDisallow: /a", "/a" Disallow(2);
+}
+
+// RFC 9309, section 2.2.1; checklist 8.
+files! {
+    all_groups_that_name_the_crawler_are_one:
+        "User-agent: foobot\nDisallow: /a\n\nUser-agent: barbot\nDisallow: /\n\nUser-agent: FooBot\nAllow: /a/b",
+        "/a" Disallow(2), "/a/b" Allow(8), "/c" NoRule;
+    own_group_replaces_that_of_everyone:
+        "User-agent: *\nDisallow: /\n\nUser-agent: foobot\nDisallow: /a", "/b" NoRule;
+}
+
+// RFC 9309, section 2.2.1; checklist 9.
+files! {
+    all_groups_of_everyone_bind_whom_none_names:
+        "User-agent: *\nDisallow: /a\n\nUser-agent: barbot\nDisallow: /\n\nUser-agent: *\nDisallow: /b",
+        "/a" Disallow(2), "/b" Disallow(8), "/c" NoRule;
+}
+
+// RFC 9309, section 2.2.1; checklist 10.
+files! {
+    whom_no_group_is_for_is_bound_by_no_rule: "User-agent: barbot\nDisallow: /", "/a" NoGroup;
+    empty_file_binds_nobody: "", "/a" NoGroup;
+}
+
+// RFC 9309, section 2.2.2; checklist 11.
+files! {
+    match_begins_at_the_first_octet: "User-agent: *\nDisallow: /a", "/ab" Disallow(2), "/b/a" NoRule;
+    both_kinds_of_rule_are_matched_with_path_and_query:
+        "User-agent: *\nDisallow: /a?b\nAllow: /a?b=1",
+        "/a?b" Disallow(2), "/a?b=1" Allow(3), "/a?c&b" NoRule;
+}
+
+// RFC 9309, section 2.2.2; checklist 12.
+files! {
+    paths_are_compared_by_case: "User-agent: *\nDisallow: /a", "/A" NoRule;
+}
+
+// RFC 9309, section 2.2.2; checklist 13.
+files! {
+    most_octets_count_wherever_they_stand:
+        "User-agent: *\nAllow: /a/b\nDisallow: /a\nDisallow: /a/b/c",
+        "/a" Disallow(3), "/a/b" Allow(2), "/a/b/c" Disallow(4);
+    octets_are_counted_once_encoded: "User-agent: *\nDisallow: /\u{e9}\nAllow: /*****", "/%C3%A9" Disallow(2);
+    octets_are_counted_once_decoded: "User-agent: *\nDisallow: /%61%62\nAllow: /ab*", "/ab" Allow(3);
+    octets_of_the_pattern_count_not_those_it_matched:
+        "User-agent: *\nDisallow: /a*\nAllow: /abc", "/abcdefgh" Allow(3);
+}
+
+// RFC 9309, section 2.2.2; checklist 14.
+files! {
+    allow_counts_among_equals: "User-agent: *\nAllow: /a\nDisallow: /a\nAllow: /%61", "/a" Allow(2);
+}
+
+// RFC 9309, section 2.2.2; checklist 15.
+files! {
+    rules_that_repeat_change_nothing:
+        "User-agent: *\nDisallow: /a\nDisallow: /a\nAllow: /a/b\nDisallow: /a\nAllow: /a/b",
+        "/a" Disallow(2), "/a/b" Allow(4);
+}
+
+// RFC 9309, section 2.2.2; checklist 16.
+files! {
+    path_that_no_rule_matches_is_allowed: "User-agent: *\nDisallow: /a", "/b" NoRule, "/" NoRule;
+}
+
+// RFC 9309, section 2.2.2; checklist 17.
+files! {
+    robots_txt_itself_is_allowed_and_no_other_path:
+        "User-agent: *\nDisallow: /",
+        "/robots.txt" RobotsItself, "/robots.txt?x" Disallow(2), "/x/robots.txt" Disallow(2);
+}
+
+// RFC 9309, section 2.2.2, with RFC 3986, section 2; checklist 18.
+files! {
+    octets_beyond_ascii_equal_their_escapes:
+        "User-agent: *\nDisallow: /\u{30c4}\nDisallow: /%C3%A9",
+        "/%E3%83%84" Disallow(2), "/%e3%83%84" Disallow(2), "/\u{30c4}" Disallow(2), "/\u{e9}" Disallow(3);
+    escapes_of_unreserved_octets_are_decoded_on_both_sides:
+        "User-agent: *\nDisallow: /%7Ea\nDisallow: /~b", "/~a" Disallow(2), "/%7eb" Disallow(3);
+    escaped_slash_is_no_slash: "User-agent: *\nDisallow: /a%2Fb\nDisallow: /c/d",
+        "/a/b" NoRule, "/a%2fb" Disallow(2), "/c%2Fd" NoRule;
+    escapes_are_decoded_once: "User-agent: *\nDisallow: /%2561",
+        "/%2561" Disallow(2), "/%61" NoRule, "/a" NoRule;
+}
+
+// RFC 9309, section 2.2.2, the table's second row; checklist 19, contested.
+files! {
+    disallow_matches_a_query_in_either_form:
+        "User-agent: *\nDisallow: /r?u=https://x.y\nDisallow: /s?u=https%3A%2F%2Fx.y",
+        "/r?u=https%3A%2F%2Fx.y" Disallow(2), "/s?u=https://x.y" Disallow(3);
+    allow_matches_a_query_as_written: "User-agent: *\nDisallow: /\nAllow: /r?u=:",
+        "/r?u=%3A" Disallow(2), "/r?u=:" Allow(3);
+    reserved_octet_of_a_path_differs_from_its_escape: "User-agent: *\nDisallow: /a%3Db", "/a=b" NoRule;
+}
+
+// RFC 9309, section 2.2.2; checklist 20.
+files! {
+    rule_outside_a_group_binds_nobody: "Disallow: /\nUser-agent: foobot\nDisallow: /a",
+        "/a" Disallow(3), "/b" NoRule;
+    rule_below_a_commented_agent_line_binds_nobody: "#User-agent: foobot\nDisallow: /", "/a" NoGroup;
+}
+
+// RFC 9309, section 2.2.3; checklist 22.
+files! {
+    number_sign_begins_a_comment_even_within_a_pattern: "User-agent: *\nDisallow: /a#b", "/a" Disallow(2);
+    dollar_ends_a_pattern: "User-agent: *\nDisallow: /a$", "/a" Disallow(2), "/ab" NoRule, "/a?b" NoRule;
+    dollar_within_a_pattern_is_itself: "User-agent: *\nDisallow: /a$b", "/a$b" Disallow(2), "/a" NoRule;
+    star_spans_no_octet_and_many: "User-agent: *\nDisallow: /a*c$",
+        "/ac" Disallow(2), "/a/b?b/c" Disallow(2), "/acb" NoRule;
+}
+
+// RFC 9309, section 2.2.3; checklist 23.
+files! {
+    escaped_star_is_the_octet: "User-agent: *\nDisallow: /a%2Ab",
+        "/a*b" Disallow(2), "/a%2ab" Disallow(2), "/axb" NoRule;
+    escaped_dollar_is_the_octet: "User-agent: *\nDisallow: /a%24", "/a$" Disallow(2), "/a" NoRule;
+    star_of_a_path_is_no_wildcard: "User-agent: *\nDisallow: /abc", "/a*c" NoRule;
+}
+
+// RFC 9309, section 2.2.4; checklist 24. The last one is what the RFC's words
+// lead to: a delay does not end a list of agents.
+files! {
+    other_records_end_no_group:
+        "User-agent: foobot\nSitemap: /s\nDisallow: /a\nCrawl-delay: 9\nX: y\nDisallow: /b",
+        "/a" Disallow(3), "/b" Disallow(6);
+    name_of_a_record_is_compared_whole: "User-agent: *\nDisallow-AI: /a\nDisallows: /b",
+        "/a" NoRule, "/b" NoRule;
+    misspelt_allow_allows_nothing:
+        "User-agent: *\nDisallow: /\nallowed: /a\nalow: /a\nallow-all: /a\nAlllow: /a", "/a" Disallow(2);
+    delay_between_agents_makes_one_group_of_two:
+        "User-agent: *\nCrawl-delay: 9\nUser-agent: barbot\nDisallow: /", "/a" Disallow(4);
+}
+
+// RFC 9309, section 2.2.4; checklist 24.
+#[test]
+fn agents_joined_across_another_record_are_noted() {
+    let robots =
+        RobotsTxt::parse(b"User-agent: *\nCrawl-delay: 9\nUser-agent: barbot\nDisallow: /");
+    assert_eq!(noted(&robots, NoteKind::JoinsGroup), [3]);
+}
+
+// RFC 9309, section 2.2.4: crawlers may be lenient; checklist 24.
+#[test]
+fn misspelt_disallow_and_agent_lines_are_understood_and_noted() {
+    let names = [
+        "dissallow",
+        "dissalow",
+        "disalow",
+        "diasllow",
+        "disallaw",
+        "Disallowed",
+    ];
+    for name in names {
+        let file = format!("User-agent: *\n{name}: /a");
+        assert_eq!(to_foobot(file.as_bytes(), "/a"), Disallow(2), "{name}");
+        let robots = RobotsTxt::parse(file.as_bytes());
+        assert_eq!(noted(&robots, NoteKind::Misspelt), [2]);
+    }
+    for name in ["useragent", "User agent"] {
+        let file = format!("Disallow:\n{name}: foobot\nDisallow: /a");
+        assert_eq!(to_foobot(file.as_bytes(), "/a"), Disallow(3), "{name}");
+        let robots = RobotsTxt::parse(file.as_bytes());
+        assert_eq!(noted(&robots, NoteKind::Misspelt), [2]);
+    }
+}
+
+// RFC 9309, section 2.2.4; checklist 24.
+#[test]
+fn lines_of_two_words_are_read_as_if_they_had_their_colon() {
+    let file = b"User-agent foobot\nDisallow\t/a # x\nDisallow /b c";
+    assert_eq!(to_foobot(file, "/a"), Disallow(2));
+    assert_eq!(to_foobot(file, "/b"), NoRule);
+    let robots = RobotsTxt::parse(file);
+    assert_eq!(noted(&robots, NoteKind::WithoutColon), [1, 2]);
+    assert_eq!(noted(&robots, NoteKind::NotARecord), [3]);
+}
+
+/// What no line of a robots.txt should be, and some are.
+const MALFORMED: [&[u8]; 14] = [
+    b"Disallow",
+    b"Disallow /a b",
+    b"Disallow; /",
+    b"Allow /a b c",
+    b"User-agent",
+    b": /",
+    b":",
+    b"/",
+    b"*",
+    b"<p>Disallow: /</p>",
+    b"Dis\0allow: /",
+    b"\0\x01\xFF\xFE",
+    b"All\xC3: /",
+    b"\x0B",
+];
+
+// RFC 9309, section 2.3.1.5; checklist 24 and 31.
+#[test]
+fn malformed_line_ends_no_group_and_changes_no_verdict() {
+    let lines: [&[u8]; 8] = [
+        b"User-agent: foobot",
+        b"User-agent: barbot",
+        b"Disallow: /a",
+        b"Allow: /a/b$",
+        b"",
+        b"User-agent: *",
+        b"Disallow: /*c",
+        b"Allow: /c",
+    ];
+    let before = lines.join(&b'\n');
+    for agent in ["FooBot", "BarBot", "BazBot"] {
+        for path in ["/", "/a", "/a/b", "/a/bc", "/c", "/dc"] {
+            let expected = said((Dialect::Rfc9309, &before), agent, path);
+            for (place, malformed) in places(&lines) {
+                let found = said(
+                    (Dialect::Rfc9309, &with(&lines, place, malformed)),
+                    agent,
+                    path,
+                );
+                let text = String::from_utf8_lossy(malformed);
+                assert_eq!(
+                    found,
+                    below(expected, place),
+                    "{agent} {path} {place} {text}"
+                );
+            }
+        }
+    }
+}
+
+/// Every place for every malformed line in a file of `lines`.
+fn places(lines: &[&[u8]]) -> impl Iterator<Item = (usize, &'static [u8])> {
+    let places = 0..=lines.len();
+    places.flat_map(|place| MALFORMED.map(|line| (place, line)))
+}
+
+fn with(lines: &[&[u8]], place: usize, line: &[u8]) -> Vec<u8> {
+    let mut lines = lines.to_vec();
+    lines.insert(place, line);
+    lines.join(&b'\n')
+}
+
+/// The same, said by a file with one line more behind its first `place`.
+fn below(said: Said, place: usize) -> Said {
+    let moved = |line: u32| line + u32::from(place < line as usize);
+    match said {
+        Allow(line) => Allow(moved(line)),
+        Disallow(line) => Disallow(moved(line)),
+        NoRule | NoGroup | RobotsItself | Said::Undecided => said,
+    }
+}
+
+// RFC 9309, sections 2.2.2 and 2.3: UTF-8; other encodings may be bridged;
+// checklist 21.
+files! {
+    byte_order_mark_is_no_part_of_the_first_name: b"\xEF\xBB\xBFUser-agent: *\nDisallow: /a",
+        "/a" Disallow(2);
+    two_octets_of_a_byte_order_mark_neither: b"\xEF\xBBUser-agent: *\nDisallow: /a", "/a" Disallow(2);
+    one_octet_of_a_byte_order_mark_neither: b"\xEFUser-agent: *\nDisallow: /a", "/a" Disallow(2);
+}
+
+/// `text` in UTF-16, the two octets of a unit in the order that `octets` has.
+fn utf16(text: &str, octets: fn(u16) -> [u8; 2]) -> Vec<u8> {
+    text.encode_utf16().flat_map(octets).collect()
+}
+
+// RFC 9309, section 2.2.2; checklist 21.
+#[test]
+fn files_in_utf16_are_read_in_either_order_with_and_without_a_mark() {
+    let text = "User-agent: *\r\nDisallow: /a\rDisallow: /\u{30c4}\u{1f600}\n";
+    let (little, big) = (utf16(text, u16::to_le_bytes), utf16(text, u16::to_be_bytes));
+    let marked = [
+        [b"\xFF\xFE", &*little].concat(),
+        [b"\xFE\xFF", &*big].concat(),
+    ];
+    for file in marked.into_iter().chain([little, big]) {
+        assert_eq!(to_foobot(&file, "/a"), Disallow(2));
+        assert_eq!(to_foobot(&file, "/%E3%83%84%F0%9F%98%80"), Disallow(3));
+        // An odd octet, and half of a pair of surrogates.
+        let broken = [&*file, b"\xD8\xD8\x00"].concat();
+        assert_eq!(to_foobot(&broken, "/a"), Disallow(2));
+    }
+}
+
+// RFC 9309, section 2.3; checklist 25.
+#[test]
+fn robots_txt_stands_at_the_top_of_scheme_host_and_port() {
+    for (url, robots) in [
+        ("http://h.test/a/b?c", "http://h.test/robots.txt"),
+        ("https://h.test/", "https://h.test/robots.txt"),
+        ("http://h.test:8080/", "http://h.test:8080/robots.txt"),
+    ] {
+        let target: Target = url.parse().unwrap();
+        assert_eq!(target.origin.robots_txt().to_string(), robots);
+    }
+}
+
+// RFC 9309, section 2.3, asks for text/plain and section 2.3.1.1 for obedience
+// to whatever rules were sent; checklist 25 and 26.
+#[test]
+fn rules_bind_whatever_their_media_type() {
+    run(async {
+        let rules = "<html>\nUser-agent: *\nDisallow: /private\n</html>\n";
+        for page in [
+            Page::html(rules),
+            Page::typed("image/png", rules.as_bytes()),
+            Page::typed("", rules.as_bytes()),
+        ] {
+            let origin = Script::robots_page(page).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
+            assert_eq!(get(&proxy, "http://o.test/open").await.status(), 200);
+        }
+    });
+}
+
+// RFC 9309, section 2.3.1.4, lets a crawler take an origin that has been
+// unreachable for a month for one without rules; ours: it stays refused;
+// checklist 30.
+#[test]
+fn origin_that_has_been_unreachable_for_years_is_refused() {
+    let unreachable = AccessResult::Unreachable(Cause::Timeout);
+    let ruling = ruling((Dialect::Rfc9309, 0, unreachable), "FooBot", "/a");
+    assert_eq!(ruling.verdict, Verdict::Disallow);
+    assert_eq!(ruling.reason, Reason::Unreachable);
+}
+
+// RFC 9309, section 2.3.1.5; checklist 31.
+files! {
+    rules_among_garbage_count: b"\x00\xFF\nUser-agent: *\n\xF0\x9F: \x80\nDisallow: /a\n=====\nAllow: /a/b",
+        "/a" Disallow(4), "/a/b" Allow(6);
+    rules_among_html_count: "<html>\n<body>\nUser-agent: *\nDisallow: /a\n</body></html>", "/a" Disallow(4);
+    invalid_utf8_in_a_pattern_is_compared_by_octets: b"User-agent: *\nDisallow: /\xFFa",
+        "/%FFa" Disallow(2), "/%FEa" NoRule;
+}
+
+// RFC 9309, section 2.3.1.5; checklist 31.
+#[test]
+fn web_page_in_place_of_robots_txt_is_noted_and_binds_nobody() {
+    let page = b"<html>\n<title>404: not found</title>\n<p>User-agent: *<br>Disallow: /</p>";
+    assert_eq!(to_foobot(page, "/a"), NoGroup);
+    assert_eq!(noted(&RobotsTxt::parse(page), NoteKind::Html), [1]);
+}
+
+/// `lines` behind as many comments as fill the file up to `octets` before them.
+fn filled(octets: usize, lines: &str) -> Vec<u8> {
+    let agent = "User-agent: *\n";
+    let left = octets - agent.len();
+    let filler = format!("{}\n", "#".repeat(99));
+    let rest = left % filler.len();
+    let first = format!("{}\n", "#".repeat(rest.max(1) - 1));
+    let first = if rest == 0 { "" } else { &first };
+    let filler = filler.repeat(left / 100);
+    format!("{agent}{first}{filler}{lines}").into_bytes()
+}
+
+// RFC 9309, section 2.5: at least 500 KiB; checklist 33.
+#[test]
+fn line_that_ends_at_the_limit_counts_and_the_file_is_whole() {
+    let line = "Disallow: /a";
+    let file = filled(RobotsTxt::BYTES_MIN - line.len(), line);
+    assert_eq!(file.len(), 500 * 1024);
+    let last = 1 + u32::try_from(file.iter().filter(|octet| **octet == b'\n').count()).unwrap();
+    assert_eq!(to_foobot(&file, "/a"), Disallow(last));
+    assert_eq!(
+        noted(&RobotsTxt::parse(&file), NoteKind::CutAtLimit),
+        [0; 0]
+    );
+}
+
+// RFC 9309, section 2.5; ours, that the beginning of a cut line is no rule: it
+// would be a wider one; checklist 33.
+#[test]
+fn file_is_cut_at_a_whole_line_and_says_so() {
+    let rules = "Disallow: /a\nAllow: /abc\nDisallow: /b";
+    for over in 1.."\nDisallow: /b".len() {
+        let octets = RobotsTxt::BYTES_MIN + over - rules.len();
+        let file = filled(octets, rules);
+        let robots = RobotsTxt::parse(&file);
+        let binding = robots.binding(&Crawler::parse("FooBot"));
+        let judged = ["/a", "/abc", "/b"].map(|path| binding.judge(path).allows());
+        assert_eq!(judged, [false, true, true], "{over}");
+        let last = 1 + file.iter().filter(|octet| **octet == b'\n').count();
+        assert_eq!(
+            noted(&robots, NoteKind::CutAtLimit),
+            [u32::try_from(last).unwrap()]
+        );
+    }
+}
+
+/// What could be sent as a robots.txt, `octets` of each.
+fn anything(octets: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let mut state = 0x9309_2022_u32;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state.to_le_bytes()
+    };
+    let noise = (0..octets / 4).flat_map(|_| random()).collect();
+    let repeated = |text: &[u8]| text.repeat(octets / text.len());
+    vec![
+        ("noise", noise),
+        ("line ends", repeated(b"\n\r\r")),
+        ("stars", repeated(b"*")),
+        ("NULs", repeated(b"\0")),
+        ("UTF-16", [b"\xFF\xFE", &*repeated(b"\n\0*\0")].concat()),
+        (
+            "one rule",
+            [b"User-agent: *\nDisallow: /", &*repeated(b"a")].concat(),
+        ),
+        (
+            "rules",
+            repeated(b"User-agent: *\nAllow:/\nDisallow:*a*b*c$\n"),
+        ),
+    ]
+}
+
+// RFC 9309, sections 2.3.1.5, 2.5 and 3. The bound is `RobotsTxt::BYTES_MIN`:
+// no octet behind it is read; checklist 33 and 34.
+#[test]
+fn ten_mebibytes_of_anything_are_read_up_to_the_limit_and_no_further() {
+    for (what, body) in anything(10 << 20) {
+        let robots = RobotsTxt::parse(&body);
+        let kept = whole_lines(&body, RobotsTxt::BYTES_MIN);
+        assert!(kept.len() <= RobotsTxt::BYTES_MIN, "{what}");
+        let whole = RobotsTxt::in_dialect(kept.to_vec(), Dialect::Rfc9309);
+        assert_eq!(robots.text(), whole.text(), "{what}");
+        // A line that says something has some octets, and is kept in fewer.
+        assert!(robots.memory() <= 2 * RobotsTxt::BYTES_MIN, "{what}");
+        assert_eq!(noted(&robots, NoteKind::CutAtLimit).len(), 1, "{what}");
+        let binding = robots.binding(&Crawler::parse("FooBot"));
+        assert!(binding.judge("/").allows(), "{what}");
+    }
+}
+
+// Ours: whoever reads by a dialect cuts the file, or lets it be as long as it
+// is. The bound is its length; checklist 33 and 34.
+#[test]
+fn anything_is_read_in_every_dialect_within_a_multiple_of_its_length() {
+    for (what, body) in anything(1 << 20) {
+        let body = Bytes::from(body);
+        for dialect in Dialect::ALL {
+            let robots = RobotsTxt::in_dialect(body.clone(), dialect);
+            let binding = robots.binding(&Crawler::parse("FooBot"));
+            assert!(binding.judge("/").allows(), "{what} {dialect}");
+            assert!(robots.memory() <= 16 * body.len(), "{what} {dialect}");
+            assert_eq!(noted(&robots, NoteKind::CutAtLimit), [0; 0]);
+        }
+    }
+}
+
+// RFC 9309, section 2.5; ours, that a long line is not cut into a wider rule;
+// checklist 33.
+#[test]
+fn long_lines_are_kept_whole() {
+    for octets in [20_000, 250_000] {
+        let pattern = format!("/{}", "a".repeat(octets));
+        let file = format!("User-agent: *\nDisallow: {pattern}\nAllow: {pattern}b");
+        let shorter = &pattern[..octets];
+        assert_eq!(to_foobot(file.as_bytes(), shorter), NoRule);
+        assert_eq!(to_foobot(file.as_bytes(), &pattern), Disallow(2));
+        assert_eq!(to_foobot(file.as_bytes(), &format!("{pattern}b")), Allow(3));
+    }
+}
+
+// RFC 9309, section 3: octets out of bounds; checklist 34.
+files! {
+    nul_in_a_pattern_matches_itself_alone: b"User-agent: *\nDisallow: /a\0b\nAllow: /c\0",
+        "/a%00b" Disallow(2), "/a" NoRule, "/c" NoRule;
+    control_in_a_pattern_matches_itself_alone: b"User-agent: *\nDisallow: /a\x01\nDisallow: /b\x0Bc",
+        "/a%01" Disallow(2), "/a" NoRule, "/b" NoRule;
+    nul_makes_another_name_of_a_name:
+        b"User-agent: foobot\0\nDisallow: /\nUser-agent: foobot\nDis\0allow: /\nDisallow: /a",
+        "/a" Disallow(5);
+    dots_of_a_pattern_are_octets: "User-agent: *\nDisallow: /a/../b",
+        "/a/../b" Disallow(2), "/b" NoRule, "/a" NoRule;
+}

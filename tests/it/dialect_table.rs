@@ -1,0 +1,200 @@
+//! The table of dialects, cell by cell: what the texts about robots.txt disagree
+//! on. Every row is a file, a path, and what each dialect says of it to FooBot;
+//! every cell is a test, named after its row and column.
+//!
+//! The columns stand side by side, so that a row shows what sets a dialect off
+//! from its neighbours. `tests/cases/dialects.jsonl` has more of the same.
+
+use politesse::rules::decision::{Reason, Ruling, Verdict};
+use politesse::rules::robots::Dialect;
+use politesse::rules::robots::access::AccessResult;
+
+use crate::checklist::Said::{Allow, Disallow, NoGroup, NoRule, RobotsItself};
+use crate::checklist::{ruling, said};
+
+/// One module a row, one test a column: RFC 9309, the drafts of 2019 and 1996,
+/// the consensus of 1994, Conner's standard, google/robotstxt.
+macro_rules! rows {
+    ($($row:ident: $file:literal $path:literal
+        => $rfc9309:expr, $draft_2019:expr, $draft_1996:expr, $consensus_1994:expr, $conner:expr, $google:expr;)*) => {$(
+        mod $row {
+            use super::*;
+
+            rows! {@cells $file, $path =>
+                rfc9309: Rfc9309 $rfc9309;
+                draft_2019: Draft2019 $draft_2019;
+                draft_1996: Draft1996 $draft_1996;
+                consensus_1994: Consensus1994 $consensus_1994;
+                conner: Conner $conner;
+                google: Google $google;
+            }
+        }
+    )*};
+    (@cells $file:literal, $path:literal => $($column:ident: $dialect:ident $expected:expr;)*) => {$(
+        #[test]
+        fn $column() {
+            let file = (Dialect::$dialect, $file.as_bytes());
+            assert_eq!(said(file, "FooBot", $path), $expected);
+        }
+    )*};
+}
+
+// Decisions, "Dialects": the agent line binds if it equals the token (RFC 9309,
+// section 2.2.1; 1996, section 3.2.1), or is part of the name (1994, Conner).
+// Names are compared ignoring case in all of them; google/robotstxt reads a name
+// up to the first octet that RFC 9309 does not let it have.
+rows! {
+    agent_line_that_equals_the_name_binds: "User-agent: FOOBOT\nDisallow: /a" "/a"
+        => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
+    agent_line_that_is_part_of_the_name_binds: "User-agent: oBo\nDisallow: /a" "/a"
+        => NoGroup, NoGroup, NoGroup, Disallow(2), Disallow(2), NoGroup;
+    agent_line_of_which_the_name_is_part_binds: "User-agent: FooBot-News\nDisallow: /a" "/a"
+        => NoGroup, NoGroup, NoGroup, NoGroup, NoGroup, NoGroup;
+    agent_line_that_goes_on_with_a_digit_binds: "User-agent: FooBot2\nDisallow: /a" "/a"
+        => Disallow(2), Disallow(2), Disallow(2), NoGroup, NoGroup, Disallow(2);
+}
+
+// Decisions, "Dialects": groups (RFC 9309, sections 2.1 and 2.2.1; draft of 2019,
+// section 2.2.1: the first of `*`; 1994, 1996: records, which a blank line ends,
+// and of which the first that matches counts).
+rows! {
+    own_groups_are_merged: "User-agent: FooBot\nDisallow: /a\n\nUser-agent: FooBot\nDisallow: /b" "/b"
+        => Disallow(5), Disallow(5), NoRule, NoRule, NoRule, Disallow(5);
+    groups_of_everyone_are_merged: "User-agent: *\nDisallow: /a\n\nUser-agent: *\nDisallow: /b" "/b"
+        => Disallow(5), NoRule, NoRule, NoRule, NoRule, Disallow(5);
+    first_record_that_matches_counts: "User-agent: Foo\nDisallow: /a\n\nUser-agent: FooBot\nDisallow: /b" "/b"
+        => Disallow(5), Disallow(5), Disallow(5), NoRule, NoRule, Disallow(5);
+    blank_line_ends_a_record: "User-agent: FooBot\n\nDisallow: /a" "/a"
+        => Disallow(3), Disallow(3), NoRule, NoRule, NoRule, Disallow(3);
+    comment_ends_no_record: "User-agent: FooBot\n# x\nDisallow: /a" "/a"
+        => Disallow(3), Disallow(3), Disallow(3), Disallow(3), Disallow(3), Disallow(3);
+}
+
+// Decisions, "Dialects": the rule that counts (RFC 9309, section 2.2.2: the
+// longest; 1996, section 3.2.2: the first; 1994: any Disallow; Conner: what names
+// the path outright, an allow first, then globs in file order).
+rows! {
+    longest_rule_counts: "User-agent: *\nAllow: /a\nDisallow: /a/b" "/a/b"
+        => Disallow(3), Disallow(3), Allow(2), Disallow(3), Disallow(3), Disallow(3);
+    allow_counts_on_a_tie: "User-agent: *\nDisallow: /a\nAllow: /a" "/a"
+        => Allow(3), Allow(3), Disallow(2), Disallow(2), Allow(3), Allow(3);
+    explicit_allow_counts_before_longer_globs: "User-agent: *\nDisallow: /a*\nAllow: /a" "/a"
+        => Disallow(2), Disallow(2), Allow(3), NoRule, Allow(3), Disallow(2);
+    explicit_disallow_counts_before_globs: "User-agent: *\nAllow: /a*\nDisallow: /ab" "/ab"
+        => Allow(2), Allow(2), Disallow(3), Disallow(3), Disallow(3), Allow(2);
+    globs_count_in_file_order: "User-agent: *\nDisallow: /a*\nAllow: /ab*" "/abc"
+        => Allow(3), Allow(3), NoRule, NoRule, Disallow(2), Allow(3);
+}
+
+// Decisions, "Dialects": `Allow` (1994 has none).
+rows! {
+    allow_lines_are_heeded: "User-agent: *\nAllow: /a\nDisallow: /*\nDisallow: /" "/a"
+        => Allow(2), Allow(2), Allow(2), Disallow(4), Allow(2), Allow(2);
+}
+
+// Decisions, "Dialects": `*` and `$` (RFC 9309, section 2.2.3; plain octets in
+// 1994 and 1996; Conner: the globs of a shell, over the whole path).
+rows! {
+    star_is_a_pattern: "User-agent: *\nDisallow: /a*c" "/abc"
+        => Disallow(2), Disallow(2), NoRule, NoRule, Disallow(2), Disallow(2);
+    star_is_an_octet: "User-agent: *\nDisallow: /a*\nAllow: /ab" "/a*"
+        => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
+    dollar_ends_a_pattern: "User-agent: *\nDisallow: /a$" "/a"
+        => Disallow(2), Disallow(2), NoRule, NoRule, NoRule, Disallow(2);
+    dollar_is_an_octet: "User-agent: *\nDisallow: /a$" "/a$"
+        => NoRule, NoRule, Disallow(2), Disallow(2), Disallow(2), NoRule;
+    rule_is_a_beginning: "User-agent: *\nDisallow: /a" "/ab"
+        => Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule, Disallow(2);
+    question_mark_is_a_glob: "User-agent: *\nDisallow: /a?" "/ab"
+        => NoRule, NoRule, NoRule, NoRule, Disallow(2), NoRule;
+    set_is_a_glob: "User-agent: *\nDisallow: /[a-c]" "/b"
+        => NoRule, NoRule, NoRule, NoRule, Disallow(2), NoRule;
+    backslash_quotes_in_a_glob: "User-agent: *\nDisallow: /a\\*" "/a*"
+        => NoRule, NoRule, NoRule, NoRule, Disallow(2), NoRule;
+}
+
+// Decisions, "Dialects": escapes (RFC 9309, section 2.2.2: the canonical form;
+// 1996, section 3.2.2: all but %2F decoded; google/robotstxt decodes nothing).
+rows! {
+    unreserved_escape_is_decoded: "User-agent: *\nDisallow: /%61" "/a"
+        => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule;
+    // Case C45.
+    reserved_escape_is_decoded: "User-agent: *\nDisallow: /a%3Db" "/a=b"
+        => NoRule, NoRule, Disallow(2), Disallow(2), Disallow(2), NoRule;
+    escaped_slash_is_decoded: "User-agent: *\nDisallow: /a%2Fb" "/a/b"
+        => NoRule, NoRule, NoRule, NoRule, NoRule, NoRule;
+    escaped_star_is_a_wildcard: "User-agent: *\nDisallow: /a%2Ab" "/axb"
+        => NoRule, NoRule, NoRule, NoRule, NoRule, NoRule;
+    escaped_star_is_the_octet: "User-agent: *\nDisallow: /a%2Ab" "/a*b"
+        => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule;
+}
+
+// Decisions, "Dialects": cases C27 and C28, a query in either form, where
+// escapes that differ are not the same anyway.
+rows! {
+    query_of_a_rule_matches_once_escaped: "User-agent: *\nDisallow: /r?u=https://x.y" "/r?u=https%3A%2F%2Fx.y"
+        => Disallow(2), Disallow(2), NoRule, NoRule, NoRule, NoRule;
+    escaped_query_of_a_rule_matches: "User-agent: *\nDisallow: /r?u=https%3A%2F%2Fx.y" "/r?u=https://x.y"
+        => Disallow(2), Disallow(2), NoRule, NoRule, NoRule, NoRule;
+    query_of_an_allow_matches_once_escaped: "User-agent: *\nDisallow: /r\nAllow: /r?u=//" "/r?u=%2F%2F"
+        => Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule, Disallow(2);
+}
+
+// Decisions, "Dialects": /robots.txt itself (RFC 9309, section 2.2.2).
+rows! {
+    robots_txt_itself_is_exempt: "User-agent: *\nDisallow: /robots.txt" "/robots.txt"
+        => RobotsItself, RobotsItself, RobotsItself, RobotsItself, RobotsItself, Disallow(2);
+}
+
+// Decisions, "Dialects": in every one of them.
+rows! {
+    empty_path_decides_nothing: "User-agent: *\nAllow:\nDisallow:" "/a"
+        => NoRule, NoRule, NoRule, NoRule, NoRule, NoRule;
+    path_and_query_are_matched: "User-agent: *\nDisallow: /a?b" "/a?b"
+        => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
+}
+
+// Ours: what else google/robotstxt answers otherwise (robots.cc, 22b355f).
+rows! {
+    name_of_a_record_is_compared_by_its_beginning: "User-agent: *\nDisallow-AI: /a" "/a"
+        => NoRule, NoRule, NoRule, NoRule, NoRule, Disallow(2);
+    allowed_index_page_allows_its_folder: "User-agent: *\nDisallow: /a/\nAllow: /a/index.html" "/a/"
+        => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Allow(3);
+}
+
+/// What is decided of a page where robots.txt was answered with `status`.
+fn without_a_file(dialect: Dialect, status: u16) -> Ruling {
+    ruling((dialect, status, AccessResult::Unavailable), "FooBot", "/a")
+}
+
+/// One test a column: what follows from a 401 or 403 for robots.txt.
+macro_rules! unauthorized {
+    ($($column:ident: $dialect:ident $verdict:ident $reason:ident;)*) => {$(
+        #[test]
+        fn $column() {
+            for (status, expected) in [
+                (401, (Verdict::$verdict, Reason::$reason)),
+                (403, (Verdict::$verdict, Reason::$reason)),
+                (404, (Verdict::Allow, Reason::Unavailable)),
+            ] {
+                let ruling = without_a_file(Dialect::$dialect, status);
+                assert_eq!((ruling.verdict, ruling.reason), expected, "{status}");
+            }
+        }
+    )*};
+}
+
+/// Decisions, "Dialects": 401 and 403 (RFC 9309, section 2.3.1.3; 1996, section
+/// 3.1).
+mod robots_txt_that_is_forbidden_forbids_everything {
+    use super::*;
+
+    unauthorized! {
+        rfc9309: Rfc9309 Allow Unavailable;
+        draft_2019: Draft2019 Allow Unavailable;
+        draft_1996: Draft1996 Disallow Restricted;
+        consensus_1994: Consensus1994 Disallow Restricted;
+        conner: Conner Disallow Restricted;
+        google: Google Allow Unavailable;
+    }
+}

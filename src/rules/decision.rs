@@ -138,11 +138,20 @@ pub struct RuleCited {
     pub text: String,
 }
 
+impl RuleCited {
+    /// How many octets of a line are cited; a record is kept of each decision,
+    /// and its robots.txt beside it, whole.
+    pub const OCTETS_MAX: usize = 20 * 1024;
+}
+
 impl From<&Rule<'_>> for RuleCited {
     fn from(rule: &Rule<'_>) -> Self {
+        let text = rule.text();
+        let end = text.floor_char_boundary(Self::OCTETS_MAX);
+        let cut = if end < text.len() { "…" } else { "" };
         Self {
             line: rule.line(),
-            text: rule.text().into_owned(),
+            text: format!("{}{cut}", &text[..end]),
         }
     }
 }

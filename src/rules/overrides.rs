@@ -155,15 +155,29 @@ pub struct Asked<'a> {
     pub at: Timestamp,
 }
 
-/// The first of `overrides` that is in force and fits, with the index of the
-/// reading it fits by.
+/// The override that counts, with the index of the reading it fits by.
 ///
-/// In doubt about the path a deny fits and an allow does not: a deny needs any
-/// reading, an allow needs the path as sent and every reading that robots.txt
-/// disallows.
+/// Each reading of the path has its own: the first in force that fits it. In
+/// doubt about the path that refuses: a deny of any reading counts; an allow
+/// needs the path as sent and every reading that robots.txt disallows.
 pub fn first<'a>(overrides: &'a [Override], asked: &Asked<'_>) -> Option<(&'a Override, usize)> {
-    let fitting = |entry: &'a Override| Some((entry, entry.fits(asked)?));
-    overrides.iter().find_map(fitting)
+    let concerned = |entry: &&Override| entry.concerns(asked);
+    let first_for = |reading: &Reading| {
+        let mut entries = overrides.iter().filter(concerned);
+        entries.find(|entry| entry.fits(&reading.path))
+    };
+    let entries: Vec<_> = asked.readings.iter().map(first_for).collect();
+    let denies = |entry: &Option<&Override>| entry.is_some_and(Override::is_deny);
+    if let Some(index) = entries.iter().position(denies) {
+        return Some((entries[index]?, index));
+    }
+    let mut readings = std::iter::zip(&entries, &asked.readings).enumerate();
+    let allowed = readings.all(|(index, (entry, reading))| {
+        let is_needed = index == 0 || reading.disallowed;
+        !is_needed || entry.is_some()
+    });
+    let entry = entries.first().copied().flatten();
+    entry.filter(|_| allowed).map(|entry| (entry, 0))
 }
 
 impl Override {
@@ -172,27 +186,22 @@ impl Override {
         self.action.until().is_some_and(|end| end <= at)
     }
 
-    fn fits(&self, asked: &Asked<'_>) -> Option<usize> {
+    fn concerns(&self, asked: &Asked<'_>) -> bool {
         let names = |token: &ProductToken| asked.crawler.candidates().contains(token);
-        let concerned = !self.has_ended(asked.at)
+        !self.has_ended(asked.at)
             && self.origin.contain(asked.origin)
-            && self.agent.as_ref().is_none_or(names);
-        concerned.then(|| self.fitting_reading(&asked.readings))?
+            && self.agent.as_ref().is_none_or(names)
     }
 
-    fn fitting_reading(&self, readings: &[Reading]) -> Option<usize> {
-        let mut numbered = readings.iter().enumerate();
-        match self.action {
-            Action::Allow { .. } => {
-                let fits = |(index, reading): (usize, &Reading)| {
-                    let is_needed = index == 0 || reading.disallowed;
-                    !is_needed || self.allows(&reading.path)
-                };
-                numbered.all(fits).then_some(0)
-            }
-            Action::Deny { .. } => numbered
-                .find(|(_, reading)| self.denies(&reading.path))
-                .map(|(index, _)| index),
+    fn is_deny(&self) -> bool {
+        matches!(self.action, Action::Deny { .. })
+    }
+
+    fn fits(&self, path: &CanonicalPath) -> bool {
+        if self.is_deny() {
+            self.denies(path)
+        } else {
+            self.allows(path)
         }
     }
 

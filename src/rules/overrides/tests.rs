@@ -157,3 +157,37 @@ fn json_that_is_no_override_is_refused() {
         assert!(error.to_string().contains(told), "{json}: {error}");
     }
 }
+
+// An allow for one reading of a path does not cover what a deny says of another.
+#[test]
+fn earlier_allow_does_not_hide_a_deny_of_another_reading() {
+    let entries = [
+        entry(
+            r#"{ "origin": "https://h.test", "path": "/open/*", "action": "allow",
+                "until": "2030-01-01T00:00:00Z", "reason": "x" }"#,
+        ),
+        entry(
+            r#"{ "origin": "https://h.test", "path": "/private", "action": "deny",
+                "reason": "y" }"#,
+        ),
+    ];
+    let first_for = |paths: &[&str]| {
+        let readings = paths.iter().map(|path| Reading {
+            path: CanonicalPath::new(path),
+            disallowed: false,
+        });
+        let asked = Asked {
+            origin: &Origin::new("https".parse().unwrap(), "h.test").unwrap(),
+            crawler: &Crawler::parse("A"),
+            readings: readings.collect(),
+            at: NOW.parse().unwrap(),
+        };
+        first(&entries, &asked).map(|(entry, index)| (entry.action.as_str(), index))
+    };
+    assert_eq!(
+        first_for(&["/open/../private", "/private"]),
+        Some(("deny", 1))
+    );
+    assert_eq!(first_for(&["/open/a/../b", "/open/b"]), Some(("allow", 0)));
+    assert_eq!(first_for(&["/private"]), Some(("deny", 0)));
+}

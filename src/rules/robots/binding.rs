@@ -133,7 +133,9 @@ impl Traits {
                 // Whatever means the token begins with it.
                 let first = value.first().map(u8::to_ascii_lowercase);
                 let wanted = token.as_str().bytes().next();
-                first == wanted.map(|octet| octet.to_ascii_lowercase())
+                // But for what is no UTF-8, and replaced.
+                (first == wanted.map(|octet| octet.to_ascii_lowercase())
+                    || first.is_some_and(|octet| !octet.is_ascii()))
                     && token.is_named_by(&lossy(value))
             }
             Binds::Letters => {
@@ -229,19 +231,20 @@ impl Binding {
         })
     }
 
+    /// How many names are told of a group: a file can list tens of thousands,
+    /// and a record is kept of each decision.
+    pub const NAMES_MAX: usize = 256;
+
     /// Whom the groups are for, in lower case: `["*"]` for the groups of
-    /// everyone, empty if nothing binds.
+    /// everyone, empty if nothing binds; the first [`Binding::NAMES_MAX`].
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         if self.token.is_none() {
             let groups = self.rules.groups.iter().take(1);
             return groups.map(|_| "*".to_owned()).collect();
         }
-        let mut names = Vec::new();
-        for group in &self.rules.groups {
-            names.extend(self.rules.names(group));
-        }
-        without_repeats(names)
+        let groups = self.rules.groups.iter();
+        without_repeats(groups.flat_map(|group| self.rules.names(group)))
     }
 
     /// Whom the group of `rule` is for, as [`Binding::names`] has it.
@@ -380,22 +383,20 @@ impl Rules {
             .filter(|token| token.kind() == TokenKind::Agent)
     }
 
-    fn names(&self, group: &Range<u32>) -> Vec<String> {
-        self.agents(group)
-            .map(|agent| lossy(self.file.value(agent)).to_ascii_lowercase())
-            .collect()
+    fn names(&self, group: &Range<u32>) -> impl Iterator<Item = String> {
+        self.agents(group).map(|agent| {
+            let name = self.file.value(agent);
+            let name = name.get(..ProductToken::OCTETS_MAX).unwrap_or(name);
+            lossy(name).to_ascii_lowercase()
+        })
     }
 }
 
-fn without_repeats(names: Vec<String>) -> Vec<String> {
-    if names.len() < 2 {
-        return names;
-    }
+/// Each name once, and no more than a person would read.
+fn without_repeats(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = std::collections::HashSet::new();
-    names
-        .into_iter()
-        .filter(|name| seen.insert(name.clone()))
-        .collect()
+    let names = names.filter(|name| seen.insert(name.clone()));
+    names.take(Binding::NAMES_MAX).collect()
 }
 
 /// The dialect whose file this is.

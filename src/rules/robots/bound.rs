@@ -10,9 +10,10 @@ use super::rules::Rules;
 use super::token::GroupSet;
 use crate::rules::crawler::ProductToken;
 
-/// How many crawlers one file keeps the rules ready for. A file belongs to an
-/// origin and a token, so that more than a few are rare.
-const KEPT: usize = 4;
+/// How many crawlers one file keeps the rules ready for: more than a crawler can
+/// have candidates, each of which may be asked about. Those that are bound by
+/// the same groups share their rules.
+const KEPT: usize = 20;
 
 /// Bindings by the candidates they were made for, the latest first.
 #[derive(Default)]
@@ -40,7 +41,13 @@ impl Bound {
 
     fn find(&self, candidates: &Arc<[ProductToken]>) -> Option<Binding> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = kept.iter().position(|(theirs, _)| theirs == candidates)?;
+        // As written: the binding names one of them, and tokens are equal
+        // whatever their case.
+        let is_theirs = |(theirs, _): &Kept| {
+            let theirs = theirs.iter().map(ProductToken::as_str);
+            theirs.eq(candidates.iter().map(ProductToken::as_str))
+        };
+        let at = kept.iter().position(is_theirs)?;
         kept.get_mut(..=at)?.rotate_right(1);
         kept.first().map(|(_, binding)| binding.clone())
     }

@@ -199,7 +199,9 @@ fn ends_in_quote(glob: &[u8]) -> bool {
 /// all of those in it are counted as if they were in one.
 pub(super) fn octets_if_rewritten(text: &[u8]) -> usize {
     let is_odd = |octet: &&u8| class(**octet) & RULE_CANONICAL == 0;
-    3 * text.iter().filter(is_odd).count()
+    // An escape may be in a literal of its own, in two forms.
+    let escapes = text.iter().filter(|octet| **octet == b'%').count();
+    3 * text.iter().filter(is_odd).count() + 96 * escapes
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

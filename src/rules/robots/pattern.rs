@@ -6,12 +6,12 @@
 //! read a value by the same [`Shape`] and match what follows a `*` by the same
 //! function.
 
-use memchr::{memchr, memmem};
+use memchr::memchr;
 
 use super::canonical::{Buffer, fold, has_folding, query_start};
 use super::dialect::{Dialect, Query, Syntax};
 use super::shape::Shape;
-use super::wildcard::{End, Fuel, globs, spans};
+use super::wildcard::{End, Fuel, find, globs, spans};
 
 /// What a rule says of paths (RFC 9309, section 2.2.3): literals, with `*`
 /// between them for any octets, and `$` last for the end of the path.
@@ -92,12 +92,13 @@ impl Pattern {
     #[must_use]
     pub fn matches_folded(&self, path: &CanonicalPath) -> bool {
         let folded = path.folded.as_deref().map(FoldedPath::new);
-        folded.is_some_and(|path| self.matches_folded_path(path))
+        folded.is_some_and(|path| self.matches_folded_path(path, &mut { Fuel::FULL }))
     }
 
-    pub(super) fn matches_folded_path(&self, path: FoldedPath<'_>) -> bool {
+    pub(super) fn matches_folded_path(&self, path: FoldedPath<'_>, fuel: &mut Fuel) -> bool {
+        fuel.spend(8);
         let pattern = self.folded.as_deref();
-        pattern.is_some_and(|pattern| pattern.matches(path, self.shape.end))
+        pattern.is_some_and(|pattern| pattern.matches(path, self.shape.end, fuel))
     }
 
     /// How specific the pattern is: its octets in canonical form, `*` and `$`
@@ -112,12 +113,6 @@ impl Pattern {
     /// reads differently there.
     pub(super) fn holds_folding(&self) -> bool {
         self.octets.as_deref().is_some_and(has_folding)
-    }
-
-    /// How many literals follow a `*`.
-    pub(super) fn literals(&self) -> usize {
-        let folded = self.folded.as_deref();
-        folded.map_or(0, |pattern| pattern.pieces.len())
     }
 
     pub(super) fn shape(&self) -> &Shape {
@@ -165,7 +160,7 @@ impl FoldedPattern {
         })
     }
 
-    fn matches(&self, path: FoldedPath<'_>, end: End) -> bool {
+    fn matches(&self, path: FoldedPath<'_>, end: End, fuel: &mut Fuel) -> bool {
         if !path.octets.starts_with(&self.head) {
             return false;
         }
@@ -174,13 +169,13 @@ impl FoldedPattern {
         };
         let mut at = self.head.len();
         for piece in middle {
-            let Some(after) = piece.end_in(path, at) else {
+            let Some(after) = piece.end_in(path, at, fuel) else {
                 return false;
             };
             at = after;
         }
         match end {
-            End::Anywhere => last.end_in(path, at).is_some(),
+            End::Anywhere => last.end_in(path, at, fuel).is_some(),
             End::Last => {
                 path.from(at).ends_with(&last.across)
                     || path.from(at.max(path.query)).ends_with(&last.within)
@@ -191,21 +186,21 @@ impl FoldedPattern {
 
 impl FoldedPiece {
     /// Where the first occurrence from `at` on ends.
-    fn end_in(&self, path: FoldedPath<'_>, at: usize) -> Option<usize> {
+    fn end_in(&self, path: FoldedPath<'_>, at: usize, fuel: &mut Fuel) -> Option<usize> {
         // Behind the `?` both forms are one, or `across` cannot occur; not
         // looking for it there again keeps the time linear.
         let across = if path.query <= at {
             None
         } else if memchr(b'?', &self.across).is_some() {
-            memmem::find(path.from(at), &self.across)
+            find(&self.across, path.from(at), fuel)
         } else {
-            memmem::find(path.before_query(at), &self.across)
+            find(&self.across, path.before_query(at), fuel)
         };
         if let Some(offset) = across {
             return Some(at + offset + self.across.len());
         }
         let from = at.max(path.query);
-        let offset = memmem::find(path.from(from), &self.within)?;
+        let offset = find(&self.within, path.from(from), fuel)?;
         Some(from + offset + self.within.len())
     }
 }

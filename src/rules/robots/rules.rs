@@ -136,11 +136,10 @@ impl Rules {
             .unwrap_or(Rank::NONE);
         let path = FoldedPath::new(&other);
         for (rank, pattern) in &folded.escaping {
-            if fuel.is_spent() {
+            if *rank <= best || fuel.is_spent() {
                 break;
             }
-            fuel.spend(8 + 2 * other.len() * (1 + pattern.literals()));
-            if best < *rank && pattern.matches_folded_path(path) {
+            if pattern.matches_folded_path(path, fuel) {
                 best = *rank;
             }
         }
@@ -154,7 +153,10 @@ impl Rules {
             if token.kind() != TokenKind::Disallow {
                 continue;
             }
-            let pattern = Pattern::in_dialect(self.file.value(token), self.file.dialect);
+            let value = self.file.value(token);
+            // Only a rule with an escape can be one of them.
+            let pattern =
+                memchr(b'%', value).and_then(|_| Pattern::in_dialect(value, self.file.dialect));
             match pattern.filter(Pattern::holds_folding) {
                 Some(pattern) => escaping.push((draft.rank(at, token, pattern.shape()), pattern)),
                 None => draft.take(at, token),
@@ -255,7 +257,9 @@ impl<'a> Draft<'a> {
         let anchored = [folder, b"$"].concat();
         if let Some(shape) = Shape::of(&anchored, self.traits, &mut self.rewritten) {
             let place = Place::in_extra(self.extra.len());
-            self.extra.extend_from_slice(folder);
+            let rewritten = [folder, &self.rewritten];
+            self.extra
+                .extend_from_slice(rewritten[usize::from(!self.rewritten.is_empty())]);
             self.push(at, token, (place, shape));
         }
     }

@@ -330,3 +330,63 @@ fn web_page_is_noted_as_one() {
         assert_eq!(first, Some(NoteKind::Html), "{page}");
     }
 }
+
+// Invariant 2: what was asked before by another spelling changes nothing.
+#[test]
+fn binding_has_the_spelling_of_who_asks() {
+    let robots = RobotsTxt::parse(b"User-agent: foobot\nDisallow: /");
+    for agent in ["foobot", "FooBot", "FOOBOT", "foobot"] {
+        let binding = robots.binding(&Crawler::parse(agent));
+        assert_eq!(binding.token().map(ProductToken::as_str), Some(agent));
+    }
+}
+
+// RFC 9309, section 2.2.1; ours, that octets which are no UTF-8 are replaced on
+// both sides.
+#[test]
+fn name_with_odd_octets_binds() {
+    let robots = RobotsTxt::parse(b"User-agent: \xC9toile\nDisallow: /");
+    let crawler = Crawler::from_user_agent([&b"\xC9toile/1.0"[..]]);
+    assert!(!robots.binding(&crawler).judge("/").allows());
+}
+
+// Ours: a file with many escapes is no reason to give up.
+#[test]
+fn rules_with_escapes_are_judged_on_long_queries() {
+    let rules = (0..60).map(|n| format!("Disallow: /*?*filter%5Bname{n}%5D=\n"));
+    let file = format!("User-agent: *\n{}", rules.collect::<String>());
+    let binding = RobotsTxt::parse(file.as_bytes()).binding(&Crawler::parse("B"));
+    let query = "colour=%23ff0000&".repeat(100);
+    assert_eq!(binding.judge(&format!("/?{query}")), Judgement::NoRule);
+    let judgement = binding.judge(&format!("/?{query}filter[name59]=x"));
+    assert_eq!(judgement.rule().map(Rule::line), Some(61));
+}
+
+// Ours: robots.cc takes an index page for its folder, wherever it is.
+#[test]
+fn index_page_stands_for_its_folder_as_google_has_it() {
+    let file = "User-agent: *\nDisallow: /\nAllow: *foo/index.html\nDisallow: /foo/bar";
+    let robots = RobotsTxt::in_dialect(file.as_bytes(), Dialect::Google);
+    let binding = robots.binding(&Crawler::parse("B"));
+    assert!(binding.judge("/foo/").allows());
+    assert!(!binding.judge("/foo/x").allows());
+}
+
+// Ours: a record is kept of each decision.
+#[test]
+fn names_that_are_told_are_bounded() {
+    let agents: String = (0..1000)
+        .map(|n| format!("User-agent: {}{n}\n", "a".repeat(300)))
+        .collect();
+    let robots = RobotsTxt::parse(format!("{agents}User-agent: b\nDisallow: /").as_bytes());
+    let names = robots.binding(&Crawler::parse("b")).names();
+    assert_eq!(names.len(), 2, "the others differ beyond what is told");
+    let agents: String = (0..5000).map(|n| format!("User-agent: a{n}\n")).collect();
+    let robots = RobotsTxt::parse(format!("{agents}User-agent: b\nDisallow: /").as_bytes());
+    let binding = robots.binding(&Crawler::parse("b"));
+    assert_eq!(binding.names().len(), Binding::NAMES_MAX);
+    assert_eq!(
+        binding.agent_line(binding.judge("/").rule().unwrap()),
+        Some(5001)
+    );
+}

@@ -18,6 +18,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+use crate::clock;
 use crate::config::{Config, LogFormat, Problems, Settings, Sources, default_file};
 use crate::proxy::ca::Ca;
 
@@ -197,11 +198,26 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Audit(command) => audit::audit(command, &settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
         Command::Config(ConfigCommand::Show) => print(&configuration(arguments)?.show()),
-        Command::Config(ConfigCommand::Check) => {
-            configuration(arguments)?;
-            print("the configuration is good\n")
-        }
+        Command::Config(ConfigCommand::Check) => print(&good(configuration(arguments)?.settings())),
     }
+}
+
+/// That nothing is wrong, and what is without effect all the same.
+fn good(settings: &Settings) -> String {
+    let now = clock::now();
+    let overrides = settings.policy.overrides().iter();
+    let ended = overrides.filter(|entry| entry.has_ended(now)).map(|entry| {
+        let until = entry.action.until().map(|end| end.to_string());
+        let action = entry.action.as_str();
+        let until = until.unwrap_or_default();
+        format!(
+            "the {action} of robots.override for {} ended at {until}: it is not in force\n",
+            entry.origin
+        )
+    });
+    let mut text = "the configuration is good\n".to_owned();
+    text.extend(ended);
+    text
 }
 
 fn print(text: &str) -> anyhow::Result<Exit> {

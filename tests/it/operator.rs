@@ -341,3 +341,16 @@ fn mistakes_in_tables_are_all_told_and_nothing_starts() {
         }
     });
 }
+
+// Issue 3, Deliver 4: what has ended is no mistake, but it does nothing.
+#[test]
+fn an_override_that_has_ended_is_told_by_config_check() {
+    run(async {
+        let ended = LEAVE.replace("2999", "2001");
+        let place = Place::with(&Config::default().set(&overriding(&ended)));
+        let outcome = place.run(&["config", "check"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let told = "the allow of robots.override for http://o.test ended at 2001-01-01T00:00:00Z";
+        assert!(outcome.stdout.contains(told), "{outcome:?}");
+    });
+}

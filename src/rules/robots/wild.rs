@@ -21,7 +21,7 @@ impl Wild {
     const GLOB: u32 = 1 << 29;
     /// There is one `*`, which the tail begins with.
     const ONE_STAR: u32 = 1 << 28;
-    /// It is the first of so many at its node that there are [`Grams`].
+    /// It is the first of so many at its node that there are grams for them.
     pub(super) const HAS_GRAMS: u32 = 1 << 27;
     const LENGTH: u32 = Self::HAS_GRAMS - 1;
 

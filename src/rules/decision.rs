@@ -341,14 +341,14 @@ fn judge_all(robots: &RobotsTxt, crawler: &Crawler, path: &str) -> Ruling {
     let crawl_delay = delays.max_by(f64::total_cmp);
     let disallows = |binding: &&Binding| !binding.judge(path).allows();
     let counts = bindings.iter().find(disallows).or(bindings.first());
-    let ruling = counts.map(|binding| judge(binding, path));
-    ruling.map_or_else(
-        || judge(&robots.binding(crawler), path),
-        |ruling| Ruling {
-            crawl_delay,
-            ..ruling
-        },
-    )
+    let ruling = match counts {
+        Some(binding) => judge(binding, path),
+        None => judge(&robots.binding(crawler), path),
+    };
+    Ruling {
+        crawl_delay,
+        ..ruling
+    }
 }
 
 fn judge(binding: &Binding, path: &str) -> Ruling {

@@ -13,7 +13,7 @@ use super::RuleKind;
 use super::builder::Builder;
 use super::canonical::{Buffer, fold, has_folding, query_start};
 use super::dialect::{AllowLines, IndexPages, Order, Query, Traits};
-use super::index::{Index, Path};
+use super::index::{Index, NotCanonical, Path};
 use super::pattern::{FoldedPath, Pattern};
 use super::rank::{Entry, Octets, Place, Rank};
 use super::records::seconds;
@@ -94,10 +94,7 @@ impl Rules {
         let mut canonical = Buffer::new();
         let mut best = direct.unwrap_or_else(|| {
             escapes.canonical_path(path, &mut canonical);
-            let found = self
-                .index
-                .best(&self.file.text, Path::Canonical(&canonical), &mut fuel);
-            found.unwrap_or(Rank::NONE)
+            best_in(&self.index, (&self.file.text, &canonical), &mut fuel)
         });
         if self.reads_query_twice(path) {
             if canonical.is_empty() {
@@ -130,10 +127,7 @@ impl Rules {
         let mut other = Buffer::new();
         fold(path, query_start(path), &mut other);
         let folded = self.folded.get_or_init(|| Box::new(self.fold()));
-        let mut best = folded
-            .index
-            .best(&self.file.text, Path::Canonical(&other), fuel)
-            .unwrap_or(Rank::NONE);
+        let mut best = best_in(&folded.index, (&self.file.text, &other), fuel);
         let path = FoldedPath::new(&other);
         for (rank, pattern) in &folded.escaping {
             if *rank <= best || fuel.is_spent() {
@@ -188,6 +182,17 @@ impl Rules {
         let folded = folded.map_or(0, |folded| size_of::<Folded>() + folded.index.memory());
         size_of::<Self>() - size_of::<Index>() + self.index.memory() + folded
     }
+}
+
+/// The rank of the rule that counts for a canonical path.
+fn best_in(index: &Index, (text, path): (&[u8], &[u8]), fuel: &mut Fuel) -> Rank {
+    index
+        .best(text, Path::Canonical(path), fuel)
+        .unwrap_or_else(|NotCanonical| {
+            // No canonical path is doubted. If one were: not knowing means no.
+            fuel.spend(usize::MAX);
+            Rank::NONE
+        })
 }
 
 /// Rules on their way into an index.

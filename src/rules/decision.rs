@@ -11,24 +11,23 @@
 //! Invariant 2: [`decide`] is a pure function of [`Inquiry`], [`Snapshot`],
 //! [`Policy`] and the time, so that a record of the four can be decided again.
 
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::crawler::{Crawler, ProductToken};
+use super::crawler::Crawler;
 use super::digest::Digest;
 use super::origin::{Origin, ROBOTS_TXT, Target};
-use super::overrides::{self, Action, Asked, Override};
+use super::overrides::{self, Asked, Override};
 use super::policy::Terms;
 use super::reading::without_dot_segments;
 use super::receipt::Receipt;
 use super::robots::access::{AccessResult, Copy, Snapshot};
-use super::robots::{Binding, CanonicalPath, Judgement, RobotsTxt, Rule};
+use super::robots::{Binding, CanonicalPath, RobotsTxt};
 
 pub use super::policy::{Candidates, Policy, Readings, Unauthorized};
+pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 
 /// Who asks for what, how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,166 +38,6 @@ pub struct Inquiry {
     pub target: Target,
     /// The method (RFC 9110, section 9); the verdict is the same for all.
     pub method: String,
-}
-
-/// What a decision says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// The URL may be fetched.
-    Allow,
-    /// It may not.
-    Disallow,
-}
-
-impl Verdict {
-    /// The word for it in records, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Disallow => "disallow",
-        }
-    }
-}
-
-/// Why a decision says what it says; the words are those of the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// A rule matched.
-    Rule,
-    /// There are rules for this crawler, and none matches.
-    NoRule,
-    /// No group is for this crawler, nor for everyone.
-    NoGroup,
-    /// The file itself is always allowed (RFC 9309, section 2.2.2).
-    RobotsTxt,
-    /// There is no robots.txt: a status from 400 to 499.
-    Unavailable,
-    /// A 401 or 403, where the operator counts that as a refusal.
-    Restricted,
-    /// It could not be found out.
-    Unreachable,
-    /// A bound was met while deciding: the file is made to be slow.
-    Undecided,
-    /// The operator denies it.
-    Override,
-    /// The address may not be dialled.
-    Egress,
-}
-
-impl Reason {
-    /// The word for it in records, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rule => "rule",
-            Self::NoRule => "no_rule",
-            Self::NoGroup => "no_group",
-            Self::RobotsTxt => "robots_txt",
-            Self::Unavailable => "unavailable",
-            Self::Restricted => "restricted",
-            Self::Unreachable => "unreachable",
-            Self::Undecided => "undecided",
-            Self::Override => "override",
-            Self::Egress => "egress",
-        }
-    }
-}
-
-/// The answer of [`decide`], with what it rests on.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ruling {
-    /// Allow or disallow.
-    pub verdict: Verdict,
-    /// Why; of leave that an override gave, the reason that it set aside.
-    pub reason: Reason,
-    /// The rule that counts, if one matched.
-    pub rule: Option<RuleCited>,
-    /// The agent line by which it binds.
-    pub agent_line: Option<u32>,
-    /// The agents of its group, or of the groups that bind; `["*"]` for the
-    /// group of everyone.
-    pub group: Vec<String>,
-    /// The candidate that was bound.
-    pub token: Option<ProductToken>,
-    /// The reading of the path that was refused, if not the one sent.
-    pub reading: Option<String>,
-    /// Seconds that the binding groups ask for between two requests.
-    pub crawl_delay: Option<f64>,
-    /// The override that turned the verdict of robots.txt.
-    pub overriding: Option<Box<Override>>,
-}
-
-/// A rule as evidence: where it stands and how it is written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuleCited {
-    /// Its line in robots.txt, from 1.
-    pub line: u32,
-    /// The line as written.
-    pub text: String,
-}
-
-impl RuleCited {
-    /// How many octets of a line are cited; a record is kept of each decision,
-    /// and its robots.txt beside it, whole.
-    pub const OCTETS_MAX: usize = 20 * 1024;
-}
-
-impl From<&Rule<'_>> for RuleCited {
-    fn from(rule: &Rule<'_>) -> Self {
-        let text = rule.text();
-        let end = text.floor_char_boundary(Self::OCTETS_MAX);
-        let cut = if end < text.len() { "…" } else { "" };
-        Self {
-            line: rule.line(),
-            text: format!("{}{cut}", &text[..end]),
-        }
-    }
-}
-
-impl Ruling {
-    /// A ruling that rests on no rule.
-    fn without_rule(verdict: Verdict, reason: Reason) -> Self {
-        Self {
-            verdict,
-            reason,
-            rule: None,
-            agent_line: None,
-            group: Vec::new(),
-            token: None,
-            reading: None,
-            crawl_delay: None,
-            overriding: None,
-        }
-    }
-
-    /// Whether it allows what robots.txt disallows.
-    pub fn is_overridden(&self) -> bool {
-        self.overriding.is_some() && self.verdict == Verdict::Allow
-    }
-
-    /// What becomes of it by an override that fits. One that says the same
-    /// changes nothing: what robots.txt says is the better reason.
-    fn overridden_by(self, entry: &Override, reading: Option<String>) -> Self {
-        let overriding = Some(Box::new(entry.clone()));
-        match (entry.action, self.verdict) {
-            (Action::Allow { .. }, Verdict::Disallow) => Self {
-                verdict: Verdict::Allow,
-                overriding,
-                ..self
-            },
-            (Action::Deny { .. }, Verdict::Allow) => Self {
-                token: self.token,
-                crawl_delay: self.crawl_delay,
-                reading,
-                overriding,
-                ..Self::without_rule(Verdict::Disallow, Reason::Override)
-            },
-            (Action::Allow { .. }, Verdict::Allow) | (Action::Deny { .. }, Verdict::Disallow) => {
-                self
-            }
-        }
-    }
 }
 
 /// Everything a decision was made from, and what it says: what a record keeps.
@@ -369,18 +208,6 @@ fn judge(binding: &Binding, path: &str) -> Ruling {
     }
 }
 
-impl From<&Judgement<'_>> for Reason {
-    fn from(judgement: &Judgement<'_>) -> Self {
-        match judgement {
-            Judgement::Rule(_) => Self::Rule,
-            Judgement::NoRule => Self::NoRule,
-            Judgement::NoGroup => Self::NoGroup,
-            Judgement::RobotsTxt => Self::RobotsTxt,
-            Judgement::Undecided => Self::Undecided,
-        }
-    }
-}
-
 impl Decision {
     /// The decision that no robots.txt was asked for, because the origin may
     /// not be dialled, for the reason that `denial` tells. No override allows
@@ -547,18 +374,6 @@ impl RobotsPermit {
     /// The URL that may be fetched.
     pub fn target(&self) -> &Target {
         &self.target
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -13,6 +13,8 @@ pub mod receipt;
 
 pub mod policy;
 
+pub mod ruling;
+
 pub mod directives;
 
 pub mod overrides;

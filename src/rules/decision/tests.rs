@@ -4,6 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::*;
+use crate::rules::crawler::ProductToken;
 use crate::rules::record::{Effect, StoredRuling};
 use crate::rules::robots::access::{Cause, NoConnection};
 

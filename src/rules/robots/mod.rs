@@ -96,8 +96,13 @@ impl RobotsTxt {
     /// read becomes a note (RFC 9309, section 2.3.1.5).
     #[must_use]
     pub fn parse(body: &[u8]) -> Self {
+        Self::within_limit(body, Dialect::default())
+    }
+
+    /// The same, by the text that `dialect` names.
+    fn within_limit(body: &[u8], dialect: Dialect) -> Self {
         let kept = whole_lines(body, Self::BYTES_MIN);
-        let mut robots = Self::in_dialect(Bytes::copy_from_slice(kept), Dialect::default());
+        let mut robots = Self::in_dialect(Bytes::copy_from_slice(kept), dialect);
         if kept.len() < body.len() {
             robots.cut_here();
         }

@@ -78,12 +78,7 @@ impl RulesByOrigin {
     /// its origin. After redirects, `url` is the one first asked for: the rules
     /// are those of the initial origin (RFC 9309, section 2.3.1.2).
     pub fn parse(&mut self, url: &Target, content: &[u8], fresh_until: Timestamp) {
-        let kept = super::whole_lines(content, RobotsTxt::BYTES_MIN);
-        let body = bytes::Bytes::copy_from_slice(kept);
-        let mut robots = RobotsTxt::in_dialect(body, self.dialect);
-        if kept.len() < content.len() {
-            robots.cut_here();
-        }
+        let robots = RobotsTxt::within_limit(content, self.dialect);
         let binding = robots.binding(&self.crawler);
         let access = Access::Successful(Box::new(robots), binding);
         self.hold(url, access, fresh_until);

@@ -15,6 +15,8 @@ mod html;
 
 mod head;
 
+mod coding;
+
 mod media_type;
 
 mod reference;
@@ -35,6 +37,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use annotation::{Annotation, Source, State, Why};
+pub use coding::{Decoding, narrowed};
 pub use head::Meta;
 pub use html::{MetaScanner, Scan};
 pub use media_type::is_html;

@@ -17,6 +17,8 @@ pub mod ruling;
 
 pub mod directives;
 
+pub mod preferences;
+
 pub mod overrides;
 
 pub mod robots;

@@ -45,6 +45,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod token;
+mod usage_lines;
 mod wild;
 mod wildcard;
 
@@ -67,11 +68,14 @@ pub use self::records::{Note, NoteKind, Record, RecordKind, seconds};
 pub use self::rules_by_origin::RulesByOrigin;
 pub use self::schedule::{RequestRate, VisitTime};
 use self::token::{File, TEXT_MAX, Token};
+use self::usage_lines::UsageLines;
+pub use self::usage_lines::{UsageKind, UsageLine, UsageScope};
 
 /// A robots.txt as read.
 pub struct RobotsTxt {
     file: Arc<File>,
     bound: Bound,
+    usage: UsageLines,
     /// The first line that was not read, if the file was too long.
     cut: Option<u32>,
 }
@@ -125,6 +129,7 @@ impl RobotsTxt {
         let mut robots = Self {
             file: Arc::new(File::new(text, dialect)),
             bound: Bound::default(),
+            usage: UsageLines::default(),
             cut: None,
         };
         if is_cut {
@@ -178,6 +183,7 @@ impl RobotsTxt {
             + size_of::<File>()
             + size_of_val(&*self.file.tokens)
             + self.bound.memory()
+            + self.usage.memory()
     }
 }
 

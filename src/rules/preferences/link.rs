@@ -1,0 +1,164 @@
+//! The licenses that a `Link` field line names (RFC 8288, section 3).
+//!
+//! RSL 1.0 has `<url>; rel="license"; type="application/rsl+xml"`; a license of
+//! another type, such as Creative Commons', is none of its. The reader is that
+//! of RFC 8288, appendix B.2, and goes on behind what it cannot read.
+
+use std::borrow::Cow;
+
+/// The targets of the links to RSL licenses, in order and as written.
+pub(super) fn licenses(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let links = Links(Cursor(line));
+    links.filter(Link::is_license).map(|link| link.target)
+}
+
+/// The links of a field line.
+struct Links<'a>(Cursor<'a>);
+
+/// A target and the parameters that matter here; of one given twice the first
+/// counts (section 3.3).
+#[derive(Default)]
+struct Link<'a> {
+    target: &'a [u8],
+    rel: Option<Cow<'a, [u8]>>,
+    media_type: Option<Cow<'a, [u8]>>,
+    anchor: Option<Cow<'a, [u8]>>,
+}
+
+impl Link<'_> {
+    fn is_license(&self) -> bool {
+        let rel = self.rel.as_deref().unwrap_or_default();
+        let mut relations = rel.split(u8::is_ascii_whitespace);
+        let media_type = self.media_type.as_deref().unwrap_or_default();
+        let essence = media_type.split(|octet| *octet == b';').next();
+        let essence = essence.unwrap_or_default().trim_ascii();
+        relations.any(|relation| relation.eq_ignore_ascii_case(b"license"))
+            && essence.eq_ignore_ascii_case(b"application/rsl+xml")
+            && self.is_of_this_response()
+    }
+
+    /// Section 3.2: an anchor makes it a link of what it names.
+    fn is_of_this_response(&self) -> bool {
+        let anchor = self.anchor.as_deref().unwrap_or_default();
+        matches!(anchor, [] | [b'#', ..])
+    }
+
+    fn set(&mut self, name: &[u8], value: Cow<'_, [u8]>) {
+        let place = if name.eq_ignore_ascii_case(b"rel") {
+            &mut self.rel
+        } else if name.eq_ignore_ascii_case(b"type") {
+            &mut self.media_type
+        } else if name.eq_ignore_ascii_case(b"anchor") {
+            &mut self.anchor
+        } else {
+            return;
+        };
+        place.get_or_insert_with(|| Cow::Owned(value.into_owned()));
+    }
+}
+
+impl<'a> Iterator for Links<'a> {
+    type Item = Link<'a>;
+
+    fn next(&mut self) -> Option<Link<'a>> {
+        let cursor = &mut self.0;
+        loop {
+            cursor.take_while(|octet| is_blank(octet) || octet == b',');
+            if cursor.eat(b'<') {
+                break;
+            }
+            if cursor.0.is_empty() {
+                return None;
+            }
+            cursor.skip_to(b",");
+        }
+        let mut link = Link {
+            target: cursor.take_while(|octet| octet != b'>'),
+            ..Link::default()
+        };
+        if !cursor.eat(b'>') {
+            return None;
+        }
+        loop {
+            cursor.skip_to(b",;");
+            if !cursor.eat(b';') {
+                return Some(link);
+            }
+            let (name, value) = cursor.parameter();
+            link.set(name, value);
+        }
+    }
+}
+
+/// What of the line is still to be read.
+#[derive(Clone, Copy)]
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    /// A name, and a value if there is one (section 3, `link-param`).
+    fn parameter(&mut self) -> (&'a [u8], Cow<'a, [u8]>) {
+        self.take_while(is_blank);
+        let name = self.take_while(|octet| !is_blank(octet) && !b"=;,".contains(&octet));
+        self.take_while(is_blank);
+        if !self.eat(b'=') {
+            return (name, Cow::default());
+        }
+        self.take_while(is_blank);
+        if self.eat(b'"') {
+            return (name, self.quoted());
+        }
+        let value = self.take_while(|octet| !is_blank(octet) && !b";,".contains(&octet));
+        (name, Cow::Borrowed(value))
+    }
+
+    /// The rest of a quoted string, its escapes undone (RFC 9110, section
+    /// 5.6.4); one that is not closed goes on to the end.
+    fn quoted(&mut self) -> Cow<'a, [u8]> {
+        let plain = self.take_while(|octet| octet != b'"' && octet != b'\\');
+        let mut text = Cow::Borrowed(plain);
+        loop {
+            match self.0 {
+                [b'\\', escaped, rest @ ..] => {
+                    text.to_mut().push(*escaped);
+                    self.0 = rest;
+                    let plain = self.take_while(|octet| octet != b'"' && octet != b'\\');
+                    text.to_mut().extend_from_slice(plain);
+                }
+                // The quote at the end, or a backslash that escapes nothing.
+                [_, rest @ ..] => {
+                    self.0 = rest;
+                    return text;
+                }
+                [] => return text,
+            }
+        }
+    }
+
+    /// Goes to the next of `ends`, past quoted strings.
+    fn skip_to(&mut self, ends: &[u8]) {
+        loop {
+            self.take_while(|octet| octet != b'"' && !ends.contains(&octet));
+            if !self.eat(b'"') {
+                return;
+            }
+            self.quoted();
+        }
+    }
+
+    fn eat(&mut self, wanted: u8) -> bool {
+        let rest = self.0.strip_prefix(&[wanted]);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
+    fn take_while(&mut self, is_wanted: impl Fn(u8) -> bool) -> &'a [u8] {
+        let length = self.0.iter().take_while(|octet| is_wanted(**octet)).count();
+        let (taken, rest) = self.0.split_at(length);
+        self.0 = rest;
+        taken
+    }
+}
+
+fn is_blank(octet: u8) -> bool {
+    octet == b' ' || octet == b'\t'
+}

@@ -19,6 +19,15 @@ pub struct DecisionLabels {
     pub reason: &'static str,
 }
 
+/// Labels of an annotation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AnnotationLabels {
+    /// `complete`, `partial` or `unknown`.
+    pub state: &'static str,
+    /// Why it is not complete; empty if it is.
+    pub why: &'static str,
+}
+
 /// One word out of a bounded list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ResultLabel {
@@ -42,6 +51,12 @@ pub struct Metrics {
     pub robots_fetches: Family<ResultLabel, Counter>,
     /// Snapshots held.
     pub robots_snapshots: Gauge,
+    /// Responses annotated, by state.
+    pub annotations: Family<AnnotationLabels, Counter>,
+    /// Octets of pages held back now (`directives.hold_total`).
+    pub hold_total: Gauge,
+    /// Octets kept of what was said, for a 304 (`directives.known`).
+    pub known: Gauge,
     /// Seconds from request to the head of the response.
     pub exchange_seconds: Histogram,
     /// Connections from crawlers now open.
@@ -73,6 +88,9 @@ impl Default for Metrics {
             upstream_retries: Counter::default(),
             robots_fetches: Family::default(),
             robots_snapshots: Gauge::default(),
+            annotations: Family::default(),
+            hold_total: Gauge::default(),
+            known: Gauge::default(),
             exchange_seconds: Histogram::new(SECONDS),
             connections: Gauge::default(),
             connections_refused: Family::default(),
@@ -114,6 +132,21 @@ impl Metrics {
             "robots_snapshots",
             "Robots.txt snapshots held",
             self.robots_snapshots.clone(),
+        );
+        r.register(
+            "annotations",
+            "Responses annotated",
+            self.annotations.clone(),
+        );
+        r.register(
+            "directives_hold_total",
+            "Octets of pages held back",
+            self.hold_total.clone(),
+        );
+        r.register(
+            "directives_known",
+            "Octets kept of directives, for responses not sent again",
+            self.known.clone(),
         );
         r.register_with_unit(
             "exchange",

@@ -182,7 +182,7 @@ fn proxy(
         robots,
         upstream,
         audit,
-        annotator: Annotator::new(settings.annotate.clone()),
+        annotator: Annotator::new(settings.annotate.clone(), Arc::clone(&metrics)),
         metrics,
     }))
 }

@@ -61,6 +61,7 @@ impl Ending {
             reserved: Some((line, slot)),
             outcome: Outcome {
                 status: None,
+                seen: None,
                 bytes: 0,
                 error: Some(CLIENT_GONE),
             },

@@ -216,7 +216,16 @@ pub fn row_json(record: &StoredRecord) -> serde_json::Value {
         "policy": Digest::of(record.policy.as_bytes()).to_string(),
         "wait_ms": record.wait_ms,
         "status": record.status,
+        "directives": record.directives.as_ref().map(|value| json!({
+            "value": value,
+            "said": record.said.as_deref().map_or_else(|| json!([]), said),
+        })),
         "bytes": record.bytes,
         "error": record.error,
     })
+}
+
+/// The statements of a response; a hand from outside may have left no JSON.
+fn said(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }

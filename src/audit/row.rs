@@ -31,7 +31,7 @@ SELECT d.seq, d.time_us, d.client, d.candidates, d.crawler, d.user_agent,
        d.groups, d.reading, d.wait_ms, d.policy,
        s.origin, s.token, s.url, s.status, s.fetched_us, s.expires_us,
        s.result, s.cause, s.body,
-       p.json, d.status, d.bytes, d.error, d.digest
+       p.json, d.status, d.directives, d.said, d.bytes, d.error, d.digest
 FROM decision AS d
 LEFT JOIN snapshot AS s ON s.id = d.snapshot
 LEFT JOIN policy AS p ON p.sha256 = d.policy";
@@ -40,7 +40,7 @@ LEFT JOIN policy AS p ON p.sha256 = d.policy";
 const POLICY_AT: usize = DECISION_COLUMNS + SNAPSHOT_COLUMNS;
 
 /// Where [`SELECT`] has the row's digest.
-const DIGEST_AT: usize = POLICY_AT + 4;
+const DIGEST_AT: usize = POLICY_AT + 6;
 
 /// The values of a decision, in the order of [`SELECT`].
 pub(super) fn decision_values(seq: u64, record: &Record) -> [Value; DECISION_COLUMNS] {
@@ -179,6 +179,8 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
         policy: cells.word()?,
         wait_ms,
         status: cells.small()?,
+        directives: cells.text()?,
+        said: cells.text()?,
         bytes: cells.take::<Option<i64>>()?.map(count),
         error: cells.text()?,
     })

@@ -15,7 +15,7 @@ use super::AuditError;
 use super::row::count;
 
 /// The version of [`SCHEMA`], kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
 /// How long a lock of another process on the file is waited for.
 const BUSY: Duration = Duration::from_secs(2);
@@ -68,11 +68,28 @@ CREATE TABLE decision (
   digest BLOB NOT NULL,
   status INTEGER,
   bytes INTEGER,
-  error TEXT
+  error TEXT,
+  directives TEXT,
+  said TEXT
 ) STRICT;
 CREATE INDEX decision_host ON decision (host);
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 COMMIT;";
+
+/// What makes a file of version 1 one of version 2. Its rows have no
+/// directives; what they have, and their digests, stays.
+const FROM_1: &str = "
+BEGIN IMMEDIATE;
+ALTER TABLE decision ADD COLUMN directives TEXT;
+ALTER TABLE decision ADD COLUMN said TEXT;
+PRAGMA user_version = 2;
+COMMIT;";
+
+/// Shows a file of version 1 to its reader as one of version 2: whoever reads
+/// changes nothing, and an old log must stay readable.
+const AS_FROM_1: &str = "
+CREATE TEMP VIEW decision AS
+SELECT *, NULL AS directives, NULL AS said FROM main.decision;";
 
 /// What makes a commit outlast the power (WAL, `synchronous=FULL`), and keeps
 /// the WAL from holding the disk space of its worst hour.
@@ -139,6 +156,8 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     connection.busy_timeout(BUSY).map_err(failed)?;
     if is_empty(&connection).map_err(failed)? {
         connection.execute_batch(SCHEMA).map_err(failed)?;
+    } else if version(&connection).map_err(failed)? == 1 {
+        connection.execute_batch(FROM_1).map_err(failed)?;
     }
     check_version(&connection, path)?;
     connection.execute_batch(DURABLE).map_err(failed)?;
@@ -161,7 +180,15 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
             path: path.to_owned(),
             source,
         })?;
-    check_version(&connection, path)?;
+    let failed = |source| AuditError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    if version(&connection).map_err(failed)? == 1 {
+        connection.execute_batch(AS_FROM_1).map_err(failed)?;
+    } else {
+        check_version(&connection, path)?;
+    }
     Ok(connection)
 }
 

@@ -125,10 +125,14 @@ impl Batch<'_> {
 
     /// Completes the decision `seq`.
     pub(super) fn complete(&self, seq: u64, outcome: &Outcome) -> rusqlite::Result<()> {
+        let seen = outcome.seen.as_ref();
         self.execute(
-            "UPDATE decision SET status = ?, bytes = ?, error = ? WHERE seq = ?",
+            "UPDATE decision SET status = ?, directives = ?, said = ?, bytes = ?, error = ?
+             WHERE seq = ?",
             params![
                 outcome.status,
+                seen.map(|seen| &seen.directives),
+                seen.and_then(|seen| seen.said.as_ref()),
                 integer(outcome.bytes),
                 outcome.error,
                 integer(seq)

@@ -16,7 +16,7 @@ use crate::rules::crawler::Crawler;
 use crate::rules::decision::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
 use crate::rules::digest::Digest;
 use crate::rules::origin::Target;
-use crate::rules::record::{Outcome, StoredRecord};
+use crate::rules::record::{Outcome, Seen, StoredRecord};
 use crate::rules::robots::access::{AccessResult, Cause, Copy, NoConnection, Snapshot};
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\n";
@@ -136,6 +136,10 @@ fn record(path: &str) -> Record {
 
 fn done(status: u16) -> Outcome {
     Outcome {
+        seen: Some(Seen {
+            directives: "foobot=(noindex;src=x);state=complete".to_owned(),
+            said: Some(r#"[{"by":"x-robots-tag","said":"NoIndex, spam"}]"#.to_owned()),
+        }),
         status: Some(status),
         bytes: 42,
         error: None,
@@ -372,6 +376,36 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
     assert_eq!(receipt.seq(), 4);
 }
 
+/// Takes a file back to version 1.
+const TO_1: &str = "ALTER TABLE decision DROP COLUMN directives;
+    ALTER TABLE decision DROP COLUMN said;
+    PRAGMA user_version = 1;";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_version_1_is_read_as_it_is_and_written_as_version_2() {
+    let kit = one_of_each().await;
+    let count = kit.rows().len();
+    kit.sql(TO_1);
+    let reader = AuditReader::open(&kit.path()).unwrap();
+    let rows = reader.list(&Filter::default(), 0).unwrap();
+    assert_eq!(rows.len(), count);
+    assert!(rows.iter().all(|row| row.directives.is_none()));
+    let sums = reader.verify(&Filter::default(), |_| {}).unwrap();
+    assert_eq!((sums.mismatches, sums.missing), (0, 0));
+    drop(reader);
+    let folder = kit.closed().await;
+    let options = options(folder.path(), Durability::Commit, 16);
+    let tracker = TaskTracker::new();
+    let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker).unwrap();
+    log.close();
+    tracker.close();
+    tracker.wait().await;
+    let reader = AuditReader::open(&file(folder.path())).unwrap();
+    assert_eq!(reader.list(&Filter::default(), 0).unwrap().len(), count);
+    let sums = reader.verify(&Filter::default(), |_| {}).unwrap();
+    assert_eq!((sums.mismatches, sums.missing), (0, 0));
+}
+
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(Durability::Commit, 16);
@@ -382,7 +416,7 @@ async fn a_file_of_another_version_or_kind_is_left_alone() {
             error,
             AuditError::Schema {
                 found: 9,
-                known: 1,
+                known: 2,
                 ..
             }
         )
@@ -619,6 +653,7 @@ async fn a_row_is_printed_with_the_names_of_the_contract() {
     let kit = one_of_each().await;
     let rows = kit.rows();
     let row = row_json(&rows[4]);
+    let said = serde_json::json!([{ "by": "x-robots-tag", "said": "NoIndex, spam" }]);
     let expected = serde_json::json!({
         "seq": 2, "time": "2026-11-21T04:30:00Z", "client": "127.0.0.1",
         "crawler": "FooBot", "user_agent": "FooBot/2.1", "method": "GET",
@@ -630,7 +665,9 @@ async fn a_row_is_printed_with_the_names_of_the_contract() {
             "sha256": Digest::of(ROBOTS.as_bytes()).to_string(),
         },
         "policy": policy().digest().to_string(), "wait_ms": 7,
-        "status": 200, "bytes": 42, "error": null,
+        "status": 200,
+        "directives": { "value": "foobot=(noindex;src=x);state=complete", "said": said },
+        "bytes": 42, "error": null,
     });
     assert_eq!(row, expected);
     let egress = row_json(&rows[0]);

@@ -26,7 +26,9 @@ use crate::origins::egress::{Allow, Deny, Ports, Resolve};
 use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
 use crate::proxy::connect::Mode;
+use crate::proxy::fields::AcceptEncoding;
 use crate::rules::decision::{Candidates, Unauthorized};
+use crate::rules::directives::{BothFields, MetaScope};
 use crate::rules::identity::Identity;
 use crate::rules::overrides::Override;
 use crate::rules::robots::Dialect;
@@ -251,6 +253,30 @@ keys! {
         hold_bytes: usize = r#""512KiB""#, Size(0..=16 * MIB);
         /// How long the head of a page is held back for that.
         hold_time: Duration = r#""5s""#, Span(Duration::ZERO..=MINUTE);
+        /// How much all pages together may hold back, their decoders included. A page
+        /// that finds no room is passed on unread, with state=partial.
+        hold_total: usize = r#""64MiB""#, Size(0..=16 * 1024 * MIB);
+        /// How much of the fields Robots-Tag and X-Robots-Tag is read, over all their
+        /// lines. draft-illyes-repext-03 wants 8KiB or more.
+        field_limit: usize = r#""32KiB""#, Size(8 * 1024..=MIB);
+        /// What counts where an origin sends both of them: the "union", or
+        /// "robots-tag" alone.
+        both_fields: BothFields = r#""union""#, Choice(&[("union", BothFields::Union), ("robots-tag", BothFields::RobotsTag)]);
+        /// Which <meta name="robots"> are looked for: those in the "head", or in all of
+        /// the "prefix" that is scanned. Those behind the head are then told as
+        /// outside=(...); they are never in force.
+        meta_scope: MetaScope = r#""head""#, Choice(&[("head", MetaScope::Head), ("prefix", MetaScope::Prefix)]);
+        /// Whether preferences about the use of content (Content-Usage, Content-Signal,
+        /// TDMRep, RSL) are in the field, too. They are in the record anyway.
+        preferences: bool = "false", Flag;
+        /// Whether the field has what everyone is told, too, under the key *.
+        emit_general: bool = "false", Flag;
+        /// How much is kept of what pages said, so that a 304 can repeat it.
+        known: usize = r#""16MiB""#, Size(0..=16 * 1024 * MIB);
+        /// Which content codings are asked for: those of the crawler's that are
+        /// "decodable" here, or the crawler's "as-is". A page in another coding is
+        /// passed on unread, with state=partial.
+        accept_encoding: AcceptEncoding = r#""decodable""#, Choice(&[("decodable", AcceptEncoding::Decodable), ("as-is", AcceptEncoding::AsIs)]);
     }
 
     /// Connections to origins.

@@ -10,6 +10,7 @@ use crate::origins::upstream::Roots;
 use crate::origins::{egress, robots_cache, upstream};
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener, request};
 use crate::rules::decision::Policy;
+use crate::rules::directives::{General, Limits, Listed};
 use crate::rules::identity::Identities;
 use crate::{admin, audit};
 
@@ -66,6 +67,7 @@ impl Settings {
                     fields: fields::Options {
                         name: proxy.name.as_str().into(),
                         via: proxy.via,
+                        accept_encoding: effective.directives.accept_encoding,
                     },
                     upload_idle: proxy.idle_timeout,
                     identities: Identities::new(effective.root.crawler),
@@ -117,9 +119,26 @@ fn listener_options(proxy: Proxy) -> listener::Options {
 fn annotate_options(directives: Directives) -> annotate::Options {
     annotate::Options {
         header: directives.header,
-        scan_limit: directives.scan_limit,
+        limits: Limits {
+            field_limit: directives.field_limit,
+            scan_limit: directives.scan_limit,
+            both_fields: directives.both_fields,
+            meta_scope: directives.meta_scope,
+        },
         hold_bytes: directives.hold_bytes,
         hold_time: directives.hold_time,
+        hold_total: directives.hold_total,
+        known: directives.known,
+        preferences: if directives.preferences {
+            Listed::Yes
+        } else {
+            Listed::No
+        },
+        general: if directives.emit_general {
+            General::Beside
+        } else {
+            General::Needed
+        },
     }
 }
 

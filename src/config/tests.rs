@@ -378,6 +378,14 @@ bounds! {
     directives_scan_limit: "directives.scan_limit" refuses ["16777217B" "-1B" "0"] takes ["0B" "16MiB"];
     directives_hold_bytes: "directives.hold_bytes" refuses ["16777217B"] takes ["0B" "16MiB"];
     directives_hold_time: "directives.hold_time" refuses ["60001ms"] takes ["0s" "1m"];
+    directives_hold_total: "directives.hold_total" refuses ["17179869185B"] takes ["0B" "16GiB"];
+    directives_field_limit: "directives.field_limit" refuses ["8191B" "1048577B"] takes ["8KiB" "1MiB"];
+    directives_both_fields: "directives.both_fields" refuses ["both"] takes ["union" "robots-tag"];
+    directives_meta_scope: "directives.meta_scope" refuses ["page"] takes ["head" "prefix"];
+    directives_preferences: "directives.preferences" refuses ["1"] takes ["true" "false"];
+    directives_emit_general: "directives.emit_general" refuses ["1"] takes ["true" "false"];
+    directives_known: "directives.known" refuses ["17179869185B"] takes ["0B" "16GiB"];
+    directives_accept_encoding: "directives.accept_encoding" refuses ["gzip"] takes ["decodable" "as-is"];
     upstream_connect_timeout: "upstream.connect_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     upstream_first_byte_timeout: "upstream.first_byte_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     upstream_idle_timeout: "upstream.idle_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];

@@ -1,44 +1,68 @@
 //! The annotation: one field that states the directives in force for the
 //! crawler that asked.
 //!
-//! The head of a page is held back within a bound while it is scanned for
+//! The head of a page is held back within bounds while it is scanned for
 //! `<meta>`, then passed on as it came. Whatever keeps the scan from its end is
 //! said in the field (`state=partial`), never in the page.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use http::{HeaderName, HeaderValue, Method, response::Parts};
-use http_body::{Body as _, Frame};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response::Parts};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
+use super::held::{Budget, Held, Share};
+use super::known::{Asked, KnownPages};
 use crate::clock;
-use crate::origins::body::{BodyError, ResponseBody};
-use crate::rules::crawler::{Crawler, ProductToken};
-use crate::rules::directives::{Page, Reading, Response, Why};
+use crate::metrics::{AnnotationLabels, Metrics};
+use crate::origins::body::ResponseBody;
+use crate::rules::crawler::{Crawler, Naming, ProductToken};
+use crate::rules::decision::Evidence;
+use crate::rules::directives::{
+    Annotation, Form, General, Keys, Limits, Listed, Page, Reading, Response, Robots, Why,
+};
+use crate::rules::record::Seen;
 
-/// How far to look.
+/// How far to look, and what to say.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The field's name; one that the origin sends is removed.
     pub header: HeaderName,
-    /// Octets of a page scanned at most.
-    pub scan_limit: usize,
+    /// How much of a response is read, and what of it counts.
+    pub limits: Limits,
     /// Octets of a page held back at most.
     pub hold_bytes: usize,
     /// The longest a page is held back.
     pub hold_time: Duration,
+    /// Octets that all pages together may hold back.
+    pub hold_total: usize,
+    /// Octets kept of what was said, to repeat it for a 304.
+    pub known: usize,
+    /// Whether the field lists preferences; the record always does.
+    pub preferences: Listed,
+    /// Whether the field states what everyone is told, beside the crawler's own.
+    pub general: General,
 }
-
-/// The longest field line that is read (draft-illyes-repext-03: at least 8 KiB).
-const FIELD_OCTETS_MAX: usize = 32 * 1024;
 
 /// Adds the annotation to responses.
 #[derive(Debug)]
 pub struct Annotator {
     options: Options,
+    budget: Arc<Budget>,
+    known: KnownPages,
+    metrics: Arc<Metrics>,
+}
+
+/// A request on its way, as far as the annotation of its response depends on
+/// it.
+#[derive(Debug)]
+pub struct Question {
+    evidence: Arc<Evidence>,
+    seq: u64,
+    method: Method,
+    asked: Asked,
 }
 
 /// A response looked at: the field, and the body to be passed on.
@@ -46,27 +70,70 @@ pub struct Annotator {
 pub struct Annotated {
     /// The value of the annotation field.
     pub field: HeaderValue,
+    /// What completes the record.
+    pub seen: Seen,
     /// What was held back, to be passed on first.
-    pub held: VecDeque<Result<Frame<Bytes>, BodyError>>,
+    pub held: Held,
     /// What has not been read yet.
     pub rest: ResponseBody,
+}
+
+impl Question {
+    /// The request of `method` with these fields, allowed as the record `seq`
+    /// says.
+    pub fn of((evidence, seq): (&Arc<Evidence>, u64), method: &Method, fields: &HeaderMap) -> Self {
+        let url = evidence.inquiry.target.to_string();
+        let tokens = tokens(&evidence.inquiry.crawler);
+        Self {
+            asked: Asked::of((method, &url), &tokens, fields),
+            evidence: Arc::clone(evidence),
+            seq,
+            method: method.clone(),
+        }
+    }
+
+    /// The method of the request.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    fn crawler(&self) -> &Crawler {
+        &self.evidence.inquiry.crawler
+    }
+
+    /// What robots.txt may say about uses. It says nothing about a path that
+    /// it disallows, and the operator opened (draft-ietf-aipref-attach-05,
+    /// section 3.1).
+    fn robots(&self) -> Option<Robots<'_>> {
+        let inquiry = &self.evidence.inquiry;
+        let snapshot = self.evidence.snapshot.as_ref();
+        let copy = snapshot.and_then(|snapshot| snapshot.copy());
+        let copy = copy.filter(|_| !self.evidence.ruling.is_overridden())?;
+        Some(Robots {
+            text: &copy.robots,
+            crawler: &inquiry.crawler,
+            path: inquiry.target.path_and_query(),
+        })
+    }
 }
 
 impl Annotated {
     /// Octets of the whole body, if that is known.
     pub fn length(&self) -> Option<u64> {
-        let held = self.held.iter().map(|frame| {
-            let frame = frame.as_ref().ok()?;
-            Some(frame.data_ref().map_or(0, |data| data.remaining() as u64))
-        });
-        Some(held.sum::<Option<u64>>()? + self.rest.size_hint().exact()?)
+        let rest = self.rest.size_hint().exact()?;
+        (!self.held.breaks_off()).then_some(self.held.octets() as u64 + rest)
     }
 }
 
 impl Annotator {
-    /// An annotator with these bounds.
-    pub fn new(options: Options) -> Self {
-        Self { options }
+    /// An annotator with these bounds, which counts in `metrics`.
+    pub fn new(options: Options, metrics: Arc<Metrics>) -> Self {
+        Self {
+            budget: Budget::new(options.hold_total, metrics.hold_total.clone()),
+            known: KnownPages::new(options.known, metrics.known.clone()),
+            options,
+            metrics,
+        }
     }
 
     /// The name of the field.
@@ -74,47 +141,74 @@ impl Annotator {
         &self.options.header
     }
 
-    /// Looks at the response to `method`, holding back as much of `rest` as it
-    /// takes to see the head of a page.
+    /// Looks at the response to `question`, holding back as much of `rest` as
+    /// it takes to see the head of a page.
     pub async fn annotate(
         &self,
-        (method, parts): (&Method, &Parts),
-        crawler: &Crawler,
+        question: &Question,
+        parts: &Parts,
         rest: ResponseBody,
     ) -> Annotated {
-        let tokens: Vec<&str> = crawler
-            .candidates()
-            .iter()
-            .map(ProductToken::as_str)
-            .collect();
+        let tokens = tokens(question.crawler());
         let reading = Reading {
             tokens: &tokens,
             now: clock::now(),
-            field_limit: FIELD_OCTETS_MAX,
+            robots: question.robots(),
+            limits: self.options.limits,
         };
+        let is_repeat = parts.status == StatusCode::NOT_MODIFIED;
+        let known = is_repeat
+            .then(|| self.known.recall(&question.asked, &parts.headers))
+            .flatten();
         let response = Response {
-            method,
+            method: &question.method,
             status: parts.status,
             fields: &parts.headers,
-            scan_limit: self.options.scan_limit,
+            known: known.as_deref(),
         };
         let mut page = Page::new(reading, response);
+        for value in parts.headers.get_all(self.field()) {
+            page.forged(self.field(), value);
+        }
         let (held, rest) = self.hold(&mut page, rest).await;
-        let value = page.annotation().header_value();
-        let field = HeaderValue::from_str(&value)
-            .unwrap_or_else(|_| HeaderValue::from_static("*=();state=unknown"));
-        Annotated { field, held, rest }
+        let annotation = page.annotation();
+        let response = (parts.status, &parts.headers);
+        self.known
+            .keep(&question.asked, response, annotation.known());
+        self.count(&annotation);
+        Annotated {
+            field: self.value(question, &annotation),
+            seen: seen(&annotation),
+            held,
+            rest,
+        }
+    }
+
+    /// The value of the field.
+    fn value(&self, question: &Question, annotation: &Annotation) -> HeaderValue {
+        let audit = question.seq.to_string();
+        let form = Form {
+            keys: match question.crawler().naming() {
+                Naming::Operator => Keys::All,
+                Naming::UserAgent => Keys::First,
+            },
+            general: self.options.general,
+            preferences: self.options.preferences,
+            audit: Some(&audit),
+        };
+        HeaderValue::from_str(&annotation.header_value(&form))
+            .unwrap_or_else(|_| HeaderValue::from_static("*=();state=unknown;why=internal"))
     }
 
     /// Reads `rest` until the page wants no more of it, or a bound is met.
-    async fn hold(
-        &self,
-        page: &mut Page<'_>,
-        mut rest: ResponseBody,
-    ) -> (VecDeque<Result<Frame<Bytes>, BodyError>>, ResponseBody) {
+    async fn hold(&self, page: &mut Page<'_>, mut rest: ResponseBody) -> (Held, ResponseBody) {
+        let mut held = Held::new();
+        if !page.wants_more() {
+            return (held, rest);
+        }
+        let mut share = self.budget.share();
+        grow(&mut share, page.memory_max(), page);
         let until = clock::instant() + self.options.hold_time;
-        let mut held = VecDeque::new();
-        let mut octets = 0;
         while page.wants_more() {
             let Ok(next) = timeout_at(until, rest.frame()).await else {
                 page.miss(Why::Time);
@@ -122,19 +216,54 @@ impl Annotator {
             };
             match &next {
                 Some(Ok(frame)) => {
-                    let data = frame.data_ref().map_or(&[][..], |data| data.chunk());
+                    let data = frame.data_ref().map_or(&[][..], |data| data);
                     page.push(data);
-                    octets += data.len();
+                    grow(&mut share, data.len(), page);
                 }
                 // What broke off is no whole page, and the crawler sees it break.
                 Some(Err(_)) => page.miss(Why::Corrupt),
                 None => page.finish(),
             }
-            held.extend(next);
-            if octets >= self.options.hold_bytes {
+            if let Some(next) = next {
+                held.push(next);
+            }
+            if self.options.hold_bytes <= held.octets() {
                 page.miss(Why::HeadLimit);
             }
         }
-        (held, rest)
+        (held.within(share), rest)
+    }
+
+    fn count(&self, annotation: &Annotation) {
+        let labels = AnnotationLabels {
+            state: annotation.state().as_str(),
+            why: annotation.why().unwrap_or_default(),
+        };
+        self.metrics.annotations.get_or_create(&labels).inc();
+    }
+}
+
+/// Takes more of the budget. A page that finds no room goes on unread.
+fn grow(share: &mut Share, octets: usize, page: &mut Page<'_>) {
+    if page.wants_more() && share.grow(octets).is_none() {
+        page.miss(Why::Memory);
+    }
+}
+
+fn tokens(crawler: &Crawler) -> Vec<&str> {
+    let candidates = crawler.candidates().iter();
+    candidates.map(ProductToken::as_str).collect()
+}
+
+/// What the record keeps: all that was found, preferences among it.
+fn seen(annotation: &Annotation) -> Seen {
+    let form = Form {
+        preferences: Listed::Yes,
+        ..Form::default()
+    };
+    let evidence = annotation.evidence();
+    Seen {
+        directives: annotation.header_value(&form),
+        said: (!evidence.is_empty()).then(|| evidence.json()),
     }
 }

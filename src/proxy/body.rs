@@ -4,13 +4,12 @@
 //! Invariant 7: not an octet is changed. The end of a body completes the record
 //! of its exchange; so does its drop, when the crawler has gone.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::{HeaderName, Method};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -19,11 +18,12 @@ use tokio::time::{Instant, Sleep};
 
 use super::activity::Activity;
 use super::fields;
+use super::held::Held;
 use crate::audit::Ending;
 use crate::clock;
 use crate::origins::body::{BodyError, ResponseBody};
 use crate::rules::decision::Evidence;
-use crate::rules::record::Outcome;
+use crate::rules::record::{Outcome, Seen};
 
 /// The body of any answer to a crawler.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Body {
 #[derive(Debug)]
 pub struct OriginBody {
     /// What was read of it already, to be passed on first.
-    held: VecDeque<Result<Frame<Bytes>, BodyError>>,
+    held: Held,
     /// What is still to come.
     rest: ResponseBody,
     /// A trailer of this name is ours to set, so an origin's is dropped.
@@ -93,6 +93,7 @@ pub struct Closing {
     evidence: Arc<Evidence>,
     started: Instant,
     status: Option<u16>,
+    seen: Option<Seen>,
     bytes: u64,
     /// Octets that the body will have, where that is known before.
     announced: Option<u64>,
@@ -106,6 +107,7 @@ impl Closing {
             evidence,
             started,
             status: None,
+            seen: None,
             bytes: 0,
             announced: None,
         }
@@ -121,6 +123,13 @@ impl Closing {
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = Some(status);
+        self
+    }
+
+    /// Notes what the response says about its own use.
+    #[must_use]
+    pub fn with_seen(mut self, seen: Seen) -> Self {
+        self.seen = Some(seen);
         self
     }
 
@@ -150,6 +159,7 @@ impl Closing {
         );
         ending.complete(Outcome {
             status: self.status,
+            seen: self.seen.take(),
             bytes: self.bytes,
             error,
         });
@@ -225,7 +235,7 @@ impl OriginBody {
     /// What was held back and what is still to come, with no trailer of the
     /// name `reserved` and none that speaks as `own`.
     pub fn new(
-        (held, rest): (VecDeque<Result<Frame<Bytes>, BodyError>>, ResponseBody),
+        (held, rest): (Held, ResponseBody),
         reserved: &HeaderName,
         own: &fields::Options,
     ) -> Self {
@@ -248,7 +258,7 @@ impl OriginBody {
         if let Some(error) = self.broken.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        let next = match self.held.pop_front() {
+        let next = match self.held.pop() {
             Some(frame) => Some(frame),
             None => {
                 let next = Pin::new(&mut self.rest).poll_frame(cx);
@@ -299,12 +309,7 @@ impl OriginBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held: u64 = self
-            .held
-            .iter()
-            .filter_map(|frame| frame.as_ref().ok()?.data_ref())
-            .map(|data| data.remaining() as u64)
-            .sum();
+        let held = self.held.octets() as u64;
         let rest = self.rest.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(held + rest.lower());

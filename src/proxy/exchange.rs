@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::{HeaderMap, Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::annotate::Annotator;
+use super::annotate::{Annotator, Question};
 use super::answer::{Close, accepted};
 use super::body::{Body, Closing, OriginBody, has_no_body};
 use super::fields;
@@ -25,10 +25,9 @@ use crate::origins::egress::{Egress, NotAdmitted};
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::Upstream;
-use crate::rules::crawler::Crawler;
 use crate::rules::decision::{Decision, Inquiry, Policy, decide};
 use crate::rules::receipt::Receipt;
-use crate::rules::record::{Effect, Record};
+use crate::rules::record::{Effect, Record, Seen};
 use crate::rules::robots::access::Snapshot;
 
 /// How exchanges are conducted.
@@ -100,7 +99,7 @@ impl Proxy {
             ));
         }
         match self.send(decision, &receipt, received).await {
-            Ok(response) => Ok(attach(response, closing)),
+            Ok((response, seen)) => Ok(attach(response, closing.with_seen(seen))),
             Err(problem) => {
                 let answer = problem.answer(now);
                 closing
@@ -138,15 +137,20 @@ impl Proxy {
         decision: Decision,
         receipt: &Receipt,
         received: Received,
-    ) -> Result<Response<Body>, Problem> {
+    ) -> Result<(Response<Body>, Seen), Problem> {
+        let evidence = Arc::clone(decision.evidence());
         let permit = decision.into_permit(receipt)?;
-        let crawler = permit.crawler().clone();
-        let method = received.outgoing.method.clone();
+        let outgoing = &received.outgoing;
+        let question = Question::of(
+            (&evidence, receipt.seq()),
+            &outgoing.method,
+            &outgoing.headers,
+        );
         let response = self
             .upstream
             .forward(permit, received.outgoing, received.upload)
             .await?;
-        Ok(self.pass_on(response, (&method, &crawler)).await)
+        Ok(self.pass_on(response, &question).await)
     }
 
     /// The origin's response as the crawler gets it: its end-to-end fields, the
@@ -154,15 +158,12 @@ impl Proxy {
     async fn pass_on(
         &self,
         response: Response<ResponseBody>,
-        (method, crawler): (&Method, &Crawler),
-    ) -> Response<Body> {
+        question: &Question,
+    ) -> (Response<Body>, Seen) {
         let (mut parts, rest) = response.into_parts();
-        let annotated = self
-            .annotator
-            .annotate((method, &parts), crawler, rest)
-            .await;
+        let annotated = self.annotator.annotate(question, &parts, rest).await;
         let reserved = self.annotator.field();
-        let length = (!has_no_body(method, parts.status.as_u16()))
+        let length = (!has_no_body(question.method(), parts.status.as_u16()))
             .then(|| annotated.length())
             .flatten();
         let options = &self.options.request.fields;
@@ -170,7 +171,8 @@ impl Proxy {
         parts.headers.append(reserved.clone(), annotated.field);
         parts.version = Version::HTTP_11;
         let body = OriginBody::new((annotated.held, annotated.rest), reserved, options);
-        Response::from_parts(parts, Body::Origin(Box::new(body)))
+        let response = Response::from_parts(parts, Body::Origin(Box::new(body)));
+        (response, annotated.seen)
     }
 
     fn count(&self, decision: &Decision) {

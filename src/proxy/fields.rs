@@ -5,9 +5,14 @@
 
 use std::sync::Arc;
 
-use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRANSFER_ENCODING, VIA};
+use http::header::Entry;
+use http::header::{
+    ACCEPT_ENCODING, ALT_SVC, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRANSFER_ENCODING, VIA,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use sfv::{FieldType, Item, List, ListEntry, Parser};
+
+use crate::rules::directives::narrowed;
 
 /// The field of RFC 9209.
 pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -19,6 +24,18 @@ pub struct Options {
     pub name: Arc<str>,
     /// `proxy.via`.
     pub via: bool,
+    /// `directives.accept_encoding`.
+    pub accept_encoding: AcceptEncoding,
+}
+
+/// Which content codings are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcceptEncoding {
+    /// Those of the crawler's that can be decoded here, so that pages can be
+    /// read.
+    Decodable,
+    /// The crawler's.
+    AsIs,
 }
 
 /// The fields of a request that go on, and where `Host` stood among them.
@@ -124,6 +141,9 @@ pub fn of_request(
             fields.append(name, value.clone());
         }
     }
+    if options.accept_encoding == AcceptEncoding::Decodable {
+        narrow(&mut fields);
+    }
     if asked
         .get_all(TE)
         .iter()
@@ -133,6 +153,20 @@ pub fn of_request(
     }
     append_via(&mut fields, options);
     Forwarded { fields, host_at }
+}
+
+/// Leaves out the content codings that no page could be read in.
+fn narrow(fields: &mut HeaderMap) {
+    let Entry::Occupied(mut lines) = fields.entry(ACCEPT_ENCODING) else {
+        return;
+    };
+    let asked: Vec<HeaderValue> = lines.iter().cloned().collect();
+    let asked: Vec<&[u8]> = asked.iter().map(HeaderValue::as_bytes).collect();
+    for (line, narrowed) in lines.iter_mut().zip(narrowed(&asked)) {
+        if let Ok(narrowed) = HeaderValue::from_bytes(&narrowed) {
+            *line = narrowed;
+        }
+    }
 }
 
 /// HTTP/2 may split a cookie over fields; HTTP/1.1 may not (RFC 9113, 8.2.3).
@@ -280,6 +314,7 @@ mod tests {
 
     fn options() -> Options {
         Options {
+            accept_encoding: AcceptEncoding::Decodable,
             name: "politesse".into(),
             via: true,
         }

@@ -16,6 +16,8 @@ pub mod exchange;
 
 pub mod annotate;
 
+pub mod known;
+
 pub mod request;
 
 pub mod problem;
@@ -25,6 +27,8 @@ pub mod own_copy;
 pub mod answer;
 
 pub mod body;
+
+pub mod held;
 
 pub mod fields;
 

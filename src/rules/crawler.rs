@@ -136,6 +136,16 @@ impl fmt::Display for ProductToken {
 pub struct Crawler {
     candidates: Arc<[ProductToken]>,
     user_agent: Option<String>,
+    naming: Naming,
+}
+
+/// Who says by which tokens a crawler goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// The operator does: it goes by each of them.
+    Operator,
+    /// Its User-Agent does: they are candidates.
+    UserAgent,
 }
 
 impl Crawler {
@@ -151,6 +161,7 @@ impl Crawler {
         Self {
             candidates: user_agent::candidates(&values).into(),
             user_agent: (!user_agent.is_empty()).then_some(user_agent),
+            naming: Naming::UserAgent,
         }
     }
 
@@ -161,6 +172,7 @@ impl Crawler {
         Self {
             candidates: candidates.into(),
             user_agent: said.filter(|value| !value.is_empty()),
+            naming: Naming::Operator,
         }
     }
 
@@ -171,12 +183,14 @@ impl Crawler {
         Self::from_user_agent([agent.as_bytes()])
     }
 
-    /// A crawler as it was when a decision about it was kept.
+    /// A crawler as it was when a decision about it was kept, which does not
+    /// tell who named it.
     #[must_use]
     pub fn restore(candidates: Vec<ProductToken>, user_agent: Option<String>) -> Self {
         Self {
             candidates: candidates.into(),
             user_agent,
+            naming: Naming::UserAgent,
         }
     }
 
@@ -189,6 +203,12 @@ impl Crawler {
     /// The same, to be kept by others at no cost.
     pub(super) fn shared_candidates(&self) -> &Arc<[ProductToken]> {
         &self.candidates
+    }
+
+    /// Who says so.
+    #[must_use]
+    pub fn naming(&self) -> Naming {
+        self.naming
     }
 
     /// The first candidate.

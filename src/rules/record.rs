@@ -80,11 +80,24 @@ impl Record {
     }
 }
 
+/// What a response said about its own use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// What is in force for the crawler and how far that is known, as in the
+    /// annotation field, with the preferences.
+    pub directives: String,
+    /// The statements it follows from, as written: a JSON array of objects with
+    /// `by` and `said`. Absent if there were none.
+    pub said: Option<String>,
+}
+
 /// How an exchange ended: what completes its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The status the crawler was answered with, if any.
     pub status: Option<u16>,
+    /// What the origin's response said, if there was one.
+    pub seen: Option<Seen>,
     /// Octets of the body passed on.
     pub bytes: u64,
     /// Why it did not end well: a word of RFC 9209, section 2.3, or ours
@@ -121,6 +134,10 @@ pub struct StoredRecord {
     pub wait_ms: u64,
     /// The status answered with.
     pub status: Option<u16>,
+    /// What is in force for the crawler, as in the annotation field.
+    pub directives: Option<String>,
+    /// The statements it follows from: JSON.
+    pub said: Option<String>,
     /// Octets of body passed on.
     pub bytes: Option<u64>,
     /// Why it did not end well.

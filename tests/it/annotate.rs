@@ -110,12 +110,12 @@ fn an_annotation_by_the_origin_does_not_stand() {
     });
 }
 
-// Issue, Deliver 6: a compressed page is partial;why=coding.
+// Directives.md, section 4.3: what cannot be decoded is passed on unread.
 #[test]
-fn a_compressed_page_is_said_to_be_unread() {
+fn a_page_in_a_coding_that_nobody_knows_is_said_to_be_unread() {
     run(async {
         let page =
-            Page::typed("text/html", b"\x1f\x8b not really").field("Content-Encoding", "gzip");
+            Page::typed("text/html", b"\x1f\x8b not really").field("Content-Encoding", "dcz");
         let (_origin, proxy) = with(page).await;
         let reply = get(&proxy, "http://o.test/a").await;
         assert_eq!(reply.body, b"\x1f\x8b not really");

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use politesse::rules::crawler::Crawler;
 use politesse::rules::decision::{Candidates, Inquiry, Policy, Unauthorized, Verdict, decide};
-use politesse::rules::directives::{Gathering, MetaScanner, Reading, Scan};
+use politesse::rules::directives::{Form, Gathering, Limits, MetaScanner, Reading, Scan};
 use politesse::rules::origin::Target;
 use politesse::rules::reading::without_dot_segments;
 use politesse::rules::record::{
@@ -79,6 +79,8 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     );
     let candidates = inquiry.crawler.candidates().iter();
     let record = StoredRecord {
+        directives: None,
+        said: None,
         seq: 1,
         at: decision.evidence().at,
         client: "127.0.0.1".into(),
@@ -174,13 +176,13 @@ proptest! {
     #[test]
     fn any_field_line_can_be_read(lines in vec(vec(any::<u8>(), 0..200), 0..4)) {
         let tokens = ["FooBot"];
-        let reading = Reading { tokens: &tokens, now: Timestamp::UNIX_EPOCH, field_limit: 8192 };
+        let reading = Reading { tokens: &tokens, now: Timestamp::UNIX_EPOCH, robots: None, limits: Limits::default() };
         let mut gathering = Gathering::new(reading);
         for line in &lines {
             gathering.field("x-robots-tag", line);
             gathering.field("robots-tag", line);
         }
-        prop_assert!(gathering.annotation().header_value().is_ascii());
+        prop_assert!(gathering.annotation().header_value(&Form::default()).is_ascii());
     }
 
     // Ours: any text is a URL or is none, and a URL reads back as itself.

@@ -76,13 +76,18 @@ trait Coding: Send {
     fn memory_max(&self) -> usize;
 }
 
+/// What a coding may add to what it codes, and the block that must be whole
+/// before any of it can be decoded (RFC 8878, section 3.1.1.2.4).
+const SPARE_BYTES: usize = 256 * 1024;
+
 impl Decoding {
     /// Codings of one body that are taken off, at most. Nobody needs two.
     pub const CODINGS_MAX: usize = 4;
 
     /// The codings named by the `Content-Encoding` fields, which are in the
     /// order they were applied in; none if there is none but `identity`. Each
-    /// of them hands over at most `limit` octets.
+    /// of them hands over at most `limit` octets, or what may be needed for
+    /// that by another.
     ///
     /// # Errors
     ///
@@ -96,11 +101,10 @@ impl Decoding {
             if name.is_empty() || name.eq_ignore_ascii_case(b"identity") {
                 continue;
             }
-            let coding = coding(name, limit).ok_or(Why::Coding)?;
-            stages.push(Stage {
-                coding,
-                left: limit,
-            });
+            let spare = if stages.is_empty() { 0 } else { SPARE_BYTES };
+            let left = limit.saturating_add(spare);
+            let coding = coding(name, left).ok_or(Why::Coding)?;
+            stages.push(Stage { coding, left });
         }
         if Self::CODINGS_MAX < stages.len() {
             return Err(Why::Coding);

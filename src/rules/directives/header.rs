@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use super::Why;
+use super::annotation::Why;
 use super::segment::{self, Piece, Quotes, Scope, Statement, pieces, trimmed};
 use super::vocabulary::lookup;
 

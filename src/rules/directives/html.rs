@@ -64,6 +64,9 @@ const MARK_BYTES: usize = 3;
 const MEMORY_SPARE_BYTES: usize = 64 * 1024;
 
 impl MetaScanner {
+    /// Octets of memory that a scan takes at most for pages as they are.
+    pub const MEMORY_BYTES: usize = 64 * 1024;
+
     /// Begins a page of which at most `limit` octets are scanned. `charset` is
     /// the label in its Content-Type; a byte order mark outweighs it, and an
     /// unknown one counts as none, since markup is ASCII nearly everywhere.

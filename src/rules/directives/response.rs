@@ -1,15 +1,19 @@
 //! One response from its first field to the end of its head: what of it is to
 //! be looked at, and what is missed.
 //!
-//! The caller brings the octets of the body, with content codings taken off,
-//! and says when there are no more. Which directives there are is not known
-//! here.
+//! The caller brings the octets of the body as they came, and says when there
+//! are no more. Which directives there are is not known here.
 
-use http::header::{CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE};
-use http::{HeaderMap, Method, StatusCode};
+use std::ops::ControlFlow;
 
+use http::header::{CONTENT_RANGE, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+
+use super::annotation::{Annotation, Known, Why};
+use super::coding::Decoding;
+use super::gathering::Gathering;
 use super::html::{MetaScanner, Scan};
-use super::{Annotation, Gathering, Reading, Why};
+use super::{Limits, Reading};
 
 /// A response before its body.
 #[derive(Debug, Clone, Copy)]
@@ -20,19 +24,20 @@ pub struct Response<'a> {
     pub status: StatusCode,
     /// Its fields, as the origin sent them.
     pub fields: &'a HeaderMap,
-    /// Octets scanned of its body, at most.
-    pub scan_limit: usize,
+    /// What is known of the representation that a 304 speaks of.
+    pub known: Option<&'a Known>,
 }
 
 /// Reads the directives of one response, for one crawler.
 ///
 /// ```
-/// use politesse::rules::directives::{Page, Reading, Response};
+/// use politesse::rules::directives::{Form, Limits, Page, Reading, Response};
 ///
 /// let reading = Reading {
 ///     tokens: &["ExampleBot"],
 ///     now: jiff::Timestamp::UNIX_EPOCH,
-///     field_limit: 32 * 1024,
+///     robots: None,
+///     limits: Limits::default(),
 /// };
 /// let mut fields = http::HeaderMap::new();
 /// fields.insert("content-type", http::HeaderValue::from_static("text/html"));
@@ -40,7 +45,7 @@ pub struct Response<'a> {
 ///     method: &http::Method::GET,
 ///     status: http::StatusCode::OK,
 ///     fields: &fields,
-///     scan_limit: 512 * 1024,
+///     known: None,
 /// });
 /// let mut body = [&b"<meta name=robots "[..], b"content=noindex>", b"<body>"].into_iter();
 /// while page.wants_more() {
@@ -49,17 +54,24 @@ pub struct Response<'a> {
 ///         None => page.finish(),
 ///     }
 /// }
-/// let value = page.annotation().header_value();
+/// let value = page.annotation().header_value(&Form::default());
 /// assert_eq!(value, "examplebot=(noindex;src=m);state=complete");
 /// ```
 #[derive(Debug)]
 pub struct Page<'a> {
     gathering: Gathering<'a>,
-    scanner: Option<MetaScanner>,
+    body: Option<Body>,
+}
+
+/// A body that is looked at.
+#[derive(Debug)]
+struct Body {
+    decoding: Option<Decoding>,
+    scanner: MetaScanner,
     part: Part,
 }
 
-/// How much of the representation the body is.
+/// How much of the representation a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// All of it.
@@ -72,7 +84,7 @@ enum Part {
 enum Plan {
     /// It can hold no metas.
     Nothing,
-    Scan(MetaScanner, Part),
+    Scan(Body),
     Miss(Why),
 }
 
@@ -80,54 +92,66 @@ impl<'a> Page<'a> {
     /// Reads the fields of a response.
     pub fn new(reading: Reading<'a>, response: Response<'_>) -> Self {
         let mut gathering = Gathering::new(reading);
-        for (name, value) in response.fields {
-            gathering.field(name.as_str(), value.as_bytes());
+        let known = response.known;
+        if let Some(known) = known.filter(|_| response.is_not_modified()) {
+            gathering.repeat(known);
         }
-        let (scanner, part) = match response.plan() {
-            Plan::Nothing => (None, Part::Whole),
-            Plan::Scan(scanner, part) => (Some(scanner), part),
+        gathering.fields(response.fields);
+        let body = match response.plan(&reading.limits) {
+            Plan::Nothing => None,
+            Plan::Scan(body) => Some(body),
             Plan::Miss(why) => {
                 gathering.miss(why);
-                (None, Part::Whole)
+                None
             }
         };
-        Self {
-            gathering,
-            scanner,
-            part,
-        }
+        Self { gathering, body }
     }
 
     /// Whether more of the body is needed. If not from the start, the body
     /// does not matter.
     pub fn wants_more(&self) -> bool {
-        let scanner = self.scanner.as_ref();
-        scanner.is_some_and(|scanner| scanner.outcome() == Scan::More)
+        let body = self.body.as_ref();
+        body.is_some_and(Body::wants_more)
     }
 
-    /// Takes in the next octets of the body, content codings taken off.
+    /// Octets of memory that looking at the body may take at most; 0 if it is
+    /// not looked at.
+    pub fn memory_max(&self) -> usize {
+        self.body.as_ref().map_or(0, Body::memory_max)
+    }
+
+    /// Takes in the next octets of the body, as they came.
     pub fn push(&mut self, chunk: &[u8]) {
-        if let Some(scanner) = &mut self.scanner {
-            scanner.push(chunk);
+        let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) else {
+            return;
+        };
+        if let Err(why) = body.push(chunk) {
+            self.miss(why);
         }
     }
 
     /// Notes that the body has ended. A body that is the beginning of a page
     /// may end before the head does.
     pub fn finish(&mut self) {
-        if self.part == Part::Beginning && self.wants_more() {
-            self.gathering.miss(Why::Range);
+        let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) else {
+            return;
+        };
+        let decoding = body.decoding.as_ref();
+        let ended = decoding.map_or(Ok(()), Decoding::finish);
+        match (body.part, ended) {
+            (Part::Beginning, _) => self.gathering.miss(Why::Range),
+            (Part::Whole, Err(why)) => self.gathering.miss(why),
+            (Part::Whole, Ok(())) => {}
         }
-        if let Some(scanner) = &mut self.scanner {
-            scanner.finish();
-        }
+        body.scanner.finish();
     }
 
     /// Notes that no more of the body will be looked at, and why.
     pub fn miss(&mut self, why: Why) {
-        if self.wants_more() {
+        if let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) {
             self.gathering.miss(why);
-            self.finish();
+            body.scanner.finish();
         }
     }
 
@@ -136,19 +160,70 @@ impl<'a> Page<'a> {
         self.gathering.fail();
     }
 
+    /// Takes in a field in our name, which no origin may use.
+    pub fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
+        self.gathering.forged(name, value);
+    }
+
     /// What has been found. A page that still wanted more is partial.
     pub fn annotation(mut self) -> Annotation {
-        if let Some(scanner) = &self.scanner {
-            self.gathering.scanned(scanner);
+        if let Some(body) = &self.body {
+            body.tell(&mut self.gathering);
         }
         self.gathering.annotation()
     }
 }
 
+impl Body {
+    fn wants_more(&self) -> bool {
+        self.scanner.outcome() == Scan::More
+    }
+
+    fn memory_max(&self) -> usize {
+        let decoding = self.decoding.as_ref();
+        MetaScanner::MEMORY_BYTES + decoding.map_or(0, Decoding::memory_max)
+    }
+
+    fn push(&mut self, chunk: &[u8]) -> Result<(), Why> {
+        let scanner = &mut self.scanner;
+        match &mut self.decoding {
+            None => {
+                scanner.push(chunk);
+                Ok(())
+            }
+            Some(decoding) => decoding.push(chunk, &mut |octets| scanned(scanner, octets)),
+        }
+    }
+
+    /// Tells what the scan found, and whether it found all.
+    fn tell(&self, gathering: &mut Gathering<'_>) {
+        for meta in self.scanner.metas() {
+            gathering.meta(meta);
+        }
+        if self.scanner.outcome() != Scan::Done {
+            gathering.miss(Why::HeadLimit);
+        }
+    }
+}
+
+fn scanned(scanner: &mut MetaScanner, octets: &[u8]) -> ControlFlow<()> {
+    match scanner.push(octets) {
+        Scan::More => ControlFlow::Continue(()),
+        Scan::Done | Scan::Limit => ControlFlow::Break(()),
+    }
+}
+
 impl Response<'_> {
-    fn plan(&self) -> Plan {
-        if self.status == StatusCode::NOT_MODIFIED {
-            return Plan::Miss(Why::NotModified);
+    fn is_not_modified(&self) -> bool {
+        self.status == StatusCode::NOT_MODIFIED
+    }
+
+    fn plan(&self, limits: &Limits) -> Plan {
+        if self.is_not_modified() {
+            return match self.known {
+                Some(_) => Plan::Nothing,
+                None => Plan::Miss(Why::NotModified),
+            };
         }
         let is_empty = matches!(
             self.status,
@@ -162,17 +237,23 @@ impl Response<'_> {
             return Plan::Miss(Why::Range);
         }
         let content_type = self.fields.get(CONTENT_TYPE).map(|value| value.as_bytes());
-        let Some(scanner) = MetaScanner::for_type(content_type, self.scan_limit) else {
+        let Some(scanner) = MetaScanner::for_type(content_type, limits.scan_limit) else {
             return Plan::Nothing;
         };
         if self.method == Method::HEAD {
-            Plan::Miss(Why::Method)
-        } else if self.is_coded() {
-            Plan::Miss(Why::Coding)
-        } else if is_part {
-            Plan::Scan(scanner, Part::Beginning)
-        } else {
-            Plan::Scan(scanner, Part::Whole)
+            return Plan::Miss(Why::Method);
+        }
+        match Decoding::of(self.fields, limits.scan_limit) {
+            Err(why) => Plan::Miss(why),
+            Ok(decoding) => Plan::Scan(Body {
+                decoding,
+                scanner,
+                part: if is_part {
+                    Part::Beginning
+                } else {
+                    Part::Whole
+                },
+            }),
         }
     }
 
@@ -185,15 +266,6 @@ impl Response<'_> {
             return false;
         };
         unit.eq_ignore_ascii_case(b"bytes ") && range.trim_ascii_start().starts_with(b"0-")
-    }
-
-    fn is_coded(&self) -> bool {
-        let lines = self.fields.get_all(CONTENT_ENCODING).iter();
-        let mut codings = lines.flat_map(|line| line.as_bytes().split(|&octet| octet == b','));
-        codings.any(|coding| {
-            let coding = coding.trim_ascii();
-            !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity")
-        })
     }
 }
 
@@ -213,13 +285,14 @@ mod tests {
         let reading = Reading {
             tokens: &[],
             now: Timestamp::UNIX_EPOCH,
-            field_limit: 32 * 1024,
+            robots: None,
+            limits: Limits::default(),
         };
         let response = Response {
             method,
             status: StatusCode::from_u16(status).unwrap(),
             fields: &map,
-            scan_limit: 1024,
+            known: None,
         };
         Page::new(reading, response)
     }
@@ -245,7 +318,7 @@ mod tests {
         a_304_repeats_no_metas: GET 304 [] => Some("not-modified");
         an_error_page_is_not_read: GET 404 [HTML] => None;
         no_content_has_no_metas: GET 204 [] => None;
-        a_coding_hides_the_page: GET 200 [HTML, ("content-encoding", "gzip")] => Some("coding");
+        a_coding_may_hide_the_page: GET 200 [HTML, ("content-encoding", "dcz")] => Some("coding");
         a_later_part_may_lack_the_head: GET 206 [HTML, ("content-range", "bytes 1-9/10")] => Some("range");
         parts_may_lack_the_head: GET 206 [("content-type", "multipart/byteranges")] => Some("range");
     }

@@ -1,11 +1,24 @@
 use super::*;
 
-fn gathering<'a>(tokens: &'a [&'a str]) -> Gathering<'a> {
-    Gathering::new(Reading {
+fn reading<'a>(tokens: &'a [&'a str]) -> Reading<'a> {
+    Reading {
         tokens,
         now: "2026-11-20T00:00:00Z".parse().unwrap(),
-        field_limit: 32 * 1024,
-    })
+        robots: None,
+        limits: Limits::default(),
+    }
+}
+
+fn gathering<'a>(tokens: &'a [&'a str]) -> Gathering<'a> {
+    Gathering::new(reading(tokens))
+}
+
+fn fields(fields: &[(&'static str, &'static str)]) -> http::HeaderMap {
+    let fields = fields.iter().map(|&(name, value)| {
+        let name = http::HeaderName::from_static(name);
+        (name, http::HeaderValue::from_static(value))
+    });
+    fields.collect()
 }
 
 fn annotation(lines: &[&str]) -> Annotation {
@@ -29,8 +42,8 @@ fn the_strictest_value_counts_with_its_sources_alone() {
     let mut gathering = gathering(&[]);
     gathering.field("Robots-Tag", b"*;max-snippet=50");
     gathering.field("X-Robots-Tag", b"max-snippet:20");
-    let set = gathering.directives;
-    let directive = set.iter().next().unwrap();
+    let annotation = gathering.annotation();
+    let directive = annotation.set().iter().next().unwrap();
     assert_eq!(directive.to_string(), "max-snippet:20");
     assert!(directive.sources().eq([Source::XRobotsTag]));
 }
@@ -52,7 +65,7 @@ fn every_token_of_the_crawler_is_bound() {
     gathering.field("X-Robots-Tag", b"MSNBot: noindex");
     let said = gathering.annotation();
     assert_eq!(
-        said.header_value(),
+        said.header_value(&Form::default()),
         "bingbot=(noindex;src=x);state=complete"
     );
 }
@@ -102,7 +115,127 @@ fn the_first_reason_stays_unless_we_failed() {
     let mut gathering = gathering(&[]);
     gathering.miss(Why::Coding);
     gathering.miss(Why::Time);
-    assert_eq!(gathering.state, State::Partial(Why::Coding));
+    assert_eq!(gathering.annotation().state(), State::Partial(Why::Coding));
+    let mut gathering = self::gathering(&[]);
+    gathering.miss(Why::Coding);
     gathering.fail();
     assert_eq!(gathering.annotation().why(), Some("internal"));
+}
+
+// draft-illyes-repext-03, section 3.1.1: the limit is on the field's value,
+// which is all its lines (RFC 9110, section 5.2).
+#[test]
+fn the_limit_is_on_all_lines_together() {
+    let limits = Limits {
+        field_limit: 20,
+        ..Limits::default()
+    };
+    let mut gathering = Gathering::new(Reading {
+        limits,
+        ..reading(&[])
+    });
+    gathering.field("x-robots-tag", b"noindex, noai");
+    gathering.field("x-robots-tag", b"spc, nosnippet");
+    gathering.field("robots-tag", b"*;noarchive");
+    let said = gathering.annotation();
+    assert_eq!(said.directives(), ["noai", "noindex", "spc"]);
+    assert_eq!(said.why(), Some("field-limit"));
+}
+
+// Directives.md, section 1.1, open issue 2, and `directives.both_fields`.
+#[test]
+fn where_both_fields_are_sent_the_operator_says_what_counts() {
+    let sent = fields(&[("x-robots-tag", "noindex"), ("robots-tag", "*;nofollow")]);
+    let said = |both_fields| {
+        let limits = Limits {
+            both_fields,
+            ..Limits::default()
+        };
+        let mut gathering = Gathering::new(Reading {
+            limits,
+            ..reading(&[])
+        });
+        gathering.fields(&sent);
+        gathering.annotation().directives()
+    };
+    assert_eq!(said(BothFields::Union), ["nofollow", "noindex"]);
+    assert_eq!(said(BothFields::RobotsTag), ["nofollow"]);
+}
+
+#[test]
+fn x_robots_tag_alone_always_counts() {
+    let limits = Limits {
+        both_fields: BothFields::RobotsTag,
+        ..Limits::default()
+    };
+    let mut gathering = Gathering::new(Reading {
+        limits,
+        ..reading(&[])
+    });
+    gathering.fields(&fields(&[("x-robots-tag", "noindex")]));
+    assert_eq!(gathering.annotation().directives(), ["noindex"]);
+}
+
+// draft-illyes-repext-03, section 4: what is not sent again is still in force.
+#[test]
+fn what_is_repeated_adds_up_with_what_is_said_now() {
+    let mut before = gathering(&["ExampleBot"]);
+    before.fields(&fields(&[("x-robots-tag", "noindex, max-snippet:20")]));
+    before.meta(&Meta {
+        name: "examplebot".into(),
+        content: "noai".into(),
+    });
+    let before = before.annotation();
+    let mut now = gathering(&["ExampleBot"]);
+    now.repeat(before.known());
+    now.fields(&fields(&[("robots-tag", "*;max-snippet=5")]));
+    let said = now.annotation();
+    assert_eq!(
+        said.header_value(&Form::default()),
+        "examplebot=(max-snippet;value=5;src=r noai;src=m noindex;src=x);\
+         state=complete;from=@1795132800"
+    );
+}
+
+#[test]
+fn what_was_not_known_then_is_not_known_now() {
+    let mut before = gathering(&[]);
+    before.miss(Why::HeadLimit);
+    let before = before.annotation();
+    let mut now = gathering(&[]);
+    now.repeat(before.known());
+    assert_eq!(now.annotation().why(), Some("head-limit"));
+}
+
+// Directives.md, section 2.4: behind the head a meta is told, not in force.
+#[test]
+fn what_stands_behind_the_head_is_told_and_not_in_force() {
+    let mut gathering = gathering(&["ExampleBot"]);
+    for (name, content) in [("robots", "noindex"), ("otherbot", "noai")] {
+        gathering.meta_outside(&Meta {
+            name: name.into(),
+            content: content.into(),
+        });
+    }
+    let said = gathering.annotation();
+    assert!(said.directives().is_empty());
+    assert_eq!(
+        said.header_value(&Form::default()),
+        "examplebot=();state=complete, outside=(noindex;src=m)"
+    );
+}
+
+// Directives.md, 1.4.5: evidence is what was written.
+#[test]
+fn the_evidence_has_what_was_written() {
+    let mut gathering = gathering(&[]);
+    gathering.fields(&fields(&[("x-robots-tag", "noidnex"), ("server", "x")]));
+    gathering.meta(&Meta {
+        name: "Robots".into(),
+        content: "NoIndex".into(),
+    });
+    assert_eq!(
+        gathering.annotation().evidence().json(),
+        r#"[{"by":"x-robots-tag","said":"noidnex"},{"by":"meta Robots","said":"NoIndex"}]"#
+    );
 }

@@ -1,0 +1,235 @@
+//! What is held back of a body while its head is looked at.
+//!
+//! Invariant 8: what one response may hold is bounded by its reader, what all
+//! of them hold together by a `Budget`. A page that finds no room in it goes on
+//! unread; none is turned away.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http_body::Frame;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::origins::body::BodyError;
+
+/// The octets that all responses together may hold back.
+#[derive(Debug)]
+pub struct Budget {
+    octets_max: usize,
+    octets: AtomicUsize,
+    gauge: Gauge,
+}
+
+/// A part of the budget, given back on drop.
+#[derive(Debug)]
+pub struct Share {
+    budget: Arc<Budget>,
+    octets: usize,
+}
+
+/// The beginning of a body, to be passed on first.
+#[derive(Debug)]
+pub struct Held {
+    data: VecDeque<Bytes>,
+    /// Small pieces, put together: each would cost more than it holds.
+    small: BytesMut,
+    octets: usize,
+    /// Trailers, or how the body broke off: nothing comes behind it.
+    last: Option<Result<Frame<Bytes>, BodyError>>,
+    share: Option<Share>,
+}
+
+/// Pieces below this many octets are put together.
+const SMALL_BYTES: usize = 1024;
+
+impl Budget {
+    /// A budget of `octets_max`, with `gauge` showing what is spent of it.
+    pub fn new(octets_max: usize, gauge: Gauge) -> Arc<Self> {
+        Arc::new(Self {
+            octets_max,
+            octets: AtomicUsize::new(0),
+            gauge,
+        })
+    }
+
+    /// An empty share.
+    pub fn share(self: &Arc<Self>) -> Share {
+        Share {
+            budget: Arc::clone(self),
+            octets: 0,
+        }
+    }
+
+    fn take(&self, octets: usize) -> Option<()> {
+        let update = |spent: usize| {
+            let sum = spent.checked_add(octets)?;
+            (sum <= self.octets_max).then_some(sum)
+        };
+        let taken = self
+            .octets
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+        taken.ok()?;
+        self.gauge.inc_by(i64::try_from(octets).unwrap_or(i64::MAX));
+        Some(())
+    }
+
+    fn give_back(&self, octets: usize) {
+        self.octets.fetch_sub(octets, Ordering::Relaxed);
+        self.gauge.dec_by(i64::try_from(octets).unwrap_or(i64::MAX));
+    }
+}
+
+impl Share {
+    /// Makes the share larger; nothing if there is no room for it.
+    pub fn grow(&mut self, octets: usize) -> Option<()> {
+        self.budget.take(octets)?;
+        self.octets += octets;
+        Some(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.give_back(self.octets);
+    }
+}
+
+impl Held {
+    /// Nothing held back.
+    pub fn new() -> Self {
+        Self {
+            data: VecDeque::new(),
+            small: BytesMut::new(),
+            octets: 0,
+            last: None,
+            share: None,
+        }
+    }
+
+    /// Holds back what has been read of a body.
+    pub fn push(&mut self, next: Result<Frame<Bytes>, BodyError>) {
+        match next.map(Frame::into_data) {
+            Ok(Ok(data)) => self.push_data(data),
+            Ok(Err(frame)) => self.last = Some(Ok(frame)),
+            Err(error) => self.last = Some(Err(error)),
+        }
+    }
+
+    fn push_data(&mut self, data: Bytes) {
+        self.octets += data.remaining();
+        if data.remaining() < SMALL_BYTES {
+            self.small.extend_from_slice(&data);
+        } else {
+            self.close_small();
+            self.data.push_back(data);
+        }
+    }
+
+    fn close_small(&mut self) {
+        if !self.small.is_empty() {
+            self.data.push_back(self.small.split().freeze());
+        }
+    }
+
+    /// Keeps `share` as long as there is something to pass on.
+    #[must_use]
+    pub fn within(mut self, share: Share) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    /// Octets of data held back.
+    pub fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Whether the body ends with what is held back; if it does not break off.
+    pub fn breaks_off(&self) -> bool {
+        matches!(self.last, Some(Err(_)))
+    }
+
+    /// Whether nothing is left to pass on.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.small.is_empty() && self.last.is_none()
+    }
+
+    /// The next part to pass on.
+    pub fn pop(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
+        if self.data.is_empty() {
+            self.close_small();
+        }
+        let Some(data) = self.data.pop_front() else {
+            self.share = None;
+            return self.last.take();
+        };
+        self.octets -= data.len();
+        Some(Ok(Frame::data(data)))
+    }
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(octets: &[u8]) -> Result<Frame<Bytes>, BodyError> {
+        Ok(Frame::data(Bytes::copy_from_slice(octets)))
+    }
+
+    // Invariant 7: not an octet is changed, and none changes its place.
+    #[test]
+    fn what_is_held_back_comes_out_as_it_went_in() {
+        let large = vec![b'x'; SMALL_BYTES];
+        let parts = [b"ab".as_slice(), b"", b"c", &large, b"d", &large, b"e"];
+        let mut held = Held::new();
+        for part in parts {
+            held.push(data(part));
+        }
+        held.push(Ok(Frame::trailers(http::HeaderMap::new())));
+        assert_eq!(held.octets(), parts.concat().len());
+        let mut passed = Vec::new();
+        let mut frames = 0;
+        while let Some(next) = held.pop() {
+            frames += 1;
+            if let Ok(data) = next.unwrap().into_data() {
+                passed.extend_from_slice(&data);
+            }
+        }
+        assert_eq!(passed, parts.concat());
+        assert_eq!((frames, held.octets()), (6, 0));
+        assert!(held.is_empty());
+    }
+
+    // Invariant 8.
+    #[test]
+    fn a_share_is_refused_beyond_the_budget_and_given_back() {
+        let budget = Budget::new(10, Gauge::default());
+        let mut first = budget.share();
+        assert!(first.grow(10).is_some());
+        assert!(budget.share().grow(1).is_none());
+        drop(first);
+        assert_eq!(budget.gauge.get(), 0);
+        assert!(budget.share().grow(10).is_some());
+    }
+
+    #[test]
+    fn a_share_is_kept_until_all_is_passed_on() {
+        let budget = Budget::new(10, Gauge::default());
+        let mut share = budget.share();
+        share.grow(2).unwrap();
+        let mut held = Held::new();
+        held.push(data(b"ab"));
+        let mut held = held.within(share);
+        assert!(held.pop().is_some());
+        assert_eq!(budget.gauge.get(), 2);
+        assert!(held.pop().is_none());
+        assert_eq!(budget.gauge.get(), 0);
+    }
+}

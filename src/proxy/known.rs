@@ -1,0 +1,230 @@
+//! What is known of representations, for the responses that do not send them
+//! again.
+//!
+//! A 304 says that a page has not changed; its directives are still in force
+//! (draft-illyes-repext-03, section 4). So what a 200 said is kept for a while,
+//! by URL and crawler, with the validators that a 304 must name.
+
+use std::sync::Arc;
+
+use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::rules::digest::Digest;
+use crate::rules::directives::{Known, State};
+
+/// Keeps what is known, within a bound. What was used least lately gives way.
+#[derive(Debug)]
+pub struct KnownPages {
+    by_url: Cache<Digest, Entry>,
+    gauge: Gauge,
+}
+
+/// A request, as far as a response that says "not modified" depends on it.
+#[derive(Debug)]
+pub struct Asked {
+    method: Method,
+    key: Digest,
+    validators: Validators,
+}
+
+/// A representation, and what is known of it.
+#[derive(Debug, Clone)]
+struct Entry {
+    validators: Validators,
+    known: Arc<Known>,
+}
+
+/// What tells whether a representation is still the same (RFC 9110, section
+/// 8.8).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Validators {
+    etag: Option<Box<[u8]>>,
+    last_modified: Option<Box<[u8]>>,
+}
+
+/// No longer validator is kept, in octets.
+const VALIDATOR_OCTETS_MAX: usize = 512;
+
+/// What an entry takes beside its own octets, its place in the cache included.
+const ENTRY_OCTETS: usize = 1024;
+
+impl Asked {
+    /// The request of `method` for `url` by a crawler of these tokens: what
+    /// one crawler was told is not repeated to another.
+    pub fn of((method, url): (&Method, &str), tokens: &[&str], fields: &HeaderMap) -> Self {
+        let mut key = url.as_bytes().to_vec();
+        for token in tokens {
+            key.push(b'\n');
+            key.extend_from_slice(token.to_ascii_lowercase().as_bytes());
+        }
+        Self {
+            method: method.clone(),
+            key: Digest::of(&key),
+            validators: Validators::asked_for(fields),
+        }
+    }
+}
+
+impl KnownPages {
+    /// Keeps at most about `octets_max`; 0 keeps nothing. `gauge` shows how
+    /// much is kept.
+    pub fn new(octets_max: usize, gauge: Gauge) -> Self {
+        let by_url = Cache::builder()
+            .max_capacity(octets_max as u64)
+            .weigher(|_, entry: &Entry| entry.weight())
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Self { by_url, gauge }
+    }
+
+    /// What is known of the representation that the response to `asked` says
+    /// has not been modified.
+    pub fn recall(&self, asked: &Asked, got: &HeaderMap) -> Option<Arc<Known>> {
+        let entry = self.by_url.get(&asked.key)?;
+        let told = Validators::told(got);
+        let is_same = entry.validators.is_meant_by(&told, &asked.validators);
+        is_same.then_some(entry.known)
+    }
+
+    /// Keeps what the response to `asked` said. One without a validator cannot
+    /// be asked about again; it shows that what was kept is no longer sent.
+    pub fn keep(&self, asked: &Asked, (status, fields): (StatusCode, &HeaderMap), known: &Known) {
+        if asked.method != Method::GET || status != StatusCode::OK {
+            return;
+        }
+        let validators = Validators::told(fields);
+        let is_known = known.state() != State::Unknown;
+        if is_known && validators != Validators::default() {
+            let known = Arc::new(known.clone());
+            let entry = Entry { validators, known };
+            self.by_url.insert(asked.key, entry);
+        } else {
+            self.by_url.invalidate(&asked.key);
+        }
+        let kept = self.by_url.weighted_size();
+        self.gauge.set(i64::try_from(kept).unwrap_or(i64::MAX));
+    }
+}
+
+impl Entry {
+    fn weight(&self) -> u32 {
+        let validators = [&self.validators.etag, &self.validators.last_modified];
+        let validators = validators.into_iter().flatten().map(|it| it.len());
+        let octets = ENTRY_OCTETS + self.known.octets() + validators.sum::<usize>();
+        u32::try_from(octets).unwrap_or(u32::MAX)
+    }
+}
+
+impl Validators {
+    /// Those of a response.
+    fn told(fields: &HeaderMap) -> Self {
+        Self {
+            etag: only(fields, ETAG).map(opaque),
+            last_modified: only(fields, LAST_MODIFIED).map(Into::into),
+        }
+    }
+
+    /// Those that a request names. Of several entity tags nobody can say which
+    /// is still the same.
+    fn asked_for(fields: &HeaderMap) -> Self {
+        let tag = only(fields, IF_NONE_MATCH).filter(|tags| !tags.contains(&b','));
+        let date = only(fields, IF_MODIFIED_SINCE);
+        Self {
+            etag: tag.map(opaque),
+            last_modified: date.filter(|_| tag.is_none()).map(Into::into),
+        }
+    }
+
+    /// Whether these are meant by a response that names `told` to a request
+    /// that named `asked`. An entity tag outweighs a date (RFC 9110, section
+    /// 13.2.2).
+    fn is_meant_by(&self, told: &Self, asked: &Self) -> bool {
+        if let Some(etag) = told.etag.as_ref().or(asked.etag.as_ref()) {
+            return self.etag.as_ref() == Some(etag);
+        }
+        let date = told.last_modified.as_ref().or(asked.last_modified.as_ref());
+        date.is_some() && self.last_modified.as_ref() == date
+    }
+}
+
+/// The value of a field that stands there once, and is not too long.
+fn only(fields: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
+    let mut values = fields.get_all(name).iter().map(HeaderValue::as_bytes);
+    let value = values.next().filter(|_| values.next().is_none())?;
+    let value = value.trim_ascii();
+    (!value.is_empty() && value.len() <= VALIDATOR_OCTETS_MAX).then_some(value)
+}
+
+/// An entity tag without what says that it is weak: "not modified" compares
+/// weakly (RFC 9110, sections 8.8.3.2 and 13.1.2).
+fn opaque(tag: &[u8]) -> Box<[u8]> {
+    tag.strip_prefix(b"W/").unwrap_or(tag).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
+        let fields = fields.iter().map(|&(name, value)| {
+            let value = HeaderValue::from_str(value).unwrap();
+            (HeaderName::from_static(name), value)
+        });
+        fields.collect()
+    }
+
+    const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
+
+    /// Whether what a 200 of these fields said is repeated for a 304 of those.
+    macro_rules! repeated {
+        ($($name:ident: $stored:expr; asked $asked:expr; told $told:expr => $repeated:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                let stored = Validators::told(&map(&$stored));
+                let asked = Validators::asked_for(&map(&$asked));
+                let told = Validators::told(&map(&$told));
+                assert_eq!(stored.is_meant_by(&told, &asked), $repeated);
+            }
+        )*};
+    }
+
+    // RFC 9110, sections 8.8.3.2, 13.1.2, 13.1.3, 13.2.2 and 15.4.5.
+    repeated! {
+        the_same_tag_is_the_same_page:
+            [("etag", "\"a\"")]; asked []; told [("etag", "\"a\"")] => true;
+        a_weak_tag_is_the_same_tag:
+            [("etag", "\"a\"")]; asked []; told [("etag", "W/\"a\"")] => true;
+        another_tag_is_another_page:
+            [("etag", "\"a\"")]; asked [("if-none-match", "\"a\"")]; told [("etag", "\"b\"")] => false;
+        the_tag_asked_for_counts_where_none_is_told:
+            [("etag", "\"a\"")]; asked [("if-none-match", "\"a\"")]; told [] => true;
+        of_several_tags_none_counts:
+            [("etag", "\"a\"")]; asked [("if-none-match", "\"a\", \"b\"")]; told [] => false;
+        a_tag_outweighs_a_date:
+            [("etag", "\"a\""), ("last-modified", DATE)];
+            asked [("if-none-match", "\"b\""), ("if-modified-since", DATE)]; told [] => false;
+        the_same_date_is_the_same_page:
+            [("last-modified", DATE)]; asked [("if-modified-since", DATE)]; told [] => true;
+        another_date_may_be_another_page:
+            [("last-modified", DATE)];
+            asked [("if-modified-since", "Sat, 21 Nov 2026 00:00:01 GMT")]; told [] => false;
+        nothing_named_means_nothing:
+            [("etag", "\"a\""), ("last-modified", DATE)]; asked []; told [] => false;
+        two_tags_are_none:
+            [("etag", "\"a\"")]; asked []; told [("etag", "\"a\""), ("etag", "\"b\"")] => false;
+    }
+
+    #[test]
+    fn another_crawler_and_another_url_ask_for_another_page() {
+        let fields = HeaderMap::new();
+        let key = |url: &str, tokens: &[&str]| Asked::of((&Method::GET, url), tokens, &fields).key;
+        assert_eq!(key("http://h/a", &["Foo"]), key("http://h/a", &["foo"]));
+        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &["Bar"]));
+        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &[]));
+        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/b", &["Foo"]));
+    }
+}

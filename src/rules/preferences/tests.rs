@@ -284,6 +284,22 @@ fn urls_are_bounded() {
     assert_eq!(preferences.settle().len(), 1);
 }
 
+// Ours: most responses say nothing, and the proxy asks for each.
+#[test]
+fn response_that_says_nothing_allocates_nothing() {
+    let fields = fields(&["Content-Type: text/html", "X-Robots-Tag: noindex"]);
+    let robots = RobotsTxt::parse(b"User-agent: *\nDisallow: /a\n");
+    let crawler = Crawler::parse("ExampleBot/1.0");
+    let settle = || {
+        let mut preferences = Preferences::default();
+        preferences.of_fields(&fields);
+        preferences.of_robots(&robots, &crawler, "/");
+        assert!(preferences.settle().is_empty());
+    };
+    settle();
+    assert_eq!(allocation_counter::measure(settle).count_total, 0);
+}
+
 // Ours: a file made to be slow is not.
 #[test]
 fn hostile_rules_are_read_in_linear_time() {

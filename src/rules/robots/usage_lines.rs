@@ -18,6 +18,8 @@ use crate::rules::crawler::Crawler;
 /// How many of them are read of a file: more than a file has groups for, and
 /// few enough to be gone through for each response.
 const LINES_MAX: usize = 512;
+/// How much they may be in all, in octets, for the same reason.
+const OCTETS_MAX: usize = 64 * 1024;
 
 /// A line that speaks of uses, as far as it binds a crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,8 @@ impl RobotsTxt {
     /// groups that [`RobotsTxt::binding`] finds for it, and those in no group.
     ///
     /// The first time goes through the text; after that, a file without such
-    /// lines costs nothing. Of very many, the first 512 count.
+    /// lines costs nothing. Of very many, the first 512 count, and of very long
+    /// ones those in the first 64 KiB.
     #[must_use]
     pub fn usage_lines(&self, crawler: &Crawler) -> Vec<UsageLine<'_>> {
         let found = self.usage.of(&self.file);
@@ -123,7 +126,12 @@ impl Found {
 
 fn found(file: &File) -> Box<[Found]> {
     let named = Lines::of(&file.text).filter_map(|line| Some((line, kind(line, file)?)));
-    let named: Vec<_> = named.take(LINES_MAX).collect();
+    let mut octets = 0;
+    let fits = |(line, _): &(Line<'_>, UsageKind)| {
+        octets += line.octets.len();
+        octets <= OCTETS_MAX
+    };
+    let named: Vec<_> = named.take(LINES_MAX).take_while(fits).collect();
     if named.is_empty() {
         return Box::default();
     }
@@ -263,6 +271,8 @@ Content-Usage: search=n
     fn lines_beyond_the_bound_do_not_count() {
         let file = "Content-Signal: ai-train=no\n".repeat(LINES_MAX + 1);
         assert_eq!(bound(&file, "A").len(), LINES_MAX);
+        let line = format!("Content-Usage: /{}\n", "a".repeat(OCTETS_MAX / 4));
+        assert_eq!(bound(&line.repeat(4), "A").len(), 3);
     }
 
     // Ours: the proxy asks for every response.

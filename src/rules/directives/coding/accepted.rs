@@ -115,3 +115,43 @@ fn weight(parameter: &[u8]) -> Option<&[u8]> {
             .all(|digit| (b'0'..=highest).contains(digit));
     (name.eq_ignore_ascii_case(b"q=") && is_fraction).then_some(number)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! narrowing {
+        ($($name:ident: $($lines:literal),* => $($narrowed:literal),*;)*) => {$(
+            #[test]
+            fn $name() {
+                let lines: &[&str] = &[$($lines),*];
+                let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+                let expected: &[&str] = &[$($narrowed),*];
+                let narrowed = narrowed(&lines);
+                let narrowed = narrowed.iter().map(|line| String::from_utf8_lossy(line));
+                assert_eq!(narrowed.collect::<Vec<_>>(), expected);
+            }
+        )*};
+    }
+
+    // RFC 9110, section 12.5.3; directives.md, 4.4.
+    narrowing! {
+        no_line_stays_none: => ;
+        an_empty_value_stays: "" => "";
+        what_is_decoded_stays_as_written:
+            "GZip,deflate ;q=0.5,\tbr; Q=1.000,, zstd" => "GZip,deflate ;q=0.5,\tbr; Q=1.000,, zstd";
+        what_is_not_decoded_is_dropped:
+            "gzip, deflate,br , zstd;q=0.9, dcb, dcz" => "gzip, deflate, br, zstd;q=0.9";
+        a_line_of_its_own_becomes_empty: "dcb", "x-gzip;q=0." => "", "x-gzip;q=0.";
+        nothing_left_becomes_identity: "dcb, *", "compress" => "identity", "";
+        anything_but_what_is_named_is_dropped: "gzip;q=0, *" => "gzip;q=0";
+        nothing_but_what_is_named_stays: "gzip, dcb, *;q=0" => "gzip, *;q=0";
+        malformed_members_are_dropped:
+            "gzip;q=2, gzip;level=9, g zip, br;q=0.1234, br;q, zstd;q=1.1, identity" => "identity";
+        a_refusal_of_identity_stays: "br, dcb, identity;q=0" => "br, identity;q=0";
+        a_crawler_that_takes_only_what_is_not_decoded_gets_it:
+            "dcb, gzip;q=0", "identity;q=0.000" => "dcb, gzip;q=0", "identity;q=0.000";
+        so_does_one_that_refuses_all_else: "dcb, *;q=0" => "dcb, *;q=0";
+        identity_outweighs_all_else: "dcb, identity, *;q=0" => "identity, *;q=0";
+    }
+}

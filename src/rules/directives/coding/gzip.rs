@@ -88,7 +88,6 @@ impl Gzip {
             }
             Phase::Extra => self.extra -= 1,
             Phase::Name | Phase::Comment if octet == 0 => self.next_field(),
-            Phase::Name | Phase::Comment => {}
             Phase::HeaderChecksum => {
                 self.at += 1;
                 if self.at == 2 {
@@ -96,7 +95,7 @@ impl Gzip {
                 }
             }
             Phase::Trailer => return self.trailer(octet),
-            Phase::Data | Phase::Garbage => {}
+            Phase::Name | Phase::Comment | Phase::Data | Phase::Garbage => {}
         }
         if self.phase == Phase::Extra && self.extra == 0 {
             self.next_field();

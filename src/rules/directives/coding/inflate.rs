@@ -71,14 +71,11 @@ impl Inflater {
                 sink(&piece[..written])?;
             }
             match status {
-                Err(_) => return Err(Stop::Fault(Why::Corrupt)),
                 Ok(Status::StreamEnd) => self.phase = Phase::Over,
-                Ok(Status::Ok | Status::BufError) if written < PIECE_BYTES && rest.is_empty() => {
-                    break;
-                }
+                Ok(_) if written < PIECE_BYTES && rest.is_empty() => break,
                 Ok(Status::Ok) => {}
-                // Neither octets nor room were wanting.
-                Ok(Status::BufError) => return Err(Stop::Fault(Why::Corrupt)),
+                // Nothing was wanting, neither octets nor room.
+                Ok(Status::BufError) | Err(_) => return Err(Stop::Fault(Why::Corrupt)),
             }
         }
         Ok(rest)

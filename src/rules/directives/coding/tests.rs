@@ -1,1 +1,348 @@
+use std::ops::ControlFlow;
 
+use http::{HeaderMap, HeaderValue};
+
+use super::*;
+use samples::{
+    base64, encoded, gzip, gzip_with_fields, page, raw_deflate, zlib, zstd_block, zstd_frame,
+    zstd_skippable,
+};
+
+mod samples;
+
+/// Octets decoded at most, as by default.
+const LIMIT: usize = 512 * 1024;
+
+fn decoding(codings: &str, limit: usize) -> Result<Option<Decoding>, Why> {
+    let mut fields = HeaderMap::new();
+    for line in codings.split('\n') {
+        fields.append(CONTENT_ENCODING, HeaderValue::from_str(line).unwrap());
+    }
+    Decoding::of(&fields, limit)
+}
+
+/// What comes out of octets pushed in chunks, and how that ends.
+fn decoded(codings: &str, octets: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result<(), Why>) {
+    let mut decoding = decoding(codings, LIMIT).unwrap().unwrap();
+    let mut decoded = Vec::new();
+    let mut take = |piece: &[u8]| {
+        decoded.extend_from_slice(piece);
+        ControlFlow::Continue(())
+    };
+    let mut chunks = octets.chunks(chunk_bytes);
+    let pushed = chunks.try_for_each(|chunk| decoding.push(chunk, &mut take));
+    let finished = decoding.finish();
+    assert_eq!(pushed.and(finished), finished);
+    (decoded, finished)
+}
+
+/// Sizes of chunks that a body is cut into.
+const CHUNK_BYTES: [usize; 5] = [usize::MAX, 1, 2, 7, 1000];
+
+fn check_whole(codings: &str, octets: &[u8], page: &[u8]) {
+    for chunk_bytes in CHUNK_BYTES {
+        let (out, end) = decoded(codings, octets, chunk_bytes);
+        assert!(out == page, "{codings} by {chunk_bytes}");
+        assert_eq!(end, Ok(()), "{codings} by {chunk_bytes}");
+    }
+}
+
+fn check_cut(codings: &str, octets: &[u8], page: &[u8]) {
+    for cut in 1..octets.len() {
+        let (out, end) = decoded(codings, &octets[..cut], 100);
+        assert!(page.starts_with(&out), "{codings} cut at {cut}");
+        assert_eq!(end, Err(Why::Corrupt), "{codings} cut at {cut}");
+    }
+}
+
+macro_rules! decoding {
+    ($($name:ident: $codings:literal $octets:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let octets: Vec<u8> = $octets;
+            check_whole($codings, &octets, &page());
+            check_cut($codings, &octets, &page());
+        }
+    )*};
+}
+
+// RFC 9110, section 8.4.1; RFC 1950 to 1952, RFC 7932, RFC 8878.
+decoding! {
+    gzip_is_taken_off: "gzip" gzip(&page());
+    x_gzip_is_gzip: "X-GZip" gzip(&page());
+    gzip_may_have_optional_fields: "gzip" gzip_with_fields(&page());
+    deflate_may_have_the_wrapping_of_zlib: "deflate" zlib(&page());
+    deflate_may_have_no_wrapping: "deflate" raw_deflate(&page());
+    br_is_taken_off: "br" base64(samples::BROTLI);
+    br_with_a_window_of_16_mib_is_taken_off: "br"
+        [base64(samples::BROTLI_FLUSHED), base64(samples::BROTLI_FLUSHED_REST)].concat();
+    zstd_is_taken_off: "Zstd" base64(samples::ZSTD);
+    zstd_may_have_a_checksum: "zstd"
+        [base64(samples::ZSTD_FLUSHED), base64(samples::ZSTD_FLUSHED_REST)].concat();
+    zstd_of_another_encoder_is_taken_off: "zstd" encoded("zstd", &page());
+    zstd_blocks_may_be_raw_or_repeated: "zstd" {
+        let page = page();
+        let start = zstd_block(0, 6, &page[..6]);
+        let again = zstd_block(1, 1, &page[6..7]);
+        zstd_frame(&[start, again, zstd_block(0, page.len() - 7, &page[7..])].concat())
+    };
+    fields_and_members_name_codings_in_their_order: "identity, gzip,\ndeflate" zlib(&gzip(&page()));
+}
+
+#[test]
+fn any_two_codings_stack() {
+    let codings = ["gzip", "deflate", "br", "zstd"];
+    for inner in codings {
+        for outer in codings {
+            let octets = encoded(outer, &encoded(inner, &page()));
+            check_whole(&format!("{inner}, {outer}"), &octets, &page());
+        }
+    }
+}
+
+// RFC 1952, section 2.2; RFC 8878, section 3.1.
+#[test]
+fn a_body_may_have_several_members_or_frames() {
+    let page = page();
+    let (start, rest) = page.split_at(700);
+    let none = gzip(b"");
+    let members = [none.clone(), gzip(start), none, gzip_with_fields(rest)];
+    check_whole("gzip", &members.concat(), &page);
+    let skipped = [zstd_skippable(b"skipped"), zstd_skippable(b"")].concat();
+    let frames = [
+        skipped.clone(),
+        encoded("zstd", start),
+        skipped,
+        zstd_frame(&zstd_block(0, rest.len(), rest)),
+        zstd_frame(&[]),
+    ];
+    check_whole("zstd", &frames.concat(), &page);
+}
+
+// Browsers' practice.
+#[test]
+fn octets_behind_the_end_are_ignored() {
+    let page = page();
+    let ends = [
+        ("gzip", gzip(&page)),
+        ("deflate", zlib(&page)),
+        ("deflate", raw_deflate(&page)),
+        ("br", base64(samples::BROTLI)),
+    ];
+    for (coding, whole) in ends {
+        for garbage in [
+            &b"\n"[..],
+            b"\x1f",
+            b"\x1f\x8b",
+            b"\x1f\x8b\x07 and so on",
+            &[0; 99],
+        ] {
+            check_whole(coding, &[&whole[..], garbage].concat(), &page);
+        }
+    }
+    let (out, end) = decoded("zstd", &[&base64(samples::ZSTD)[..], b"\n"].concat(), 1);
+    assert_eq!((out, end), (page, Err(Why::Corrupt)));
+}
+
+// An origin that has nothing to say says so under the usual fields.
+#[test]
+fn a_body_without_octets_is_whole() {
+    for codings in ["gzip", "deflate", "br", "zstd", "gzip, br, deflate, zstd"] {
+        assert_eq!(decoded(codings, b"", 1), (vec![], Ok(())));
+    }
+}
+
+// RFC 9110, section 8.4; directives.md, 4.3.
+#[test]
+fn unknown_and_too_many_codings_are_not_decoded() {
+    for codings in [
+        "dcb", "dcz", "compress", "gzip, x", "gzip;q=1", "\u{e9}", "none",
+    ] {
+        assert_eq!(
+            decoding(codings, LIMIT).unwrap_err(),
+            Why::Coding,
+            "{codings}"
+        );
+    }
+    let five = "gzip, gzip, gzip, gzip, gzip";
+    assert_eq!(decoding(five, LIMIT).unwrap_err(), Why::Coding);
+    assert!(decoding(&five[6..], LIMIT).unwrap().is_some());
+    for codings in ["", "identity", " , Identity\n"] {
+        assert!(decoding(codings, LIMIT).unwrap().is_none(), "{codings}");
+    }
+    assert!(Decoding::of(&HeaderMap::new(), LIMIT).unwrap().is_none());
+}
+
+#[test]
+fn what_an_origin_has_flushed_is_handed_over_at_once() {
+    let page = page();
+    let mut gzip = flate2::Compress::new(flate2::Compression::default(), false);
+    let mut flushed = Vec::with_capacity(4096);
+    let sync = flate2::FlushCompress::Sync;
+    gzip.compress_vec(&page[..1500], &mut flushed, sync)
+        .unwrap();
+    let header = b"\x1f\x8b\x08\0\0\0\0\0\0\x03";
+    let starts = [
+        ("gzip", [header, &flushed[..]].concat()),
+        ("deflate", flushed),
+        ("br", base64(samples::BROTLI_FLUSHED)),
+        ("zstd", base64(samples::ZSTD_FLUSHED)),
+        (
+            "zstd",
+            zstd_frame(&zstd_block(0, 5000, &page[..1500]))[..1509].to_vec(),
+        ),
+    ];
+    for (coding, start) in starts {
+        for chunk_bytes in CHUNK_BYTES {
+            let (out, end) = decoded(coding, &start, chunk_bytes);
+            assert!(out == page[..1500], "{coding} by {chunk_bytes}");
+            assert_eq!(end, Err(Why::Corrupt));
+        }
+    }
+}
+
+// RFC 9659, section 3; RFC 7932, section 9.1.
+#[test]
+fn windows_are_bounded() {
+    let frame = |header: &[u8]| [&[0x28, 0xB5, 0x2F, 0xFD], header, &[1, 0, 0]].concat();
+    let rows = [
+        ("zstd", frame(&[0, 13 << 3]), Ok(())),
+        ("zstd", frame(&[0, 13 << 3 | 1]), Err(Why::Window)),
+        ("zstd", frame(&[0, 0xFF]), Err(Why::Window)),
+        ("zstd", frame(&[0xA0, 0, 0, 0x80, 0]), Err(Why::Corrupt)),
+        ("zstd", frame(&[0xA0, 1, 0, 0x80, 0]), Err(Why::Window)),
+        (
+            "zstd",
+            frame(&[0xE0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]),
+            Err(Why::Window),
+        ),
+        ("br", b"\x11\x1e\x03".to_vec(), Err(Why::Window)),
+        ("br", b"\x3f".to_vec(), Ok(())),
+    ];
+    for (coding, octets, expected) in rows {
+        assert_eq!(decoded(coding, &octets, 1).1, expected, "{octets:x?}");
+    }
+}
+
+// RFC 8878, section 3.1.1.1.3.
+#[test]
+fn a_dictionary_is_a_coding_that_is_not_decoded() {
+    let frame = |header: &[u8]| [&[0x28, 0xB5, 0x2F, 0xFD], header, &[1, 0, 0]].concat();
+    let rows = [
+        (frame(&[1, 0, 7]), Err(Why::Coding)),
+        (frame(&[3, 0, 0, 0, 0, 1]), Err(Why::Coding)),
+        (frame(&[2, 0, 0, 0]), Ok(())),
+        (frame(&[8, 0]), Err(Why::Corrupt)),
+    ];
+    for (octets, expected) in rows {
+        assert_eq!(decoded("zstd", &octets, 1).1, expected, "{octets:x?}");
+    }
+}
+
+#[test]
+fn octets_of_another_format_are_corrupt() {
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        for chunk_bytes in CHUNK_BYTES {
+            let (out, end) = decoded(coding, b"<!doctype html><title>plain", chunk_bytes);
+            assert_eq!((out, end), (vec![], Err(Why::Corrupt)), "{coding}");
+        }
+    }
+}
+
+#[test]
+fn a_checksum_that_differs_is_corrupt() {
+    for (coding, mut octets) in [("gzip", gzip(b"page")), ("deflate", zlib(b"page"))] {
+        let at = octets.len() - 5;
+        octets[at] ^= 1;
+        assert_eq!(decoded(coding, &octets, 1).1, Err(Why::Corrupt), "{coding}");
+    }
+}
+
+// A raw stream that begins with a stored block, its padding that of zlib.
+#[test]
+fn a_raw_stream_may_look_like_zlib_at_first() {
+    let stored = b"\x78\x01\x00\xfe\xff!\x01\x02\x00\xfd\xffab";
+    check_whole("deflate", stored, b"!ab");
+}
+
+/// As many zeros as any stage may not hand over.
+fn zeros() -> Vec<u8> {
+    vec![0; 10_000_000]
+}
+
+fn bombs() -> Vec<(&'static str, Vec<u8>)> {
+    let repeated = zstd_block(1, 128 * 1024, &[0]).repeat(80);
+    // Literals as one octet that is repeated 2^20 - 1 times (RFC 8878, 3.1.1.3.1.1).
+    let literals = zstd_block(2, 5, &[0xFD, 0xFF, 0xFF, 0, 0]);
+    // 98,047 sequences of which there is nothing (3.1.1.3.2.1).
+    let sequences = zstd_block(2, 5, &[0, 0xFF, 0xFF, 0xFF, 0]);
+    vec![
+        ("gzip", gzip(&zeros())),
+        ("gzip, gzip", gzip(&gzip(&zeros()))),
+        ("deflate", zlib(&zeros())),
+        ("br", base64(samples::BROTLI_ZEROS)),
+        ("zstd", base64(samples::ZSTD_ZEROS)),
+        ("zstd", zstd_frame(&repeated)),
+        ("zstd, gzip", gzip(&zstd_frame(&repeated))),
+        ("zstd", zstd_frame(&literals)),
+        ("zstd", zstd_frame(&sequences)),
+    ]
+}
+
+// directives.md, 4.4: a bomb costs a bounded amount of memory.
+#[test]
+fn a_bomb_costs_no_more_than_the_limit_allows() {
+    for (codings, bomb) in bombs() {
+        for chunk_bytes in [usize::MAX, 1] {
+            let (mut handed, mut memory_max, mut end) = (0, 0, Ok(()));
+            let info = allocation_counter::measure(|| {
+                let mut decoding = decoding(codings, LIMIT).unwrap().unwrap();
+                memory_max = decoding.memory_max();
+                let mut take = |piece: &[u8]| {
+                    handed += piece.len();
+                    ControlFlow::Continue(())
+                };
+                let mut chunks = bomb.chunks(chunk_bytes);
+                end = chunks.try_for_each(|chunk| decoding.push(chunk, &mut take));
+                assert_eq!(decoding.memory_max(), 0);
+            });
+            let is_sham = handed == 0 && end == Err(Why::Corrupt);
+            assert!(is_sham || handed == LIMIT && end == Err(Why::HeadLimit));
+            let took = info.bytes_max;
+            assert!(
+                took <= memory_max as u64,
+                "{codings}: {took} of {memory_max}"
+            );
+        }
+    }
+}
+
+#[test]
+fn just_as_much_as_the_limit_is_decoded() {
+    let page = vec![b'x'; LIMIT];
+    for coding in ["gzip", "deflate", "zstd"] {
+        let (out, end) = decoded(coding, &encoded(coding, &page), usize::MAX);
+        assert_eq!((out.len(), end), (LIMIT, Ok(())));
+    }
+}
+
+#[test]
+fn nothing_is_decoded_once_enough_was_taken() {
+    let mut decoding = decoding("gzip", LIMIT).unwrap().unwrap();
+    let octets = gzip(&zeros());
+    for _ in 0..3 {
+        let mut take = |_: &[u8]| ControlFlow::Break(());
+        assert_eq!(decoding.push(&octets, &mut take), Ok(()));
+        assert_eq!((decoding.finish(), decoding.memory_max()), (Ok(()), 0));
+    }
+}
+
+#[test]
+fn an_error_is_final() {
+    let mut decoding = decoding("gzip", LIMIT).unwrap().unwrap();
+    let mut take = |_: &[u8]| ControlFlow::Continue(());
+    for octets in [&b"no gzip"[..], &gzip(b"page")] {
+        assert_eq!(decoding.push(octets, &mut take), Err(Why::Corrupt));
+    }
+    assert_eq!(decoding.finish(), Err(Why::Corrupt));
+}

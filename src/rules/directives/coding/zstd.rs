@@ -188,14 +188,14 @@ impl Coding for Zstd {
             let wanted = self.wanted_bytes().min(rest.len());
             let (come, behind) = rest.split_at(wanted);
             rest = behind;
-            match self.phase {
-                Phase::Skip(left) => self.phase = skip(left - come.len()),
-                Phase::Raw(left, block) => self.raw((left, block), come, sink)?,
-                _ => {
-                    self.part.extend_from_slice(come);
-                    if self.wanted_bytes() == 0 {
-                        self.part(sink)?;
-                    }
+            if let Phase::Skip(left) = self.phase {
+                self.phase = skip(left - come.len());
+            } else if let Phase::Raw(left, block) = self.phase {
+                self.raw((left, block), come, sink)?;
+            } else {
+                self.part.extend_from_slice(come);
+                if self.wanted_bytes() == 0 {
+                    self.part(sink)?;
                 }
             }
         }

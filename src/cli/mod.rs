@@ -8,6 +8,8 @@ mod audit;
 mod check;
 mod child;
 mod inert;
+mod input;
+mod json_lines;
 mod start;
 
 use std::io::{IsTerminal as _, Write as _};

@@ -16,6 +16,7 @@ mod cli;
 mod clients;
 mod dialect_table;
 mod directive_cases;
+mod directives;
 mod egress;
 mod engine_reference;
 mod forward;

@@ -15,7 +15,8 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::Args;
-use http::{HeaderName, HeaderValue, Method, StatusCode, header::CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use thiserror::Error;
 
 use self::object::Object;
@@ -94,13 +95,13 @@ struct Found<'a> {
     field: &'a HeaderName,
 }
 
-/// How much of the body was looked at, and as what.
+/// How much of the body was looked at, in octets.
 enum Body {
     /// There was none.
     Absent,
-    /// So many octets.
-    Html(u64),
-    /// So many octets, which is how it was found not to be HTML.
+    /// As many as it took.
+    Read(u64),
+    /// As many as it took to find that a body without a type is not HTML.
     Other(u64),
 }
 
@@ -158,13 +159,14 @@ impl Directives {
 }
 
 fn look_at(asked: &Asked<'_>, mut page: impl BufRead) -> io::Result<(Annotation, Body)> {
-    let content_type = asked.fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let is_html = is_html(content_type, page.fill_buf()?);
+    let speaks = [CONTENT_TYPE, CONTENT_ENCODING];
+    let is_bare = !speaks.iter().any(|name| asked.fields.contains_key(name));
+    let is_other = is_bare && !is_html(None, page.fill_buf()?);
     let (annotation, octets) = asked.annotation(page)?;
-    let body = if is_html {
-        Body::Html(octets)
-    } else {
+    let body = if is_other {
         Body::Other(octets)
+    } else {
+        Body::Read(octets)
     };
     Ok((annotation, body))
 }

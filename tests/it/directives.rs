@@ -289,7 +289,7 @@ fn a_page_is_explained_to_people() {
                 "unavailable_after:2020-01-01T00:00:00Z, which has come: noindex, said in <meta>",
                 "complete: what is not listed is not in force",
                 "names: FooBot, Foo",
-                &format!("body: {} octets looked at as HTML", HEAD.len()),
+                &format!("body: {} octets of it were looked at", HEAD.len()),
                 "robots-directives: foobot=(max-snippet;value=20;src=m noai;src=m \
                  noarchive;src=\"x m\" noindex;src=m unavailable_after;value=@1577836800;src=m)\
                  ;state=complete",
@@ -391,7 +391,7 @@ fn a_page_that_does_not_begin_as_html_is_told_apart() {
         assert_tells(&told, &["for everyone: nothing is in force"]);
         assert!(told.stdout.contains("--content-type text/html"), "{told:?}");
         let told = of_page(page, &["--content-type", "text/html"]).await;
-        assert!(told.stdout.contains("looked at as HTML"), "{told:?}");
+        assert!(told.stdout.contains("of it were looked at"), "{told:?}");
         let told = of_page(HEAD, &["--method", "HEAD"]).await;
         assert_tells(&told, &["body: nothing of it was looked at"]);
     });

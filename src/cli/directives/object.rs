@@ -42,7 +42,7 @@ impl<'a> Object<'a> {
             sources: listed.map(Sources::of).collect(),
             body: match found.body {
                 Body::Absent => None,
-                Body::Html(octets) | Body::Other(octets) => Some(octets),
+                Body::Read(octets) | Body::Other(octets) => Some(octets),
             },
         }
     }

@@ -103,8 +103,8 @@ fn names(found: &Found<'_>) -> String {
 fn body(body: &Body) -> String {
     match body {
         Body::Absent => "body: none given, so that only the fields were read".to_owned(),
-        Body::Html(0) | Body::Other(0) => "body: nothing of it was looked at".to_owned(),
-        Body::Html(octets) => format!("body: {octets} octets looked at as HTML"),
+        Body::Read(0) | Body::Other(0) => "body: nothing of it was looked at".to_owned(),
+        Body::Read(octets) => format!("body: {octets} octets of it were looked at"),
         Body::Other(octets) => format!(
             "body: not HTML by its first {octets} octets, so no <meta> was looked for; with \
              --content-type text/html it is"

@@ -27,6 +27,7 @@ mod layering;
 mod limits;
 mod operator;
 mod properties;
+mod reading_the_field;
 mod reference_cases;
 mod refuse;
 mod robots;

@@ -111,3 +111,27 @@ fn body(body: &Body) -> String {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const README: &str = include_str!("../../../README.md");
+
+    // Directives.md, section 4.3, by way of the table in the README.
+    #[test]
+    fn every_reason_that_is_documented_is_told_in_words() {
+        let (_, table) = README.split_once("\n| `state` | `why` |").unwrap();
+        let rows = table.lines().skip(2);
+        let whys: Vec<&str> = rows
+            .take_while(|row| row.starts_with('|'))
+            .filter_map(|row| row.split('|').nth(2))
+            .map(|cell| cell.trim().trim_matches('`'))
+            .filter(|why| !why.is_empty())
+            .collect();
+        assert!(!whys.is_empty());
+        for why in whys {
+            assert_ne!(because(why), why);
+        }
+    }
+}

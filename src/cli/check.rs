@@ -16,7 +16,7 @@ mod terms;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ use self::sentences::sentences;
 pub(super) use self::terms::Configuration;
 use self::terms::Terms;
 use super::inert::{append_json, inert};
+use super::input::open;
 use super::{Exit, Usage, runtime};
 use crate::clock;
 use crate::config::Settings;
@@ -170,17 +171,6 @@ fn worse(exit: Exit, ruling: &Ruling) -> Exit {
         (Verdict::Disallow, Reason::Unreachable | Reason::Egress) => Exit::Unknown,
         (Verdict::Disallow, _) => Exit::Not,
     })
-}
-
-fn open(file: &str) -> anyhow::Result<Box<dyn BufRead + Send>> {
-    if file == "-" {
-        return Ok(Box::new(BufReader::new(std::io::stdin())));
-    }
-    let opened = std::fs::File::open(file).map_err(|source| Usage::File {
-        path: file.into(),
-        source,
-    })?;
-    Ok(Box::new(BufReader::new(opened)))
 }
 
 /// A URL as people write it: blanks and controls count as their escapes.

@@ -7,7 +7,10 @@
 mod audit;
 mod check;
 mod child;
+mod directives;
 mod inert;
+mod input;
+mod json_lines;
 mod start;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -63,6 +66,22 @@ endings. Names are in lower case. Out come JSON Lines, one a URL and in order.
 Exit codes: 0 all allowed, 1 something disallowed or not understood, 3 something
 could not be found out: robots.txt is unreachable, or DIR has none.")]
     Check(check::Check),
+    /// Tells which robots directives of a page are in force, as the proxy would.
+    #[command(after_help = "\
+Example: politesse directives --agent FooBot --header 'X-Robots-Tag: noindex' page.html
+
+The page is read as if it came whole and in time, by the configuration: entries of
+`crawler` that ask for no address, and `directives`. Without FILE the fields alone
+are read, as of the answer to HEAD. A page without a type is HTML if it begins so.
+
+--batch takes an object a line, {\"id\":1,\"headers\":[[\"X-Robots-Tag\",\"noindex\"]],
+\"body\":\"<title>…\",\"content_type\":\"text/html\",\"agent\":\"FooBot\"}, with \"body_b64\" in
+place of \"body\", and with \"method\", \"status\", \"now\", \"field_limit\" and \"scan_limit\" if
+you like. Out comes an object a line, in order.
+
+Exit codes: 0 told, whatever is in force; 1 a line of the batch was not understood;
+3 the page cannot be read.")]
+    Directives(directives::Directives),
     /// The certificate authority that crawlers must trust.
     #[command(subcommand, after_help = "Example: politesse ca export > ca.pem")]
     Ca(CaCommand),
@@ -193,6 +212,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
                 read: settings,
             },
         ),
+        Command::Directives(question) => directives::directives(question, &settings()?),
         Command::Ca(command) => ca(command, &settings()?),
         Command::Run(run) => child::run(run, &settings()?),
         Command::Audit(command) => audit::audit(command, &settings()?),

@@ -41,15 +41,3 @@ impl<'a> Members<'a> {
 fn names<S: Serializer>(tokens: &&[ProductToken], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(tokens.iter().map(ProductToken::as_str))
 }
-
-/// Why there is no answer to the question on a line.
-#[derive(Serialize)]
-pub(super) struct Unanswered<'a> {
-    /// Which line, from 1.
-    pub(super) line: u64,
-    /// Its URL, where that much could be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) url: Option<&'a str>,
-    /// What is wrong.
-    pub(super) error: String,
-}

@@ -1,7 +1,7 @@
 //! `check --batch`: questions as JSON Lines, each with its own robots.txt.
 
 use std::collections::HashMap;
-use std::io::{BufRead, Write as _};
+use std::io::BufRead;
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -9,11 +9,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answer::{Members, Unanswered};
+use super::answer::Members;
 use super::terms::Terms;
 use super::{Check, saved, target, worse};
 use crate::cli::Exit;
 use crate::cli::inert::append_json;
+use crate::cli::json_lines::answer_each;
 use crate::rules::decision::{Inquiry, Ruling, ruling};
 use crate::rules::robots::Dialect;
 
@@ -46,36 +47,10 @@ pub(super) fn batch((check, terms): (&Check, Terms), input: impl BufRead) -> any
         terms,
         by_dialect: HashMap::new(),
     };
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut exit = Exit::Done;
-    let mut text = Vec::new();
-    for (number, line) in (1..).zip(input.split(b'\n')) {
-        let line = line.context("cannot read the batch")?;
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        text.clear();
-        match batch.answer(&line, &mut text) {
-            Ok(ruling) => exit = worse(exit, &ruling),
-            Err(error) => {
-                text.clear();
-                append_json(&mut text, &unanswered(number, &error))?;
-                exit = exit.max(Exit::Not);
-            }
-        }
-        text.push(b'\n');
-        out.write_all(&text)?;
-    }
-    out.flush()?;
-    Ok(exit)
-}
-
-fn unanswered(line: u64, error: &anyhow::Error) -> Unanswered<'static> {
-    Unanswered {
-        line,
-        url: None,
-        error: format!("{error:#}"),
-    }
+    answer_each(input, |line, text| {
+        let ruling = batch.answer(line, text)?;
+        Ok(worse(Exit::Done, &ruling))
+    })
 }
 
 /// A batch under way.

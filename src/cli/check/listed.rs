@@ -15,13 +15,14 @@ use std::thread;
 
 use serde::Serialize;
 
-use super::answer::{Members, Unanswered};
+use super::answer::Members;
 use super::folder::{Folder, Found};
 use super::pieces::{EndOnPanic, InOrder, LINE_OCTETS_MAX, Piece, Pieces, Written, locked};
 use super::terms::Terms;
 use super::{Check, target, worse};
 use crate::cli::Exit;
 use crate::cli::inert::append_json;
+use crate::cli::json_lines::Unanswered;
 use crate::rules::decision::{Inquiry, ruling};
 use crate::rules::origin::{Origin, Target};
 

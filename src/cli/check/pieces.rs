@@ -5,9 +5,11 @@
 //! than a piece a worker is ever held. What is made of a piece is not known
 //! here.
 
-use std::io::{self, BufRead, Read as _, Write};
+use std::io::{self, BufRead, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+use crate::cli::input::append_line;
 
 /// How many lines the first piece has. Each has twice as many as the one before
 /// it, until [`PIECE_DOUBLINGS`]: a short list is for all cores as well.
@@ -48,7 +50,10 @@ impl<R: BufRead> Pieces<R> {
         let mut text = Vec::new();
         let mut lines = 0;
         let lines_max = PIECE_LINES << self.number.min(PIECE_DOUBLINGS);
-        while lines < lines_max && text.len() < PIECE_OCTETS && self.read_line(&mut text)? {
+        while lines < lines_max
+            && text.len() < PIECE_OCTETS
+            && append_line(&mut self.list, &mut text, LINE_OCTETS_MAX)?
+        {
             lines += 1;
         }
         if lines == 0 {
@@ -62,20 +67,6 @@ impl<R: BufRead> Pieces<R> {
         self.number += 1;
         self.line += lines;
         Ok(Some(piece))
-    }
-
-    /// Appends a line with its end. Of one that is too long so much is kept
-    /// that this can be told.
-    fn read_line(&mut self, text: &mut Vec<u8>) -> io::Result<bool> {
-        let mut line = self.list.by_ref().take(LINE_OCTETS_MAX + 2);
-        if line.read_until(b'\n', text)? == 0 {
-            return Ok(false);
-        }
-        if text.last() != Some(&b'\n') {
-            self.list.skip_until(b'\n')?;
-            text.push(b'\n');
-        }
-        Ok(true)
     }
 }
 

@@ -1,0 +1,62 @@
+//! `directives --json`: what a program gets to know of a page.
+
+use serde::{Serialize, Serializer};
+
+use super::answer::Members;
+use super::said::{Said, said};
+use super::{Body, Found};
+use crate::rules::crawler::ProductToken;
+
+/// The members of the batch format, and all that explains them.
+#[derive(Serialize)]
+pub(super) struct Object<'a> {
+    #[serde(flatten)]
+    members: Members,
+    /// The name of the annotation field.
+    field: &'a str,
+    token: Option<&'a str>,
+    #[serde(serialize_with = "names")]
+    candidates: &'a [ProductToken],
+    user_agent: Option<&'a str>,
+    sources: Vec<Sources>,
+    /// How many octets of the body were looked at, if there is one.
+    body: Option<u64>,
+}
+
+/// Where a directive was said, in the letters of the field.
+#[derive(Serialize)]
+struct Sources {
+    directive: String,
+    src: Vec<String>,
+}
+
+impl<'a> Object<'a> {
+    pub(super) fn of(found: &Found<'a>) -> Self {
+        let listed = said(&found.annotation.header_value()).into_iter();
+        Self {
+            members: Members::of(&found.annotation),
+            field: found.field.as_str(),
+            token: found.crawler.token().map(ProductToken::as_str),
+            candidates: found.crawler.candidates(),
+            user_agent: found.crawler.user_agent(),
+            sources: listed.map(Sources::of).collect(),
+            body: match found.body {
+                Body::Absent => None,
+                Body::Read(octets) | Body::Other(octets) => Some(octets),
+            },
+        }
+    }
+}
+
+impl Sources {
+    fn of(said: Said) -> Self {
+        Self {
+            directive: said.directive,
+            src: said.sources,
+        }
+    }
+}
+
+fn names<S: Serializer>(tokens: &&[ProductToken], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(tokens.iter().map(ProductToken::as_str))
+}

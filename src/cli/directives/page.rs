@@ -1,0 +1,109 @@
+//! A page that is asked about: the annotation that the proxy would give it if it
+//! came whole and in time.
+
+use std::io::{self, BufRead};
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::config::Settings;
+use crate::rules::crawler::{Crawler, ProductToken};
+use crate::rules::directives::{Annotation, Page, Reading, Response, Why};
+
+/// Who asks about which response.
+pub(super) struct Asked<'a> {
+    pub(super) crawler: &'a Crawler,
+    pub(super) method: Method,
+    pub(super) status: StatusCode,
+    pub(super) fields: HeaderMap,
+    pub(super) now: Timestamp,
+    pub(super) bounds: Bounds,
+}
+
+/// There are more fields than can be held, by far more than a message may have.
+#[derive(Debug, Error)]
+#[error("there are too many fields")]
+pub(super) struct TooManyFields;
+
+/// The fields of a response, its type first: of two types the first counts.
+///
+/// # Errors
+///
+/// [`TooManyFields`].
+pub(super) fn fields(
+    content_type: Option<HeaderValue>,
+    others: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+) -> Result<HeaderMap, TooManyFields> {
+    let mut fields = HeaderMap::new();
+    let content_type = content_type.map(|value| (CONTENT_TYPE, value));
+    for (name, value) in content_type.into_iter().chain(others) {
+        let appended = fields.try_append(name, value);
+        appended.map_err(|_| TooManyFields)?;
+    }
+    Ok(fields)
+}
+
+/// How much of a response is looked at, in octets.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// Of a field line.
+    pub(super) field: usize,
+    /// Of the body, decoded.
+    pub(super) scan: usize,
+    /// Of the body as it comes.
+    pub(super) hold: usize,
+}
+
+impl Bounds {
+    /// The longest field line that the proxy reads.
+    const FIELD: usize = 32 * 1024;
+
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self {
+            field: Self::FIELD,
+            scan: settings.annotate.scan_limit,
+            hold: settings.annotate.hold_bytes,
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// The annotation of the page with this body, and how many octets of the
+    /// body it took.
+    ///
+    /// # Errors
+    ///
+    /// A body that cannot be read as far as it takes.
+    pub(super) fn annotation(&self, body: impl BufRead) -> io::Result<(Annotation, u64)> {
+        let tokens = self.crawler.candidates().iter();
+        let reading = Reading {
+            tokens: &tokens.map(ProductToken::as_str).collect::<Vec<_>>(),
+            now: self.now,
+            field_limit: self.bounds.field,
+        };
+        let response = Response {
+            method: &self.method,
+            status: self.status,
+            fields: &self.fields,
+            scan_limit: self.bounds.scan,
+        };
+        let mut page = Page::new(reading, response);
+        let hold = u64::try_from(self.bounds.hold).unwrap_or(u64::MAX);
+        let mut held = body.take(hold);
+        while page.wants_more() {
+            let chunk = held.fill_buf()?;
+            let octets = chunk.len();
+            if 0 < octets {
+                page.push(chunk);
+            } else if held.limit() == 0 {
+                page.miss(Why::HeadLimit);
+            } else {
+                page.finish();
+            }
+            held.consume(octets);
+        }
+        Ok((page.annotation(), hold - held.limit()))
+    }
+}

@@ -1,0 +1,229 @@
+//! Reading `Robots-Directives` in three languages: the programs of the README,
+//! as they stand there, on fields that the library made (issue 4, Deliver 7).
+//!
+//! `tests/run` installs what they import.
+
+use std::path::PathBuf;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
+use politesse::rules::directives::{Page, Reading, Response};
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::kit::program::finish;
+use crate::kit::run;
+
+#[path = "../../examples/read_field.rs"]
+#[expect(dead_code, reason = "an example has a main of its own")]
+mod example;
+
+const README: &str = include_str!("../../README.md");
+const EXAMPLE: &str = include_str!("../../examples/read_field.rs");
+
+/// A field, who reads it, and whether a page that has it may be indexed.
+struct Row {
+    field: Option<String>,
+    crawler: &'static str,
+    answer: &'static str,
+}
+
+/// How a page was looked at.
+#[derive(Clone, Copy)]
+enum Look {
+    Whole,
+    /// The head has not come.
+    Cut,
+    /// We failed.
+    Failed,
+}
+
+/// The field of an HTML page that says `content` to everyone.
+fn field(token: Option<&str>, content: &str, look: Look) -> String {
+    let mut fields = HeaderMap::new();
+    for (name, value) in [("content-type", "text/html"), ("x-robots-tag", content)] {
+        let name = HeaderName::from_static(name);
+        fields.append(name, HeaderValue::from_str(value).unwrap());
+    }
+    let reading = Reading {
+        tokens: token.as_slice(),
+        now: Timestamp::UNIX_EPOCH,
+        field_limit: 32 * 1024,
+    };
+    let response = Response {
+        method: &Method::GET,
+        status: StatusCode::OK,
+        fields: &fields,
+        scan_limit: 1024,
+    };
+    let mut page = Page::new(reading, response);
+    page.push(b"<title>");
+    match look {
+        Look::Whole => page.push(b"</title><body>"),
+        Look::Cut => {}
+        Look::Failed => page.fail(),
+    }
+    page.annotation().header_value()
+}
+
+/// What is read: fields as they are sent, several in one, and what is none.
+fn rows() -> Vec<Row> {
+    let row = |field: Option<String>, crawler, answer| Row {
+        field,
+        crawler,
+        answer,
+    };
+    let sent = |content: &str, look| Some(field(Some("FooBot"), content, look));
+    let everyone = |content: &str| field(None, content, Look::Whole);
+    let others = |content: &str| field(Some("OtherBot"), content, Look::Whole);
+    let own = field(Some("FooBot"), "", Look::Whole);
+    let all = "noimageindex, max-snippet:20, max-image-preview:none, \
+               unavailable_after: 2100-01-01, nofollow";
+    let mut rows = vec![
+        row(sent("", Look::Whole), "foobot", "yes"),
+        row(sent("noindex", Look::Whole), "foobot", "no"),
+        row(sent("none", Look::Whole), "foobot", "no"),
+        row(sent(all, Look::Whole), "foobot", "yes"),
+        row(
+            sent(&format!("{all}, noindex"), Look::Whole),
+            "foobot",
+            "no",
+        ),
+        row(
+            sent("unavailable_after: 1969-01-01", Look::Whole),
+            "foobot",
+            "no",
+        ),
+        row(sent("nofollow", Look::Cut), "foobot", "not known"),
+        row(sent("noindex", Look::Cut), "foobot", "no"),
+        row(sent("", Look::Failed), "foobot", "not known"),
+        row(sent("noindex", Look::Failed), "foobot", "no"),
+        row(Some(everyone("")), "foobot", "yes"),
+        row(Some(everyone("noindex")), "foobot", "no"),
+        row(Some(others("")), "foobot", "not known"),
+        row(
+            Some(format!(
+                "{}, {own}, {}",
+                others("noindex"),
+                everyone("noindex")
+            )),
+            "foobot",
+            "yes",
+        ),
+        row(
+            Some(format!("{own}, {}", others("noindex"))),
+            "otherbot",
+            "no",
+        ),
+        row(
+            Some(format!("{own}, {}", everyone("noindex"))),
+            "thirdbot",
+            "no",
+        ),
+        row(
+            Some(format!("{own}, {}", everyone("noindex"))),
+            "constructor",
+            "no",
+        ),
+        row(None, "foobot", "not known"),
+    ];
+    let malformed = [
+        "",
+        "nonsense",
+        "foobot",
+        "foobot=()",
+        "foobot=();state",
+        "foobot=();state=partial",
+        "foobot=();state=complete,",
+        "foobot=();state=complete;",
+        "foobot=(;state=complete",
+        "foobot=(noindex",
+        "foobot=(noindex);state=complete, X=1",
+        "foobot=1;state=complete",
+        "foobot=\"\";state=complete",
+        "foobot=::;state=complete",
+        "foobot=?1;state=complete, *=();state=complete",
+        "foobot=();state=complete \u{e9}",
+    ];
+    rows.extend(malformed.map(|field| row(Some(field.to_owned()), "foobot", "not known")));
+    rows
+}
+
+/// The program that the README has in this language.
+fn block(language: &str) -> &'static str {
+    let section = README.split("\n## Reading the field\n").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let start = section.split(&format!("\n```{language}\n")).nth(1).unwrap();
+    start
+        .split_inclusive("\n```\n")
+        .next()
+        .unwrap()
+        .trim_end_matches("```\n")
+}
+
+/// Gives a program the rows as JSON, and takes an answer a line.
+async fn assert_answers(command: Command) {
+    let rows = rows();
+    let questions: Vec<_> = rows
+        .iter()
+        .map(|row| json!([row.field, row.crawler]))
+        .collect();
+    let outcome = finish(command, json!(questions).to_string().as_bytes()).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.stdout.lines().count(), rows.len(), "{outcome:?}");
+    for (row, answer) in rows.iter().zip(outcome.stdout.lines()) {
+        assert_eq!(answer, row.answer, "{} of {:?}", row.crawler, row.field);
+    }
+}
+
+/// Something that `tests/run` puts in place.
+fn installed(path: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    assert!(path.exists(), "run tests/run: it makes {}", path.display());
+    path
+}
+
+#[test]
+fn the_field_is_read_in_python() {
+    run(async {
+        let mut command = Command::new(installed("target/venv/bin/python"));
+        let ask = "import json, sys\n\
+                   for question in json.load(sys.stdin): print(may_index(*question))";
+        command.args(["-c", &format!("{}\n{ask}", block("python"))]);
+        assert_answers(command).await;
+    });
+}
+
+#[test]
+fn the_field_is_read_in_javascript() {
+    run(async {
+        let mut command = Command::new("node");
+        let ask = "import { readFileSync } from 'node:fs';\n\
+                   for (const question of JSON.parse(readFileSync(0))) console.log(mayIndex(...question));";
+        // What is imported is looked for from here.
+        command.current_dir(installed("target/node"));
+        command.args([
+            "--input-type=module",
+            "-e",
+            &format!("{}\n{ask}", block("js")),
+        ]);
+        assert_answers(command).await;
+    });
+}
+
+#[test]
+fn the_field_is_read_in_rust() {
+    for row in rows() {
+        let answer = match example::may_index(row.field.as_deref(), row.crawler) {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "not known",
+        };
+        assert_eq!(answer, row.answer, "{} of {:?}", row.crawler, row.field);
+    }
+    let example = EXAMPLE.replace("pub(crate) ", "");
+    assert!(
+        example.contains(block("rust")),
+        "the README has another text"
+    );
+}

@@ -28,7 +28,7 @@ use super::{Exit, Usage, print, report};
 use crate::clock;
 use crate::config::Settings;
 use crate::rules::crawler::Crawler;
-use crate::rules::directives::{Annotation, is_html};
+use crate::rules::directives::{Annotation, Form, is_html};
 
 /// Which page, and for whom.
 #[derive(Debug, Args)]
@@ -88,6 +88,8 @@ impl FromStr for Field {
 
 /// What was found out about the page of the command line.
 struct Found<'a> {
+    /// How the field is written.
+    form: Form<'static>,
     crawler: &'a Crawler,
     annotation: Annotation,
     body: Body,
@@ -121,6 +123,7 @@ pub(super) fn directives(question: &Directives, settings: &Settings) -> anyhow::
     };
     let field = &settings.annotate.header;
     let found = Found {
+        form: settings.annotate.form(&crawler),
         crawler: &crawler,
         annotation,
         body,

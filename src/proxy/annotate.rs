@@ -46,6 +46,21 @@ pub struct Options {
     pub general: General,
 }
 
+impl Options {
+    /// How the annotation for `crawler` is written.
+    pub fn form(&self, crawler: &Crawler) -> Form<'static> {
+        Form {
+            keys: match crawler.naming() {
+                Naming::Operator => Keys::All,
+                Naming::UserAgent => Keys::First,
+            },
+            general: self.general,
+            preferences: self.preferences,
+            audit: None,
+        }
+    }
+}
+
 /// Adds the annotation to responses.
 #[derive(Debug)]
 pub struct Annotator {
@@ -188,13 +203,8 @@ impl Annotator {
     fn value(&self, question: &Question, annotation: &Annotation) -> HeaderValue {
         let audit = question.seq.to_string();
         let form = Form {
-            keys: match question.crawler().naming() {
-                Naming::Operator => Keys::All,
-                Naming::UserAgent => Keys::First,
-            },
-            general: self.options.general,
-            preferences: self.options.preferences,
             audit: Some(&audit),
+            ..self.options.form(question.crawler())
         };
         HeaderValue::from_str(&annotation.header_value(&form))
             .unwrap_or_else(|_| HeaderValue::from_static("*=();state=unknown;why=internal"))

@@ -29,7 +29,7 @@ use crate::rules::record::{Outcome, Seen};
 #[derive(Debug)]
 pub enum Body {
     /// Ours, or none.
-    Whole(Bytes, Option<Closing>),
+    Whole(Bytes, Option<Box<Closing>>),
     /// The origin's.
     Origin(Box<OriginBody>),
 }
@@ -53,7 +53,7 @@ impl Body {
     #[must_use]
     pub fn completing(mut self, mut closing: Closing) -> Self {
         match &mut self {
-            Self::Whole(_, place) => *place = Some(closing),
+            Self::Whole(_, place) => *place = Some(Box::new(closing)),
             Self::Origin(body) => {
                 closing.announced = body.size_hint().exact();
                 body.closing = Some(closing);
@@ -213,7 +213,11 @@ impl Drop for Body {
     /// empty body, nor one of a HEAD, for its end.
     fn drop(&mut self) {
         match self {
-            Self::Whole(_, closing) => end(closing, None),
+            Self::Whole(_, closing) => {
+                if let Some(closing) = closing.take() {
+                    closing.end(None);
+                }
+            }
             Self::Origin(body) => {
                 body.waits_for_origin(false);
                 let complete = body.closing.as_ref().is_some_and(Closing::is_complete);

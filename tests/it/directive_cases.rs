@@ -97,7 +97,7 @@ enum Chunks<'a> {
 }
 
 impl Chunks<'_> {
-    fn of<'b>(self, body: &'b [u8]) -> Vec<&'b [u8]> {
+    fn of(self, body: &[u8]) -> Vec<&[u8]> {
         let mut rest = body;
         let mut chunks = Vec::new();
         let random = match self {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
-use politesse::rules::directives::{Page, Reading, Response};
+use politesse::rules::directives::{Form, Limits, Page, Reading, Response};
 use serde_json::json;
 use tokio::process::Command;
 
@@ -48,13 +48,14 @@ fn field(token: Option<&str>, content: &str, look: Look) -> String {
     let reading = Reading {
         tokens: token.as_slice(),
         now: Timestamp::UNIX_EPOCH,
-        field_limit: 32 * 1024,
+        robots: None,
+        limits: Limits::default(),
     };
     let response = Response {
         method: &Method::GET,
         status: StatusCode::OK,
         fields: &fields,
-        scan_limit: 1024,
+        known: None,
     };
     let mut page = Page::new(reading, response);
     page.push(b"<title>");
@@ -63,7 +64,7 @@ fn field(token: Option<&str>, content: &str, look: Look) -> String {
         Look::Cut => {}
         Look::Failed => page.fail(),
     }
-    page.annotation().header_value()
+    page.annotation().header_value(&Form::default())
 }
 
 /// What is read: fields as they are sent, several in one, and what is none.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::rules::directives::Annotation;
+use crate::rules::directives::{Annotation, Form};
 
 /// The members of the batch format, less the id.
 #[derive(Serialize)]
@@ -14,12 +14,12 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub(super) fn of(annotation: &Annotation) -> Self {
+    pub(super) fn of(annotation: &Annotation, form: &Form<'_>) -> Self {
         Self {
             directives: annotation.directives(),
             state: annotation.state().as_str(),
             why: annotation.why(),
-            header: annotation.header_value(),
+            header: annotation.header_value(form),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::cli::inert::append_json;
 use crate::cli::json_lines::answer_each;
 use crate::clock;
 use crate::config::Settings;
+use crate::rules::directives::Limits;
 
 /// One line of a batch. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
@@ -72,16 +73,21 @@ impl Question {
             bounds: self.bounds(settings),
         };
         let (annotation, _) = asked.annotation(&*self.body()?)?;
-        Ok(Members::of(&annotation))
+        let form = settings.annotate.form(&crawler);
+        Ok(Members::of(&annotation, &form))
     }
 
     /// A line's own limit of what is scanned counts whatever may be held: there
     /// is no crawler that waits.
     fn bounds(&self, settings: &Settings) -> Bounds {
         let configured = Bounds::of(settings);
+        let limits = configured.limits;
         Bounds {
-            field: self.field_limit.unwrap_or(configured.field),
-            scan: self.scan_limit.unwrap_or(configured.scan),
+            limits: Limits {
+                field_limit: self.field_limit.unwrap_or(limits.field_limit),
+                scan_limit: self.scan_limit.unwrap_or(limits.scan_limit),
+                ..limits
+            },
             hold: self.scan_limit.map_or(configured.hold, |_| usize::MAX),
         }
     }

@@ -19,6 +19,7 @@ pub(super) struct Object<'a> {
     candidates: &'a [ProductToken],
     user_agent: Option<&'a str>,
     sources: Vec<Sources>,
+    preferences: Vec<String>,
     /// How many octets of the body were looked at, if there is one.
     body: Option<u64>,
 }
@@ -32,14 +33,16 @@ struct Sources {
 
 impl<'a> Object<'a> {
     pub(super) fn of(found: &Found<'a>) -> Self {
-        let listed = said(&found.annotation.header_value()).into_iter();
+        let listed = said(&found.annotation.header_value(&found.form)).into_iter();
+        let preferences = found.annotation.preferences().iter();
         Self {
-            members: Members::of(&found.annotation),
+            members: Members::of(&found.annotation, &found.form),
             field: found.field.as_str(),
             token: found.crawler.token().map(ProductToken::as_str),
             candidates: found.crawler.candidates(),
             user_agent: found.crawler.user_agent(),
             sources: listed.map(Sources::of).collect(),
+            preferences: preferences.map(ToString::to_string).collect(),
             body: match found.body {
                 Body::Absent => None,
                 Body::Read(octets) | Body::Other(octets) => Some(octets),

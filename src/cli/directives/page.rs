@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::config::Settings;
 use crate::rules::crawler::{Crawler, ProductToken};
-use crate::rules::directives::{Annotation, Page, Reading, Response, Why};
+use crate::rules::directives::{Annotation, Limits, Page, Reading, Response, Why};
 
 /// Who asks about which response.
 pub(super) struct Asked<'a> {
@@ -45,25 +45,19 @@ pub(super) fn fields(
     Ok(fields)
 }
 
-/// How much of a response is looked at, in octets.
+/// How much of a response is looked at.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// Of a field line.
-    pub(super) field: usize,
-    /// Of the body, decoded.
-    pub(super) scan: usize,
-    /// Of the body as it comes.
+    /// Of what is read, and what counts of it.
+    pub(super) limits: Limits,
+    /// Octets of the body as it comes.
     pub(super) hold: usize,
 }
 
 impl Bounds {
-    /// The longest field line that the proxy reads.
-    const FIELD: usize = 32 * 1024;
-
     pub(super) fn of(settings: &Settings) -> Self {
         Self {
-            field: Self::FIELD,
-            scan: settings.annotate.scan_limit,
+            limits: settings.annotate.limits,
             hold: settings.annotate.hold_bytes,
         }
     }
@@ -81,13 +75,14 @@ impl Asked<'_> {
         let reading = Reading {
             tokens: &tokens.map(ProductToken::as_str).collect::<Vec<_>>(),
             now: self.now,
-            field_limit: self.bounds.field,
+            robots: None,
+            limits: self.bounds.limits,
         };
         let response = Response {
             method: &self.method,
             status: self.status,
             fields: &self.fields,
-            scan_limit: self.bounds.scan,
+            known: None,
         };
         let mut page = Page::new(reading, response);
         let hold = u64::try_from(self.bounds.hold).unwrap_or(u64::MAX);

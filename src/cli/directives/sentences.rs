@@ -6,14 +6,16 @@ use super::{Body, Found};
 use crate::cli::inert::inert;
 use crate::clock;
 use crate::rules::crawler::ProductToken;
+use crate::rules::preferences::Preference;
 
 /// Tells the directives in force, how far that is all, and the field.
 pub(super) fn sentences(found: &Found<'_>) -> String {
-    let value = found.annotation.header_value();
+    let value = found.annotation.header_value(&found.form);
     let listed = said(&value);
     let mut lines = vec![heading(found, &listed)];
     lines.extend(listed.iter().map(|said| format!("  {}", told(said))));
     lines.push(format!("  {}", state(found)));
+    lines.extend(found.annotation.preferences().iter().map(preferred));
     lines.push(format!("  {}", names(found)));
     lines.push(format!("  {}", body(&found.body)));
     lines.push(format!("{}: {value}", found.field));
@@ -43,6 +45,16 @@ fn told(said: &Said) -> String {
         _ => "",
     };
     format!("{}{date}{places}", said.directive)
+}
+
+/// A preference about a use, which is no directive.
+fn preferred(preference: &Preference) -> String {
+    let carriers = preference.carriers.iter();
+    let places: Vec<&str> = carriers.map(|it| place(it.letter().as_str())).collect();
+    format!(
+        "  preferred: {preference}, said in {}",
+        places.join(" and ")
+    )
 }
 
 /// What a letter of `src` stands for.

@@ -5,9 +5,11 @@
 """
 
 import base64
+import gzip
 import json
 import pathlib
 import sys
+import zlib
 
 CASES = pathlib.Path(__file__).resolve().parent.parent / "tests" / "cases"
 
@@ -29,6 +31,24 @@ def question(case):
     return b"=%s\n%s\n%s" % (case["agent"].encode(), path.encode(), body(case))
 
 
+def encoded():
+    """What `decoders` reads: a coding, the size of chunks and the limit by one
+    octet each, then a body. Pages are encoded here where Python can, and were
+    in the cases."""
+    codings = {"gzip": 0, "deflate": 1, "br": 2, "zstd": 3}
+    for case in cases("directives.jsonl"):
+        fields = {name.lower(): value for name, value in case["headers"]}
+        coding = codings.get(fields.get("content-encoding", "").lower())
+        if coding is not None and "body_b64" in case:
+            yield bytes([coding, 5, 19]) + base64.b64decode(case["body_b64"])
+        elif case["id"].startswith("h-") and case["body"]:
+            page = case["body"].encode()
+            yield bytes([0, 5, 19]) + gzip.compress(page, mtime=0)
+            yield bytes([1, 5, 19]) + zlib.compress(page)
+            yield bytes([1, 5, 19]) + zlib.compress(page)[2:-4]
+            yield bytes([4, 5, 19]) + gzip.compress(gzip.compress(page), mtime=0)
+
+
 def inputs(target):
     files = [case for case in cases("robots.jsonl") if len(body(case)) < 65536]
     match target:
@@ -36,6 +56,8 @@ def inputs(target):
             return map(body, files)
         case "matcher":
             return map(question, files + cases("dialects.jsonl"))
+        case "decoders":
+            return encoded()
         case "user_agent":
             return (case["header"].encode() for case in cases("user-agent.jsonl"))
     return ()

@@ -84,8 +84,9 @@ impl Brotli {
             BrotliResult::ResultSuccess => self.phase = Phase::Over,
             BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => {}
             BrotliResult::ResultFailure => {
-                // It keeps to itself what it decoded before it found the fault,
-                // which would depend on the chunks.
+                // It keeps to itself what it decoded before it found the fault:
+                // how much that is would depend on the chunks. (Where a command
+                // runs over the end of its block it does so all the same.)
                 self.stream.error_code = BrotliDecoderErrorCode::BROTLI_DECODER_SUCCESS;
                 self.hand_over(sink)?;
                 return Err(Stop::Fault(Why::Corrupt));

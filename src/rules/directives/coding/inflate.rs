@@ -5,10 +5,8 @@ use flate2::{Decompress, FlushDecompress, Status};
 use super::{Sink, Stop};
 use crate::rules::directives::Why;
 
-/// What `miniz_oxide` decodes before it hands any of it over. As much must be
-/// taken from it each time: what is left when an error shows is lost, and it
-/// would depend on the chunks how much that is.
-const PIECE_BYTES: usize = 32 * 1024;
+/// The window of `miniz_oxide`, which it fills and then hands over.
+const WINDOW_BYTES: usize = 32 * 1024;
 
 /// Decodes one stream, raw or in the wrapping of zlib (RFC 1950), whose
 /// checksum is then verified.
@@ -58,12 +56,16 @@ impl Inflater {
         octets: &'a [u8],
         sink: &mut Sink<'_>,
     ) -> Result<&'a [u8], Stop> {
-        let mut piece = [0; PIECE_BYTES];
+        let mut piece = [0; WINDOW_BYTES];
         let mut rest = octets;
         while !self.is_over() {
             let (read, written) = (self.stream.total_in(), self.stream.total_out());
+            // Room for just what is left of the window. With more it goes round
+            // in one call, with less not all fits, and when it then finds a
+            // fault the rest is lost: as much as depends on the chunks.
+            let room = WINDOW_BYTES - octets_between(0, written) % WINDOW_BYTES;
             let none = FlushDecompress::None;
-            let status = self.stream.decompress(rest, &mut piece, none);
+            let status = self.stream.decompress(rest, &mut piece[..room], none);
             let read = octets_between(read, self.stream.total_in());
             let written = octets_between(written, self.stream.total_out());
             rest = &rest[read..];
@@ -72,7 +74,7 @@ impl Inflater {
             }
             match status {
                 Ok(Status::StreamEnd) => self.phase = Phase::Over,
-                Ok(_) if written < PIECE_BYTES && rest.is_empty() => break,
+                Ok(_) if written < room && rest.is_empty() => break,
                 Ok(Status::Ok) => {}
                 // Nothing was wanting, neither octets nor room.
                 Ok(Status::BufError) | Err(_) => return Err(Stop::Fault(Why::Corrupt)),

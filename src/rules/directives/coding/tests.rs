@@ -346,3 +346,19 @@ fn an_error_is_final() {
     }
     assert_eq!(decoding.finish(), Err(Why::Corrupt));
 }
+
+#[test]
+fn what_came_before_a_fault_counts_however_it_came() {
+    let page = page().repeat(40);
+    for (coding, whole) in [("gzip", gzip(&page)), ("deflate", zlib(&page))] {
+        // A block type that is reserved, in place of the last octets (RFC 1951, 3.2.3).
+        let mut octets = whole[..whole.len() - 20].to_vec();
+        octets.extend([0xFF; 20]);
+        let by_octets = decoded(coding, &octets, 1);
+        assert!(2 * 32 * 1024 < by_octets.0.len());
+        assert_eq!(by_octets.1, Err(Why::Corrupt));
+        for chunk_bytes in CHUNK_BYTES {
+            assert!(decoded(coding, &octets, chunk_bytes) == by_octets);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Whatever octets stand under a content coding, they decode to the same
+//! however they are cut into chunks, to no more than the limit, and in a time
+//! that goes with what came in and may go out.
+//!
+//! The first octet of an input chooses codings, the second the chunks, the
+//! third the limit; the rest is the body.
+
+#![no_main]
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue};
+use libfuzzer_sys::{Corpus, fuzz_target};
+use politesse::rules::directives::{Decoding, Why};
+use politesse_fuzz::time::{BOUND, within};
+
+/// What a body may be said to have been encoded with. The first four are the
+/// choices that seeds make.
+const CODINGS: [&str; 12] = [
+    "gzip",
+    "deflate",
+    "br",
+    "zstd",
+    "gzip, gzip",
+    "br, gzip",
+    "zstd, gzip",
+    "deflate, br",
+    "zstd, br",
+    "gzip, zstd",
+    "br, zstd",
+    "gzip, deflate, br, zstd",
+];
+
+/// The limit is at most two to the power of this: 512 KiB.
+const LIMIT_BITS_MAX: u8 = 19;
+
+/// Time for an octet that comes in: tables take the most, which a few octets
+/// can ask for.
+const NANOS_IN: usize = 1000;
+
+/// Time for an octet that a stage may hand over.
+const NANOS_OUT: usize = 20;
+
+fuzz_target!(|input: &[u8]| -> Corpus {
+    let [codings, chunks, limit, body @ ..] = input else {
+        return Corpus::Reject;
+    };
+    let codings = CODINGS[usize::from(*codings) % CODINGS.len()];
+    let limit = 1 << (limit % (LIMIT_BITS_MAX + 1));
+    let fields = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static(codings))]);
+    let stages = codings.split(',').count();
+    let nanos = NANOS_IN * body.len() + NANOS_OUT * stages * limit;
+    let bound = BOUND + Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX));
+    let whole = within(bound, || decoded(&fields, limit, body.chunks(usize::MAX)));
+    assert!(whole.0.len() <= limit);
+    for chunk_bytes in [1, usize::from(*chunks) + 2] {
+        let cut = decoded(&fields, limit, body.chunks(chunk_bytes));
+        let [one, other] = [&cut, &whole].map(|(octets, end)| (octets.len(), end));
+        let told = format!("{codings} by {chunk_bytes}: {one:?}, whole: {other:?}");
+        assert!(agree(&cut, &whole, codings), "{told}");
+    }
+    Corpus::Keep
+});
+
+/// What comes out of a body, and how that ends.
+type Outcome = (Vec<u8>, Result<(), Why>);
+
+/// Whether it made no difference how a body was cut. Of a br stream that breaks
+/// off, more may have been handed over when it came in smaller chunks.
+fn agree(one: &Outcome, other: &Outcome, codings: &str) -> bool {
+    let may_differ = codings.contains("br") && one.1.is_err() && other.1.is_err();
+    let is_beginning = one.0.starts_with(&other.0) || other.0.starts_with(&one.0);
+    one == other || may_differ && is_beginning
+}
+
+/// Decodes a body that comes in chunks.
+fn decoded<'a>(
+    fields: &HeaderMap,
+    limit: usize,
+    mut chunks: impl Iterator<Item = &'a [u8]>,
+) -> Outcome {
+    let decoding = Decoding::of(fields, limit);
+    let Ok(Some(mut decoding)) = decoding else {
+        panic!("the codings are known: {decoding:?}");
+    };
+    let mut decoded = Vec::new();
+    let mut take = |piece: &[u8]| {
+        decoded.extend_from_slice(piece);
+        ControlFlow::Continue(())
+    };
+    let pushed = chunks.try_for_each(|chunk| decoding.push(chunk, &mut take));
+    (decoded, pushed.and_then(|()| decoding.finish()))
+}

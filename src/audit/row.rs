@@ -12,7 +12,7 @@ use rusqlite::types::{FromSql, Value, ValueRef};
 
 use crate::rules::digest::Digest;
 use crate::rules::record::{
-    Effect, Record, StoredRecord, StoredRuling, StoredSnapshot, result_word,
+    Effect, Outcome, Record, StoredRecord, StoredRuling, StoredSnapshot, result_word,
 };
 use crate::rules::robots::access::{AccessResult, Snapshot};
 
@@ -31,7 +31,8 @@ SELECT d.seq, d.time_us, d.client, d.candidates, d.crawler, d.user_agent,
        d.groups, d.reading, d.wait_ms, d.policy,
        s.origin, s.token, s.url, s.status, s.fetched_us, s.expires_us,
        s.result, s.cause, s.body,
-       p.json, d.status, d.directives, d.said, d.bytes, d.error, d.digest
+       p.json, d.status, d.directives, d.said, d.bytes, d.error, d.digest,
+       d.ended
 FROM decision AS d
 LEFT JOIN snapshot AS s ON s.id = d.snapshot
 LEFT JOIN policy AS p ON p.sha256 = d.policy";
@@ -39,8 +40,11 @@ LEFT JOIN policy AS p ON p.sha256 = d.policy";
 /// Where [`SELECT`] has the policy's JSON.
 const POLICY_AT: usize = DECISION_COLUMNS + SNAPSHOT_COLUMNS;
 
-/// Where [`SELECT`] has the row's digest.
-const DIGEST_AT: usize = POLICY_AT + 6;
+/// The columns of an ending.
+pub(super) const ENDING_COLUMNS: usize = 5;
+
+/// Where [`SELECT`] has the row's digest, and behind it that of its ending.
+const DIGEST_AT: usize = POLICY_AT + 1 + ENDING_COLUMNS;
 
 /// The values of a decision, in the order of [`SELECT`].
 pub(super) fn decision_values(seq: u64, record: &Record) -> [Value; DECISION_COLUMNS] {
@@ -92,6 +96,26 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
     ]
 }
 
+/// The values of an ending, in the order of [`SELECT`].
+pub(super) fn ending_values(outcome: &Outcome) -> [Value; ENDING_COLUMNS] {
+    let seen = outcome.seen.as_ref();
+    [
+        outcome.status.into(),
+        seen.map(|seen| seen.directives.clone()).into(),
+        seen.and_then(|seen| seen.said.clone()).into(),
+        integer(outcome.bytes),
+        outcome.error.map(str::to_owned).into(),
+    ]
+}
+
+/// The digest of the ending of row `seq`.
+pub(super) fn ending_digest<'a>(
+    seq: ValueRef<'a>,
+    values: impl IntoIterator<Item = ValueRef<'a>>,
+) -> Digest {
+    row_digest([seq].into_iter().chain(values))
+}
+
 /// The digest of a row: over its own values and those of its snapshot.
 pub(super) fn row_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> Digest {
     let mut octets = Vec::with_capacity(1024);
@@ -131,8 +155,21 @@ pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
     let policy = octets(row.get_ref(POLICY_AT)?).map(Digest::of);
     let kept = |column| row.get_ref(column).map(|value| value.as_blob().ok());
     Ok(kept(DIGEST_AT)? == Some(digest.as_bytes().as_slice())
+        && is_ending_untouched(row)?
         && kept(DECISION_COLUMNS - 1)?
             == policy.as_ref().map(|policy| policy.as_bytes().as_slice()))
+}
+
+/// Whether the ending of a row is the one it was completed with. Rows that are
+/// not completed have no digest of it, nor have those of schema 1.
+fn is_ending_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
+    let ending = POLICY_AT + 1..DIGEST_AT;
+    let values = ending.map(|column| row.get_ref(column));
+    let values = values.collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(match row.get_ref(DIGEST_AT + 1)? {
+        ValueRef::Null => true,
+        kept => kept.as_blob().ok() == Some(ending_digest(row.get_ref(0)?, values).as_bytes()),
+    })
 }
 
 /// The record in a row of [`SELECT`].

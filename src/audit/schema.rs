@@ -70,7 +70,8 @@ CREATE TABLE decision (
   bytes INTEGER,
   error TEXT,
   directives TEXT,
-  said TEXT
+  said TEXT,
+  ended BLOB
 ) STRICT;
 CREATE INDEX decision_host ON decision (host);
 PRAGMA user_version = 2;
@@ -82,6 +83,7 @@ const FROM_1: &str = "
 BEGIN IMMEDIATE;
 ALTER TABLE decision ADD COLUMN directives TEXT;
 ALTER TABLE decision ADD COLUMN said TEXT;
+ALTER TABLE decision ADD COLUMN ended BLOB;
 PRAGMA user_version = 2;
 COMMIT;";
 
@@ -89,7 +91,7 @@ COMMIT;";
 /// changes nothing, and an old log must stay readable.
 const AS_FROM_1: &str = "
 CREATE TEMP VIEW decision AS
-SELECT *, NULL AS directives, NULL AS said FROM main.decision;";
+SELECT *, NULL AS directives, NULL AS said, NULL AS ended FROM main.decision;";
 
 /// What makes a commit outlast the power (WAL, `synchronous=FULL`), and keeps
 /// the WAL from holding the disk space of its worst hour.

@@ -15,7 +15,10 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::row::{SNAPSHOT_COLUMNS, blob, decision_values, integer, row_digest, snapshot_values};
+use super::row::{
+    SNAPSHOT_COLUMNS, blob, decision_values, ending_digest, ending_values, integer, row_digest,
+    snapshot_values,
+};
 use super::{AuditError, schema};
 use crate::rules::decision::Policy;
 use crate::rules::digest::Digest;
@@ -125,18 +128,13 @@ impl Batch<'_> {
 
     /// Completes the decision `seq`.
     pub(super) fn complete(&self, seq: u64, outcome: &Outcome) -> rusqlite::Result<()> {
-        let seen = outcome.seen.as_ref();
+        let values = ending_values(outcome);
+        let seq = integer(seq);
+        let ended = ending_digest((&seq).into(), values.iter().map(Into::into));
         self.execute(
-            "UPDATE decision SET status = ?, directives = ?, said = ?, bytes = ?, error = ?
-             WHERE seq = ?",
-            params![
-                outcome.status,
-                seen.map(|seen| &seen.directives),
-                seen.and_then(|seen| seen.said.as_ref()),
-                integer(outcome.bytes),
-                outcome.error,
-                integer(seq)
-            ],
+            "UPDATE decision SET status = ?, directives = ?, said = ?, bytes = ?, error = ?,
+               ended = ? WHERE seq = ?",
+            params_from_iter(values.into_iter().chain([blob(ended), seq])),
         )
     }
 

@@ -379,6 +379,7 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
 /// Takes a file back to version 1.
 const TO_1: &str = "ALTER TABLE decision DROP COLUMN directives;
     ALTER TABLE decision DROP COLUMN said;
+    ALTER TABLE decision DROP COLUMN ended;
     PRAGMA user_version = 1;";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -577,6 +578,14 @@ tampering! {
     a_body_taken_away_is_found: "DELETE FROM body" => ["1: cannot", "2: cannot", "3: cannot"];
     a_changed_policy_is_found: "UPDATE policy SET json = replace(json, 'refuse', 'allow')"
         => ["policy ", "5: the row is not as it was written"];
+    a_changed_status_is_found: "UPDATE decision SET status = 403 WHERE seq = 2"
+        => ["2: the row is not as it was written"];
+    changed_directives_are_found: "UPDATE decision SET directives = 'foobot=();state=complete' WHERE seq = 2"
+        => ["2: the row is not as it was written"];
+    changed_statements_are_found: "UPDATE decision SET said = '[]' WHERE seq = 2"
+        => ["2: the row is not as it was written"];
+    an_ending_of_another_row_is_found: "UPDATE decision SET ended = (SELECT ended FROM decision WHERE seq = 1) WHERE seq = 2"
+        => ["2: the row is not as it was written"];
     rows_taken_away_are_told: "DELETE FROM decision WHERE seq IN (1, 3, 4, 6)"
         => ["1: no such row", "3 to 4: no such rows", "6: no such row"];
     a_row_that_was_slipped_in_is_found: "UPDATE decision SET seq = 9 WHERE seq = 6"

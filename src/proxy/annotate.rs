@@ -5,6 +5,7 @@
 //! `<meta>`, then passed on as it came. Whatever keeps the scan from its end is
 //! said in the field (`state=partial`), never in the page.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -227,12 +228,12 @@ impl Annotator {
             match &next {
                 Some(Ok(frame)) => {
                     let data = frame.data_ref().map_or(&[][..], |data| data);
-                    page.push(data);
+                    guarded(page, |page| page.push(data));
                     grow(&mut share, data.len(), page);
                 }
                 // What broke off is no whole page, and the crawler sees it break.
                 Some(Err(_)) => page.miss(Why::Corrupt),
-                None => page.finish(),
+                None => guarded(page, Page::finish),
             }
             if let Some(next) = next {
                 held.push(next);
@@ -260,6 +261,15 @@ fn grow(share: &mut Share, octets: usize, page: &mut Page<'_>) {
     }
 }
 
+/// Looks at octets of an origin's making. What panics in a library over them
+/// costs the annotation, and not the crawler its page.
+fn guarded<'a>(page: &mut Page<'a>, look: impl FnOnce(&mut Page<'a>)) {
+    if catch_unwind(AssertUnwindSafe(|| look(page))).is_err() {
+        tracing::error!("a page made its reader panic; it is passed on unread");
+        page.fail();
+    }
+}
+
 fn tokens(crawler: &Crawler) -> Vec<&str> {
     let candidates = crawler.candidates().iter();
     candidates.map(ProductToken::as_str).collect()
@@ -275,5 +285,35 @@ fn seen(annotation: &Annotation) -> Seen {
     Seen {
         directives: annotation.header_value(&form),
         said: (!evidence.is_empty()).then(|| evidence.json()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Directives.md, section 4.3: our failure; the response is still forwarded.
+    #[test]
+    fn a_panic_costs_the_annotation_alone() {
+        let mut fields = HeaderMap::new();
+        fields.insert("content-type", HeaderValue::from_static("text/html"));
+        let reading = Reading {
+            tokens: &["ExampleBot"],
+            now: clock::now(),
+            robots: None,
+            limits: Limits::default(),
+        };
+        let response = Response {
+            method: &Method::GET,
+            status: StatusCode::OK,
+            fields: &fields,
+            known: None,
+        };
+        let mut page = Page::new(reading, response);
+        assert!(page.wants_more());
+        guarded(&mut page, |_| panic!("as a library might"));
+        assert!(!page.wants_more());
+        let value = page.annotation().header_value(&Form::default());
+        assert_eq!(value, "examplebot=();state=unknown;why=internal");
     }
 }

@@ -155,9 +155,11 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Notes a failure of ours: the annotation will say `unknown`.
+    /// Notes a failure of ours: the annotation will say `unknown`, and no more
+    /// of the body is looked at.
     pub fn fail(&mut self) {
         self.gathering.fail();
+        self.body = None;
     }
 
     /// Takes in a field in our name, which no origin may use.

@@ -13,7 +13,21 @@ mod response;
 
 mod html;
 
+mod tokens;
+
+mod lax;
+
 mod head;
+
+mod blank;
+
+mod nest;
+
+mod found;
+
+mod charset;
+
+mod tag;
 
 mod media_type;
 
@@ -35,8 +49,8 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use annotation::{Annotation, Source, State, Why};
-pub use head::Meta;
-pub use html::{MetaScanner, Scan};
+pub use found::{Meta, Notice};
+pub use html::{MetaScanner, MetaScope, Scan, ScanOptions};
 pub use media_type::is_html;
 pub use response::{Page, Response};
 

@@ -24,6 +24,7 @@ mod framing_cases;
 mod intercept;
 mod layering;
 mod limits;
+mod meta_reference;
 mod operator;
 mod properties;
 mod reference_cases;

@@ -61,7 +61,7 @@ pub(super) struct Head {
     /// Whether `</head>` was seen; in a `<noscript>`, its own end tag.
     is_closed: bool,
     nest: Nest,
-    /// Whether there was anything in the nest.
+    /// Whether there was anything in the nest, or the end of a template.
     has_nested: bool,
     blank: Blank,
     /// The text of the `<noscript>` that is open.
@@ -103,6 +103,11 @@ impl Head {
     /// Whether the head was seen to end.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
+    }
+
+    /// Whether a template, or SVG, is open.
+    pub(super) fn is_nested(&self) -> bool {
+        !self.nest.is_empty()
     }
 
     /// Whether nothing that follows can matter.
@@ -277,6 +282,7 @@ impl Head {
                 Step::Html | Step::Markup => Next::Usual,
             };
         }
+        self.has_nested |= tag.is("template");
         self.is_closed |= tag.is(match self.extent {
             Extent::Head | Extent::Prefix => "head",
             Extent::Noscript => "noscript",

@@ -303,9 +303,10 @@ impl MetaScanner {
             self.open(held, true);
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
-        let Phase::Scanning(page) = phase else {
+        let Phase::Scanning(mut page) = phase else {
             return;
         };
+        page.tokens.finish();
         self.has_head_ended = page.tokens.has_head_ended();
         let is_doubtful = page.tokens.is_doubtful();
         let found = page.tokens.into_found();

@@ -128,13 +128,25 @@ impl Tokens {
         self.lax.is_some()
     }
 
-    /// What was found, in a `<noscript>` that has not ended too.
+    /// Ends the page. A `<noscript>` that has not ended counts as far as it
+    /// goes.
+    pub(super) fn finish(&mut self) {
+        self.rewriter = None;
+        let mut state = self.shared.lock();
+        let Some(text) = state.head.take_noscript() else {
+            return;
+        };
+        let next = state.read_noscript(&text, b"");
+        if next == Next::Doubt && state.head.is_nested() {
+            let lax = self.lax.get_or_insert_default();
+            lax.push(&text, &mut state.head.found);
+        }
+    }
+
+    /// What was found.
     pub(super) fn into_found(self) -> Found {
         drop(self.rewriter);
         let mut state = self.shared.lock();
-        if let Some(text) = state.head.take_noscript() {
-            state.read_noscript(&text, b"");
-        }
         let nothing = Found::new(UTF_8);
         std::mem::replace(&mut state.head.found, nothing)
     }

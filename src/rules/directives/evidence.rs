@@ -6,8 +6,6 @@
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
-use super::head::Meta;
-
 /// The statements of one response, in the order in which they came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
@@ -58,12 +56,7 @@ impl Evidence {
         self.keep(name.as_str(), value.as_bytes());
     }
 
-    /// Takes in a `<meta>` element.
-    pub(super) fn meta(&mut self, meta: &Meta) {
-        self.element(&format!("meta {}", meta.name), &meta.content);
-    }
-
-    /// Takes in what another element says.
+    /// Takes in what an element says.
     pub(super) fn element(&mut self, name: &str, said: &str) {
         self.keep(name, said.as_bytes());
     }

@@ -9,12 +9,11 @@ use jiff::Timestamp;
 
 use super::annotation::{Annotation, Known, Said, State, Why};
 use super::evidence::Evidence;
-use super::head::Meta;
+use super::found::{Meta, Notice};
 use super::segment::{self, Scope};
 use super::set::{Directive, Source};
 use super::vocabulary::Restriction;
 use super::{BothFields, Reading, header};
-use crate::rules::preferences::Preferences;
 
 /// Collects what one response says to one crawler.
 #[derive(Debug)]
@@ -92,7 +91,8 @@ impl<'a> Gathering<'a> {
 
     /// Takes in a `<meta>` element of the head.
     pub fn meta(&mut self, meta: &Meta) {
-        self.evidence.meta(meta);
+        let name = format!("meta {}", meta.name);
+        self.evidence.element(&name, &meta.content);
         let scope = scope_of(meta);
         for restriction in segment::read_content(&meta.content) {
             self.state_to(scope, restriction, Source::Meta);
@@ -102,7 +102,8 @@ impl<'a> Gathering<'a> {
     /// Takes in a `<meta>` element behind the head. It is told, and not in
     /// force (draft-illyes-repext-03, section 3.2).
     pub fn meta_outside(&mut self, meta: &Meta) {
-        self.evidence.meta(meta);
+        let name = format!("meta {}", meta.name);
+        self.evidence.element(&name, &meta.content);
         if self.binds(scope_of(meta)) {
             for restriction in segment::read_content(&meta.content) {
                 let directive = Directive::new(restriction, Source::Meta);
@@ -117,9 +118,24 @@ impl<'a> Gathering<'a> {
         self.evidence.forged(name, value);
     }
 
-    /// What is said about uses of the content, to be added to.
-    pub fn preferences(&mut self) -> &mut Preferences {
-        &mut self.said.preferences
+    /// Takes in what the head says about uses of the content.
+    pub fn notice(&mut self, notice: &Notice) {
+        let preferences = &mut self.said.preferences;
+        let (name, said) = match notice {
+            Notice::TdmReservation(said) => {
+                preferences.tdm_reservation(said);
+                ("meta tdm-reservation", said)
+            }
+            Notice::TdmPolicy(said) => {
+                preferences.tdm_policy(said);
+                ("meta tdm-policy", said)
+            }
+            Notice::License(said) => {
+                preferences.license(said);
+                ("link license", said)
+            }
+        };
+        self.evidence.element(name, said);
     }
 
     /// Takes in what is known of the same representation from before: it is

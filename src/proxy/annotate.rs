@@ -281,10 +281,10 @@ fn seen(annotation: &Annotation) -> Seen {
         preferences: Listed::Yes,
         ..Form::default()
     };
-    let evidence = annotation.evidence();
+    let quotations = annotation.quotations();
     Seen {
         directives: annotation.header_value(&form),
-        said: (!evidence.is_empty()).then(|| evidence.json()),
+        said: (!quotations.is_empty()).then(|| quotations.json()),
     }
 }
 

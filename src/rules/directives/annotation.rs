@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 use sfv::{TokenRef, token_ref};
 
-use super::evidence::Evidence;
+use super::quotations::Quotations;
 use super::set::{Directive, DirectiveSet};
 use crate::rules::preferences::{Preference, Preferences};
 
@@ -64,7 +64,7 @@ pub struct Annotation {
     pub(super) preferences: Vec<Preference>,
     /// Since when it is known, if it is repeated.
     pub(super) from: Option<Timestamp>,
-    pub(super) evidence: Evidence,
+    pub(super) quotations: Quotations,
 }
 
 /// What one response said, for a crawler of certain tokens: kept, so that it
@@ -132,8 +132,8 @@ impl Annotation {
     }
 
     /// What the response said, as it was written.
-    pub fn evidence(&self) -> &Evidence {
-        &self.evidence
+    pub fn quotations(&self) -> &Quotations {
+        &self.quotations
     }
 
     /// What can be repeated of it.

@@ -41,7 +41,7 @@ mod field;
 
 mod annotation;
 
-mod evidence;
+mod quotations;
 
 mod header;
 
@@ -57,12 +57,12 @@ use jiff::Timestamp;
 
 pub use annotation::{Annotation, Known, State, Why};
 pub use coding::{Decoding, narrowed};
-pub use evidence::Evidence;
 pub use field::{Form, General, Keys, Listed};
 pub use found::{Meta, Notice};
 pub use gathering::Gathering;
 pub use html::{MetaScanner, MetaScope, Scan, ScanOptions};
 pub use media_type::is_html;
+pub use quotations::Quotations;
 pub use response::{Page, Response};
 pub use set::{Directive, DirectiveSet, Source};
 

@@ -435,10 +435,10 @@ mod tests {
             annotation.header_value(&Form::default()),
             "*=();state=complete"
         );
-        assert!(annotation.evidence().json().contains("train-ai=n"));
+        assert!(annotation.quotations().json().contains("train-ai=n"));
         assert!(
             annotation
-                .evidence()
+                .quotations()
                 .json()
                 .contains("meta tdm-reservation")
         );

@@ -2,7 +2,7 @@
 //!
 //! RFC 9110, section 8.4. Only what is scanned is decoded; the crawler gets the
 //! octets as they came. `inflate`, `gzip`, `deflate`, `brotli` and `zstd` know
-//! a format each, `accepted` what a crawler may ask an origin for so that one
+//! a format each, `blocks` what they may cost, `accepted` what a crawler may ask an origin for so that one
 //! of them will do. That the octets are a page is not known here.
 //!
 //! Invariants: whatever comes, no stage hands over more than the limit, memory
@@ -30,6 +30,8 @@ mod gzip;
 mod zstd;
 
 mod inflate;
+
+mod blocks;
 
 #[cfg(test)]
 mod tests;

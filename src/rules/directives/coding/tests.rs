@@ -317,6 +317,31 @@ fn a_bomb_costs_no_more_than_the_limit_allows() {
     }
 }
 
+// Blocks that are empty, of ten bits each (RFC 1951, section 3.2.6), empty
+// members, frames and blocks: 1,024 may be.
+#[test]
+fn blocks_of_nothing_are_few() {
+    let blocks: u64 = (0..4).map(|at| 2 << (10 * at)).sum();
+    let blocks = &blocks.to_le_bytes()[..5];
+    let deflate = |times| [&blocks.repeat(times)[..], &[3, 0]].concat();
+    let members = |times| gzip(b"").repeat(times);
+    let frames = |times| zstd_skippable(b"").repeat(times);
+    let in_frame = |times| zstd_frame(&zstd_block(0, 0, b"").repeat(times));
+    let rows = [
+        ("deflate", deflate(255), deflate(257)),
+        ("gzip, deflate", zlib(&members(1000)), zlib(&members(1030))),
+        ("zstd", frames(1024), frames(1025)),
+        ("zstd", in_frame(1022), in_frame(1023)),
+    ];
+    for (codings, few, many) in rows {
+        for chunk_bytes in CHUNK_BYTES {
+            assert_eq!(decoded(codings, &few, chunk_bytes), (vec![], Ok(())));
+            let end = Err(Why::Corrupt);
+            assert_eq!(decoded(codings, &many, chunk_bytes), (vec![], end));
+        }
+    }
+}
+
 #[test]
 fn just_as_much_as_the_limit_is_decoded() {
     let page = vec![b'x'; LIMIT];

@@ -13,6 +13,7 @@ use std::io::{self, Write};
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use super::blocks::Blocks;
 use super::{Coding, Sink, Stop};
 use crate::rules::directives::Why;
 use block::{BLOCK_BYTES_MAX, Block, Kind};
@@ -32,6 +33,7 @@ pub(super) struct Zstd {
     decoder: Box<FrameDecoder>,
     /// Octets of the frame that were handed over.
     handed: usize,
+    blocks: Blocks,
 }
 
 /// The part of a frame that comes (RFC 8878, section 3.1).
@@ -66,6 +68,7 @@ impl Zstd {
             frame: Frame::default(),
             decoder: Box::new(FrameDecoder::new()),
             handed: 0,
+            blocks: Blocks::default(),
         }
     }
 
@@ -86,7 +89,10 @@ impl Zstd {
     fn part(&mut self, sink: &mut Sink<'_>) -> Result<(), Stop> {
         let mut part = std::mem::take(&mut self.part);
         self.phase = match self.phase {
-            Phase::Magic => magic(&part)?,
+            Phase::Magic => {
+                self.blocks.add_block()?;
+                magic(&part)?
+            }
             Phase::SkipSize => skip(size(&part)),
             Phase::Descriptor => {
                 self.frame = Frame::of(part[0]).map_err(Stop::Fault)?;
@@ -132,6 +138,7 @@ impl Zstd {
     }
 
     fn begin_block(&mut self, part: &[u8]) -> Result<Phase, Stop> {
+        self.blocks.add_block()?;
         let block = Block::of(part).filter(|it| it.size <= self.frame.block_bytes_max());
         let block = block.ok_or(Stop::Fault(Why::Corrupt))?;
         match block.kind {
@@ -176,7 +183,9 @@ impl Zstd {
         };
         // What it says is how much was taken from it, which is nothing.
         let _: io::Result<usize> = self.decoder.collect_to_writer(&mut added);
-        self.handed += added.result?;
+        let added = added.result?;
+        self.handed += added;
+        self.blocks.add_octets(added);
         Ok(())
     }
 }

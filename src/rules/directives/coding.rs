@@ -74,8 +74,8 @@ trait Coding: Send {
     /// Whether the body may end here.
     fn is_whole(&self) -> bool;
 
-    /// Octets of memory it may hold between two calls, at most.
-    fn memory_max(&self) -> usize;
+    /// About how many octets of memory it holds.
+    fn memory(&self) -> usize;
 }
 
 /// What a coding may add to what it codes, and the block that must be whole
@@ -159,12 +159,12 @@ impl Decoding {
         }
     }
 
-    /// Octets of memory that the decoders may hold between two calls, at most.
-    /// It follows from the codings and the limit, and sinks when a header asks
-    /// for less, or nothing is decoded any more.
-    pub fn memory_max(&self) -> usize {
+    /// About how many octets of memory the decoders hold. It grows with what
+    /// is decoded, for br at most to 5 MiB and for zstd to twice the limit, and
+    /// is nothing once nothing is decoded any more.
+    pub fn memory(&self) -> usize {
         let stages = self.stages.iter();
-        stages.map(|stage| stage.coding.memory_max()).sum()
+        stages.map(|stage| stage.coding.memory()).sum()
     }
 
     fn outcome(&self) -> Result<(), Why> {
@@ -191,7 +191,7 @@ fn coding(name: &[u8], limit: usize) -> Option<Box<dyn Coding>> {
         "gzip" | "x-gzip" => Box::new(gzip::Gzip::new()),
         "deflate" => Box::new(deflate::Deflate::new()),
         "br" => Box::new(brotli::Brotli::new(limit)),
-        "zstd" => Box::new(zstd::Zstd::new(limit)),
+        "zstd" => Box::new(zstd::Zstd::new()),
         _ => return None,
     })
 }

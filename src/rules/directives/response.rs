@@ -115,10 +115,10 @@ impl<'a> Page<'a> {
         body.is_some_and(Body::wants_more)
     }
 
-    /// Octets of memory that looking at the body may take at most; 0 if it is
-    /// not looked at.
-    pub fn memory_max(&self) -> usize {
-        self.body.as_ref().map_or(0, Body::memory_max)
+    /// About how many octets of memory looking at the body takes now; 0 if it
+    /// is not looked at.
+    pub fn memory(&self) -> usize {
+        self.body.as_ref().map_or(0, Body::memory)
     }
 
     /// Takes in the next octets of the body, as they came.
@@ -184,9 +184,9 @@ impl Body {
         self.scanner.outcome() == Scan::More
     }
 
-    fn memory_max(&self) -> usize {
+    fn memory(&self) -> usize {
         let decoding = self.decoding.as_ref();
-        MetaScanner::MEMORY_BYTES + decoding.map_or(0, Decoding::memory_max)
+        MetaScanner::MEMORY_BYTES + decoding.map_or(0, Decoding::memory)
     }
 
     fn push(&mut self, chunk: &[u8]) -> Result<(), Why> {

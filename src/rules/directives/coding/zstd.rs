@@ -16,7 +16,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::blocks::Blocks;
 use super::{Coding, Sink, Stop};
 use crate::rules::directives::Why;
-use block::{BLOCK_BYTES_MAX, Block, Kind};
+use block::{Block, Kind};
 use frame::Frame;
 
 mod block;
@@ -25,7 +25,6 @@ mod frame;
 
 /// Takes off zstd.
 pub(super) struct Zstd {
-    limit: usize,
     phase: Phase,
     /// Octets of the part that comes, until there are as many as it takes.
     part: Vec<u8>,
@@ -57,12 +56,11 @@ const MAGIC: u64 = 0xFD2F_B528;
 const MAGIC_SKIP: u64 = 0x184D_2A50;
 
 /// What `ruzstd` holds besides the window: literals, sequences and tables.
-const TABLE_BYTES: usize = 2 * 1024 * 1024;
+const TABLE_BYTES: usize = 512 * 1024;
 
 impl Zstd {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            limit,
             phase: Phase::Magic,
             part: Vec::new(),
             frame: Frame::default(),
@@ -215,9 +213,9 @@ impl Coding for Zstd {
         self.phase == Phase::Magic && self.part.is_empty()
     }
 
-    fn memory_max(&self) -> usize {
-        let window = self.limit.saturating_add(BLOCK_BYTES_MAX);
-        TABLE_BYTES.saturating_add(window.saturating_mul(2))
+    fn memory(&self) -> usize {
+        // The decoder's buffer doubles, and keeps a frame from its beginning.
+        TABLE_BYTES + self.part.capacity() + 2 * self.handed
     }
 }
 

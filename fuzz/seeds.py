@@ -29,6 +29,19 @@ def question(case):
     return b"=%s\n%s\n%s" % (case["agent"].encode(), path.encode(), body(case))
 
 
+def page(case):
+    """A page of a case, behind the octet that says where it is cut."""
+    return b"0" + (case["body"] or "").encode()[:4096]
+
+
+def fields(case):
+    """The field lines of a case; their first octets choose the names."""
+    names = {"robots-tag": b"0", "x-robots-tag": b"1"}
+    lines = ((names.get(name.lower()), value) for name, value in case["headers"])
+    lines = (first + value.encode("latin-1") for first, value in lines if first)
+    return b"\n".join(lines)
+
+
 def inputs(target):
     files = [case for case in cases("robots.jsonl") if len(body(case)) < 65536]
     match target:
@@ -38,6 +51,10 @@ def inputs(target):
             return map(question, files + cases("dialects.jsonl"))
         case "user_agent":
             return (case["header"].encode() for case in cases("user-agent.jsonl"))
+        case "metas":
+            return map(page, cases("directives.jsonl"))
+        case "fields":
+            return map(fields, cases("directives.jsonl"))
     return ()
 
 

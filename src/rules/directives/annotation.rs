@@ -87,7 +87,7 @@ impl Known {
     pub fn octets(&self) -> usize {
         let sets = [&self.said.own, &self.said.general, &self.said.outside];
         let directives: usize = sets.into_iter().map(DirectiveSet::len).sum();
-        size_of::<Self>() + directives * 2 * size_of::<Directive>()
+        size_of::<Self>() + directives * 2 * size_of::<Directive>() + self.said.preferences.octets()
     }
 }
 

@@ -7,6 +7,8 @@
 
 pub(crate) mod certificates;
 pub(crate) mod client;
+pub(crate) mod codings;
+pub(crate) mod directive_case;
 pub(crate) mod h2;
 pub(crate) mod origin;
 pub(crate) mod page;

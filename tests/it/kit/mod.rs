@@ -15,6 +15,7 @@ pub(crate) mod page;
 pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod raw_origin;
+pub(crate) mod told;
 
 use std::future::Future;
 use std::time::Duration;

@@ -54,7 +54,7 @@ impl Evidence {
     }
 
     /// Takes in a field in our name, which no origin may use.
-    pub(super) fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
+    pub fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.keep(name.as_str(), value.as_bytes());
     }
 

@@ -221,6 +221,10 @@ impl Annotator {
         grow(&mut share, page.memory_max(), page);
         let until = clock::instant() + self.options.hold_time;
         while page.wants_more() {
+            if self.is_full(&held) {
+                page.miss(Why::HeadLimit);
+                break;
+            }
             let Ok(next) = timeout_at(until, rest.frame()).await else {
                 page.miss(Why::Time);
                 break;
@@ -238,11 +242,16 @@ impl Annotator {
             if let Some(next) = next {
                 held.push(next);
             }
-            if self.options.hold_bytes <= held.octets() {
-                page.miss(Why::HeadLimit);
-            }
         }
         (held.within(share), rest)
+    }
+
+    /// Whether no more of a page may be held back, or read at all.
+    fn is_full(&self, held: &Held) -> bool {
+        let Options {
+            hold_bytes, limits, ..
+        } = &self.options;
+        *hold_bytes <= held.octets() || limits.scan_limit == 0
     }
 
     fn count(&self, annotation: &Annotation) {

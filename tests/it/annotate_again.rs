@@ -230,6 +230,12 @@ fn part(range: &str, body: &str) -> Page {
 fn what_is_not_sent_is_not_known() {
     run(async {
         let gif = || Page::typed("image/gif", b"GIF89a").field("X-Robots-Tag", "noindex");
+        let gzip = coded("gzip", format!("{NOINDEX}{}", "x".repeat(99)).into());
+        let beginning = |octets: &[u8]| {
+            let page = Page::typed("text/html", octets).with_status(206);
+            let page = page.field("Content-Range", "bytes 0-99/1000");
+            page.field("Content-Encoding", "gzip")
+        };
         let multipart = Page::typed("multipart/byteranges; boundary=x", NOINDEX.as_bytes());
         let empty_head = || Page::status(200).field("X-Robots-Tag", "noai");
         all_told(vec![
@@ -248,6 +254,13 @@ fn what_is_not_sent_is_not_known() {
                 "GET",
                 part("0-40/*", "<head><meta name=robots content=noindex>"),
                 "noindex / partial range",
+            ),
+            Row("GET", beginning(&gzip), "noindex / complete"),
+            // Cut in the head: of a part that is no fault of the coding.
+            Row(
+                "GET",
+                beginning(&gzip[..gzip.len() - 40]),
+                " / partial range",
             ),
             Row("GET", part("1-58/100", NOINDEX), " / partial range"),
             Row("GET", part("40-98/100", "<body>"), " / partial range"),

@@ -146,21 +146,40 @@ fn no_more_of_a_page_is_held_back_than_configured() {
     });
 }
 
-// Contract, section 2: directives.scan_limit, decoded octets; 0B reads none.
+// Contract, section 2: directives.scan_limit, decoded octets.
 #[test]
 fn no_more_of_a_page_is_read_than_configured() {
     run(async {
         let gate = Gate::shut();
-        for limit in ["0B", "1KiB"] {
-            let first = format!("<head><title>{}", "x".repeat(5000));
-            let page = stepped(&[&first, "</title></head>"], &gate);
+        let first = format!("<head><title>{}", "x".repeat(5000));
+        let page = stepped(&[&first, "</title></head>"], &gate);
+        let config = Config::default()
+            .set(HOLD_LONG)
+            .set("directives.scan_limit = \"1KiB\"");
+        let (_origin, proxy) = started(page, config).await;
+        let mut crawler = asked(&proxy).await;
+        let head = crawler.head().await.unwrap();
+        assert_eq!(why(&head), "head-limit");
+        gate.open(1);
+        assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
+    });
+}
+
+// Config: 0B leaves pages unread, so their first octet is not waited for.
+#[test]
+fn a_bound_of_nothing_holds_nothing_back() {
+    run(async {
+        for key in ["hold_bytes", "scan_limit"] {
+            let gate = Gate::shut();
+            // The origin sends its head, and then waits.
+            let page = stepped(&["", "<head></head>"], &gate);
             let config = Config::default()
                 .set(HOLD_LONG)
-                .set(&format!("directives.scan_limit = \"{limit}\""));
+                .set(&format!("directives.{key} = \"0B\""));
             let (_origin, proxy) = started(page, config).await;
             let mut crawler = asked(&proxy).await;
             let head = crawler.head().await.unwrap();
-            assert_eq!(why(&head), "head-limit", "{limit}");
+            assert_eq!(why(&head), "head-limit", "{key}");
             gate.open(1);
             assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
         }

@@ -188,7 +188,10 @@ impl Content {
     fn announced(&self) -> Option<u64> {
         match self {
             Self::Stream(length, Length::Announced) => Some(*length),
-            _ => None,
+            Self::Whole(_)
+            | Self::Stepped(..)
+            | Self::Chunked(_)
+            | Self::Stream(_, Length::Chunked) => None,
         }
     }
 

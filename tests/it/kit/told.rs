@@ -38,9 +38,9 @@ fn member(key: &str, entry: ListEntry) -> Told {
         directives: list.items.iter().map(directive).collect(),
         state: text("state"),
         why: text("why"),
-        from: parameter("from").map(|from| match from {
-            BareItem::Date(date) => date.unix_seconds().into(),
-            other => panic!("{other:?} is no date"),
+        from: parameter("from").map(|from| {
+            let date = from.as_date().unwrap();
+            date.unix_seconds().into()
         }),
     }
 }
@@ -54,15 +54,14 @@ fn directive(item: &Item) -> String {
 }
 
 fn written(item: &BareItem) -> String {
-    match item {
-        BareItem::Token(token) => token.as_str().to_owned(),
-        BareItem::String(text) => text.as_str().to_owned(),
-        BareItem::Integer(number) => number.to_string(),
-        BareItem::Date(date) => {
-            let seconds = date.unix_seconds().into();
-            let instant = jiff::Timestamp::from_second(seconds).unwrap();
-            instant.to_string()
-        }
-        other => panic!("{other:?} has no place in an annotation"),
+    if let Some(token) = item.as_token() {
+        token.as_str().to_owned()
+    } else if let Some(text) = item.as_string() {
+        text.as_str().to_owned()
+    } else if let Some(number) = item.as_integer() {
+        number.to_string()
+    } else {
+        let seconds = item.as_date().unwrap().unix_seconds().into();
+        jiff::Timestamp::from_second(seconds).unwrap().to_string()
     }
 }

@@ -14,6 +14,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
+use super::body::Told;
 use super::held::{Budget, Held, Share};
 use super::known::{Asked, KnownPages};
 use crate::clock;
@@ -24,7 +25,6 @@ use crate::rules::decision::Evidence;
 use crate::rules::directives::{
     Annotation, Form, General, Keys, Limits, Listed, Page, Reading, Response, Robots, Why,
 };
-use crate::rules::record::Seen;
 
 /// How far to look, and what to say.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ pub struct Annotated {
     /// The value of the annotation field.
     pub field: HeaderValue,
     /// What completes the record.
-    pub seen: Seen,
+    pub told: Told,
     /// What was held back, to be passed on first.
     pub held: Held,
     /// What has not been read yet.
@@ -194,7 +194,7 @@ impl Annotator {
         self.count(&annotation);
         Annotated {
             field: self.value(question, &annotation),
-            seen: seen(&annotation),
+            told: told(&annotation),
             held,
             rest,
         }
@@ -221,6 +221,10 @@ impl Annotator {
         charge(&mut share, 0, page);
         let until = clock::instant() + self.options.hold_time;
         while page.wants_more() {
+            if self.is_full(&held) {
+                page.miss(Why::HeadLimit);
+                break;
+            }
             let Ok(next) = timeout_at(until, rest.frame()).await else {
                 page.miss(Why::Time);
                 break;
@@ -238,11 +242,16 @@ impl Annotator {
             if let Some(next) = next {
                 held.push(next);
             }
-            if self.options.hold_bytes <= held.octets() {
-                page.miss(Why::HeadLimit);
-            }
         }
         (held.within(share), rest)
+    }
+
+    /// Whether no more of a page may be held back, or read at all.
+    fn is_full(&self, held: &Held) -> bool {
+        let Options {
+            hold_bytes, limits, ..
+        } = &self.options;
+        *hold_bytes <= held.octets() || limits.scan_limit == 0
     }
 
     fn count(&self, annotation: &Annotation) {
@@ -277,15 +286,14 @@ fn tokens(crawler: &Crawler) -> Vec<&str> {
 }
 
 /// What the record keeps: all that was found, preferences among it.
-fn seen(annotation: &Annotation) -> Seen {
+fn told(annotation: &Annotation) -> Told {
     let form = Form {
         preferences: Listed::Yes,
         ..Form::default()
     };
-    let quotations = annotation.quotations();
-    Seen {
+    Told {
         directives: annotation.header_value(&form),
-        said: (!quotations.is_empty()).then(|| quotations.json()),
+        quotations: annotation.quotations().clone(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, Method};
+use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
@@ -23,6 +23,7 @@ use crate::audit::Ending;
 use crate::clock;
 use crate::origins::body::{BodyError, ResponseBody};
 use crate::rules::decision::Evidence;
+use crate::rules::directives::Quotations;
 use crate::rules::record::{Outcome, Seen};
 
 /// The body of any answer to a crawler.
@@ -85,6 +86,27 @@ pub struct OriginBody {
     broken: Option<BodyError>,
 }
 
+/// What the head of a response says about its own use. Its trailers may add to
+/// the evidence.
+#[derive(Debug)]
+pub struct Told {
+    /// The annotation's value, with all preferences.
+    pub directives: String,
+    /// What it follows from.
+    pub quotations: Quotations,
+}
+
+impl Told {
+    fn seen(self) -> Seen {
+        let Self {
+            directives,
+            quotations,
+        } = self;
+        let said = (!quotations.is_empty()).then(|| quotations.json());
+        Seen { directives, said }
+    }
+}
+
 /// What completes the record of an exchange, once: with its outcome, or on
 /// drop with `client_gone`.
 #[derive(Debug)]
@@ -93,7 +115,7 @@ pub struct Closing {
     evidence: Arc<Evidence>,
     started: Instant,
     status: Option<u16>,
-    seen: Option<Seen>,
+    told: Option<Told>,
     bytes: u64,
     /// Octets that the body will have, where that is known before.
     announced: Option<u64>,
@@ -107,7 +129,7 @@ impl Closing {
             evidence,
             started,
             status: None,
-            seen: None,
+            told: None,
             bytes: 0,
             announced: None,
         }
@@ -128,9 +150,18 @@ impl Closing {
 
     /// Notes what the response says about its own use.
     #[must_use]
-    pub fn with_seen(mut self, seen: Seen) -> Self {
-        self.seen = Some(seen);
+    pub fn with_told(mut self, told: Told) -> Self {
+        self.told = Some(told);
         self
+    }
+
+    /// Notes the trailers in our name, which no origin may use.
+    fn forged(&mut self, trailers: &HeaderMap, name: &HeaderName) {
+        if let Some(told) = &mut self.told {
+            for value in trailers.get_all(name) {
+                told.quotations.forged(name, value);
+            }
+        }
     }
 
     /// Completes the record; `error` as in [`Outcome`].
@@ -159,7 +190,7 @@ impl Closing {
         );
         ending.complete(Outcome {
             status: self.status,
-            seen: self.seen.take(),
+            seen: self.told.take().map(Told::seen),
             bytes: self.bytes,
             error,
         });
@@ -304,6 +335,9 @@ impl OriginBody {
         }
         match frame.into_trailers() {
             Ok(trailers) => {
+                if let Some(closing) = &mut self.closing {
+                    closing.forged(&trailers, &self.reserved);
+                }
                 // The last frame there is: hyper asks for no other.
                 end(&mut self.closing, None);
                 Frame::trailers(fields::of_trailers(&trailers, &self.reserved, &self.name))

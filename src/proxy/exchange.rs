@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::annotate::{Annotator, Question};
 use super::answer::{Close, accepted};
-use super::body::{Body, Closing, OriginBody, has_no_body};
+use super::body::{Body, Closing, OriginBody, Told, has_no_body};
 use super::fields;
 use super::own_copy;
 use super::problem::Problem;
@@ -27,7 +27,7 @@ use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::Upstream;
 use crate::rules::decision::{Decision, Inquiry, Policy, decide};
 use crate::rules::receipt::Receipt;
-use crate::rules::record::{Effect, Record, Seen};
+use crate::rules::record::{Effect, Record};
 use crate::rules::robots::access::Snapshot;
 
 /// How exchanges are conducted.
@@ -99,7 +99,7 @@ impl Proxy {
             ));
         }
         match self.send(decision, &receipt, received).await {
-            Ok((response, seen)) => Ok(attach(response, closing.with_seen(seen))),
+            Ok((response, told)) => Ok(attach(response, closing.with_told(told))),
             Err(problem) => {
                 let answer = problem.answer(now);
                 closing
@@ -137,7 +137,7 @@ impl Proxy {
         decision: Decision,
         receipt: &Receipt,
         received: Received,
-    ) -> Result<(Response<Body>, Seen), Problem> {
+    ) -> Result<(Response<Body>, Told), Problem> {
         let evidence = Arc::clone(decision.evidence());
         let permit = decision.into_permit(receipt)?;
         let outgoing = &received.outgoing;
@@ -159,7 +159,7 @@ impl Proxy {
         &self,
         response: Response<ResponseBody>,
         question: &Question,
-    ) -> (Response<Body>, Seen) {
+    ) -> (Response<Body>, Told) {
         let (mut parts, rest) = response.into_parts();
         let annotated = self.annotator.annotate(question, &parts, rest).await;
         let reserved = self.annotator.field();
@@ -172,7 +172,7 @@ impl Proxy {
         parts.version = Version::HTTP_11;
         let body = OriginBody::new((annotated.held, annotated.rest), reserved, options);
         let response = Response::from_parts(parts, Body::Origin(Box::new(body)));
-        (response, annotated.seen)
+        (response, annotated.told)
     }
 
     fn count(&self, decision: &Decision) {

@@ -2,45 +2,21 @@
 //! octet, in random chunks and under every content coding. A case names its
 //! source.
 
-use std::io::Write;
-
-use base64::prelude::{BASE64_STANDARD, Engine};
-use flate2::Compression;
-use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politesse::rules::directives::{Annotation, Form, Limits, Page, Reading, Response};
-use ruzstd::encoding::CompressionLevel;
-use serde::Deserialize;
 
-const CASES: &str = include_str!("../cases/directives.jsonl");
+use crate::kit::codings::{CODINGS, coded, named};
+use crate::kit::directive_case::{Case, cases};
 
 /// Cases that are not met, by id, with the reason.
 const UNMET: [(&str, &str); 0] = [];
-
-#[derive(Deserialize)]
-struct Case {
-    id: String,
-    headers: Vec<(String, String)>,
-    body: Option<String>,
-    body_b64: Option<String>,
-    content_type: Option<String>,
-    agent: String,
-    expect: Vec<String>,
-    why: String,
-    method: Option<String>,
-    status: Option<u16>,
-    now: Option<String>,
-    field_limit: Option<usize>,
-    scan_limit: Option<usize>,
-    state: Option<String>,
-}
 
 #[test]
 fn every_case_is_met() {
     let mut random = Random(1);
     let mut missed = Vec::new();
     for case in cases() {
-        let (fields, body) = (case.fields(), case.body());
+        let (fields, body) = (fields(&case), case.body());
         for chunks in [Chunks::Whole, Chunks::Single, Chunks::Random(&mut random)] {
             let annotation = case.annotation(&fields, &chunks.of(&body));
             missed.extend(case.failure(&annotation, "as it is"));
@@ -58,19 +34,9 @@ fn every_page_is_read_under_every_coding() {
     let mut read = 0;
     let pages = cases().filter(|case| !case.is_coded() && !case.body().is_empty());
     for case in pages {
-        for codings in [
-            "gzip",
-            "x-gzip",
-            "deflate",
-            "raw",
-            "br",
-            "zstd",
-            "gzip, br",
-            "zstd, deflate",
-        ] {
-            let (mut fields, body) = (case.fields(), coded(codings, case.body()));
-            let named = codings.replace("raw", "deflate");
-            fields.append("content-encoding", named.parse().unwrap());
+        for codings in CODINGS {
+            let (mut fields, body) = (fields(&case), coded(codings, case.body()));
+            fields.append("content-encoding", named(codings).parse().unwrap());
             for chunks in [Chunks::Whole, Chunks::Random(&mut random)] {
                 let annotation = case.annotation(&fields, &chunks.of(&body));
                 missed.extend(case.failure(&annotation, codings));
@@ -81,12 +47,6 @@ fn every_page_is_read_under_every_coding() {
     assert!(1000 < read, "{read}");
     missed.retain(|(id, ..)| UNMET.iter().all(|(unmet, _)| unmet != id));
     assert!(missed.is_empty(), "{missed:#?}");
-}
-
-fn cases() -> impl Iterator<Item = Case> {
-    CASES
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
 }
 
 /// How a body is cut.
@@ -128,34 +88,13 @@ impl Random {
     }
 }
 
-/// The body under these codings, the first applied first.
-fn coded(codings: &str, body: Vec<u8>) -> Vec<u8> {
-    codings.split(", ").fold(body, |body, coding| match coding {
-        "gzip" | "x-gzip" => written(GzEncoder::new(Vec::new(), Compression::best()), &body)
-            .finish()
-            .unwrap(),
-        "deflate" => written(ZlibEncoder::new(Vec::new(), Compression::fast()), &body)
-            .finish()
-            .unwrap(),
-        "raw" => written(DeflateEncoder::new(Vec::new(), Compression::best()), &body)
-            .finish()
-            .unwrap(),
-        "br" => {
-            let mut coded = Vec::new();
-            written(
-                brotli::CompressorWriter::new(&mut coded, 4096, 9, 22),
-                &body,
-            );
-            coded
-        }
-        "zstd" => ruzstd::encoding::compress_to_vec(body.as_slice(), CompressionLevel::Fastest),
-        other => panic!("{other}"),
-    })
-}
-
-fn written<W: Write>(mut encoder: W, body: &[u8]) -> W {
-    encoder.write_all(body).unwrap();
-    encoder
+fn fields(case: &Case) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    for (name, octets) in case.fields() {
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        fields.append(name, HeaderValue::from_bytes(&octets).unwrap());
+    }
+    fields
 }
 
 impl Case {
@@ -198,35 +137,5 @@ impl Case {
         let is_met = annotation.directives() == self.expect
             && self.state.as_deref().is_none_or(|wanted| wanted == state);
         (!is_met).then(|| (self.id.clone(), format!("{how}: {value}"), self.why.clone()))
-    }
-
-    /// The fields; in the file they are Latin-1 text.
-    fn fields(&self) -> HeaderMap {
-        let content_type = self.content_type.iter();
-        let content_type = content_type.map(|value| ("content-type", value.as_str()));
-        let headers = self.headers.iter();
-        let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
-        let mut fields = HeaderMap::new();
-        for (name, value) in headers.chain(content_type) {
-            let octets = value.chars().map(|letter| u8::try_from(letter).unwrap());
-            let octets: Vec<u8> = octets.collect();
-            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            fields.append(name, HeaderValue::from_bytes(&octets).unwrap());
-        }
-        fields
-    }
-
-    fn body(&self) -> Vec<u8> {
-        match (&self.body, &self.body_b64) {
-            (Some(text), _) => text.clone().into_bytes(),
-            (None, Some(text)) => BASE64_STANDARD.decode(text).unwrap(),
-            (None, None) => Vec::new(),
-        }
-    }
-
-    /// Whether the body has a content coding of its own.
-    fn is_coded(&self) -> bool {
-        let mut headers = self.headers.iter();
-        headers.any(|(name, _)| name.eq_ignore_ascii_case("content-encoding"))
     }
 }

@@ -8,6 +8,10 @@ mod reference;
 
 mod admin;
 mod annotate;
+mod annotate_again;
+mod annotate_bounds;
+mod annotate_codings;
+mod annotate_record;
 mod audit;
 mod case_files;
 mod check;

@@ -52,7 +52,7 @@ impl Quotations {
     }
 
     /// Takes in a field in our name, which no origin may use.
-    pub(super) fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
+    pub fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.keep(name.as_str(), value.as_bytes());
     }
 

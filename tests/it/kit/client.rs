@@ -34,6 +34,8 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
     /// Whether the body ended as its framing promised.
     pub(crate) end: End,
+    /// The field lines behind the body.
+    pub(crate) trailers: Vec<(String, String)>,
 }
 
 /// How a response's body ended.
@@ -91,6 +93,7 @@ impl Reply {
 pub(crate) struct Crawler {
     stream: Pin<Box<dyn Duplex>>,
     unread: Vec<u8>,
+    trailers: Vec<(String, String)>,
 }
 
 impl Crawler {
@@ -105,6 +108,7 @@ impl Crawler {
         Self {
             stream: Box::pin(stream),
             unread: Vec::new(),
+            trailers: Vec::new(),
         }
     }
 
@@ -115,6 +119,7 @@ impl Crawler {
         Self {
             stream: Box::pin(stream),
             unread: Vec::new(),
+            trailers: Vec::new(),
         }
     }
 
@@ -156,6 +161,7 @@ impl Crawler {
         Ok(Self {
             stream: Box::pin(stream),
             unread: Vec::new(),
+            trailers: Vec::new(),
         })
     }
 
@@ -215,13 +221,20 @@ impl Crawler {
                 head,
                 body: Vec::new(),
                 end: End::Whole,
+                trailers: Vec::new(),
             });
         }
         let mut body = Vec::new();
         let end = self
             .body(&head, |octets| body.extend_from_slice(octets))
             .await;
-        Some(Reply { head, body, end })
+        let trailers = std::mem::take(&mut self.trailers);
+        Some(Reply {
+            head,
+            body,
+            end,
+            trailers,
+        })
     }
 
     /// The next head, interim ones too; none if the connection ends before.
@@ -317,6 +330,7 @@ impl Crawler {
             if line.is_empty() {
                 return End::Whole;
             }
+            self.trailers.push(field(&line));
         }
         End::Broken
     }
@@ -352,14 +366,22 @@ fn parse(head: &[u8]) -> Head {
         .unwrap()
         .parse()
         .unwrap();
-    let field = |line: &str| {
-        let (name, value) = line.split_once(':').unwrap();
-        (name.to_owned(), value.trim().to_owned())
-    };
     Head {
         status,
         fields: lines.map(field).collect(),
     }
+}
+
+fn field(line: &str) -> (String, String) {
+    let (name, value) = line.split_once(':').unwrap();
+    (name.to_owned(), value.trim().to_owned())
+}
+
+/// What the proxy's `/metrics` says now.
+pub(crate) async fn metrics(proxy: &Proxy) -> String {
+    let mut client = Crawler::to(proxy.admin()).await;
+    let host = format!("Host: {}", proxy.admin());
+    client.ask(&["GET /metrics HTTP/1.1", &host]).await.text()
 }
 
 /// Asks for one absolute URL over a connection of its own, as ExampleBot.

@@ -19,6 +19,10 @@ pub(crate) struct H2Crawler {
 /// A response's head and whole body.
 pub(crate) type H2Reply = http::Response<Bytes>;
 
+/// The fields behind a response's body, among its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Trailers(pub(crate) http::HeaderMap);
+
 impl H2Crawler {
     /// CONNECT, TLS with `h2` alone in ALPN, and the preface.
     pub(crate) async fn inside(proxy: &Proxy, authority: &str) -> Self {
@@ -50,9 +54,12 @@ impl H2Crawler {
         self.requests.ready().await?;
         let request = request.body(Full::new(body)).unwrap();
         let response = self.requests.send_request(request).await?;
-        let (parts, body) = response.into_parts();
-        let body = body.collect().await?.to_bytes();
-        Ok(http::Response::from_parts(parts, body))
+        let (mut parts, body) = response.into_parts();
+        let body = body.collect().await?;
+        if let Some(trailers) = body.trailers() {
+            parts.extensions.insert(Trailers(trailers.clone()));
+        }
+        Ok(http::Response::from_parts(parts, body.to_bytes()))
     }
 
     /// A GET of `url` as ExampleBot.

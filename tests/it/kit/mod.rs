@@ -7,12 +7,15 @@
 
 pub(crate) mod certificates;
 pub(crate) mod client;
+pub(crate) mod codings;
+pub(crate) mod directive_case;
 pub(crate) mod h2;
 pub(crate) mod origin;
 pub(crate) mod page;
 pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod raw_origin;
+pub(crate) mod told;
 
 use std::future::Future;
 use std::time::Duration;

@@ -52,6 +52,7 @@ pub(crate) struct Script {
     robots: Page,
     robots_for: HashMap<String, Page>,
     pages: HashMap<String, Page>,
+    conditional: HashMap<String, Page>,
     names: Vec<String>,
     validity: Validity,
     alpn: Vec<&'static str>,
@@ -70,6 +71,7 @@ impl Script {
             robots: page,
             robots_for: HashMap::new(),
             pages: HashMap::new(),
+            conditional: HashMap::new(),
             names: vec!["o.test".to_owned()],
             validity: Validity::Current,
             alpn: vec!["h2", "http/1.1"],
@@ -84,6 +86,13 @@ impl Script {
 
     pub(crate) fn page(mut self, target: &str, page: Page) -> Self {
         self.pages.insert(target.to_owned(), page);
+        self
+    }
+
+    /// Answers `page` where the request is conditional (RFC 9110, section 13),
+    /// whatever its condition.
+    pub(crate) fn if_conditional(mut self, target: &str, page: Page) -> Self {
+        self.conditional.insert(target.to_owned(), page);
         self
     }
 
@@ -330,7 +339,12 @@ fn seen(parts: &http::request::Parts) -> Seen {
 impl Script {
     fn answer_to(&self, seen: &Seen) -> Page {
         if seen.target != "/robots.txt" {
-            let page = self.pages.get(&seen.target).cloned();
+            let is_conditional = ["if-none-match", "if-modified-since"]
+                .into_iter()
+                .any(|name| !seen.values(name).is_empty());
+            let conditional = self.conditional.get(&seen.target);
+            let page = conditional.filter(|_| is_conditional);
+            let page = page.or_else(|| self.pages.get(&seen.target)).cloned();
             return page.unwrap_or_else(|| Page::text(&format!("this is {}\n", seen.target)));
         }
         let agent = seen.values("user-agent").join(" ");

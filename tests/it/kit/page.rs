@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Frame;
@@ -39,8 +40,9 @@ impl Gate {
 #[derive(Clone)]
 pub(crate) struct Page {
     pub(crate) status: u16,
-    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) fields: Vec<(String, Vec<u8>)>,
     body: Content,
+    trailers: Vec<(String, String)>,
     head_gate: Option<Gate>,
 }
 
@@ -51,6 +53,8 @@ enum Content {
     Whole(Bytes),
     /// Sent chunk by chunk; each but the first waits for the gate.
     Stepped(Vec<Bytes>, Gate),
+    /// Sent chunk by chunk, each as soon as there is room for it.
+    Chunked(Vec<Bytes>),
     /// The endless stream's first octets, made while they are sent; with
     /// Content-Length if `Length` says so.
     Stream(u64, Length),
@@ -74,7 +78,12 @@ impl Page {
     }
 
     pub(crate) fn typed(media_type: &str, body: &[u8]) -> Self {
-        Self::of(Content::Whole(Bytes::copy_from_slice(body))).field("Content-Type", media_type)
+        Self::untyped(body).field("Content-Type", media_type)
+    }
+
+    /// Octets that the origin does not say the type of.
+    pub(crate) fn untyped(body: &[u8]) -> Self {
+        Self::of(Content::Whole(Bytes::copy_from_slice(body)))
     }
 
     /// An empty answer with `status`.
@@ -95,11 +104,14 @@ impl Page {
     }
 
     /// Chunks of which each but the first waits until `gate` lets it go.
-    pub(crate) fn stepped(chunks: &[&str], gate: &Gate) -> Self {
-        let chunks = chunks
-            .iter()
-            .map(|chunk| Bytes::copy_from_slice(chunk.as_bytes()));
-        Self::of(Content::Stepped(chunks.collect(), gate.clone()))
+    pub(crate) fn stepped<T: AsRef<[u8]>>(chunks: &[T], gate: &Gate) -> Self {
+        Self::of(Content::Stepped(owned(chunks), gate.clone()))
+    }
+
+    /// The page with its body in these chunks, and no length announced.
+    pub(crate) fn in_chunks<T: AsRef<[u8]>>(mut self, chunks: &[T]) -> Self {
+        self.body = Content::Chunked(owned(chunks));
+        self
     }
 
     fn of(body: Content) -> Self {
@@ -107,12 +119,24 @@ impl Page {
             status: 200,
             fields: Vec::new(),
             body,
+            trailers: Vec::new(),
             head_gate: None,
         }
     }
 
-    pub(crate) fn field(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn field(self, name: &str, value: &str) -> Self {
+        self.octet_field(name, value.as_bytes())
+    }
+
+    /// A field whose value need not be UTF-8.
+    pub(crate) fn octet_field(mut self, name: &str, value: &[u8]) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A field behind the body.
+    pub(crate) fn trailer(mut self, name: &str, value: &str) -> Self {
+        self.trailers.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -134,12 +158,29 @@ impl Page {
         }
         let mut response = http::Response::builder().status(self.status);
         for (name, value) in &self.fields {
-            response = response.header(name, value);
+            response = response.header(name, value.as_slice());
+        }
+        for (name, _) in &self.trailers {
+            response = response.header("Trailer", name);
         }
         if let Some(length) = self.body.announced() {
             response = response.header("Content-Length", length);
         }
-        response.body(self.body.open()).unwrap()
+        response.body(self.open()).unwrap()
+    }
+
+    fn open(&self) -> OutBody {
+        let body = self.body.open();
+        if self.trailers.is_empty() {
+            return body;
+        }
+        let mut trailers = HeaderMap::new();
+        for (name, value) in &self.trailers {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            trailers.append(name, HeaderValue::from_str(value).unwrap());
+        }
+        body.with_trailers(async move { Some(Ok(trailers)) })
+            .boxed()
     }
 }
 
@@ -147,7 +188,10 @@ impl Content {
     fn announced(&self) -> Option<u64> {
         match self {
             Self::Stream(length, Length::Announced) => Some(*length),
-            Self::Whole(_) | Self::Stepped(..) | Self::Stream(_, Length::Chunked) => None,
+            Self::Whole(_)
+            | Self::Stepped(..)
+            | Self::Chunked(_)
+            | Self::Stream(_, Length::Chunked) => None,
         }
     }
 
@@ -156,7 +200,8 @@ impl Content {
             Self::Whole(octets) => Full::new(octets.clone())
                 .map_err(|never| match never {})
                 .boxed(),
-            Self::Stepped(chunks, gate) => stepped(chunks.clone(), gate.clone()),
+            Self::Stepped(chunks, gate) => stepped(chunks.clone(), Some(gate.clone())),
+            Self::Chunked(chunks) => stepped(chunks.clone(), None),
             Self::Stream(length, _) => stream(*length),
         }
     }
@@ -179,11 +224,20 @@ impl http_body::Body for Fed {
     }
 }
 
-fn stepped(chunks: Vec<Bytes>, gate: Gate) -> OutBody {
+fn owned<T: AsRef<[u8]>>(chunks: &[T]) -> Vec<Bytes> {
+    let chunks = chunks.iter();
+    chunks
+        .map(|chunk| Bytes::copy_from_slice(chunk.as_ref()))
+        .collect()
+}
+
+fn stepped(chunks: Vec<Bytes>, gate: Option<Gate>) -> OutBody {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         for (place, chunk) in chunks.into_iter().enumerate() {
-            if place > 0 {
+            if place > 0
+                && let Some(gate) = &gate
+            {
                 gate.pass().await;
             }
             // The receiver is gone when the proxy hung up.

@@ -203,12 +203,16 @@ impl Proxy {
 
     /// Resident memory in KiB.
     pub(crate) fn rss_kib(&self) -> u64 {
+        self.memory_kib("VmRSS")
+    }
+
+    /// What the system says of the process under this name, in KiB.
+    pub(crate) fn memory_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let number = value.unwrap().split_whitespace().next().unwrap();
+        number.parse().unwrap()
     }
 
     fn pid(&self) -> u32 {

@@ -1,0 +1,374 @@
+//! Bodies that are looked into arrive as they were sent, octet by octet, with
+//! the fields that speak of them (invariant 7; issue 4, Must hold).
+//!
+//! The cases of `tests/cases/directives.jsonl`, through the proxy, over every
+//! way there is to it.
+
+use crate::kit::client::{Crawler, End, Reply};
+use crate::kit::codings::{CODINGS, coded, named};
+use crate::kit::directive_case::{Case, cases};
+use crate::kit::h2::{H2Crawler, Trailers};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::told::told;
+use crate::kit::{run, sha256};
+
+/// A case as it is served: under a coding, in a framing.
+struct Serving {
+    case: Case,
+    target: String,
+    codings: Option<&'static str>,
+    framing: Framing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Announced,
+    Chunked,
+}
+
+/// A connection of a crawler, and how it names what it asks for.
+enum Line {
+    /// Absolute URLs, over HTTP/1.1.
+    Plain(Crawler),
+    /// HTTP/1.1 inside CONNECT and TLS.
+    Inside(Crawler),
+    /// HTTP/2 there.
+    Http2(H2Crawler),
+}
+
+/// What came back.
+struct Got {
+    fields: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Serving {
+    fn of(case: Case, codings: Option<&'static str>, framing: Framing) -> Self {
+        let target = format!("/{}/{}/{framing:?}", case.id, codings.unwrap_or("plain"));
+        let target = target.replace(", ", "+");
+        Self {
+            case,
+            target,
+            codings,
+            framing,
+        }
+    }
+
+    /// The octets of the body as sent.
+    fn octets(&self) -> Vec<u8> {
+        let body = self.case.body();
+        self.codings
+            .map_or(body.clone(), |codings| coded(codings, body))
+    }
+
+    fn page(&self) -> Page {
+        let octets = self.octets();
+        let mut page = Page::untyped(&octets).with_status(self.case.status.unwrap_or(200));
+        for (name, value) in self.case.fields() {
+            page = page.octet_field(name, &value);
+        }
+        if let Some(codings) = self.codings {
+            page = page.field("Content-Encoding", &named(codings));
+        }
+        match self.framing {
+            Framing::Announced => page,
+            Framing::Chunked => page.in_chunks(&octets.chunks(100).collect::<Vec<_>>()),
+        }
+    }
+
+    fn method(&self) -> &str {
+        self.case.method.as_deref().unwrap_or("GET")
+    }
+
+    /// What of `got` is not as it should be.
+    fn failure(&self, got: &Got) -> Option<String> {
+        let sent = match self.method() {
+            "HEAD" => Vec::new(),
+            _ => self.octets(),
+        };
+        let value = got.value("robots-directives");
+        let is_same = sha256(&got.body) == sha256(&sent) && self.is_framed(got);
+        (!is_same || !self.is_met(&value)).then(|| format!("{}: {value}", self.target))
+    }
+
+    /// Whether the length is told as it was, and the coding.
+    fn is_framed(&self, got: &Got) -> bool {
+        let is_told = got.values("content-length").len() == 1;
+        let codings = got.values("content-encoding");
+        let is_named = self
+            .codings
+            .is_none_or(|codings_sent| codings == [named(codings_sent)]);
+        // An origin need not say how long the page of a HEAD would be.
+        let is_framed = is_told == (self.framing == Framing::Announced);
+        is_named && (is_framed || self.method() == "HEAD")
+    }
+
+    /// Whether the annotation says what the case wants. Days pass, so of dates
+    /// it may say more; limits are not those of this proxy.
+    fn is_met(&self, value: &str) -> bool {
+        let case = &self.case;
+        let told = told(value);
+        if told.len() != 1 || told[0].key != case.agent.to_ascii_lowercase() {
+            return false;
+        }
+        if case.field_limit.or(case.scan_limit).is_some() {
+            return true;
+        }
+        let found = &told[0].directives;
+        let is_dated = |name: &String| name.starts_with("unavailable_after");
+        let is_whole = found == &case.expect
+            || case.expect.iter().any(is_dated)
+                && case.expect.iter().all(|name| found.contains(name));
+        is_whole
+            && case
+                .state
+                .as_ref()
+                .is_none_or(|state| *state == told[0].state)
+    }
+}
+
+impl Got {
+    fn of(reply: Reply) -> Self {
+        assert_eq!(reply.end, End::Whole);
+        Self {
+            fields: reply.head.fields,
+            body: reply.body,
+        }
+    }
+
+    fn values(&self, name: &str) -> Vec<&str> {
+        let fields = self.fields.iter();
+        let named = fields.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.as_str()).collect()
+    }
+
+    fn value(&self, name: &str) -> String {
+        self.values(name).join("; twice: ")
+    }
+}
+
+impl Line {
+    async fn ask(&mut self, serving: &Serving) -> Got {
+        let (method, target) = (serving.method(), &serving.target);
+        let origin = match self {
+            Self::Plain(_) => "http://o.test",
+            Self::Inside(_) | Self::Http2(_) => "",
+        };
+        let agent = format!("{}/1.0", serving.case.agent);
+        let crawler = match self {
+            Self::Http2(crawler) => return ask_http2(crawler, (method, target, &agent)).await,
+            Self::Plain(crawler) | Self::Inside(crawler) => crawler,
+        };
+        let line = format!("{method} {origin}{target} HTTP/1.1");
+        let agent = format!("User-Agent: {agent}");
+        Got::of(crawler.ask(&[&line, "Host: o.test", &agent]).await)
+    }
+}
+
+async fn ask_http2(crawler: &mut H2Crawler, asked: (&str, &str, &str)) -> Got {
+    let (method, target, agent) = asked;
+    let request = http::Request::builder()
+        .method(method)
+        .uri(format!("https://o.test{target}"))
+        .header("user-agent", agent);
+    let (parts, body) = crawler.ask(request).await.unwrap().into_parts();
+    let fields = parts.headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        (name.to_string(), value.into_owned())
+    });
+    Got {
+        fields: fields.collect(),
+        body: body.to_vec(),
+    }
+}
+
+async fn start(servings: &[Serving], tls: Tls) -> (Origin, Proxy) {
+    let script = servings.iter().fold(Script::robots(""), |script, serving| {
+        script.page(&serving.target, serving.page())
+    });
+    let origin = match tls {
+        Tls::Without => script.start().await,
+        Tls::With => script.start_tls().await,
+    };
+    // What the audit does is not the subject.
+    let config = resolve("o.test", origin.address()).set("audit.durability = \"queue\"");
+    let proxy = config.start().await;
+    (origin, proxy)
+}
+
+#[derive(Clone, Copy)]
+enum Tls {
+    Without,
+    With,
+}
+
+async fn all_arrive(servings: &[Serving], mut line: Line) {
+    let mut missed = Vec::new();
+    for serving in servings {
+        missed.extend(serving.failure(&line.ask(serving).await));
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// The pages that have no coding of their own.
+fn pages() -> impl Iterator<Item = Case> {
+    cases().filter(|case| !case.is_coded() && !case.body().is_empty())
+}
+
+// Issue 4, Must hold: for every case; directives.md, section 4.4.
+#[test]
+fn every_case_arrives_as_sent_and_is_annotated() {
+    run(async {
+        let framings = [Framing::Announced, Framing::Chunked].into_iter();
+        let servings = framings.flat_map(|framing| {
+            let of = move |case| Serving::of(case, None, framing);
+            cases().map(of)
+        });
+        let servings: Vec<_> = servings.collect();
+        let (_origin, proxy) = start(&servings, Tls::Without).await;
+        all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
+    });
+}
+
+// Issue 4, Must hold: the HTML ones under every coding, untouched.
+#[test]
+fn every_page_arrives_as_sent_under_every_coding() {
+    run(async {
+        // An odd round, so that each coding meets both framings.
+        let framings = [Framing::Announced, Framing::Chunked, Framing::Chunked];
+        let mut framings = framings.into_iter().cycle();
+        let mut servings = Vec::new();
+        for case in pages() {
+            let of = |codings| Serving::of(case.clone(), Some(codings), framings.next().unwrap());
+            servings.extend(CODINGS.map(of));
+        }
+        assert!(500 < servings.len());
+        let (_origin, proxy) = start(&servings, Tls::Without).await;
+        all_arrive(&servings, Line::Plain(Crawler::plain(&proxy).await)).await;
+    });
+}
+
+/// Each page under one coding or none, in turn, in both framings.
+fn in_turn() -> Vec<Serving> {
+    let codings = CODINGS.map(Some).into_iter().chain([None]).cycle();
+    let framings = [Framing::Announced, Framing::Chunked].into_iter().cycle();
+    let ways = codings.zip(framings);
+    let servings = pages().zip(ways);
+    servings
+        .map(|(case, (codings, framing))| Serving::of(case, codings, framing))
+        .collect()
+}
+
+// Issue 4, Must hold; contract, section 3: inside CONNECT, too.
+#[test]
+fn pages_arrive_as_sent_over_https() {
+    run(async {
+        let servings = in_turn();
+        let (_origin, proxy) = start(&servings, Tls::With).await;
+        let crawler = Crawler::inside(&proxy, "o.test:443").await;
+        all_arrive(&servings, Line::Inside(crawler)).await;
+    });
+}
+
+// The same over HTTP/2.
+#[test]
+fn pages_arrive_as_sent_over_http2() {
+    run(async {
+        let servings = in_turn();
+        let (_origin, proxy) = start(&servings, Tls::With).await;
+        let crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        all_arrive(&servings, Line::Http2(crawler)).await;
+    });
+}
+
+const HEAD: &str = "<html><head><meta name=robots content=noindex></head><body>";
+
+/// Fields that speak of the octets that are sent.
+const ABOUT: [(&str, &str); 7] = [
+    ("Content-Encoding", "gzip"),
+    ("Content-MD5", "Q2hlY2sgSW50ZWdyaXR5IQ=="),
+    (
+        "Digest",
+        "sha-256=X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=",
+    ),
+    (
+        "Repr-Digest",
+        "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:",
+    ),
+    (
+        "Content-Digest",
+        "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:",
+    ),
+    ("ETag", "\"a\""),
+    ("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT"),
+];
+
+// Issue 4, Must hold: Content-Length, digests and ETag (RFC 9530, RFC 9110,
+// section 8).
+#[test]
+fn what_fields_say_of_the_octets_is_passed_on() {
+    run(async {
+        let octets = coded("gzip", HEAD.into());
+        let page = Page::typed("text/html", &octets);
+        let page = ABOUT
+            .iter()
+            .fold(page, |page, (name, value)| page.field(name, value));
+        let script = Script::robots("").page("/a", page);
+        let origin = script.start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+        let over_http1 = Got::of(crawler.get("/a", "o.test").await);
+        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        let over_http2 = ask_http2(&mut crawler, ("GET", "/a", "ExampleBot/1.0")).await;
+        for got in [over_http1, over_http2] {
+            for (name, value) in ABOUT {
+                assert_eq!(got.value(name), value, "{name}");
+            }
+            assert_eq!(got.value("content-length"), octets.len().to_string());
+            assert_eq!(got.body, octets);
+            assert_eq!(
+                got.value("robots-directives"),
+                "examplebot=(noindex;src=m);state=complete"
+            );
+        }
+    });
+}
+
+/// A page that ends in trailers: in what is held back, or far behind it.
+fn with_trailers(length: usize) -> Page {
+    let body = HEAD.to_owned() + &"x".repeat(length);
+    let chunks: Vec<&[u8]> = body.as_bytes().chunks(1000).collect();
+    let page = Page::typed("text/html", b"").in_chunks(&chunks);
+    page.trailer("X-Sum", "1").trailer("X-Sum-2", "2")
+}
+
+// Issue 4, Must hold: trailers (RFC 9110, section 6.5; RFC 9112, 7.1.2).
+#[test]
+fn trailers_follow_a_page_that_was_held_back() {
+    run(async {
+        let short = Page::typed("text/html", b"").in_chunks(&["<head>"]);
+        let script = Script::robots("")
+            .page("/held", short.trailer("X-Sum", "1").trailer("X-Sum-2", "2"))
+            .page("/short", with_trailers(1))
+            .page("/long", with_trailers(1_000_000));
+        let origin = script.start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut http1 = Crawler::inside(&proxy, "o.test:443").await;
+        let mut http2 = H2Crawler::inside(&proxy, "o.test:443").await;
+        for path in ["/held", "/short", "/long"] {
+            let line = format!("GET {path} HTTP/1.1");
+            let reply = http1.ask(&[&line, "Host: o.test", "TE: trailers"]).await;
+            let sums = reply.trailers.iter().map(|(_, value)| value.as_str());
+            assert_eq!(sums.collect::<String>(), "12", "{path}");
+            let reply = http2.get(&format!("https://o.test{path}")).await;
+            let Trailers(sums) = reply.extensions().get().unwrap();
+            assert_eq!(
+                (&sums["x-sum"], &sums["x-sum-2"]),
+                (&"1".parse().unwrap(), &"2".parse().unwrap()),
+                "{path}"
+            );
+        }
+    });
+}

@@ -1,0 +1,327 @@
+//! What the annotation names, what the record keeps beside it, and what is
+//! asked of the origin so that a page can be read (directives.md, sections 4.2
+//! and 4.4; contract, section 1).
+
+use serde_json::{Value, json};
+
+use crate::kit::client::{Reply, ask, get, get_as, metrics};
+use crate::kit::h2::{H2Crawler, Trailers};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::run;
+
+const AGENT: &str = "User-Agent: ExampleBot/1.0";
+const ABSENT: &str = "examplebot=();state=complete";
+
+async fn started(script: Script, config: Config) -> (Origin, Proxy) {
+    let origin = script.start().await;
+    let proxy = config.resolve("o.test", origin.address()).start().await;
+    (origin, proxy)
+}
+
+fn field(reply: &Reply) -> &str {
+    reply.head.value("robots-directives")
+}
+
+/// The last row's `directives`, once `count` rows are completed.
+async fn recorded(proxy: &Proxy, count: usize) -> Value {
+    let rows = proxy.place().completed(count).await;
+    rows[count - 1]["directives"].clone()
+}
+
+// Issue 4, Deliver 6: the record is completed with the directives seen.
+#[test]
+fn the_record_has_what_was_told_and_what_was_said() {
+    run(async {
+        let meta = "<meta name=robots content='NoSnippet, frobnicate'>";
+        let page = Page::html(meta).field("X-Robots-Tag", "noindex, frobnicate");
+        let page = page.field("Robots-Tag", "*;noindex");
+        let (_origin, proxy) =
+            started(Script::robots("").page("/a", page), Config::default()).await;
+        let value = "examplebot=(noindex;src=\"r x\" nosnippet;src=m);state=complete";
+        assert_eq!(field(&get(&proxy, "http://o.test/a").await), value);
+        let said = json!([
+            { "by": "x-robots-tag", "said": "noindex, frobnicate" },
+            { "by": "robots-tag", "said": "*;noindex" },
+            { "by": "meta robots", "said": "NoSnippet, frobnicate" },
+        ]);
+        let wanted = json!({ "value": value, "said": said });
+        assert_eq!(recorded(&proxy, 1).await, wanted);
+    });
+}
+
+// Directives.md, section 4.3: the state is recorded with its reason; ours:
+// nothing said is an empty list.
+#[test]
+fn the_record_has_the_state() {
+    run(async {
+        let page = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
+        let (_origin, proxy) =
+            started(Script::robots("").page("/a", page), Config::default()).await;
+        get(&proxy, "http://o.test/a").await;
+        let value = "examplebot=();state=partial;why=coding";
+        assert_eq!(
+            recorded(&proxy, 1).await,
+            json!({ "value": value, "said": [] })
+        );
+    });
+}
+
+// Contract, section 1: what was never sent has no directives.
+#[test]
+fn a_refused_request_has_no_directives() {
+    run(async {
+        let script = Script::robots("User-agent: *\nDisallow: /a\n");
+        let (_origin, proxy) = started(script, Config::default()).await;
+        let reply = get(&proxy, "http://o.test/a").await;
+        assert_eq!(reply.status(), 403);
+        assert!(reply.head.values("robots-directives").is_empty());
+        assert_eq!(recorded(&proxy, 1).await, Value::Null);
+    });
+}
+
+const ROBOTS: &str = "License: https://l.test/all.xml\n\
+    User-agent: *\n\
+    Content-Usage: train-ai=y\n\
+    Content-Usage: /a train-ai=n\n\
+    Content-Signal: ai-input=no\n\
+    Disallow: /closed\n";
+
+fn with_preferences() -> Page {
+    let license = "<https://l.test/page.xml>; rel=\"license\"; type=\"application/rsl+xml\"";
+    let page = Page::text("x").field("Content-Usage", "search=n");
+    page.field("tdm-reservation", "1").field("Link", license)
+}
+
+const PREFERRED: &str = "examplebot=(ai-input;value=n;src=u \
+    license;value=\"https://l.test/all.xml\";src=u \
+    license;value=\"https://l.test/page.xml\";src=h \
+    search;value=n;src=h tdm-reservation;value=1;src=h \
+    train-ai;value=n;src=u);state=complete";
+
+// Issue 4, Deliver 5: in the record by default, not in the field.
+#[test]
+fn preferences_are_recorded_and_not_told() {
+    run(async {
+        let script = Script::robots(ROBOTS).page("/a", with_preferences());
+        let (_origin, proxy) = started(script, Config::default()).await;
+        assert_eq!(field(&get(&proxy, "http://o.test/a").await), ABSENT);
+        let directives = recorded(&proxy, 1).await;
+        assert_eq!(directives["value"], PREFERRED);
+        assert_eq!(directives["said"].as_array().unwrap().len(), 3);
+        // By path (draft-ietf-aipref-attach-05, section 3).
+        assert_eq!(field(&get(&proxy, "http://o.test/b").await), ABSENT);
+        let value = recorded(&proxy, 2).await["value"].to_string();
+        assert!(value.contains("train-ai;value=y;src=u"), "{value}");
+    });
+}
+
+// Directives.md, section 4.2: `directives.preferences = true`.
+#[test]
+fn preferences_are_told_where_configured() {
+    run(async {
+        let script = Script::robots(ROBOTS).page("/a", with_preferences());
+        let config = Config::default().set("directives.preferences = true");
+        let (_origin, proxy) = started(script, config).await;
+        assert_eq!(field(&get(&proxy, "http://o.test/a").await), PREFERRED);
+        assert_eq!(recorded(&proxy, 1).await["value"], PREFERRED);
+    });
+}
+
+// draft-ietf-aipref-attach-05, section 3.1: a disallowed path has no
+// preference, though the operator opens it.
+#[test]
+fn a_path_that_the_operator_opened_has_no_preferences_of_robots_txt() {
+    run(async {
+        let config = Config::default().set("directives.preferences = true").set(
+            "robots.override = [{ origin = \"http://o.test\", path = \"/closed\", \
+             action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]",
+        );
+        let (_origin, proxy) = started(Script::robots(ROBOTS), config).await;
+        let reply = get(&proxy, "http://o.test/closed").await;
+        assert_eq!((reply.status(), field(&reply)), (200, ABSENT));
+    });
+}
+
+// Directives.md, section 3, TDMRep: the same scan.
+#[test]
+#[ignore = "the scanner does not tell of preferences yet"]
+fn preferences_in_the_head_are_told() {
+    run(async {
+        let meta = "<meta name=tdm-reservation content=1><body>";
+        let script = Script::robots("").page("/a", Page::html(meta));
+        let config = Config::default().set("directives.preferences = true");
+        let (_origin, proxy) = started(script, config).await;
+        assert_eq!(
+            field(&get(&proxy, "http://o.test/a").await),
+            "examplebot=(tdm-reservation;value=1;src=m);state=complete"
+        );
+    });
+}
+
+const FORGED: &str = "examplebot=();state=complete;forged";
+
+// Directives.md, section 4.2: removed, and its presence logged, in the head and
+// in trailers.
+#[test]
+fn an_annotation_of_the_origin_is_evidence() {
+    run(async {
+        let in_head = Page::html("<head></head><body>").field("Robots-Directives", FORGED);
+        let short = Page::html("").in_chunks(&["<head></head><body>"]);
+        let long = Page::html("").in_chunks(&["<head></head><body>", &"x".repeat(1_000_000)]);
+        let script = Script::robots("")
+            .page("/head", in_head)
+            .page("/held", short.trailer("Robots-Directives", FORGED))
+            .page(
+                "/late",
+                long.trailer("Robots-Directives", FORGED)
+                    .trailer("X-Sum", "1"),
+            );
+        let origin = script.start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        let said = json!([{ "by": "robots-directives", "said": FORGED }]);
+        for (place, path) in ["/head", "/held", "/late"].into_iter().enumerate() {
+            let reply = crawler.get(&format!("https://o.test{path}")).await;
+            let values = reply.headers().get_all("robots-directives").iter();
+            assert_eq!(values.collect::<Vec<_>>(), [ABSENT], "{path}");
+            let trailers = reply.extensions().get::<Trailers>();
+            let forged = trailers.map(|Trailers(fields)| fields.contains_key("robots-directives"));
+            assert!(!forged.unwrap_or_default(), "{path}");
+            let wanted = json!({ "value": ABSENT, "said": said });
+            assert_eq!(recorded(&proxy, place + 1).await, wanted, "{path}");
+        }
+    });
+}
+
+// Directives.md, section 4.2: several configured tokens, several keys.
+#[test]
+fn a_crawler_of_several_tokens_has_several_keys() {
+    run(async {
+        let page = Page::text("x")
+            .field("X-Robots-Tag", "foobot: noindex")
+            .field("X-Robots-Tag", "foobot-news: noai");
+        let config = Config::default()
+            .set("crawler = [{ token = [\"FooBot\", \"FooBot-News\"], user_agent = \"legacy\" }]");
+        let (_origin, proxy) = started(Script::robots("").page("/a", page), config).await;
+        let reply = get_as(&proxy, "Legacy/1.0", "http://o.test/a").await;
+        assert_eq!(
+            field(&reply),
+            "foobot=(noai;src=x noindex;src=x);state=complete, \
+             foobot-news=(noai;src=x noindex;src=x);state=complete"
+        );
+    });
+}
+
+// Directives.md, section 4.2: a key cannot begin with `_`, so `*` is sent, with
+// the record's number.
+#[test]
+fn a_crawler_whose_token_can_be_no_key_is_told_by_its_record() {
+    run(async {
+        let page = Page::text("x").field("X-Robots-Tag", "_bot: noindex");
+        let config = Config::default().set("crawler = [{ token = \"_bot\", user_agent = \"u\" }]");
+        let (_origin, proxy) = started(Script::robots("").page("/a", page), config).await;
+        for seq in [1, 2] {
+            let reply = get_as(&proxy, "under/1.0", "http://o.test/a").await;
+            let wanted = format!("*=(noindex;src=x);state=complete;audit=\"{seq}\"");
+            assert_eq!(field(&reply), wanted);
+            let row = proxy.place().completed(seq).await.pop().unwrap();
+            assert_eq!(row["seq"], seq);
+        }
+    });
+}
+
+// Directives.md, section 4.2: `*` for who is not identified, and where set.
+#[test]
+fn what_everyone_is_told_has_a_key_where_it_is_wanted() {
+    run(async {
+        let page = Page::text("x")
+            .field("X-Robots-Tag", "examplebot: noindex")
+            .field("X-Robots-Tag", "noai");
+        let script = Script::robots("").page("/a", page);
+        let (_origin, proxy) = started(script.clone(), Config::default()).await;
+        let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
+        assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
+        let config = Config::default().set("directives.emit_general = true");
+        let (_origin, proxy) = started(script, config).await;
+        assert_eq!(
+            field(&get(&proxy, "http://o.test/a").await),
+            "examplebot=(noai;src=x noindex;src=x);state=complete, *=(noai;src=x);state=complete"
+        );
+        let nameless = ask(&proxy, "GET", "http://o.test/a", &[]).await;
+        assert_eq!(field(&nameless), "*=(noai;src=x);state=complete");
+    });
+}
+
+// Directives.md, section 1.1: `directives.both_fields`.
+#[test]
+fn robots_tag_alone_counts_where_configured() {
+    run(async {
+        let old = || Page::text("x").field("X-Robots-Tag", "noindex");
+        let script = Script::robots("")
+            .page("/both", old().field("Robots-Tag", "*;noai"))
+            .page("/old", old());
+        let config = Config::default().set("directives.both_fields = \"robots-tag\"");
+        let (_origin, proxy) = started(script, config).await;
+        let reply = get(&proxy, "http://o.test/both").await;
+        assert_eq!(field(&reply), "examplebot=(noai;src=r);state=complete");
+        let reply = get(&proxy, "http://o.test/old").await;
+        assert_eq!(field(&reply), "examplebot=(noindex;src=x);state=complete");
+    });
+}
+
+// Ours: by state and reason.
+#[test]
+fn annotations_are_counted() {
+    run(async {
+        let coded = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
+        let script = Script::robots("").page("/a", coded);
+        let (_origin, proxy) = started(script, Config::default()).await;
+        for path in ["a", "a", "b"] {
+            get(&proxy, &format!("http://o.test/{path}")).await;
+        }
+        let text = metrics(&proxy).await;
+        for line in [
+            "politesse_annotations_total{state=\"partial\",why=\"coding\"} 2",
+            "politesse_annotations_total{state=\"complete\",why=\"\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    });
+}
+
+/// The `Accept-Encoding` lines that an origin gets for those of a crawler.
+async fn accepted(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> {
+    let mut fields = vec![AGENT.to_owned()];
+    fields.extend(sent.iter().map(|value| format!("Accept-Encoding: {value}")));
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    ask(proxy, "GET", "http://o.test/a", &fields).await;
+    let seen = origin.log().pop().unwrap();
+    let values = seen.values("accept-encoding").into_iter();
+    values.map(str::to_owned).collect()
+}
+
+// Directives.md, section 4.4; RFC 9110, section 12.5.3.
+#[test]
+fn an_origin_is_asked_for_codings_that_can_be_read() {
+    run(async {
+        let rows: [(&[&str], &[&str]); 6] = [
+            (&["gzip, br, dcb, *"], &["gzip, br"]),
+            (&["gzip, deflate, br, zstd"], &["gzip, deflate, br, zstd"]),
+            (&["br;q=0.5", "dcz, gzip"], &["br;q=0.5", "gzip"]),
+            (&["*"], &["identity"]),
+            (&["identity"], &["identity"]),
+            (&[], &[]),
+        ];
+        let (origin, proxy) = started(Script::robots(""), Config::default()).await;
+        for (sent, wanted) in rows {
+            assert_eq!(accepted(&proxy, &origin, sent).await, wanted, "{sent:?}");
+        }
+        let config = Config::default().set("directives.accept_encoding = \"as-is\"");
+        let (origin, proxy) = started(Script::robots(""), config).await;
+        for (sent, _) in rows {
+            assert_eq!(accepted(&proxy, &origin, sent).await, sent, "{sent:?}");
+        }
+    });
+}

@@ -1,0 +1,67 @@
+//! What an annotation tells its reader: the grammar of directives.md, section
+//! 4.2, read with a parser of structured fields.
+
+use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
+
+/// One member of an annotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The key: the crawler's token, or `*`.
+    pub(crate) key: String,
+    /// `max-snippet:20`, sorted as the field has them.
+    pub(crate) directives: Vec<String>,
+    pub(crate) state: String,
+    pub(crate) why: String,
+    /// When it was first told, in seconds since 1970.
+    pub(crate) from: Option<i64>,
+}
+
+/// The members of an annotation, in order. It must be well-formed.
+pub(crate) fn told(value: &str) -> Vec<Told> {
+    let members: Dictionary = Parser::new(value)
+        .parse()
+        .unwrap_or_else(|error| panic!("{error}: {value}"));
+    let members = members.into_iter();
+    members
+        .map(|(key, entry)| member(key.as_str(), entry))
+        .collect()
+}
+
+fn member(key: &str, entry: ListEntry) -> Told {
+    let ListEntry::InnerList(list) = entry else {
+        panic!("{key} is no list");
+    };
+    let parameter = |name: &str| list.params.get(name);
+    let text = |name: &str| parameter(name).map(written).unwrap_or_default();
+    Told {
+        key: key.to_owned(),
+        directives: list.items.iter().map(directive).collect(),
+        state: text("state"),
+        why: text("why"),
+        from: parameter("from").map(|from| {
+            let date = from.as_date().unwrap();
+            date.unix_seconds().into()
+        }),
+    }
+}
+
+fn directive(item: &Item) -> String {
+    let name = written(&item.bare_item);
+    match item.params.get("value") {
+        Some(value) => format!("{name}:{}", written(value)),
+        None => name,
+    }
+}
+
+fn written(item: &BareItem) -> String {
+    if let Some(token) = item.as_token() {
+        token.as_str().to_owned()
+    } else if let Some(text) = item.as_string() {
+        text.as_str().to_owned()
+    } else if let Some(number) = item.as_integer() {
+        number.to_string()
+    } else {
+        let seconds = item.as_date().unwrap().unix_seconds().into();
+        jiff::Timestamp::from_second(seconds).unwrap().to_string()
+    }
+}

@@ -45,7 +45,7 @@ pub(super) enum Place {
 /// All that is kept of a page.
 #[derive(Debug)]
 pub(super) struct Found {
-    encoding: &'static Encoding,
+    pub(super) encoding: &'static Encoding,
     /// The metas of the head that restrict something, each once.
     pub(super) metas: Vec<Meta>,
     /// Those behind it.

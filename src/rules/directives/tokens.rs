@@ -246,11 +246,9 @@ impl Tokens {
     }
 }
 
-/// The elements that hold text in place of markup, as `lol_html` has them.
-static TEXTS: LazyLock<Selector> = LazyLock::new(|| {
-    let names = TEXT_ELEMENTS.join(",");
-    names.parse().expect("a list of names is a selector")
-});
+/// Every element. To choose some by name would take longer to set up than most
+/// heads take to read.
+static ELEMENTS: LazyLock<Selector> = LazyLock::new(|| "*".parse().expect("a star is a selector"));
 
 fn rewriter(shared: &Shared, encoding: AsciiCompatibleEncoding) -> HtmlRewriter<'static, Gap> {
     let (elements, comments, doctypes) = (shared.clone(), shared.clone(), shared.clone());
@@ -273,7 +271,7 @@ fn rewriter(shared: &Shared, encoding: AsciiCompatibleEncoding) -> HtmlRewriter<
     let memory = MemorySettings::new().with_max_allowed_memory_usage(MEMORY_BYTES);
     let settings = Settings::new_send()
         .append_document_content_handler(document)
-        .append_element_content_handler((Cow::Borrowed(&*TEXTS), element))
+        .append_element_content_handler((Cow::Borrowed(&*ELEMENTS), element))
         .with_encoding(encoding)
         .with_memory_settings(memory)
         .with_strict(false);
@@ -305,11 +303,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Parts the content of an element that holds text from the page.
+    /// Parts the content of an element that holds text from the page, and ends
+    /// the write soon behind the head.
     fn on_element(&self, element: &mut Element<'_, '_>) -> HandlerResult {
+        let name = element.tag_name();
+        // Nearly every tag of a head is one of these, and can wait.
+        if matches!(name.as_str(), "meta" | "link") {
+            return Ok(());
+        }
         let start = element.source_location().bytes().start;
         self.on_token(start..start, |_| Next::Usual)?;
-        if element.can_have_content() {
+        if TEXT_ELEMENTS.contains(&name.as_str()) && element.can_have_content() {
             self.lock().content = Content::Tag;
             let shared = self.clone();
             element.on_end_tag(Box::new(move |tag: &mut EndTag<'_>| {

@@ -145,10 +145,11 @@ impl<'a> Iterator for Attributes<'a> {
         let mut rest = self.rest.trim_ascii_start();
         let mut ending = Ending::Plain;
         while let [b'/', behind @ ..] = rest {
-            let blank = behind.trim_ascii_start();
-            let is_closing = behind.first() == Some(&b'>');
-            ending = [Ending::Plain, Ending::SelfClosing][usize::from(is_closing)];
-            rest = blank;
+            ending = match behind {
+                [b'>', ..] => Ending::SelfClosing,
+                _ => Ending::Plain,
+            };
+            rest = behind.trim_ascii_start();
         }
         if let [b'>', behind @ ..] = rest {
             self.end(ending, behind);

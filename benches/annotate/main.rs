@@ -1,7 +1,7 @@
 //! What a page costs to scan for metas: time, allocations and peak memory, with
 //! heads of 5, 25, 200 and 500 KB, in one chunk and in chunks of 16 KiB.
 //!
-//! `cargo bench --bench annotate`. Beside it `lol_html` alone, which is asked
+//! `cargo bench --bench annotate`; `-- profile 25000` only scans. Beside it `lol_html` alone, which is asked
 //! for every element and every text and does nothing with them.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
@@ -27,6 +27,9 @@ const LIMIT: usize = 1024 * 1024;
 type Scanner = fn(&[&[u8]]);
 
 fn main() {
+    if std::env::args().any(|argument| argument == "profile") {
+        return profile();
+    }
     println!("| head | chunks | scanner | us a page | allocations | peak memory |");
     println!("|---|---|---|---|---|---|");
     for head_kb in [5, 25, 200, 500] {
@@ -46,6 +49,15 @@ fn main() {
                 );
             }
         }
+    }
+}
+
+/// Ours alone, for a profiler.
+fn profile() {
+    let bytes = std::env::args().find_map(|argument| argument.parse().ok());
+    let page = pages::page(bytes.unwrap_or(25_000));
+    for _ in 0..50_000 {
+        ours(black_box(&[page.as_bytes()]));
     }
 }
 

@@ -52,8 +52,10 @@ pub struct Scanned {
     pub metas: Vec<Meta>,
 }
 
-/// Reads the beginning of a page.
+/// Reads the beginning of a page. A byte order mark is no part of it (Encoding
+/// standard, section 6).
 pub fn read(beginning: &str, scripting: Scripting) -> Reading {
+    let beginning = beginning.strip_prefix('\u{FEFF}').unwrap_or(beginning);
     let options = TreeBuilderOpts {
         scripting_enabled: scripting == Scripting::On,
         ..TreeBuilderOpts::default()

@@ -45,7 +45,7 @@ pub(super) enum Place {
 /// All that is kept of a page.
 #[derive(Debug)]
 pub(super) struct Found {
-    encoding: &'static Encoding,
+    pub(super) encoding: &'static Encoding,
     /// The metas of the head that restrict something, each once.
     pub(super) metas: Vec<Meta>,
     /// Those behind it.
@@ -92,8 +92,14 @@ impl Found {
         let (Some(name), Some(content)) = (name, content) else {
             return;
         };
-        let (name, content) = (self.text(name), self.text(content));
+        let name = self.text(name);
         let word = segment::trimmed(&name);
+        // No crawler has such a name (RFC 9309, section 2.2.1), and pages have
+        // many of them: `twitter:card`.
+        if word.contains(':') {
+            return;
+        }
+        let content = self.text(content);
         if word.eq_ignore_ascii_case("tdm-reservation") {
             self.notice(Notice::TdmReservation, (&content, place));
         } else if word.eq_ignore_ascii_case("tdm-policy") {

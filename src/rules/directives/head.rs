@@ -25,18 +25,6 @@ pub(super) enum Extent {
     Noscript,
 }
 
-/// How a piece of text is to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Text {
-    /// Text of the page, with references.
-    Data,
-    /// The content of an element that holds no tags but may hold the markup
-    /// of a `<noscript>`.
-    Raw,
-    /// The content of a title, a script.
-    Other,
-}
-
 /// How the page is to be read on behind a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -70,7 +58,7 @@ pub(super) struct Head {
 }
 
 /// The elements that hold text in place of markup.
-const TEXT_ELEMENTS: [&str; 10] = [
+pub(super) const TEXT_ELEMENTS: [&str; 10] = [
     "iframe",
     "noembed",
     "noframes",
@@ -123,13 +111,29 @@ impl Head {
         }
     }
 
-    pub(super) fn text(&mut self, text: &[u8], kind: Text) -> Next {
-        match kind {
-            Text::Raw => return self.noscript_text(text),
-            Text::Data if self.is_in_head() => self.has_ended = !self.blank.take(text),
-            Text::Data | Text::Other => {}
+    /// Takes in text of the page, its references not decoded.
+    pub(super) fn text(&mut self, text: &[u8]) {
+        if self.is_in_head() && !self.blank.take(text) {
+            self.has_ended = true;
         }
-        Next::Usual
+    }
+
+    /// Takes in the content of an element that holds text. That of a
+    /// `<noscript>` is collected; one that is too long to be scanned is a
+    /// doubt, unless it stands where nothing is claimed.
+    pub(super) fn content(&mut self, text: &[u8]) -> Next {
+        let Some(noscript) = &mut self.noscript else {
+            return Next::Usual;
+        };
+        noscript.extend_from_slice(text);
+        if noscript.len() <= Self::NOSCRIPT_BYTES_MAX {
+            return Next::Usual;
+        }
+        if self.has_ended {
+            self.noscript = None;
+            return Next::Usual;
+        }
+        Next::Doubt
     }
 
     pub(super) fn comment(&mut self, text: &str) -> Next {
@@ -171,23 +175,6 @@ impl Head {
     /// Keeps the text of a `<noscript>` for [`Self::take_noscript`].
     pub(super) fn keep_noscript(&mut self, text: Vec<u8>) {
         self.noscript = Some(text);
-    }
-
-    /// Collects the text of a `<noscript>`. One that is too long to be scanned
-    /// is a doubt, unless it stands where nothing is claimed.
-    fn noscript_text(&mut self, text: &[u8]) -> Next {
-        let Some(noscript) = &mut self.noscript else {
-            return Next::Usual;
-        };
-        noscript.extend_from_slice(text);
-        if noscript.len() <= Self::NOSCRIPT_BYTES_MAX {
-            return Next::Usual;
-        }
-        if self.has_ended {
-            self.noscript = None;
-            return Next::Usual;
-        }
-        Next::Doubt
     }
 
     /// Whether what comes is part of the head, and of no element in it.
@@ -262,10 +249,10 @@ impl Head {
             return Next::Usual;
         };
         let is_read_as_text = tag.ending() != Ending::ValueMissing;
-        match (step == Step::Html, is_read_as_text) {
-            (true, false) => Next::Content(name),
-            (false, true) => Next::Markup,
-            (true, true) | (false, false) => Next::Usual,
+        match step {
+            Step::Html if is_read_as_text => Next::Usual,
+            Step::Html => Next::Content(name),
+            Step::Markup | Step::Doubt => Next::Markup,
         }
     }
 

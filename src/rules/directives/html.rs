@@ -208,10 +208,14 @@ impl MetaScanner {
 
     fn take(&mut self, octets: &[u8]) {
         match &mut self.phase {
+            // Nearly always the first octets tell, and need no copy.
+            Phase::Start(held) if held.is_empty() => {
+                self.open(octets, self.options.limit <= self.pushed);
+            }
             Phase::Start(held) => {
                 held.extend_from_slice(octets);
                 let held = std::mem::take(held);
-                self.open(held, self.options.limit <= self.pushed);
+                self.open(&held, self.options.limit <= self.pushed);
             }
             Phase::Scanning(page) => match page.write(octets) {
                 Ok(Progress::More) => {}
@@ -219,7 +223,7 @@ impl MetaScanner {
                 Ok(Progress::Memory) => self.stop(Scan::Limit),
                 Err(held) => {
                     self.phase = Phase::Start(Vec::new());
-                    self.open(held, self.options.limit <= self.pushed);
+                    self.open(&held, self.options.limit <= self.pushed);
                 }
             },
             Phase::Over => {}
@@ -227,10 +231,10 @@ impl MetaScanner {
     }
 
     /// Begins to scan with the octets held back, if they say how.
-    fn open(&mut self, held: Vec<u8>, is_all: bool) {
-        let (encoding, mark_bytes, is_open) = match self.start(&held, is_all) {
+    fn open(&mut self, held: &[u8], is_all: bool) {
+        let (encoding, mark_bytes, is_open) = match self.start(held, is_all) {
             Start::Wait => {
-                self.phase = Phase::Start(held);
+                self.phase = Phase::Start(held.to_vec());
                 return;
             }
             Start::NotHtml => {
@@ -245,7 +249,7 @@ impl MetaScanner {
             } => (encoding, mark_bytes, is_open),
         };
         if self.label == Label::Unknown {
-            self.is_readable = charset::is_ascii_markup(&held).unwrap_or(true);
+            self.is_readable = charset::is_ascii_markup(held).unwrap_or(true);
         }
         self.is_readable |= 0 < mark_bytes;
         let extent = match self.options.scope {
@@ -303,7 +307,7 @@ impl MetaScanner {
     fn stop(&mut self, outcome: Scan) {
         if let Phase::Start(held) = &mut self.phase {
             let held = std::mem::take(held);
-            self.open(held, true);
+            self.open(&held, true);
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         let Phase::Scanning(mut page) = phase else {

@@ -6,7 +6,7 @@
 use memchr::memchr;
 
 use super::found::{Found, Place};
-use super::tag::{Ending, Tag};
+use super::tag::Tag;
 
 /// Looks for metas in octets that are pushed in chunks.
 #[derive(Debug, Default)]
@@ -54,8 +54,7 @@ impl Lax {
             return false;
         }
         let text = text.get(..TAG_BYTES_MAX).unwrap_or(text);
-        let read = Tag::read(text).filter(|(tag, _)| tag.ending() != Ending::Open);
-        let Some((tag, behind)) = read else {
+        let Some((tag, behind)) = Tag::read(text) else {
             self.work += text.len();
             return text.len() < TAG_BYTES_MAX;
         };

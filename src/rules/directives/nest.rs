@@ -157,8 +157,10 @@ impl Template {
     /// Takes in the start tag of an element it holds.
     fn start(&mut self, tag: &Tag<'_>) {
         if *self == Self::Fresh && !is_for_any_template(tag) {
-            let columns = tag.is("col");
-            *self = [Self::Any, Self::Columns][usize::from(columns)];
+            *self = match tag {
+                tag if tag.is("col") => Self::Columns,
+                _ => Self::Any,
+            };
         }
     }
 }

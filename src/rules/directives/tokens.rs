@@ -4,22 +4,25 @@
 //! Where `head` knows better, the page is begun anew behind that tag, with a
 //! tag in front of it that makes `lol_html` read on as it should.
 //!
-//! Tags are not asked for: they are what is passed on between the texts and
-//! comments, as they were written. So end tags are seen too, and nothing is
-//! allocated for a tag.
+//! Tags and text are not asked for: they are what is passed on between the
+//! tokens that are, as it was written. So end tags are seen too, and nothing is
+//! allocated for them.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use encoding_rs::{Encoding, UTF_8};
-use lol_html::html_content::{Comment, Doctype, TextChunk, TextType};
-use lol_html::send::{DocumentContentHandlers, HtmlRewriter, Settings};
-use lol_html::{AsciiCompatibleEncoding, HandlerResult, MemorySettings, OutputSink};
+use lol_html::html_content::{Comment, Doctype, EndTag};
+use lol_html::send::{
+    DocumentContentHandlers, Element, ElementContentHandlers, HtmlRewriter, Settings,
+};
+use lol_html::{AsciiCompatibleEncoding, HandlerResult, MemorySettings, OutputSink, Selector};
 use memchr::memchr;
 
 use super::found::Found;
-use super::head::{Extent, Head, Next, Text};
+use super::head::{Extent, Head, Next, TEXT_ELEMENTS};
 use super::lax::Lax;
 use super::tag::Tag;
 
@@ -54,13 +57,27 @@ struct Shared(Arc<Mutex<State>>);
 
 struct State {
     head: Head,
-    /// What was passed on and not read yet: tags.
+    /// What was passed on and not read yet: tags and text.
     gap: Vec<u8>,
     /// Where the gap begins in the page.
     at: usize,
     /// Where the page was begun anew, and the octets put in front.
     origin: (usize, usize),
+    content: Content,
+    /// Whether what comes was put in front of the page.
+    is_front: bool,
     turn: Option<Turn>,
+}
+
+/// What is passed on next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// Tags, and text that counts.
+    Page,
+    /// The start tag of an element that holds text, then its content.
+    Tag,
+    /// The content of such an element.
+    Text,
 }
 
 /// Where the reading of the page is to change.
@@ -95,6 +112,8 @@ impl Tokens {
             gap: Vec::new(),
             at: 0,
             origin: (0, 0),
+            content: Content::Page,
+            is_front: false,
             turn: None,
         })));
         Self {
@@ -207,7 +226,9 @@ impl Tokens {
             return;
         }
         state.gap.clear();
+        state.content = Content::Page;
         state.origin = (turn.at, front.len());
+        state.is_front = true;
         drop(state);
         let mut rewriter = rewriter(&self.shared, self.encoding);
         // One short tag: it cannot fail, and it is not part of the page.
@@ -215,15 +236,23 @@ impl Tokens {
         let mut state = self.shared.lock();
         state.gap.clear();
         state.at = turn.at;
+        state.is_front = false;
+        state.content = match turn.next {
+            Next::Content(_) => Content::Text,
+            _ => Content::Page,
+        };
         drop(state);
         self.rewriter = Some(rewriter);
     }
 }
 
+/// Every element. To choose some by name would take longer to set up than most
+/// heads take to read.
+static ELEMENTS: LazyLock<Selector> = LazyLock::new(|| "*".parse().expect("a star is a selector"));
+
 fn rewriter(shared: &Shared, encoding: AsciiCompatibleEncoding) -> HtmlRewriter<'static, Gap> {
-    let (texts, comments, doctypes) = (shared.clone(), shared.clone(), shared.clone());
+    let (elements, comments, doctypes) = (shared.clone(), shared.clone(), shared.clone());
     let document = DocumentContentHandlers::default()
-        .text(move |chunk: &mut TextChunk<'_>| texts.on_text(chunk))
         .comments(move |comment: &mut Comment<'_>| {
             let range = comment.source_location().bytes();
             let text = comment.text();
@@ -237,9 +266,12 @@ fn rewriter(shared: &Shared, encoding: AsciiCompatibleEncoding) -> HtmlRewriter<
                 Next::Usual
             })
         });
+    let element = ElementContentHandlers::default()
+        .element(move |element: &mut Element<'_, '_>| elements.on_element(element));
     let memory = MemorySettings::new().with_max_allowed_memory_usage(MEMORY_BYTES);
     let settings = Settings::new_send()
         .append_document_content_handler(document)
+        .append_element_content_handler((Cow::Borrowed(&*ELEMENTS), element))
         .with_encoding(encoding)
         .with_memory_settings(memory)
         .with_strict(false);
@@ -271,45 +303,68 @@ impl Shared {
         Ok(())
     }
 
-    fn on_text(&self, chunk: &mut TextChunk<'_>) -> HandlerResult {
-        if chunk.as_str().is_empty() {
+    /// Parts the content of an element that holds text from the page, and ends
+    /// the write soon behind the head.
+    fn on_element(&self, element: &mut Element<'_, '_>) -> HandlerResult {
+        let name = element.tag_name();
+        // Nearly every tag of a head is one of these, and can wait.
+        if matches!(name.as_str(), "meta" | "link") {
             return Ok(());
         }
-        let kind = match chunk.text_type() {
-            TextType::Data => Text::Data,
-            TextType::RawText => Text::Raw,
-            TextType::PlainText
-            | TextType::RCData
-            | TextType::ScriptData
-            | TextType::CDataSection => Text::Other,
-        };
-        let range = chunk.source_location().bytes();
-        let text = chunk.as_str().as_bytes();
-        self.on_token(range, |head| head.text(text, kind))?;
-        chunk.remove();
+        let start = element.source_location().bytes().start;
+        self.on_token(start..start, |_| Next::Usual)?;
+        if TEXT_ELEMENTS.contains(&name.as_str()) && element.can_have_content() {
+            self.lock().content = Content::Tag;
+            let shared = self.clone();
+            element.on_end_tag(Box::new(move |tag: &mut EndTag<'_>| {
+                let start = tag.source_location().bytes().start;
+                let ended = shared.on_token(start..start, |_| Next::Usual);
+                shared.lock().content = Content::Page;
+                ended
+            }))?;
+        }
         Ok(())
     }
 }
 
 impl State {
-    /// Reads the tags that stand before the next token.
+    /// Takes in what was passed on.
+    fn pass_on(&mut self, chunk: &[u8]) {
+        match self.content {
+            Content::Page => self.gap.extend_from_slice(chunk),
+            Content::Tag => {
+                self.gap.extend_from_slice(chunk);
+                self.content = Content::Text;
+            }
+            Content::Text => {
+                self.close_gap();
+                let next = self.head.content(chunk);
+                if next == Next::Doubt && self.turn.is_none() {
+                    self.turn = Some(Turn { at: self.at, next });
+                }
+                self.at += chunk.len();
+            }
+        }
+    }
+
+    /// Reads what stands before the next token.
     fn close_gap(&mut self) {
-        if self.gap.is_empty() || self.turn.is_some() {
+        if self.gap.is_empty() || self.turn.is_some() || self.is_front {
             return;
         }
-        self.head.end_text();
         let mut gap = std::mem::take(&mut self.gap);
         let end = self.at + gap.len();
         let mut rest = gap.as_slice();
-        while let Some(start) = memchr(b'<', rest).filter(|_| !self.head.is_over()) {
-            let text = &rest[start..];
-            // `</>` is no tag, nor is what begins and ends a CDATA section.
-            let Some((tag, behind)) = Tag::read(text) else {
-                rest = &text[1..];
+        while !rest.is_empty() && !self.head.is_over() {
+            let start = memchr(b'<', rest).unwrap_or(rest.len());
+            let (text, markup) = rest.split_at(start);
+            self.head.text(text);
+            let Some((tag, behind)) = Tag::read(markup) else {
+                rest = self.read_odd(markup);
                 continue;
             };
             let next = self.head.tag(&tag);
-            if self.follow(next, (end - text.len(), end - behind.len())) {
+            if self.follow(next, (end - markup.len(), end - behind.len())) {
                 break;
             }
             rest = behind;
@@ -317,6 +372,18 @@ impl State {
         self.at = end;
         gap.clear();
         self.gap = gap;
+    }
+
+    /// Reads what begins like a tag and is none: `</>` is nothing, the rest is
+    /// text. Gives what stands behind.
+    fn read_odd<'a>(&mut self, markup: &'a [u8]) -> &'a [u8] {
+        if let Some(behind) = markup.strip_prefix(b"</>") {
+            self.head.end_text();
+            return behind;
+        }
+        let (text, behind) = markup.split_at(markup.len().min(1));
+        self.head.text(text);
+        behind
     }
 
     /// Does as a tag asks. Whether the page is to be read otherwise.
@@ -357,8 +424,7 @@ impl State {
 
     /// Scans the text of a `<noscript>`, ended by `end`, as without scripts.
     fn read_noscript(&mut self, text: &[u8], end: &[u8]) -> Next {
-        // Its text is decoded already.
-        let mut tokens = Tokens::new(None, Extent::Noscript);
+        let mut tokens = Tokens::new(Some(self.head.found.encoding), Extent::Noscript);
         tokens.write(text);
         tokens.write(end);
         let in_doubt = tokens.is_doubtful();
@@ -378,7 +444,7 @@ impl State {
 impl OutputSink for Gap {
     fn handle_chunk(&mut self, chunk: &[u8]) {
         if !chunk.is_empty() {
-            self.0.lock().gap.extend_from_slice(chunk);
+            self.0.lock().pass_on(chunk);
         }
     }
 }

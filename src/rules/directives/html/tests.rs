@@ -173,3 +173,129 @@ fn a_tag_of_300_kilobytes_is_read() {
         assert_eq!((outcome, metas.len()), (Scan::Done, 1), "{chunk}");
     }
 }
+
+// directives.md, 2.4: what stands behind the head is told apart.
+#[test]
+fn metas_behind_the_head_are_outside_it() {
+    let page = format!(
+        "{META}<body>{META}<meta name=robots content=noai><template><meta name=robots \
+         content=spc></template><svg><title>x</title><style><meta name=robots content=noml>\
+         </style></svg><noscript><meta name=robots content=noodp></noscript>"
+    );
+    let limit = page.len();
+    for chunk in [1, 5, page.len()] {
+        let scope = MetaScope::Prefix;
+        let mut scanner = MetaScanner::new(ScanOptions { limit, scope }, None);
+        for chunk in page.as_bytes().chunks(chunk) {
+            assert_eq!(scanner.push(chunk), Scan::More);
+        }
+        assert!(scanner.has_head_ended());
+        assert_eq!(scanner.push(b"x"), Scan::Done);
+        assert!(scanner.has_head_ended());
+        assert_eq!((scanner.metas().len(), scanner.outside().len()), (1, 3));
+    }
+}
+
+#[test]
+fn a_head_that_goes_on_to_the_limit_has_not_ended() {
+    let scope = MetaScope::Prefix;
+    let mut scanner = MetaScanner::new(ScanOptions { limit: 6, scope }, None);
+    assert_eq!(scanner.push(b"<head> "), Scan::Limit);
+    assert!(!scanner.has_head_ended());
+}
+
+#[test]
+fn notices_are_found_in_the_head_alone() {
+    let page = "<meta name=tdm-reservation content=1><noscript><link rel=license href=/a \
+                type=application/rsl+xml></noscript><body><meta name=tdm-policy content=/b>";
+    for scope in [MetaScope::Head, MetaScope::Prefix] {
+        let mut scanner = MetaScanner::new(ScanOptions { limit: 9999, scope }, None);
+        scanner.push(page.as_bytes());
+        scanner.finish();
+        let wanted = [
+            Notice::TdmReservation("1".into()),
+            Notice::License("/a".into()),
+        ];
+        assert_eq!(scanner.notices(), wanted);
+    }
+}
+
+// security.md, 6.
+#[test]
+fn a_tag_of_more_than_a_mebibyte_is_a_limit() {
+    let page = format!("{META}<link a='{}'>", "x".repeat(1 << 21));
+    let mut scanner = MetaScanner::new(1 << 22, None);
+    for chunk in page.as_bytes().chunks(16 * 1024) {
+        scanner.push(chunk);
+    }
+    assert_eq!((scanner.outcome(), scanner.metas().len()), (Scan::Limit, 1));
+}
+
+/// The outcome, the number of metas and whether the page is readable, which do
+/// not depend on the chunks.
+fn labelled(page: &[u8], label: Option<&str>) -> (Scan, usize, bool) {
+    let scans = [1, 3, page.len()].map(|chunk| {
+        let mut scanner = MetaScanner::new(1 << 20, label);
+        for chunk in page.chunks(chunk) {
+            scanner.push(chunk);
+        }
+        (
+            scanner.finish(),
+            scanner.metas().len(),
+            scanner.is_readable(),
+        )
+    });
+    assert!(scans.iter().all(|scan| *scan == scans[0]), "{scans:?}");
+    scans[0]
+}
+
+// HTML standard, 13.2.3.2: a quote, and an angle, inside double octets.
+#[test]
+fn iso_2022_jp_is_read_where_it_is_declared() {
+    let title = "<title>\x1B$B</title><body>\x1B(B</title>";
+    for declaration in [
+        "<meta charset=iso-2022-jp>",
+        "<?xml version='1.0' encoding='ISO-2022-JP'?>",
+        "<meta http-equiv=content-type content='text/html;charset=csiso2022jp'>",
+    ] {
+        for filler in ["", &" ".repeat(2000)] {
+            let page = format!("{declaration}{filler}{title}{META}<p>");
+            assert_eq!(labelled(page.as_bytes(), None), (Scan::Done, 1, true));
+            let page = format!("{declaration}{filler}{title}{META}");
+            let other = labelled(page.as_bytes(), Some("utf-8"));
+            assert_eq!(other, (Scan::Done, 0, true), "{declaration}");
+        }
+    }
+}
+
+#[test]
+fn utf_16_without_a_mark_is_read_by_its_xml_declaration() {
+    let page = format!("<?xml version='1.0'?>{META}<p>");
+    let little = page.encode_utf16().flat_map(u16::to_le_bytes);
+    let big = page.encode_utf16().flat_map(u16::to_be_bytes);
+    for octets in [little.collect::<Vec<_>>(), big.collect()] {
+        assert_eq!(labelled(&octets, None), (Scan::Done, 1, true));
+    }
+}
+
+// Ours: what cannot be read is looked through, and nothing is claimed.
+#[test]
+fn a_page_in_an_encoding_nobody_reads_is_not_readable() {
+    let page = format!("{META}<body>");
+    for label in ["utf-7", "iso-2022-kr", "ibm037", "utf-32"] {
+        let scanned = labelled(page.as_bytes(), Some(label));
+        assert_eq!(scanned, (Scan::Done, 1, false), "{label}");
+        let marked = format!("\u{FEFF}{page}");
+        assert!(labelled(marked.as_bytes(), Some(label)).2);
+    }
+}
+
+#[test]
+fn an_unknown_label_is_believed_only_of_what_is_no_ascii() {
+    let page = format!(" \n{META}<body>");
+    let unknown = Some("no-such-charset");
+    assert_eq!(labelled(page.as_bytes(), unknown), (Scan::Done, 1, true));
+    // EBCDIC: `<html>`.
+    assert!(!labelled(b"\x4C\x88\xA3\x94\x93\x6E", unknown).2);
+    assert!(!labelled(b"<\0\0\0h\0\0\0", unknown).2);
+}

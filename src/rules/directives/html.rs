@@ -198,7 +198,10 @@ impl MetaScanner {
     /// The metas behind the head that restrict something, with
     /// [`MetaScope::Prefix`].
     pub fn outside(&self) -> &[Meta] {
-        self.found.as_ref().map_or(&[], |found| &found.outside)
+        match (&self.found, self.options.scope) {
+            (Some(found), MetaScope::Prefix) => &found.outside,
+            _ => &[],
+        }
     }
 
     /// What the head says of data mining and licences.

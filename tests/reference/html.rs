@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use html5ever::interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
 use html5ever::tendril::StrTendril;
-use html5ever::tokenizer::{BufferQueue, Tokenizer};
+use html5ever::tokenizer::{BufferQueue, Tokenizer, TokenizerOpts};
 use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts};
 use html5ever::{
     Attribute, ExpandedName, QualName, TokenizerResult, expanded_name, local_name, ns,
@@ -61,8 +61,10 @@ pub fn read(beginning: &str, scripting: Scripting) -> Reading {
         ..TreeBuilderOpts::default()
     };
     let builder = TreeBuilder::new(Tree::default(), options);
-    let mut tokenizer_options = html5ever::tokenizer::TokenizerOpts::default();
-    tokenizer_options.discard_bom = false;
+    let tokenizer_options = TokenizerOpts {
+        discard_bom: false,
+        ..TokenizerOpts::default()
+    };
     let tokenizer = Tokenizer::new(builder, tokenizer_options);
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(beginning));

@@ -167,14 +167,9 @@ impl Head {
         }
     }
 
-    /// The text of a `<noscript>` that has not ended, or did not end well.
+    /// The text of a `<noscript>` that has not ended.
     pub(super) fn take_noscript(&mut self) -> Option<Vec<u8>> {
         self.noscript.take()
-    }
-
-    /// Keeps the text of a `<noscript>` for [`Self::take_noscript`].
-    pub(super) fn keep_noscript(&mut self, text: Vec<u8>) {
-        self.noscript = Some(text);
     }
 
     /// Whether what comes is part of the head, and of no element in it.

@@ -284,8 +284,9 @@ impl MetaScanner {
         match (Signature::of(held, self.label), self.label) {
             (Signature::Begun, _) if !is_all => return Start::Wait,
             (Signature::Mark(encoding, bytes), _) => return html(Some(encoding), bytes),
-            (Signature::Declaration(encoding), _) => return html(Some(encoding), 0),
-            (_, Label::Known(encoding)) => return html(Some(encoding), 0),
+            (Signature::Declaration(encoding), _) | (_, Label::Known(encoding)) => {
+                return html(Some(encoding), 0);
+            }
             (_, Label::Unknown) if !is_all && charset::is_ascii_markup(held).is_none() => {
                 return Start::Wait;
             }

@@ -80,10 +80,12 @@ enum Content {
     Text,
 }
 
-/// Where the reading of the page is to change.
-struct Turn {
-    at: usize,
-    next: Next,
+/// A change in how the page is read, from a place on that was written last.
+enum Turn {
+    /// As markup, or as the content of this element.
+    Anew(usize, Option<&'static str>),
+    /// In doubt; and what stands before that place and is in doubt too.
+    Doubt(usize, Vec<u8>),
 }
 
 /// Takes what the rewriter passes on.
@@ -157,8 +159,8 @@ impl Tokens {
         };
         let next = state.read_noscript(&text, b"");
         if next == Next::Doubt && state.head.is_nested() {
-            let lax = self.lax.get_or_insert_default();
-            lax.push(&text, &mut state.head.found);
+            drop(state);
+            self.doubt(&text);
         }
     }
 
@@ -190,9 +192,8 @@ impl Tokens {
             drop(state);
             match turn {
                 Some(turn) if !is_over => {
-                    rest = piece
-                        .get(turn.at.saturating_sub(start)..)
-                        .unwrap_or_default();
+                    let (Turn::Anew(at, _) | Turn::Doubt(at, _)) = turn;
+                    rest = piece.get(at.saturating_sub(start)..).unwrap_or_default();
                     self.turn(turn);
                 }
                 _ if is_over => return self.stop(Progress::Over),
@@ -207,42 +208,38 @@ impl Tokens {
         progress
     }
 
-    /// Begins anew behind a tag, in the way that it asks for.
+    /// Changes how the page is read.
     fn turn(&mut self, turn: Turn) {
         self.turns += 1;
         self.rewriter = None;
-        let front = match turn.next {
-            Next::Content(name) => format!("<{name}>"),
-            _ => String::new(),
-        };
-        let in_doubt = turn.next == Next::Doubt || TURNS_MAX < self.turns;
-        let mut state = self.shared.lock();
-        if in_doubt {
-            let mut lax = Lax::default();
-            if let Some(text) = state.head.take_noscript() {
-                lax.push(&text, &mut state.head.found);
-            }
-            self.lax = Some(lax);
-            return;
+        match turn {
+            Turn::Anew(at, within) if self.turns < TURNS_MAX => self.begin_at(at, within),
+            Turn::Anew(..) => self.doubt(&[]),
+            Turn::Doubt(_, before) => self.doubt(&before),
         }
-        state.gap.clear();
+    }
+
+    fn doubt(&mut self, before: &[u8]) {
+        let lax = self.lax.get_or_insert_default();
+        lax.push(before, &mut self.shared.lock().head.found);
+    }
+
+    /// Begins anew at this place, which is `within` the content of an element.
+    fn begin_at(&mut self, at: usize, within: Option<&'static str>) {
+        let front = within.map(|name| format!("<{name}>")).unwrap_or_default();
+        let mut state = self.shared.lock();
         state.content = Content::Page;
-        state.origin = (turn.at, front.len());
+        state.origin = (at, front.len());
         state.is_front = true;
         drop(state);
         let mut rewriter = rewriter(&self.shared, self.encoding);
         // One short tag: it cannot fail, and it is not part of the page.
         let _ = rewriter.write(front.as_bytes());
+        self.rewriter = Some(rewriter);
         let mut state = self.shared.lock();
         state.gap.clear();
-        state.at = turn.at;
+        state.at = at;
         state.is_front = false;
-        state.content = match turn.next {
-            Next::Content(_) => Content::Text,
-            _ => Content::Page,
-        };
-        drop(state);
-        self.rewriter = Some(rewriter);
     }
 }
 
@@ -257,11 +254,12 @@ fn rewriter(shared: &Shared, encoding: AsciiCompatibleEncoding) -> HtmlRewriter<
             let range = comment.source_location().bytes();
             let text = comment.text();
             comment.remove();
-            comments.on_token(range, |head| head.comment(&text))
+            comments.on_token((range, &text), |head| head.comment(&text))
         })
         .doctype(move |doctype: &mut Doctype<'_>| {
             doctype.remove();
-            doctypes.on_token(doctype.source_location().bytes(), |head| {
+            let range = doctype.source_location().bytes();
+            doctypes.on_token((range, ""), |head| {
                 head.end_text();
                 Next::Usual
             })
@@ -290,12 +288,20 @@ impl Shared {
     /// # Errors
     ///
     /// [`Stop`] if the write is to end.
-    fn on_token(&self, range: Range<usize>, take: impl FnOnce(&mut Head) -> Next) -> HandlerResult {
+    fn on_token(
+        &self,
+        (range, text): (Range<usize>, &str),
+        take: impl FnOnce(&mut Head) -> Next,
+    ) -> HandlerResult {
         let mut state = self.lock();
         state.close_gap();
         if state.turn.is_none() && !state.head.is_over() {
-            let next = take(&mut state.head);
-            state.pass(range, next);
+            let (origin, front) = state.origin;
+            state.at = (origin + range.end).saturating_sub(front);
+            if take(&mut state.head) == Next::Doubt {
+                let text = [text, ">"].concat().into_bytes();
+                state.turn = Some(Turn::Doubt(state.at, text));
+            }
         }
         if state.turn.is_some() || state.head.is_over() {
             return Err(Box::new(Stop) as Box<dyn Error + Send + Sync>);
@@ -312,13 +318,13 @@ impl Shared {
             return Ok(());
         }
         let start = element.source_location().bytes().start;
-        self.on_token(start..start, |_| Next::Usual)?;
+        self.on_token((start..start, ""), |_| Next::Usual)?;
         if TEXT_ELEMENTS.contains(&name.as_str()) && element.can_have_content() {
             self.lock().content = Content::Tag;
             let shared = self.clone();
             element.on_end_tag(Box::new(move |tag: &mut EndTag<'_>| {
                 let start = tag.source_location().bytes().start;
-                let ended = shared.on_token(start..start, |_| Next::Usual);
+                let ended = shared.on_token((start..start, ""), |_| Next::Usual);
                 shared.lock().content = Content::Page;
                 ended
             }))?;
@@ -336,14 +342,16 @@ impl State {
                 self.gap.extend_from_slice(chunk);
                 self.content = Content::Text;
             }
-            Content::Text => {
-                self.close_gap();
-                let next = self.head.content(chunk);
-                if next == Next::Doubt && self.turn.is_none() {
-                    self.turn = Some(Turn { at: self.at, next });
-                }
-                self.at += chunk.len();
-            }
+            Content::Text => self.pass_text(chunk),
+        }
+    }
+
+    fn pass_text(&mut self, text: &[u8]) {
+        self.close_gap();
+        self.at += text.len();
+        if self.turn.is_none() && self.head.content(text) == Next::Doubt {
+            let noscript = self.head.take_noscript().unwrap_or_default();
+            self.turn = Some(Turn::Doubt(self.at, noscript));
         }
     }
 
@@ -364,7 +372,9 @@ impl State {
                 continue;
             };
             let next = self.head.tag(&tag);
-            if self.follow(next, (end - markup.len(), end - behind.len())) {
+            let written = &markup[..markup.len() - behind.len()];
+            self.turn = self.turn_behind(next, (end - behind.len(), written));
+            if self.turn.is_some() {
                 break;
             }
             rest = behind;
@@ -386,40 +396,19 @@ impl State {
         behind
     }
 
-    /// Does as a tag asks. Whether the page is to be read otherwise.
-    fn follow(&mut self, next: Next, (start, end): (usize, usize)) -> bool {
-        let next = match next {
-            Next::Noscript(text) => self.end_noscript(text),
-            next => next,
-        };
-        let at = match next {
-            Next::Usual | Next::Noscript(_) => return false,
-            Next::Markup | Next::Content(_) => end,
-            Next::Doubt => start,
-        };
-        self.turn = Some(Turn { at, next });
-        true
-    }
-
-    /// Takes the place of a token in, and what it asks for.
-    fn pass(&mut self, range: Range<usize>, next: Next) {
-        let (origin, front) = self.origin;
-        let place = |at: usize| (origin + at).saturating_sub(front);
-        self.at = place(range.end);
-        if next == Next::Doubt {
-            let at = place(range.start);
-            self.turn = Some(Turn { at, next });
+    /// How the page is to be read behind a tag, if otherwise than it would be.
+    fn turn_behind(&mut self, next: Next, (at, tag): (usize, &[u8])) -> Option<Turn> {
+        match next {
+            Next::Usual => None,
+            Next::Markup => Some(Turn::Anew(at, None)),
+            Next::Content(name) => Some(Turn::Anew(at, Some(name))),
+            Next::Doubt => Some(Turn::Doubt(at, tag.to_vec())),
+            Next::Noscript(text) => {
+                let is_doubt = self.read_noscript(&text, b"</noscript>") == Next::Doubt;
+                // A meta may begin in it and end behind it.
+                is_doubt.then(|| Turn::Doubt(at, [&text, tag].concat()))
+            }
         }
-    }
-
-    /// Scans the text of a `<noscript>`. In doubt it is kept, since a tag in it
-    /// may end behind it.
-    fn end_noscript(&mut self, text: Vec<u8>) -> Next {
-        let next = self.read_noscript(&text, b"</noscript>");
-        if next == Next::Doubt {
-            self.head.keep_noscript(text);
-        }
-        next
     }
 
     /// Scans the text of a `<noscript>`, ended by `end`, as without scripts.
@@ -434,10 +423,8 @@ impl State {
             return Next::Doubt;
         };
         let inner = inner.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match self.head.add(inner.head) {
-            Next::Usual if in_doubt => Next::Doubt,
-            next => next,
-        }
+        let next = self.head.add(inner.head);
+        if in_doubt { Next::Doubt } else { next }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the proxy adds to one keep-alive exchange: guards the forward path.
+//! What the proxy adds to one keep-alive exchange, and which part of that is
+//! the annotation of a page: guards the forward path.
 //!
 //! `cargo bench --bench exchange`. An origin, the proxy and a client in one
 //! process over loopback, so only the ratio of two rows of one run means
@@ -6,11 +7,17 @@
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
+#[path = "annotate/pages.rs"]
+mod pages;
+
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http_body_util::Full;
 use hyper::Response;
 use hyper::server::conn::http1;
@@ -27,9 +34,27 @@ const REQUESTS: u32 = 400;
 const CONNECTIONS: [usize; 2] = [1, 32];
 const BODY: Bytes = Bytes::from_static(&[b'x'; 1024]);
 
+/// Pages by the size of their heads, in KB, and how they come.
+const PAGES: [(usize, &str); 8] = [
+    (5, "plain"),
+    (5, "gzip"),
+    (25, "plain"),
+    (25, "gzip"),
+    (200, "plain"),
+    (200, "gzip"),
+    (500, "plain"),
+    (500, "gzip"),
+];
+
 #[tokio::main]
 async fn main() {
     let origin = origin().await;
+    println!("| page | not looked at | annotated | share |");
+    println!("|---|---|---|---|");
+    for (head_kb, coding) in PAGES {
+        annotation(origin, head_kb, coding).await;
+    }
+    println!();
     println!(
         "{:<40} {:>12} {:>8}",
         "1 KiB, keep-alive, plain", "a request", "ratio"
@@ -55,6 +80,21 @@ async fn main() {
     }
 }
 
+/// What a page costs with its annotation, and the same octets that are no page.
+async fn annotation(origin: SocketAddr, head_kb: usize, coding: &'static str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let proxy = proxy(folder.path(), origin, "queue").await;
+    let mut times = [Duration::ZERO; 2];
+    for (time, kind) in times.iter_mut().zip(["plain", "html"]) {
+        let target = format!("http://o.test/{kind}/{head_kb}/{coding}");
+        *time = measure(proxy.listen[0], &target, 1).await;
+    }
+    proxy.stop(std::future::pending()).await;
+    let [unread, read] = times.map(|time| time.as_secs_f64() * 1e6);
+    let share = 100.0 * (1.0 - unread / read);
+    println!("| {head_kb} KB, {coding} | {unread:.0} us | {read:.0} us | {share:.0} % |");
+}
+
 fn row(name: &str, time: Duration, direct: Duration) {
     println!(
         "{name:<40} {time:>12.1?} {:>8.2}",
@@ -65,17 +105,14 @@ fn row(name: &str, time: Duration, direct: Duration) {
 async fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
+    let pages: Vec<Bytes> = PAGES.iter().map(|&page| octets(page)).collect();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let _ = stream.set_nodelay(true);
+            let pages = pages.clone();
             tokio::spawn(async move {
                 let service = service_fn(async |request: hyper::Request<_>| {
-                    let body = if request.uri().path() == "/robots.txt" {
-                        Bytes::from_static(b"User-agent: *\nDisallow: /private\n")
-                    } else {
-                        BODY
-                    };
-                    Ok::<_, Infallible>(Response::new(Full::new(body)))
+                    Ok::<_, Infallible>(answer(request.uri().path(), &pages))
                 });
                 let _ = http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -85,6 +122,34 @@ async fn origin() -> SocketAddr {
         }
     });
     address
+}
+
+fn answer(path: &str, pages: &[Bytes]) -> Response<Full<Bytes>> {
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let [kind, head_kb, coding] = parts[..] else {
+        let robots = Bytes::from_static(b"User-agent: *\nDisallow: /private\n");
+        let body = if path == "/robots.txt" { robots } else { BODY };
+        return Response::new(Full::new(body));
+    };
+    let is_page = |page: &(usize, &str)| page.0.to_string() == head_kb && page.1 == coding;
+    let at = PAGES.iter().position(is_page).expect("a page");
+    let mut answer = Response::builder().header("content-type", format!("text/{kind}"));
+    if coding == "gzip" {
+        answer = answer.header("content-encoding", coding);
+    }
+    answer
+        .body(Full::new(pages[at].clone()))
+        .expect("a response")
+}
+
+fn octets((head_kb, coding): (usize, &str)) -> Bytes {
+    let page = pages::page(head_kb * 1000);
+    if coding == "plain" {
+        return page.into();
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(page.as_bytes()).expect("room");
+    encoder.finish().expect("room").into()
 }
 
 async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -> Running {
@@ -107,12 +172,12 @@ async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -
 }
 
 /// The median time of a request over `connections` at once.
-async fn measure(address: SocketAddr, target: &'static str, connections: usize) -> Duration {
+async fn measure(address: SocketAddr, target: &str, connections: usize) -> Duration {
     let mut times = Vec::with_capacity(ROUNDS);
     for _ in 0..=ROUNDS {
         let began = clock::instant();
         let crawlers: Vec<_> = (0..connections)
-            .map(|_| tokio::spawn(crawl(address, target)))
+            .map(|_| tokio::spawn(crawl(address, target.to_owned())))
             .collect();
         for crawler in crawlers {
             crawler.await.expect("a crawl");
@@ -126,12 +191,12 @@ async fn measure(address: SocketAddr, target: &'static str, connections: usize) 
     times[ROUNDS / 2]
 }
 
-async fn crawl(address: SocketAddr, target: &str) {
+async fn crawl(address: SocketAddr, target: String) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream.set_nodelay(true).expect("no delay");
     let request =
         format!("GET {target} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: BenchBot/1.0\r\n\r\n");
-    let mut buffer = vec![0; 4096];
+    let mut buffer = vec![0; 640 * 1024];
     for _ in 0..REQUESTS {
         stream
             .write_all(request.as_bytes())
@@ -140,10 +205,7 @@ async fn crawl(address: SocketAddr, target: &str) {
         let mut got = 0;
         loop {
             got += stream.read(&mut buffer[got..]).await.expect("a response");
-            let head = buffer[..got]
-                .windows(4)
-                .position(|octets| octets == b"\r\n\r\n");
-            if head.is_some_and(|head| got >= head + 4 + BODY.len()) {
+            if length(&buffer[..got]).is_some_and(|length| length <= got) {
                 break;
             }
         }
@@ -153,4 +215,15 @@ async fn crawl(address: SocketAddr, target: &str) {
             String::from_utf8_lossy(&buffer[..got])
         );
     }
+}
+
+/// Octets of a response, once its head is there.
+fn length(response: &[u8]) -> Option<usize> {
+    let head = response
+        .windows(4)
+        .position(|octets| octets == b"\r\n\r\n")?;
+    let text = std::str::from_utf8(&response[..head]).ok()?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+    let (_, length) = lines.find(|(name, _)| name.eq_ignore_ascii_case("content-length"))?;
+    Some(head + 4 + length.parse::<usize>().ok()?)
 }

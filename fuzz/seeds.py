@@ -49,6 +49,19 @@ def encoded():
             yield bytes([4, 5, 19]) + gzip.compress(gzip.compress(page), mtime=0)
 
 
+def page(case):
+    """A page of a case, behind the octet that says where it is cut."""
+    return b"0" + (case["body"] or "").encode()[:4096]
+
+
+def fields(case):
+    """The field lines of a case; their first octets choose the names."""
+    names = {"robots-tag": b"0", "x-robots-tag": b"1"}
+    lines = ((names.get(name.lower()), value) for name, value in case["headers"])
+    lines = (first + value.encode("latin-1") for first, value in lines if first)
+    return b"\n".join(lines)
+
+
 def inputs(target):
     files = [case for case in cases("robots.jsonl") if len(body(case)) < 65536]
     match target:
@@ -60,6 +73,10 @@ def inputs(target):
             return encoded()
         case "user_agent":
             return (case["header"].encode() for case in cases("user-agent.jsonl"))
+        case "metas":
+            return map(page, cases("directives.jsonl"))
+        case "fields":
+            return map(fields, cases("directives.jsonl"))
     return ()
 
 

@@ -36,9 +36,9 @@ const CODINGS: [&str; 12] = [
 /// The limit is at most two to the power of this: 512 KiB.
 const LIMIT_BITS_MAX: u8 = 19;
 
-/// Time for an octet that comes in: tables take the most, which a few octets
-/// can ask for.
-const NANOS_IN: usize = 1000;
+/// Time for an octet that comes in: tables take the most. A block of br that has
+/// some built, 16 microseconds in this build, is no longer than nine octets.
+const NANOS_IN: usize = 3000;
 
 /// Time for an octet that a stage may hand over.
 const NANOS_OUT: usize = 20;

@@ -4,6 +4,9 @@
 #[path = "../../tests/reference/mod.rs"]
 pub mod reference;
 
+#[path = "../../tests/reference/html.rs"]
+pub mod html;
+
 pub mod comparison;
 pub mod grammar;
 pub mod question;

@@ -218,7 +218,7 @@ impl Annotator {
             return (held, rest);
         }
         let mut share = self.budget.share();
-        grow(&mut share, page.memory_max(), page);
+        charge(&mut share, 0, page);
         let until = clock::instant() + self.options.hold_time;
         while page.wants_more() {
             if self.is_full(&held) {
@@ -233,7 +233,7 @@ impl Annotator {
                 Some(Ok(frame)) => {
                     let data = frame.data_ref().map_or(&[][..], |data| data);
                     guarded(page, |page| page.push(data));
-                    grow(&mut share, data.len(), page);
+                    charge(&mut share, held.octets() + data.len(), page);
                 }
                 // What broke off is no whole page, and the crawler sees it break.
                 Some(Err(_)) => page.miss(Why::Corrupt),
@@ -263,9 +263,10 @@ impl Annotator {
     }
 }
 
-/// Takes more of the budget. A page that finds no room goes on unread.
-fn grow(share: &mut Share, octets: usize, page: &mut Page<'_>) {
-    if page.wants_more() && share.grow(octets).is_none() {
+/// Takes of the budget what a page holds with `octets` of it held back. A page
+/// that finds no room goes on unread.
+fn charge(share: &mut Share, octets: usize, page: &mut Page<'_>) {
+    if page.wants_more() && share.grow_to(octets + page.memory()).is_none() {
         page.miss(Why::Memory);
     }
 }
@@ -292,7 +293,7 @@ fn told(annotation: &Annotation) -> Told {
     };
     Told {
         directives: annotation.header_value(&form),
-        evidence: annotation.evidence().clone(),
+        quotations: annotation.quotations().clone(),
     }
 }
 

@@ -22,8 +22,8 @@ use super::held::Held;
 use crate::audit::Ending;
 use crate::clock;
 use crate::origins::body::{BodyError, ResponseBody};
-use crate::rules::decision;
-use crate::rules::directives::Evidence;
+use crate::rules::decision::Evidence;
+use crate::rules::directives::Quotations;
 use crate::rules::record::{Outcome, Seen};
 
 /// The body of any answer to a crawler.
@@ -87,22 +87,22 @@ pub struct OriginBody {
 }
 
 /// What the head of a response says about its own use. Its trailers may add to
-/// the evidence.
+/// the quotations.
 #[derive(Debug)]
 pub struct Told {
     /// The annotation's value, with all preferences.
     pub directives: String,
     /// What it follows from.
-    pub evidence: Evidence,
+    pub quotations: Quotations,
 }
 
 impl Told {
     fn seen(self) -> Seen {
         let Self {
             directives,
-            evidence,
+            quotations,
         } = self;
-        let said = (!evidence.is_empty()).then(|| evidence.json());
+        let said = (!quotations.is_empty()).then(|| quotations.json());
         Seen { directives, said }
     }
 }
@@ -112,7 +112,7 @@ impl Told {
 #[derive(Debug)]
 pub struct Closing {
     ending: Option<Ending>,
-    evidence: Arc<decision::Evidence>,
+    evidence: Arc<Evidence>,
     started: Instant,
     status: Option<u16>,
     told: Option<Told>,
@@ -123,7 +123,7 @@ pub struct Closing {
 
 impl Closing {
     /// For the exchange begun at `started` and decided by `evidence`.
-    pub fn new(ending: Ending, evidence: Arc<decision::Evidence>, started: Instant) -> Self {
+    pub fn new(ending: Ending, evidence: Arc<Evidence>, started: Instant) -> Self {
         Self {
             ending: Some(ending),
             evidence,
@@ -159,7 +159,7 @@ impl Closing {
     fn forged(&mut self, trailers: &HeaderMap, name: &HeaderName) {
         if let Some(told) = &mut self.told {
             for value in trailers.get_all(name) {
-                told.evidence.forged(name, value);
+                told.quotations.forged(name, value);
             }
         }
     }

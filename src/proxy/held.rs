@@ -82,10 +82,12 @@ impl Budget {
 }
 
 impl Share {
-    /// Makes the share larger; nothing if there is no room for it.
-    pub fn grow(&mut self, octets: usize) -> Option<()> {
-        self.budget.take(octets)?;
-        self.octets += octets;
+    /// Makes the share as large as that, unless it is; nothing if there is no
+    /// room for it.
+    pub fn grow_to(&mut self, octets: usize) -> Option<()> {
+        let more = octets.saturating_sub(self.octets);
+        self.budget.take(more)?;
+        self.octets += more;
         Some(())
     }
 }
@@ -212,18 +214,18 @@ mod tests {
     fn a_share_is_refused_beyond_the_budget_and_given_back() {
         let budget = Budget::new(10, Gauge::default());
         let mut first = budget.share();
-        assert!(first.grow(10).is_some());
-        assert!(budget.share().grow(1).is_none());
+        assert!(first.grow_to(10).is_some());
+        assert!(budget.share().grow_to(1).is_none());
         drop(first);
         assert_eq!(budget.gauge.get(), 0);
-        assert!(budget.share().grow(10).is_some());
+        assert!(budget.share().grow_to(10).is_some());
     }
 
     #[test]
     fn a_share_is_kept_until_all_is_passed_on() {
         let budget = Budget::new(10, Gauge::default());
         let mut share = budget.share();
-        share.grow(2).unwrap();
+        share.grow_to(2).unwrap();
         let mut held = Held::new();
         held.push(data(b"ab"));
         let mut held = held.within(share);

@@ -168,6 +168,7 @@ fn opaque(tag: &[u8]) -> Box<[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::directives::{Gathering, Limits, Reading};
 
     fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
         let fields = fields.iter().map(|&(name, value)| {
@@ -226,5 +227,55 @@ mod tests {
         assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &["Bar"]));
         assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &[]));
         assert_ne!(key("http://h/a", &["Foo"]), key("http://h/b", &["Foo"]));
+    }
+
+    // Invariant 8: what is kept is bounded, whatever origins say.
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let gauge = Gauge::default();
+        let pages = KnownPages::new(64 * 1024, gauge.clone());
+        let reading = Reading {
+            tokens: &[],
+            now: jiff::Timestamp::UNIX_EPOCH,
+            robots: None,
+            limits: Limits::default(),
+        };
+        for number in 0..200 {
+            let url = format!("http://h/{number}");
+            let link = format!(
+                "<https://h/{}>; rel=license; type=application/rsl+xml",
+                "l".repeat(1500)
+            );
+            let fields = map(&[("etag", "\"a\""), ("link", &link)]);
+            let mut gathering = Gathering::new(reading);
+            gathering.fields(&fields);
+            let annotation = gathering.annotation();
+            assert!(1500 < annotation.known().octets());
+            let asked = Asked::of((&Method::GET, &url), &[], &HeaderMap::new());
+            pages.keep(&asked, (StatusCode::OK, &fields), annotation.known());
+        }
+        pages.by_url.run_pending_tasks();
+        assert!(pages.by_url.weighted_size() <= 64 * 1024);
+        assert!(2 < pages.by_url.entry_count());
+        assert!(0 < gauge.get());
+    }
+
+    // A response without a validator takes the place of one that had one.
+    #[test]
+    fn what_is_no_longer_sent_is_forgotten() {
+        let pages = KnownPages::new(64 * 1024, Gauge::default());
+        let reading = Reading {
+            tokens: &[],
+            now: jiff::Timestamp::UNIX_EPOCH,
+            robots: None,
+            limits: Limits::default(),
+        };
+        let known = Gathering::new(reading).annotation();
+        let asked = Asked::of((&Method::GET, "http://h/"), &[], &HeaderMap::new());
+        let tagged = map(&[("etag", "\"a\"")]);
+        pages.keep(&asked, (StatusCode::OK, &tagged), known.known());
+        assert!(pages.recall(&asked, &tagged).is_some());
+        pages.keep(&asked, (StatusCode::OK, &HeaderMap::new()), known.known());
+        assert!(pages.recall(&asked, &tagged).is_none());
     }
 }

@@ -29,6 +29,7 @@ mod framing_cases;
 mod intercept;
 mod layering;
 mod limits;
+mod meta_reference;
 mod operator;
 mod properties;
 mod reading_the_field;

@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 use sfv::{TokenRef, token_ref};
 
-use super::evidence::Evidence;
+use super::quotations::Quotations;
 use super::set::{Directive, DirectiveSet};
 use crate::rules::preferences::{Preference, Preferences};
 
@@ -64,7 +64,7 @@ pub struct Annotation {
     pub(super) preferences: Vec<Preference>,
     /// Since when it is known, if it is repeated.
     pub(super) from: Option<Timestamp>,
-    pub(super) evidence: Evidence,
+    pub(super) quotations: Quotations,
 }
 
 /// What one response said, for a crawler of certain tokens: kept, so that it
@@ -87,7 +87,7 @@ impl Known {
     pub fn octets(&self) -> usize {
         let sets = [&self.said.own, &self.said.general, &self.said.outside];
         let directives: usize = sets.into_iter().map(DirectiveSet::len).sum();
-        size_of::<Self>() + directives * 2 * size_of::<Directive>()
+        size_of::<Self>() + directives * 2 * size_of::<Directive>() + self.said.preferences.octets()
     }
 }
 
@@ -132,8 +132,8 @@ impl Annotation {
     }
 
     /// What the response said, as it was written.
-    pub fn evidence(&self) -> &Evidence {
-        &self.evidence
+    pub fn quotations(&self) -> &Quotations {
+        &self.quotations
     }
 
     /// What can be repeated of it.

@@ -2,7 +2,7 @@
 //!
 //! RFC 9110, section 8.4. Only what is scanned is decoded; the crawler gets the
 //! octets as they came. `inflate`, `gzip`, `deflate`, `brotli` and `zstd` know
-//! a format each, `accepted` what a crawler may ask an origin for so that one
+//! a format each, `blocks` what they may cost, `accepted` what a crawler may ask an origin for so that one
 //! of them will do. That the octets are a page is not known here.
 //!
 //! Invariants: whatever comes, no stage hands over more than the limit, memory
@@ -30,6 +30,8 @@ mod gzip;
 mod zstd;
 
 mod inflate;
+
+mod blocks;
 
 #[cfg(test)]
 mod tests;
@@ -72,8 +74,8 @@ trait Coding: Send {
     /// Whether the body may end here.
     fn is_whole(&self) -> bool;
 
-    /// Octets of memory it may hold between two calls, at most.
-    fn memory_max(&self) -> usize;
+    /// About how many octets of memory it holds.
+    fn memory(&self) -> usize;
 }
 
 /// What a coding may add to what it codes, and the block that must be whole
@@ -157,12 +159,12 @@ impl Decoding {
         }
     }
 
-    /// Octets of memory that the decoders may hold between two calls, at most.
-    /// It follows from the codings and the limit, and sinks when a header asks
-    /// for less, or nothing is decoded any more.
-    pub fn memory_max(&self) -> usize {
+    /// About how many octets of memory the decoders hold. It grows with what
+    /// is decoded, for br at most to 5 MiB and for zstd to twice the limit, and
+    /// is nothing once nothing is decoded any more.
+    pub fn memory(&self) -> usize {
         let stages = self.stages.iter();
-        stages.map(|stage| stage.coding.memory_max()).sum()
+        stages.map(|stage| stage.coding.memory()).sum()
     }
 
     fn outcome(&self) -> Result<(), Why> {
@@ -189,7 +191,7 @@ fn coding(name: &[u8], limit: usize) -> Option<Box<dyn Coding>> {
         "gzip" | "x-gzip" => Box::new(gzip::Gzip::new()),
         "deflate" => Box::new(deflate::Deflate::new()),
         "br" => Box::new(brotli::Brotli::new(limit)),
-        "zstd" => Box::new(zstd::Zstd::new(limit)),
+        "zstd" => Box::new(zstd::Zstd::new()),
         _ => return None,
     })
 }

@@ -8,20 +8,19 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 
 use super::annotation::{Annotation, Known, Said, State, Why};
-use super::evidence::Evidence;
-use super::head::Meta;
+use super::found::{Meta, Notice};
+use super::quotations::Quotations;
 use super::segment::{self, Scope};
 use super::set::{Directive, Source};
 use super::vocabulary::Restriction;
 use super::{BothFields, Reading, header};
-use crate::rules::preferences::Preferences;
 
 /// Collects what one response says to one crawler.
 #[derive(Debug)]
 pub struct Gathering<'a> {
     reading: Reading<'a>,
     said: Said,
-    evidence: Evidence,
+    quotations: Quotations,
     state: State,
     repeated: Option<Timestamp>,
     /// Octets of fields that may still be read.
@@ -38,7 +37,7 @@ impl<'a> Gathering<'a> {
         Self {
             reading,
             said: Said::default(),
-            evidence: Evidence::default(),
+            quotations: Quotations::default(),
             state: State::Complete,
             repeated: None,
             room: reading.limits.field_limit,
@@ -51,7 +50,7 @@ impl<'a> Gathering<'a> {
         let has_new = fields.contains_key("robots-tag");
         let passed_over = has_new && self.reading.limits.both_fields == BothFields::RobotsTag;
         for (name, value) in fields {
-            self.evidence.field(name, value);
+            self.quotations.field(name, value);
             if !passed_over || name != "x-robots-tag" {
                 self.field(name.as_str(), value.as_bytes());
             }
@@ -92,7 +91,8 @@ impl<'a> Gathering<'a> {
 
     /// Takes in a `<meta>` element of the head.
     pub fn meta(&mut self, meta: &Meta) {
-        self.evidence.meta(meta);
+        let name = format!("meta {}", meta.name);
+        self.quotations.element(&name, &meta.content);
         let scope = scope_of(meta);
         for restriction in segment::read_content(&meta.content) {
             self.state_to(scope, restriction, Source::Meta);
@@ -102,7 +102,8 @@ impl<'a> Gathering<'a> {
     /// Takes in a `<meta>` element behind the head. It is told, and not in
     /// force (draft-illyes-repext-03, section 3.2).
     pub fn meta_outside(&mut self, meta: &Meta) {
-        self.evidence.meta(meta);
+        let name = format!("meta {}", meta.name);
+        self.quotations.element(&name, &meta.content);
         if self.binds(scope_of(meta)) {
             for restriction in segment::read_content(&meta.content) {
                 let directive = Directive::new(restriction, Source::Meta);
@@ -114,12 +115,27 @@ impl<'a> Gathering<'a> {
     /// Takes in a field in our name, which no origin may use: it says nothing,
     /// and is evidence.
     pub fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.evidence.forged(name, value);
+        self.quotations.forged(name, value);
     }
 
-    /// What is said about uses of the content, to be added to.
-    pub fn preferences(&mut self) -> &mut Preferences {
-        &mut self.said.preferences
+    /// Takes in what the head says about uses of the content.
+    pub fn notice(&mut self, notice: &Notice) {
+        let preferences = &mut self.said.preferences;
+        let (name, said) = match notice {
+            Notice::TdmReservation(said) => {
+                preferences.tdm_reservation(said);
+                ("meta tdm-reservation", said)
+            }
+            Notice::TdmPolicy(said) => {
+                preferences.tdm_policy(said);
+                ("meta tdm-policy", said)
+            }
+            Notice::License(said) => {
+                preferences.license(said);
+                ("link license", said)
+            }
+        };
+        self.quotations.element(name, said);
     }
 
     /// Takes in what is known of the same representation from before: it is
@@ -174,7 +190,7 @@ impl<'a> Gathering<'a> {
                 at: self.repeated.unwrap_or(now),
             },
             from: self.repeated,
-            evidence: self.evidence,
+            quotations: self.quotations,
         }
     }
 

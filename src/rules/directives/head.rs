@@ -1,37 +1,28 @@
-//! Where the head of a page ends, and the `<meta>` elements in it.
+//! Where the head of a page ends, and which of its tags are in it.
 //!
-//! HTML standard, 13.2.6: the head may be implied, and goes on until something
+//! HTML standard, 13.2.6.4: the head may be implied, and goes on until something
 //! appears that only a body can hold; `</head>` by itself does not end it for
-//! a meta. Tokens come from `html`; octets and encodings are not known here.
+//! a meta. Tokens come from `tokens`; octets and encodings are not known here.
+//!
+//! A `<noscript>` is read both ways, as if scripts ran and as if they did not:
+//! its metas count, and nothing in it ends the head.
 
-use super::reference;
-use super::segment;
+use encoding_rs::Encoding;
 
-/// A `<meta>` element that restricts something, its references decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Meta {
-    /// The attribute `name`, as written: which crawler is meant.
-    pub name: String,
-    /// The attribute `content`, as written.
-    pub content: String,
-}
+use super::blank::Blank;
+use super::found::{Found, Place};
+use super::nest::{Nest, Step};
+use super::tag::{Ending, Kind, Tag};
 
-/// Which elements count.
+/// Which elements are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     /// Those in the head.
     Head,
-    /// All but those inside a template: the text of a `<noscript>`.
-    All,
-}
-
-/// A start tag, as far as it matters.
-#[derive(Debug)]
-pub(super) struct Tag {
-    /// In lower case.
-    pub(super) name: String,
-    /// The attributes `name` and `content` of a meta, not decoded.
-    pub(super) meta: Option<(String, String)>,
+    /// Those behind it as well, apart.
+    Prefix,
+    /// Those in the text of a `<noscript>`.
+    Noscript,
 }
 
 /// How a piece of text is to be read.
@@ -39,258 +30,278 @@ pub(super) struct Tag {
 pub(super) enum Text {
     /// Text of the page, with references.
     Data,
-    /// The content of an element that holds no tags but may hold scripts,
-    /// styles, or the markup of a `<noscript>`.
+    /// The content of an element that holds no tags but may hold the markup
+    /// of a `<noscript>`.
     Raw,
     /// The content of a title, a script.
     Other,
+}
+
+/// How the page is to be read on behind a token.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// As `lol_html` does by itself.
+    Usual,
+    /// As markup, which `lol_html` would not do.
+    Markup,
+    /// As the content of this element, which `lol_html` would not do.
+    Content(&'static str),
+    /// It cannot be known.
+    Doubt,
+    /// As usual; this was the text of a `<noscript>`, to be scanned by itself.
+    Noscript(Vec<u8>),
 }
 
 /// Follows the tokens of a page to the end of its head.
 #[derive(Debug)]
 pub(super) struct Head {
     extent: Extent,
-    is_over: bool,
-    /// Templates open; what they hold is not part of the page.
-    templates: usize,
-    noscript: Noscript,
-    /// The texts of the `<noscript>` elements seen.
-    pub(super) noscripts: Vec<String>,
-    /// The metas that restrict something, each once.
-    pub(super) metas: Vec<Meta>,
-    /// Octets between the last token seen and the next: end tags alone.
-    pub(super) gap: Vec<u8>,
+    /// Whether it has ended.
+    has_ended: bool,
+    /// Whether `</head>` was seen; in a `<noscript>`, its own end tag.
+    is_closed: bool,
+    nest: Nest,
+    /// Whether there was anything in the nest, or the end of a template.
+    has_nested: bool,
+    blank: Blank,
+    /// The text of the `<noscript>` that is open.
+    noscript: Option<Vec<u8>>,
+    pub(super) found: Found,
 }
 
-/// Where the scan stands towards a `<noscript>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Noscript {
-    Outside,
-    Opened,
-    Inside,
-}
+/// The elements that hold text in place of markup.
+const TEXT_ELEMENTS: [&str; 10] = [
+    "iframe",
+    "noembed",
+    "noframes",
+    "noscript",
+    "plaintext",
+    "script",
+    "style",
+    "textarea",
+    "title",
+    "xmp",
+];
 
 impl Head {
-    /// Different metas kept of one page. Real pages have five at most.
-    pub(super) const METAS_MAX: usize = 256;
+    /// Octets of a `<noscript>` that are kept to be scanned.
+    pub(super) const NOSCRIPT_BYTES_MAX: usize = 64 * 1024;
 
-    pub(super) fn new(extent: Extent) -> Self {
+    pub(super) fn new(extent: Extent, encoding: &'static Encoding) -> Self {
         Self {
             extent,
-            is_over: false,
-            templates: 0,
-            noscript: Noscript::Outside,
-            noscripts: Vec::new(),
-            metas: Vec::new(),
-            gap: Vec::new(),
+            has_ended: false,
+            is_closed: false,
+            nest: Nest::default(),
+            has_nested: false,
+            blank: Blank::default(),
+            noscript: None,
+            found: Found::new(encoding),
         }
     }
 
     /// Whether the head was seen to end.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether a template, or SVG, is open.
+    pub(super) fn is_nested(&self) -> bool {
+        !self.nest.is_empty()
+    }
+
+    /// Whether nothing that follows can matter.
     pub(super) fn is_over(&self) -> bool {
-        self.is_over
+        self.extent == Extent::Head && self.has_ended || self.found.is_full()
     }
 
-    /// Whether the page has more metas than are kept.
-    pub(super) fn is_full(&self) -> bool {
-        Self::METAS_MAX <= self.metas.len()
-    }
-
-    pub(super) fn start_tag(&mut self, tag: Tag) {
-        self.noscript = Noscript::Outside;
-        if tag.name == "template" {
-            self.templates += 1;
-        }
-        if 0 < self.templates || self.is_over {
-            return;
-        }
-        match tag.name.as_str() {
-            "meta" => self.keep(tag.meta),
-            "noscript" => self.noscript = Noscript::Opened,
-            name => self.is_over = self.extent == Extent::Head && !may_stand_in_head(name),
+    pub(super) fn tag(&mut self, tag: &Tag<'_>) -> Next {
+        self.end_text();
+        match tag.kind {
+            Kind::Start => self.start_tag(tag),
+            Kind::End => self.end_tag(tag),
         }
     }
 
-    pub(super) fn text(&mut self, text: &str, kind: Text) {
-        if 0 < self.templates || self.is_over || text.is_empty() {
-            return;
-        }
+    pub(super) fn text(&mut self, text: &[u8], kind: Text) -> Next {
         match kind {
-            Text::Data => {
-                let is_blank = text.bytes().all(|octet| octet.is_ascii_whitespace());
-                self.is_over = self.extent == Extent::Head && !is_blank;
+            Text::Raw => return self.noscript_text(text),
+            Text::Data if self.is_in_head() => self.has_ended = !self.blank.take(text),
+            Text::Data | Text::Other => {}
+        }
+        Next::Usual
+    }
+
+    pub(super) fn comment(&mut self, text: &str) -> Next {
+        self.end_text();
+        // In SVG this is text, and ends elsewhere (HTML standard, 13.2.5.42).
+        if self.nest.is_foreign() && text.starts_with("[CDATA[") {
+            return Next::Doubt;
+        }
+        Next::Usual
+    }
+
+    /// Notes that a piece of text has ended.
+    pub(super) fn end_text(&mut self) {
+        if !self.blank.end() {
+            self.has_ended = true;
+        }
+    }
+
+    /// Takes in what a scan of the text of a `<noscript>` has found. Where it
+    /// did not end with its text, all that follows would be read otherwise
+    /// without scripts.
+    pub(super) fn add(&mut self, inner: Self) -> Next {
+        let is_doubtful = !inner.is_closed || inner.has_nested && !self.nest.is_empty();
+        if self.nest.is_empty() {
+            self.found.add(inner.found, self.place());
+        }
+        if is_doubtful && !self.has_ended {
+            Next::Doubt
+        } else {
+            Next::Usual
+        }
+    }
+
+    /// The text of a `<noscript>` that has not ended, or did not end well.
+    pub(super) fn take_noscript(&mut self) -> Option<Vec<u8>> {
+        self.noscript.take()
+    }
+
+    /// Keeps the text of a `<noscript>` for [`Self::take_noscript`].
+    pub(super) fn keep_noscript(&mut self, text: Vec<u8>) {
+        self.noscript = Some(text);
+    }
+
+    /// Collects the text of a `<noscript>`. One that is too long to be scanned
+    /// is a doubt, unless it stands where nothing is claimed.
+    fn noscript_text(&mut self, text: &[u8]) -> Next {
+        let Some(noscript) = &mut self.noscript else {
+            return Next::Usual;
+        };
+        noscript.extend_from_slice(text);
+        if noscript.len() <= Self::NOSCRIPT_BYTES_MAX {
+            return Next::Usual;
+        }
+        if self.has_ended {
+            self.noscript = None;
+            return Next::Usual;
+        }
+        Next::Doubt
+    }
+
+    /// Whether what comes is part of the head, and of no element in it.
+    fn is_in_head(&self) -> bool {
+        self.extent != Extent::Noscript && !self.has_ended && self.nest.is_empty()
+    }
+
+    fn place(&self) -> Place {
+        if self.has_ended {
+            Place::Behind
+        } else {
+            Place::Head
+        }
+    }
+
+    fn start_tag(&mut self, tag: &Tag<'_>) -> Next {
+        let mut step = Step::Html;
+        if self.is_nested_by(tag) {
+            self.has_nested = true;
+            step = self.nest.take(tag);
+        } else if self.nest.is_empty() {
+            self.take(tag);
+        }
+        if step == Step::Html && tag.is("noscript") {
+            if self.extent == Extent::Noscript {
+                step = Step::Markup;
+            } else {
+                self.noscript = Some(Vec::new());
             }
-            Text::Raw => self.noscript_text(text),
-            Text::Other => {}
+        }
+        self.next(tag, step)
+    }
+
+    /// Whether a start tag is the nest's. Behind the head only templates are,
+    /// which hide metas.
+    fn is_nested_by(&self, tag: &Tag<'_>) -> bool {
+        if self.has_ended {
+            return tag.is("template");
+        }
+        let opens_foreign = self.extent == Extent::Noscript && is_foreign(tag);
+        !self.nest.is_empty() || opens_foreign || tag.is("template")
+    }
+
+    /// Takes in a start tag that stands in no template.
+    fn take(&mut self, tag: &Tag<'_>) {
+        if self.is_in_head() {
+            let may_stand = may_stand_in_head(tag);
+            let is_late = self.is_closed && tag.is("noscript");
+            self.has_ended = !may_stand || is_late;
+        }
+        if tag.is("meta") {
+            self.found.meta(tag, self.place());
+        } else if tag.is("link") {
+            self.found.link(tag, self.place());
         }
     }
 
-    /// Reads the end tags that stand between two tokens, and forgets them.
-    pub(super) fn close_gap(&mut self) {
-        let gap = std::mem::take(&mut self.gap);
-        let mut rest = gap.as_slice();
-        while let Some((name, behind)) = end_tag(rest) {
-            self.end_tag(name);
-            rest = behind;
+    /// How the page goes on behind a start tag. `lol_html` reads the content
+    /// of a text element as such everywhere but behind `<title a=>`, and takes
+    /// SVG to go on where it does not.
+    fn next(&self, tag: &Tag<'_>, step: Step) -> Next {
+        if self.has_ended {
+            return Next::Usual;
+        }
+        if step == Step::Doubt {
+            return Next::Doubt;
+        }
+        if is_foreign(tag) {
+            return Next::Markup;
+        }
+        let Some(name) = TEXT_ELEMENTS.into_iter().find(|name| tag.is(name)) else {
+            return Next::Usual;
+        };
+        let is_read_as_text = tag.ending() != Ending::ValueMissing;
+        match (step == Step::Html, is_read_as_text) {
+            (true, false) => Next::Content(name),
+            (false, true) => Next::Markup,
+            (true, true) | (false, false) => Next::Usual,
         }
     }
 
-    fn end_tag(&mut self, name: &[u8]) {
-        if name.eq_ignore_ascii_case(b"template") {
-            self.templates = self.templates.saturating_sub(1);
-            return;
+    fn end_tag(&mut self, tag: &Tag<'_>) -> Next {
+        if let Some(text) = self.noscript.take_if(|_| tag.is("noscript")) {
+            return Next::Noscript(text);
         }
-        let opens_body = [b"body".as_slice(), b"html", b"br"];
-        let opens_body = opens_body.iter().any(|it| name.eq_ignore_ascii_case(it));
-        if self.extent == Extent::Head && self.templates == 0 && opens_body {
-            self.is_over = true;
+        if self.has_ended && !tag.is("template") {
+            return Next::Usual;
         }
-    }
-
-    /// Collects the content of a `<noscript>`. Where scripts do not run it is
-    /// part of the head; where they do it is text. Both readings count, so its
-    /// metas do, and nothing in it ends the head.
-    fn noscript_text(&mut self, text: &str) {
-        match (self.noscript, self.noscripts.last_mut()) {
-            (Noscript::Outside, _) => {}
-            (Noscript::Inside, Some(open)) => open.push_str(text),
-            (Noscript::Opened, _) | (Noscript::Inside, None) => {
-                self.noscripts.push(text.to_owned());
-                self.noscript = Noscript::Inside;
-            }
+        if !self.nest.is_empty() {
+            return match self.nest.take(tag) {
+                Step::Doubt => Next::Doubt,
+                Step::Html | Step::Markup => Next::Usual,
+            };
         }
-    }
-
-    fn keep(&mut self, meta: Option<(String, String)>) {
-        let Some((name, content)) = meta else { return };
-        let name = reference::decoded(&name).into_owned();
-        let content = reference::decoded(&content).into_owned();
-        // The descriptions and keywords of a page would fill the bound.
-        if segment::read_content(&content).is_empty() {
-            return;
-        }
-        self.keep_once(Meta { name, content });
-    }
-
-    pub(super) fn keep_once(&mut self, meta: Meta) {
-        if !self.is_full() && !self.metas.contains(&meta) {
-            self.metas.push(meta);
-        }
+        self.has_nested |= tag.is("template");
+        self.is_closed |= tag.is(match self.extent {
+            Extent::Head | Extent::Prefix => "head",
+            Extent::Noscript => "noscript",
+        });
+        let opens_body = ["body", "html", "br"].into_iter().any(|name| tag.is(name));
+        self.has_ended |= opens_body && self.is_in_head();
+        Next::Usual
     }
 }
 
-/// Whether an element of this name leaves the head open.
-fn may_stand_in_head(name: &str) -> bool {
+fn is_foreign(tag: &Tag<'_>) -> bool {
+    tag.is("svg") || tag.is("math")
+}
+
+/// Whether this element leaves the head open.
+fn may_stand_in_head(tag: &Tag<'_>) -> bool {
     let names = [
-        "base", "basefont", "bgsound", "link", "meta", "title", "style", "script", "noframes",
-        "noscript", "template", "head", "html",
+        "meta", "link", "script", "style", "title", "noscript", "base", "template", "head", "html",
+        "noframes", "basefont", "bgsound",
     ];
-    names.contains(&name)
-}
-
-/// The name of the next end tag, and what stands behind the tag.
-fn end_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = text.windows(2).position(|pair| pair == b"</")?;
-    let tag = &text[start + 2..];
-    let ends_name = |octet: &u8| octet.is_ascii_whitespace() || matches!(octet, b'/' | b'>');
-    let end = tag.iter().position(ends_name).unwrap_or(tag.len());
-    let (name, attributes) = tag.split_at(end);
-    Some((name, behind_attributes(attributes)))
-}
-
-/// What stands behind a tag. A `>` in a quoted value does not end it.
-fn behind_attributes(text: &[u8]) -> &[u8] {
-    let mut rest = text;
-    let mut before = b' ';
-    while let Some((&octet, behind)) = rest.split_first() {
-        rest = behind;
-        match octet {
-            b'>' => return rest,
-            b'"' | b'\'' if before == b'=' => {
-                let end = rest.iter().position(|&other| other == octet);
-                rest = &rest[end.map_or(rest.len(), |end| end + 1)..];
-                before = b' ';
-            }
-            _ if octet.is_ascii_whitespace() => {}
-            _ => before = octet,
-        }
-    }
-    rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open(head: &mut Head, name: &str) {
-        let meta = (name == "meta").then(|| ("robots".into(), "noindex".into()));
-        let name = name.into();
-        head.start_tag(Tag { name, meta });
-    }
-
-    fn close(head: &mut Head, tags: &str) {
-        head.gap.extend_from_slice(tags.as_bytes());
-        head.close_gap();
-    }
-
-    // HTML standard, 13.2.6.4.4 and 13.2.6.4.6.
-    #[test]
-    fn end_tags_that_open_a_body_end_the_head() {
-        for tag in ["</br>", "</BODY >", "</html a='>'>", "</p a='</x>'></br>"] {
-            let mut head = Head::new(Extent::Head);
-            close(&mut head, tag);
-            assert!(head.is_over(), "{tag}");
-        }
-    }
-
-    #[test]
-    fn other_end_tags_do_not() {
-        for tag in [
-            "</head>",
-            "</p>",
-            "</>",
-            "</p a=\"</br>\">",
-            "</title></style>",
-        ] {
-            let mut head = Head::new(Extent::Head);
-            close(&mut head, tag);
-            assert!(!head.is_over(), "{tag}");
-        }
-    }
-
-    #[test]
-    fn what_a_template_holds_does_not_count() {
-        let mut head = Head::new(Extent::Head);
-        for name in ["template", "template", "div", "meta"] {
-            open(&mut head, name);
-        }
-        head.text("words", Text::Data);
-        close(&mut head, "</br></template>");
-        open(&mut head, "meta");
-        assert!(!head.is_over() && head.metas.is_empty());
-        close(&mut head, "</template>");
-        open(&mut head, "meta");
-        assert_eq!(head.metas.len(), 1);
-    }
-
-    #[test]
-    fn a_meta_is_kept_once() {
-        let mut head = Head::new(Extent::Head);
-        open(&mut head, "meta");
-        open(&mut head, "meta");
-        assert_eq!(head.metas.len(), 1);
-    }
-
-    #[test]
-    fn a_noscript_text_that_comes_in_pieces_is_one() {
-        let mut head = Head::new(Extent::Head);
-        for _ in 0..2 {
-            open(&mut head, "noscript");
-            head.text("<me", Text::Raw);
-            head.text("ta>", Text::Raw);
-        }
-        open(&mut head, "style");
-        head.text("p{}", Text::Raw);
-        assert_eq!(head.noscripts, ["<meta>", "<meta>"]);
-    }
+    names.into_iter().any(|name| tag.is(name))
 }

@@ -1,108 +1,159 @@
-//! Pushed chunks of HTML to the metas of its head.
+//! Pushed chunks of HTML to what its head says.
 //!
-//! `lol_html` cuts the octets into tokens, `head` knows which of them count.
-//! Three things `lol_html` does not do are done here: UTF-16 and ISO-2022-JP
-//! are transcoded before it, end tags that close nothing are found in what it
-//! passes on between its tokens, and the text of a `<noscript>` is scanned a
-//! second time.
+//! Here octets become a page: whether it is HTML at all, in which encoding, and
+//! how much of it is looked at. `tokens` reads it, with `lol_html` inside, and
+//! `head` knows what counts.
 //!
 //! Invariant: what is found does not depend on where the chunks were cut.
 
-use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use encoding_rs::{Decoder, Encoding};
-use lol_html::html_content::{Comment, Doctype, TextChunk, TextType};
-use lol_html::send::{DocumentContentHandlers, Element, HtmlRewriter, Settings};
-use lol_html::{AsciiCompatibleEncoding, HandlerResult, MemorySettings, OutputSink};
+use encoding_rs::{Decoder, Encoding, ISO_2022_JP};
+use memchr::memchr;
 
-use super::head::{Extent, Head, Meta, Tag, Text};
-use super::media_type::{Kind, SIGNATURE_BYTES, charset, kind, looks_like_html};
+use super::charset::{self, Label, PRESCAN_BYTES, Signature};
+use super::found::{Found, Meta, Notice};
+use super::head::Extent;
+use super::media_type::{Kind, charset, kind, looks_like_html};
+use super::tokens::{Progress, Tokens};
 
 /// How far a scan has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// The head goes on: push more.
+    /// The head goes on, or what is looked at behind it: push more.
     More,
     /// The head, or the page, has ended.
     Done,
-    /// The head goes on beyond what is scanned. What was found counts.
+    /// The head goes on beyond what is scanned, or where it ends cannot be
+    /// known. What was found counts.
     Limit,
 }
 
-/// Finds the metas in the head of a page that is pushed in chunks.
+/// How much of a page is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MetaScope {
+    /// Its head.
+    #[default]
+    Head,
+    /// All of it up to the limit; what stands behind the head is kept apart.
+    Prefix,
+}
+
+/// How a page is scanned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// Octets scanned, at most.
+    pub limit: usize,
+    /// Where they may lie.
+    pub scope: MetaScope,
+}
+
+/// Finds what the head of a page says, which is pushed in chunks.
 pub struct MetaScanner {
-    limit: usize,
+    options: ScanOptions,
     pushed: usize,
-    encoding: Option<&'static Encoding>,
-    signature: Signature,
+    label: Label,
+    look: Look,
     phase: Phase,
     outcome: Scan,
-    metas: Vec<Meta>,
+    is_readable: bool,
+    has_head_ended: bool,
+    found: Option<Found>,
 }
 
 /// Whether the page must look like HTML to be scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Signature {
+enum Look {
     Needless,
     Needed,
 }
 
 /// What is done with octets that come in.
 enum Phase {
-    /// They are kept until the encoding can be known.
+    /// They are kept until it is known how they are to be read.
     Start(Vec<u8>),
-    Scanning(Box<Tokens>),
+    Scanning(Box<Page>),
     Over,
 }
 
-/// The longest byte order mark.
-const MARK_BYTES: usize = 3;
+/// A page of which the encoding is known, or does not matter so far.
+struct Page {
+    tokens: Tokens,
+    decoder: Option<Decoder>,
+    /// The first octets of a page without a label, while they may still
+    /// declare an encoding.
+    prescan: Option<Vec<u8>>,
+}
 
-/// Memory beyond twice the scan limit that `lol_html` may take.
-const MEMORY_SPARE_BYTES: usize = 64 * 1024;
+/// What the first octets of a page say about it.
+enum Start {
+    /// Nothing yet.
+    Wait,
+    NotHtml,
+    Html {
+        encoding: Option<&'static Encoding>,
+        /// Octets of its byte order mark.
+        mark_bytes: usize,
+        /// Whether it may still declare an encoding.
+        is_open: bool,
+    },
+}
+
+/// Begins a multibyte character in ISO-2022-JP.
+const ESCAPE: u8 = 0x1B;
+
+/// Octets transcoded at a time.
+const DECODED_BYTES: usize = 4 * 1024;
+
+impl From<usize> for ScanOptions {
+    /// The head within so many octets.
+    fn from(limit: usize) -> Self {
+        let scope = MetaScope::Head;
+        Self { limit, scope }
+    }
+}
 
 impl MetaScanner {
     /// Octets of memory that a scan takes at most for pages as they are.
     pub const MEMORY_BYTES: usize = 64 * 1024;
 
-    /// Begins a page of which at most `limit` octets are scanned. `charset` is
-    /// the label in its Content-Type; a byte order mark outweighs it, and an
-    /// unknown one counts as none, since markup is ASCII nearly everywhere.
-    pub fn new(limit: usize, charset: Option<&str>) -> Self {
-        let label = charset.unwrap_or_default().as_bytes();
+    /// Begins a page. `charset` is the label in its Content-Type; a byte order
+    /// mark outweighs it, and an unknown one counts as none, since markup is
+    /// ASCII nearly everywhere.
+    pub fn new(options: impl Into<ScanOptions>, charset: Option<&str>) -> Self {
+        let label = Label::of(charset);
         Self {
-            limit,
+            options: options.into(),
             pushed: 0,
-            encoding: Encoding::for_label_no_replacement(label),
-            signature: Signature::Needless,
+            label,
+            look: Look::Needless,
             phase: Phase::Start(Vec::new()),
             outcome: Scan::More,
-            metas: Vec::new(),
+            is_readable: label != Label::Unreadable,
+            has_head_ended: false,
+            found: None,
         }
     }
 
     /// The scanner for a body of this Content-Type; none if it is not HTML. A
     /// body without a type is scanned if it looks like HTML.
-    pub fn for_type(content_type: Option<&[u8]>, limit: usize) -> Option<Self> {
+    pub fn for_type(content_type: Option<&[u8]>, options: impl Into<ScanOptions>) -> Option<Self> {
         let content_type = content_type.map(String::from_utf8_lossy);
         let content_type = content_type.as_deref().unwrap_or_default();
-        let charset = charset(content_type);
-        let signature = match kind(content_type) {
-            Kind::Html => Signature::Needless,
-            Kind::Missing => Signature::Needed,
+        let look = match kind(content_type) {
+            Kind::Html => Look::Needless,
+            Kind::Missing => Look::Needed,
             Kind::Other => return None,
         };
         Some(Self {
-            signature,
-            ..Self::new(limit, charset)
+            look,
+            ..Self::new(options, charset(content_type).as_deref())
         })
     }
 
     /// Takes in the next octets. Those behind the end of the scan are ignored.
     pub fn push(&mut self, chunk: &[u8]) -> Scan {
-        let room = self.limit - self.pushed;
+        let room = self.options.limit - self.pushed;
         let taken = chunk.get(..room).unwrap_or(chunk);
         self.pushed += taken.len();
         self.take(taken);
@@ -114,10 +165,6 @@ impl MetaScanner {
 
     /// Notes that the body has ended, which ends its head.
     pub fn finish(&mut self) -> Scan {
-        if let Phase::Start(held) = &mut self.phase {
-            let held = std::mem::take(held);
-            self.open(&held);
-        }
         self.stop(Scan::Done);
         self.outcome
     }
@@ -127,71 +174,152 @@ impl MetaScanner {
         self.outcome
     }
 
-    /// The metas that restrict something, each once. They are complete when
-    /// the scan has ended.
+    /// Whether the page was in an encoding that is read. If not, it was looked
+    /// through as if it were ASCII, and nothing is surely absent.
+    pub fn is_readable(&self) -> bool {
+        self.is_readable
+    }
+
+    /// Whether the head was seen to end. With [`MetaScope::Prefix`] this comes
+    /// before the end of the scan.
+    pub fn has_head_ended(&self) -> bool {
+        match &self.phase {
+            Phase::Scanning(page) => page.tokens.has_head_ended(),
+            Phase::Start(_) | Phase::Over => self.has_head_ended,
+        }
+    }
+
+    /// The metas in the head that restrict something, each once. They are
+    /// complete when the scan has ended.
     pub fn metas(&self) -> &[Meta] {
-        &self.metas
+        self.found.as_ref().map_or(&[], |found| &found.metas)
+    }
+
+    /// The metas behind the head that restrict something, with
+    /// [`MetaScope::Prefix`].
+    pub fn outside(&self) -> &[Meta] {
+        self.found.as_ref().map_or(&[], |found| &found.outside)
+    }
+
+    /// What the head says of data mining and licences.
+    pub fn notices(&self) -> &[Notice] {
+        self.found.as_ref().map_or(&[], |found| &found.notices)
     }
 
     fn take(&mut self, octets: &[u8]) {
-        let needed = match self.signature {
-            Signature::Needless => MARK_BYTES,
-            Signature::Needed => SIGNATURE_BYTES,
-        };
         match &mut self.phase {
             Phase::Start(held) => {
                 held.extend_from_slice(octets);
-                if needed.min(self.limit) <= held.len() {
-                    let held = std::mem::take(held);
-                    self.open(&held);
-                }
+                let held = std::mem::take(held);
+                self.open(held, self.options.limit <= self.pushed);
             }
-            Phase::Scanning(tokens) => {
-                let outcome = tokens.write(octets);
-                if outcome != Scan::More {
-                    self.stop(outcome);
+            Phase::Scanning(page) => match page.write(octets) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Over) => self.stop(Scan::Done),
+                Ok(Progress::Memory) => self.stop(Scan::Limit),
+                Err(held) => {
+                    self.phase = Phase::Start(Vec::new());
+                    self.open(held, self.options.limit <= self.pushed);
                 }
-            }
+            },
             Phase::Over => {}
         }
     }
 
-    /// Begins to scan with the octets held back at the start.
-    fn open(&mut self, held: &[u8]) {
-        if self.signature == Signature::Needed && !looks_like_html(held) {
-            self.phase = Phase::Over;
-            self.outcome = Scan::Done;
-            return;
-        }
-        let (encoding, mark) = match Encoding::for_bom(held) {
-            Some((encoding, length)) => (Some(encoding), length),
-            None => (self.encoding, 0),
+    /// Begins to scan with the octets held back, if they say how.
+    fn open(&mut self, held: Vec<u8>, is_all: bool) {
+        let (encoding, mark_bytes, is_open) = match self.start(&held, is_all) {
+            Start::Wait => {
+                self.phase = Phase::Start(held);
+                return;
+            }
+            Start::NotHtml => {
+                self.phase = Phase::Over;
+                self.outcome = Scan::Done;
+                return;
+            }
+            Start::Html {
+                encoding,
+                mark_bytes,
+                is_open,
+            } => (encoding, mark_bytes, is_open),
         };
-        let memory = self.limit.saturating_mul(2);
-        let memory = memory.saturating_add(MEMORY_SPARE_BYTES);
-        let tokens = Tokens::new(encoding, Extent::Head, memory);
-        self.phase = Phase::Scanning(Box::new(tokens));
-        self.take(&held[mark..]);
+        if self.label == Label::Unknown {
+            self.is_readable = charset::is_ascii_markup(&held).unwrap_or(true);
+        }
+        self.is_readable |= 0 < mark_bytes;
+        let extent = match self.options.scope {
+            MetaScope::Head => Extent::Head,
+            MetaScope::Prefix => Extent::Prefix,
+        };
+        let mut page = Box::new(Page::new(encoding, extent));
+        if is_open {
+            page.prescan = Some(Vec::new());
+        }
+        self.phase = Phase::Scanning(page);
+        self.take(&held[mark_bytes..]);
+    }
+
+    /// Reads the first octets of a page. `is_all`: no more will come.
+    fn start(&self, held: &[u8], is_all: bool) -> Start {
+        if self.look == Look::Needed {
+            match looks_like_html(held) {
+                None if !is_all => return Start::Wait,
+                None | Some(false) => return Start::NotHtml,
+                Some(true) => {}
+            }
+        }
+        let html = |encoding, mark_bytes| Start::Html {
+            encoding,
+            mark_bytes,
+            is_open: false,
+        };
+        match (Signature::of(held, self.label), self.label) {
+            (Signature::Begun, _) if !is_all => return Start::Wait,
+            (Signature::Mark(encoding, bytes), _) => return html(Some(encoding), bytes),
+            (Signature::Declaration(encoding), _) => return html(Some(encoding), 0),
+            (_, Label::Known(encoding)) => return html(Some(encoding), 0),
+            (_, Label::Unknown) if !is_all && charset::is_ascii_markup(held).is_none() => {
+                return Start::Wait;
+            }
+            _ => {}
+        }
+        let start = held.get(..PRESCAN_BYTES).unwrap_or(held);
+        if is_all || PRESCAN_BYTES <= held.len() {
+            let declared = charset::declares_iso_2022_jp(start);
+            return html(declared.then_some(ISO_2022_JP), 0);
+        }
+        if memchr(ESCAPE, start).is_some() {
+            return Start::Wait;
+        }
+        Start::Html {
+            encoding: None,
+            mark_bytes: 0,
+            is_open: true,
+        }
     }
 
     /// Ends the scan, and collects what it found.
     fn stop(&mut self, outcome: Scan) {
+        if let Phase::Start(held) = &mut self.phase {
+            let held = std::mem::take(held);
+            self.open(held, true);
+        }
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
-        let Phase::Scanning(mut tokens) = phase else {
-            self.outcome = match self.outcome {
-                Scan::More => outcome,
-                Scan::Done | Scan::Limit => self.outcome,
-            };
+        let Phase::Scanning(mut page) = phase else {
             return;
         };
+        page.tokens.finish();
+        self.has_head_ended = page.tokens.has_head_ended();
+        let is_doubtful = page.tokens.is_doubtful();
+        let found = page.tokens.into_found();
+        let is_known = !is_doubtful && !found.is_full();
         self.outcome = match outcome {
-            Scan::Done => tokens.finish(),
-            Scan::More | Scan::Limit => outcome,
+            Scan::Done | Scan::Limit if self.has_head_ended && is_known => Scan::Done,
+            Scan::Done if is_known => Scan::Done,
+            Scan::More | Scan::Done | Scan::Limit => Scan::Limit,
         };
-        self.metas = tokens.into_metas();
-        if Head::METAS_MAX <= self.metas.len() {
-            self.outcome = Scan::Limit;
-        }
+        self.found = Some(found);
     }
 }
 
@@ -200,201 +328,70 @@ impl fmt::Debug for MetaScanner {
         f.debug_struct("MetaScanner")
             .field("pushed", &self.pushed)
             .field("outcome", &self.outcome)
-            .field("metas", &self.metas)
+            .field("found", &self.found)
             .finish_non_exhaustive()
     }
 }
 
-/// A page on its way through `lol_html`.
-struct Tokens {
-    /// None once it has failed, which is how a callback ends the scan.
-    rewriter: Option<HtmlRewriter<'static, Gap>>,
-    decoder: Option<Decoder>,
-    head: Shared,
-    memory: usize,
-}
-
-/// The head that the callbacks of a rewriter write to. They run inside its
-/// `write`, never at the same time.
-#[derive(Clone)]
-struct Shared(Arc<Mutex<Head>>);
-
-/// Takes what the rewriter passes on. Every token that has a callback is
-/// removed, so that end tags alone are left.
-struct Gap(Shared);
-
-/// Ends the scan from inside a callback.
-#[derive(Debug, thiserror::Error)]
-#[error("the head has ended")]
-struct HeadOver;
-
-/// Octets transcoded at a time.
-const DECODED_BYTES: usize = 8 * 1024;
-
-impl Tokens {
-    fn new(encoding: Option<&'static Encoding>, extent: Extent, memory: usize) -> Self {
-        let head = Shared(Arc::new(Mutex::new(Head::new(extent))));
-        let native = encoding.and_then(AsciiCompatibleEncoding::new);
+impl Page {
+    fn new(encoding: Option<&'static Encoding>, extent: Extent) -> Self {
         let foreign = encoding.filter(|encoding| !encoding.is_ascii_compatible());
-        let rewriter = rewriter(&head, native, memory);
         Self {
-            rewriter: Some(rewriter),
+            tokens: Tokens::new(encoding, extent),
             decoder: foreign.map(Encoding::new_decoder_without_bom_handling),
-            head,
-            memory,
+            prescan: None,
         }
     }
 
-    fn write(&mut self, octets: &[u8]) -> Scan {
+    /// Takes in octets.
+    ///
+    /// # Errors
+    ///
+    /// All the octets so far, if they cannot be read before it is known
+    /// whether the page declares an encoding.
+    fn write(&mut self, octets: &[u8]) -> Result<Progress, Vec<u8>> {
+        let mut octets = octets;
+        if let Some(mut start) = self.prescan.take() {
+            let room = octets.len().min(PRESCAN_BYTES - start.len());
+            let (early, late) = octets.split_at(room);
+            start.extend_from_slice(early);
+            if memchr(ESCAPE, early).is_some() {
+                start.extend_from_slice(late);
+                return Err(start);
+            }
+            let progress = self.tokens.write(early);
+            if progress != Progress::More {
+                return Ok(progress);
+            }
+            if start.len() < PRESCAN_BYTES {
+                self.prescan = Some(start);
+                return Ok(Progress::More);
+            }
+            // So far the encoding made no difference.
+            if charset::declares_iso_2022_jp(&start) {
+                self.decoder = Some(ISO_2022_JP.new_decoder_without_bom_handling());
+            }
+            octets = late;
+        }
+        Ok(self.write_decoded(octets))
+    }
+
+    fn write_decoded(&mut self, octets: &[u8]) -> Progress {
         let Some(decoder) = &mut self.decoder else {
-            return self.write_ascii(octets);
+            return self.tokens.write(octets);
         };
         let mut text = String::new();
         for piece in octets.chunks(DECODED_BYTES) {
             let length = decoder.max_utf8_buffer_length(piece.len());
+            text.clear();
             text.reserve(length.unwrap_or_default());
             let _ = decoder.decode_to_string(piece, &mut text, false);
-        }
-        self.write_ascii(text.as_bytes())
-    }
-
-    /// Writes octets of an encoding in which markup is ASCII.
-    fn write_ascii(&mut self, octets: &[u8]) -> Scan {
-        let Some(rewriter) = &mut self.rewriter else {
-            return Scan::Done;
-        };
-        let failed = rewriter.write(octets).is_err();
-        let mut head = self.head.lock();
-        head.close_gap();
-        let is_over = head.is_over();
-        let is_full = head.is_full();
-        drop(head);
-        if failed || is_over || is_full {
-            self.rewriter = None;
-        }
-        match (is_over, failed || is_full) {
-            (true, _) => Scan::Done,
-            // It ran out of memory: a tag, or a nest of elements, too large.
-            (false, true) => Scan::Limit,
-            (false, false) => Scan::More,
-        }
-    }
-
-    /// Ends the page, unless its head has ended before. Text that the decoder
-    /// holds back is part of an incomplete character: it could end the head
-    /// only where the page ends anyway.
-    fn finish(&mut self) -> Scan {
-        let Some(rewriter) = self.rewriter.take() else {
-            return Scan::Done;
-        };
-        let failed = rewriter.end().is_err();
-        if failed && !self.head.lock().is_over() {
-            return Scan::Limit;
-        }
-        Scan::Done
-    }
-
-    /// The metas found, those in a `<noscript>` among them.
-    fn into_metas(self) -> Vec<Meta> {
-        drop(self.rewriter);
-        let mut head = self.head.lock();
-        for text in std::mem::take(&mut head.noscripts) {
-            if !text.to_ascii_lowercase().contains("<meta") {
-                continue;
-            }
-            let mut tokens = Self::new(None, Extent::All, self.memory);
-            if tokens.write_ascii(text.as_bytes()) == Scan::More {
-                tokens.finish();
-            }
-            for meta in std::mem::take(&mut tokens.head.lock().metas) {
-                head.keep_once(meta);
+            let progress = self.tokens.write(text.as_bytes());
+            if progress != Progress::More {
+                return progress;
             }
         }
-        std::mem::take(&mut head.metas)
-    }
-}
-
-fn rewriter(
-    head: &Shared,
-    encoding: Option<AsciiCompatibleEncoding>,
-    memory: usize,
-) -> HtmlRewriter<'static, Gap> {
-    let (tags, texts) = (head.clone(), head.clone());
-    let (comments, doctypes) = (head.clone(), head.clone());
-    let document = DocumentContentHandlers::default()
-        .text(move |chunk: &mut TextChunk<'_>| texts.on_text(chunk))
-        .comments(move |comment: &mut Comment<'_>| {
-            comment.remove();
-            comments.on_token(|_| {})
-        })
-        .doctype(move |doctype: &mut Doctype<'_>| {
-            doctype.remove();
-            doctypes.on_token(|_| {})
-        });
-    let element = lol_html::element!("*", move |element: &mut Element<'_, '_>| {
-        tags.on_element(element)
-    });
-    let memory = MemorySettings::new().with_max_allowed_memory_usage(memory);
-    let settings = Settings::new_send()
-        .append_element_content_handler(element)
-        .append_document_content_handler(document)
-        .with_encoding(encoding.unwrap_or_else(AsciiCompatibleEncoding::utf_8))
-        .with_memory_settings(memory)
-        .with_strict(false);
-    HtmlRewriter::new(settings, Gap(head.clone()))
-}
-
-impl Shared {
-    /// The head. A poisoned lock would mean a panic in `head`, whose state is
-    /// valid between any two steps.
-    fn lock(&self) -> MutexGuard<'_, Head> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes in the end tags before a token, then the token.
-    ///
-    /// # Errors
-    ///
-    /// [`HeadOver`] if the scan is to end.
-    fn on_token(&self, take: impl FnOnce(&mut Head)) -> HandlerResult {
-        let mut head = self.lock();
-        head.close_gap();
-        take(&mut head);
-        if head.is_over() || head.is_full() {
-            return Err(Box::new(HeadOver) as Box<dyn Error + Send + Sync>);
-        }
-        Ok(())
-    }
-
-    fn on_element(&self, element: &mut Element<'_, '_>) -> HandlerResult {
-        element.start_tag().remove();
-        let name = element.tag_name();
-        let meta = (name == "meta").then(|| {
-            let name = element.get_attribute("name");
-            name.zip(element.get_attribute("content"))
-        });
-        let meta = meta.flatten();
-        self.on_token(|head| head.start_tag(Tag { name, meta }))
-    }
-
-    fn on_text(&self, chunk: &mut TextChunk<'_>) -> HandlerResult {
-        let kind = match chunk.text_type() {
-            TextType::Data => Text::Data,
-            TextType::RawText => Text::Raw,
-            TextType::PlainText
-            | TextType::RCData
-            | TextType::ScriptData
-            | TextType::CDataSection => Text::Other,
-        };
-        let taken = self.on_token(|head| head.text(chunk.as_str(), kind));
-        chunk.remove();
-        taken
-    }
-}
-
-impl OutputSink for Gap {
-    fn handle_chunk(&mut self, chunk: &[u8]) {
-        self.0.lock().gap.extend_from_slice(chunk);
+        Progress::More
     }
 }
 

@@ -21,31 +21,62 @@ pub fn is_html(content_type: Option<&[u8]>, start: &[u8]) -> bool {
     let content_type = content_type.map(String::from_utf8_lossy);
     match kind(content_type.as_deref().unwrap_or_default()) {
         Kind::Html => true,
-        Kind::Missing => looks_like_html(start),
+        Kind::Missing => looks_like_html(start).unwrap_or(false),
         Kind::Other => false,
     }
 }
 
-/// What this Content-Type says; empty stands for none.
+/// What this Content-Type says; empty stands for none. Three types say that
+/// nothing is known (MIME Sniffing standard, section 7).
 pub(super) fn kind(content_type: &str) -> Kind {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
-    let scanned = ["text/html", "application/xhtml+xml"];
-    if essence.is_empty() {
+    let is_one = |names: &[&str]| names.iter().any(|it| essence.eq_ignore_ascii_case(it));
+    if is_one(&["", "unknown/unknown", "application/unknown", "*/*"]) {
         Kind::Missing
-    } else if scanned.iter().any(|it| essence.eq_ignore_ascii_case(it)) {
+    } else if is_one(&["text/html", "application/xhtml+xml"]) {
         Kind::Html
     } else {
         Kind::Other
     }
 }
 
-/// The parameter `charset`, the first if there are several.
-pub(super) fn charset(content_type: &str) -> Option<&str> {
-    content_type.split(';').skip(1).find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        let is_charset = name.trim().eq_ignore_ascii_case("charset");
-        is_charset.then(|| value.trim().trim_matches(['"', '\'']))
-    })
+/// The parameter `charset`, the first if there are several (MIME Sniffing
+/// standard, section 4.4).
+pub(super) fn charset(content_type: &str) -> Option<String> {
+    let mut rest = content_type.split_once(';')?.1;
+    loop {
+        let end = rest.find(['=', ';'])?;
+        let (name, behind) = rest.split_at(end);
+        let Some(behind) = behind.strip_prefix('=') else {
+            rest = &behind[1..];
+            continue;
+        };
+        let (value, behind) = parameter_value(behind);
+        if name.trim().eq_ignore_ascii_case("charset") && !value.is_empty() {
+            return Some(value);
+        }
+        rest = behind.split_once(';')?.1;
+    }
+}
+
+/// The value of a parameter, out of its quotes, and what stands behind it.
+fn parameter_value(text: &str) -> (String, &str) {
+    let trimmed = text.trim_start();
+    if let Some(quoted) = trimmed.strip_prefix('"') {
+        let mut value = String::new();
+        let mut letters = quoted.char_indices();
+        while let Some((at, letter)) = letters.next() {
+            match letter {
+                '"' => return (value, &quoted[at + 1..]),
+                '\\' => value.extend(letters.next().map(|(_, letter)| letter)),
+                letter => value.push(letter),
+            }
+        }
+        return (value, "");
+    }
+    let (value, behind) = trimmed.split_at(trimmed.find(';').unwrap_or(trimmed.len()));
+    // No standard has these quotes, some origins do.
+    (value.trim().trim_matches('\'').to_owned(), behind)
 }
 
 /// How HTML begins: these, and a comment.
@@ -68,18 +99,31 @@ const TAGS: [&str; 16] = [
     "P",
 ];
 
-/// Whether a page begins as HTML does (MIME Sniffing standard, section 7.1).
-pub(super) fn looks_like_html(start: &[u8]) -> bool {
+/// Whether a page begins as HTML does (MIME Sniffing standard, section 7.1);
+/// none while more octets are needed to tell. Anything else is not HTML: text,
+/// XML, an image, what is binary.
+pub(super) fn looks_like_html(start: &[u8]) -> Option<bool> {
+    let is_all = SIGNATURE_BYTES <= start.len();
     let start = start.get(..SIGNATURE_BYTES).unwrap_or(start);
-    let Some(tag) = start.trim_ascii_start().strip_prefix(b"<") else {
-        return false;
+    let wait = if is_all { Some(false) } else { None };
+    let tag = match start.trim_ascii_start() {
+        [] => return wait,
+        [b'<', tag @ ..] => tag,
+        _ => return Some(false),
     };
-    let is_tag = |name: &str| {
-        let begins = tag.get(..name.len());
-        let ends = matches!(tag.get(name.len()), Some(b' ' | b'>'));
-        ends && begins.is_some_and(|it| it.eq_ignore_ascii_case(name.as_bytes()))
-    };
-    tag.starts_with(b"!--") || TAGS.into_iter().any(is_tag)
+    let mut may_be = false;
+    for name in TAGS.iter().copied().chain(["!--"]) {
+        let name = name.as_bytes();
+        let begun = tag.len().min(name.len());
+        let begins = tag[..begun].eq_ignore_ascii_case(&name[..begun]);
+        match tag.get(name.len()) {
+            _ if begins && begun == name.len() && name == b"!--" => return Some(true),
+            Some(b' ' | b'>') if begins => return Some(true),
+            Some(_) => {}
+            None => may_be |= begins,
+        }
+    }
+    if may_be { wait } else { Some(false) }
 }
 
 #[cfg(test)]
@@ -92,14 +136,58 @@ mod tests {
         for start in ["\n <!DOCTYPE html>", "<!--", "<HeAd >", "<p>"] {
             assert!(is_html(None, start.as_bytes()), "{start}");
         }
-        for start in ["words <p>", "<pre>", "<", "<head", "{}", ""] {
+        for start in [
+            "words <p>",
+            "<pre>",
+            "<",
+            "<head",
+            "{}",
+            "",
+            "<?xml",
+            "\u{FEFF}<p>",
+        ] {
             assert!(!is_html(None, start.as_bytes()), "{start}");
         }
     }
 
     #[test]
-    fn a_charset_may_be_quoted() {
-        assert_eq!(charset("text/html; CharSet=\"utf-16\""), Some("utf-16"));
-        assert_eq!(charset("text/html; x=y"), None);
+    fn it_is_known_as_soon_as_it_can_be() {
+        for start in ["", " ", "<", "<h", "<head", "<!DOCTYPE htm", "<b", "<!-"] {
+            assert_eq!(looks_like_html(start.as_bytes()), None, "{start}");
+        }
+        for start in ["x", "<x", "<headx", "\0", "<html\n"] {
+            assert_eq!(looks_like_html(start.as_bytes()), Some(false), "{start}");
+        }
+        let blanks = " ".repeat(SIGNATURE_BYTES);
+        assert_eq!(looks_like_html(blanks.as_bytes()), Some(false));
+    }
+
+    // MIME Sniffing standard, section 7.
+    #[test]
+    fn a_type_that_says_nothing_is_none() {
+        for content_type in ["", "Unknown/Unknown", "application/unknown;a=b", " */* "] {
+            assert_eq!(kind(content_type), Kind::Missing, "{content_type}");
+        }
+        assert_eq!(kind("application/octet-stream"), Kind::Other);
+    }
+
+    macro_rules! charsets {
+        ($($name:ident: $text:literal is $charset:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                assert_eq!(charset($text).as_deref(), $charset);
+            }
+        )*};
+    }
+
+    // MIME Sniffing standard, section 4.4.
+    charsets! {
+        a_charset_may_be_quoted: "text/html; CharSet=\"utf\\-16\" ; x" is Some("utf-16");
+        a_charset_may_be_bare: "text/html;x;charset=utf-16 ;y=z" is Some("utf-16");
+        another_parameter_may_hold_it: "text/html; x=\"; charset=a\"; charset=b" is Some("b");
+        the_first_charset_counts: "text/html; charset=a; charset=b" is Some("a");
+        there_may_be_none: "text/html; x=y" is None;
+        an_empty_charset_is_none: "text/html; charset=" is None;
+        odd_quotes_are_dropped: "text/html; charset='utf-8'" is Some("utf-8");
     }
 }

@@ -15,7 +15,21 @@ mod gathering;
 
 mod html;
 
+mod tokens;
+
+mod lax;
+
 mod head;
+
+mod blank;
+
+mod nest;
+
+mod found;
+
+mod charset;
+
+mod tag;
 
 mod coding;
 
@@ -27,7 +41,7 @@ mod field;
 
 mod annotation;
 
-mod evidence;
+mod quotations;
 
 mod header;
 
@@ -43,12 +57,12 @@ use jiff::Timestamp;
 
 pub use annotation::{Annotation, Known, State, Why};
 pub use coding::{Decoding, narrowed};
-pub use evidence::Evidence;
 pub use field::{Form, General, Keys, Listed};
+pub use found::{Meta, Notice};
 pub use gathering::Gathering;
-pub use head::Meta;
-pub use html::{MetaScanner, Scan};
+pub use html::{MetaScanner, MetaScope, Scan, ScanOptions};
 pub use media_type::is_html;
+pub use quotations::Quotations;
 pub use response::{Page, Response};
 pub use set::{Directive, DirectiveSet, Source};
 
@@ -103,13 +117,14 @@ pub enum BothFields {
     RobotsTag,
 }
 
-/// Which `<meta>` elements are looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetaScope {
-    /// Those in the head.
-    Head,
-    /// Those behind it, too, which are told and do not count.
-    Prefix,
+impl Limits {
+    /// How a page is scanned.
+    fn scan(&self) -> ScanOptions {
+        ScanOptions {
+            limit: self.scan_limit,
+            scope: self.meta_scope,
+        }
+    }
 }
 
 impl Default for Limits {

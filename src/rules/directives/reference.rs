@@ -1,46 +1,106 @@
 //! Character references in the values of attributes (`no&#x69;ndex`).
 //!
 //! HTML standard, 13.2.5.72 to 13.2.5.80. Of its 2,231 named references only
-//! those are known that can stand in a list of directives; others stay as they
-//! are, and make a word that is no directive.
+//! those are known that can part, quote or end the words of a list: blanks,
+//! quotes and signs. Others stay as they are, and make a word that is no
+//! directive; none stands for letters of one.
 
 use std::borrow::Cow;
 
+use encoding_rs::WINDOWS_1252;
+
 /// Named references, and what they stand for.
-const NAMES: [(&str, char); 24] = [
+#[rustfmt::skip]
+const NAMES: [(&str, char); 74] = [
+    ("AMP", '&'),
+    ("CloseCurlyDoubleQuote", '\u{201D}'),
+    ("CloseCurlyQuote", '\u{2019}'),
+    ("DiacriticalGrave", '`'),
+    ("GT", '>'),
+    ("Hat", '^'),
+    ("LT", '<'),
+    ("MediumSpace", '\u{205F}'),
+    ("NewLine", '\n'),
+    ("NonBreakingSpace", '\u{A0}'),
+    ("OpenCurlyDoubleQuote", '\u{201C}'),
+    ("OpenCurlyQuote", '\u{2018}'),
+    ("QUOT", '"'),
+    ("Tab", '\t'),
+    ("ThinSpace", '\u{2009}'),
+    ("UnderBar", '_'),
+    ("VerticalLine", '|'),
+    ("VeryThinSpace", '\u{200A}'),
     ("amp", '&'),
     ("apos", '\''),
     ("ast", '*'),
+    ("bdquo", '\u{201E}'),
+    ("bsol", '\\'),
     ("colon", ':'),
     ("comma", ','),
-    ("dash", '\u{2010}'),
+    ("commat", '@'),
+    ("dollar", '$'),
+    ("emsp13", '\u{2004}'),
+    ("emsp14", '\u{2005}'),
+    ("emsp", '\u{2003}'),
+    ("ensp", '\u{2002}'),
     ("equals", '='),
+    ("excl", '!'),
+    ("grave", '`'),
     ("gt", '>'),
-    ("hyphen", '\u{2010}'),
+    ("hairsp", '\u{200A}'),
+    ("laquo", '\u{AB}'),
+    ("lbrace", '{'),
+    ("lbrack", '['),
+    ("lcub", '{'),
     ("ldquo", '\u{201C}'),
+    ("ldquor", '\u{201E}'),
     ("lowbar", '_'),
+    ("lpar", '('),
+    ("lsqb", '['),
     ("lsquo", '\u{2018}'),
+    ("lsquor", '\u{201A}'),
     ("lt", '<'),
+    ("midast", '*'),
     ("nbsp", '\u{A0}'),
-    ("NewLine", '\n'),
     ("num", '#'),
+    ("numsp", '\u{2007}'),
+    ("percnt", '%'),
     ("period", '.'),
     ("plus", '+'),
+    ("puncsp", '\u{2008}'),
+    ("quest", '?'),
     ("quot", '"'),
+    ("raquo", '\u{BB}'),
+    ("rbrace", '}'),
+    ("rbrack", ']'),
+    ("rcub", '}'),
     ("rdquo", '\u{201D}'),
+    ("rdquor", '\u{201D}'),
+    ("rpar", ')'),
+    ("rsqb", ']'),
     ("rsquo", '\u{2019}'),
+    ("rsquor", '\u{2019}'),
+    ("sbquo", '\u{201A}'),
     ("semi", ';'),
     ("sol", '/'),
-    ("Tab", '\t'),
+    ("thinsp", '\u{2009}'),
+    ("verbar", '|'),
+    ("vert", '|'),
 ];
 
 /// Names that history allows without a semicolon.
-const BARE_NAMES: [(&str, char); 5] = [
+const BARE_NAMES: [(&str, char); 11] = [
+    ("AMP", '&'),
+    ("GT", '>'),
+    ("LT", '<'),
+    ("QUOT", '"'),
     ("amp", '&'),
     ("gt", '>'),
+    ("laquo", '\u{AB}'),
     ("lt", '<'),
     ("nbsp", '\u{A0}'),
     ("quot", '"'),
+    ("raquo", '\u{BB}'),
 ];
 
 /// The value of an attribute with its references replaced.
@@ -85,14 +145,15 @@ fn numeric(text: &str) -> Option<(char, &str)> {
 /// The character of a number. Numbers of controls that Windows-1252 has
 /// letters for mean those (13.2.5.80).
 fn letter(number: u32) -> char {
-    match number {
-        0 => char::REPLACEMENT_CHARACTER,
-        0x91 => '\u{2018}',
-        0x92 => '\u{2019}',
-        0x93 => '\u{201C}',
-        0x94 => '\u{201D}',
-        _ => char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER),
+    if number == 0 {
+        return char::REPLACEMENT_CHARACTER;
     }
+    if let Ok(octet @ 0x80..=0x9F) = u8::try_from(number) {
+        let text = [octet];
+        let (text, _) = WINDOWS_1252.decode_without_bom_handling(&text);
+        return text.chars().next().unwrap_or(char::REPLACEMENT_CHARACTER);
+    }
+    char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 fn named(text: &str) -> Option<(char, &str)> {
@@ -111,6 +172,9 @@ fn named(text: &str) -> Option<(char, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use html5ever::data::NAMED_ENTITIES;
+
+    use super::super::vocabulary::is_margin;
     use super::*;
 
     macro_rules! references {
@@ -130,7 +194,29 @@ mod tests {
         a_named_comma: "noindex&comma;nofollow" is "noindex,nofollow";
         a_bare_name_ends_a_word: "a&amp b&ltc&lt=" is "a& b&ltc&lt=";
         zero_and_surrogates_are_replaced: "&#0;&#xD800;&#x110000;&#99999999999;" is "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}";
-        windows_quotes: "&#147;x&#x94;" is "\u{201C}x\u{201D}";
+        numbers_of_windows_1252: "&#147;x&#x94;&#x82;&#133;&#x81;" is "\u{201C}x\u{201D}\u{201A}\u{2026}\u{81}";
+        blanks_have_many_names: "a&thinsp;b&NewLine;c&nbsp" is "a\u{2009}b\nc\u{A0}";
+        a_bare_name_is_no_part_of_a_longer: "&ltdot;&lt.&QUOT" is "&ltdot;<.\"";
         what_is_none_stays: "a&b &; &# &#; &#x; &nothing; &" is "a&b &; &# &#; &#x; &nothing; &";
+    }
+
+    // HTML standard, 13.5: every name there is.
+    #[test]
+    fn every_name_that_matters_is_known() {
+        let matters = |letter: char| {
+            let is_sign = letter.is_ascii() && !letter.is_ascii_alphanumeric();
+            is_sign || is_margin(letter)
+        };
+        for (name, &(first, second)) in NAMED_ENTITIES.entries() {
+            let Some(letter) = char::from_u32(first).filter(|_| first != 0) else {
+                continue;
+            };
+            let text = format!("&{name}");
+            if second == 0 && matters(letter) && !name.is_empty() {
+                assert_eq!(decoded(&text), letter.to_string(), "{name}");
+            } else if name.ends_with(';') {
+                assert_eq!(decoded(&text), text, "{name}");
+            }
+        }
     }
 }

@@ -115,10 +115,10 @@ impl<'a> Page<'a> {
         body.is_some_and(Body::wants_more)
     }
 
-    /// Octets of memory that looking at the body may take at most; 0 if it is
-    /// not looked at.
-    pub fn memory_max(&self) -> usize {
-        self.body.as_ref().map_or(0, Body::memory_max)
+    /// About how many octets of memory looking at the body takes now; 0 if it
+    /// is not looked at.
+    pub fn memory(&self) -> usize {
+        self.body.as_ref().map_or(0, Body::memory)
     }
 
     /// Takes in the next octets of the body, as they came.
@@ -140,6 +140,7 @@ impl<'a> Page<'a> {
         let decoding = body.decoding.as_ref();
         let ended = decoding.map_or(Ok(()), Decoding::finish);
         match (body.part, ended) {
+            _ if body.scanner.has_head_ended() => {}
             (Part::Beginning, _) => self.gathering.miss(Why::Range),
             (Part::Whole, Err(why)) => self.gathering.miss(why),
             (Part::Whole, Ok(())) => {}
@@ -150,7 +151,9 @@ impl<'a> Page<'a> {
     /// Notes that no more of the body will be looked at, and why.
     pub fn miss(&mut self, why: Why) {
         if let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) {
-            self.gathering.miss(why);
+            if !body.scanner.has_head_ended() {
+                self.gathering.miss(why);
+            }
             body.scanner.finish();
         }
     }
@@ -181,9 +184,9 @@ impl Body {
         self.scanner.outcome() == Scan::More
     }
 
-    fn memory_max(&self) -> usize {
+    fn memory(&self) -> usize {
         let decoding = self.decoding.as_ref();
-        MetaScanner::MEMORY_BYTES + decoding.map_or(0, Decoding::memory_max)
+        MetaScanner::MEMORY_BYTES + decoding.map_or(0, Decoding::memory)
     }
 
     fn push(&mut self, chunk: &[u8]) -> Result<(), Why> {
@@ -199,10 +202,16 @@ impl Body {
 
     /// Tells what the scan found, and whether it found all.
     fn tell(&self, gathering: &mut Gathering<'_>) {
-        for meta in self.scanner.metas() {
-            gathering.meta(meta);
+        let scanner = &self.scanner;
+        scanner.metas().iter().for_each(|meta| gathering.meta(meta));
+        let outside = scanner.outside().iter();
+        outside.for_each(|meta| gathering.meta_outside(meta));
+        let notices = scanner.notices().iter();
+        notices.for_each(|notice| gathering.notice(notice));
+        if !scanner.is_readable() {
+            gathering.miss(Why::Charset);
         }
-        if self.scanner.outcome() != Scan::Done {
+        if scanner.outcome() != Scan::Done && !scanner.has_head_ended() {
             gathering.miss(Why::HeadLimit);
         }
     }
@@ -239,7 +248,7 @@ impl Response<'_> {
             return Plan::Miss(Why::Range);
         }
         let content_type = self.fields.get(CONTENT_TYPE).map(|value| value.as_bytes());
-        let Some(scanner) = MetaScanner::for_type(content_type, limits.scan_limit) else {
+        let Some(scanner) = MetaScanner::for_type(content_type, limits.scan()) else {
             return Plan::Nothing;
         };
         if self.method == Method::HEAD {
@@ -276,9 +285,18 @@ mod tests {
     use http::{HeaderName, HeaderValue};
     use jiff::Timestamp;
 
+    use super::super::{Form, Listed, MetaScope};
     use super::*;
 
     fn page(method: &Method, status: u16, fields: &[(&str, &str)]) -> Page<'static> {
+        page_within(Limits::default(), (method, status), fields)
+    }
+
+    fn page_within(
+        limits: Limits,
+        (method, status): (&Method, u16),
+        fields: &[(&str, &str)],
+    ) -> Page<'static> {
         let mut map = HeaderMap::new();
         for (name, value) in fields {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
@@ -288,7 +306,7 @@ mod tests {
             tokens: &[],
             now: Timestamp::UNIX_EPOCH,
             robots: None,
-            limits: Limits::default(),
+            limits,
         };
         let response = Response {
             method,
@@ -350,5 +368,79 @@ mod tests {
             page.miss(Why::Time);
             assert_eq!(page.annotation().why(), why);
         }
+    }
+
+    /// The annotation of a page that comes whole, for a crawler without a name.
+    fn annotation(limits: Limits, fields: &[(&str, &str)], body: &str) -> Annotation {
+        let mut page = page_within(limits, (&Method::GET, 200), fields);
+        page.push(body.as_bytes());
+        page.finish();
+        page.annotation()
+    }
+
+    // Directives.md, section 2.4: `directives.meta_scope`.
+    #[test]
+    fn a_meta_behind_the_head_is_told_on_demand() {
+        let body = "<title>x</title><p><meta name=robots content=noindex>";
+        let value = annotation(Limits::default(), &[HTML], body).header_value(&Form::default());
+        assert_eq!(value, "*=();state=complete");
+        let limits = Limits {
+            meta_scope: MetaScope::Prefix,
+            ..Limits::default()
+        };
+        let value = annotation(limits, &[HTML], body).header_value(&Form::default());
+        assert_eq!(value, "*=();state=complete, outside=(noindex;src=m)");
+    }
+
+    // Ours: the head was seen to end, whatever becomes of what stands behind.
+    #[test]
+    fn what_is_missed_behind_the_head_is_not_missed() {
+        let limits = Limits {
+            meta_scope: MetaScope::Prefix,
+            ..Limits::default()
+        };
+        let mut page = page_within(limits, (&Method::GET, 200), &[HTML]);
+        page.push(b"<title>x</title><p>");
+        assert!(page.wants_more());
+        page.miss(Why::Time);
+        assert!(!page.wants_more());
+        assert_eq!(page.annotation().why(), None);
+    }
+
+    // Directives.md, sections 2.4 and 4.3.
+    #[test]
+    fn a_page_in_letters_that_are_not_read_is_not_complete() {
+        let html = ("content-type", "text/html; charset=utf-32le");
+        let annotation = annotation(Limits::default(), &[html], "<\0\0\0");
+        assert_eq!(annotation.why(), Some("charset"));
+    }
+
+    // Directives.md, sections 3 and 4.2.
+    #[test]
+    fn what_a_page_prefers_is_evidence_and_listed_on_demand() {
+        let fields = [HTML, ("content-usage", "train-ai=n")];
+        let body = "<meta name=tdm-reservation content=1>\
+            <link rel=license type=application/rsl+xml href=https://o.test/l.xml><body>";
+        let annotation = annotation(Limits::default(), &fields, body);
+        let form = Form {
+            preferences: Listed::Yes,
+            ..Form::default()
+        };
+        assert_eq!(
+            annotation.header_value(&form),
+            "*=(license;value=\"https://o.test/l.xml\";src=m \
+             tdm-reservation;value=1;src=m train-ai;value=n;src=h);state=complete"
+        );
+        assert_eq!(
+            annotation.header_value(&Form::default()),
+            "*=();state=complete"
+        );
+        assert!(annotation.quotations().json().contains("train-ai=n"));
+        assert!(
+            annotation
+                .quotations()
+                .json()
+                .contains("meta tdm-reservation")
+        );
     }
 }

@@ -227,7 +227,7 @@ fn what_stands_behind_the_head_is_told_and_not_in_force() {
 
 // Directives.md, 1.4.5: evidence is what was written.
 #[test]
-fn the_evidence_has_what_was_written() {
+fn what_was_written_is_quoted() {
     let mut gathering = gathering(&[]);
     gathering.fields(&fields(&[("x-robots-tag", "noidnex"), ("server", "x")]));
     gathering.meta(&Meta {
@@ -235,7 +235,7 @@ fn the_evidence_has_what_was_written() {
         content: "NoIndex".into(),
     });
     assert_eq!(
-        gathering.annotation().evidence().json(),
+        gathering.annotation().quotations().json(),
         r#"[{"by":"x-robots-tag","said":"noidnex"},{"by":"meta Robots","said":"NoIndex"}]"#
     );
 }

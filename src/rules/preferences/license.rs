@@ -53,6 +53,11 @@ impl Licenses {
         }
     }
 
+    /// Octets of the URLs.
+    pub(super) fn octets(&self) -> usize {
+        self.0.keys().map(String::len).sum()
+    }
+
     /// The licenses, sorted by URL.
     pub(super) fn settle(self) -> impl Iterator<Item = Preference> {
         self.0.into_iter().map(|(url, carriers)| Preference {

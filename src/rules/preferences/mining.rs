@@ -53,6 +53,12 @@ impl Mining {
         declared.policy = declared.policy.take().or_else(|| absolute(value));
     }
 
+    /// Octets of the URLs.
+    pub(super) fn octets(&self) -> usize {
+        let policies = [&self.field, &self.page].map(|it| it.policy.as_ref());
+        policies.into_iter().flatten().map(String::len).sum()
+    }
+
     fn declared_by(&mut self, carrier: Carrier) -> &mut Declaration {
         match carrier {
             Carrier::Page => &mut self.page,

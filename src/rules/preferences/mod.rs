@@ -168,6 +168,12 @@ impl Preferences {
         self.licenses.add_reference(href.as_bytes(), Carrier::Page);
     }
 
+    /// Octets of the URLs in it: what it takes beyond its own size.
+    #[must_use]
+    pub fn octets(&self) -> usize {
+        self.licenses.octets() + self.mining.octets()
+    }
+
     /// What is preferred, sorted by name, licenses by URL.
     #[must_use]
     pub fn settle(self) -> Vec<Preference> {

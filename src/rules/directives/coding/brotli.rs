@@ -5,9 +5,12 @@
 //! written into the header in its place. "Large window" streams, which are not
 //! of the RFC, are not decoded. Octets behind the stream are ignored.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use brotli_decompressor::{
-    BrotliDecoderErrorCode, BrotliDecoderTakeOutput, BrotliDecompressStream, BrotliResult,
-    BrotliState, StandardAlloc,
+    Allocator, BrotliDecoderErrorCode, BrotliDecoderTakeOutput, BrotliDecompressStream,
+    BrotliResult, BrotliState, SliceWrapper, StandardAlloc,
 };
 
 use super::{Coding, Sink, Stop};
@@ -15,11 +18,11 @@ use crate::rules::directives::Why;
 
 /// Takes off br.
 pub(super) struct Brotli {
-    stream: Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>,
+    stream: Box<State>,
+    /// Octets that it has allocated.
+    spent: Arc<AtomicUsize>,
     /// The largest window that is needed, as a power of two.
     window_bits_max: u32,
-    /// That of the stream; the largest there may be until its header has come.
-    window_bits: u32,
     phase: Phase,
 }
 
@@ -39,21 +42,39 @@ const WINDOW_BITS_WRITTEN_MIN: u32 = 18;
 /// Octets of the window that no distance reaches (RFC 7932, section 9.1).
 const WINDOW_GAP: usize = 16;
 
-/// The trees of prefix codes and the context maps at their largest: three kinds
-/// of 256 trees of 1,080 entries.
-const TABLE_BYTES: usize = 4 * 1024 * 1024;
+type State = BrotliState<Counted, Counted, Counted>;
+
+/// Allocates as the standard library does, and keeps account: what a stream
+/// takes depends on how many prefix codes it has (up to three kinds of 256
+/// trees of 1,080 entries), and few have many.
+struct Counted(Arc<AtomicUsize>);
+
+impl<T: Clone + Default> Allocator<T> for Counted {
+    type AllocatedMemory = <StandardAlloc as Allocator<T>>::AllocatedMemory;
+
+    fn alloc_cell(&mut self, len: usize) -> Self::AllocatedMemory {
+        self.0.fetch_add(len * size_of::<T>(), Ordering::Relaxed);
+        StandardAlloc::default().alloc_cell(len)
+    }
+
+    fn free_cell(&mut self, cell: Self::AllocatedMemory) {
+        let octets = cell.slice().len() * size_of::<T>();
+        self.0.fetch_sub(octets, Ordering::Relaxed);
+    }
+}
 
 impl Brotli {
     pub(super) fn new(limit: usize) -> Self {
-        let alloc = StandardAlloc::default;
+        let spent = Arc::new(AtomicUsize::new(0));
+        let alloc = || Counted(Arc::clone(&spent));
         let needed = limit.saturating_add(WINDOW_GAP);
         let holds = |bits: &u32| needed <= 1 << bits;
         let mut written = WINDOW_BITS_WRITTEN_MIN..WINDOW_BITS_MAX;
         let window_bits_max = written.find(holds).unwrap_or(WINDOW_BITS_MAX);
         Self {
             stream: Box::new(BrotliState::new_strict(alloc(), alloc(), alloc())),
+            spent,
             window_bits_max,
-            window_bits: window_bits_max,
             phase: Phase::Header,
         }
     }
@@ -62,12 +83,11 @@ impl Brotli {
     fn header(&mut self, octet: u8) -> Result<u8, Stop> {
         let bits = window_bits(octet).ok_or(Stop::Fault(Why::Window))?;
         self.phase = Phase::Data;
-        self.window_bits = bits.min(self.window_bits_max);
         if bits <= self.window_bits_max {
             return Ok(octet);
         }
         // Both codes are a one and three bits, the window less 17.
-        let written = u8::try_from(self.window_bits - 17).unwrap_or_default();
+        let written = u8::try_from(self.window_bits_max - 17).unwrap_or_default();
         Ok(octet & 0xF1 | written << 1)
     }
 
@@ -141,8 +161,8 @@ impl Coding for Brotli {
         self.phase != Phase::Data
     }
 
-    fn memory_max(&self) -> usize {
-        TABLE_BYTES + (1 << self.window_bits)
+    fn memory(&self) -> usize {
+        size_of::<State>() + self.spent.load(Ordering::Relaxed)
     }
 }
 

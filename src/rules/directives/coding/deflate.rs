@@ -93,7 +93,7 @@ impl Coding for Deflate {
         inflater.map_or(self.start.is_empty(), Inflater::is_over)
     }
 
-    fn memory_max(&self) -> usize {
+    fn memory(&self) -> usize {
         Inflater::MEMORY_BYTES
     }
 }

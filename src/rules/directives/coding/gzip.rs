@@ -202,7 +202,7 @@ impl Coding for Gzip {
         self.phase == Phase::Garbage || self.phase == Phase::Fixed && self.is_between_members()
     }
 
-    fn memory_max(&self) -> usize {
+    fn memory(&self) -> usize {
         Inflater::MEMORY_BYTES
     }
 }

@@ -1,17 +1,27 @@
-//! The octets of a DEFLATE stream (RFC 1951), by `flate2` on `miniz_oxide`.
+//! The octets of a DEFLATE stream (RFC 1951), by `miniz_oxide`.
+//!
+//! Its window is kept here, and what it decodes is handed over from there: all
+//! of it, also what it finds before a fault.
 
-use flate2::{Decompress, FlushDecompress, Status};
+use miniz_oxide::inflate::TINFLStatus;
+use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
+use super::blocks::Blocks;
 use super::{Sink, Stop};
 use crate::rules::directives::Why;
 
-/// The window of `miniz_oxide`, which it fills and then hands over.
+/// The farthest that a distance reaches (RFC 1951, section 2).
 const WINDOW_BYTES: usize = 32 * 1024;
 
-/// Decodes one stream, raw or in the wrapping of zlib (RFC 1950), whose
-/// checksum is then verified.
+/// Decodes one stream after the other, raw or in the wrapping of zlib (RFC
+/// 1950), whose checksum is then verified.
 pub(super) struct Inflater {
-    stream: Decompress,
+    stream: Box<DecompressorOxide>,
+    flags: u32,
+    window: Vec<u8>,
+    /// Where in the window the next octet goes.
+    at: usize,
+    blocks: Blocks,
     phase: Phase,
 }
 
@@ -33,15 +43,25 @@ impl Inflater {
     pub(super) const MEMORY_BYTES: usize = 48 * 1024;
 
     pub(super) fn new(wrapping: Wrapping) -> Self {
+        let wrapping = match wrapping {
+            Wrapping::Raw => inflate_flags::TINFL_FLAG_IGNORE_ADLER32,
+            Wrapping::Zlib => inflate_flags::TINFL_FLAG_PARSE_ZLIB_HEADER,
+        };
+        let more = inflate_flags::TINFL_FLAG_HAS_MORE_INPUT;
         Self {
-            stream: Decompress::new(wrapping == Wrapping::Zlib),
+            stream: Box::default(),
+            flags: wrapping | more | inflate_flags::TINFL_FLAG_STOP_ON_BLOCK_BOUNDARY,
+            window: vec![0; WINDOW_BYTES],
+            at: 0,
+            blocks: Blocks::default(),
             phase: Phase::Going,
         }
     }
 
-    /// Begins another stream, without wrapping.
+    /// Begins another stream of the same kind.
     pub(super) fn restart(&mut self) {
-        self.stream.reset(false);
+        self.stream.init();
+        self.at = 0;
         self.phase = Phase::Going;
     }
 
@@ -56,35 +76,32 @@ impl Inflater {
         octets: &'a [u8],
         sink: &mut Sink<'_>,
     ) -> Result<&'a [u8], Stop> {
-        let mut piece = [0; WINDOW_BYTES];
         let mut rest = octets;
         while !self.is_over() {
-            let (read, written) = (self.stream.total_in(), self.stream.total_out());
-            // Room for just what is left of the window. With more it goes round
-            // in one call, with less not all fits, and when it then finds a
-            // fault the rest is lost: as much as depends on the chunks.
-            let room = WINDOW_BYTES - octets_between(0, written) % WINDOW_BYTES;
-            let none = FlushDecompress::None;
-            let status = self.stream.decompress(rest, &mut piece[..room], none);
-            let read = octets_between(read, self.stream.total_in());
-            let written = octets_between(written, self.stream.total_out());
+            let (window, at) = (&mut self.window, self.at);
+            let (status, read, written) =
+                decompress(&mut self.stream, rest, window, at, self.flags);
             rest = &rest[read..];
+            self.at = (at + written) % WINDOW_BYTES;
+            self.blocks.add_octets(written);
             if 0 < written {
-                sink(&piece[..written])?;
+                sink(&window[at..at + written])?;
             }
             match status {
-                Ok(Status::StreamEnd) => self.phase = Phase::Over,
-                Ok(_) if written < room && rest.is_empty() => break,
-                Ok(Status::Ok) => {}
-                // Nothing was wanting, neither octets nor room.
-                Ok(Status::BufError) | Err(_) => return Err(Stop::Fault(Why::Corrupt)),
+                TINFLStatus::NeedsMoreInput => break,
+                TINFLStatus::HasMoreOutput => {}
+                TINFLStatus::BlockBoundary => self.blocks.add_block()?,
+                TINFLStatus::Done => {
+                    self.phase = Phase::Over;
+                    self.blocks.add_block()?;
+                }
+                TINFLStatus::Failed
+                | TINFLStatus::FailedCannotMakeProgress
+                | TINFLStatus::BadParam
+                | TINFLStatus::Adler32Mismatch
+                | _ => return Err(Stop::Fault(Why::Corrupt)),
             }
         }
         Ok(rest)
     }
-}
-
-/// How many octets two totals are apart: no more than a call was given.
-fn octets_between(before: u64, after: u64) -> usize {
-    usize::try_from(after - before).unwrap_or(usize::MAX)
 }

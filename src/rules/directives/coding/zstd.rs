@@ -13,9 +13,10 @@ use std::io::{self, Write};
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use super::blocks::Blocks;
 use super::{Coding, Sink, Stop};
 use crate::rules::directives::Why;
-use block::{BLOCK_BYTES_MAX, Block, Kind};
+use block::{Block, Kind};
 use frame::Frame;
 
 mod block;
@@ -24,7 +25,6 @@ mod frame;
 
 /// Takes off zstd.
 pub(super) struct Zstd {
-    limit: usize,
     phase: Phase,
     /// Octets of the part that comes, until there are as many as it takes.
     part: Vec<u8>,
@@ -32,6 +32,7 @@ pub(super) struct Zstd {
     decoder: Box<FrameDecoder>,
     /// Octets of the frame that were handed over.
     handed: usize,
+    blocks: Blocks,
 }
 
 /// The part of a frame that comes (RFC 8878, section 3.1).
@@ -55,17 +56,17 @@ const MAGIC: u64 = 0xFD2F_B528;
 const MAGIC_SKIP: u64 = 0x184D_2A50;
 
 /// What `ruzstd` holds besides the window: literals, sequences and tables.
-const TABLE_BYTES: usize = 2 * 1024 * 1024;
+const TABLE_BYTES: usize = 512 * 1024;
 
 impl Zstd {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            limit,
             phase: Phase::Magic,
             part: Vec::new(),
             frame: Frame::default(),
             decoder: Box::new(FrameDecoder::new()),
             handed: 0,
+            blocks: Blocks::default(),
         }
     }
 
@@ -86,7 +87,10 @@ impl Zstd {
     fn part(&mut self, sink: &mut Sink<'_>) -> Result<(), Stop> {
         let mut part = std::mem::take(&mut self.part);
         self.phase = match self.phase {
-            Phase::Magic => magic(&part)?,
+            Phase::Magic => {
+                self.blocks.add_block()?;
+                magic(&part)?
+            }
             Phase::SkipSize => skip(size(&part)),
             Phase::Descriptor => {
                 self.frame = Frame::of(part[0]).map_err(Stop::Fault)?;
@@ -132,6 +136,7 @@ impl Zstd {
     }
 
     fn begin_block(&mut self, part: &[u8]) -> Result<Phase, Stop> {
+        self.blocks.add_block()?;
         let block = Block::of(part).filter(|it| it.size <= self.frame.block_bytes_max());
         let block = block.ok_or(Stop::Fault(Why::Corrupt))?;
         match block.kind {
@@ -176,7 +181,9 @@ impl Zstd {
         };
         // What it says is how much was taken from it, which is nothing.
         let _: io::Result<usize> = self.decoder.collect_to_writer(&mut added);
-        self.handed += added.result?;
+        let added = added.result?;
+        self.handed += added;
+        self.blocks.add_octets(added);
         Ok(())
     }
 }
@@ -206,9 +213,9 @@ impl Coding for Zstd {
         self.phase == Phase::Magic && self.part.is_empty()
     }
 
-    fn memory_max(&self) -> usize {
-        let window = self.limit.saturating_add(BLOCK_BYTES_MAX);
-        TABLE_BYTES.saturating_add(window.saturating_mul(2))
+    fn memory(&self) -> usize {
+        // The decoder's buffer doubles, and keeps a frame from its beginning.
+        TABLE_BYTES + self.part.capacity() + 2 * self.handed
     }
 }
 

@@ -96,7 +96,7 @@ fn what_follows_the_end_is_ignored() {
 fn too_many_metas_are_a_limit() {
     let metas = (0..300).map(|at| format!("<meta name=a{at} content=noindex>"));
     let (outcome, metas) = scan(metas.collect::<String>().as_bytes(), 100);
-    assert_eq!((outcome, metas.len()), (Scan::Limit, Head::METAS_MAX));
+    assert_eq!((outcome, metas.len()), (Scan::Limit, Found::METAS_MAX));
 }
 
 #[test]

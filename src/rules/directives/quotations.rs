@@ -6,18 +6,16 @@
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
-use super::head::Meta;
-
-/// The statements of one response, in the order in which they came.
+/// What one response said, in the order in which they came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Evidence {
-    said: Vec<Statement>,
+pub struct Quotations {
+    said: Vec<Quotation>,
     octets: usize,
 }
 
 /// One statement, as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Statement {
+struct Quotation {
     /// The field's name, or `meta` and the element's name.
     by: String,
     /// Its value; invalid UTF-8 is replaced.
@@ -38,7 +36,7 @@ const FIELDS: [&str; 7] = [
 /// Ends a text that was cut, and a list that goes on.
 const CUT: &str = "…";
 
-impl Evidence {
+impl Quotations {
     /// Octets kept of one response. A field of 32 KiB is an attack, or a
     /// mistake that its beginning shows as well.
     pub const OCTETS_MAX: usize = 8 * 1024;
@@ -58,12 +56,7 @@ impl Evidence {
         self.keep(name.as_str(), value.as_bytes());
     }
 
-    /// Takes in a `<meta>` element.
-    pub(super) fn meta(&mut self, meta: &Meta) {
-        self.element(&format!("meta {}", meta.name), &meta.content);
-    }
-
-    /// Takes in what another element says.
+    /// Takes in what an element says.
     pub(super) fn element(&mut self, name: &str, said: &str) {
         self.keep(name, said.as_bytes());
     }
@@ -88,7 +81,7 @@ impl Evidence {
         room -= room.min(by.len());
         let said = cut(said, room);
         self.octets += by.len() + said.len();
-        self.said.push(Statement { by, said });
+        self.said.push(Quotation { by, said });
     }
 }
 
@@ -109,26 +102,26 @@ fn holds_license(value: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn kept(fields: &[(&'static str, &str)]) -> Evidence {
-        let mut evidence = Evidence::default();
+    fn kept(fields: &[(&'static str, &str)]) -> Quotations {
+        let mut quotations = Quotations::default();
         for &(name, value) in fields {
             let value = HeaderValue::from_str(value).unwrap();
-            evidence.field(&HeaderName::from_static(name), &value);
+            quotations.field(&HeaderName::from_static(name), &value);
         }
-        evidence
+        quotations
     }
 
-    // Directives.md, 1.4.5: an unknown directive is kept in evidence.
+    // Directives.md, 1.4.5: an unknown directive is kept in quotations.
     #[test]
     fn what_nobody_knows_is_kept_as_written() {
-        let evidence = kept(&[
+        let quotations = kept(&[
             ("x-robots-tag", "NoIndex, frobnicate"),
             ("server", "noindex"),
             ("link", "</style.css>; rel=preload"),
             ("link", "</l.xml>; rel=\"License\""),
         ]);
         assert_eq!(
-            evidence.json(),
+            quotations.json(),
             r#"[{"by":"x-robots-tag","said":"NoIndex, frobnicate"},{"by":"link","said":"</l.xml>; rel=\"License\""}]"#
         );
     }
@@ -136,12 +129,12 @@ mod tests {
     // Ours.
     #[test]
     fn a_long_statement_is_cut_and_says_so() {
-        let long = "é".repeat(Evidence::OCTETS_MAX);
-        let mut evidence = Evidence::default();
-        evidence.element("meta robots", &long);
-        evidence.element("meta robots", "noindex");
-        assert_eq!(evidence.said.len(), 1);
-        assert!(evidence.said[0].said.ends_with(CUT));
-        assert!(evidence.octets < Evidence::OCTETS_MAX + 16);
+        let long = "é".repeat(Quotations::OCTETS_MAX);
+        let mut quotations = Quotations::default();
+        quotations.element("meta robots", &long);
+        quotations.element("meta robots", "noindex");
+        assert_eq!(quotations.said.len(), 1);
+        assert!(quotations.said[0].said.ends_with(CUT));
+        assert!(quotations.octets < Quotations::OCTETS_MAX + 16);
     }
 }

@@ -1,0 +1,62 @@
+//! Any octets are lines of `Robots-Tag` and `X-Robots-Tag`: a further line
+//! takes no directive away, and a line cut at a limit gives none that the whole
+//! line does not give.
+//!
+//! Each line of an input is a field line; its first octet chooses the name.
+
+#![no_main]
+
+use std::collections::BTreeSet;
+
+use libfuzzer_sys::fuzz_target;
+use politesse::rules::directives::{Form, Gathering, Limits, Reading};
+use politesse_fuzz::time::within_bound;
+
+/// More than any line has.
+const NO_LIMIT: usize = 1 << 20;
+
+fuzz_target!(|input: &[u8]| {
+    let lines: Vec<&[u8]> = input.split(|&octet| octet == b'\n').take(8).collect();
+    let mut before = BTreeSet::new();
+    for count in 1..=lines.len() {
+        let now = within_bound(|| names(&lines[..count], NO_LIMIT));
+        assert!(before.is_subset(&now), "{before:?} {now:?}");
+        before = now;
+    }
+    for line in &lines {
+        let whole = names(&[line], NO_LIMIT);
+        let limit = line.len() / 2;
+        let cut = names(&[line], limit);
+        assert!(cut.is_subset(&whole), "{limit} {cut:?} {whole:?}");
+    }
+});
+
+/// The directives in force for one crawler, without their values: those only
+/// become stricter.
+fn names(lines: &[&[u8]], field_limit: usize) -> BTreeSet<String> {
+    let reading = Reading {
+        tokens: &["a"],
+        now: jiff::Timestamp::UNIX_EPOCH,
+        robots: None,
+        limits: Limits {
+            field_limit,
+            ..Limits::default()
+        },
+    };
+    let mut gathering = Gathering::new(reading);
+    for line in lines {
+        let (name, value) = match line.split_first() {
+            Some((first, value)) if first % 2 == 0 => ("robots-tag", value),
+            Some((_, value)) => ("x-robots-tag", value),
+            None => continue,
+        };
+        gathering.field(name, value);
+    }
+    let annotation = gathering.annotation();
+    assert!(annotation.header_value(&Form::default()).is_ascii());
+    let directives = annotation.directives();
+    let names = directives
+        .iter()
+        .map(|it| it.split(':').next().unwrap_or_default());
+    names.map(str::to_owned).collect()
+}

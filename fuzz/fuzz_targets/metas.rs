@@ -1,0 +1,99 @@
+//! Whatever the page, the scanner never says that its head has ended before a
+//! browser sees it end, and loses no meta that a browser puts into the head;
+//! and how the page was cut into chunks does not matter.
+//!
+//! The first octet chooses where the page is cut, the rest is the page.
+
+#![no_main]
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+use politesse::rules::directives::{
+    Gathering, Limits, Meta, MetaScanner, MetaScope, Reading, Scan, ScanOptions,
+};
+use politesse_fuzz::html::{Scanned, difference};
+use politesse_fuzz::time::within_bound;
+
+const LIMIT: usize = 512 * 1024;
+
+fuzz_target!(|input: &[u8]| -> Corpus {
+    let Some((&cut, page)) = input.split_first() else {
+        return Corpus::Reject;
+    };
+    let page = String::from_utf8_lossy(page);
+    let ends = (0..=page.len()).filter(|&end| page.is_char_boundary(end));
+    let ends: Vec<usize> = ends.collect();
+    for end in [ends[usize::from(cut) % ends.len()], page.len()] {
+        let beginning = &page[..end];
+        let whole = scanned(beginning, end.max(1));
+        let cut = scanned(beginning, usize::from(cut % 16) + 1);
+        assert_eq!(format!("{whole:?}"), format!("{cut:?}"));
+        if let Some(difference) = difference(beginning, &whole, restricts) {
+            panic!("{beginning:?}: {difference}");
+        }
+    }
+    any_encoding(input);
+    Corpus::Keep
+});
+
+fn scanned(beginning: &str, chunk_bytes: usize) -> Scanned {
+    let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
+    for chunk in beginning.as_bytes().chunks(chunk_bytes) {
+        scanner.push(chunk);
+    }
+    let claims_end = scanner.outcome() == Scan::Done;
+    let is_doubtful = scanner.finish() != Scan::Done;
+    let metas = scanner.metas().iter();
+    let metas = metas.map(|meta| (meta.name.clone(), meta.content.clone()));
+    Scanned {
+        claims_end,
+        is_doubtful,
+        metas: metas.collect(),
+    }
+}
+
+fn restricts(content: &str) -> Vec<String> {
+    let reading = Reading {
+        tokens: &[],
+        now: jiff::Timestamp::UNIX_EPOCH,
+        robots: None,
+        limits: Limits::default(),
+    };
+    let mut gathering = Gathering::new(reading);
+    let (name, content) = ("robots".into(), content.to_owned());
+    gathering.meta(&Meta { name, content });
+    gathering.annotation().directives()
+}
+
+/// Any octets are a page in any encoding and of any reach, in bounded time.
+fn any_encoding(octets: &[u8]) {
+    const LABELS: [Option<&str>; 5] = [
+        None,
+        Some("utf-16"),
+        Some("iso-2022-jp"),
+        Some("shift_jis"),
+        Some("no-such-charset"),
+    ];
+    for label in LABELS {
+        for scope in [MetaScope::Head, MetaScope::Prefix] {
+            let limit = LIMIT;
+            let scans = [1, octets.len().max(1)].map(|chunk_bytes| {
+                within_bound(|| {
+                    let mut scanner = MetaScanner::new(ScanOptions { limit, scope }, label);
+                    for chunk in octets.chunks(chunk_bytes) {
+                        scanner.push(chunk);
+                    }
+                    scanner.finish();
+                    format!("{scanner:?} {}", scanner.is_readable())
+                })
+            });
+            assert_eq!(without_count(&scans[0]), without_count(&scans[1]));
+        }
+    }
+}
+
+/// A scanner as shown, less the octets that were pushed behind its end.
+fn without_count(scanner: &str) -> &str {
+    scanner
+        .split_once("outcome")
+        .map_or(scanner, |(_, rest)| rest)
+}

@@ -1,0 +1,268 @@
+//! The scanner of metas against `tests/reference/html.rs`: every HTML case and
+//! many made pages, cut at every octet and pushed in chunks of every size.
+
+use jiff::Timestamp;
+use politesse::rules::directives::{Gathering, Limits, Meta, MetaScanner, Reading, Scan};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[path = "../reference/html.rs"]
+mod html;
+
+use html::Scanned;
+
+const CASES: &str = include_str!("../cases/directives.jsonl");
+
+const LIMIT: usize = 512 * 1024;
+
+/// What the scanner says of the beginning of a page.
+fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
+    let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
+    for chunk in beginning.chunks(chunk_bytes) {
+        scanner.push(chunk);
+    }
+    let claims_end = scanner.outcome() == Scan::Done;
+    let is_doubtful = scanner.finish() != Scan::Done;
+    let metas = scanner.metas().iter();
+    let metas = metas.map(|meta| (meta.name.clone(), meta.content.clone()));
+    Scanned {
+        claims_end,
+        is_doubtful,
+        metas: metas.collect(),
+    }
+}
+
+fn restricts(content: &str) -> Vec<String> {
+    let reading = Reading {
+        tokens: &[],
+        now: Timestamp::UNIX_EPOCH,
+        robots: None,
+        limits: Limits::default(),
+    };
+    let mut gathering = Gathering::new(reading);
+    let (name, content) = ("robots".into(), content.to_owned());
+    gathering.meta(&Meta { name, content });
+    gathering.annotation().directives()
+}
+
+/// How a page differs from the reference, wherever it is cut.
+fn difference(page: &str) -> Option<String> {
+    let (first, page_bytes) = (scanned(page.as_bytes(), 1), page.len().max(1));
+    for chunk_bytes in [2, 7, page_bytes] {
+        let other = scanned(page.as_bytes(), chunk_bytes);
+        if format!("{first:?}") != format!("{other:?}") {
+            return Some(format!(
+                "chunks of {chunk_bytes}: {page:?}\n{first:?}\n{other:?}"
+            ));
+        }
+    }
+    let ends = (0..=page.len()).filter(|&end| page.is_char_boundary(end));
+    let mut differences = ends.filter_map(|end| {
+        let beginning = &page[..end];
+        let scanned = scanned(beginning.as_bytes(), page_bytes);
+        let difference = html::difference(beginning, &scanned, restricts)?;
+        Some(format!("{beginning:?}: {difference}"))
+    });
+    differences.next()
+}
+
+// directives.md, 5: every case that is HTML in UTF-8.
+#[test]
+fn every_case_reads_as_in_a_browser() {
+    let mut read = 0;
+    for line in CASES.lines() {
+        let case: serde_json::Value = serde_json::from_str(line).unwrap();
+        let Some(page) = case["body"].as_str().filter(|page| page.len() < 4096) else {
+            continue;
+        };
+        assert_eq!(difference(page), None, "{}", case["id"]);
+        read += 1;
+    }
+    assert!(60 < read, "the cases were not found");
+}
+
+/// The meta that may count, and one whose place shows what came before.
+const METAS: &str = "<meta name=a content=noindex><p><meta name=b content=noindex>";
+
+/// Whether the reading of a page is known behind this markup, and as in a
+/// browser.
+fn is_known_behind(markup: &str) -> bool {
+    let page = format!("{markup}{METAS}");
+    assert_eq!(difference(&page), None);
+    !scanned(page.as_bytes(), 7).is_doubtful
+}
+
+macro_rules! pages {
+    ($($name:ident: $known:literal $markup:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            assert_eq!(is_known_behind($markup), $known);
+        }
+    )*};
+}
+
+// HTML standard, 13.2.5 and 13.2.6; of noscript, ours.
+pages! {
+    a_template_in_svg_is_none: true "<template><svg><template></svg></template>";
+    a_template_closes_svg: true "<template><svg><path></template><style></style>";
+    svg_that_closes_itself_is_empty: true "<template><svg/><style></template></style></template>";
+    a_style_in_svg_is_markup: true "<template><svg><style></svg></template>";
+    a_title_in_svg_is_markup: true "<template><svg><title>x</title></svg></template>";
+    html_in_svg_is_a_doubt: false "<template><svg><title><b></title></svg></template>";
+    math_in_svg_is_svg: true "<template><svg><math></svg><title></template></title></template>";
+    cdata_in_svg_is_a_doubt: false "<template><svg><![CDATA[></template>]]></svg></template>";
+    a_paragraph_leaves_svg: true "<template><svg><p><style></template></style></template>";
+    an_end_tag_of_html_in_svg_is_a_doubt: false "<template><b><svg></b><style></template>";
+    columns_ignore_a_style: true "<template><col><style></template>";
+    columns_ignore_svg: true "<template><col><svg><template></template></template>";
+    rows_hold_a_style: true "<template><tr><style></template></style></template>";
+    a_select_holds_a_style: true "<template><select><style></template></style></select></template>";
+    plaintext_in_a_template_hides_all: true "<template><plaintext></template>";
+    a_frameset_in_a_template_is_ignored: true "<template><frameset></template>";
+    a_frameset_ends_the_head: true "<frameset>";
+    a_missing_value_ends_a_tag: true "<script src=></script>";
+    a_missing_value_ends_a_title: true "<title a= ></br></title>";
+    a_missing_value_ends_a_noscript: true "<noscript a=></br></noscript>";
+    a_missing_value_is_not_an_equals_sign: true "<title a=b =></br></title>";
+    a_missing_value_in_an_end_tag: true "<title></br></title a=>";
+    a_blank_reference_is_blank: true "<head>&#32;&Tab;&#x20";
+    a_reference_in_two_halves_is_not: true "<head>&#3<!-- -->2;";
+    an_ampersand_is_text: true "<head>&";
+    an_unknown_reference_is_text: true "<head>&Tabx;";
+    a_nul_is_text: true "<head>\0";
+    a_noscript_may_hold_a_style: true "<noscript><style>p{}</style></noscript>";
+    a_style_across_a_noscript_is_a_doubt: false "<noscript><style></noscript><p></style>";
+    a_comment_across_a_noscript_is_a_doubt: false "<noscript><!-- </noscript> -->";
+    a_meta_across_a_noscript_is_a_doubt: false "<noscript><meta name=c a='</noscript>' content=noai>";
+    a_template_across_a_noscript_is_a_doubt: false "<noscript><template></noscript></template>";
+    a_noscript_in_a_template: true "<template><noscript><p></noscript></template>";
+    a_template_end_in_a_noscript_is_a_doubt: false "<template><noscript></template></noscript>";
+    a_noscript_in_a_noscript: true "<noscript><noscript><meta name=c content=noai></noscript>";
+    a_noscript_behind_the_head_ends_it: true "</head><noscript></noscript>";
+    svg_in_a_noscript: true "<noscript><svg><style></svg></noscript>";
+    an_end_tag_may_have_attributes: true "<head></p a='</body>'>";
+    end_tags_that_open_a_body: true "<head></br/>";
+    a_script_with_a_script_in_a_comment: true "<script><!--<script></script>--></script>";
+    a_script_whose_comment_ends: true "<script><!--<script>--></script>";
+    a_script_in_capitals: true "<SCRIPT><!--<sCript></SCRIPT >--></ScRiPt/>";
+    a_comment_may_end_oddly: true "<!--><!---><!-- --!><!-- <!-- --><!-->";
+    a_bogus_comment: true "<?php > <!x></ x><![CDATA[>";
+    a_doctype_may_hold_much: true "<!doctype html public '<p>";
+    a_title_is_ended_by_its_own_tag: true "<title></titlex></title";
+    a_tag_may_end_without_a_name: true "<head></></head></>";
+    an_attribute_may_hold_a_tag: true "<link a='<p>' b=\"</br>\" c=<p";
+    a_second_head_and_html_are_ignored: true "<html><head><html a><head></head><head>";
+    a_meta_may_stand_behind_the_head: true "</head> <!-- --> ";
+    noframes_are_text: true "<noframes><p></noframes>";
+}
+
+/// Parts of pages that together make nearly anything.
+const PARTS: [&str; 84] = [
+    "<head>",
+    "</head>",
+    "<html>",
+    "</html>",
+    "<body>",
+    "</body>",
+    "<p>",
+    "</p>",
+    "<br/>",
+    "</br>",
+    "<meta name=c content=noai>",
+    "<META NAME='d' x CONTENT=\"none\"/>",
+    "<meta name=e",
+    " content=nofollow>",
+    "<meta content=noindex name=f name=g>",
+    "<link>",
+    "<base>",
+    "<title>",
+    "</title>",
+    "<title a=>",
+    "<style>",
+    "</style>",
+    "<script>",
+    "</script>",
+    "<script a=>",
+    "<!--",
+    "-->",
+    "--!>",
+    "--",
+    "<noscript>",
+    "</noscript>",
+    "<noscript a=>",
+    "<template>",
+    "</template>",
+    "<svg>",
+    "</svg>",
+    "<svg/>",
+    "<math>",
+    "</math>",
+    "<mi>",
+    "</mi>",
+    "<desc>",
+    "</desc>",
+    "<annotation-xml encoding=text/html>",
+    "<table>",
+    "<tr>",
+    "<td>",
+    "<col>",
+    "<colgroup>",
+    "</table>",
+    "</colgroup>",
+    "<select>",
+    "</select>",
+    "<option>",
+    "<textarea>",
+    "</textarea>",
+    "<plaintext>",
+    "<frameset>",
+    "<noframes>",
+    "</noframes>",
+    "<iframe>",
+    "</iframe>",
+    "<b>",
+    "</b>",
+    "<font size=1>",
+    "<font>",
+    "<div>",
+    "</div>",
+    "<![CDATA[",
+    "]]>",
+    "<?x",
+    ">",
+    "<",
+    "/",
+    "=",
+    "\"",
+    "'",
+    "&",
+    "&#32;",
+    "&Tab;",
+    "&#3",
+    "2;",
+    " ",
+    "\0",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // HTML standard, 13.2.
+    #[test]
+    fn any_page_reads_as_in_a_browser(parts in vec(prop::sample::select(PARTS.to_vec()), 0..14)) {
+        let page = format!("{}{METAS}", parts.concat());
+        prop_assert_eq!(difference(&page), None);
+    }
+
+    #[test]
+    fn any_template_reads_as_in_a_browser(parts in vec(prop::sample::select(PARTS.to_vec()), 0..10)) {
+        let page = format!("<template>{}</template>{METAS}", parts.concat());
+        prop_assert_eq!(difference(&page), None);
+    }
+
+    #[test]
+    fn any_noscript_reads_as_in_a_browser(parts in vec(prop::sample::select(PARTS.to_vec()), 0..10)) {
+        let page = format!("<noscript>{}</noscript>{METAS}", parts.concat());
+        prop_assert_eq!(difference(&page), None);
+    }
+}

@@ -1,0 +1,298 @@
+//! What a browser makes of the beginning of a page: whether its head has ended,
+//! and which metas are in it. The reference that the scanner of metas is tested
+//! and fuzzed against.
+//!
+//! `html5ever` is the browser. It is given the beginning without an end of
+//! file, so that what it has not decided yet stays open. Nothing of the scanner
+//! is used; what a content restricts is asked of whoever includes this.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared by path; not everyone who includes this asks everything"
+)]
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use html5ever::interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::{BufferQueue, Tokenizer};
+use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts};
+use html5ever::{
+    Attribute, ExpandedName, QualName, TokenizerResult, expanded_name, local_name, ns,
+};
+
+/// Whether scripts run, on which the reading of a `<noscript>` depends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scripting {
+    On,
+    Off,
+}
+
+/// What is in the head at the beginning of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// Whether a body, or a frameset, has begun.
+    pub head_has_ended: bool,
+    /// The metas in the head that have a name and a content.
+    pub metas: Vec<Meta>,
+}
+
+/// The name and the content of a meta.
+pub type Meta = (String, String);
+
+/// What the scanner says about the beginning of a page.
+#[derive(Debug)]
+pub struct Scanned {
+    /// Whether it says that the head has ended.
+    pub claims_end: bool,
+    /// Whether it admits not to know how the page reads.
+    pub is_doubtful: bool,
+    pub metas: Vec<Meta>,
+}
+
+/// Reads the beginning of a page.
+pub fn read(beginning: &str, scripting: Scripting) -> Reading {
+    let options = TreeBuilderOpts {
+        scripting_enabled: scripting == Scripting::On,
+        ..TreeBuilderOpts::default()
+    };
+    let builder = TreeBuilder::new(Tree::default(), options);
+    let mut tokenizer_options = html5ever::tokenizer::TokenizerOpts::default();
+    tokenizer_options.discard_bom = false;
+    let tokenizer = Tokenizer::new(builder, tokenizer_options);
+    let input = BufferQueue::default();
+    input.push_back(StrTendril::from(beginning));
+    while !matches!(tokenizer.feed(&input), TokenizerResult::Done) {}
+    tokenizer.sink.sink.reading()
+}
+
+/// How the scanner differs from the reference where it may not; `restricts`
+/// says what a content restricts.
+///
+/// It may differ in three ways: a `<noscript>` counts as a whole, a page in
+/// doubt gives more metas than there are, and names that no crawler has do not
+/// matter.
+pub fn difference(
+    beginning: &str,
+    scanned: &Scanned,
+    restricts: impl Fn(&str) -> Vec<String>,
+) -> Option<String> {
+    let readings = [Scripting::On, Scripting::Off].map(|scripting| read(beginning, scripting));
+    if scanned.claims_end && !readings.iter().any(|reading| reading.head_has_ended) {
+        return Some(format!("the head has not ended\n{scanned:?}\n{readings:?}"));
+    }
+    let facts = |metas: &[Meta]| -> BTreeSet<(String, Vec<String>)> {
+        let metas = metas.iter().filter(|(name, _)| is_token(name.trim()));
+        let facts =
+            metas.map(|(name, content)| (name.trim().to_ascii_lowercase(), restricts(content)));
+        facts
+            .filter(|(_, restricted)| !restricted.is_empty())
+            .collect()
+    };
+    let found = facts(&scanned.metas);
+    let wanted: BTreeSet<_> = readings.iter().flat_map(|it| facts(&it.metas)).collect();
+    if !wanted.is_subset(&found) {
+        return Some(format!("a meta is lost\n{scanned:?}\n{readings:?}"));
+    }
+    let has_noscript = beginning.to_ascii_lowercase().contains("<noscript");
+    let may_be_more = scanned.is_doubtful || has_noscript;
+    if !may_be_more && found != wanted {
+        return Some(format!("a meta is too many\n{scanned:?}\n{readings:?}"));
+    }
+    None
+}
+
+/// Whether a crawler may have this name.
+fn is_token(name: &str) -> bool {
+    let is_letter = |octet: u8| octet.is_ascii_alphanumeric() || b"_-.*/".contains(&octet);
+    name.bytes().all(is_letter)
+}
+
+/// The nodes of a page, as far as they matter.
+#[derive(Default)]
+struct Tree {
+    nodes: RefCell<Vec<Node>>,
+    has_body: Cell<bool>,
+}
+
+/// A node; an index into the tree.
+type Handle = usize;
+
+#[derive(Default)]
+struct Node {
+    element: Option<(QualName, Vec<Attribute>)>,
+    parent: Option<Handle>,
+    /// What a template holds, which has no parent.
+    contents: Option<Handle>,
+}
+
+/// The document is the first node there is.
+const DOCUMENT: Handle = 0;
+
+impl Tree {
+    fn add(&self, node: Node) -> Handle {
+        let mut nodes = self.nodes.borrow_mut();
+        if nodes.is_empty() {
+            nodes.push(Node::default());
+        }
+        nodes.push(node);
+        nodes.len() - 1
+    }
+
+    fn reading(&self) -> Reading {
+        let nodes = self.nodes.borrow();
+        let metas = nodes.iter().filter_map(|node| {
+            let (name, attributes) = node.element.as_ref()?;
+            let is_meta = name.expanded() == expanded_name!(html "meta");
+            if !is_meta || !is_in_head(&nodes, node) {
+                return None;
+            }
+            Some((value(attributes, "name")?, value(attributes, "content")?))
+        });
+        Reading {
+            head_has_ended: self.has_body.get(),
+            metas: metas.collect(),
+        }
+    }
+
+    fn set_parent(&self, node: Handle, parent: Option<Handle>) {
+        self.nodes.borrow_mut()[node].parent = parent;
+    }
+
+    fn parent(&self, node: Handle) -> Option<Handle> {
+        self.nodes.borrow().get(node).and_then(|node| node.parent)
+    }
+}
+
+fn is_in_head(nodes: &[Node], node: &Node) -> bool {
+    let mut parent = node.parent;
+    while let Some(node) = parent.map(|parent| &nodes[parent]) {
+        let name = node.element.as_ref().map(|(name, _)| name.expanded());
+        if name == Some(expanded_name!(html "head")) {
+            return true;
+        }
+        parent = node.parent;
+    }
+    false
+}
+
+fn value(attributes: &[Attribute], name: &str) -> Option<String> {
+    let found = attributes.iter().find(|it| &*it.name.local == name);
+    found.map(|it| it.value.to_string())
+}
+
+impl TreeSink for Tree {
+    type Handle = Handle;
+    type Output = ();
+    type ElemName<'a> = ExpandedElement;
+
+    fn finish(self) {}
+
+    fn parse_error(&self, _: Cow<'static, str>) {}
+
+    fn get_document(&self) -> Handle {
+        DOCUMENT
+    }
+
+    fn elem_name(&self, target: &Handle) -> ExpandedElement {
+        let nodes = self.nodes.borrow();
+        let name = nodes[*target]
+            .element
+            .as_ref()
+            .map(|(name, _)| name.clone());
+        ExpandedElement(name.expect("only elements are asked for their names"))
+    }
+
+    fn create_element(&self, name: QualName, attrs: Vec<Attribute>, flags: ElementFlags) -> Handle {
+        let contents = flags.template.then(|| self.add(Node::default()));
+        self.add(Node {
+            element: Some((name, attrs)),
+            parent: None,
+            contents,
+        })
+    }
+
+    fn create_comment(&self, _: StrTendril) -> Handle {
+        self.add(Node::default())
+    }
+
+    fn create_pi(&self, _: StrTendril, _: StrTendril) -> Handle {
+        self.add(Node::default())
+    }
+
+    fn append(&self, parent: &Handle, child: NodeOrText<Handle>) {
+        let NodeOrText::AppendNode(child) = child else {
+            return;
+        };
+        self.set_parent(child, Some(*parent));
+        let nodes = self.nodes.borrow();
+        let name = |node: Handle| -> Option<ExpandedName<'_>> {
+            nodes[node]
+                .element
+                .as_ref()
+                .map(|(name, _)| name.expanded())
+        };
+        let bodies = [expanded_name!(html "body"), expanded_name!(html "frameset")];
+        let is_body = name(child).is_some_and(|name| bodies.contains(&name));
+        if is_body && name(*parent) == Some(expanded_name!(html "html")) {
+            self.has_body.set(true);
+        }
+    }
+
+    fn append_based_on_parent_node(
+        &self,
+        element: &Handle,
+        prev_element: &Handle,
+        child: NodeOrText<Handle>,
+    ) {
+        let parent = self.parent(*element).unwrap_or(*prev_element);
+        self.append(&parent, child);
+    }
+
+    fn append_doctype_to_document(&self, _: StrTendril, _: StrTendril, _: StrTendril) {}
+
+    fn get_template_contents(&self, target: &Handle) -> Handle {
+        self.nodes.borrow()[*target].contents.expect("a template")
+    }
+
+    fn same_node(&self, x: &Handle, y: &Handle) -> bool {
+        x == y
+    }
+
+    fn set_quirks_mode(&self, _: QuirksMode) {}
+
+    fn append_before_sibling(&self, sibling: &Handle, new_node: NodeOrText<Handle>) {
+        if let Some(parent) = self.parent(*sibling) {
+            self.append(&parent, new_node);
+        }
+    }
+
+    fn add_attrs_if_missing(&self, _: &Handle, _: Vec<Attribute>) {}
+
+    fn remove_from_parent(&self, target: &Handle) {
+        self.set_parent(*target, None);
+    }
+
+    fn reparent_children(&self, node: &Handle, new_parent: &Handle) {
+        let mut nodes = self.nodes.borrow_mut();
+        for child in nodes.iter_mut().filter(|it| it.parent == Some(*node)) {
+            child.parent = Some(*new_parent);
+        }
+    }
+}
+
+/// The name of an element, as `html5ever` wants to see it.
+#[derive(Debug)]
+pub struct ExpandedElement(QualName);
+
+impl html5ever::interface::ElemName for ExpandedElement {
+    fn ns(&self) -> &html5ever::Namespace {
+        &self.0.ns
+    }
+
+    fn local_name(&self) -> &html5ever::LocalName {
+        &self.0.local
+    }
+}

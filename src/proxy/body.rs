@@ -87,7 +87,7 @@ pub struct OriginBody {
 }
 
 /// What the head of a response says about its own use. Its trailers may add to
-/// the evidence.
+/// the quotations.
 #[derive(Debug)]
 pub struct Told {
     /// The annotation's value, with all preferences.

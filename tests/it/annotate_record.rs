@@ -146,7 +146,6 @@ fn a_path_that_the_operator_opened_has_no_preferences_of_robots_txt() {
 
 // Directives.md, section 3, TDMRep: the same scan.
 #[test]
-#[ignore = "the scanner does not tell of preferences yet"]
 fn preferences_in_the_head_are_told() {
     run(async {
         let meta = "<meta name=tdm-reservation content=1><body>";

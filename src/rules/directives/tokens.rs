@@ -367,6 +367,9 @@ impl State {
             let start = memchr(b'<', rest).unwrap_or(rest.len());
             let (text, markup) = rest.split_at(start);
             self.head.text(text);
+            if self.head.is_over() {
+                break;
+            }
             let Some((tag, behind)) = Tag::read(markup) else {
                 rest = self.read_odd(markup);
                 continue;

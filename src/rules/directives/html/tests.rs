@@ -299,3 +299,23 @@ fn an_unknown_label_is_believed_only_of_what_is_no_ascii() {
     assert!(!labelled(b"\x4C\x88\xA3\x94\x93\x6E", unknown).2);
     assert!(!labelled(b"<\0\0\0h\0\0\0", unknown).2);
 }
+
+#[test]
+fn text_before_a_meta_puts_it_outside() {
+    let page = format!("0{META}");
+    for label in [None, Some("utf-8"), Some("iso-2022-jp"), Some("shift_jis")] {
+        for (chunk, (scope, outside)) in [
+            (1, (MetaScope::Head, 0)),
+            (99, (MetaScope::Head, 0)),
+            (1, (MetaScope::Prefix, 1)),
+            (99, (MetaScope::Prefix, 1)),
+        ] {
+            let mut scanner = MetaScanner::new(ScanOptions { limit: 99, scope }, label);
+            for chunk in page.as_bytes().chunks(chunk) {
+                scanner.push(chunk);
+            }
+            scanner.finish();
+            assert_eq!(scanner.outside().len(), outside, "{label:?} {chunk}");
+        }
+    }
+}

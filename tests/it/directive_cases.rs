@@ -1,6 +1,6 @@
-//! The directives of `tests/cases/directives.jsonl`, each case whole, octet by
-//! octet, in random chunks and under every content coding. A case names its
-//! source.
+//! The directives of `tests/cases/directives.jsonl` and `directives-ours.jsonl`,
+//! each case whole, octet by octet, in random chunks and under every content
+//! coding. A case names its source.
 
 use std::io::Write;
 
@@ -12,7 +12,10 @@ use politesse::rules::directives::{Annotation, Form, Limits, Page, Reading, Resp
 use ruzstd::encoding::CompressionLevel;
 use serde::Deserialize;
 
-const CASES: &str = include_str!("../cases/directives.jsonl");
+const CASES: [&str; 2] = [
+    include_str!("../cases/directives.jsonl"),
+    include_str!("../cases/directives-ours.jsonl"),
+];
 
 /// Cases that are not met, by id, with the reason.
 const UNMET: [(&str, &str); 0] = [];
@@ -84,9 +87,8 @@ fn every_page_is_read_under_every_coding() {
 }
 
 fn cases() -> impl Iterator<Item = Case> {
-    CASES
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+    let lines = CASES.into_iter().flat_map(str::lines);
+    lines.map(|line| serde_json::from_str(line).unwrap())
 }
 
 /// How a body is cut.

@@ -256,8 +256,8 @@ keys! {
         /// How much all pages together may hold back, their decoders included. A page
         /// that finds no room is passed on unread, with state=partial.
         hold_total: usize = r#""64MiB""#, Size(0..=16 * 1024 * MIB);
-        /// How much of the fields Robots-Tag and X-Robots-Tag is read, over all their
-        /// lines. draft-illyes-repext-03 wants 8KiB or more.
+        /// How much of each line of Robots-Tag and X-Robots-Tag is read; of all lines
+        /// together 32KiB, or this. draft-illyes-repext-03 wants 8KiB or more.
         field_limit: usize = r#""32KiB""#, Size(8 * 1024..=MIB);
         /// What counts where an origin sends both of them: the "union", or
         /// "robots-tag" alone.

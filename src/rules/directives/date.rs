@@ -26,18 +26,58 @@ const WEEKDAYS: [&str; 7] = [
 ];
 
 /// The instant that is meant, in whole seconds. A date without a time is its
-/// first instant in UTC; `@1735689600` is a date of RFC 9651.
+/// first instant in UTC; `@1735689600` is a date of RFC 9651. Words behind a
+/// date are none of it.
 pub(super) fn instant(text: &str) -> Option<Timestamp> {
     if let Some(seconds) = text.strip_prefix('@') {
-        return Timestamp::from_second(seconds.trim().parse().ok()?).ok();
+        let seconds = seconds.split_whitespace().next()?;
+        return Timestamp::from_second(seconds.parse().ok()?).ok();
     }
     let (date, rest) = iso_date(text).or_else(|| mail_date(text))?;
-    let rest = rest.trim_start();
-    if rest.is_empty() {
-        return at(DateTime::from_parts(date, Time::midnight()), 0);
+    let rest = rest.trim_start_matches(is_gap);
+    if !rest.starts_with(|letter: char| letter.is_ascii_digit()) {
+        let east = if rest.starts_with('+') {
+            zone_minutes(rest)
+        } else {
+            0
+        };
+        return at(DateTime::from_parts(date, Time::midnight()), east);
     }
     let (time, zone) = clock_time(rest)?;
-    at(DateTime::from_parts(date, time), zone_minutes(zone))
+    let civil = match time {
+        Clock::At(time) => DateTime::from_parts(date, time),
+        Clock::DayEnd => DateTime::from_parts(date.tomorrow().ok()?, Time::midnight()),
+    };
+    at(civil, zone_minutes(zone))
+}
+
+/// A time of day.
+enum Clock {
+    At(Time),
+    /// `24:00` (ISO 8601), the first instant of the next day.
+    DayEnd,
+}
+
+/// Whether the comma between these two may be one of a date: `Wed, 03 Dec`,
+/// `Wed, Dec 3`, `Dec 3, 2100`.
+pub(super) fn has_comma(before: &str, behind: &str) -> bool {
+    let last = before
+        .trim_end()
+        .rsplit(|letter: char| !letter.is_ascii_alphanumeric());
+    let next = || word(behind).0;
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    match last.into_iter().next() {
+        Some(day) if is_weekday(day) => next().starts_with(is_digit) || month(next()).is_some(),
+        Some(day) if day.len() < 3 && number(day, day.len()).is_some() => {
+            number(next(), 4).is_some() && month_before(before).is_some()
+        }
+        _ => false,
+    }
+}
+
+/// The month in front of a day at the end of the text.
+fn month_before(text: &str) -> Option<i8> {
+    month(text.split_whitespace().rev().nth(1)?)
 }
 
 /// Whether this word names a day of the week, whole or by its first three
@@ -52,39 +92,67 @@ pub(super) fn is_weekday(word: &str) -> bool {
 
 fn at(civil: DateTime, minutes_east: i64) -> Option<Timestamp> {
     let utc = civil.checked_sub(SignedDuration::from_mins(minutes_east));
-    let zoned = utc.ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-    Some(zoned.timestamp())
+    let zoned = utc.ok()?.to_zoned(jiff::tz::TimeZone::UTC);
+    // Only the last hours of the year 9999 are past the last instant there is.
+    let latest = || Timestamp::from_second(Timestamp::MAX.as_second()).ok();
+    zoned.ok().map(|zoned| zoned.timestamp()).or_else(latest)
 }
 
-/// `2100-09-21` and what follows it, less the `T`.
+/// `2100-09-21`, `21000921`, and what follows, less the `T`.
 fn iso_date(text: &str) -> Option<(Date, &str)> {
-    let (day, rest) = (text.get(..10)?, text.get(10..)?);
-    let mut parts = day.split('-');
-    let mut part = |digits| parts.next().and_then(|part| number(part, digits));
-    let date = Date::new(part(4)?, part(2)? as i8, part(2)? as i8).ok()?;
+    let end = text.find(|letter: char| letter != '-' && !letter.is_ascii_digit());
+    let (day, rest) = text.split_at(end.unwrap_or(text.len()));
+    // `2100-09-21-08:00` has a zone and no time.
+    let day = day.get(..10).unwrap_or(day);
+    let [year, month, day] = match day.split('-').collect::<Vec<_>>()[..] {
+        [year, month, day] => [number(year, 4)?, number(month, 2)?, number(day, 2)?],
+        [day] if day.len() == 8 => [
+            number(&day[..4], 4)?,
+            number(&day[4..6], 2)?,
+            number(&day[6..], 2)?,
+        ],
+        _ => return None,
+    };
+    let date = Date::new(year, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
     let time = rest.strip_prefix(['T', 't']);
     Some((date, time.unwrap_or(rest)))
 }
 
-/// `Wed, 03 Dec 2100`, `31-Dec-30`, and what follows.
+/// `Wed, 03 Dec 2100`, `31-Dec-30`, `Dec 3, 2100`, and what follows; also
+/// `Wed Dec  3 13:09:53 2100`, where the year comes last.
 fn mail_date(text: &str) -> Option<(Date, &str)> {
     let (first, behind) = word(text);
     let text = if is_weekday(first) { behind } else { text };
-    let (day, rest) = word(text);
-    let (month, rest) = word(rest);
-    let (year, rest) = word(rest);
-    let month = MONTHS.iter().position(|name| {
-        let start = month.get(..3);
-        start.is_some_and(|start| start.eq_ignore_ascii_case(name))
-    })?;
+    let (first, rest) = word(text);
+    let (second, rest) = word(rest);
+    let (third, behind) = word(rest);
+    let (day, month) = match month(first) {
+        Some(month) => (second, month),
+        None => (first, month(second)?),
+    };
+    let (year, rest) = match full_year(third) {
+        Some(year) => (year, behind),
+        None => (number(rest.split_whitespace().next_back()?, 4)?, rest),
+    };
     let day = number(day, day.len().min(2))?;
-    let date = Date::new(full_year(year)?, month as i8 + 1, day as i8).ok()?;
+    let date = Date::new(year, month, i8::try_from(day).ok()?).ok()?;
     Some((date, rest))
+}
+
+/// The number of the month of this name, of which the first three letters count.
+fn month(name: &str) -> Option<i8> {
+    let start = name.get(..3)?;
+    let mut months = (1..).zip(MONTHS);
+    let found = months.find(|(_, name)| start.eq_ignore_ascii_case(name));
+    found.map(|(month, _)| month)
+}
+
+fn is_gap(letter: char) -> bool {
+    letter.is_whitespace() || matches!(letter, ',' | '-')
 }
 
 /// The next word, and what stands behind it.
 fn word(text: &str) -> (&str, &str) {
-    let is_gap = |letter: char| letter.is_whitespace() || matches!(letter, ',' | '-');
     let text = text.trim_start_matches(is_gap);
     let end = text.find(is_gap).unwrap_or(text.len());
     text.split_at(end)
@@ -99,23 +167,36 @@ fn full_year(text: &str) -> Option<i16> {
     Some(if year < 70 { 2000 + year } else { 1900 + year })
 }
 
-/// `13:09`, `13:09:53`, `13:09:53.25` and the zone behind it.
-fn clock_time(text: &str) -> Option<(Time, &str)> {
+/// `13:09`, `13:09:53`, `13:09:53.25`, `130953` and the zone behind it.
+fn clock_time(text: &str) -> Option<(Clock, &str)> {
     let is_time = |octet: u8| octet.is_ascii_digit() || matches!(octet, b':' | b'.');
     let end = text.bytes().position(|octet| !is_time(octet));
     let (time, zone) = text.split_at(end.unwrap_or(text.len()));
     let whole = time.split('.').next()?;
-    let mut parts = whole.split(':');
-    let hour = parts.next().and_then(|part| number(part, part.len()))?;
-    let minute = parts.next().and_then(|part| number(part, 2))?;
-    let second = match parts.next() {
+    let parts: Vec<&str> = match whole.len() {
+        4 | 6 if !whole.contains(':') => (0..whole.len())
+            .step_by(2)
+            .map(|at| &whole[at..at + 2])
+            .collect(),
+        _ => whole.split(':').collect(),
+    };
+    let [hour, minute, rest @ ..] = &parts[..] else {
+        return None;
+    };
+    let hour = number(hour, hour.len().min(2))?;
+    let second = match rest.first() {
         // A leap second; no date is worth being lost for it.
-        Some("60") => 59,
+        Some(&"60") => 59,
         Some(part) => number(part, 2)?,
         None => 0,
     };
-    let time = Time::new(hour as i8, minute as i8, second as i8, 0).ok()?;
-    Some((time, zone.trim()))
+    let minute = number(minute, 2)?;
+    if (hour, minute, second) == (24, 0, 0) {
+        return Some((Clock::DayEnd, zone.trim()));
+    }
+    let [hour, minute, second] = [hour, minute, second].map(|part| part as i8);
+    let time = Time::new(hour, minute, second, 0).ok()?;
+    Some((Clock::At(time), zone.trim()))
 }
 
 /// How far east a zone lies: an offset, or a name that has one meaning.
@@ -123,9 +204,9 @@ fn zone_minutes(zone: &str) -> i64 {
     let name = zone.split_whitespace().next().unwrap_or_default();
     let hours = match name.to_ascii_uppercase().as_str() {
         "Z" | "UT" | "UTC" | "GMT" | "WET" => 0,
-        "CET" | "MET" | "WEST" => 1,
-        "CEST" | "MEST" | "EET" => 2,
-        "EEST" | "MSK" => 3,
+        "CET" => 1,
+        "CEST" | "EET" => 2,
+        "MSK" => 3,
         "EDT" => -4,
         "EST" | "CDT" => -5,
         "CST" | "MDT" => -6,
@@ -189,6 +270,19 @@ mod tests {
         an_absent_zone_is_the_earliest: "2100-01-02T00:00:00" is Some("2100-01-01T10:00:00Z");
         an_unknown_zone_is_the_earliest: "02 Jan 2100 00:00:00 BST" is Some("2100-01-01T10:00:00Z");
         a_structured_date_is_read: "@4102444800" is Some("2100-01-01T00:00:00Z");
+        no_month_stands_for_another: "25 Foo 2100 15:00:00 GMT" is None;
+        a_month_may_be_written_out: "25 december 2100" is Some("2100-12-25T00:00:00Z");
+        a_month_may_come_first: "Wed, Dec 3, 2100, 13:09 UTC" is Some("2100-12-03T13:09:00Z");
+        a_year_may_come_last: "Wed Dec  3 13:09:53 GMT 2100" is Some("2100-12-03T13:09:53Z");
+        asctime_has_no_zone: "Wed Dec  3 14:00:00 2100" is Some("2100-12-03T00:00:00Z");
+        iso_needs_no_hyphens: "21000921T130953Z" is Some("2100-09-21T13:09:53Z");
+        a_day_has_an_end: "2100-01-01T24:00:00Z" is Some("2100-01-02T00:00:00Z");
+        a_date_may_have_a_zone: "2100-01-02+14:00" is Some("2100-01-01T10:00:00Z");
+        a_date_in_the_west_begins_in_utc: "2100-01-01-08:00" is Some("2100-01-01T00:00:00Z");
+        words_behind_are_no_time: "2100-01-01 noindex" is Some("2100-01-01T00:00:00Z");
+        the_last_instant_stands_for_later_ones: "9999-12-31" is Some("9999-12-30T22:00:00Z");
+        a_military_zone_is_unknown: "02 Jan 2100 00:00:00 A" is Some("2100-01-01T10:00:00Z");
+        an_hour_is_no_octet: "2100-01-01T1300:00" is None;
         a_leap_second_is_no_mistake: "2016-12-31T23:59:60Z" is Some("2016-12-31T23:59:59Z");
         words_are_no_date: "not a date" is None;
         a_day_that_is_not_is_no_date: "31 Feb 2100 00:00:00 GMT" is None;

@@ -32,6 +32,10 @@ impl<'a> Gathering<'a> {
     /// Field lines read of one response; more make it partial.
     pub const LINES_MAX: usize = 64;
 
+    /// Octets read of all field lines of one response, or one line of the
+    /// longest that is read; more make it partial.
+    pub const FIELD_BYTES_MAX: usize = 32 * 1024;
+
     /// Begins with a response that says nothing.
     pub fn new(reading: Reading<'a>) -> Self {
         Self {
@@ -40,7 +44,7 @@ impl<'a> Gathering<'a> {
             quotations: Quotations::default(),
             state: State::Complete,
             repeated: None,
-            room: reading.limits.field_limit,
+            room: Self::FIELD_BYTES_MAX.max(reading.limits.field_limit),
             lines: 0,
         }
     }
@@ -61,8 +65,9 @@ impl<'a> Gathering<'a> {
     /// Takes in a field line, one at a time and as received. Fields of other
     /// names say nothing.
     ///
-    /// Of all lines together as many octets are read as the limit says: the
-    /// draft limits a field's value, which is all its lines.
+    /// Of each line as many octets are read as the limit says, so that a long
+    /// one does not silence the others, and of all together
+    /// [`FIELD_BYTES_MAX`](Self::FIELD_BYTES_MAX).
     pub fn field(&mut self, name: &str, value: &[u8]) {
         let source = if name.eq_ignore_ascii_case("robots-tag") {
             Source::RobotsTag
@@ -75,7 +80,8 @@ impl<'a> Gathering<'a> {
             return self.miss(Why::FieldLimit);
         }
         self.lines += 1;
-        let line = header::Line::within(self.room, value);
+        let limit = self.reading.limits.field_limit.min(self.room);
+        let line = header::Line::within(limit, value);
         self.room = self.room.saturating_sub(value.len());
         let said = line.read();
         for statement in said.statements {
@@ -217,12 +223,15 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Whom a `<meta>` element speaks to.
+/// Whom a `<meta>` element speaks to: it is named by a product token, of which
+/// `*` is one, or `robots` (draft-illyes-repext-03, section 3.1.2). Other names
+/// that a field has for everyone are none here.
 fn scope_of(meta: &Meta) -> Scope<'_> {
     let name = segment::trimmed(&meta.name);
-    if name.eq_ignore_ascii_case("robots") {
+    let token = name.split('/').next().unwrap_or_default();
+    if token.eq_ignore_ascii_case("robots") || token == "*" {
         Scope::Everyone
     } else {
-        Scope::Agent(name)
+        Scope::Agent(token)
     }
 }

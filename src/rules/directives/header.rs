@@ -86,13 +86,11 @@ impl<'a> Line<'a> {
             let mut parts = pieces(member.text, b";", Quotes::Hold).into_iter();
             let head = parts.next().map_or("", |part| part.text);
             let scope = read_head(head, &mut said.statements);
-            let mut rules = Vec::new();
             for part in parts {
-                segment::read(part.text, scope, &mut rules);
+                // A value of draft -00 may stand here as well. It binds the
+                // crawler that it names, and opens no scope.
+                segment::read(part.text, scope, &mut said.statements);
             }
-            // An unknown parameter with a value looks like a scope, but is none.
-            let own = rules.into_iter().filter(|rule| rule.scope == scope);
-            said.statements.extend(own);
         }
         said
     }
@@ -140,13 +138,18 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Field values are octets: UTF-8 if they are valid as that, else Latin-1
-/// (RFC 9110, section 5.5).
+/// Field values are octets: UTF-8 where they are valid as that, else Latin-1
+/// (RFC 9110, section 5.5). A limit may have cut a letter in two.
 fn decoded(value: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(value) {
-        Ok(text) => Cow::Borrowed(text),
-        Err(_) => Cow::Owned(value.iter().copied().map(char::from).collect()),
+    if let Ok(text) = std::str::from_utf8(value) {
+        return Cow::Borrowed(text);
     }
+    let mut text = String::new();
+    for chunk in value.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().copied().map(char::from));
+    }
+    Cow::Owned(text)
 }
 
 fn syntax(text: &str) -> Syntax {
@@ -168,8 +171,7 @@ fn syntax(text: &str) -> Syntax {
 fn is_list_member(text: &str) -> bool {
     let parts = pieces(text, b";", Quotes::Hold);
     let head = parts.first().map_or("", |part| part.text.trim());
-    let is_name = head.is_empty() || head.starts_with('"') || is_agent(head);
-    1 < parts.len() && is_name
+    1 < parts.len() && (head.is_empty() || is_agent(trimmed(head)))
 }
 
 /// The crawler that a segment `ExampleBot=noindex` is for. The draft's grammar
@@ -187,14 +189,20 @@ fn is_agent(text: &str) -> bool {
 }
 
 /// The scope of a member's parameters. A member that is itself a rule
-/// (`noindex`), or is written in another syntax, is read as such.
+/// (`noindex`), or is written in another syntax, is read as such. An inner list
+/// names several crawlers, so everyone. Anything else is a name, if of nobody:
+/// a bad member costs itself.
 fn read_head<'a>(head: &'a str, statements: &mut Vec<Statement<'a>>) -> Scope<'a> {
-    let name = head.trim();
-    if name.is_empty() || name.starts_with('"') || is_agent(name) {
-        Scope::of(name)
-    } else {
-        segment::read(head, Scope::Everyone, statements)
+    let mut words = head.split(|letter: char| letter == ',' || letter.is_whitespace());
+    let is_rule = head.contains([':', '=']) || words.any(|it| lookup(trimmed(it)).is_some());
+    if !is_rule && !head.trim_start().starts_with('(') {
+        return Scope::of(head);
     }
+    let mut scope = Scope::Everyone;
+    for piece in pieces(head, b",", Quotes::Ignore) {
+        scope = segment::read(piece.text, scope, statements);
+    }
+    scope
 }
 
 #[cfg(test)]
@@ -228,7 +236,12 @@ mod tests {
         a_list_member_may_be_a_string: r#""_a";noindex"# says ["_a noindex"];
         a_rule_alone_in_a_list_is_everyones: "A;noindex, nosnippet" says ["A noindex", "nosnippet"];
         a_bad_member_costs_itself: r#"*;noindex, ,"x;(, A;nosnippet"# says ["noindex", "A nosnippet"];
-        a_parameter_is_no_crawler: "A;b=noindex;noai" says ["A noai"];
+        a_value_among_parameters_binds_its_crawler: "A;b=noindex;noai" says ["b noindex", "A noai"];
+        an_unknown_rule_costs_no_value: "*=noindex, x; A=noai" says ["noindex", "A noai"];
+        a_quoted_rule_is_no_crawler: r#""noindex"; nofollow"# says ["noindex", "nofollow"];
+        quoted_rules_are_no_crawler: r#""noindex, noai";, *;spc"# says ["noindex", "noai", "spc"];
+        an_inner_list_is_for_everyone: "A;noai, (B C);noindex" says ["A noai", "noindex"];
+        what_is_no_token_is_a_name_of_nobody: "*;noindex, @ x;noai" says ["noindex", "@ x noai"];
         a_false_parameter_is_not_given: "*;noindex=?0;nofollow" says ["nofollow"];
         values_bind_until_the_semicolon: "A=noindex, nofollow; noai" says ["A noindex", "A nofollow", "noai"];
         a_comma_may_open_a_value: "A=noindex, B=nosnippet" says ["A noindex", "B nosnippet"];
@@ -244,6 +257,16 @@ mod tests {
         let line = Line::within(28, b"*;nosnippet, ExampleBot;noindex");
         assert_eq!(line.read().statements.len(), 1);
         assert_eq!(line.why(), Some(Why::FieldLimit));
+    }
+
+    // RFC 9110, section 5.5.
+    #[test]
+    fn octets_that_are_no_utf_8_cost_themselves() {
+        let line = Line::within(
+            usize::MAX,
+            b"noindex\xA0nofollow, \xE2\x80\x9Cnoai\xE2\x80\x9D",
+        );
+        assert_eq!(line.read().statements.len(), 3);
     }
 
     #[test]

@@ -7,6 +7,9 @@
 /// (MIME Sniffing standard, section 5.2).
 pub(super) const SIGNATURE_BYTES: usize = 1445;
 
+/// The types of pages that are scanned.
+const HTML: [&str; 2] = ["text/html", "application/xhtml+xml"];
+
 /// What a Content-Type says about scanning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -26,18 +29,30 @@ pub fn is_html(content_type: Option<&[u8]>, start: &[u8]) -> bool {
     }
 }
 
-/// What this Content-Type says; empty stands for none. Three types say that
+/// What this Content-Type says; empty stands for none, and so does what is no
+/// media type (section 4.4; `text/html charset=utf-8`). Three types say that
 /// nothing is known (MIME Sniffing standard, section 7).
 pub(super) fn kind(content_type: &str) -> Kind {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     let is_one = |names: &[&str]| names.iter().any(|it| essence.eq_ignore_ascii_case(it));
-    if is_one(&["", "unknown/unknown", "application/unknown", "*/*"]) {
-        Kind::Missing
-    } else if is_one(&["text/html", "application/xhtml+xml"]) {
+    // Several fields may have been joined to one.
+    let mut types = essence.split(',').map(str::trim_ascii);
+    if types.any(|it| HTML.iter().any(|name| it.eq_ignore_ascii_case(name))) {
         Kind::Html
+    } else if !is_type(essence) || is_one(&["unknown/unknown", "application/unknown", "*/*"]) {
+        Kind::Missing
     } else {
         Kind::Other
     }
+}
+
+/// Whether this is a type and a subtype, each a token (RFC 9110, section 5.6.2).
+fn is_type(essence: &str) -> bool {
+    let is_letter =
+        |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+    let is_token = |text: &str| !text.is_empty() && text.bytes().all(is_letter);
+    let parts = essence.split_once('/');
+    parts.is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
 }
 
 /// The parameter `charset`, the first if there are several (MIME Sniffing
@@ -165,10 +180,20 @@ mod tests {
     // MIME Sniffing standard, section 7.
     #[test]
     fn a_type_that_says_nothing_is_none() {
-        for content_type in ["", "Unknown/Unknown", "application/unknown;a=b", " */* "] {
+        for content_type in [
+            "",
+            "Unknown/Unknown",
+            "application/unknown;a=b",
+            " */* ",
+            "text/html charset=utf-8",
+            "html",
+            "text/",
+            "text/html/x",
+        ] {
             assert_eq!(kind(content_type), Kind::Missing, "{content_type}");
         }
         assert_eq!(kind("application/octet-stream"), Kind::Other);
+        assert_eq!(kind("text/plain, Text/HTML"), Kind::Html);
     }
 
     macro_rules! charsets {

@@ -97,7 +97,7 @@ pub struct Robots<'a> {
 /// How much of a response is read, and what of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets read of the fields, over all their lines.
+    /// Octets read of each field line.
     /// draft-illyes-repext-03, section 3.1.1, wants 8 KiB or more.
     pub field_limit: usize,
     /// Octets read of a page, its content codings taken off.

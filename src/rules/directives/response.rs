@@ -13,6 +13,7 @@ use super::annotation::{Annotation, Known, Why};
 use super::coding::Decoding;
 use super::gathering::Gathering;
 use super::html::{MetaScanner, Scan};
+use super::media_type::is_html;
 use super::{Limits, Reading};
 
 /// A response before its body.
@@ -244,13 +245,17 @@ impl Response<'_> {
             return Plan::Nothing;
         }
         let is_part = self.status == StatusCode::PARTIAL_CONTENT;
+        let content_type = self.content_type();
+        let Some(scanner) = MetaScanner::for_type(content_type, limits.scan()) else {
+            // The parts of a page have their type inside.
+            return match content_type {
+                Some(value) if is_part && is_multipart(value) => Plan::Miss(Why::Range),
+                _ => Plan::Nothing,
+            };
+        };
         if is_part && !self.holds_beginning() {
             return Plan::Miss(Why::Range);
         }
-        let content_type = self.fields.get(CONTENT_TYPE).map(|value| value.as_bytes());
-        let Some(scanner) = MetaScanner::for_type(content_type, limits.scan()) else {
-            return Plan::Nothing;
-        };
         if self.method == Method::HEAD {
             return Plan::Miss(Why::Method);
         }
@@ -268,6 +273,17 @@ impl Response<'_> {
         }
     }
 
+    /// The Content-Type; of several fields one that says HTML, so that none is
+    /// missed.
+    fn content_type(&self) -> Option<&[u8]> {
+        let lines = || {
+            let lines = self.fields.get_all(CONTENT_TYPE).into_iter();
+            lines.map(|value| value.as_bytes())
+        };
+        let html = lines().find(|line| is_html(Some(line), b""));
+        html.or_else(|| lines().next())
+    }
+
     /// Whether the part in a 206 begins at octet 0. Parts in a multipart body
     /// have no Content-Range outside (RFC 9110, section 15.3.7.2).
     fn holds_beginning(&self) -> bool {
@@ -278,6 +294,11 @@ impl Response<'_> {
         };
         unit.eq_ignore_ascii_case(b"bytes ") && range.trim_ascii_start().starts_with(b"0-")
     }
+}
+
+fn is_multipart(content_type: &[u8]) -> bool {
+    let start = content_type.get(..10).unwrap_or_default();
+    start.eq_ignore_ascii_case(b"multipart/")
 }
 
 #[cfg(test)]
@@ -340,6 +361,7 @@ mod tests {
         no_content_has_no_metas: GET 204 [] => None;
         a_coding_may_hide_the_page: GET 200 [HTML, ("content-encoding", "dcz")] => Some("coding");
         a_later_part_may_lack_the_head: GET 206 [HTML, ("content-range", "bytes 1-9/10")] => Some("range");
+        a_part_of_another_type_lacks_none: GET 206 [("content-type", "image/png"), ("content-range", "bytes 1-9/10")] => None;
         parts_may_lack_the_head: GET 206 [("content-type", "multipart/byteranges")] => Some("range");
     }
 
@@ -349,6 +371,13 @@ mod tests {
         assert!(page.wants_more());
         // The caller gave up without a word.
         assert_eq!(page.annotation().why(), Some("head-limit"));
+    }
+
+    // Ours: whichever of the two a reader believes.
+    #[test]
+    fn one_of_several_types_may_say_html() {
+        let fields = [("content-type", "text/plain"), HTML];
+        assert!(page(&Method::GET, 200, &fields).wants_more());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! whole line has is not known here.
 
 use super::date;
-use super::vocabulary::{Restriction, is_margin, lookup};
+use super::vocabulary::{Restriction, bare, is_margin, lookup};
 
 /// Whom a directive binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +41,8 @@ pub(super) enum Quotes {
     Ignore,
 }
 
-/// The text cut at its separators, less the comma behind the weekday of a date
-/// in `unavailable_after`.
+/// The text cut at its separators, less the commas inside a date of
+/// `unavailable_after`.
 pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Vec<Piece<'a>> {
     let mut found = Vec::new();
     let mut cut = Cut::default();
@@ -55,12 +55,12 @@ pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Ve
                 // No string after this one can end either.
                 None => quotes = Quotes::Ignore,
             }
-        } else if separators.contains(&octet) && !cut.is_date(&text[cut.start..at], octet) {
+        } else if separators.contains(&octet) && !cut.is_date(text, at) {
             found.push(cut.piece(&text[..at]));
             cut = Cut {
                 behind: Some(octet),
                 start: at + 1,
-                in_date: false,
+                date_commas: 0,
             };
         }
         at += 1;
@@ -74,9 +74,9 @@ pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Ve
 struct Cut {
     behind: Option<u8>,
     start: usize,
-    /// Its one comma behind a weekday has been seen. A date has no second one,
-    /// and looking for more would take quadratic time.
-    in_date: bool,
+    /// How many commas of a date it holds. `Wed, Dec 3, 2100` has two; looking
+    /// for more would take quadratic time.
+    date_commas: u8,
 }
 
 impl Cut {
@@ -87,15 +87,16 @@ impl Cut {
         }
     }
 
-    /// Whether this separator belongs to a date (`Wed, 03 Dec 2100`).
-    fn is_date(&mut self, before: &str, separator: u8) -> bool {
-        let last = before.rsplit(|letter: char| !letter.is_ascii_alphabetic());
-        let is_weekday = last.into_iter().next().is_some_and(date::is_weekday);
-        if self.in_date || separator != b',' || !is_weekday {
+    /// Whether the separator at `at` belongs to a date (`Wed, 03 Dec 2100`).
+    fn is_date(&mut self, text: &str, at: usize) -> bool {
+        let (before, behind) = (&text[self.start..at], &text[at + 1..]);
+        let may_be = text.as_bytes()[at] == b',' && self.date_commas < 2;
+        if !may_be || !date::has_comma(before, behind) {
             return false;
         }
-        self.in_date = before.to_ascii_lowercase().contains("unavailable_after");
-        self.in_date
+        let is_date = before.to_ascii_lowercase().contains("unavailable_after");
+        self.date_commas += u8::from(is_date);
+        is_date
     }
 }
 
@@ -138,6 +139,11 @@ pub(super) fn read<'a>(
             }
             return scope;
         }
+        if is_number(value) {
+            // A directive that is not known: no crawler is told a number.
+            read_words(value, scope, statements);
+            return scope;
+        }
         scope = Scope::of(name);
         text = value;
     }
@@ -145,9 +151,14 @@ pub(super) fn read<'a>(
     scope
 }
 
+fn is_number(value: &str) -> bool {
+    let value = trimmed(value).trim_start_matches(['-', '+']);
+    value.starts_with(|letter: char| letter.is_ascii_digit())
+}
+
 /// Reads words without values, separated by blanks as well.
 fn read_words<'a>(text: &str, scope: Scope<'a>, statements: &mut Vec<Statement<'a>>) {
-    let words = text.split_whitespace().map(trimmed);
+    let words = text.split_whitespace().map(bare);
     let restrictions = words
         .filter_map(lookup)
         .flat_map(|word| word.restrictions(""));
@@ -181,7 +192,8 @@ impl<'a> Scope<'a> {
     pub(super) fn of(name: &'a str) -> Self {
         let name = trimmed(name);
         let name = name.split('/').next().unwrap_or_default();
-        let general = ["", "*", "robots", "all"];
+        // Some servers are told to send the whole line as the value.
+        let general = ["", "*", "robots", "all", "x-robots-tag", "robots-tag"];
         if general.iter().any(|word| name.eq_ignore_ascii_case(word)) {
             Self::Everyone
         } else {
@@ -221,6 +233,18 @@ mod tests {
         ];
         assert_eq!(cut, expected);
         assert_eq!(texts("Wed, x", b",", Quotes::Ignore), ["Wed", " x"]);
+        let text = "unavailable_after: Wed, Dec 3, 2100, noindex";
+        assert_eq!(texts(text, b",", Quotes::Ignore).len(), 2);
+        let text = "unavailable_after: Wed,noindex";
+        assert_eq!(texts(text, b",", Quotes::Ignore).len(), 2);
+    }
+
+    // Ours: a directive of tomorrow must not take those behind it along.
+    #[test]
+    fn an_unknown_limit_is_no_crawler() {
+        let mut statements = Vec::new();
+        let scope = read("max-age: 20 noai", Scope::Everyone, &mut statements);
+        assert_eq!((scope, statements.len()), (Scope::Everyone, 1));
     }
 
     #[test]

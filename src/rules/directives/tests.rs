@@ -100,6 +100,8 @@ fn a_meta_names_one_crawler_and_not_several() {
         ("examplebot, otherbot", "noindex"),
         ("all", "noai"),
         (" Robots ", "spc"),
+        ("*", "noml"),
+        ("ExampleBot/2.1", "nosnippet"),
     ];
     for (name, content) in names {
         gathering.meta(&Meta {
@@ -107,7 +109,8 @@ fn a_meta_names_one_crawler_and_not_several() {
             content: content.into(),
         });
     }
-    assert_eq!(gathering.annotation().directives(), ["spc"]);
+    let said = gathering.annotation().directives();
+    assert_eq!(said, ["noml", "nosnippet", "spc"]);
 }
 
 #[test]
@@ -122,12 +125,11 @@ fn the_first_reason_stays_unless_we_failed() {
     assert_eq!(gathering.annotation().why(), Some("internal"));
 }
 
-// draft-illyes-repext-03, section 3.1.1: the limit is on the field's value,
-// which is all its lines (RFC 9110, section 5.2).
+// Directives.md, sections 1.4.1 and 4.4: a limit on each line, and on the sum.
 #[test]
-fn the_limit_is_on_all_lines_together() {
+fn a_long_line_does_not_silence_another() {
     let limits = Limits {
-        field_limit: 20,
+        field_limit: 13,
         ..Limits::default()
     };
     let mut gathering = Gathering::new(Reading {
@@ -138,7 +140,15 @@ fn the_limit_is_on_all_lines_together() {
     gathering.field("x-robots-tag", b"spc, nosnippet");
     gathering.field("robots-tag", b"*;noarchive");
     let said = gathering.annotation();
-    assert_eq!(said.directives(), ["noai", "noindex", "spc"]);
+    assert_eq!(said.directives(), ["noai", "noarchive", "noindex", "spc"]);
+    assert_eq!(said.why(), Some("field-limit"));
+}
+
+#[test]
+fn more_octets_than_are_read_make_it_partial() {
+    let long = format!("noai{}", " ".repeat(Gathering::FIELD_BYTES_MAX / 2));
+    let said = annotation(&[&long, &long, "noindex"]);
+    assert_eq!(said.directives(), ["noai"]);
     assert_eq!(said.why(), Some("field-limit"));
 }
 

@@ -139,14 +139,16 @@ fn stated(name: &'static TokenRef) -> Restriction {
 }
 
 /// The value without what people copy from documentation: brackets, quotes.
-fn bare(value: &str) -> &str {
+pub(super) fn bare(value: &str) -> &str {
     value.trim_matches(|letter| is_margin(letter) || "[](){}".contains(letter))
 }
 
 /// Whether this may stand around a word without belonging to it: blanks and
 /// quotes, the typographic ones too, also as Windows-1252 has them.
 pub(super) fn is_margin(letter: char) -> bool {
+    // A file that was edited as UTF-8 may have left its byte order mark.
     letter.is_whitespace()
+        || letter == '\u{FEFF}'
         || matches!(letter, '"' | '\'' | '`' | '«' | '»' | '\u{91}'..='\u{94}')
         || matches!(letter, '\u{2018}'..='\u{201F}')
 }
@@ -155,6 +157,7 @@ pub(super) fn is_margin(letter: char) -> bool {
 /// are none.
 fn number(value: &str) -> Option<u64> {
     let word = value.split(|letter: char| letter.is_whitespace()).next()?;
+    let word = word.strip_prefix('+').unwrap_or(word);
     if !word.bytes().all(|octet| octet.is_ascii_digit()) {
         return None;
     }
@@ -217,10 +220,21 @@ mod tests {
 
     #[test]
     fn a_number_that_limits_nothing_is_dropped() {
-        for value in ["-1", "-5", "", "abc", "99999999999999999999", "1.5"] {
+        for value in [
+            "-1",
+            "-5",
+            "",
+            "+",
+            "+-5",
+            "abc",
+            "99999999999999999999",
+            "1.5",
+        ] {
             assert!(read("max-snippet", value).is_empty(), "{value}");
         }
-        assert_eq!(read("max-snippet", " [007] "), ["max-snippet:7"]);
+        for value in [" [007] ", "+7", "\u{FEFF}7", "7 characters"] {
+            assert_eq!(read("max-snippet", value), ["max-snippet:7"], "{value}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde::Deserialize;
 
 const CASES: &str = include_str!("../../cases/directives.jsonl");
+const OURS: &str = include_str!("../../cases/directives-ours.jsonl");
 
 /// A line of the file.
 #[derive(Clone, Deserialize)]
@@ -25,11 +26,19 @@ pub(crate) struct Case {
     pub(crate) state: Option<String>,
 }
 
-/// All cases of the file.
+/// The cases that were given.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+    read(CASES)
+}
+
+/// Those, and ours.
+pub(crate) fn all_cases() -> impl Iterator<Item = Case> {
+    cases().chain(read(OURS))
+}
+
+fn read(text: &str) -> impl Iterator<Item = Case> + '_ {
+    let lines = text.split('\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_str(line).unwrap())
 }
 
 impl Case {

@@ -166,10 +166,9 @@ fn is_ending_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
     let ending = POLICY_AT + 1..DIGEST_AT;
     let values = ending.map(|column| row.get_ref(column));
     let values = values.collect::<rusqlite::Result<Vec<_>>>()?;
-    Ok(match row.get_ref(DIGEST_AT + 1)? {
-        ValueRef::Null => true,
-        kept => kept.as_blob().ok() == Some(ending_digest(row.get_ref(0)?, values).as_bytes()),
-    })
+    let kept = row.get_ref(DIGEST_AT + 1)?;
+    let digest = ending_digest(row.get_ref(0)?, values);
+    Ok(kept == ValueRef::Null || kept.as_blob().ok() == Some(digest.as_bytes().as_slice()))
 }
 
 /// The record in a row of [`SELECT`].

@@ -74,11 +74,54 @@ pub(super) const TOKEN: Text<String> = Text {
     },
 };
 
-/// The name of a response field (RFC 9110, section 5.1).
+/// The name of a response field that is ours (RFC 9110, section 5.1): one of an
+/// origin would be taken off its responses.
 pub(super) const FIELD_NAME: Text<HeaderName> = Text {
-    wanted: "a field name, such as \"Robots-Directives\"",
-    parse: |text| HeaderName::from_bytes(text.as_bytes()).ok(),
+    wanted: "a field name that no origin uses, such as \"Robots-Directives\"",
+    parse: |text| {
+        let name = HeaderName::from_bytes(text.as_bytes()).ok();
+        name.filter(|name| !is_in_use(name.as_str()))
+    },
 };
+
+/// Whether a field means something else, to us or to crawlers.
+fn is_in_use(name: &str) -> bool {
+    const BEGINNINGS: [&str; 4] = ["content-", "proxy-", "access-control-", "sec-"];
+    const NAMES: [&str; 31] = [
+        "accept-ranges",
+        "age",
+        "allow",
+        "alt-svc",
+        "cache-control",
+        "connection",
+        "date",
+        "etag",
+        "expires",
+        "host",
+        "keep-alive",
+        "last-modified",
+        "link",
+        "location",
+        "pragma",
+        "refresh",
+        "retry-after",
+        "robots-tag",
+        "server",
+        "set-cookie",
+        "strict-transport-security",
+        "tdm-policy",
+        "tdm-reservation",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "vary",
+        "via",
+        "www-authenticate",
+        "x-robots-tag",
+    ];
+    NAMES.contains(&name) || BEGINNINGS.iter().any(|start| name.starts_with(start))
+}
 
 /// Which `User-Agent` our own fetches carry (RFC 9110, section 10.1.5).
 pub(super) const USER_AGENT: Text<UserAgent> = Text {

@@ -374,7 +374,9 @@ bounds! {
     robots_status_unauthorized: "robots.status.unauthorized" refuses ["deny"] takes ["allow" "refuse"];
     enforcement_candidates: "enforcement.candidates" refuses ["one" "1"] takes ["first" "all"];
     // RFC 9110, section 5.1.
-    directives_header: "directives.header" refuses ["''" "a b" "a:" "3"] takes ["X-Robots" "a"];
+    directives_header: "directives.header"
+        refuses ["''" "a b" "a:" "3" "X-Robots-Tag" "Content-Length" "via" "Proxy-X"]
+        takes ["X-Robots" "a" "contents"];
     directives_scan_limit: "directives.scan_limit" refuses ["16777217B" "-1B" "0"] takes ["0B" "16MiB"];
     directives_hold_bytes: "directives.hold_bytes" refuses ["16777217B"] takes ["0B" "16MiB"];
     directives_hold_time: "directives.hold_time" refuses ["60001ms"] takes ["0s" "1m"];

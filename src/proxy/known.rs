@@ -13,6 +13,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use prometheus_client::metrics::gauge::Gauge;
 
+use super::selected::Selected;
 use crate::rules::digest::Digest;
 use crate::rules::directives::{Known, State};
 
@@ -29,12 +30,14 @@ pub struct Asked {
     method: Method,
     key: Digest,
     validators: Validators,
+    fields: HeaderMap,
 }
 
 /// A representation, and what is known of it.
 #[derive(Debug, Clone)]
 struct Entry {
     validators: Validators,
+    selected: Selected,
     known: Arc<Known>,
 }
 
@@ -44,6 +47,15 @@ struct Entry {
 struct Validators {
     etag: Option<Box<[u8]>>,
     last_modified: Option<Box<[u8]>>,
+}
+
+/// By what a representation is known to be the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Validator {
+    /// No two representations share it (RFC 9110, section 8.8.3).
+    Tag,
+    /// Several may.
+    Date,
 }
 
 /// No longer validator is kept, in octets.
@@ -65,6 +77,7 @@ impl Asked {
             method: method.clone(),
             key: Digest::of(&key),
             validators: Validators::asked_for(fields),
+            fields: fields.clone(),
         }
     }
 }
@@ -86,7 +99,10 @@ impl KnownPages {
     pub fn recall(&self, asked: &Asked, got: &HeaderMap) -> Option<Arc<Known>> {
         let entry = self.by_url.get(&asked.key)?;
         let told = Validators::told(got);
-        let is_same = entry.validators.is_meant_by(&told, &asked.validators);
+        let is_same = match entry.validators.meant_by(&told, &asked.validators)? {
+            Validator::Tag => true,
+            Validator::Date => entry.selected.is_selected_by(&asked.fields),
+        };
         is_same.then_some(entry.known)
     }
 
@@ -100,7 +116,12 @@ impl KnownPages {
         let is_known = known.state() != State::Unknown;
         if is_known && validators != Validators::default() {
             let known = Arc::new(known.clone());
-            let entry = Entry { validators, known };
+            let selected = Selected::of(fields, &asked.fields);
+            let entry = Entry {
+                validators,
+                selected,
+                known,
+            };
             self.by_url.insert(asked.key, entry);
         } else {
             self.by_url.invalidate(&asked.key);
@@ -114,7 +135,8 @@ impl Entry {
     fn weight(&self) -> u32 {
         let validators = [&self.validators.etag, &self.validators.last_modified];
         let validators = validators.into_iter().flatten().map(|it| it.len());
-        let octets = ENTRY_OCTETS + self.known.octets() + validators.sum::<usize>();
+        let octets =
+            ENTRY_OCTETS + self.known.octets() + self.selected.octets() + validators.sum::<usize>();
         u32::try_from(octets).unwrap_or(u32::MAX)
     }
 }
@@ -139,15 +161,18 @@ impl Validators {
         }
     }
 
-    /// Whether these are meant by a response that names `told` to a request
+    /// Which of these is meant by a response that names `told` to a request
     /// that named `asked`. An entity tag outweighs a date (RFC 9110, section
     /// 13.2.2).
-    fn is_meant_by(&self, told: &Self, asked: &Self) -> bool {
+    fn meant_by(&self, told: &Self, asked: &Self) -> Option<Validator> {
         if let Some(etag) = told.etag.as_ref().or(asked.etag.as_ref()) {
-            return self.etag.as_ref() == Some(etag);
+            return (self.etag.as_ref() == Some(etag)).then_some(Validator::Tag);
         }
-        let date = told.last_modified.as_ref().or(asked.last_modified.as_ref());
-        date.is_some() && self.last_modified.as_ref() == date
+        let date = told
+            .last_modified
+            .as_ref()
+            .or(asked.last_modified.as_ref())?;
+        (self.last_modified.as_ref() == Some(date)).then_some(Validator::Date)
     }
 }
 
@@ -188,7 +213,7 @@ mod tests {
                 let stored = Validators::told(&map(&$stored));
                 let asked = Validators::asked_for(&map(&$asked));
                 let told = Validators::told(&map(&$told));
-                assert_eq!(stored.is_meant_by(&told, &asked), $repeated);
+                assert_eq!(stored.meant_by(&told, &asked).is_some(), $repeated);
             }
         )*};
     }

@@ -18,6 +18,8 @@ pub mod annotate;
 
 pub mod known;
 
+pub mod selected;
+
 pub mod request;
 
 pub mod problem;

@@ -7,9 +7,6 @@
 /// (MIME Sniffing standard, section 5.2).
 pub(super) const SIGNATURE_BYTES: usize = 1445;
 
-/// The types of pages that are scanned.
-const HTML: [&str; 2] = ["text/html", "application/xhtml+xml"];
-
 /// What a Content-Type says about scanning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -29,36 +26,77 @@ pub fn is_html(content_type: Option<&[u8]>, start: &[u8]) -> bool {
     }
 }
 
-/// What this Content-Type says; empty stands for none, and so does what is no
-/// media type (section 4.4; `text/html charset=utf-8`). Three types say that
-/// nothing is known (MIME Sniffing standard, section 7).
+/// What this Content-Type says; empty stands for none.
+///
+/// Field lines, and types joined by a comma, are several: browsers take the
+/// last that they understand (Fetch standard, section 3.5), others the first,
+/// so one that is HTML is enough. What is no type at all says nothing, as do
+/// three that are (MIME Sniffing standard, section 7).
 pub(super) fn kind(content_type: &str) -> Kind {
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
-    let is_one = |names: &[&str]| names.iter().any(|it| essence.eq_ignore_ascii_case(it));
-    // Several fields may have been joined to one.
-    let mut types = essence.split(',').map(str::trim_ascii);
-    if types.any(|it| HTML.iter().any(|name| it.eq_ignore_ascii_case(name))) {
-        Kind::Html
-    } else if !is_type(essence) || is_one(&["unknown/unknown", "application/unknown", "*/*"]) {
-        Kind::Missing
-    } else {
-        Kind::Other
+    let mut kind = Kind::Missing;
+    for essence in members(content_type).map(essence) {
+        if is_one_of(essence, &HTML) {
+            return Kind::Html;
+        }
+        if is_type(essence) && !is_one_of(essence, &UNKNOWN) {
+            kind = Kind::Other;
+        }
     }
+    kind
 }
 
-/// Whether this is a type and a subtype, each a token (RFC 9110, section 5.6.2).
+const HTML: [&str; 2] = ["text/html", "application/xhtml+xml"];
+
+const UNKNOWN: [&str; 3] = ["unknown/unknown", "application/unknown", "*/*"];
+
+fn is_one_of(essence: &str, names: &[&str]) -> bool {
+    names.iter().any(|it| essence.eq_ignore_ascii_case(it))
+}
+
+/// The types in a Content-Type: a comma in quotes is part of a parameter.
+fn members(content_type: &str) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    content_type.split(move |letter| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        match letter {
+            '\\' => is_escaped = is_quoted && !was_escaped,
+            '"' => is_quoted ^= !was_escaped,
+            _ => {}
+        }
+        letter == ',' && !is_quoted
+    })
+}
+
+/// A type without its parameters. Some browsers take a blank for the semicolon
+/// that is missing (`text/html charset=utf-8`).
+fn essence(member: &str) -> &str {
+    let ends = |letter: char| letter == ';' || letter.is_ascii_whitespace();
+    member.trim().split(ends).next().unwrap_or_default()
+}
+
+/// Whether it has the form of a type (RFC 9110, section 8.3.1).
 fn is_type(essence: &str) -> bool {
-    let is_letter =
-        |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
-    let is_token = |text: &str| !text.is_empty() && text.bytes().all(is_letter);
+    let is_token = |text: &str| {
+        let is_letter =
+            |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+        !text.is_empty() && text.bytes().all(is_letter)
+    };
     let parts = essence.split_once('/');
-    parts.is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
+    parts.is_some_and(|(main, sub)| is_token(main) && is_token(sub))
 }
 
-/// The parameter `charset`, the first if there are several (MIME Sniffing
-/// standard, section 4.4).
+/// The parameter `charset`: of several types that are HTML the last that has
+/// one counts, of a type without HTML none does.
 pub(super) fn charset(content_type: &str) -> Option<String> {
-    let mut rest = content_type.split_once(';')?.1;
+    let html = |member: &&str| matches!(kind(member), Kind::Html | Kind::Missing);
+    let charsets = members(content_type).filter(html).filter_map(charset_of);
+    charsets.last()
+}
+
+/// The parameter `charset` of one type, the first if there are several (MIME
+/// Sniffing standard, section 4.4).
+fn charset_of(member: &str) -> Option<String> {
+    let mut rest = member.split_once(';')?.1;
     loop {
         let end = rest.find(['=', ';'])?;
         let (name, behind) = rest.split_at(end);
@@ -180,20 +218,31 @@ mod tests {
     // MIME Sniffing standard, section 7.
     #[test]
     fn a_type_that_says_nothing_is_none() {
-        for content_type in [
-            "",
-            "Unknown/Unknown",
-            "application/unknown;a=b",
-            " */* ",
-            "text/html charset=utf-8",
-            "html",
-            "text/",
-            "text/html/x",
-        ] {
+        for content_type in ["", "Unknown/Unknown", "application/unknown;a=b", " */* "] {
             assert_eq!(kind(content_type), Kind::Missing, "{content_type}");
         }
         assert_eq!(kind("application/octet-stream"), Kind::Other);
-        assert_eq!(kind("text/plain, Text/HTML"), Kind::Html);
+    }
+
+    macro_rules! kinds {
+        ($($name:ident: $text:literal is $kind:ident;)*) => {$(
+            #[test]
+            fn $name() {
+                assert_eq!(kind($text), Kind::$kind);
+            }
+        )*};
+    }
+
+    // Fetch standard, section 3.5; MIME Sniffing standard, sections 4.4 and 7.
+    kinds! {
+        one_of_several_types_may_be_html: "image/png, Text/HTML" is Html;
+        html_stays_html_whatever_follows: "text/html, text/plain" is Html;
+        a_comma_may_stand_for_the_semicolon: "text/html,charset=utf-8" is Html;
+        a_blank_may_stand_for_the_semicolon: "text/html charset=utf-8" is Html;
+        html_in_quotes_is_none: "text/plain; a=\"x\\\", text/html\"" is Other;
+        a_type_without_a_slash_says_nothing: "html" is Missing;
+        a_type_in_quotes_says_nothing: "\"text/html\"" is Missing;
+        a_broken_type_beside_a_good_one_does_not_count: "text/plain, x" is Other;
     }
 
     macro_rules! charsets {
@@ -213,6 +262,7 @@ mod tests {
         the_first_charset_counts: "text/html; charset=a; charset=b" is Some("a");
         there_may_be_none: "text/html; x=y" is None;
         an_empty_charset_is_none: "text/html; charset=" is None;
+        that_of_html_counts: "text/plain; charset=a, text/html; charset=b, text/html" is Some("b");
         odd_quotes_are_dropped: "text/html; charset='utf-8'" is Some("utf-8");
     }
 }

@@ -13,7 +13,6 @@ use super::annotation::{Annotation, Known, Why};
 use super::coding::Decoding;
 use super::gathering::Gathering;
 use super::html::{MetaScanner, Scan};
-use super::media_type::is_html;
 use super::{Limits, Reading};
 
 /// A response before its body.
@@ -245,13 +244,14 @@ impl Response<'_> {
             return Plan::Nothing;
         }
         let is_part = self.status == StatusCode::PARTIAL_CONTENT;
-        let content_type = self.content_type();
-        let Some(scanner) = MetaScanner::for_type(content_type, limits.scan()) else {
-            // The parts of a page have their type inside.
-            return match content_type {
-                Some(value) if is_part && is_multipart(value) => Plan::Miss(Why::Range),
-                _ => Plan::Nothing,
-            };
+        let lines = self.fields.get_all(CONTENT_TYPE).into_iter();
+        let lines: Vec<&[u8]> = lines.map(HeaderValue::as_bytes).collect();
+        let content_type = lines.join(&b", "[..]);
+        if is_part && is_parts(&content_type) {
+            return Plan::Miss(Why::Range);
+        }
+        let Some(scanner) = MetaScanner::for_type(Some(&content_type), limits.scan()) else {
+            return Plan::Nothing;
         };
         if is_part && !self.holds_beginning() {
             return Plan::Miss(Why::Range);
@@ -273,19 +273,7 @@ impl Response<'_> {
         }
     }
 
-    /// The Content-Type; of several fields one that says HTML, so that none is
-    /// missed.
-    fn content_type(&self) -> Option<&[u8]> {
-        let lines = || {
-            let lines = self.fields.get_all(CONTENT_TYPE).into_iter();
-            lines.map(|value| value.as_bytes())
-        };
-        let html = lines().find(|line| is_html(Some(line), b""));
-        html.or_else(|| lines().next())
-    }
-
-    /// Whether the part in a 206 begins at octet 0. Parts in a multipart body
-    /// have no Content-Range outside (RFC 9110, section 15.3.7.2).
+    /// Whether the part in a 206 begins at octet 0.
     fn holds_beginning(&self) -> bool {
         let range = self.fields.get(CONTENT_RANGE);
         let range = range.map(|value| value.as_bytes().trim_ascii());
@@ -296,14 +284,16 @@ impl Response<'_> {
     }
 }
 
-fn is_multipart(content_type: &[u8]) -> bool {
-    let start = content_type.get(..10).unwrap_or_default();
-    start.eq_ignore_ascii_case(b"multipart/")
+/// Whether a 206 has several parts, which each have a type of their own (RFC
+/// 9110, section 15.3.7.2).
+fn is_parts(content_type: &[u8]) -> bool {
+    const PARTS: &[u8] = b"multipart/byteranges";
+    let start = content_type.trim_ascii_start().get(..PARTS.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(PARTS))
 }
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
     use jiff::Timestamp;
 
     use super::super::{Form, Listed, MetaScope};
@@ -361,7 +351,7 @@ mod tests {
         no_content_has_no_metas: GET 204 [] => None;
         a_coding_may_hide_the_page: GET 200 [HTML, ("content-encoding", "dcz")] => Some("coding");
         a_later_part_may_lack_the_head: GET 206 [HTML, ("content-range", "bytes 1-9/10")] => Some("range");
-        a_part_of_another_type_lacks_none: GET 206 [("content-type", "image/png"), ("content-range", "bytes 1-9/10")] => None;
+        a_later_part_of_an_image_has_all: GET 206 [("content-type", "image/png"), ("content-range", "bytes 1-9/10")] => None;
         parts_may_lack_the_head: GET 206 [("content-type", "multipart/byteranges")] => Some("range");
     }
 
@@ -405,6 +395,17 @@ mod tests {
         page.push(body.as_bytes());
         page.finish();
         page.annotation()
+    }
+
+    // Fetch standard, section 3.5: the last line counts there, elsewhere the first.
+    #[test]
+    fn a_page_of_two_types_is_html_if_one_is() {
+        for types in [["image/png", "text/html"], ["text/html", "image/png"]] {
+            let fields = types.map(|it| ("content-type", it));
+            let body = "<meta name=robots content=noindex>";
+            let value = annotation(Limits::default(), &fields, body).header_value(&Form::default());
+            assert_eq!(value, "*=(noindex;src=m);state=complete");
+        }
     }
 
     // Directives.md, section 2.4: `directives.meta_scope`.

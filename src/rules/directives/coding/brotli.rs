@@ -58,7 +58,7 @@ impl<T: Clone + Default> Allocator<T> for Counted {
     }
 
     fn free_cell(&mut self, cell: Self::AllocatedMemory) {
-        let octets = cell.slice().len() * size_of::<T>();
+        let octets = size_of_val(cell.slice());
         self.0.fetch_sub(octets, Ordering::Relaxed);
     }
 }

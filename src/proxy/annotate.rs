@@ -192,23 +192,40 @@ impl Annotator {
         self.known
             .keep(&question.asked, response, annotation.known());
         self.count(&annotation);
+        let (field, told) = self.told(question, &annotation);
         Annotated {
-            field: self.value(question, &annotation),
-            told: told(&annotation),
+            field,
+            told,
             held,
             rest,
         }
     }
 
-    /// The value of the field.
-    fn value(&self, question: &Question, annotation: &Annotation) -> HeaderValue {
+    /// What the crawler is told, and what the record keeps: the same, with all
+    /// preferences.
+    fn told(&self, question: &Question, annotation: &Annotation) -> (HeaderValue, Told) {
         let audit = question.seq.to_string();
         let form = Form {
             audit: Some(&audit),
             ..self.options.form(question.crawler())
         };
-        HeaderValue::from_str(&annotation.header_value(&form))
-            .unwrap_or_else(|_| HeaderValue::from_static("*=();state=unknown;why=internal"))
+        let value = annotation.header_value(&form);
+        let field = HeaderValue::from_str(&value)
+            .unwrap_or_else(|_| HeaderValue::from_static("*=();state=unknown;why=internal"));
+        let directives = if annotation.preferences().is_empty() {
+            value
+        } else {
+            annotation.header_value(&Form {
+                preferences: Listed::Yes,
+                ..form
+            })
+        };
+        let quotations = annotation.quotations().clone();
+        let told = Told {
+            directives,
+            quotations,
+        };
+        (field, told)
     }
 
     /// Reads `rest` until the page wants no more of it, or a bound is met.
@@ -283,18 +300,6 @@ fn guarded<'a>(page: &mut Page<'a>, look: impl FnOnce(&mut Page<'a>)) {
 fn tokens(crawler: &Crawler) -> Vec<&str> {
     let candidates = crawler.candidates().iter();
     candidates.map(ProductToken::as_str).collect()
-}
-
-/// What the record keeps: all that was found, preferences among it.
-fn told(annotation: &Annotation) -> Told {
-    let form = Form {
-        preferences: Listed::Yes,
-        ..Form::default()
-    };
-    Told {
-        directives: annotation.header_value(&form),
-        quotations: annotation.quotations().clone(),
-    }
 }
 
 #[cfg(test)]

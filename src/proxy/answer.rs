@@ -4,11 +4,13 @@
 //! (Accept). An HTML answer is rendered in the origin's own origin, so every
 //! octet from outside is escaped and nothing in it may run.
 
+use bytes::Bytes;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE, RETRY_AFTER,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE,
+    RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::Body as _;
 use jiff::Timestamp;
 use maud::{DOCTYPE, html};
 use serde_json::{Map, Value};
@@ -267,6 +269,15 @@ fn weight(ranges: &[(String, f32)], media_type: &str) -> f32 {
         .iter()
         .find_map(|candidate| ranges.iter().find(|(range, _)| range == candidate))
         .map_or(0.0, |(_, weight)| *weight)
+}
+
+/// An answer to HEAD: the fields, no content (RFC 9110, section 9.3.2). hyper
+/// leaves it out of HTTP/1.1 alone.
+pub fn without_content(answer: Response<Body>) -> Response<Body> {
+    let octets = answer.body().size_hint().exact().unwrap_or_default();
+    let mut answer = answer.map(|_| Body::whole(Bytes::new()));
+    answer.headers_mut().insert(CONTENT_LENGTH, octets.into());
+    answer
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response, Version};
+use http::{HeaderMap, Method, Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::annotate::{Annotator, Question};
-use super::answer::{Close, accepted};
+use super::answer::{Close, accepted, without_content};
 use super::body::{Body, Closing, OriginBody, Told, has_no_body};
 use super::fields;
 use super::own_copy;
@@ -67,10 +67,18 @@ impl Proxy {
         let started = clock::instant();
         let asked = accepted(request.headers());
         let has_body = !request.body().is_end_stream();
+        let is_head = request.method() == Method::HEAD;
         let answered = self.forward_if_allowed(request, (leg, started)).await;
         let elapsed = clock::instant().duration_since(started);
         self.metrics.exchange_seconds.observe(elapsed.as_secs_f64());
-        answered.unwrap_or_else(|problem| self.explain(&problem, (&asked, has_body)))
+        answered.unwrap_or_else(|problem| {
+            let answer = self.explain(&problem, (&asked, has_body));
+            if is_head {
+                without_content(answer)
+            } else {
+                answer
+            }
+        })
     }
 
     async fn forward_if_allowed(

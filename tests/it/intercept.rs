@@ -361,6 +361,10 @@ fn curl_gets_pages_and_refusals_over_both_versions() {
             .await;
             assert!(refused.stdout.ends_with("403"), "{refused:?}");
             assert!(refused.stdout.contains("Disallow: /private"));
+            // RFC 9110, section 9.3.2: content would be an error of the stream.
+            let head = curl(&proxy, &[version, "-I", "https://o.test/private"]).await;
+            assert_eq!(head.code, Some(0), "{head:?}");
+            assert!(head.stdout.contains("http_request_denied"), "{head:?}");
         }
         assert_eq!(origin.targets(), ["/a", "/a"]);
     });

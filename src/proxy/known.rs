@@ -126,6 +126,7 @@ impl KnownPages {
         } else {
             self.by_url.invalidate(&asked.key);
         }
+        self.by_url.run_pending_tasks();
         let kept = self.by_url.weighted_size();
         self.gauge.set(i64::try_from(kept).unwrap_or(i64::MAX));
     }

@@ -4,7 +4,7 @@
 //! 9110, section 12.5.5). Two representations may have been modified in the
 //! same second, so that a date alone does not tell one from the other.
 
-use http::header::{ACCEPT_ENCODING, VARY};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, COOKIE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::rules::digest::Digest;
@@ -60,6 +60,13 @@ fn names(got: &HeaderMap) -> Option<Box<[HeaderName]>> {
             names.push(name);
         }
     }
+    // Few origins name these, and most pages depend on them that are sent to
+    // somebody.
+    for name in [COOKIE, AUTHORIZATION] {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     Some(names.into())
 }
 
@@ -101,7 +108,9 @@ mod tests {
 
     // RFC 9110, section 12.5.5; RFC 9111, section 4.1.
     same! {
-        without_vary_there_is_one: []; [("cookie", "a")], [] => true;
+        without_vary_there_is_one: []; [("x", "a")], [] => true;
+        who_is_known_may_get_another: []; [("cookie", "a")], [("cookie", "b")] => false;
+        who_is_let_in_may_get_another: []; [("authorization", "a")], [] => false;
         a_field_that_is_named_selects: [("vary", "a, Cookie")]; [("cookie", "a")], [("cookie", "b")] => false;
         one_that_is_missing_selects_too: [("vary", "cookie")]; [("cookie", "a")], [] => false;
         one_that_is_the_same_selects_the_same: [("vary", "cookie")]; [("cookie", "a")], [("cookie", "a"), ("x", "")] => true;

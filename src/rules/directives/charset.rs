@@ -87,6 +87,20 @@ pub(super) fn is_ascii_markup(start: &[u8]) -> Option<bool> {
     }
 }
 
+/// Octets at the start of a page that tell UTF-16 and UTF-32 from others.
+pub(super) const ZERO_BYTES: usize = 2;
+
+/// Whether a page begins with a zero octet where its encoding has none: it is
+/// in UTF-16 or UTF-32 without saying so, or in the other byte order.
+pub(super) fn has_foreign_zero(start: &[u8], encoding: Option<&'static Encoding>) -> bool {
+    let zero = |at| start.get(at) == Some(&0);
+    match encoding {
+        Some(encoding) if encoding == UTF_16LE => zero(0),
+        Some(encoding) if encoding == UTF_16BE => zero(1),
+        _ => zero(0) || zero(1),
+    }
+}
+
 /// A way for a page to begin, and the encoding that it tells.
 type Beginning = (&'static [u8], &'static Encoding);
 

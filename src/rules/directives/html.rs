@@ -57,6 +57,10 @@ pub struct MetaScanner {
     phase: Phase,
     outcome: Scan,
     is_readable: bool,
+    /// Its first octets, as many as tell that it is not in its encoding; none
+    /// if it is no HTML.
+    first: Option<Vec<u8>>,
+    encoding: Option<&'static Encoding>,
     has_head_ended: bool,
     found: Option<Found>,
 }
@@ -115,7 +119,11 @@ impl From<usize> for ScanOptions {
 
 impl MetaScanner {
     /// Octets of memory that a scan takes at most for pages as they are.
-    pub const MEMORY_BYTES: usize = 64 * 1024;
+    const MEMORY_BYTES: usize = 64 * 1024;
+
+    /// What a token that has not ended takes, by its octets: they are kept in
+    /// buffers that double.
+    const TOKEN_COPIES: usize = 3;
 
     /// Begins a page. `charset` is the label in its Content-Type; a byte order
     /// mark outweighs it, and an unknown one counts as none, since markup is
@@ -130,6 +138,8 @@ impl MetaScanner {
             phase: Phase::Start(Vec::new()),
             outcome: Scan::More,
             is_readable: label != Label::Unreadable,
+            first: Some(Vec::new()),
+            encoding: None,
             has_head_ended: false,
             found: None,
         }
@@ -156,6 +166,10 @@ impl MetaScanner {
         let room = self.options.limit - self.pushed;
         let taken = chunk.get(..room).unwrap_or(chunk);
         self.pushed += taken.len();
+        if let Some(first) = &mut self.first {
+            let missing = charset::ZERO_BYTES.saturating_sub(first.len());
+            first.extend(taken.iter().take(missing));
+        }
         self.take(taken);
         if self.outcome == Scan::More && room < chunk.len() {
             self.stop(Scan::Limit);
@@ -174,10 +188,21 @@ impl MetaScanner {
         self.outcome
     }
 
+    /// About how many octets of memory it takes now.
+    pub fn memory(&self) -> usize {
+        let waiting = match &self.phase {
+            Phase::Start(held) => held.len(),
+            Phase::Scanning(page) => page.tokens.waiting(),
+            Phase::Over => return 0,
+        };
+        Self::MEMORY_BYTES + waiting * Self::TOKEN_COPIES
+    }
+
     /// Whether the page was in an encoding that is read. If not, it was looked
     /// through as if it were ASCII, and nothing is surely absent.
     pub fn is_readable(&self) -> bool {
-        self.is_readable
+        let first = self.first.as_deref().unwrap_or_default();
+        self.is_readable && !charset::has_foreign_zero(first, self.encoding)
     }
 
     /// Whether the head was seen to end. With [`MetaScope::Prefix`] this comes
@@ -243,6 +268,7 @@ impl MetaScanner {
             Start::NotHtml => {
                 self.phase = Phase::Over;
                 self.outcome = Scan::Done;
+                self.first = None;
                 return;
             }
             Start::Html {
@@ -255,6 +281,7 @@ impl MetaScanner {
             self.is_readable = charset::is_ascii_markup(held).unwrap_or(true);
         }
         self.is_readable |= 0 < mark_bytes;
+        self.encoding = encoding;
         let extent = match self.options.scope {
             MetaScope::Head => Extent::Head,
             MetaScope::Prefix => Extent::Prefix,

@@ -60,7 +60,7 @@ pub struct Response<'a> {
 #[derive(Debug)]
 pub struct Page<'a> {
     gathering: Gathering<'a>,
-    body: Option<Body>,
+    body: Option<Box<Body>>,
 }
 
 /// A body that is looked at.
@@ -84,7 +84,7 @@ enum Part {
 enum Plan {
     /// It can hold no metas.
     Nothing,
-    Scan(Body),
+    Scan(Box<Body>),
     Miss(Why),
 }
 
@@ -112,13 +112,13 @@ impl<'a> Page<'a> {
     /// does not matter.
     pub fn wants_more(&self) -> bool {
         let body = self.body.as_ref();
-        body.is_some_and(Body::wants_more)
+        body.is_some_and(|body| body.wants_more())
     }
 
     /// About how many octets of memory looking at the body takes now; 0 if it
     /// is not looked at.
     pub fn memory(&self) -> usize {
-        self.body.as_ref().map_or(0, Body::memory)
+        self.body.as_ref().map_or(0, |body| body.memory())
     }
 
     /// Takes in the next octets of the body, as they came.
@@ -186,7 +186,7 @@ impl Body {
 
     fn memory(&self) -> usize {
         let decoding = self.decoding.as_ref();
-        MetaScanner::MEMORY_BYTES + decoding.map_or(0, Decoding::memory)
+        self.scanner.memory() + decoding.map_or(0, Decoding::memory)
     }
 
     fn push(&mut self, chunk: &[u8]) -> Result<(), Why> {
@@ -261,7 +261,7 @@ impl Response<'_> {
         }
         match Decoding::of(self.fields, limits.scan_limit) {
             Err(why) => Plan::Miss(why),
-            Ok(decoding) => Plan::Scan(Body {
+            Ok(decoding) => Plan::Scan(Box::new(Body {
                 decoding,
                 scanner,
                 part: if is_part {
@@ -269,7 +269,7 @@ impl Response<'_> {
                 } else {
                     Part::Whole
                 },
-            }),
+            })),
         }
     }
 
@@ -443,6 +443,65 @@ mod tests {
         let html = ("content-type", "text/html; charset=utf-32le");
         let annotation = annotation(Limits::default(), &[html], "<\0\0\0");
         assert_eq!(annotation.why(), Some("charset"));
+    }
+
+    // Directives.md, sections 2.4 and 4.3; RFC 2781, section 4.3, reads what has
+    // no mark as big-endian, the Encoding standard as little-endian.
+    #[test]
+    fn a_page_in_two_octets_a_letter_must_say_so() {
+        let utf16 = |big: bool| -> String {
+            let page = "<meta name=robots content=noindex><body>";
+            let letters = page.chars().map(|letter| match big {
+                true => format!("\0{letter}"),
+                false => format!("{letter}\0"),
+            });
+            letters.collect()
+        };
+        let why = |content_type: &str, body: &str| {
+            let fields = [("content-type", content_type)];
+            let mut single = page_within(Limits::default(), (&Method::GET, 200), &fields);
+            body.bytes().for_each(|octet| single.push(&[octet]));
+            single.finish();
+            let whole = annotation(Limits::default(), &fields, body);
+            let single = single.annotation();
+            assert_eq!(
+                (whole.why(), whole.directives()),
+                (single.why(), single.directives())
+            );
+            (whole.why(), whole.directives().len())
+        };
+        for big in [true, false] {
+            assert_eq!(why("text/html", &utf16(big)), (Some("charset"), 0));
+            assert_eq!(
+                why("text/html; charset=utf-8", &utf16(big)),
+                (Some("charset"), 0)
+            );
+            // Without a type, what begins so is no HTML.
+            assert_eq!(why("", &utf16(big)), (None, 0));
+        }
+        assert_eq!(
+            why("text/html; charset=utf-16", &utf16(true)),
+            (Some("charset"), 0)
+        );
+        assert_eq!(why("text/html; charset=utf-16", &utf16(false)), (None, 1));
+        assert_eq!(why("text/html; charset=utf-16be", &utf16(true)), (None, 1));
+        assert_eq!(
+            why("text/html; charset=utf-16be", &utf16(false)),
+            (Some("charset"), 0)
+        );
+    }
+
+    // Invariant 8: what a tag that does not end takes counts.
+    #[test]
+    fn a_long_token_is_charged() {
+        let mut page = page(&Method::GET, 200, &[HTML]);
+        page.push(b"<title>x</title>");
+        let before = page.memory();
+        page.push(b"<meta name=robots content=\"");
+        page.push(&[b'a'; 100_000]);
+        assert!(before + 200_000 < page.memory());
+        page.push(b"\"><title>x</title>");
+        assert!(page.memory() < before + 20_000);
     }
 
     // Directives.md, sections 3 and 4.2.

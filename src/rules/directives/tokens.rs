@@ -144,6 +144,11 @@ impl Tokens {
         self.shared.lock().head.has_ended()
     }
 
+    /// Octets that have come and are not yet part of a token.
+    pub(super) fn waiting(&self) -> usize {
+        self.taken.saturating_sub(self.shared.lock().at)
+    }
+
     /// Whether the reading of the page is in doubt.
     pub(super) fn is_doubtful(&self) -> bool {
         self.lax.is_some()

@@ -104,6 +104,10 @@ impl Gzip {
     }
 
     fn fixed(&mut self, octet: u8) -> Result<(), Stop> {
+        // Some readers skip what a tape is filled up with, and read on.
+        if octet == 0 && self.members == Members::Further && self.at == 0 {
+            return Ok(());
+        }
         let is_wrong = match self.at {
             at @ 0..=2 => octet != MAGIC[at],
             3 => octet & RESERVED != 0,

@@ -108,6 +108,9 @@ fn a_body_may_have_several_members_or_frames() {
     let none = gzip(b"");
     let members = [none.clone(), gzip(start), none, gzip_with_fields(rest)];
     check_whole("gzip", &members.concat(), &page);
+    // Padding, which some readers skip and others take for the end.
+    let padded = [gzip(start), vec![0; 512], gzip(rest), vec![0; 3]];
+    check_whole("gzip", &padded.concat(), &page);
     let skipped = [zstd_skippable(b"skipped"), zstd_skippable(b"")].concat();
     let frames = [
         skipped.clone(),

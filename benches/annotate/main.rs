@@ -1,21 +1,31 @@
 //! What a page costs to scan for metas: time, allocations and peak memory, with
 //! heads of 5, 25, 200 and 500 KB, in one chunk and in chunks of 16 KiB.
 //!
-//! `cargo bench --bench annotate`; `-- profile 25000` only scans. Beside it `lol_html` alone, which is asked
-//! for every element and every text and does nothing with them.
+//! Beside it `lol_html` alone, which is asked for every element and every text
+//! and does nothing with them. Then the same pages under content codings, from
+//! the fields of the response to the annotation.
+//!
+//! `cargo bench --bench annotate`; `-- profile 25000` only scans.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
 mod pages;
 
 use std::hint::black_box;
+use std::io::Write as _;
 use std::time::Duration;
 
 use allocation_counter::AllocationInfo;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
 use lol_html::send::{HtmlRewriter, Settings};
 use lol_html::{doc_text, element};
 use politesse::clock;
-use politesse::rules::directives::{MetaScanner, Scan};
+use politesse::rules::directives::{Form, Limits, MetaScanner, Page, Reading, Response, Scan};
+use ruzstd::encoding::CompressionLevel;
 
 const ROUNDS: usize = 15;
 const ROUND: Duration = Duration::from_millis(20);
@@ -50,6 +60,7 @@ fn main() {
             }
         }
     }
+    codings();
 }
 
 /// Ours alone, for a profiler.
@@ -58,6 +69,83 @@ fn profile() {
     let page = pages::page(bytes.unwrap_or(25_000));
     for _ in 0..50_000 {
         ours(black_box(&[page.as_bytes()]));
+    }
+}
+
+/// What a page costs under each content coding, from its fields to the value of
+/// the annotation.
+fn codings() {
+    println!("\n| head | coding | octets | us a page | allocations | peak memory |");
+    println!("|---|---|---|---|---|---|");
+    for head_kb in [5, 25, 200, 500] {
+        let page = pages::page(head_kb * 1000);
+        for coding in ["identity", "gzip", "br", "zstd"] {
+            let body = coded(coding, page.as_bytes());
+            let fields = fields(coding);
+            let time = time(|| annotate(black_box(&fields), black_box(&body)));
+            let used = allocation_counter::measure(|| annotate(&fields, &body));
+            println!(
+                "| {head_kb} KB | {coding} | {} | {time:.1} | {} | {} B |",
+                body.len(),
+                used.count_total,
+                used.bytes_max
+            );
+        }
+    }
+}
+
+fn fields(coding: &str) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    fields.insert(CONTENT_TYPE, html);
+    let coding = HeaderValue::from_str(coding).expect("a value");
+    fields.insert(CONTENT_ENCODING, coding);
+    fields
+}
+
+fn annotate(fields: &HeaderMap, body: &[u8]) {
+    let reading = Reading {
+        tokens: &["ExampleBot"],
+        now: Timestamp::UNIX_EPOCH,
+        robots: None,
+        limits: Limits {
+            scan_limit: LIMIT,
+            ..Limits::default()
+        },
+    };
+    let response = Response {
+        method: &Method::GET,
+        status: StatusCode::OK,
+        fields,
+        known: None,
+    };
+    let mut page = Page::new(reading, response);
+    for chunk in body.chunks(16 * 1024) {
+        page.push(chunk);
+    }
+    let value = page.annotation().header_value(&Form::default());
+    assert_eq!(
+        value,
+        "examplebot=(noai;src=m noimageai;src=m);state=complete"
+    );
+}
+
+fn coded(coding: &str, page: &[u8]) -> Vec<u8> {
+    match coding {
+        "gzip" => {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(page).expect("room");
+            encoder.finish().expect("room")
+        }
+        "br" => {
+            let mut coded = Vec::new();
+            let mut encoder = brotli::CompressorWriter::new(&mut coded, 4096, 5, 22);
+            encoder.write_all(page).expect("room");
+            drop(encoder);
+            coded
+        }
+        "zstd" => ruzstd::encoding::compress_to_vec(page, CompressionLevel::Fastest),
+        _ => page.to_vec(),
     }
 }
 

@@ -133,6 +133,18 @@ impl Metrics {
             "Robots.txt snapshots held",
             self.robots_snapshots.clone(),
         );
+        r.register_with_unit(
+            "exchange",
+            "Time to the head of a response",
+            Unit::Seconds,
+            self.exchange_seconds.clone(),
+        );
+        self.register_directives();
+        self.register_connections_and_audit();
+    }
+
+    fn register_directives(&mut self) {
+        let r = &mut self.registry;
         r.register(
             "annotations",
             "Responses annotated",
@@ -148,12 +160,10 @@ impl Metrics {
             "Octets kept of directives, for responses not sent again",
             self.known.clone(),
         );
-        r.register_with_unit(
-            "exchange",
-            "Time to the head of a response",
-            Unit::Seconds,
-            self.exchange_seconds.clone(),
-        );
+    }
+
+    fn register_connections_and_audit(&mut self) {
+        let r = &mut self.registry;
         r.register(
             "connections",
             "Open connections from crawlers",

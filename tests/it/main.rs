@@ -11,6 +11,7 @@ mod annotate;
 mod annotate_again;
 mod annotate_bounds;
 mod annotate_codings;
+mod annotate_cost;
 mod annotate_record;
 mod audit;
 mod case_files;

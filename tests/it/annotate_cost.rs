@@ -1,0 +1,55 @@
+//! What a page costs to look at (issue 4, "Must hold"): memory here, time in
+//! `benches/annotate`.
+
+#[path = "../../benches/annotate/pages.rs"]
+mod pages;
+
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use politesse::rules::directives::{Form, Limits, Page, Reading, Response};
+
+use crate::kit::codings::coded;
+
+/// Whatever the head is long.
+const SCANNER_BYTES_MAX: u64 = 64 * 1024;
+
+fn looked_at(coding: &str, body: &[u8]) {
+    let mut fields = HeaderMap::new();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+    if coding != "identity" {
+        fields.insert(CONTENT_ENCODING, HeaderValue::from_str(coding).unwrap());
+    }
+    let reading = Reading {
+        tokens: &["ExampleBot"],
+        now: jiff::Timestamp::UNIX_EPOCH,
+        robots: None,
+        limits: Limits::default(),
+    };
+    let response = Response {
+        method: &Method::GET,
+        status: StatusCode::OK,
+        fields: &fields,
+        known: None,
+    };
+    let mut page = Page::new(reading, response);
+    for chunk in body.chunks(16 * 1024) {
+        page.push(chunk);
+    }
+    let value = page.annotation().header_value(&Form::default());
+    assert_eq!(
+        value,
+        "examplebot=(noai;src=m noimageai;src=m);state=complete"
+    );
+}
+
+#[test]
+fn a_page_takes_no_more_memory_than_64_kib() {
+    for head_kb in [5, 25, 200, 500] {
+        let page = pages::page(head_kb * 1000);
+        let plain = allocation_counter::measure(|| looked_at("identity", page.as_bytes()));
+        assert!(plain.bytes_max <= SCANNER_BYTES_MAX, "{head_kb} {plain:?}");
+        let gzip = coded("gzip", page.clone().into_bytes());
+        let gzip = allocation_counter::measure(|| looked_at("gzip", &gzip));
+        assert!(gzip.bytes_max <= SCANNER_BYTES_MAX, "{head_kb} {gzip:?}");
+    }
+}

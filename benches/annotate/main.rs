@@ -31,7 +31,7 @@ const ROUNDS: usize = 15;
 const ROUND: Duration = Duration::from_millis(20);
 
 /// Decoded octets scanned of a page, as by default.
-const LIMIT: usize = 1024 * 1024;
+const LIMIT: usize = 512 * 1024;
 
 /// Something that goes through a page, which is cut into chunks.
 type Scanner = fn(&[&[u8]]);

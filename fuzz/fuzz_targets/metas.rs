@@ -43,6 +43,8 @@ fn scanned(beginning: &str, chunk_bytes: usize) -> Scanned {
     let claims_end = scanner.outcome() == Scan::Done;
     let is_doubtful = scanner.finish() != Scan::Done;
     let metas = scanner.metas().iter();
+    // The others are evidence alone.
+    let metas = metas.filter(|meta| !restricts(&meta.content).is_empty());
     let metas = metas.map(|meta| (meta.name.clone(), meta.content.clone()));
     Scanned {
         claims_end,

@@ -10,7 +10,7 @@ mod page;
 mod said;
 mod sentences;
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read as _};
 use std::str::FromStr;
 
 use anyhow::Context as _;
@@ -28,7 +28,7 @@ use super::{Exit, Usage, print, report};
 use crate::clock;
 use crate::config::Settings;
 use crate::rules::crawler::Crawler;
-use crate::rules::directives::{Annotation, Form, is_html};
+use crate::rules::directives::{Annotation, Form, Listed, is_html};
 
 /// Which page, and for whom.
 #[derive(Debug, Args)]
@@ -86,6 +86,10 @@ impl FromStr for Field {
     }
 }
 
+/// Octets by which a body without a type is known as HTML (MIME Sniffing
+/// standard, section 5.2).
+const SIGNATURE_BYTES: u64 = 1445;
+
 /// What was found out about the page of the command line.
 struct Found<'a> {
     /// How the field is written.
@@ -95,6 +99,16 @@ struct Found<'a> {
     body: Body,
     /// The name of the annotation field.
     field: &'a HeaderName,
+}
+
+impl Found<'_> {
+    /// The field without preferences, which are no directives.
+    fn directives(&self) -> String {
+        self.annotation.header_value(&Form {
+            preferences: Listed::No,
+            ..self.form
+        })
+    }
 }
 
 /// How much of the body was looked at, in octets.
@@ -164,8 +178,13 @@ impl Directives {
 fn look_at(asked: &Asked<'_>, mut page: impl BufRead) -> io::Result<(Annotation, Body)> {
     let speaks = [CONTENT_TYPE, CONTENT_ENCODING];
     let is_bare = !speaks.iter().any(|name| asked.fields.contains_key(name));
-    let is_other = is_bare && !is_html(None, page.fill_buf()?);
-    let (annotation, octets) = asked.annotation(page)?;
+    // A pipe may give less at a time than it takes to tell.
+    let mut start = Vec::new();
+    page.by_ref()
+        .take(SIGNATURE_BYTES)
+        .read_to_end(&mut start)?;
+    let is_other = is_bare && !is_html(None, &start);
+    let (annotation, octets) = asked.annotation(start.as_slice().chain(page))?;
     let body = if is_other {
         Body::Other(octets)
     } else {

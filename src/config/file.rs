@@ -264,7 +264,8 @@ keys! {
         both_fields: BothFields = r#""union""#, Choice(&[("union", BothFields::Union), ("robots-tag", BothFields::RobotsTag)]);
         /// Which <meta name="robots"> are looked for: those in the "head", or in all of
         /// the "prefix" that is scanned. Those behind the head are then told as
-        /// outside=(...); they are never in force.
+        /// outside=(...); they are never in force. "prefix" holds back all that is
+        /// scanned, so that the crawler waits for it.
         meta_scope: MetaScope = r#""head""#, Choice(&[("head", MetaScope::Head), ("prefix", MetaScope::Prefix)]);
         /// Whether preferences about the use of content (Content-Usage, Content-Signal,
         /// TDMRep, RSL) are in the field, too. They are in the record anyway.

@@ -5,7 +5,6 @@
 //! `<meta>`, then passed on as it came. Whatever keeps the scan from its end is
 //! said in the field (`state=partial`), never in the page.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +56,7 @@ impl Options {
             },
             general: self.general,
             preferences: self.preferences,
+            octets_max: Annotation::VALUE_MAX,
             audit: None,
         }
     }
@@ -217,6 +217,7 @@ impl Annotator {
         } else {
             annotation.header_value(&Form {
                 preferences: Listed::Yes,
+                octets_max: usize::MAX,
                 ..form
             })
         };
@@ -249,12 +250,12 @@ impl Annotator {
             match &next {
                 Some(Ok(frame)) => {
                     let data = frame.data_ref().map_or(&[][..], |data| data);
-                    guarded(page, |page| page.push(data));
+                    page.push(data);
                     charge(&mut share, held.octets() + data.len(), page);
                 }
                 // What broke off is no whole page, and the crawler sees it break.
                 Some(Err(_)) => page.miss(Why::Corrupt),
-                None => guarded(page, Page::finish),
+                None => page.finish(),
             }
             if let Some(next) = next {
                 held.push(next);
@@ -288,46 +289,7 @@ fn charge(share: &mut Share, octets: usize, page: &mut Page<'_>) {
     }
 }
 
-/// Looks at octets of an origin's making. What panics in a library over them
-/// costs the annotation, and not the crawler its page.
-fn guarded<'a>(page: &mut Page<'a>, look: impl FnOnce(&mut Page<'a>)) {
-    if catch_unwind(AssertUnwindSafe(|| look(page))).is_err() {
-        tracing::error!("a page made its reader panic; it is passed on unread");
-        page.fail();
-    }
-}
-
 fn tokens(crawler: &Crawler) -> Vec<&str> {
     let candidates = crawler.candidates().iter();
     candidates.map(ProductToken::as_str).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Directives.md, section 4.3: our failure; the response is still forwarded.
-    #[test]
-    fn a_panic_costs_the_annotation_alone() {
-        let mut fields = HeaderMap::new();
-        fields.insert("content-type", HeaderValue::from_static("text/html"));
-        let reading = Reading {
-            tokens: &["ExampleBot"],
-            now: clock::now(),
-            robots: None,
-            limits: Limits::default(),
-        };
-        let response = Response {
-            method: &Method::GET,
-            status: StatusCode::OK,
-            fields: &fields,
-            known: None,
-        };
-        let mut page = Page::new(reading, response);
-        assert!(page.wants_more());
-        guarded(&mut page, |_| panic!("as a library might"));
-        assert!(!page.wants_more());
-        let value = page.annotation().header_value(&Form::default());
-        assert_eq!(value, "examplebot=();state=unknown;why=internal");
-    }
 }

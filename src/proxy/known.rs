@@ -155,10 +155,12 @@ impl Validators {
     /// is still the same.
     fn asked_for(fields: &HeaderMap) -> Self {
         let tag = only(fields, IF_NONE_MATCH).filter(|tags| !tags.contains(&b','));
-        let date = only(fields, IF_MODIFIED_SINCE);
+        // Beside a tag a date says nothing (RFC 9110, section 13.1.3).
+        let has_tag = fields.contains_key(IF_NONE_MATCH);
+        let date = only(fields, IF_MODIFIED_SINCE).filter(|_| !has_tag);
         Self {
             etag: tag.map(opaque),
-            last_modified: date.filter(|_| tag.is_none()).map(Into::into),
+            last_modified: date.map(Into::into),
         }
     }
 
@@ -234,6 +236,9 @@ mod tests {
         a_tag_outweighs_a_date:
             [("etag", "\"a\""), ("last-modified", DATE)];
             asked [("if-none-match", "\"b\""), ("if-modified-since", DATE)]; told [] => false;
+        several_tags_outweigh_a_date:
+            [("etag", "\"c\""), ("last-modified", DATE)];
+            asked [("if-none-match", "\"a\", \"b\""), ("if-modified-since", DATE)]; told [] => false;
         the_same_date_is_the_same_page:
             [("last-modified", DATE)]; asked [("if-modified-since", DATE)]; told [] => true;
         another_date_may_be_another_page:

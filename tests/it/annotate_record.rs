@@ -270,6 +270,32 @@ fn robots_tag_alone_counts_where_configured() {
     });
 }
 
+// Directives.md, section 2.4: `directives.meta_scope`; section 1.1, point 9:
+// `directives.field_limit`.
+#[test]
+fn how_far_is_read_is_configured() {
+    run(async {
+        let behind = "<title>x</title><p><meta name=robots content=noindex>";
+        let long = format!("noai{}, noindex", " ".repeat(9 * 1024));
+        let script = Script::robots("")
+            .page("/behind", Page::html(behind))
+            .page("/long", Page::text("x").field("X-Robots-Tag", &long));
+        let config = Config::default()
+            .set("directives.meta_scope = \"prefix\"")
+            .set("directives.field_limit = \"8KiB\"");
+        let (_origin, proxy) = started(script, config).await;
+        let reply = get(&proxy, "http://o.test/behind").await;
+        let outside = "examplebot=();state=complete, outside=(noindex;src=m)";
+        assert_eq!(field(&reply), outside);
+        let reply = get(&proxy, "http://o.test/long").await;
+        assert!(
+            field(&reply).ends_with(";state=partial;why=field-limit"),
+            "{}",
+            field(&reply)
+        );
+    });
+}
+
 // Ours: by state and reason.
 #[test]
 fn annotations_are_counted() {

@@ -293,6 +293,35 @@ fn a_page_is_explained_to_people() {
     });
 }
 
+// Issue 4, Deliver 5: a preference is no directive.
+#[test]
+fn preferences_are_told_apart() {
+    run(async {
+        let config = Config::default().set("directives.preferences = true");
+        let place = Place::with(&config);
+        let fields = [
+            "--header",
+            "Content-Usage: train-ai=n",
+            "--content-type",
+            "text/plain",
+        ];
+        let arguments = [&["directives"], &fields[..]].concat();
+        let told = place.run(&arguments).await;
+        assert_tells(
+            &told,
+            &[
+                "for everyone: nothing is in force",
+                "preferred: train-ai:n, said in a field",
+                "robots-directives: *=(train-ai;value=n;src=h);state=complete",
+            ],
+        );
+        let told = place.run(&[&arguments[..], &["--json"]].concat()).await;
+        let object = &told.json_lines()[0];
+        assert_eq!(object["sources"], json!([]));
+        assert_eq!(object["preferences"], json!(["train-ai:n"]));
+    });
+}
+
 // Issue 4, Deliver 6.
 #[test]
 fn a_page_is_explained_to_programs() {

@@ -33,7 +33,7 @@ struct Sources {
 
 impl<'a> Object<'a> {
     pub(super) fn of(found: &Found<'a>) -> Self {
-        let listed = said(&found.annotation.header_value(&found.form)).into_iter();
+        let listed = said(&found.directives()).into_iter();
         let preferences = found.annotation.preferences().iter();
         Self {
             members: Members::of(&found.annotation, &found.form),

@@ -27,7 +27,7 @@ pub(super) struct Asked<'a> {
 #[error("there are too many fields")]
 pub(super) struct TooManyFields;
 
-/// The fields of a response, its type first: of two types the first counts.
+/// The fields of a response, its type first: one of several types that is HTML is enough.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use crate::rules::preferences::Preference;
 /// Tells the directives in force, how far that is all, and the field.
 pub(super) fn sentences(found: &Found<'_>) -> String {
     let value = found.annotation.header_value(&found.form);
-    let listed = said(&value);
+    let listed = said(&found.directives());
     let mut lines = vec![heading(found, &listed)];
     lines.extend(listed.iter().map(|said| format!("  {}", told(said))));
     lines.push(format!("  {}", state(found)));
@@ -126,7 +126,10 @@ fn body(body: &Body) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::rules::directives::{State, Why};
 
     const README: &str = include_str!("../../../README.md");
 
@@ -141,7 +144,13 @@ mod tests {
             .map(|cell| cell.trim().trim_matches('`'))
             .filter(|why| !why.is_empty())
             .collect();
-        assert!(!whys.is_empty());
+        // Those that are, and `internal`.
+        let known = Why::ALL.map(|why| State::Partial(why).why_word());
+        let known = known.into_iter().flatten().chain(["internal"]);
+        assert_eq!(
+            whys.iter().copied().collect::<BTreeSet<_>>(),
+            known.collect()
+        );
         for why in whys {
             assert_ne!(because(why), why);
         }

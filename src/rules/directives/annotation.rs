@@ -111,11 +111,6 @@ impl Annotation {
         own.map(Directive::to_string).collect()
     }
 
-    /// The directives in force, each with where it was said.
-    pub fn set(&self) -> &DirectiveSet {
-        &self.known.said.own
-    }
-
     /// What is said about uses of the content, sorted by name.
     pub fn preferences(&self) -> &[Preference] {
         &self.preferences
@@ -128,7 +123,7 @@ impl Annotation {
 
     /// Why the state is not complete, as the field has it; nothing if it is.
     pub fn why(&self) -> Option<&'static str> {
-        self.known.state.why().map(TokenRef::as_str)
+        self.known.state.why_word()
     }
 
     /// What the response said, as it was written.
@@ -143,6 +138,11 @@ impl Annotation {
 }
 
 impl State {
+    /// The word for why it is not complete; nothing if it is.
+    pub fn why_word(self) -> Option<&'static str> {
+        self.why().map(TokenRef::as_str)
+    }
+
     /// The word for it in the field and in the batch output.
     pub fn as_str(self) -> &'static str {
         self.name().as_str()
@@ -168,7 +168,7 @@ impl State {
 impl Why {
     /// All there are.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::HeadLimit,
         Self::Time,
         Self::Coding,

@@ -103,13 +103,13 @@ impl Decoding {
             if name.is_empty() || name.eq_ignore_ascii_case(b"identity") {
                 continue;
             }
+            if stages.len() == Self::CODINGS_MAX {
+                return Err(Why::Coding);
+            }
             let spare = if stages.is_empty() { 0 } else { SPARE_BYTES };
             let left = limit.saturating_add(spare);
             let coding = coding(name, left).ok_or(Why::Coding)?;
             stages.push(Stage { coding, left });
-        }
-        if Self::CODINGS_MAX < stages.len() {
-            return Err(Why::Coding);
         }
         stages.reverse();
         let progress = Progress::Going;

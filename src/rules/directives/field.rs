@@ -22,6 +22,8 @@ pub struct Form<'a> {
     pub general: General,
     /// Whether preferences are listed.
     pub preferences: Listed,
+    /// How long the value may get, in octets.
+    pub octets_max: usize,
     /// The record of the decision, named where `*` stands for a crawler whose
     /// token cannot be a key.
     pub audit: Option<&'a str>,
@@ -79,13 +81,15 @@ impl Default for Form<'_> {
             keys: Keys::First,
             general: General::Needed,
             preferences: Listed::No,
+            octets_max: Annotation::VALUE_MAX,
             audit: None,
         }
     }
 }
 
 impl Annotation {
-    /// No field value is longer, in octets.
+    /// No field value is longer, in octets. (What is kept for the record has
+    /// bounds of its own: the vocabulary, and the number of licences.)
     pub const VALUE_MAX: usize = 4096;
 
     /// The value of the annotation field, in ASCII.
@@ -97,7 +101,7 @@ impl Annotation {
     pub fn header_value(&self, form: &Form<'_>) -> String {
         let cuts = [Cut::Nothing, Cut::Sources, Cut::Duplicates];
         let mut values = cuts.into_iter().map(|cut| self.written(form, cut));
-        let short = values.find(|value| value.len() <= Self::VALUE_MAX);
+        let short = values.find(|value| value.len() <= form.octets_max);
         short.unwrap_or_else(|| self.written(form, Cut::Rest))
     }
 

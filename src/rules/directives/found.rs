@@ -104,8 +104,9 @@ impl Found {
             self.notice(Notice::TdmReservation, (&content, place));
         } else if word.eq_ignore_ascii_case("tdm-policy") {
             self.notice(Notice::TdmPolicy, (&content, place));
-        // The descriptions and keywords of a page would fill the bound.
-        } else if !segment::read_content(&content).is_empty() {
+        // The descriptions and keywords of a page would fill the bound. What a
+        // robots meta says that nobody knows is evidence.
+        } else if word.eq_ignore_ascii_case("robots") || restricts(&content) {
             let (name, content) = (name.into_owned(), content.into_owned());
             self.keep(Meta { name, content }, place);
         }
@@ -174,6 +175,11 @@ impl Found {
     }
 }
 
+/// Whether the content of a meta restricts something.
+fn restricts(content: &str) -> bool {
+    !segment::read_content(content).is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,10 +231,10 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_is_kept_once_and_only_if_it_restricts() {
+    fn a_meta_is_kept_once_and_if_it_restricts_or_is_for_robots() {
         let tags = "<meta name=robots content=noindex><meta content=noindex name=robots>\
-                    <meta name=description content=index>";
-        assert_eq!(found(tags.as_bytes(), UTF_8).metas.len(), 1);
+                    <meta name=description content=index><meta name=robots content=notrain>";
+        assert_eq!(found(tags.as_bytes(), UTF_8).metas.len(), 2);
     }
 
     #[test]
@@ -236,7 +242,7 @@ mod tests {
         let tag =
             b"<meta name=robots content='\x83noindex'><meta name=robots content='\x83n noai'>";
         let metas = found(tag, SHIFT_JIS).metas;
-        assert_eq!(metas.len(), 1);
-        assert_eq!(metas[0].content, "ハ noai");
+        let contents: Vec<&str> = metas.iter().map(|meta| meta.content.as_str()).collect();
+        assert_eq!(contents, ["ハoindex", "ハ noai"]);
     }
 }

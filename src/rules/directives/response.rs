@@ -5,6 +5,7 @@
 //! are no more. Which directives there are is not known here.
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use http::header::{CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -123,6 +124,24 @@ impl<'a> Page<'a> {
 
     /// Takes in the next octets of the body, as they came.
     pub fn push(&mut self, chunk: &[u8]) {
+        self.guarded(|page| page.look_at(chunk));
+    }
+
+    /// Notes that the body has ended. A body that is the beginning of a page
+    /// may end before the head does.
+    pub fn finish(&mut self) {
+        self.guarded(Self::end);
+    }
+
+    /// Looks at octets of an origin's making. What panics in a library over
+    /// them costs the annotation alone.
+    fn guarded(&mut self, look: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| look(self))).is_err() {
+            self.fail();
+        }
+    }
+
+    fn look_at(&mut self, chunk: &[u8]) {
         let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) else {
             return;
         };
@@ -131,9 +150,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Notes that the body has ended. A body that is the beginning of a page
-    /// may end before the head does.
-    pub fn finish(&mut self) {
+    fn end(&mut self) {
         let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) else {
             return;
         };
@@ -406,6 +423,17 @@ mod tests {
             let value = annotation(Limits::default(), &fields, body).header_value(&Form::default());
             assert_eq!(value, "*=(noindex;src=m);state=complete");
         }
+    }
+
+    // Directives.md, section 4.3: our failure; the response is still forwarded.
+    #[test]
+    fn a_panic_costs_the_annotation_alone() {
+        let mut page = page(&Method::GET, 200, &[HTML]);
+        assert!(page.wants_more());
+        page.guarded(|_| panic!("as a library might"));
+        assert!(!page.wants_more());
+        let value = page.annotation().header_value(&Form::default());
+        assert_eq!(value, "*=();state=unknown;why=internal");
     }
 
     // Directives.md, section 2.4: `directives.meta_scope`.

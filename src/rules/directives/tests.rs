@@ -43,7 +43,7 @@ fn the_strictest_value_counts_with_its_sources_alone() {
     gathering.field("Robots-Tag", b"*;max-snippet=50");
     gathering.field("X-Robots-Tag", b"max-snippet:20");
     let annotation = gathering.annotation();
-    let directive = annotation.set().iter().next().unwrap();
+    let directive = annotation.known().said.own.iter().next().unwrap();
     assert_eq!(directive.to_string(), "max-snippet:20");
     assert!(directive.sources().eq([Source::XRobotsTag]));
 }

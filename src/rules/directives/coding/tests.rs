@@ -296,6 +296,16 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
 /// times.
 const MEMORY_MAX: u64 = 6 * 1024 * 1024;
 
+// Invariant 8: a field that names thousands of codings makes no decoder each.
+#[test]
+fn more_codings_than_are_taken_off_cost_nothing() {
+    let many = "gzip,".repeat(50_000);
+    let info = allocation_counter::measure(|| {
+        assert!(matches!(decoding(&many, LIMIT), Err(Why::Coding)));
+    });
+    assert!(info.bytes_max < 1024 * 1024, "{info:?}");
+}
+
 // directives.md, 4.4: a bomb costs a bounded amount of memory.
 #[test]
 fn a_bomb_costs_no_more_than_the_limit_allows() {

@@ -31,12 +31,16 @@ def question(case):
     return b"=%s\n%s\n%s" % (case["agent"].encode(), path.encode(), body(case))
 
 
+def directives():
+    return cases("directives.jsonl") + cases("directives-ours.jsonl")
+
+
 def encoded():
     """What `decoders` reads: a coding, the size of chunks and the limit by one
     octet each, then a body. Pages are encoded here where Python can, and were
     in the cases."""
     codings = {"gzip": 0, "deflate": 1, "br": 2, "zstd": 3}
-    for case in cases("directives.jsonl"):
+    for case in directives():
         fields = {name.lower(): value for name, value in case["headers"]}
         coding = codings.get(fields.get("content-encoding", "").lower())
         if coding is not None and "body_b64" in case:
@@ -74,9 +78,9 @@ def inputs(target):
         case "user_agent":
             return (case["header"].encode() for case in cases("user-agent.jsonl"))
         case "metas":
-            return map(page, cases("directives.jsonl"))
+            return map(page, directives())
         case "fields":
-            return map(fields, cases("directives.jsonl"))
+            return map(fields, directives())
     return ()
 
 

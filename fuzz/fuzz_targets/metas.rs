@@ -7,10 +7,9 @@
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use politesse::rules::directives::{
-    Gathering, Limits, Meta, MetaScanner, MetaScope, Reading, Scan, ScanOptions,
-};
-use politesse_fuzz::html::{Scanned, difference};
+use politesse::rules::directives::{MetaScanner, MetaScope, ScanOptions};
+use politesse_fuzz::html::difference;
+use politesse_fuzz::scanned::{restricts, scanned};
 use politesse_fuzz::time::within_bound;
 
 const LIMIT: usize = 512 * 1024;
@@ -24,8 +23,8 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     let ends: Vec<usize> = ends.collect();
     for end in [ends[usize::from(cut) % ends.len()], page.len()] {
         let beginning = &page[..end];
-        let whole = scanned(beginning, end.max(1));
-        let cut = scanned(beginning, usize::from(cut % 16) + 1);
+        let whole = scanned(beginning.as_bytes(), end.max(1));
+        let cut = scanned(beginning.as_bytes(), usize::from(cut % 16) + 1);
         assert_eq!(format!("{whole:?}"), format!("{cut:?}"));
         if let Some(difference) = difference(beginning, &whole, restricts) {
             panic!("{beginning:?}: {difference}");
@@ -34,37 +33,6 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     any_encoding(input);
     Corpus::Keep
 });
-
-fn scanned(beginning: &str, chunk_bytes: usize) -> Scanned {
-    let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
-    for chunk in beginning.as_bytes().chunks(chunk_bytes) {
-        scanner.push(chunk);
-    }
-    let claims_end = scanner.outcome() == Scan::Done;
-    let is_doubtful = scanner.finish() != Scan::Done;
-    let metas = scanner.metas().iter();
-    // The others are evidence alone.
-    let metas = metas.filter(|meta| !restricts(&meta.content).is_empty());
-    let metas = metas.map(|meta| (meta.name.clone(), meta.content.clone()));
-    Scanned {
-        claims_end,
-        is_doubtful,
-        metas: metas.collect(),
-    }
-}
-
-fn restricts(content: &str) -> Vec<String> {
-    let reading = Reading {
-        tokens: &[],
-        now: jiff::Timestamp::UNIX_EPOCH,
-        robots: None,
-        limits: Limits::default(),
-    };
-    let mut gathering = Gathering::new(reading);
-    let (name, content) = ("robots".into(), content.to_owned());
-    gathering.meta(&Meta { name, content });
-    gathering.annotation().directives()
-}
 
 /// Any octets are a page in any encoding and of any reach, in bounded time.
 fn any_encoding(octets: &[u8]) {

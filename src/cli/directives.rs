@@ -28,7 +28,7 @@ use super::{Exit, Usage, print, report};
 use crate::clock;
 use crate::config::Settings;
 use crate::rules::crawler::Crawler;
-use crate::rules::directives::{Annotation, Form, Listed, is_html};
+use crate::rules::directives::{Annotation, Form, Listed, SIGNATURE_BYTES, is_html};
 
 /// Which page, and for whom.
 #[derive(Debug, Args)]
@@ -85,10 +85,6 @@ impl FromStr for Field {
         })
     }
 }
-
-/// Octets by which a body without a type is known as HTML (MIME Sniffing
-/// standard, section 5.2).
-const SIGNATURE_BYTES: u64 = 1445;
 
 /// What was found out about the page of the command line.
 struct Found<'a> {
@@ -181,7 +177,7 @@ fn look_at(asked: &Asked<'_>, mut page: impl BufRead) -> io::Result<(Annotation,
     // A pipe may give less at a time than it takes to tell.
     let mut start = Vec::new();
     page.by_ref()
-        .take(SIGNATURE_BYTES)
+        .take(SIGNATURE_BYTES as u64)
         .read_to_end(&mut start)?;
     let is_other = is_bare && !is_html(None, &start);
     let (annotation, octets) = asked.annotation(start.as_slice().chain(page))?;

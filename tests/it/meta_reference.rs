@@ -1,8 +1,6 @@
 //! The scanner of metas against `tests/reference/html.rs`: every HTML case and
 //! many made pages, cut at every octet and pushed in chunks of every size.
 
-use jiff::Timestamp;
-use politesse::rules::directives::{Gathering, Limits, Meta, MetaScanner, Reading, Scan};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -10,46 +8,15 @@ use proptest::test_runner::RngSeed;
 #[path = "../reference/html.rs"]
 mod html;
 
-use html::Scanned;
+#[path = "../reference/scanned.rs"]
+mod scanned;
+
+use scanned::{restricts, scanned};
 
 const CASES: [&str; 2] = [
     include_str!("../cases/directives.jsonl"),
     include_str!("../cases/directives-ours.jsonl"),
 ];
-
-const LIMIT: usize = 512 * 1024;
-
-/// What the scanner says of the beginning of a page.
-fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
-    let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
-    for chunk in beginning.chunks(chunk_bytes) {
-        scanner.push(chunk);
-    }
-    let claims_end = scanner.outcome() == Scan::Done;
-    let is_doubtful = scanner.finish() != Scan::Done;
-    let metas = scanner.metas().iter();
-    // The others are evidence alone.
-    let metas = metas.filter(|meta| !restricts(&meta.content).is_empty());
-    let metas = metas.map(|meta| (meta.name.clone(), meta.content.clone()));
-    Scanned {
-        claims_end,
-        is_doubtful,
-        metas: metas.collect(),
-    }
-}
-
-fn restricts(content: &str) -> Vec<String> {
-    let reading = Reading {
-        tokens: &[],
-        now: Timestamp::UNIX_EPOCH,
-        robots: None,
-        limits: Limits::default(),
-    };
-    let mut gathering = Gathering::new(reading);
-    let (name, content) = ("robots".into(), content.to_owned());
-    gathering.meta(&Meta { name, content });
-    gathering.annotation().directives()
-}
 
 /// How a page differs from the reference, wherever it is cut.
 fn difference(page: &str) -> Option<String> {

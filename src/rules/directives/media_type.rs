@@ -5,7 +5,7 @@
 
 /// Octets of a page that has no Content-Type which tell whether it is HTML
 /// (MIME Sniffing standard, section 5.2).
-pub(super) const SIGNATURE_BYTES: usize = 1445;
+pub const SIGNATURE_BYTES: usize = 1445;
 
 /// What a Content-Type says about scanning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

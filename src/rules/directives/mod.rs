@@ -61,7 +61,7 @@ pub use field::{Form, General, Keys, Listed};
 pub use found::{Meta, Notice};
 pub use gathering::Gathering;
 pub use html::{MetaScanner, MetaScope, Scan, ScanOptions};
-pub use media_type::is_html;
+pub use media_type::{SIGNATURE_BYTES, is_html};
 pub use quotations::Quotations;
 pub use response::{Page, Response};
 pub use set::{Directive, DirectiveSet, Source};

@@ -107,10 +107,6 @@ pub enum Value {
 impl Preferences {
     /// How many lines of a field are read.
     pub const LINES_MAX: usize = 64;
-    /// How many licenses are listed.
-    pub const LICENSES_MAX: usize = license::LICENSES_MAX;
-    /// The longest URL that is listed, in octets.
-    pub const URL_OCTETS_MAX: usize = address::OCTETS_MAX;
 
     /// Takes in the fields of a response: `Content-Usage`, `Content-Signal`,
     /// `tdm-reservation`, `tdm-policy` and `Link`.

@@ -270,17 +270,17 @@ fn licenses_are_bounded() {
         preferences.license(&format!("/{number}"));
     }
     preferences.license("/3");
-    assert_eq!(preferences.settle().len(), Preferences::LICENSES_MAX);
+    assert_eq!(preferences.settle().len(), license::LICENSES_MAX);
 }
 
 #[test]
 fn urls_are_bounded() {
     let long = |octets: usize| format!("/{}", "a".repeat(octets - 1));
     let mut preferences = Preferences::default();
-    preferences.license(&long(Preferences::URL_OCTETS_MAX));
-    preferences.license(&long(Preferences::URL_OCTETS_MAX + 1));
-    preferences.license(&" ".repeat(Preferences::URL_OCTETS_MAX / 2));
-    preferences.license(&"\u{e9}".repeat(Preferences::URL_OCTETS_MAX / 4));
+    preferences.license(&long(address::OCTETS_MAX));
+    preferences.license(&long(address::OCTETS_MAX + 1));
+    preferences.license(&" ".repeat(address::OCTETS_MAX / 2));
+    preferences.license(&"\u{e9}".repeat(address::OCTETS_MAX / 4));
     assert_eq!(preferences.settle().len(), 1);
 }
 
@@ -391,7 +391,7 @@ proptest! {
         for preference in settled {
             prop_assert!(!preference.carriers.is_empty());
             if let Value::Text(url) = preference.value {
-                prop_assert!(url.len() <= Preferences::URL_OCTETS_MAX);
+                prop_assert!(url.len() <= address::OCTETS_MAX);
                 prop_assert!(sfv::StringRef::from_str(&url).is_ok());
             }
         }

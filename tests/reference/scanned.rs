@@ -1,0 +1,43 @@
+//! What the scanner of metas says of a page, in the form that `html.rs` holds
+//! against `html5ever`.
+#![allow(unreachable_pub, reason = "shared by path with the fuzz targets")]
+
+use jiff::Timestamp;
+use politesse::rules::directives::{Gathering, Limits, Meta, MetaScanner, Reading, Scan};
+
+use super::html::Scanned;
+
+const LIMIT: usize = 512 * 1024;
+
+/// What the scanner says of the beginning of a page.
+pub fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
+    let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
+    for chunk in beginning.chunks(chunk_bytes) {
+        scanner.push(chunk);
+    }
+    let claims_end = scanner.outcome() == Scan::Done;
+    let is_doubtful = scanner.finish() != Scan::Done;
+    let metas = scanner.metas().iter();
+    // The others are evidence alone.
+    let metas = metas.filter(|meta| !restricts(&meta.content).is_empty());
+    let metas = metas.map(|meta| (meta.name.clone(), meta.content.clone()));
+    Scanned {
+        claims_end,
+        is_doubtful,
+        metas: metas.collect(),
+    }
+}
+
+/// What the content of a meta restricts.
+pub fn restricts(content: &str) -> Vec<String> {
+    let reading = Reading {
+        tokens: &[],
+        now: Timestamp::UNIX_EPOCH,
+        robots: None,
+        limits: Limits::default(),
+    };
+    let mut gathering = Gathering::new(reading);
+    let (name, content) = ("robots".into(), content.to_owned());
+    gathering.meta(&Meta { name, content });
+    gathering.annotation().directives()
+}

@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             status: Some(200),
             fetched_at: Timestamp::UNIX_EPOCH,
             expires_at: Timestamp::UNIX_EPOCH,
-            result: AccessResult::Successful(Box::new(Copy::new(body.clone().into()))),
+            result: AccessResult::Successful(Arc::new(Copy::new(body.clone().into()))),
+            stale: None,
         });
         let inquiry = Arc::new(Inquiry {
             crawler: Crawler::parse(&agent),

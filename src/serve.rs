@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::origins::egress::Egress;
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::HttpFetcher;
+use crate::origins::robots_store::Forgetful;
 use crate::origins::upstream::Upstream;
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
@@ -151,7 +152,7 @@ fn origins_with(settings: &Settings, metrics: &Arc<Metrics>) -> anyhow::Result<O
     let fetcher = HttpFetcher::new(Arc::clone(&upstream), settings.robots.max_bytes);
     let robots = RobotsCache::new(
         settings.robots.clone(),
-        fetcher,
+        (fetcher, Arc::new(Forgetful)),
         Arc::clone(metrics),
         tasks.0,
     );

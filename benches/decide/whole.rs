@@ -35,7 +35,8 @@ fn snapshot(case: &Case) -> Arc<Snapshot> {
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Box::new(Copy::new(case.body.clone().into()))),
+        result: AccessResult::Successful(Arc::new(Copy::new(case.body.clone().into()))),
+        stale: None,
     })
 }
 

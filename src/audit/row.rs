@@ -78,9 +78,10 @@ pub(super) fn decision_values(seq: u64, record: &Record) -> [Value; DECISION_COL
 /// The values of a snapshot, in the order of [`SELECT`].
 pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] {
     let cause = match &snapshot.result {
-        AccessResult::Unreachable(cause) => Some(cause.as_str().to_owned()),
-        AccessResult::Successful(_) | AccessResult::Unavailable => None,
+        AccessResult::Unreachable(cause) => Some(*cause),
+        AccessResult::Successful(_) | AccessResult::Unavailable => snapshot.stale,
     };
+    let cause = cause.map(|cause| cause.as_str().to_owned());
     [
         snapshot.origin.to_string().into(),
         snapshot.token.as_ref().map(ToString::to_string).into(),

@@ -97,12 +97,13 @@ fn snapshot(result: AccessResult, status: Option<u16>) -> Arc<Snapshot> {
         fetched_at: at,
         expires_at: at + jiff::SignedDuration::from_hours(1),
         result,
+        stale: None,
     })
 }
 
 fn robots() -> Arc<Snapshot> {
     let copy = Copy::new(Bytes::from_static(ROBOTS.as_bytes()));
-    snapshot(AccessResult::Successful(Box::new(copy)), Some(200))
+    snapshot(AccessResult::Successful(Arc::new(copy)), Some(200))
 }
 
 fn inquiry(path: &str) -> Arc<Inquiry> {

@@ -13,6 +13,8 @@ mod freshness;
 
 mod location;
 
+pub mod robots_store;
+
 pub mod robots_fetch;
 
 pub mod upstream;

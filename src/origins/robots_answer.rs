@@ -13,25 +13,17 @@ use tokio::time::Instant;
 use super::freshness::{lifetime, max_age};
 use super::robots_fetch::Hop;
 use crate::clock;
-use crate::rules::crawler::ProductToken;
-use crate::rules::origin::Origin;
 use crate::rules::robots::Dialect;
 use crate::rules::robots::access::{
     AccessResult, Cause, Copy, Snapshot, StatusMeaning, status_meaning,
 };
+use crate::rules::robots::kept::{Kept, Whose};
 
 /// No copy is kept longer (RFC 9309, section 2.4).
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// What was just fetched is in force for a moment at least, or whoever asked
 /// would have to ask again.
 const LIFETIME_MIN: Duration = Duration::from_secs(1);
-
-/// Whom a snapshot is for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) origin: Origin,
-    pub(super) token: Option<ProductToken>,
-}
 
 /// What asking came to.
 #[derive(Debug)]
@@ -56,6 +48,28 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// What was kept, while it holds; a clock that was set back does not make
+    /// it hold longer than it ever may.
+    pub(super) fn restored(kept: &Kept) -> Option<Self> {
+        let left = kept.snapshot.expires_at.duration_since(clock::now());
+        let left = Duration::try_from(left)
+            .ok()
+            .filter(|left| !left.is_zero())?;
+        Some(Self {
+            snapshot: Arc::clone(&kept.snapshot),
+            expires: clock::instant() + left.min(LIFETIME_MAX),
+            failures: kept.failures,
+        })
+    }
+
+    /// What is to be kept of it.
+    pub(super) fn kept(&self) -> Kept {
+        Kept {
+            snapshot: Arc::clone(&self.snapshot),
+            failures: self.failures,
+        }
+    }
+
     pub(super) fn is_fresh(&self) -> bool {
         clock::instant() < self.expires
     }
@@ -75,7 +89,7 @@ pub(super) struct Lifetimes {
 impl Lifetimes {
     /// The snapshot of an answer that came now, after so many failures in a
     /// row.
-    pub(super) fn hold(&self, key: Key, answer: Answer, failures: u32) -> Held {
+    pub(super) fn hold(&self, whose: Whose, answer: Answer, failures: u32) -> Held {
         let now = clock::now();
         let lifetime = self.lifetime(&answer, now, failures);
         let (status, url) = (answer.status, answer.url.clone());
@@ -85,13 +99,14 @@ impl Lifetimes {
             AccessResult::Successful(_) | AccessResult::Unavailable => 0,
         };
         let snapshot = Snapshot {
-            origin: key.origin,
-            token: key.token,
+            origin: whose.origin,
+            token: whose.token,
             url,
             status,
             fetched_at: now,
             expires_at: later(now, lifetime),
             result,
+            stale: None,
         };
         Held {
             snapshot: Arc::new(snapshot),
@@ -136,7 +151,7 @@ fn access_result(answer: Answer, dialect: Dialect) -> AccessResult {
     match status_meaning(hop.status) {
         StatusMeaning::Parse => {
             let copy = copy(&hop, (answer.redirects, dialect));
-            AccessResult::Successful(Box::new(copy))
+            AccessResult::Successful(Arc::new(copy))
         }
         StatusMeaning::Unavailable => AccessResult::Unavailable,
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {

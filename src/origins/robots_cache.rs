@@ -23,8 +23,9 @@ use tokio_util::task::TaskTracker;
 
 use super::body::BodyError;
 use super::location::redirect_target;
-use super::robots_answer::{Answer, Held, Key, Lifetimes};
+use super::robots_answer::{Answer, Held, Lifetimes};
 use super::robots_fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher};
+use super::robots_store::KeepRobots;
 use super::upstream::UpstreamError;
 use crate::clock;
 use crate::metrics::{Metrics, ResultLabel};
@@ -34,6 +35,7 @@ use crate::rules::origin::{ROBOTS_TXT, Target};
 use crate::rules::robots::access::{
     AccessResult, Cause, Copy, NoConnection, Snapshot, StatusMeaning, status_meaning,
 };
+use crate::rules::robots::kept::Whose;
 
 /// As whom a robots.txt is asked for (`robots.user_agent`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +89,8 @@ struct Shared<F> {
     /// for them, they are not followed in doubt.
     policy: Arc<Policy>,
     fetcher: F,
-    entries: Cache<Key, Entry>,
+    store: Arc<dyn KeepRobots>,
+    entries: Cache<Whose, Entry>,
     metrics: Arc<Metrics>,
     tracker: TaskTracker,
 }
@@ -113,8 +116,14 @@ struct Client {
 }
 
 impl<F: FetchRobots> RobotsCache<F> {
-    /// An empty cache, whose fetches run in tasks of `tracker`.
-    pub fn new(options: Options, fetcher: F, metrics: Arc<Metrics>, tracker: TaskTracker) -> Self {
+    /// A cache that holds nothing yet but what is in `store`, and whose fetches
+    /// run in tasks of `tracker`.
+    pub fn new(
+        options: Options,
+        (fetcher, store): (F, Arc<dyn KeepRobots>),
+        metrics: Arc<Metrics>,
+        tracker: TaskTracker,
+    ) -> Self {
         let weights = Weights::new(&options);
         let shared = Shared {
             lifetimes: Lifetimes {
@@ -128,6 +137,7 @@ impl<F: FetchRobots> RobotsCache<F> {
             policy: Arc::new(options.policy.for_redirects()),
             options,
             fetcher,
+            store,
             // The other policy may turn new entries away, and with them the
             // fetch that others should share.
             entries: Cache::builder()
@@ -150,17 +160,17 @@ impl<F: FetchRobots> RobotsCache<F> {
     /// takes nothing from the others who wait.
     pub async fn snapshot(&self, inquiry: &Inquiry, asker: &Asker) -> Arc<Snapshot> {
         let shared = &self.shared;
-        let key = shared.key(inquiry);
+        let whose = shared.whose(inquiry);
         let client = || shared.client(&inquiry.crawler, asker);
-        let mut entry = shared.entry(&key, client);
+        let mut entry = shared.entry(&whose, client);
         let done = entry
             .wait_for(|state| matches!(state, State::Done(_)))
             .await;
         match done.as_deref() {
             Ok(State::Done(held)) => Arc::clone(&held.snapshot),
             Ok(State::Asking | State::Judging) | Err(_) => {
-                let answer = internal(&key);
-                shared.lifetimes.hold(key, answer, 0).snapshot
+                let answer = internal(&whose);
+                shared.lifetimes.hold(whose, answer, 0).snapshot
             }
         }
     }
@@ -168,11 +178,11 @@ impl<F: FetchRobots> RobotsCache<F> {
     /// Whether a snapshot is still the one in force: neither expired, nor
     /// replaced by another.
     pub fn holds(&self, snapshot: &Arc<Snapshot>) -> bool {
-        let key = Key {
+        let whose = Whose {
             origin: snapshot.origin.clone(),
             token: snapshot.token.clone(),
         };
-        let Some(entry) = self.shared.entries.get(&key) else {
+        let Some(entry) = self.shared.entries.get(&whose) else {
             // Evicted for lack of room, which makes it no less true.
             return clock::now() < snapshot.expires_at;
         };
@@ -184,12 +194,12 @@ impl<F: FetchRobots> RobotsCache<F> {
 }
 
 impl<F: FetchRobots> Shared<F> {
-    fn key(&self, inquiry: &Inquiry) -> Key {
+    fn whose(&self, inquiry: &Inquiry) -> Whose {
         let token = match self.options.user_agent {
             UserAgent::Crawler => inquiry.crawler.token().cloned(),
             UserAgent::Fixed(_) => None,
         };
-        Key {
+        Whose {
             origin: inquiry.target.origin.clone(),
             token,
         }
@@ -210,16 +220,20 @@ impl<F: FetchRobots> Shared<F> {
     }
 
     /// The entry in force, or that of a fetch which begins now.
-    fn entry(self: &Arc<Self>, key: &Key, client: impl FnOnce() -> Client) -> Entry {
-        if let Some(entry) = self.entries.get(key)
+    fn entry(self: &Arc<Self>, whose: &Whose, client: impl FnOnce() -> Client) -> Entry {
+        if let Some(entry) = self.entries.get(whose)
             && !is_spent(&entry)
         {
             return entry;
         }
-        let entry = self.entries.entry_by_ref(key).and_upsert_with(|earlier| {
+        let entry = self.entries.entry_by_ref(whose).and_upsert_with(|earlier| {
             match earlier.map(moka::Entry::into_value) {
                 Some(entry) if !is_spent(&entry) => entry,
-                earlier => self.start(key.clone(), client(), earlier.as_ref().map_or(0, failures)),
+                earlier => self.start(
+                    whose.clone(),
+                    client(),
+                    earlier.as_ref().map_or(0, failures),
+                ),
             }
         });
         entry.into_value()
@@ -227,10 +241,10 @@ impl<F: FetchRobots> Shared<F> {
 
     /// Starts a fetch in a task of its own, which a crawler that hangs up does
     /// not end.
-    fn start(self: &Arc<Self>, key: Key, client: Client, failures: u32) -> Entry {
+    fn start(self: &Arc<Self>, whose: Whose, client: Client, failures: u32) -> Entry {
         let (state, entry) = watch::channel(State::Asking);
         let pending = Pending {
-            key,
+            whose,
             failures,
             lifetimes: self.lifetimes,
             state,
@@ -239,8 +253,20 @@ impl<F: FetchRobots> Shared<F> {
         entry
     }
 
-    async fn fetch(self: Arc<Self>, pending: Pending, client: Client) {
-        let mut trail = Trail::new(pending.key.origin.robots_txt());
+    async fn fetch(self: Arc<Self>, mut pending: Pending, client: Client) {
+        if let Some(kept) = self
+            .store
+            .load(&pending.whose, self.lifetimes.dialect)
+            .await
+        {
+            if let Some(held) = Held::restored(&kept) {
+                pending.state.send_replace(State::Done(Arc::new(held)));
+                self.weigh_anew(&pending);
+                return;
+            }
+            pending.failures = kept.failures;
+        }
+        let mut trail = Trail::new(pending.whose.origin.robots_txt());
         let walk = self.walk(&mut trail, &pending, &client);
         let result = timeout(self.options.timeout, walk).await;
         let held = pending.finish(trail.answer(result.unwrap_or(Err(Cause::Timeout))));
@@ -256,6 +282,7 @@ impl<F: FetchRobots> Shared<F> {
             .inc();
         let entries = i64::try_from(self.entries.entry_count()).unwrap_or(i64::MAX);
         self.metrics.robots_snapshots.set(entries);
+        self.store.save(held.kept()).await;
     }
 
     /// Puts the entry of a finished fetch in its own place again: entries are
@@ -263,7 +290,7 @@ impl<F: FetchRobots> Shared<F> {
     fn weigh_anew(&self, pending: &Pending) {
         let own = pending.state.subscribe();
         self.entries
-            .entry_by_ref(&pending.key)
+            .entry_by_ref(&pending.whose)
             .and_compute_with(|entry| match entry {
                 Some(entry) if entry.value().same_channel(&own) => Op::Put(own),
                 Some(_) | None => Op::Nop,
@@ -277,7 +304,7 @@ impl<F: FetchRobots> Shared<F> {
         pending: &Pending,
         client: &Client,
     ) -> Result<Hop, Cause> {
-        let mut permit = RobotsPermit::first(&pending.key.origin);
+        let mut permit = RobotsPermit::first(&pending.whose.origin);
         loop {
             trail.status = None;
             let fetched = self.fetcher.fetch(permit, &client.asker).await;
@@ -288,7 +315,7 @@ impl<F: FetchRobots> Shared<F> {
             }
             let next = redirect_target(&trail.last, &hop.headers).ok_or(Cause::RedirectTarget)?;
             trail.check(&next, self.options.redirects)?;
-            let foreign = next.origin != pending.key.origin;
+            let foreign = next.origin != pending.whose.origin;
             if foreign && next.path_and_query() != ROBOTS_TXT {
                 self.judge(&next, pending, client).await?;
             }
@@ -315,7 +342,7 @@ impl<F: FetchRobots> Shared<F> {
             target: target.clone(),
             method: "GET".to_owned(),
         });
-        let mut entry = self.entry(&self.key(&inquiry), || client.clone());
+        let mut entry = self.entry(&self.whose(&inquiry), || client.clone());
         let snapshot = match entry
             .wait_for(|state| !matches!(state, State::Asking))
             .await
@@ -383,9 +410,9 @@ fn failures(entry: &Entry) -> u32 {
 }
 
 /// The answer of a fetch that failed on our side.
-fn internal(key: &Key) -> Answer {
+fn internal(whose: &Whose) -> Answer {
     Answer {
-        url: key.origin.robots_txt().to_string(),
+        url: whose.origin.robots_txt().to_string(),
         status: None,
         redirects: 0,
         result: Err(Cause::Internal),
@@ -395,7 +422,7 @@ fn internal(key: &Key) -> Answer {
 /// The duty to tell those who wait what a fetch came to; dropped without, by a
 /// panic or at the end of the runtime, it tells them that it failed.
 struct Pending {
-    key: Key,
+    whose: Whose,
     failures: u32,
     lifetimes: Lifetimes,
     state: watch::Sender<State>,
@@ -403,7 +430,10 @@ struct Pending {
 
 impl Pending {
     fn finish(&self, answer: Answer) -> Arc<Held> {
-        let held = Arc::new(self.lifetimes.hold(self.key.clone(), answer, self.failures));
+        let held = Arc::new(
+            self.lifetimes
+                .hold(self.whose.clone(), answer, self.failures),
+        );
         self.state.send_replace(State::Done(Arc::clone(&held)));
         held
     }
@@ -413,7 +443,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let is_done = matches!(*self.state.borrow(), State::Done(_));
         if !is_done {
-            self.finish(internal(&self.key));
+            self.finish(internal(&self.whose));
         }
     }
 }

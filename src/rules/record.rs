@@ -17,7 +17,7 @@ use super::decision::{Decision, Evidence, Inquiry, Policy, Reason, Ruling, Verdi
 use super::digest::Digest;
 use super::origin::InvalidTarget;
 use super::robots::Dialect;
-use super::robots::access::{AccessResult, Copy, Snapshot};
+use super::robots::access::{AccessResult, Cause, Copy, Snapshot};
 
 /// What was done about a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -198,7 +198,8 @@ pub struct StoredSnapshot {
     pub expires_at: Timestamp,
     /// `successful`, `unavailable` or `unreachable`.
     pub result: String,
-    /// The cause's word, if unreachable.
+    /// The cause's word, if unreachable, or if the file is an earlier copy
+    /// because the origin was unreachable.
     pub cause: Option<String>,
     /// The SHA-256 of the body, if successful.
     pub sha256: Option<Digest>,
@@ -275,6 +276,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
         fetched_at: stored.fetched_at,
         expires_at: stored.expires_at,
         result: restore_result(stored, (body, policy.dialect()))?,
+        stale: restore_stale(stored)?,
     });
     let decision = decide(&inquiry, &snapshot, (&policy, record.at));
     let again = StoredRuling::of(decision.ruling(), &inquiry.crawler);
@@ -315,7 +317,7 @@ fn restore_result(
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));
             }
-            Ok(AccessResult::Successful(Box::new(copy)))
+            Ok(AccessResult::Successful(Arc::new(copy)))
         }
         ("unavailable", _, _) => Ok(AccessResult::Unavailable),
         ("unreachable", _, Some(cause)) => {
@@ -324,6 +326,16 @@ fn restore_result(
         }
         (result, _, _) => Err(unknown("result", result)),
     }
+}
+
+/// Of a file the cause says why the origin could not be asked again.
+fn restore_stale(stored: &StoredSnapshot) -> Result<Option<Cause>, Undecidable> {
+    let cause = stored
+        .cause
+        .as_ref()
+        .filter(|_| stored.result == "successful");
+    let cause = cause.map(|cause| cause.parse().map_err(|_| unknown("cause", cause)));
+    cause.transpose()
 }
 
 fn unknown(field: &'static str, value: &str) -> Undecidable {

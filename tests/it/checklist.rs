@@ -71,7 +71,7 @@ pub(crate) fn said((dialect, file): (Dialect, &[u8]), agent: &str, path: &str) -
     let robots = RobotsTxt::in_dialect(file.to_vec(), dialect);
     let said = Said::by_judgement(&robots.binding(&Crawler::parse(agent)).judge(path));
     let copy = Copy::in_dialect(Bytes::copy_from_slice(file), dialect);
-    let result = AccessResult::Successful(Box::new(copy));
+    let result = AccessResult::Successful(Arc::new(copy));
     let ruling = ruling((dialect, 200, result), agent, path);
     assert_eq!(Said::by_ruling(&ruling), Some(said), "{dialect} {path}");
     if dialect == Dialect::Rfc9309 {
@@ -101,6 +101,7 @@ pub(crate) fn ruling(
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
         result,
+        stale: None,
     };
     let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
     let years_later = Timestamp::from_second(1_800_000_000).unwrap();

@@ -26,7 +26,8 @@ fn verdict(robots: &str, path: &str) -> Verdict {
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Box::new(Copy::new(Bytes::from(robots.to_owned())))),
+        result: AccessResult::Successful(Arc::new(Copy::new(Bytes::from(robots.to_owned())))),
+        stale: None,
     });
     let inquiry = Arc::new(Inquiry {
         crawler: Crawler::parse("FooBot/1.0"),
@@ -65,7 +66,8 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         status: stored.status,
         fetched_at: at,
         expires_at: at,
-        result: AccessResult::Successful(Box::new(copy)),
+        result: AccessResult::Successful(Arc::new(copy)),
+        stale: None,
     };
     let inquiry = Arc::new(Inquiry {
         crawler: Crawler::parse("FooBot-News/1.0 (FooBot; +http://h.test)"),

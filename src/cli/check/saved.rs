@@ -3,6 +3,7 @@
 //! RFC 9309, section 2.3.1. Where the file lies is not known here.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -32,7 +33,7 @@ pub(super) fn snapshot(
 ) -> Snapshot {
     let now = clock::now();
     let result = match status_meaning(status) {
-        StatusMeaning::Parse => AccessResult::Successful(Box::new(copy(&body.into(), terms))),
+        StatusMeaning::Parse => AccessResult::Successful(Arc::new(copy(&body.into(), terms))),
         StatusMeaning::Unavailable => AccessResult::Unavailable,
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {
             AccessResult::Unreachable(Cause::Status)
@@ -46,6 +47,7 @@ pub(super) fn snapshot(
         fetched_at: now,
         expires_at: now,
         result,
+        stale: None,
     }
 }
 

@@ -7,6 +7,7 @@ use hyper::rt::Executor;
 use tokio::time::{advance, sleep};
 
 use super::*;
+use crate::origins::robots_store::Forgetful;
 use crate::rules::decision::Unauthorized;
 use crate::tasks::Tasks;
 
@@ -134,7 +135,8 @@ fn options() -> Options {
 }
 
 fn cache_with(options: Options, script: &Script) -> RobotsCache<Script> {
-    RobotsCache::new(options, script.clone(), Arc::default(), TaskTracker::new())
+    let parts = (script.clone(), Arc::new(Forgetful) as Arc<dyn KeepRobots>);
+    RobotsCache::new(options, parts, Arc::default(), TaskTracker::new())
 }
 
 fn cache(script: &Script) -> RobotsCache<Script> {

@@ -227,6 +227,7 @@ pub(super) fn permit(url: &str) -> Permit {
         fetched_at: crate::clock::now(),
         expires_at: crate::clock::now(),
         result: AccessResult::Unavailable,
+        stale: None,
     };
     let inquiry = Inquiry {
         crawler: Crawler::parse("ExampleBot"),

@@ -26,12 +26,13 @@ fn snapshot(status: u16, result: AccessResult) -> Arc<Snapshot> {
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
         result,
+        stale: None,
     })
 }
 
 fn file(text: &'static str) -> Arc<Snapshot> {
     let copy = Copy::new(Bytes::from_static(text.as_bytes()));
-    snapshot(200, AccessResult::Successful(Box::new(copy)))
+    snapshot(200, AccessResult::Successful(Arc::new(copy)))
 }
 
 fn decided(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
@@ -182,7 +183,7 @@ fn only_a_whole_copy_that_came_as_a_200_answers_for_the_origin() {
     assert!(decided(&file("User-agent: *\n"), "/a").own_copy().is_none());
     let mut copy = Copy::new(Bytes::from_static(b"User-agent: *\n"));
     copy.whole = false;
-    let cut = snapshot(200, AccessResult::Successful(Box::new(copy)));
+    let cut = snapshot(200, AccessResult::Successful(Arc::new(copy)));
     assert!(decided(&cut, "/robots.txt").own_copy().is_none());
     let missing = snapshot(404, AccessResult::Unavailable);
     assert!(decided(&missing, "/robots.txt").own_copy().is_none());

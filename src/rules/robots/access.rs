@@ -5,8 +5,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -34,13 +36,16 @@ pub struct Snapshot {
     pub expires_at: Timestamp,
     /// What the answer means.
     pub result: AccessResult,
+    /// Why the origin could not be asked again, if `result` is what it had
+    /// said before (RFC 9309, section 2.4). `fetched_at` is when it said so.
+    pub stale: Option<Cause>,
 }
 
 /// RFC 9309, section 2.3.1: the three things that asking can lead to.
 #[derive(Debug)]
 pub enum AccessResult {
     /// There is a file, and its rules bind (section 2.3.1.1).
-    Successful(Box<Copy>),
+    Successful(Arc<Copy>),
     /// A status from 400 to 499 but 429: no rules (section 2.3.1.3).
     Unavailable,
     /// Anything else: complete disallow (section 2.3.1.4). Invariant 4.
@@ -62,6 +67,17 @@ pub struct Copy {
     pub content_type: Option<String>,
     /// How many redirects led to it.
     pub redirects: u8,
+    /// By what the origin may be asked whether it has changed.
+    pub validators: Validators,
+}
+
+/// What a response can be recognised by (RFC 9110, section 8.8).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Validators {
+    /// Its `ETag`, as sent.
+    pub etag: Option<HeaderValue>,
+    /// Its `Last-Modified`, as sent.
+    pub last_modified: Option<HeaderValue>,
 }
 
 impl Copy {
@@ -79,6 +95,7 @@ impl Copy {
             whole: true,
             content_type: None,
             redirects: 0,
+            validators: Validators::default(),
         }
     }
 }
@@ -95,6 +112,7 @@ impl Snapshot {
             fetched_at: now,
             expires_at: now,
             result: AccessResult::Unreachable(Cause::NoConnection(cause)),
+            stale: None,
         }
     }
 

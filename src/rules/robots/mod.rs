@@ -33,6 +33,7 @@ mod dialect;
 mod explain;
 mod grams;
 mod index;
+pub mod kept;
 mod lines;
 mod path;
 mod pattern;

@@ -51,6 +51,10 @@ pub struct Metrics {
     pub robots_fetches: Family<ResultLabel, Counter>,
     /// Snapshots held.
     pub robots_snapshots: Gauge,
+    /// Snapshots given to the audit store to be kept, `saved` or `lost`.
+    pub robots_saved: Family<ResultLabel, Counter>,
+    /// Snapshots looked for in the audit store, by what was found.
+    pub robots_loaded: Family<ResultLabel, Counter>,
     /// Responses annotated, by state.
     pub annotations: Family<AnnotationLabels, Counter>,
     /// Octets of pages held back now (`directives.hold_total`).
@@ -88,6 +92,8 @@ impl Default for Metrics {
             upstream_retries: Counter::default(),
             robots_fetches: Family::default(),
             robots_snapshots: Gauge::default(),
+            robots_saved: Family::default(),
+            robots_loaded: Family::default(),
             annotations: Family::default(),
             hold_total: Gauge::default(),
             known: Gauge::default(),
@@ -139,8 +145,23 @@ impl Metrics {
             Unit::Seconds,
             self.exchange_seconds.clone(),
         );
+        self.register_kept();
         self.register_directives();
         self.register_connections_and_audit();
+    }
+
+    fn register_kept(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "robots_saved",
+            "Robots.txt snapshots to be kept on disk",
+            self.robots_saved.clone(),
+        );
+        r.register(
+            "robots_loaded",
+            "Robots.txt snapshots looked for on disk",
+            self.robots_loaded.clone(),
+        );
     }
 
     fn register_directives(&mut self) {

@@ -11,9 +11,15 @@
 //!
 //! In reading order, and a module uses only those below it:
 
+mod keep;
+
 mod ending;
 
 mod writer;
+
+mod pending;
+
+mod shelf;
 
 pub mod verify;
 
@@ -22,6 +28,8 @@ pub mod query;
 mod store;
 
 mod schema;
+
+mod kept_row;
 
 mod row;
 
@@ -40,8 +48,11 @@ use tokio_util::task::TaskTracker;
 
 pub use self::ending::Ending;
 use self::ending::Line;
+use self::pending::Pending;
+use self::shelf::Shelf;
 use self::store::Store;
 use self::writer::{Entry, Task, Writer};
+use crate::clock;
 use crate::metrics::Metrics;
 use crate::rules::receipt::Receipt;
 use crate::rules::record::Record;
@@ -139,6 +150,9 @@ pub struct AuditLog {
     /// an entry is queued, so that the order of numbers is that of the queue
     /// and a crash can only take the last ones.
     next: Mutex<u64>,
+    pending: Arc<Pending>,
+    shelf: Arc<Shelf>,
+    metrics: Arc<Metrics>,
 }
 
 impl AuditLog {
@@ -165,8 +179,9 @@ impl AuditLog {
             entries: queue,
             failing: Arc::clone(&failing),
             next,
-            metrics,
+            metrics: Arc::clone(&metrics),
             batch: Vec::new(),
+            prune_at: clock::instant(),
         };
         tracker.spawn_blocking(move || writer.run());
         Ok(Self {
@@ -175,6 +190,9 @@ impl AuditLog {
             durability: options.durability,
             failing,
             next: Mutex::new(next),
+            pending: Arc::new(Pending::new(Arc::clone(&metrics))),
+            shelf: Arc::new(Shelf::new(options.path.clone())),
+            metrics,
         })
     }
 
@@ -223,6 +241,7 @@ impl AuditLog {
     /// that comes later is not written.
     pub fn close(&self) {
         self.slots.close();
+        self.shelf.close();
         // If the writer is gone, nothing is left to close.
         self.line
             .send(Entry::new(Task::Close, None))

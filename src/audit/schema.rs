@@ -14,12 +14,14 @@ use rusqlite::{Connection, OpenFlags};
 use super::AuditError;
 use super::row::count;
 
-/// The version of [`SCHEMA`], kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 2;
+/// The version of the tables, kept in the file as `user_version`.
+const SCHEMA_VERSION: i64 = 3;
 
 /// How long a lock of another process on the file is waited for.
 const BUSY: Duration = Duration::from_secs(2);
 
+/// The tables of version 2, which a new file has for a moment.
+///
 /// `AUTOINCREMENT` keeps the highest number ever given, so that one is never
 /// given twice and rows taken off the end are missed.
 const SCHEMA: &str = "
@@ -87,11 +89,52 @@ ALTER TABLE decision ADD COLUMN ended BLOB;
 PRAGMA user_version = 2;
 COMMIT;";
 
+/// What makes a file of version 2 one of version 3: what is known last of each
+/// robots.txt. It is no evidence; what decisions rest on stays in `snapshot`.
+///
+/// The token is '' where one snapshot serves every crawler: two nulls would be
+/// two rows. `NOCASE` folds what [`ProductToken`] folds.
+///
+/// [`ProductToken`]: crate::rules::crawler::ProductToken
+const FROM_2: &str = "
+BEGIN IMMEDIATE;
+CREATE TABLE kept (
+  origin TEXT NOT NULL,
+  token TEXT NOT NULL COLLATE NOCASE,
+  url TEXT NOT NULL,
+  status INTEGER,
+  fetched_us INTEGER NOT NULL,
+  expires_us INTEGER NOT NULL,
+  result TEXT NOT NULL,
+  cause TEXT,
+  body BLOB REFERENCES body,
+  whole INTEGER,
+  content_type TEXT,
+  redirects INTEGER,
+  etag BLOB,
+  last_modified BLOB,
+  failures INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  PRIMARY KEY (origin, token)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX kept_expires ON kept (expires_us);
+PRAGMA user_version = 3;
+COMMIT;";
+
 /// Shows a file of version 1 to its reader as one of version 2: whoever reads
 /// changes nothing, and an old log must stay readable.
 const AS_FROM_1: &str = "
 CREATE TEMP VIEW decision AS
 SELECT *, NULL AS directives, NULL AS said, NULL AS ended FROM main.decision;";
+
+/// Shows a file of version 1 or 2 to its reader as one of version 3.
+const AS_FROM_2: &str = "
+CREATE TEMP VIEW kept AS
+SELECT '' AS origin, '' AS token, '' AS url, NULL AS status, 0 AS fetched_us,
+       0 AS expires_us, '' AS result, NULL AS cause, NULL AS body,
+       NULL AS whole, NULL AS content_type, NULL AS redirects, NULL AS etag,
+       NULL AS last_modified, 0 AS failures, x'' AS digest
+WHERE 0;";
 
 /// What makes a commit outlast the power (WAL, `synchronous=FULL`), and keeps
 /// the WAL from holding the disk space of its worst hour.
@@ -158,8 +201,11 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     connection.busy_timeout(BUSY).map_err(failed)?;
     if is_empty(&connection).map_err(failed)? {
         connection.execute_batch(SCHEMA).map_err(failed)?;
-    } else if version(&connection).map_err(failed)? == 1 {
-        connection.execute_batch(FROM_1).map_err(failed)?;
+    }
+    for (from, step) in [(1, FROM_1), (2, FROM_2)] {
+        if version(&connection).map_err(failed)? == from {
+            connection.execute_batch(step).map_err(failed)?;
+        }
     }
     check_version(&connection, path)?;
     connection.execute_batch(DURABLE).map_err(failed)?;
@@ -186,10 +232,16 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
         path: path.to_owned(),
         source,
     };
-    if version(&connection).map_err(failed)? == 1 {
-        connection.execute_batch(AS_FROM_1).map_err(failed)?;
-    } else {
-        check_version(&connection, path)?;
+    let views: &[&str] = match version(&connection).map_err(failed)? {
+        1 => &[AS_FROM_1, AS_FROM_2],
+        2 => &[AS_FROM_2],
+        _ => {
+            check_version(&connection, path)?;
+            &[]
+        }
+    };
+    for view in views {
+        connection.execute_batch(view).map_err(failed)?;
     }
     Ok(connection)
 }

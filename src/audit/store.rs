@@ -9,12 +9,14 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{
     Connection, OptionalExtension, Params, Transaction, TransactionBehavior, params,
     params_from_iter,
 };
 
+use super::kept_row::{SAVE, kept_values};
 use super::row::{
     SNAPSHOT_COLUMNS, blob, decision_values, ending_digest, ending_values, integer, row_digest,
     snapshot_values,
@@ -24,6 +26,7 @@ use crate::rules::decision::Policy;
 use crate::rules::digest::Digest;
 use crate::rules::record::{Outcome, Record};
 use crate::rules::robots::access::Snapshot;
+use crate::rules::robots::kept::Kept;
 
 /// Snapshots and policies remembered as written. Who is forgotten is looked up
 /// in the file again.
@@ -98,6 +101,19 @@ impl Store {
         batch.transaction.commit()
     }
 
+    /// Takes away at most `most` kept snapshots that expired before `before`,
+    /// and tells how many there were. Bodies stay: decisions rest on them.
+    pub(super) fn prune(&self, before: Timestamp, most: usize) -> rusqlite::Result<usize> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.connection
+            .prepare_cached(
+                "DELETE FROM kept WHERE (origin, token) IN (
+                   SELECT origin, token FROM kept WHERE expires_us < ?
+                   ORDER BY expires_us LIMIT ?)",
+            )?
+            .execute(params![before.as_microsecond(), most])
+    }
+
     /// Moves all that is in the WAL to the file itself.
     pub(super) fn checkpoint(&self) -> rusqlite::Result<()> {
         self.connection
@@ -136,6 +152,13 @@ impl Batch<'_> {
                ended = ? WHERE seq = ?",
             params_from_iter(values.into_iter().chain([blob(ended), seq])),
         )
+    }
+
+    /// Writes the last that is known of a robots.txt in place of what was known
+    /// before.
+    pub(super) fn keep(&self, kept: &Kept) -> rusqlite::Result<()> {
+        self.body(&kept.snapshot)?;
+        self.execute(SAVE, params_from_iter(kept_values(kept)))
     }
 
     /// Writes a decision as any other, and takes it back: what would keep a
@@ -194,18 +217,23 @@ impl Batch<'_> {
     }
 
     fn insert_snapshot(&self, snapshot: &Snapshot, values: &[Value]) -> rusqlite::Result<i64> {
-        if let Some(copy) = snapshot.copy() {
-            self.execute(
-                "INSERT INTO body (sha256, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                params![blob(copy.digest), copy.body.as_ref()],
-            )?;
-        }
+        self.body(snapshot)?;
         self.execute(
             "INSERT INTO snapshot (origin, token, url, status, fetched_us,
                expires_us, result, cause, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params_from_iter(values),
         )?;
         Ok(self.transaction.last_insert_rowid())
+    }
+
+    fn body(&self, snapshot: &Snapshot) -> rusqlite::Result<()> {
+        let Some(copy) = snapshot.copy() else {
+            return Ok(());
+        };
+        self.execute(
+            "INSERT INTO body (sha256, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            params![blob(copy.digest), copy.body.as_ref()],
+        )
     }
 
     fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<()> {

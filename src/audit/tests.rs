@@ -1,3 +1,5 @@
+mod kept;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::ControlFlow;
@@ -377,35 +379,58 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
     assert_eq!(receipt.seq(), 4);
 }
 
-/// Takes a file back to version 1.
+/// Takes a file back to version 2.
+const TO_2: &str = "DROP TABLE kept; PRAGMA user_version = 2;";
+
+/// Takes a file of version 2 back to version 1.
 const TO_1: &str = "ALTER TABLE decision DROP COLUMN directives;
     ALTER TABLE decision DROP COLUMN said;
     ALTER TABLE decision DROP COLUMN ended;
     PRAGMA user_version = 1;";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_1_is_read_as_it_is_and_written_as_version_2() {
+/// Holds that a log which `back` made an older one is read as it is, and taken
+/// up by the writer with all that is in it.
+async fn assert_taken_up(back: &[&str]) -> Kit {
     let kit = one_of_each().await;
     let count = kit.rows().len();
-    kit.sql(TO_1);
-    let reader = AuditReader::open(&kit.path()).unwrap();
-    let rows = reader.list(&Filter::default(), 0).unwrap();
-    assert_eq!(rows.len(), count);
-    assert!(rows.iter().all(|row| row.directives.is_none()));
-    let sums = reader.verify(&Filter::default(), |_| {}).unwrap();
-    assert_eq!((sums.mismatches, sums.missing), (0, 0));
-    drop(reader);
-    let folder = kit.closed().await;
-    let options = options(folder.path(), Durability::Commit, 16);
-    let tracker = TaskTracker::new();
-    let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker).unwrap();
-    log.close();
-    tracker.close();
-    tracker.wait().await;
-    let reader = AuditReader::open(&file(folder.path())).unwrap();
-    assert_eq!(reader.list(&Filter::default(), 0).unwrap().len(), count);
-    let sums = reader.verify(&Filter::default(), |_| {}).unwrap();
-    assert_eq!((sums.mismatches, sums.missing), (0, 0));
+    for sql in back {
+        kit.sql(sql);
+    }
+    let assert_whole = |path: &Path| {
+        let reader = AuditReader::open(path).unwrap();
+        let rows = reader.list(&Filter::default(), 0).unwrap();
+        assert_eq!(rows.len(), count);
+        let sums = reader.verify(&Filter::default(), |_| {}).unwrap();
+        assert_eq!((sums.mismatches, sums.missing), (0, 0));
+        rows
+    };
+    let rows = assert_whole(&kit.path());
+    let had_directives = back.len() == 1;
+    assert!(
+        rows.iter()
+            .all(|row| row.directives.is_some() == had_directives)
+    );
+    let version = |kit: &Kit| -> i64 {
+        let connection = Connection::open(kit.path()).unwrap();
+        let version = "PRAGMA user_version";
+        connection.query_row(version, [], |row| row.get(0)).unwrap()
+    };
+    let old = version(&kit);
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    assert_eq!((old < 3, version(&kit)), (true, 3));
+    assert_whole(&kit.path());
+    kit
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_version_1_is_read_as_it_is_and_written_as_version_3() {
+    assert_taken_up(&[TO_2, TO_1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_version_2_is_read_as_it_is_and_written_as_version_3() {
+    let kit = assert_taken_up(&[TO_2]).await;
+    kept::assert_keeps(&kit).await;
 }
 
 #[tokio::test]
@@ -418,7 +443,7 @@ async fn a_file_of_another_version_or_kind_is_left_alone() {
             error,
             AuditError::Schema {
                 found: 9,
-                known: 2,
+                known: 3,
                 ..
             }
         )
@@ -523,6 +548,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         form_only: 1,
         mismatches: 0,
         missing: 0,
+        kept: 0,
     };
     assert_eq!(verification, expected);
 }

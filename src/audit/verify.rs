@@ -11,6 +11,7 @@ use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
 use super::AuditError;
+use super::kept_row::{self, ALL};
 use super::query::{AuditReader, Filter};
 use super::row::{blob, digest, is_untouched, stored};
 use super::schema::last_seq;
@@ -28,6 +29,8 @@ pub struct Verification {
     pub mismatches: u64,
     /// Rows that are not there any more.
     pub missing: u64,
+    /// Copies of robots.txt kept for a restart that were looked at.
+    pub kept: u64,
 }
 
 /// Something that verification found. Its `Display` is one line.
@@ -65,6 +68,14 @@ pub enum Finding {
         /// The digest it is kept under, in hexadecimal.
         key: String,
     },
+    /// What is kept of a robots.txt for a restart is not what was written. No
+    /// decision rests on it: it counts as absent.
+    Kept {
+        /// The origin it is kept for.
+        origin: String,
+        /// The token it is kept for, or nothing.
+        token: String,
+    },
     /// Rows are gone. It is told, and is no mismatch: what is left may be right.
     Missing {
         /// The first of them.
@@ -94,6 +105,9 @@ impl fmt::Display for Finding {
             Self::Changed { seq } => write!(f, "{seq}: the row is not as it was written"),
             Self::Body { key } => write!(f, "robots.txt {key}: the body has another digest"),
             Self::Policy { key } => write!(f, "policy {key}: the text has another digest"),
+            Self::Kept { origin, token } => {
+                write!(f, "{origin} {token}: what is kept is not as it was written")
+            }
             Self::Missing { first, last } if first == last => write!(f, "{first}: no such row"),
             Self::Missing { first, last } => write!(f, "{first} to {last}: no such rows"),
         }
@@ -257,6 +271,27 @@ impl<F: FnMut(Finding)> Check<'_, F> {
             self.each_kept("SELECT rowid, sha256, body FROM body", |key| {
                 Finding::Body { key }
             })?;
+            self.kept_for_a_restart()?;
+        }
+        Ok(())
+    }
+
+    /// All in one reading: a digest takes a microsecond, and a key that is no
+    /// text any more could not be read on from.
+    fn kept_for_a_restart(&mut self) -> rusqlite::Result<()> {
+        let reader = self.reader;
+        let mut statement = reader.connection.prepare_cached(ALL)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            self.sums.kept += 1;
+            if !kept_row::is_untouched(row)? {
+                let text = |at| -> rusqlite::Result<String> {
+                    let octets = row.get_ref(at)?.as_bytes().unwrap_or_default();
+                    Ok(String::from_utf8_lossy(octets).into_owned())
+                };
+                let (origin, token) = (text(0)?, text(1)?);
+                self.found(Finding::Kept { origin, token });
+            }
         }
         Ok(())
     }

@@ -8,10 +8,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
 
+use super::pending::Saving;
 use super::store::{Batch, Store};
 use crate::clock;
 use crate::metrics::Metrics;
@@ -19,6 +23,15 @@ use crate::rules::record::{Outcome, Record};
 
 /// Entries taken from the queue at a time, beside those left from before.
 const BATCH_MAX: usize = 512;
+
+/// How long a snapshot is kept beyond its time: no copy is used for longer
+/// while its origin is unreachable (`robots.stale`).
+const KEPT_HOURS: i64 = 30 * 24;
+/// Snapshots taken away in one transaction.
+const PRUNED_MAX: usize = 1000;
+/// When to look again, and when if there were more.
+const PRUNE_EVERY: Duration = Duration::from_secs(60 * 60);
+const PRUNE_ON: Duration = Duration::from_secs(10);
 
 /// One thing to be written, with the place it holds in the queue.
 #[derive(Debug)]
@@ -49,6 +62,8 @@ pub(super) enum Task {
     },
     /// Complete a decision.
     Complete { seq: Seq, outcome: Outcome },
+    /// Keep the last that is known of a robots.txt.
+    Keep(Saving),
     /// Find out whether a record could be written.
     Probe { ack: Ack },
     /// Take no more.
@@ -88,6 +103,8 @@ pub(super) struct Writer {
     pub(super) metrics: Arc<Metrics>,
     /// What is to be written next, in the order of arrival.
     pub(super) batch: Vec<Entry>,
+    /// When to look for snapshots that are kept in vain.
+    pub(super) prune_at: Instant,
 }
 
 impl Writer {
@@ -125,8 +142,11 @@ impl Writer {
         self.number();
         self.batch.retain(|entry| has_row(&entry.task));
         if !self.batch.is_empty() {
-            match self.commit() {
-                Ok(()) => self.accept(),
+            match self.commit_what_can_be() {
+                Ok(()) => {
+                    self.accept();
+                    self.prune();
+                }
                 Err(error) => {
                     self.next = first;
                     self.refuse(&Arc::new(error));
@@ -150,6 +170,24 @@ impl Writer {
                 self.next += 1;
             }
         }
+    }
+
+    /// Commits the batch; if that fails, without the snapshots to be kept: what
+    /// only spares a question must not keep a decision out.
+    fn commit_what_can_be(&mut self) -> rusqlite::Result<()> {
+        let Err(error) = self.commit() else {
+            return Ok(());
+        };
+        let all = self.batch.len();
+        self.batch
+            .retain(|entry| !matches!(entry.task, Task::Keep(_)));
+        let lost = all - self.batch.len();
+        if lost == 0 || self.batch.is_empty() {
+            return Err(error);
+        }
+        self.commit()?;
+        tracing::warn!(%error, lost, "copies of robots.txt could not be kept");
+        Ok(())
     }
 
     fn commit(&mut self) -> rusqlite::Result<()> {
@@ -177,9 +215,28 @@ impl Writer {
                 Task::Record { ack: Some(ack), .. } | Task::Probe { ack } => {
                     ack.send(Ok(())).unwrap_or_default();
                 }
+                Task::Keep(saving) => saving.saved(),
                 Task::Record { ack: None, .. } | Task::Complete { .. } | Task::Close => {}
             }
         }
+    }
+
+    /// Takes away snapshots that are of no use any more, now and then and a few
+    /// at a time: decisions wait meanwhile.
+    fn prune(&mut self) {
+        let now = clock::instant();
+        if now < self.prune_at {
+            return;
+        }
+        let before = clock::now() - SignedDuration::from_hours(KEPT_HOURS);
+        let is_done = match self.store.prune(before, PRUNED_MAX) {
+            Ok(pruned) => pruned < PRUNED_MAX,
+            Err(error) => {
+                tracing::warn!(%error, "old copies of robots.txt could not be taken away");
+                true
+            }
+        };
+        self.prune_at = now + if is_done { PRUNE_EVERY } else { PRUNE_ON };
     }
 
     /// Refuses whatever has not been accepted, and keeps the rest.
@@ -196,6 +253,7 @@ impl Writer {
                     ..
                 } => (ack, Some(seq)),
                 Task::Probe { ack } => (ack, None),
+                Task::Keep(_) => continue,
                 Task::Record { ack: None, .. } | Task::Complete { .. } | Task::Close => {
                     self.batch.push(entry);
                     continue;
@@ -213,6 +271,7 @@ fn write(task: &Task, transaction: &mut Batch<'_>) -> rusqlite::Result<()> {
     match task {
         Task::Record { record, seq, .. } => transaction.record(seq.get(), record),
         Task::Complete { seq, outcome } => transaction.complete(seq.get(), outcome),
+        Task::Keep(saving) => transaction.keep(saving.kept()),
         Task::Probe { .. } => transaction.probe(),
         Task::Close => Ok(()),
     }
@@ -222,7 +281,7 @@ fn write(task: &Task, transaction: &mut Batch<'_>) -> rusqlite::Result<()> {
 /// that could be completed.
 fn has_row(task: &Task) -> bool {
     match task {
-        Task::Record { .. } | Task::Probe { .. } => true,
+        Task::Record { .. } | Task::Keep(_) | Task::Probe { .. } => true,
         Task::Complete { seq, .. } => seq.get() != 0,
         Task::Close => false,
     }

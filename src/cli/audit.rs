@@ -166,6 +166,7 @@ fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<E
                 "form_only": sums.form_only,
                 "mismatches": sums.mismatches,
                 "missing": sums.missing,
+                "kept": sums.kept,
                 "findings": findings,
             })
         )?,

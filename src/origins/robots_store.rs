@@ -20,6 +20,10 @@ pub trait KeepRobots: Debug + Send + Sync + 'static {
     fn load<'a>(&'a self, whose: &'a Whose, dialect: Dialect) -> Doing<'a, Option<Kept>>;
 
     /// Saves it in place of what was there for the same origin and token.
+    ///
+    /// Begun when it is called, not when it is first awaited: from then on it is
+    /// found. Called before the snapshot is handed out, it is on disk before any
+    /// decision that rests on it.
     fn save(&self, kept: Kept) -> Doing<'_, ()>;
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::access::Snapshot;
+use super::Dialect;
+use super::access::{AccessResult, Cause, Copy, NoConnection, Snapshot};
 use crate::rules::crawler::ProductToken;
 use crate::rules::origin::Origin;
 
@@ -23,4 +24,68 @@ pub struct Kept {
     pub snapshot: Arc<Snapshot>,
     /// How often in a row the origin was unreachable.
     pub failures: u32,
+}
+
+impl Kept {
+    /// Whose it is.
+    pub fn whose(&self) -> Whose {
+        Whose {
+            origin: self.snapshot.origin.clone(),
+            token: self.snapshot.token.clone(),
+        }
+    }
+
+    /// Whether it is known from outside, and so worth keeping beyond the
+    /// process. A failure of our own, or an address that we may not dial, costs
+    /// nobody anything to find out again, and may be gone after the restart
+    /// that was to mend it.
+    pub fn is_of_the_origin(&self) -> bool {
+        match &self.snapshot.result {
+            AccessResult::Unreachable(
+                Cause::Internal | Cause::NoConnection(NoConnection::Prohibited),
+            ) => false,
+            AccessResult::Unreachable(_)
+            | AccessResult::Successful(_)
+            | AccessResult::Unavailable => true,
+        }
+    }
+
+    /// The same, its file read by `dialect`.
+    #[must_use]
+    pub fn read_by(self, dialect: Dialect) -> Self {
+        let Some(copy) = self.snapshot.copy() else {
+            return self;
+        };
+        if copy.robots.dialect() == dialect {
+            return self;
+        }
+        let snapshot = Snapshot {
+            origin: self.snapshot.origin.clone(),
+            token: self.snapshot.token.clone(),
+            url: self.snapshot.url.clone(),
+            result: AccessResult::Successful(Arc::new(copy.read_by(dialect))),
+            ..*self.snapshot
+        };
+        Self {
+            snapshot: Arc::new(snapshot),
+            failures: self.failures,
+        }
+    }
+}
+
+impl Copy {
+    /// The same copy, read by `dialect`.
+    fn read_by(&self, dialect: Dialect) -> Self {
+        let mut copy = Self {
+            whole: self.whole,
+            content_type: self.content_type.clone(),
+            redirects: self.redirects,
+            validators: self.validators.clone(),
+            ..Self::in_dialect(self.body.clone(), dialect)
+        };
+        if !copy.whole {
+            copy.robots.cut_here();
+        }
+        copy
+    }
 }

@@ -1,0 +1,87 @@
+//! The last that is known of each robots.txt, which outlives the process.
+//!
+//! It is no evidence and decides nothing: it spares origins a question. So
+//! what cannot be kept is given up, and what cannot be read is asked again;
+//! both are counted. A save goes the way of the records, in the order in which
+//! it was begun: no decision is on disk before the snapshot it rests on is, if
+//! that was given to be kept first.
+
+use std::sync::Arc;
+
+use super::pending::Saving;
+use super::shelf::Found;
+use super::writer::{Entry, Task};
+use super::{AuditError, AuditLog};
+use crate::metrics::ResultLabel;
+use crate::rules::robots::Dialect;
+use crate::rules::robots::kept::{Kept, Whose};
+
+impl AuditLog {
+    /// Keeps the last that is known of a robots.txt, in place of what was known
+    /// for the same origin and token.
+    ///
+    /// From the call on, [`AuditLog::kept`] finds it. The future waits for a
+    /// place in the queue if there is none, and for nothing else; after a second
+    /// it gives up.
+    pub fn keep(&self, kept: Kept) -> impl Future<Output = ()> + Send + '_ {
+        let waiting = if kept.is_of_the_origin() {
+            self.keep_now(self.pending.begin(kept))
+        } else {
+            None
+        };
+        async move {
+            if let Some(saving) = waiting
+                && let Ok(slot) = self.slots(1).await
+            {
+                self.send(Task::Keep(saving), slot);
+            }
+        }
+    }
+
+    /// What was kept last for `whose`, read by `dialect`.
+    pub async fn kept(&self, whose: &Whose, dialect: Dialect) -> Option<Kept> {
+        if let Some(kept) = self.pending.find(whose) {
+            self.count_load("pending");
+            return Some(kept.read_by(dialect));
+        }
+        let (result, kept) = match self.shelf.load(whose, dialect).await {
+            Ok(Found::Kept(kept)) => ("kept", Some(kept)),
+            Ok(Found::Nothing) => ("nothing", None),
+            Ok(Found::Changed) => {
+                tracing::warn!(origin = %whose.origin, "a kept robots.txt is not as it was written");
+                ("changed", None)
+            }
+            Err(AuditError::Closed) => ("closed", None),
+            Err(error) => {
+                tracing::warn!(%error, origin = %whose.origin, "a kept robots.txt cannot be read");
+                ("failed", None)
+            }
+        };
+        self.count_load(result);
+        kept
+    }
+
+    /// Queues a save if there is a place, else gives it back.
+    fn keep_now(&self, saving: Saving) -> Option<Saving> {
+        match Arc::clone(&self.slots).try_acquire_owned() {
+            Ok(slot) => {
+                self.send(Task::Keep(saving), slot);
+                None
+            }
+            Err(_) => Some(saving),
+        }
+    }
+
+    /// A save that comes after the end of the writer is lost, and counted as
+    /// that when it is dropped.
+    fn send(&self, task: Task, slot: tokio::sync::OwnedSemaphorePermit) {
+        self.line.send(Entry::new(task, slot)).unwrap_or_default();
+    }
+
+    fn count_load(&self, result: &'static str) {
+        self.metrics
+            .robots_loaded
+            .get_or_create(&ResultLabel { result })
+            .inc();
+    }
+}

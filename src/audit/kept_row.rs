@@ -1,0 +1,186 @@
+//! One row of `kept`: the last that is known of a robots.txt as columns, and
+//! the way back.
+//!
+//! A crawl goes by what is read here, so nothing is read near enough: a row
+//! that is not as it was written, or names a body that is not the one it was
+//! read from, is as if it were not there, and the origin is asked.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use jiff::Timestamp;
+use rusqlite::Row;
+use rusqlite::types::{FromSql, Value, ValueRef};
+
+use super::row::{SNAPSHOT_COLUMNS, blob, digest, row_digest, snapshot_values};
+use crate::rules::crawler::ProductToken;
+use crate::rules::digest::Digest;
+use crate::rules::origin::{Origin, Target};
+use crate::rules::robots::Dialect;
+use crate::rules::robots::access::{AccessResult, Cause, Copy, Snapshot, Validators};
+use crate::rules::robots::kept::{Kept, Whose};
+
+/// The columns under the digest: those of the snapshot, and six of the rest.
+pub(super) const KEPT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
+
+/// Where a snapshot has its token, and where the digest of its body.
+const TOKEN_AT: usize = 1;
+const BODY_KEY_AT: usize = SNAPSHOT_COLUMNS - 1;
+
+/// Where [`LOAD`] has the digest of the row, and behind it the body.
+const DIGEST_AT: usize = KEPT_COLUMNS;
+const BODY_AT: usize = DIGEST_AT + 1;
+
+/// Puts a row in place of the one with the same origin and token.
+pub(super) const SAVE: &str = "
+REPLACE INTO kept (origin, token, url, status, fetched_us, expires_us, result,
+  cause, body, whole, content_type, redirects, etag, last_modified, failures,
+  digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// Finds the row of an origin and a token, with its body.
+pub(super) const LOAD: &str = "
+SELECT k.origin, k.token, k.url, k.status, k.fetched_us, k.expires_us, k.result,
+       k.cause, k.body, k.whole, k.content_type, k.redirects, k.etag,
+       k.last_modified, k.failures, k.digest, b.body
+FROM kept AS k LEFT JOIN body AS b ON b.sha256 = k.body
+WHERE k.origin = ? AND k.token = ?";
+
+/// All rows, without bodies.
+pub(super) const ALL: &str = "
+SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body,
+       whole, content_type, redirects, etag, last_modified, failures, digest
+FROM kept";
+
+/// The key of a row: an origin, and a token or ''.
+pub(super) fn key(whose: &Whose) -> (String, &str) {
+    let token = whose.token.as_ref().map_or("", ProductToken::as_str);
+    (whose.origin.to_string(), token)
+}
+
+/// The values of a row, in the order of [`SAVE`], its digest last.
+pub(super) fn kept_values(kept: &Kept) -> Vec<Value> {
+    let snapshot = &kept.snapshot;
+    let mut values = Vec::from(snapshot_values(snapshot));
+    if values[TOKEN_AT] == Value::Null {
+        values[TOKEN_AT] = Value::Text(String::new());
+    }
+    let copy = snapshot.copy();
+    let octets = |value: Option<&HeaderValue>| value.map(|value| value.as_bytes().to_vec());
+    let validators = copy.map(|copy| &copy.validators);
+    values.extend([
+        copy.map(|copy| copy.whole).into(),
+        copy.and_then(|copy| copy.content_type.clone()).into(),
+        copy.map(|copy| copy.redirects).into(),
+        octets(validators.and_then(|known| known.etag.as_ref())).into(),
+        octets(validators.and_then(|known| known.last_modified.as_ref())).into(),
+        kept.failures.into(),
+    ]);
+    let digest = row_digest(values.iter().map(Into::into));
+    values.push(blob(digest));
+    values
+}
+
+/// Whether a row of [`LOAD`] or [`ALL`] holds the values it was written with.
+pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
+    let values = (0..KEPT_COLUMNS).map(|column| row.get_ref(column));
+    let own = row_digest(values.collect::<rusqlite::Result<Vec<ValueRef<'_>>>>()?);
+    Ok(row.get_ref(DIGEST_AT)?.as_blob().ok() == Some(own.as_bytes().as_slice()))
+}
+
+/// What a row of [`LOAD`] holds, its file read by `dialect`; nothing if it is
+/// not what was written.
+pub(super) fn kept(row: &Row<'_>, dialect: Dialect) -> rusqlite::Result<Option<Kept>> {
+    if !is_untouched(row)? {
+        return Ok(None);
+    }
+    let cells = Cells(row);
+    let failures = cells.take("failures");
+    let kept = cells.snapshot(dialect).and_then(|snapshot| {
+        Some(Kept {
+            snapshot: Arc::new(snapshot),
+            failures: failures?,
+        })
+    });
+    Ok(kept)
+}
+
+/// The columns of a row of [`LOAD`], by name. What was written by another
+/// version, or under a digest that somebody made anew, has no value.
+struct Cells<'a>(&'a Row<'a>);
+
+impl Cells<'_> {
+    fn snapshot(&self, dialect: Dialect) -> Option<Snapshot> {
+        let cause = match self.take::<Option<String>>("cause")? {
+            Some(word) => Some(word.parse::<Cause>().ok()?),
+            None => None,
+        };
+        let (result, stale) = match (self.take::<String>("result")?.as_str(), cause) {
+            ("unreachable", Some(cause)) => (AccessResult::Unreachable(cause), None),
+            ("unavailable", stale) => (AccessResult::Unavailable, stale),
+            ("successful", stale) => {
+                let copy = self.copy(dialect)?;
+                (AccessResult::Successful(Arc::new(copy)), stale)
+            }
+            _ => return None,
+        };
+        Some(Snapshot {
+            origin: self.origin()?,
+            token: self.token()?,
+            url: self.take("url")?,
+            status: self.take("status")?,
+            fetched_at: self.time("fetched_us")?,
+            expires_at: self.time("expires_us")?,
+            result,
+            stale,
+        })
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        let target: Target = self.take::<String>("origin")?.parse().ok()?;
+        Some(target.origin)
+    }
+
+    fn token(&self) -> Option<Option<ProductToken>> {
+        match self.take::<String>("token")?.as_str() {
+            "" => Some(None),
+            token => ProductToken::new(token).ok().map(Some),
+        }
+    }
+
+    fn time(&self, column: &str) -> Option<Timestamp> {
+        Timestamp::from_microsecond(self.take(column)?).ok()
+    }
+
+    /// The file, if the body kept under its digest has that digest.
+    fn copy(&self, dialect: Dialect) -> Option<Copy> {
+        let body = self.0.get_ref(BODY_AT).ok()?.as_blob().ok()?;
+        let wanted: Option<Digest> = digest(self.0.get_ref(BODY_KEY_AT).ok()?.as_blob().ok()?);
+        let mut copy = Copy {
+            whole: self.take("whole")?,
+            content_type: self.take("content_type")?,
+            redirects: self.take("redirects")?,
+            validators: Validators {
+                etag: self.field("etag")?,
+                last_modified: self.field("last_modified")?,
+            },
+            ..Copy::in_dialect(Bytes::copy_from_slice(body), dialect)
+        };
+        if !copy.whole {
+            copy.robots.cut_here();
+        }
+        (Some(copy.digest) == wanted).then_some(copy)
+    }
+
+    fn field(&self, column: &str) -> Option<Option<HeaderValue>> {
+        match self.take::<Option<Vec<u8>>>(column)? {
+            Some(octets) => HeaderValue::from_bytes(&octets).ok().map(Some),
+            None => Some(None),
+        }
+    }
+
+    fn take<T: FromSql>(&self, column: &str) -> Option<T> {
+        self.0.get(column).ok()
+    }
+}

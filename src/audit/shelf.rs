@@ -1,0 +1,106 @@
+//! Reading kept snapshots while the writer writes: a few connections of its
+//! own, on threads where a disk may be waited for.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::AuditError;
+use super::kept_row::{LOAD, kept, key};
+use super::schema::open_to_read;
+use crate::rules::robots::Dialect;
+use crate::rules::robots::kept::{Kept, Whose};
+
+/// How many are read at a time: enough that a large file which is parsed does
+/// not hold up the small ones, and no more, since a disk gains nothing by it.
+const READERS: usize = 4;
+
+/// What a look at the table came to.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// This.
+    Kept(Kept),
+    /// There is no row.
+    Nothing,
+    /// There is one that is not as it was written, nor its body.
+    Changed,
+}
+
+/// The connections for reading.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    path: PathBuf,
+    /// Those that nobody uses; `None` when there are to be no more.
+    idle: Mutex<Option<Vec<Connection>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Shelf {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            idle: Mutex::new(Some(Vec::new())),
+            places: Arc::new(Semaphore::new(READERS)),
+        }
+    }
+
+    /// What is kept for `whose`, read by `dialect`.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Closed`], and what opening and reading the file can meet.
+    pub(super) async fn load(
+        self: &Arc<Self>,
+        whose: &Whose,
+        dialect: Dialect,
+    ) -> Result<Found, AuditError> {
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(|_| AuditError::Closed)?;
+        let (shelf, whose) = (Arc::clone(self), whose.clone());
+        // The place goes with the reading, which nobody ends who waits for it.
+        let reading = spawn_blocking(move || {
+            let found = shelf.read(&whose, dialect);
+            drop(place);
+            found
+        });
+        reading.await.map_err(|_| AuditError::Closed)?
+    }
+
+    /// Reads no more, and closes the file.
+    pub(super) fn close(&self) {
+        self.places.close();
+        self.lock().take();
+    }
+
+    fn read(&self, whose: &Whose, dialect: Dialect) -> Result<Found, AuditError> {
+        let idle = self.lock().as_mut().ok_or(AuditError::Closed)?.pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => open_to_read(&self.path)?,
+        };
+        let found = find(&connection, whose, dialect).map_err(AuditError::Read)?;
+        if let Some(idle) = self.lock().as_mut() {
+            idle.push(connection);
+        }
+        Ok(found)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<Connection>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn find(connection: &Connection, whose: &Whose, dialect: Dialect) -> rusqlite::Result<Found> {
+    let found = connection
+        .prepare_cached(LOAD)?
+        .query_row(key(whose), |row| kept(row, dialect))
+        .optional()?;
+    Ok(match found {
+        Some(Some(kept)) => Found::Kept(kept),
+        Some(None) => Found::Changed,
+        None => Found::Nothing,
+    })
+}

@@ -1,0 +1,515 @@
+//! The last that is known of each robots.txt. Issue, Deliver 1: snapshots
+//! survive a restart.
+
+use http::HeaderValue;
+use jiff::SignedDuration;
+
+use super::*;
+use crate::metrics::ResultLabel;
+use crate::rules::crawler::ProductToken;
+use crate::rules::origin::Origin;
+use crate::rules::robots::Dialect;
+use crate::rules::robots::access::Validators;
+use crate::rules::robots::kept::{Kept, Whose};
+
+const RFC: Dialect = Dialect::Rfc9309;
+
+fn origin(name: &str) -> Origin {
+    let target: Target = format!("https://{name}").parse().unwrap();
+    target.origin
+}
+
+fn token(token: &str) -> Option<ProductToken> {
+    Some(ProductToken::new(token).unwrap())
+}
+
+fn whose(name: &str, token: Option<ProductToken>) -> Whose {
+    let origin = origin(name);
+    Whose { origin, token }
+}
+
+/// What is known of `whose`: `result`, got a minute ago.
+fn kept(whose: &Whose, result: AccessResult) -> Kept {
+    let at: Timestamp = "2026-11-21T04:00:00.123456Z".parse().unwrap();
+    let snapshot = Snapshot {
+        origin: whose.origin.clone(),
+        token: whose.token.clone(),
+        url: whose.origin.robots_txt().to_string(),
+        status: Some(200),
+        fetched_at: at,
+        expires_at: Timestamp::from_second(4_000_000_000).unwrap(),
+        result,
+        stale: None,
+    };
+    Kept {
+        snapshot: Arc::new(snapshot),
+        failures: 0,
+    }
+}
+
+fn file(body: &'static str) -> AccessResult {
+    AccessResult::Successful(Arc::new(Copy::new(Bytes::from_static(body.as_bytes()))))
+}
+
+/// The same snapshot with something else in it.
+fn but(kept: &Kept, change: impl FnOnce(&mut Snapshot, &mut u32)) -> Kept {
+    let old = &*kept.snapshot;
+    let result = match &old.result {
+        AccessResult::Successful(copy) => AccessResult::Successful(Arc::clone(copy)),
+        AccessResult::Unavailable => AccessResult::Unavailable,
+        AccessResult::Unreachable(cause) => AccessResult::Unreachable(*cause),
+    };
+    let mut snapshot = Snapshot {
+        origin: old.origin.clone(),
+        token: old.token.clone(),
+        url: old.url.clone(),
+        result,
+        ..*old
+    };
+    let mut failures = kept.failures;
+    change(&mut snapshot, &mut failures);
+    Kept {
+        snapshot: Arc::new(snapshot),
+        failures,
+    }
+}
+
+impl Kit {
+    /// Keeps it, on disk when this returns.
+    async fn keep(&self, kept: &Kept) {
+        self.log.keep(kept.clone()).await;
+        self.log.probe().await.unwrap();
+    }
+
+    async fn kept(&self, whose: &Whose) -> Option<Kept> {
+        self.log.kept(whose, RFC).await
+    }
+
+    fn counted(&self, of: impl Fn(&Metrics) -> u64) -> u64 {
+        of(&self.metrics)
+    }
+
+    fn lost(&self) -> u64 {
+        let result = ResultLabel { result: "lost" };
+        self.counted(|metrics| metrics.robots_saved.get_or_create(&result).get())
+    }
+
+    fn count(&self, table: &str) -> i64 {
+        let connection = Connection::open(self.path()).unwrap();
+        let sql = format!("SELECT count(*) FROM {table}");
+        connection.query_row(&sql, [], |row| row.get(0)).unwrap()
+    }
+
+    /// Keeps the writer from committing until the connection commits.
+    fn held(&self) -> Connection {
+        let other = Connection::open(self.path()).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        other
+    }
+}
+
+/// All that is known, in one line.
+fn told(kept: &Kept) -> String {
+    let text = kept.snapshot.copy().map(|copy| copy.robots.text());
+    let notes: Option<Vec<_>> = kept
+        .snapshot
+        .copy()
+        .map(|copy| copy.robots.notes().collect());
+    format!("{kept:?} {text:?} {notes:?}")
+}
+
+/// Holds that what is kept in `kit` is read again.
+pub(super) async fn assert_keeps(kit: &Kit) {
+    let whose = whose("o.test", token("FooBot"));
+    kit.keep(&kept(&whose, file(ROBOTS))).await;
+    assert!(kit.kept(&whose).await.is_some());
+}
+
+/// One test a row: what is kept, and read from the disk again as it was, also
+/// by the next process.
+macro_rules! round_trips {
+    ($($name:ident: $kept:expr;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let saved = $kept;
+            let kit = Kit::new(Durability::Queue, 16);
+            kit.keep(&saved).await;
+            let loaded = kit.kept(&saved.whose()).await.unwrap();
+            assert!(!Arc::ptr_eq(&loaded.snapshot, &saved.snapshot));
+            assert_eq!(told(&loaded), told(&saved));
+            let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+            let loaded = kit.kept(&saved.whose()).await.unwrap();
+            assert_eq!(told(&loaded), told(&saved));
+        }
+    )*};
+}
+
+fn mine() -> Whose {
+    whose("o.test:8443", token("FooBot"))
+}
+
+round_trips! {
+    a_file_is_kept: kept(&mine(), file(ROBOTS));
+    an_empty_file_is_kept: kept(&mine(), file(""));
+    a_file_for_everyone_is_kept: kept(&whose("o.test", None), file(ROBOTS));
+    all_that_is_known_of_a_file_is_kept: but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
+        "https://p.test/r?x=\u{e9}".clone_into(&mut snapshot.url);
+        snapshot.status = Some(203);
+        let mut copy = Copy {
+            whole: false,
+            content_type: Some("text/html; charset=\u{fffd}".to_owned()),
+            redirects: 5,
+            validators: Validators {
+                etag: Some(HeaderValue::from_bytes(b"\"\xff\x80 \t\"").unwrap()),
+                last_modified: Some(HeaderValue::from_static("yesterday")),
+            },
+            ..Copy::new(Bytes::from_static(b"\xef\xbb\xbfUser-agent: \xff\0\r\nDisallow: /"))
+        };
+        copy.robots.cut_here();
+        snapshot.result = AccessResult::Successful(Arc::new(copy));
+    });
+    an_earlier_copy_is_kept_with_why_it_is_in_force: but(&kept(&mine(), file(ROBOTS)), |snapshot, failures| {
+        snapshot.stale = Some(Cause::NoConnection(NoConnection::Dns));
+        *failures = 7;
+    });
+    that_there_is_none_is_kept: but(&kept(&mine(), AccessResult::Unavailable), |snapshot, _| {
+        snapshot.status = Some(404);
+    });
+    a_back_off_is_kept: but(&kept(&mine(), AccessResult::Unreachable(Cause::Timeout)), |snapshot, failures| {
+        snapshot.status = None;
+        *failures = u32::MAX;
+    });
+    an_expired_copy_is_kept: but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
+        snapshot.expires_at = snapshot.fetched_at;
+    });
+}
+
+#[tokio::test]
+async fn what_is_not_kept_is_not_found() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.keep(&kept(&mine(), file(ROBOTS))).await;
+    for other in [
+        whose("o.test", token("FooBot")),
+        whose("o.test:8443", token("FooBot2")),
+        whose("o.test:8443", None),
+    ] {
+        assert!(kit.kept(&other).await.is_none(), "{other:?}");
+    }
+}
+
+// Decisions, "Whose robots.txt": a snapshot belongs to an origin and a token.
+#[tokio::test]
+async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let of = |token| whose("o.test", token);
+    for (token, body) in [
+        (token("FooBot"), "# 1"),
+        (None, "# 2"),
+        (token("BarBot"), "# 3"),
+        (None, "# 4"),
+        (token("foobot"), "# 5"),
+    ] {
+        kit.keep(&kept(&of(token), file(body))).await;
+    }
+    assert_eq!((kit.count("kept"), kit.count("body")), (3, 5));
+    for (token, body) in [
+        (token("FOOBOT"), "# 5"),
+        (None, "# 4"),
+        (token("BarBot"), "# 3"),
+    ] {
+        let kept = kit.kept(&of(token)).await.unwrap();
+        assert_eq!(kept.snapshot.copy().unwrap().body, body);
+    }
+}
+
+// Ours: no reason to ask again, or to be judged by something else.
+#[tokio::test]
+async fn what_is_known_last_is_in_force() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.keep(&kept(&mine(), file(ROBOTS))).await;
+    kit.keep(&kept(&mine(), AccessResult::Unavailable)).await;
+    let last = kit.kept(&mine()).await.unwrap();
+    assert!(matches!(last.snapshot.result, AccessResult::Unavailable));
+}
+
+#[tokio::test]
+async fn a_file_is_read_by_the_dialect_in_force() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let rules = "User-agent: *\nDisallow: /\nAllow: /a\n";
+    let lock = kit.held();
+    let saving = kit.log.keep(kept(&mine(), file(rules)));
+    // First what is under way, then what is on disk.
+    for _ in 0..2 {
+        let kept = kit.log.kept(&mine(), Dialect::Consensus1994).await.unwrap();
+        let robots = &kept.snapshot.copy().unwrap().robots;
+        assert_eq!(robots.dialect(), Dialect::Consensus1994);
+        let binding = robots.binding(&Crawler::parse("FooBot"));
+        assert!(!binding.judge("/a").allows());
+        lock.execute_batch("COMMIT").unwrap_or_default();
+        kit.log.probe().await.unwrap();
+    }
+    saving.await;
+}
+
+// Ours: what a restart was to mend is tried again after it.
+#[tokio::test]
+async fn failures_of_our_own_are_not_kept() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let before = kept(&mine(), file(ROBOTS));
+    kit.keep(&before).await;
+    for cause in [
+        Cause::Internal,
+        Cause::NoConnection(NoConnection::Prohibited),
+    ] {
+        kit.keep(&kept(&mine(), AccessResult::Unreachable(cause)))
+            .await;
+        let kept = kit.kept(&mine()).await.unwrap();
+        assert_eq!(told(&kept), told(&before));
+    }
+    assert_eq!(kit.lost(), 0);
+}
+
+/// What somebody's hand did to one row is found, and not gone by.
+async fn assert_not_trusted(sql: &str) {
+    let kit = Kit::new(Durability::Commit, 16);
+    let kept = but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
+        snapshot.stale = Some(Cause::Timeout);
+    });
+    kit.keep(&kept).await;
+    assert!(kit.kept(&mine()).await.is_some());
+    kit.sql(&format!("PRAGMA foreign_keys = OFF; {sql}"));
+    let other = whose("p.test", token("FooBot"));
+    assert!(kit.kept(&mine()).await.is_none(), "{sql}");
+    assert!(kit.kept(&other).await.is_none(), "{sql}");
+    if !sql.contains("DELETE") {
+        let (verification, found) = verify(&kit);
+        assert_eq!((verification.kept, verification.mismatches), (1, 1));
+        assert!(found[0].contains("as it was written") || found[0].contains("digest"));
+    }
+    // Asked again, it is kept again.
+    kit.sql("PRAGMA foreign_keys = OFF; DELETE FROM body WHERE hex(body) = '00'");
+    kit.keep(&kept).await;
+    assert!(kit.kept(&mine()).await.is_some());
+}
+
+#[tokio::test]
+async fn a_row_that_was_changed_by_hand_is_not_trusted() {
+    for change in [
+        "url = 'https://p.test/robots.txt'",
+        "status = 404",
+        "fetched_us = fetched_us + 1",
+        "expires_us = expires_us + 1",
+        "result = 'unavailable'",
+        "cause = NULL",
+        "body = NULL",
+        "body = x'00'",
+        "whole = 0",
+        "whole = NULL",
+        "content_type = 'text/html'",
+        "redirects = 1",
+        "etag = x'22'",
+        "last_modified = x'22'",
+        "failures = 1",
+        "digest = x''",
+        "origin = 'https://p.test'",
+        "url = CAST(x'ff' AS TEXT)",
+    ] {
+        assert_not_trusted(&format!("UPDATE kept SET {change}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_was_changed_or_taken_away_is_not_trusted() {
+    assert_not_trusted("UPDATE body SET body = x'00'").await;
+    assert_not_trusted("DELETE FROM body").await;
+    assert_not_trusted("DELETE FROM kept").await;
+}
+
+#[tokio::test]
+async fn verification_counts_what_is_kept_and_names_what_was_changed() {
+    let kit = one_of_each().await;
+    for name in ["o.test", "p.test", "q.test"] {
+        kit.keep(&kept(&whose(name, token("FooBot")), file(ROBOTS)))
+            .await;
+    }
+    assert_eq!(verify(&kit).0.kept, 3);
+    kit.sql("UPDATE kept SET origin = CAST(x'ff' AS TEXT) WHERE origin LIKE '%p.test'");
+    let (verification, found) = verify(&kit);
+    assert_eq!((verification.kept, verification.mismatches), (3, 1));
+    assert_eq!(
+        found,
+        ["\u{fffd} FooBot: what is kept is not as it was written"]
+    );
+}
+
+// Issue, Deliver 1: asked no second time because it was forgotten too early.
+#[tokio::test]
+async fn what_is_on_its_way_to_the_disk_is_found() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let lock = kit.held();
+    let (first, second) = (kept(&mine(), file("# 1")), kept(&mine(), file("# 2")));
+    // Begun when called: nobody has waited for them yet.
+    let saving = [kit.log.keep(first.clone()), kit.log.keep(second.clone())];
+    let found = kit.kept(&mine()).await.unwrap();
+    assert!(Arc::ptr_eq(&found.snapshot, &second.snapshot));
+    lock.execute_batch("COMMIT").unwrap();
+    for saving in saving {
+        saving.await;
+    }
+    kit.log.probe().await.unwrap();
+    let found = kit.kept(&mine()).await.unwrap();
+    assert!(!Arc::ptr_eq(&found.snapshot, &second.snapshot));
+    assert_eq!(told(&found), told(&second));
+    assert_eq!(kit.log.pending.find(&mine()).map(|kept| told(&kept)), None);
+}
+
+// Invariant 8.
+#[tokio::test]
+async fn a_full_queue_gives_a_save_up_after_a_second_and_counts_it() {
+    let kit = Kit::new(Durability::Commit, 2);
+    let lock = kit.held();
+    for name in ["a.test", "b.test"] {
+        kit.log.keep(kept(&whose(name, None), file(""))).await;
+    }
+    let waiting = kit.log.keep(kept(&mine(), file("")));
+    assert!(kit.kept(&mine()).await.is_some());
+    waiting.await;
+    assert!(kit.kept(&mine()).await.is_none());
+    assert_eq!(kit.lost(), 1);
+    lock.execute_batch("COMMIT").unwrap();
+    kit.log.probe().await.unwrap();
+    assert_eq!(kit.count("kept"), 2);
+}
+
+/// Makes nothing be kept.
+const BREAK_KEPT: &str = "CREATE TRIGGER broken_kept BEFORE INSERT ON kept
+    BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
+
+// Ours: what spares a question keeps no decision out.
+#[tokio::test]
+async fn a_save_that_fails_is_counted_and_costs_no_decision() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.sql(BREAK_KEPT);
+    let lock = kit.held();
+    kit.log.keep(kept(&mine(), file(ROBOTS))).await;
+    let recording = kit.log.record(record("/a"));
+    let release = async {
+        tokio::task::yield_now().await;
+        lock.execute_batch("COMMIT").unwrap();
+    };
+    let (recorded, ()) = tokio::join!(recording, release);
+    assert_eq!(recorded.unwrap().0.seq(), 1);
+    assert_eq!((kit.lost(), kit.count("kept")), (1, 0));
+    kit.log.keep(kept(&mine(), file(ROBOTS))).await;
+    let (receipt, _ending) = kit.log.record(record("/b")).await.unwrap();
+    assert_eq!((receipt.seq(), kit.lost()), (2, 2));
+    kit.sql("DROP TRIGGER broken_kept");
+    kit.keep(&kept(&mine(), file(ROBOTS))).await;
+    assert!(kit.kept(&mine()).await.is_some());
+}
+
+// Invariant 3 as before: a disk that refuses everything refuses decisions.
+#[tokio::test]
+async fn with_a_save_beside_it_a_refused_decision_is_refused() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.sql(BREAK);
+    kit.sql(BREAK_KEPT);
+    kit.log.keep(kept(&mine(), file(ROBOTS))).await;
+    let recorded = kit.log.record(record("/a")).await;
+    assert!(matches!(recorded, Err(AuditError::Write(_))));
+    assert_eq!(kit.lost(), 1);
+}
+
+#[tokio::test]
+async fn a_closed_log_has_kept_everything_and_finds_nothing() {
+    let kit = Kit::new(Durability::Queue, 16);
+    assert!(kit.kept(&mine()).await.is_none());
+    kit.log.keep(kept(&mine(), file(ROBOTS))).await;
+    let log = Arc::clone(&kit.log);
+    let path = kit.path();
+    let folder = kit.closed().await;
+    assert!(!path.with_extension("db-wal").exists());
+    log.keep(kept(&whose("p.test", None), file(ROBOTS))).await;
+    assert!(log.kept(&mine(), RFC).await.is_none());
+    let kit = Kit::reopened(folder, Durability::Commit, 16);
+    assert!(kit.kept(&mine()).await.is_some());
+    assert_eq!(kit.count("kept"), 1);
+}
+
+// Invariant 8: the table holds what was asked for in thirty days.
+#[tokio::test]
+async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let days = |days: i64| {
+        let now = clock::now() + SignedDuration::from_hours(24 * days);
+        let whose = whose(&format!("d{}.test", days.abs()), None);
+        but(&kept(&whose, file(ROBOTS)), |snapshot, _| {
+            snapshot.expires_at = now;
+        })
+    };
+    for old in [1, -29, -31] {
+        kit.keep(&days(old)).await;
+    }
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    assert_eq!(kit.count("kept"), 3);
+    kit.log.probe().await.unwrap();
+    kit.log.probe().await.unwrap();
+    assert_eq!((kit.count("kept"), kit.count("body")), (2, 1));
+    assert!(kit.kept(&days(-31).whose()).await.is_none());
+    assert!(kit.kept(&days(-29).whose()).await.is_some());
+}
+
+#[test]
+fn a_few_are_taken_away_at_a_time_the_oldest_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&super::file(folder.path())).unwrap();
+    store
+        .write(|batch| {
+            (0..5).try_for_each(|n| {
+                let kept = kept(&whose(&format!("d{n}.test"), None), file(ROBOTS));
+                batch.keep(&but(&kept, |snapshot, _| {
+                    snapshot.expires_at = Timestamp::from_second(n).unwrap();
+                }))
+            })
+        })
+        .unwrap();
+    let before = Timestamp::from_second(4).unwrap();
+    let mut pruned = || store.prune(before, 3).unwrap();
+    assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
+}
+
+/// What a load costs with a hundred thousand rows. Run with optimisation, it
+/// prints; a load for each origin must not slow a crawl.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures, and writes 250 MB"]
+async fn a_load_from_a_hundred_thousand_rows_takes_little() {
+    const ROWS: u32 = 100_000;
+    let of = |n: u32| whose(&format!("host-{n}.example.test"), token("FooBot"));
+    let folder = tempfile::tempdir().unwrap();
+    let start = clock::instant();
+    let mut store = Store::open(&super::file(folder.path())).unwrap();
+    for first in (0..ROWS).step_by(512) {
+        store
+            .write(|batch| {
+                (first..ROWS.min(first + 512)).try_for_each(|n| {
+                    let body = format!("# {n}\n{}", "Disallow: /some/folder/\n".repeat(82));
+                    let copy = Copy::new(Bytes::from(body));
+                    batch.keep(&kept(&of(n), AccessResult::Successful(Arc::new(copy))))
+                })
+            })
+            .unwrap();
+    }
+    println!("{ROWS} rows written in {:?}", start.elapsed());
+    drop(store);
+    let kit = Kit::reopened(folder, Durability::Commit, 16);
+    // A stride that is prime to the rows, so that no two neighbours follow.
+    let places = (0..20_000u32).map(|n| n * 7919 % ROWS);
+    for (what, shift) in [("present", 0), ("absent", ROWS)] {
+        let start = clock::instant();
+        for place in places.clone() {
+            let found = kit.kept(&of(place + shift)).await.is_some();
+            assert_eq!(found, shift == 0);
+        }
+        println!("{what}: {:?} a load", start.elapsed() / 20_000);
+    }
+}

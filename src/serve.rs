@@ -1,5 +1,7 @@
 //! The one place where the parts are built, started and stopped, in order.
 
+mod kept;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::kept::KeptInAudit;
 use crate::admin::{self, Admin};
 use crate::audit::AuditLog;
 use crate::clock;
@@ -19,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::origins::egress::Egress;
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::HttpFetcher;
-use crate::origins::robots_store::Forgetful;
+use crate::origins::robots_store::{Forgetful, KeepRobots};
 use crate::origins::upstream::Upstream;
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
@@ -131,10 +134,15 @@ pub struct Origins {
 ///
 /// Roots that cannot be read.
 pub fn origins(settings: &Settings) -> anyhow::Result<Origins> {
-    origins_with(settings, &Arc::new(Metrics::default()))
+    let metrics = Arc::new(Metrics::default());
+    origins_with(settings, &metrics, Arc::new(Forgetful))
 }
 
-fn origins_with(settings: &Settings, metrics: &Arc<Metrics>) -> anyhow::Result<Origins> {
+fn origins_with(
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    store: Arc<dyn KeepRobots>,
+) -> anyhow::Result<Origins> {
     // Connections to origins end with their idle time or with the process: no
     // crawler waits for them, so neither does a stop.
     let tasks = Tasks::default();
@@ -152,7 +160,7 @@ fn origins_with(settings: &Settings, metrics: &Arc<Metrics>) -> anyhow::Result<O
     let fetcher = HttpFetcher::new(Arc::clone(&upstream), settings.robots.max_bytes);
     let robots = RobotsCache::new(
         settings.robots.clone(),
-        (fetcher, Arc::new(Forgetful)),
+        (fetcher, store),
         Arc::clone(metrics),
         tasks.0,
     );
@@ -174,7 +182,11 @@ fn proxy(
         egress,
         upstream,
         robots,
-    } = origins_with(settings, &metrics)?;
+    } = origins_with(
+        settings,
+        &metrics,
+        Arc::new(KeptInAudit(Arc::clone(&audit))),
+    )?;
     egress.listeners(own);
     Ok(Arc::new(Proxy {
         options: settings.exchange.clone(),

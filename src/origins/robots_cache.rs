@@ -269,7 +269,9 @@ impl<F: FetchRobots> Shared<F> {
         let mut trail = Trail::new(pending.whose.origin.robots_txt());
         let walk = self.walk(&mut trail, &pending, &client);
         let result = timeout(self.options.timeout, walk).await;
-        let held = pending.finish(trail.answer(result.unwrap_or(Err(Cause::Timeout))));
+        let held = pending.hold(trail.answer(result.unwrap_or(Err(Cause::Timeout))));
+        let saving = self.store.save(held.kept());
+        pending.publish(&held);
         self.weigh_anew(&pending);
         let result = match held.snapshot.result {
             AccessResult::Successful(_) => "successful",
@@ -282,7 +284,7 @@ impl<F: FetchRobots> Shared<F> {
             .inc();
         let entries = i64::try_from(self.entries.entry_count()).unwrap_or(i64::MAX);
         self.metrics.robots_snapshots.set(entries);
-        self.store.save(held.kept()).await;
+        saving.await;
     }
 
     /// Puts the entry of a finished fetch in its own place again: entries are
@@ -429,13 +431,13 @@ struct Pending {
 }
 
 impl Pending {
-    fn finish(&self, answer: Answer) -> Arc<Held> {
-        let held = Arc::new(
-            self.lifetimes
-                .hold(self.whose.clone(), answer, self.failures),
-        );
-        self.state.send_replace(State::Done(Arc::clone(&held)));
-        held
+    fn hold(&self, answer: Answer) -> Arc<Held> {
+        let whose = self.whose.clone();
+        Arc::new(self.lifetimes.hold(whose, answer, self.failures))
+    }
+
+    fn publish(&self, held: &Arc<Held>) {
+        self.state.send_replace(State::Done(Arc::clone(held)));
     }
 }
 
@@ -443,7 +445,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let is_done = matches!(*self.state.borrow(), State::Done(_));
         if !is_done {
-            self.finish(internal(&self.whose));
+            self.publish(&self.hold(internal(&self.whose)));
         }
     }
 }

@@ -36,6 +36,7 @@ mod properties;
 mod reading_the_field;
 mod reference_cases;
 mod refuse;
+mod restart;
 mod robots;
 mod robots_cases;
 mod shutdown;

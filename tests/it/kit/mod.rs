@@ -10,6 +10,7 @@ pub(crate) mod client;
 pub(crate) mod codings;
 pub(crate) mod directive_case;
 pub(crate) mod h2;
+pub(crate) mod loopback;
 pub(crate) mod origin;
 pub(crate) mod page;
 pub(crate) mod program;

@@ -1,0 +1,149 @@
+//! Hundreds of origins at once: one listener that is reached under every
+//! address of 127.0.0.0/8, each of them an origin of its own.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::codings::coded;
+use super::raw_origin::find;
+
+/// How an origin answers for its robots.txt; pages it always has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// With a file that disallows /private.
+    File,
+    /// With the same in gzip, though nobody asked for it.
+    Gzip,
+    /// With a redirect to that file under another path.
+    Redirect,
+    /// With 404.
+    Missing,
+    /// With 503.
+    Failing,
+    /// Not at all.
+    Hanging,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind::File,
+    Kind::Gzip,
+    Kind::Redirect,
+    Kind::Missing,
+    Kind::Failing,
+    Kind::Hanging,
+];
+
+const RULES: &str = "User-agent: *\nDisallow: /private\n";
+
+/// The origins. They end with the test's runtime.
+pub(crate) struct Origins {
+    port: u16,
+    count: u16,
+    fetches: Arc<Mutex<BTreeMap<u16, usize>>>,
+}
+
+impl Origins {
+    /// `count` origins, of each kind in turn.
+    pub(crate) async fn start(count: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
+        let origins = Self {
+            port: listener.local_addr().unwrap().port(),
+            count,
+            fetches: Arc::default(),
+        };
+        let fetches = Arc::clone(&origins.fetches);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&fetches)));
+            }
+        });
+        origins
+    }
+
+    /// Their numbers.
+    pub(crate) fn numbers(&self) -> std::ops::Range<u16> {
+        0..self.count
+    }
+
+    /// How an origin answers.
+    pub(crate) fn kind(number: u16) -> Kind {
+        KINDS[usize::from(number) % KINDS.len()]
+    }
+
+    /// A URL under origin `number`.
+    pub(crate) fn url(&self, number: u16, path: &str) -> String {
+        let [high, low] = number.to_be_bytes();
+        format!("http://127.1.{high}.{low}:{}{path}", self.port)
+    }
+
+    /// How often each was asked for its robots.txt.
+    pub(crate) fn fetches(&self) -> BTreeMap<u16, usize> {
+        self.fetches.lock().unwrap().clone()
+    }
+
+    /// Holds that each of `numbers` was asked so often.
+    pub(crate) fn assert_fetched(&self, numbers: impl IntoIterator<Item = u16>, times: usize) {
+        let fetches = self.fetches();
+        let others: Vec<_> = numbers
+            .into_iter()
+            .map(|number| (number, fetches.get(&number).copied().unwrap_or_default()))
+            .filter(|(_, fetched)| *fetched != times)
+            .map(|(number, fetched)| (number, Self::kind(number), fetched))
+            .collect();
+        assert!(others.is_empty(), "not asked {times} times: {others:?}");
+    }
+}
+
+async fn serve(mut stream: TcpStream, fetches: Arc<Mutex<BTreeMap<u16, usize>>>) {
+    let IpAddr::V4(own) = stream.local_addr().unwrap().ip() else {
+        return;
+    };
+    let [_, _, high, low] = own.octets();
+    let number = u16::from_be_bytes([high, low]);
+    let mut unread = Vec::new();
+    while let Ok(1..) = stream.read_buf(&mut unread).await {
+        while let Some(end) = find(&unread, b"\r\n\r\n") {
+            let head: Vec<u8> = unread.drain(..end + 4).collect();
+            let is_robots = head.starts_with(b"GET /robots.txt ");
+            if is_robots {
+                *fetches.lock().unwrap().entry(number).or_default() += 1;
+            }
+            let answer = match Origins::kind(number) {
+                Kind::Hanging if is_robots => std::future::pending().await,
+                kind if is_robots => robots(kind),
+                _ => response("200 OK", "", RULES.as_bytes()),
+            };
+            if stream.write_all(&answer).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn robots(kind: Kind) -> Vec<u8> {
+    match kind {
+        Kind::File | Kind::Hanging => response(
+            "200 OK",
+            "ETag: \"1\"\r\nContent-Type: text/plain\r\n",
+            RULES.as_bytes(),
+        ),
+        Kind::Gzip => response(
+            "200 OK",
+            "Content-Encoding: gzip\r\n",
+            &coded("gzip", RULES.into()),
+        ),
+        Kind::Redirect => response("302 Found", "Location: /rules\r\n", b""),
+        Kind::Missing => response("404 Not Found", "", b""),
+        Kind::Failing => response("503 Service Unavailable", "", b""),
+    }
+}
+
+fn response(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {length}\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}

@@ -1,0 +1,255 @@
+//! A restart asks no origin anew: what is known of each robots.txt is kept on
+//! disk. Issue, Deliver 1 and Must hold 3.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::kit::client::{Crawler, get, metrics};
+use crate::kit::loopback::{Kind, Origins};
+use crate::kit::proxy::{Config, Place, Proxy};
+use crate::kit::{run, until};
+
+const ORIGINS: u16 = 200;
+/// Crawlers at once: fewer than the snapshots of the smallest memory.
+const CRAWLERS: u16 = 7;
+
+/// A proxy that may ask on loopback.
+fn config() -> Config {
+    Config::default()
+        .set("egress.allow = [\"127.0.0.0/8\"]")
+        .set("robots.timeout = \"1s\"")
+}
+
+/// The same, with when failures are asked for again.
+fn retrying(pauses: &str) -> Config {
+    config().set(&format!("robots.retry = {pauses}"))
+}
+
+/// One that does not ask twice within a test.
+fn patient() -> Config {
+    retrying("[\"10m\", \"30m\"]")
+}
+
+/// Asks each origin for an open page and a private one; tells the statuses.
+async fn crawl(proxy: &Proxy, origins: &Origins) -> BTreeMap<u16, [u16; 2]> {
+    let mut crawlers = JoinSet::new();
+    for own in 0..CRAWLERS {
+        let pages: Vec<_> = origins
+            .numbers()
+            .filter(|number| number % CRAWLERS == own)
+            .map(|number| {
+                let urls = ["/open", "/private"].map(|path| origins.url(number, path));
+                (number, urls)
+            })
+            .collect();
+        let address = proxy.address();
+        crawlers.spawn(async move {
+            let mut answers = Vec::new();
+            for (number, [open, private]) in pages {
+                let open = status(address, &open).await;
+                answers.push((number, [open, status(address, &private).await]));
+            }
+            answers
+        });
+    }
+    crawlers.join_all().await.into_iter().flatten().collect()
+}
+
+async fn status(proxy: SocketAddr, url: &str) -> u16 {
+    let line = format!("GET {url} HTTP/1.1");
+    let lines = [line.as_str(), "Host: x", "User-Agent: ExampleBot/1.0"];
+    Crawler::to(proxy).await.ask(&lines).await.status()
+}
+
+fn assert_answers(answers: &BTreeMap<u16, [u16; 2]>) {
+    for (number, answer) in answers {
+        let wanted = match Origins::kind(*number) {
+            Kind::File | Kind::Redirect => [200, 403],
+            Kind::Missing => [200, 200],
+            Kind::Failing | Kind::Hanging => [403, 403],
+            // Whether it is decoded or refused is not a matter of restarts.
+            Kind::Gzip => [answer[0], 403],
+        };
+        assert_eq!(*answer, wanted, "{number}: {:?}", Origins::kind(*number));
+    }
+}
+
+/// How often the store was asked, by what it came to.
+async fn loads(proxy: &Proxy, result: &str) -> u64 {
+    let line = format!("politesse_robots_loaded_total{{result=\"{result}\"}} ");
+    let metrics = metrics(proxy).await;
+    let count = metrics.lines().find_map(|text| text.strip_prefix(&line));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+async fn assert_taken_up_after_a_stop(config: Config) {
+    let origins = Origins::start(ORIGINS).await;
+    let proxy = config.start().await;
+    let before = crawl(&proxy, &origins).await;
+    assert_answers(&before);
+    origins.assert_fetched(origins.numbers(), 1);
+    let proxy = proxy.stop().await.start().await;
+    assert_eq!(crawl(&proxy, &origins).await, before);
+    origins.assert_fetched(origins.numbers(), 1);
+    assert_eq!(loads(&proxy, "kept").await, u64::from(ORIGINS));
+    let outcome = proxy.stop().await.run(&["audit", "verify", "--json"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.json_lines()[0]["kept"], ORIGINS);
+}
+
+// Issue, Deliver 1.
+#[test]
+fn after_a_stop_no_origin_is_asked_again_and_all_are_judged_as_before() {
+    run(assert_taken_up_after_a_stop(patient()));
+}
+
+// The same for what was only queued when it was used.
+#[test]
+fn with_a_queue_no_origin_is_asked_again_after_a_stop() {
+    let config = patient().set("audit.durability = \"queue\"");
+    run(assert_taken_up_after_a_stop(config));
+}
+
+/// The origins that a decision on disk speaks of.
+async fn on_record(place: &Place, origins: &Origins) -> BTreeSet<u16> {
+    let rows = place.rows().await;
+    let urls: BTreeSet<_> = rows.iter().filter_map(|row| row["url"].as_str()).collect();
+    origins
+        .numbers()
+        .filter(|number| {
+            let mut paths = ["/open", "/private"].into_iter();
+            paths.any(|path| urls.contains(origins.url(*number, path).as_str()))
+        })
+        .collect()
+}
+
+/// Kills a proxy in the middle of a crawl, and holds that the next one asks
+/// no origin again of which a decision is on record; tells how many it asked.
+async fn asked_again_after_kill_9(config: Config) -> usize {
+    let origins = Origins::start(ORIGINS).await;
+    let proxy = config.start().await;
+    let half = until("half of the origins", async || {
+        (usize::from(ORIGINS) / 2 < origins.fetches().len()).then_some(())
+    });
+    tokio::select! {
+        _ = crawl(&proxy, &origins) => panic!("the crawl has ended"),
+        () = half => {}
+    }
+    let place = proxy.kill().await;
+    let known = on_record(&place, &origins).await;
+    assert!(usize::from(ORIGINS) / 4 < known.len());
+    let proxy = place.start().await;
+    assert_answers(&crawl(&proxy, &origins).await);
+    origins.assert_fetched(known, 1);
+    let fetches = origins.fetches();
+    fetches.values().filter(|fetched| 1 < **fetched).count()
+}
+
+// Must hold 3: with every decision on disk before it is acted on, only those
+// are asked again whose answer nobody had got yet.
+#[test]
+fn after_kill_9_only_what_was_under_way_is_asked_for_again() {
+    run(async {
+        let again = asked_again_after_kill_9(patient()).await;
+        assert!(again <= usize::from(CRAWLERS), "{again} were asked again");
+    });
+}
+
+// Must hold 3; what a queue loses of decisions, it loses of this.
+#[test]
+fn with_a_queue_nothing_is_asked_again_of_which_a_decision_is_on_record() {
+    run(async {
+        let config = patient().set("audit.durability = \"queue\"");
+        asked_again_after_kill_9(config).await;
+    });
+}
+
+// Issue, Deliver 1: a bounded number in memory with the rest on disk.
+#[test]
+fn what_there_is_no_room_for_is_not_asked_for_again() {
+    run(async {
+        let origins = Origins::start(ORIGINS).await;
+        let proxy = patient().set("robots.max_snapshots = 10").start().await;
+        let before = crawl(&proxy, &origins).await;
+        assert_answers(&before);
+        assert_eq!(crawl(&proxy, &origins).await, before);
+        origins.assert_fetched(origins.numbers(), 1);
+        let kept = loads(&proxy, "kept").await + loads(&proxy, "pending").await;
+        assert!(u64::from(ORIGINS) / 2 < kept, "{kept}");
+    });
+}
+
+// Decisions, "Lifetime": a restart makes no copy hold longer.
+#[test]
+fn what_has_expired_is_asked_for_again() {
+    run(async {
+        let origins = Origins::start(6).await;
+        let config = ["ttl", "ttl_min", "unavailable_ttl"]
+            .into_iter()
+            .fold(retrying("[\"1s\", \"1s\"]"), |config, key| {
+                config.set(&format!("robots.{key} = \"1s\""))
+            });
+        let proxy = config.start().await;
+        for number in origins.numbers() {
+            get(&proxy, &origins.url(number, "/open")).await;
+        }
+        let place = proxy.stop().await;
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        let proxy = place.start().await;
+        for number in origins.numbers() {
+            get(&proxy, &origins.url(number, "/open")).await;
+        }
+        origins.assert_fetched(origins.numbers(), 2);
+    });
+}
+
+// Ours: what somebody's hand was in is asked for again, and nothing else.
+#[test]
+fn what_was_changed_by_hand_is_asked_for_again() {
+    run(async {
+        let origins = Origins::start(12).await;
+        let proxy = patient().start().await;
+        let before = crawl(&proxy, &origins).await;
+        let place = proxy.stop().await;
+        let changed = origins.url(3, "");
+        let sql = "UPDATE kept SET result = 'successful' WHERE origin = ?";
+        assert_eq!(place.database().execute(sql, [&changed]).unwrap(), 1);
+        let outcome = place.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stdout.contains(&changed), "{outcome:?}");
+        let proxy = place.start().await;
+        assert_eq!(crawl(&proxy, &origins).await, before);
+        origins.assert_fetched([3], 2);
+        origins.assert_fetched(origins.numbers().filter(|number| *number != 3), 1);
+        assert_eq!(loads(&proxy, "changed").await, 1);
+    });
+}
+
+// Ours: what cannot be kept is asked for again, and stops nothing.
+#[test]
+fn a_store_that_keeps_nothing_costs_no_request() {
+    run(async {
+        let origins = Origins::start(12).await;
+        let proxy = patient().start().await;
+        proxy
+            .place()
+            .database()
+            .execute_batch(
+                "CREATE TRIGGER broken BEFORE INSERT ON kept
+                 BEGIN SELECT RAISE(ABORT, 'disk full'); END;",
+            )
+            .unwrap();
+        let before = crawl(&proxy, &origins).await;
+        assert_answers(&before);
+        assert_eq!(crawl(&proxy, &origins).await, before);
+        origins.assert_fetched(origins.numbers(), 1);
+        let lost = "politesse_robots_saved_total{result=\"lost\"} 12";
+        assert!(metrics(&proxy).await.contains(lost));
+        let proxy = proxy.stop().await.start().await;
+        assert_eq!(crawl(&proxy, &origins).await, before);
+        origins.assert_fetched(origins.numbers(), 2);
+    });
+}

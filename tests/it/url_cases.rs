@@ -1,8 +1,8 @@
 //! `tests/cases/urls.jsonl`: every way round a rule that a URL can be spelled
 //! or sent in, through the program, held against what the origins saw.
 //!
-//! A case says what it is about in `why`. Cases whose `reading` is `server` ask
-//! for readings of a path that are not taken yet; they are left out.
+//! A case says what it is about in `why`. `urls-ours.jsonl` has more of them:
+//! every row of security, sections 2.1 to 2.4, by every door there is.
 
 use std::sync::Arc;
 
@@ -50,7 +50,9 @@ struct Case {
     serve_as: Option<String>,
     #[serde(default)]
     then: Vec<(String, String, Expect)>,
-    reading: Reading,
+    /// The level of `robots.readings` that sees through it; for people.
+    #[serde(rename = "reading")]
+    _reading: Reading,
     expect: Expect,
     #[serde(default)]
     also: Vec<Expect>,
@@ -98,7 +100,7 @@ enum Via {
     H2,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Reading {
     Sent,
@@ -141,9 +143,8 @@ impl Line for Case {
 #[test]
 fn no_spelling_of_a_url_gets_round_a_rule() {
     run(async {
-        let mut cases: Vec<Case> = case_files::read(CASES, SKIPPED);
-        cases.retain(|case| case.reading != Reading::Server);
-        assert!(75 < cases.len());
+        let cases: Vec<Case> = case_files::read(CASES, SKIPPED);
+        assert!(90 < cases.len());
         case_files::every(cases, |case| async move { case.meet().await }).await;
     });
 }

@@ -129,13 +129,23 @@ fn every_reading((inquiry, snapshot): (&Inquiry, &Snapshot), terms: &Terms) -> V
         if disallowed && terms.overrides.is_empty() {
             break;
         }
-        let ruling = said(&reading);
+        let ruling = said(judged_as(&reading, terms.readings));
         rulings.push(Ruling {
             reading: Some(reading),
             ..ruling
         });
     }
     rulings
+}
+
+/// The path by which a reading is judged. Only the octets `/robots.txt` are
+/// exempt from all rules, not another spelling that is read as them, so such a
+/// reading is judged in a form that means the same.
+fn judged_as(reading: &str, readings: Readings) -> &str {
+    match readings {
+        Readings::Server if reading == ROBOTS_TXT => "/robots%2Etxt",
+        Readings::Sent | Readings::Dots | Readings::Server => reading,
+    }
 }
 
 fn other_readings(path: &str, readings: Readings) -> Vec<String> {

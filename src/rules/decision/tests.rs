@@ -98,6 +98,19 @@ fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
     }
 }
 
+// Security, section 2.1: the exemption is for the octets as sent.
+#[test]
+fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
+    let named = file("User-agent: *\nDisallow: /robots.txt\n");
+    assert_eq!(said(&decided(&named, "/robots.txt")).1, Reason::RobotsTxt);
+    let open = file("User-agent: *\nDisallow: /\nAllow: /a/\n");
+    for (robots, path) in [(named, "//robots.txt"), (open, "/a/../robots.txt")] {
+        let decision = decided(&robots, path);
+        assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule), "{path}");
+        assert_eq!(decision.ruling().reading.as_deref(), Some("/robots.txt"));
+    }
+}
+
 // RFC 9309, sections 2.3.1.3 and 2.3.1.4. Invariant 4.
 #[test]
 fn not_knowing_means_no_and_no_file_means_yes() {

@@ -27,7 +27,7 @@ use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
 use crate::proxy::connect::Mode;
 use crate::proxy::fields::AcceptEncoding;
-use crate::rules::decision::{Candidates, Unauthorized};
+use crate::rules::decision::{Candidates, Readings, Unauthorized};
 use crate::rules::directives::{BothFields, MetaScope};
 use crate::rules::identity::Identity;
 use crate::rules::overrides::Override;
@@ -185,6 +185,14 @@ keys! {
             ("1994", Dialect::Consensus1994),
             ("conner-2.0", Dialect::Conner),
             ("google", Dialect::Google),
+        ]);
+        /// Which readings of a URL must be allowed: as "sent"; that and without "dots"
+        /// (`/a/../b` is `/b`); or those and what else a "server" takes it for (`//b`,
+        /// `/a/..%2fb`, `/a/..;/b`), since a server hands out the file that it reads.
+        readings: Readings = r#""server""#, Choice(&[
+            ("sent", Readings::Sent),
+            ("dots", Readings::Dots),
+            ("server", Readings::Server),
         ]);
         /// The User-Agent that asks for robots.txt: the crawler's own ("crawler"),
         /// since sites answer by it, or always this one.

@@ -55,6 +55,7 @@ impl Settings {
         } = effective;
         let policy = Policy::new(effective.robots_status.unauthorized)
             .with_dialect(robots.dialect)
+            .with_readings(robots.readings)
             .with_candidates(effective.enforcement.candidates)
             .with_overrides(std::mem::take(&mut robots.r#override));
         let roots = match https.upstream_roots {

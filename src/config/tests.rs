@@ -371,6 +371,7 @@ bounds! {
         refuses ["x" "{}" "[3]"]
         takes ["[]" "[{ origin = '*.a.example', action = 'deny', reason = 'x' }]"];
     robots_dialect: "robots.dialect" refuses ["rfc9310"] takes ["rfc9309" "draft-2019" "1996" "1994" "conner-2.0" "google"];
+    robots_readings: "robots.readings" refuses ["file" "1"] takes ["sent" "dots" "server"];
     robots_status_unauthorized: "robots.status.unauthorized" refuses ["deny"] takes ["allow" "refuse"];
     enforcement_candidates: "enforcement.candidates" refuses ["one" "1"] takes ["first" "all"];
     // RFC 9110, section 5.1.

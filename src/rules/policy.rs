@@ -20,14 +20,18 @@ pub enum Unauthorized {
     Refuse,
 }
 
-/// Which readings of a path are judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Which readings of a path are judged (`robots.readings`). Each level judges
+/// what the one before it does, and refuses if any reading is disallowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Readings {
     /// The URL as sent: the verdict of the standard.
     Sent,
-    /// That, and the URL without its dot segments: what the proxy judges.
+    /// That, and the URL without its dot segments (RFC 3986, section 5.2.4).
     Dots,
+    /// That, and whatever else ordinary servers read.
+    #[default]
+    Server,
 }
 
 /// Whose groups bind a crawler that has several candidate tokens
@@ -82,11 +86,11 @@ impl Terms {
 }
 
 impl Policy {
-    /// The policy of a proxy: it judges every reading it knows.
+    /// The policy of a proxy: it judges every reading that servers take.
     pub fn new(unauthorized: Unauthorized) -> Self {
         Self::of(Terms {
             unauthorized,
-            readings: Readings::Dots,
+            readings: Readings::default(),
             dialect: Dialect::default(),
             candidates: Candidates::First,
             overrides: Vec::new(),
@@ -130,13 +134,19 @@ impl Policy {
         })
     }
 
+    /// The same policy, with another word on which readings are judged.
+    #[must_use]
+    pub fn with_readings(self, readings: Readings) -> Self {
+        Self::of(Terms {
+            readings,
+            ..self.terms
+        })
+    }
+
     /// The same policy, judging the URL as sent and no other reading.
     #[must_use]
     pub fn as_sent(&self) -> Self {
-        Self::of(Terms {
-            readings: Readings::Sent,
-            ..self.terms.clone()
-        })
+        self.clone().with_readings(Readings::Sent)
     }
 
     /// The same policy for what no crawler asked for (where a robots.txt

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod kit;
+#[path = "../reference/nginx.rs"]
+mod nginx;
 #[path = "../reference/mod.rs"]
 mod reference;
 
@@ -34,6 +36,8 @@ mod meta_reference;
 mod operator;
 mod properties;
 mod reading_the_field;
+mod readings_reference;
+mod real_servers;
 mod reference_cases;
 mod refuse;
 mod restart;

@@ -99,6 +99,19 @@ fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
     }
 }
 
+// Security, section 2.1: the exemption is for the octets as sent.
+#[test]
+fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
+    let named = file("User-agent: *\nDisallow: /robots.txt\n");
+    assert_eq!(said(&decided(&named, "/robots.txt")).1, Reason::RobotsTxt);
+    let open = file("User-agent: *\nDisallow: /\nAllow: /a/\n");
+    for (robots, path) in [(named, "//robots.txt"), (open, "/a/../robots.txt")] {
+        let decision = decided(&robots, path);
+        assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule), "{path}");
+        assert_eq!(decision.ruling().reading.as_deref(), Some("/robots.txt"));
+    }
+}
+
 // RFC 9309, sections 2.3.1.3 and 2.3.1.4. Invariant 4.
 #[test]
 fn not_knowing_means_no_and_no_file_means_yes() {
@@ -200,13 +213,79 @@ fn a_policy_is_restored_from_its_json() {
     assert!(Policy::restore("{}").is_err());
 }
 
-// Policies stored before there were candidates and overrides.
+// Policies stored before there were candidates, overrides and the readings of
+// servers.
 #[test]
 fn a_policy_of_an_earlier_version_is_restored_with_its_digest() {
     let json = r#"{"unauthorized":"allow","readings":"dots"}"#;
     let policy = Policy::restore(json).unwrap();
     assert_eq!(policy.json(), json);
-    assert_eq!(policy.digest(), Policy::new(Unauthorized::Allow).digest());
+    let now = Policy::new(Unauthorized::Allow);
+    assert_eq!(policy.digest(), now.with_readings(Readings::Dots).digest());
+}
+
+/// One test a row: what is said of a path by each level, where /private is
+/// disallowed, and the reading that is named.
+macro_rules! levels {
+    ($($name:ident: $path:literal by $level:ident is $expected:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let robots = file("User-agent: *\nDisallow: /private\n");
+            let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::$level);
+            let asked = inquiry("FooBot", &format!("http://h.test{}", $path));
+            let decision = decide(&asked, &robots, (&Arc::new(policy), now()));
+            let reading = decision.ruling().reading.as_deref();
+            let expected: (Verdict, Option<&str>) = $expected;
+            assert_eq!((decision.ruling().verdict, reading), expected);
+        }
+    )*};
+}
+
+// Security, section 2.1; old records are decided again by `dots`.
+levels! {
+    as_sent_dots_are_octets: "/a/../private" by Sent is (Verdict::Allow, None);
+    as_sent_slashes_are_octets: "//private" by Sent is (Verdict::Allow, None);
+    as_sent_escapes_are_still_the_octets: "/%70rivate" by Sent is (Verdict::Disallow, None);
+    dots_are_read_by_dots: "/a/../private" by Dots is (Verdict::Disallow, Some("/private"));
+    dots_knows_no_merged_slashes: "//private" by Dots is (Verdict::Allow, None);
+    dots_knows_no_empty_query: "/a/../x?" by Dots is (Verdict::Allow, None);
+    servers_read_dots: "/a/../private" by Server is (Verdict::Disallow, Some("/private"));
+    servers_merge_slashes: "//private" by Server is (Verdict::Disallow, Some("/private"));
+    servers_cut_parameters: "/a/..;/private?x" by Server is (Verdict::Disallow, Some("/private?x"));
+    servers_never_decode_twice: "/%2570rivate" by Server is (Verdict::Allow, None);
+    what_is_refused_as_sent_names_no_reading: "/private//x" by Server is (Verdict::Disallow, None);
+    a_reading_that_is_allowed_is_not_named: "//public" by Server is (Verdict::Allow, None);
+}
+
+// Security, section 2.1: an Allow that only another reading meets opens nothing.
+#[test]
+fn an_allow_of_another_reading_opens_nothing() {
+    let robots = file("User-agent: *\nDisallow: /\nAllow: /public\n");
+    for path in [
+        "//public",
+        "/x/../public",
+        "/;/public",
+        "/public/..;/x",
+        "/x%2F..%2Fpublic",
+    ] {
+        assert_eq!(
+            said(&decided(&robots, path)),
+            (Verdict::Disallow, Reason::Rule),
+            "{path}"
+        );
+    }
+    for path in [
+        "/public//a",
+        "/public/a;b",
+        "/public/x/../a",
+        "/public/%2fa?",
+    ] {
+        assert_eq!(
+            decided(&robots, path).ruling().verdict,
+            Verdict::Allow,
+            "{path}"
+        );
+    }
 }
 
 #[test]
@@ -338,6 +417,11 @@ overriding! {
     a_denied_reading_refuses: [CLOSED], "/x/../closed" says ("disallow", "override", None, "enforced");
     an_allowed_path_does_not_open_another_reading:
         [OPEN], "/open/../private" says ("disallow", "rule", Some(2), "enforced");
+    an_allowed_path_does_not_open_a_reading_of_servers:
+        [OPEN], "/open/..;/private" says ("disallow", "rule", Some(2), "enforced");
+    a_deny_fits_the_reading_of_a_server: [CLOSED], "/x/..%2f/closed" says ("disallow", "override", None, "enforced");
+    a_deny_fits_behind_what_is_disallowed: [CLOSED], "//private/closed" says ("disallow", "rule", Some(3), "enforced");
+    an_allow_for_all_readings_of_servers_opens_them: [ANYTHING], "/x/..;/private" says ("allow", "rule", Some(3), "overridden");
     an_allow_for_all_readings_opens_them: [ANYTHING], "/x/../private" says ("allow", "rule", Some(3), "overridden");
 }
 

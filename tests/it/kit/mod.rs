@@ -17,6 +17,7 @@ pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod raw_origin;
 pub(crate) mod told;
+pub(crate) mod web_server;
 
 use std::future::Future;
 use std::time::Duration;

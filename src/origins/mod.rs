@@ -37,5 +37,7 @@ pub mod egress;
 
 mod addresses;
 
+pub mod parent;
+
 #[cfg(test)]
 mod tests;

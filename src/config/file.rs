@@ -312,7 +312,7 @@ keys! {
         /// { "site.example" = "127.0.0.1", "site.example:443" = "127.0.0.1:8443" }
         resolve: Vec<Resolve> = "{}", ResolveTable;
         /// A proxy that all but the names in `resolve` is asked through, such as
-        /// "http://proxy.example:3128"; "none" goes direct. It resolves the names, so
+        /// `http://proxy.example:3128`; "none" goes direct. It resolves the names, so
         /// that `egress` holds for names and literal addresses only.
         parent: Option<Parent> = r#""none""#, PARENT;
         /// A file with one line, user:password, that the parent is shown; readable by

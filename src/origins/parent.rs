@@ -170,7 +170,10 @@ pub(super) async fn tunnel(
     if asks_for_credentials(response.status()) {
         return Err(NoConnection::ParentCredentials);
     }
-    if !response.status().is_success() {
+    let fields = response.headers().iter();
+    let octets = fields.map(|(name, value)| name.as_str().len() + value.len());
+    // What hyper reads in one go may be more than its buffer is meant to hold.
+    if !response.status().is_success() || HEAD_OCTETS_MAX < octets.sum::<usize>() {
         return Err(NoConnection::Parent);
     }
     let upgraded = hyper::upgrade::on(response).await.map_err(broken)?;

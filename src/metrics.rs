@@ -47,6 +47,14 @@ pub struct Metrics {
     pub upstream_requests: Family<ResultLabel, Counter>,
     /// Requests sent again on a fresh connection.
     pub upstream_retries: Counter,
+    /// Addresses that egress did not let us dial.
+    pub egress_addresses_denied: Counter,
+    /// Names that are being resolved now (`upstream.dns_lookups`).
+    pub upstream_dns_lookups: Gauge,
+    /// Names that are kept with what they led to (`upstream.dns_cache`).
+    pub upstream_dns_cache: Gauge,
+    /// Answers of the resolver, by what they led to.
+    pub upstream_dns_answers: Family<ResultLabel, Counter>,
     /// Fetches of robots.txt, by access result.
     pub robots_fetches: Family<ResultLabel, Counter>,
     /// Snapshots held.
@@ -90,6 +98,10 @@ impl Default for Metrics {
             problems: Family::default(),
             upstream_requests: Family::default(),
             upstream_retries: Counter::default(),
+            egress_addresses_denied: Counter::default(),
+            upstream_dns_lookups: Gauge::default(),
+            upstream_dns_cache: Gauge::default(),
+            upstream_dns_answers: Family::default(),
             robots_fetches: Family::default(),
             robots_snapshots: Gauge::default(),
             robots_saved: Family::default(),
@@ -146,6 +158,7 @@ impl Metrics {
             self.exchange_seconds.clone(),
         );
         self.register_kept();
+        self.register_egress();
         self.register_directives();
         self.register_connections_and_audit();
     }
@@ -161,6 +174,30 @@ impl Metrics {
             "robots_loaded",
             "Robots.txt snapshots looked for on disk",
             self.robots_loaded.clone(),
+        );
+    }
+
+    fn register_egress(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "egress_addresses_denied",
+            "Addresses that may not be dialled",
+            self.egress_addresses_denied.clone(),
+        );
+        r.register(
+            "upstream_dns_lookups",
+            "Names being resolved",
+            self.upstream_dns_lookups.clone(),
+        );
+        r.register(
+            "upstream_dns_cache",
+            "Names kept with their addresses",
+            self.upstream_dns_cache.clone(),
+        );
+        r.register(
+            "upstream_dns_answers",
+            "Answers of the resolver",
+            self.upstream_dns_answers.clone(),
         );
     }
 

@@ -57,6 +57,12 @@ pub struct Running {
 /// read, an audit that cannot be written, a port that is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     warn_of_ended(settings.policy.overrides());
+    if settings.egress.parent.is_some() {
+        tracing::warn!(
+            "upstream.parent resolves the names of origins: egress.deny is held against literal \
+             addresses and names, not against what names lead to there"
+        );
+    }
     let listeners = bind(&settings.listener.listen).await?;
     let admin_listener = bind(&[settings.admin.listen]).await?;
     let listen = addresses(&listeners)?;
@@ -148,7 +154,8 @@ fn origins_with(
     let tasks = Tasks::default();
     let egress = Arc::new(Egress::new(
         settings.egress.clone(),
-        settings.upstream.connect_timeout,
+        Arc::clone(metrics),
+        tasks.clone(),
     ));
     let upstream = Upstream::new(
         settings.upstream.clone(),
@@ -187,7 +194,8 @@ fn proxy(
         &metrics,
         Arc::new(KeptInAudit(Arc::clone(&audit))),
     )?;
-    egress.listeners(own);
+    let told = egress.listeners(own);
+    told.context("upstream.parent cannot be dialled")?;
     Ok(Arc::new(Proxy {
         options: settings.exchange.clone(),
         policy: Arc::new(settings.policy.clone()),

@@ -88,7 +88,7 @@ impl Settings {
             annotate: annotate_options(effective.directives),
             robots: robots_options(robots, &policy),
             policy,
-            upstream: upstream_options(&upstream, roots),
+            upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream),
             audit: audit::Options {
                 path: base.join(effective.audit.store),
@@ -168,12 +168,15 @@ fn egress_options(egress: Egress, upstream: Upstream) -> egress::Options {
         allow: egress.allow,
         ports: egress.ports,
         resolve: upstream.resolve,
+        parent: upstream.parent,
         dns_ttl: upstream.dns_ttl,
+        dns_timeout: upstream.dns_timeout,
+        dns_lookups: upstream.dns_lookups,
         dns_cache: upstream.dns_cache,
     }
 }
 
-fn upstream_options(upstream: &Upstream, roots: Roots) -> upstream::Options {
+fn upstream_options(upstream: &Upstream, roots: Roots, base: &Path) -> upstream::Options {
     upstream::Options {
         connect_timeout: upstream.connect_timeout,
         first_byte_timeout: upstream.first_byte_timeout,
@@ -183,5 +186,6 @@ fn upstream_options(upstream: &Upstream, roots: Roots) -> upstream::Options {
         pool_idle_timeout: upstream.pool_idle_timeout,
         pool_idle_per_origin: upstream.pool_idle_per_origin,
         pool_idle_total: upstream.pool_idle_total,
+        parent_auth: upstream.parent_auth.as_ref().map(|path| base.join(path)),
     }
 }

@@ -5,6 +5,8 @@
 //! what nginx serves and what a robots.txt means, and shares no line with the
 //! proxy.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use politesse::rules::crawler::Crawler;
@@ -30,7 +32,8 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Box::new(Copy::new(Bytes::from(robots.to_owned())))),
+        result: AccessResult::Successful(Arc::new(Copy::new(Bytes::from(robots.to_owned())))),
+        stale: None,
     };
     let inquiry = Inquiry {
         crawler: Crawler::parse("FooBot/1.0"),

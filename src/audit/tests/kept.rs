@@ -474,7 +474,7 @@ fn a_few_are_taken_away_at_a_time_the_oldest_first() {
         })
         .unwrap();
     let before = Timestamp::from_second(4).unwrap();
-    let mut pruned = || store.prune(before, 3).unwrap();
+    let pruned = || store.prune(before, 3).unwrap();
     assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
 }
 

@@ -28,6 +28,13 @@ pub struct AnnotationLabels {
     pub why: &'static str,
 }
 
+/// The label of what is counted by reason.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The reason's word.
+    pub reason: &'static str,
+}
+
 /// One word out of a bounded list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ResultLabel {
@@ -41,6 +48,10 @@ pub struct Metrics {
     registry: Registry,
     /// Decisions recorded.
     pub decisions: Family<DecisionLabels, Counter>,
+    /// Requests forwarded that would have been refused, by reason.
+    pub reported: Family<ReasonLabel, Counter>,
+    /// 1 while nothing is refused by robots.txt (`enforcement.mode`), else 0.
+    pub report_mode: Gauge,
     /// Exchanges that ended without the origin's response, by error.
     pub problems: Family<ResultLabel, Counter>,
     /// Requests sent to origins, by class of status or error.
@@ -83,6 +94,8 @@ impl Default for Metrics {
         let mut metrics = Self {
             registry: Registry::with_prefix("politesse"),
             decisions: Family::default(),
+            reported: Family::default(),
+            report_mode: Gauge::default(),
             problems: Family::default(),
             upstream_requests: Family::default(),
             upstream_retries: Counter::default(),
@@ -108,6 +121,16 @@ impl Metrics {
     fn register(&mut self) {
         let r = &mut self.registry;
         r.register("decisions", "Decisions recorded", self.decisions.clone());
+        r.register(
+            "reported",
+            "Requests forwarded in report mode that would have been refused",
+            self.reported.clone(),
+        );
+        r.register(
+            "report_mode",
+            "1 while enforcement.mode is report, and robots.txt refuses nothing",
+            self.report_mode.clone(),
+        );
         r.register(
             "problems",
             "Exchanges ended without the origin's response",

@@ -25,7 +25,7 @@ use crate::proxy::ca::Ca;
 use crate::proxy::connect::{Interceptor, Mode};
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::Crawlers;
-use crate::rules::overrides::Override;
+use crate::rules::decision::{EnforcementMode, Policy};
 use crate::tasks::Tasks;
 
 /// The longest that a stop waits for pages of the admin listener.
@@ -52,13 +52,15 @@ pub struct Running {
 /// What keeps a proxy from starting: an authority or roots that cannot be
 /// read, an audit that cannot be written, a port that is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
-    warn_of_ended(settings.policy.overrides());
+    warn_of(&settings.policy);
     let listeners = bind(&settings.listener.listen).await?;
     let admin_listener = bind(&[settings.admin.listen]).await?;
     let listen = addresses(&listeners)?;
     let admin = addresses(&admin_listener)?;
     let interceptor = interceptor(settings)?;
     let metrics = Arc::new(Metrics::default());
+    let reports = settings.policy.mode() == EnforcementMode::Report;
+    metrics.report_mode.set(reports.into());
     let audit_tracker = TaskTracker::new();
     let audit = Arc::new(AuditLog::open(
         &settings.audit,
@@ -99,10 +101,21 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     })
 }
 
-/// Tells of overrides that have ended: they do nothing, and can go.
-fn warn_of_ended(overrides: &[Override]) {
+/// Tells what an operator may have forgotten: that nothing is refused, and
+/// which overrides have ended, so that they do nothing and can go.
+fn warn_of(policy: &Policy) {
+    if policy.mode() == EnforcementMode::Report {
+        tracing::warn!(
+            "enforcement.mode is \"report\": what robots.txt disallows is forwarded and \
+             recorded, not refused"
+        );
+    }
     let now = clock::now();
-    for entry in overrides.iter().filter(|entry| entry.has_ended(now)) {
+    for entry in policy
+        .overrides()
+        .iter()
+        .filter(|entry| entry.has_ended(now))
+    {
         tracing::warn!(
             origin = %entry.origin,
             action = entry.action.as_str(),

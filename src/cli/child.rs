@@ -27,7 +27,7 @@ use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Mode;
 use crate::rules::decision::Reason;
-use crate::rules::record::StoredRecord;
+use crate::rules::record::{Effect, StoredRecord};
 use crate::serve;
 
 /// The command.
@@ -258,9 +258,12 @@ fn summary(audit: &Path, began: Timestamp) -> anyhow::Result<()> {
 struct Sums {
     allowed: u64,
     refused: u64,
+    /// Forwarded in report mode, and refused without it.
+    reported: u64,
     wait_ms: u64,
     longest_ms: u64,
-    by_reason: HashMap<String, u64>,
+    /// By what was done, and why.
+    by_reason: HashMap<(String, String), u64>,
 }
 
 impl Sums {
@@ -271,28 +274,40 @@ impl Sums {
             self.allowed += 1;
             return;
         }
-        self.refused += 1;
-        *self.by_reason.entry(why(record)).or_default() += 1;
+        if record.effect == Effect::Reported.as_str() {
+            self.reported += 1;
+        } else {
+            self.refused += 1;
+        }
+        let refused = (record.effect.clone(), why(record));
+        *self.by_reason.entry(refused).or_default() += 1;
     }
 
     fn lines(&self) -> Vec<String> {
         let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
+        let reported = match self.reported {
+            0 => String::new(),
+            count => format!(", {count} reported (enforcement.mode)"),
+        };
         let mut lines = vec![format!(
-            "{} asked, {} allowed, {} refused; waited {:.1} s in all, {:.1} s at most",
-            self.allowed + self.refused,
+            "{} asked, {} allowed, {} refused{reported}; waited {:.1} s in all, {:.1} s at most",
+            self.allowed + self.refused + self.reported,
             self.allowed,
             self.refused,
             seconds(self.wait_ms),
             seconds(self.longest_ms)
         )];
         let mut reasons: Vec<_> = self.by_reason.iter().collect();
-        reasons.sort_by_key(|(why, count)| (std::cmp::Reverse(**count), why.as_str()));
-        lines.extend(
-            reasons
-                .iter()
-                .take(RULES_TOLD)
-                .map(|(why, count)| format!("refused {count} × {why}")),
-        );
+        reasons.sort_by_key(|(refused, count)| (std::cmp::Reverse(**count), *refused));
+        let told = reasons.iter().take(RULES_TOLD);
+        lines.extend(told.map(|((effect, why), count)| {
+            let done = if effect == Effect::Reported.as_str() {
+                "would refuse"
+            } else {
+                "refused"
+            };
+            format!("{done} {count} × {why}")
+        }));
         if reasons.len() > RULES_TOLD {
             lines.push(format!(
                 "and by {} more rules: politesse audit list --verdict disallow",

@@ -24,6 +24,7 @@ use thiserror::Error;
 use crate::clock;
 use crate::config::{Config, LogFormat, Problems, Settings, Sources, default_file};
 use crate::proxy::ca::Ca;
+use crate::rules::decision::EnforcementMode;
 
 /// A forward proxy that makes any crawler polite.
 #[derive(Debug, Parser)]
@@ -236,6 +237,9 @@ fn good(settings: &Settings) -> String {
         )
     });
     let mut text = "the configuration is good\n".to_owned();
+    if settings.policy.mode() == EnforcementMode::Report {
+        text.push_str("enforcement.mode is \"report\": nothing is refused by robots.txt\n");
+    }
     text.extend(ended);
     text
 }

@@ -56,6 +56,7 @@ impl Settings {
         let policy = Policy::new(effective.robots_status.unauthorized)
             .with_dialect(robots.dialect)
             .with_candidates(effective.enforcement.candidates)
+            .with_mode(effective.enforcement.mode)
             .with_overrides(std::mem::take(&mut robots.r#override));
         let roots = match https.upstream_roots {
             Roots::File(path) => Roots::File(base.join(path)),

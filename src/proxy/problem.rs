@@ -261,6 +261,11 @@ fn retry_after(evidence: &Evidence, now: Timestamp) -> Option<u64> {
     Some(u64::try_from(seconds + 1).unwrap_or(1))
 }
 
+/// What report mode tells of a request that it forwards, for `Proxy-Status`.
+pub fn would_be_refused(evidence: &Evidence) -> String {
+    format!("would be refused: {}", refused_detail(evidence))
+}
+
 fn refused_detail(evidence: &Evidence) -> String {
     let ruling = &evidence.ruling;
     let url = evidence

@@ -1,12 +1,15 @@
 //! The one place where the parts are built, started and stopped, in order.
 
+mod reload;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,13 +22,14 @@ use crate::metrics::Metrics;
 use crate::origins::egress::Egress;
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::HttpFetcher;
-use crate::origins::upstream::Upstream;
+use crate::origins::upstream::{Roots, Upstream};
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::{Interceptor, Mode};
 use crate::proxy::exchange::Proxy;
-use crate::proxy::listener::Crawlers;
+use crate::proxy::listener::{Crawlers, InForce};
 use crate::rules::decision::{EnforcementMode, Policy};
+use crate::rules::digest::Digest;
 use crate::tasks::Tasks;
 
 /// The longest that a stop waits for pages of the admin listener.
@@ -38,6 +42,9 @@ pub struct Running {
     pub listen: Vec<SocketAddr>,
     /// Where people and monitoring connect.
     pub admin: SocketAddr,
+    settings: Settings,
+    roots: Option<Digest>,
+    own: Vec<SocketAddr>,
     crawlers: Arc<Crawlers>,
     audit: Arc<AuditLog>,
     audit_tracker: TaskTracker,
@@ -52,28 +59,31 @@ pub struct Running {
 /// What keeps a proxy from starting: an authority or roots that cannot be
 /// read, an audit that cannot be written, a port that is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
-    warn_of(&settings.policy);
     let listeners = bind(&settings.listener.listen).await?;
     let admin_listener = bind(&[settings.admin.listen]).await?;
     let listen = addresses(&listeners)?;
     let admin = addresses(&admin_listener)?;
     let interceptor = interceptor(settings)?;
     let metrics = Arc::new(Metrics::default());
-    let reports = settings.policy.mode() == EnforcementMode::Report;
-    metrics.report_mode.set(reports.into());
     let audit_tracker = TaskTracker::new();
     let audit = Arc::new(AuditLog::open(
         &settings.audit,
         Arc::clone(&metrics),
         &audit_tracker,
     )?);
-    let own = listen.iter().chain(&admin).copied().collect();
-    let proxy = proxy(settings, (Arc::clone(&audit), Arc::clone(&metrics)), own)?;
-    let crawlers = Arc::new(Crawlers {
+    let own: Vec<_> = listen.iter().chain(&admin).copied().collect();
+    let roots = roots_digest(settings);
+    let proxy = proxy(settings, (Arc::clone(&audit), Arc::clone(&metrics)), &own)?;
+    let in_force = InForce {
         proxy,
         interceptor,
-        places: Arc::new(Semaphore::new(settings.listener.max_connections.get())),
         options: settings.listener.clone(),
+    };
+    announce(&settings.policy, &metrics);
+    let crawlers = Arc::new(Crawlers {
+        in_force: ArcSwap::from_pointee(in_force),
+        metrics: Arc::clone(&metrics),
+        open: AtomicUsize::new(0),
         tasks: Tasks::default(),
         stop: CancellationToken::new(),
         abort: CancellationToken::new(),
@@ -93,6 +103,9 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     Ok(Running {
         listen,
         admin: admin.first().copied().context("no admin listener")?,
+        settings: settings.clone(),
+        roots,
+        own,
         crawlers,
         audit,
         audit_tracker,
@@ -101,16 +114,21 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     })
 }
 
-/// Tells what an operator may have forgotten: that nothing is refused, and
-/// which overrides have ended, so that they do nothing and can go.
-fn warn_of(policy: &Policy) {
-    if policy.mode() == EnforcementMode::Report {
+/// Notes that a configuration is in force, and tells what its operator may
+/// have forgotten: that nothing is refused, and which overrides have ended, so
+/// that they do nothing and can go.
+fn announce(policy: &Policy, metrics: &Metrics) {
+    let reports = policy.mode() == EnforcementMode::Report;
+    let now = clock::now();
+    metrics.report_mode.set(reports.into());
+    metrics.config_last_reload_successful.set(1);
+    metrics.config_last_reload_timestamp.set(now.as_second());
+    if reports {
         tracing::warn!(
             "enforcement.mode is \"report\": what robots.txt disallows is forwarded and \
              recorded, not refused"
         );
     }
-    let now = clock::now();
     for entry in policy
         .overrides()
         .iter()
@@ -134,7 +152,7 @@ pub struct Origins {
     /// The way out.
     pub upstream: Arc<Upstream>,
     /// What origins said.
-    pub robots: RobotsCache,
+    pub robots: Arc<RobotsCache>,
 }
 
 /// Builds what speaks to origins, with metrics that nobody reads.
@@ -171,7 +189,7 @@ fn origins_with(settings: &Settings, metrics: &Arc<Metrics>) -> anyhow::Result<O
     Ok(Origins {
         egress,
         upstream,
-        robots,
+        robots: Arc::new(robots),
     })
 }
 
@@ -180,35 +198,47 @@ fn origins_with(settings: &Settings, metrics: &Arc<Metrics>) -> anyhow::Result<O
 fn proxy(
     settings: &Settings,
     (audit, metrics): (Arc<AuditLog>, Arc<Metrics>),
-    own: Vec<SocketAddr>,
-) -> anyhow::Result<Arc<Proxy>> {
+    own: &[SocketAddr],
+) -> anyhow::Result<Proxy> {
     let Origins {
         egress,
         upstream,
         robots,
     } = origins_with(settings, &metrics)?;
-    egress.listeners(own);
-    Ok(Arc::new(Proxy {
+    egress.listeners(own.to_vec());
+    Ok(Proxy {
         options: settings.exchange.clone(),
         policy: Arc::new(settings.policy.clone()),
         egress,
         robots,
         upstream,
         audit,
-        annotator: Annotator::new(settings.annotate.clone(), Arc::clone(&metrics)),
+        annotator: annotator(settings, &metrics),
         metrics,
-    }))
+    })
 }
 
-fn interceptor(settings: &Settings) -> anyhow::Result<Option<Interceptor>> {
+fn annotator(settings: &Settings, metrics: &Arc<Metrics>) -> Arc<Annotator> {
+    let options = settings.annotate.clone();
+    Arc::new(Annotator::new(options, Arc::clone(metrics)))
+}
+
+fn interceptor(settings: &Settings) -> anyhow::Result<Option<Arc<Interceptor>>> {
     if settings.connect.mode == Mode::Refuse {
         return Ok(None);
     }
     let ca = Arc::new(Ca::open(&settings.ca)?);
-    Ok(Some(Interceptor::new(
-        ca,
-        settings.connect.handshake_timeout,
-    )?))
+    let interceptor = Interceptor::new(ca, settings.connect.handshake_timeout)?;
+    Ok(Some(Arc::new(interceptor)))
+}
+
+/// What the file of roots holds, where they come from a file. One that cannot
+/// be read is told by who needs it.
+fn roots_digest(settings: &Settings) -> Option<Digest> {
+    match &settings.upstream.roots {
+        Roots::File(path) => std::fs::read(path).ok().map(|pem| Digest::of(&pem)),
+        Roots::System | Roots::Webpki => None,
+    }
 }
 
 async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
@@ -237,7 +267,8 @@ impl Running {
         self.crawlers.stop.cancel();
         let tasks = &self.crawlers.tasks.0;
         tasks.close();
-        let patience = timeout(self.crawlers.options.shutdown_timeout, tasks.wait());
+        let longest = self.crawlers.in_force.load().options.shutdown_timeout;
+        let patience = timeout(longest, tasks.wait());
         let finished = tokio::select! {
             finished = patience => finished.is_ok(),
             () = hurry => false,

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use super::changes::Values;
 use super::file::{Directives, Effective, Egress, Proxy, Robots, Upstream};
 use super::log::Log;
 use crate::origins::upstream::Roots;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub admin: admin::Options,
     /// What goes to stderr.
     pub log: Log,
+    /// All of this as it was written, for telling what changes.
+    pub values: Values,
 }
 
 impl Settings {
@@ -102,6 +105,7 @@ impl Settings {
                 format: effective.log.format,
                 level: effective.log.level,
             },
+            values: Values::default(),
         }
     }
 }

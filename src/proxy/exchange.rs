@@ -49,13 +49,13 @@ pub struct Proxy {
     /// Which addresses may be dialled.
     pub egress: Arc<Egress>,
     /// What origins said.
-    pub robots: RobotsCache,
+    pub robots: Arc<RobotsCache>,
     /// The way out.
     pub upstream: Arc<Upstream>,
     /// The record.
     pub audit: Arc<AuditLog>,
     /// The directives of what comes back.
-    pub annotator: Annotator,
+    pub annotator: Arc<Annotator>,
     /// The counters.
     pub metrics: Arc<Metrics>,
 }
@@ -227,9 +227,15 @@ impl Proxy {
         answer.response(asked, &self.options.request.fields.name, now)
     }
 
-    /// The answer to a CONNECT that is not taken.
-    pub fn explain_connect(&self, problem: &Problem, asked: &HeaderMap) -> Response<Body> {
-        self.explain(problem, (asked, true))
+    /// The answer to a request that is not conducted at all, after which the
+    /// connection closes.
+    pub fn turn_away<B>(&self, problem: &Problem, request: &Request<B>) -> Response<Body> {
+        let answer = self.explain(problem, (request.headers(), true));
+        if request.method() == Method::HEAD {
+            without_content(answer)
+        } else {
+            answer
+        }
     }
 }
 

@@ -36,6 +36,7 @@ mod properties;
 mod reading_the_field;
 mod reference_cases;
 mod refuse;
+mod reload;
 mod report_mode;
 mod robots;
 mod robots_cases;

@@ -28,6 +28,13 @@ pub struct AnnotationLabels {
     pub why: &'static str,
 }
 
+/// The label of what is counted by reason.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The reason's word.
+    pub reason: &'static str,
+}
+
 /// One word out of a bounded list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ResultLabel {
@@ -41,6 +48,16 @@ pub struct Metrics {
     registry: Registry,
     /// Decisions recorded.
     pub decisions: Family<DecisionLabels, Counter>,
+    /// Whether the configuration was right when it was last read again.
+    pub config_last_reload_successful: Gauge,
+    /// When the configuration in force was read, in seconds since 1970.
+    pub config_last_reload_timestamp: Gauge,
+    /// How often the configuration was read again, by result.
+    pub config_reloads: Family<ResultLabel, Counter>,
+    /// Requests forwarded that would have been refused, by reason.
+    pub reported: Family<ReasonLabel, Counter>,
+    /// 1 while nothing is refused by robots.txt (`enforcement.mode`), else 0.
+    pub report_mode: Gauge,
     /// Exchanges that ended without the origin's response, by error.
     pub problems: Family<ResultLabel, Counter>,
     /// Requests sent to origins, by class of status or error.
@@ -95,6 +112,11 @@ impl Default for Metrics {
         let mut metrics = Self {
             registry: Registry::with_prefix("politesse"),
             decisions: Family::default(),
+            config_last_reload_successful: Gauge::default(),
+            config_last_reload_timestamp: Gauge::default(),
+            config_reloads: Family::default(),
+            reported: Family::default(),
+            report_mode: Gauge::default(),
             problems: Family::default(),
             upstream_requests: Family::default(),
             upstream_retries: Counter::default(),
@@ -159,6 +181,7 @@ impl Metrics {
         );
         self.register_kept();
         self.register_egress();
+        self.register_configuration();
         self.register_directives();
         self.register_connections_and_audit();
     }
@@ -198,6 +221,36 @@ impl Metrics {
             "upstream_dns_answers",
             "Answers of the resolver",
             self.upstream_dns_answers.clone(),
+        );
+    }
+
+    fn register_configuration(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "reported",
+            "Requests forwarded in report mode that would have been refused",
+            self.reported.clone(),
+        );
+        r.register(
+            "report_mode",
+            "1 while enforcement.mode is report, and robots.txt refuses nothing",
+            self.report_mode.clone(),
+        );
+        r.register(
+            "config_last_reload_successful",
+            "1 if the configuration was right when it was last read, else 0",
+            self.config_last_reload_successful.clone(),
+        );
+        r.register_with_unit(
+            "config_last_reload_timestamp",
+            "When the configuration in force was read",
+            Unit::Seconds,
+            self.config_last_reload_timestamp.clone(),
+        );
+        r.register(
+            "config_reloads",
+            "How often the configuration was read again",
+            self.config_reloads.clone(),
         );
     }
 

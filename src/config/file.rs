@@ -28,7 +28,7 @@ use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
 use crate::proxy::connect::Mode;
 use crate::proxy::fields::AcceptEncoding;
-use crate::rules::decision::{Candidates, Readings, Unauthorized};
+use crate::rules::decision::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::rules::directives::{BothFields, MetaScope};
 use crate::rules::identity::Identity;
 use crate::rules::overrides::Override;
@@ -246,6 +246,10 @@ keys! {
 
     /// How strictly crawlers are held to it.
     ["enforcement"] enforcement: Enforcement {
+        /// What becomes of what may not be fetched: "enforce" refuses it, "report"
+        /// forwards it all the same and records what would have been refused, to find
+        /// out what enforcing would cost. What `egress` denies is refused in both.
+        mode: EnforcementMode = r#""enforce""#, Choice(&[("enforce", EnforcementMode::Enforce), ("report", EnforcementMode::Report)]);
         /// Whose groups bind a crawler of several names: those of the "first" one that
         /// robots.txt speaks to, or of "all" it speaks to, each of which must allow.
         candidates: Candidates = r#""first""#, Choice(&[("first", Candidates::First), ("all", Candidates::All)]);

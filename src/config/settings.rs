@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use super::changes::Values;
 use super::file::{Directives, Effective, Egress, Proxy, Robots, Upstream};
 use super::log::Log;
 use crate::origins::upstream::Roots;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub admin: admin::Options,
     /// What goes to stderr.
     pub log: Log,
+    /// All of this as it was written, for telling what changes.
+    pub values: Values,
 }
 
 impl Settings {
@@ -57,6 +60,7 @@ impl Settings {
             .with_dialect(robots.dialect)
             .with_readings(robots.readings)
             .with_candidates(effective.enforcement.candidates)
+            .with_mode(effective.enforcement.mode)
             .with_overrides(std::mem::take(&mut robots.r#override));
         let roots = match https.upstream_roots {
             Roots::File(path) => Roots::File(base.join(path)),
@@ -102,6 +106,7 @@ impl Settings {
                 format: effective.log.format,
                 level: effective.log.level,
             },
+            values: Values::default(),
         }
     }
 }

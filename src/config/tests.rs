@@ -373,6 +373,7 @@ bounds! {
     robots_dialect: "robots.dialect" refuses ["rfc9310"] takes ["rfc9309" "draft-2019" "1996" "1994" "conner-2.0" "google"];
     robots_readings: "robots.readings" refuses ["file" "1"] takes ["sent" "dots" "server"];
     robots_status_unauthorized: "robots.status.unauthorized" refuses ["deny"] takes ["allow" "refuse"];
+    enforcement_mode: "enforcement.mode" refuses ["off" "true"] takes ["enforce" "report"];
     enforcement_candidates: "enforcement.candidates" refuses ["one" "1"] takes ["first" "all"];
     // RFC 9110, section 5.1.
     directives_header: "directives.header"

@@ -26,7 +26,7 @@ use super::receipt::Receipt;
 use super::robots::access::{AccessResult, Copy, Snapshot};
 use super::robots::{Binding, CanonicalPath, RobotsTxt};
 
-pub use super::policy::{Candidates, Policy, Readings, Unauthorized};
+pub use super::policy::{Candidates, EnforcementMode, Policy, Readings, Unauthorized};
 pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 
 /// Who asks for what, how.
@@ -295,25 +295,41 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// [`NoPermit::Refused`] if the decision disallows;
+    /// [`NoPermit::Refused`] if the decision disallows, and is not one that is
+    /// only reported ([`Evidence::is_reported`]);
     /// [`NoPermit::ForeignReceipt`] if the receipt was given for another one.
     pub fn into_permit(self, receipt: &Receipt) -> Result<Permit, NoPermit> {
         if receipt.decision() != self.digest {
             return Err(NoPermit::ForeignReceipt);
         }
         match self.evidence.ruling.verdict {
-            Verdict::Allow => Ok(Permit {
-                inquiry: Arc::clone(&self.evidence.inquiry),
-            }),
-            Verdict::Disallow => Err(NoPermit::Refused(Refusal {
+            Verdict::Disallow if !self.evidence.is_reported() => Err(NoPermit::Refused(Refusal {
                 seq: receipt.seq(),
                 evidence: self.evidence,
             })),
+            Verdict::Allow | Verdict::Disallow => Ok(Permit {
+                inquiry: Arc::clone(&self.evidence.inquiry),
+            }),
         }
     }
 }
 
 impl Evidence {
+    /// Whether it disallows what is forwarded all the same, because the policy
+    /// reports and does not enforce.
+    ///
+    /// That is about what robots.txt and the operator say of a page. Where
+    /// nothing may be dialled (`egress`), and where no connection was to be
+    /// had, there is no page to report about.
+    pub fn is_reported(&self) -> bool {
+        let can_be_had = match (self.ruling.reason, self.snapshot.as_deref()) {
+            (Reason::Egress, _) | (_, None) => false,
+            (_, Some(snapshot)) => snapshot.no_connection().is_none(),
+        };
+        let reports = self.policy.mode() == EnforcementMode::Report;
+        reports && can_be_had && self.ruling.verdict == Verdict::Disallow
+    }
+
     /// A digest of all that tells one decision from another.
     fn digest(&self) -> Digest {
         let ruling = &self.ruling;

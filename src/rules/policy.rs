@@ -46,6 +46,24 @@ pub enum Candidates {
     All,
 }
 
+/// What becomes of a request that may not be fetched (`enforcement.mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EnforcementMode {
+    /// It is refused.
+    #[default]
+    Enforce,
+    /// It is forwarded all the same, and the record says that it would have
+    /// been refused: for finding out what enforcing would cost.
+    Report,
+}
+
+impl EnforcementMode {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Candidates {
     fn is_default(&self) -> bool {
         *self == Self::default()
@@ -73,6 +91,8 @@ pub(super) struct Terms {
     pub(super) dialect: Dialect,
     #[serde(default, skip_serializing_if = "Candidates::is_default")]
     pub(super) candidates: Candidates,
+    #[serde(default, skip_serializing_if = "EnforcementMode::is_default")]
+    pub(super) mode: EnforcementMode,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) overrides: Vec<Override>,
 }
@@ -93,6 +113,7 @@ impl Policy {
             readings: Readings::default(),
             dialect: Dialect::default(),
             candidates: Candidates::First,
+            mode: EnforcementMode::Enforce,
             overrides: Vec::new(),
         })
     }
@@ -125,6 +146,17 @@ impl Policy {
         })
     }
 
+    /// What becomes of what may not be fetched.
+    pub fn mode(&self) -> EnforcementMode {
+        self.terms.mode
+    }
+
+    /// The same policy, with another word on what may not be fetched.
+    #[must_use]
+    pub fn with_mode(self, mode: EnforcementMode) -> Self {
+        Self::of(Terms { mode, ..self.terms })
+    }
+
     /// The same policy, with these overrides, the first that fits counting.
     #[must_use]
     pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
@@ -150,11 +182,13 @@ impl Policy {
     }
 
     /// The same policy for what no crawler asked for (where a robots.txt
-    /// redirects to): in doubt it refuses, and no override allows.
+    /// redirects to): in doubt it refuses, no override allows, and what it
+    /// refuses is not fetched in any mode.
     #[must_use]
     pub fn for_redirects(&self) -> Self {
         let mut terms = self.terms.clone();
         terms.unauthorized = Unauthorized::Refuse;
+        terms.mode = EnforcementMode::Enforce;
         terms
             .overrides
             .retain(|entry| matches!(entry.action, Action::Deny { .. }));

@@ -42,6 +42,8 @@ mod readings_reference;
 mod real_servers;
 mod reference_cases;
 mod refuse;
+mod reload;
+mod report_mode;
 mod restart;
 mod robots;
 mod robots_cases;

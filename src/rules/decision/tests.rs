@@ -380,8 +380,8 @@ fn kept(overrides: &[&str], snapshot: &Arc<Snapshot>, path: &str) -> (StoredRuli
     let policy = laid_down(Candidates::First, overrides);
     let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
     let decision = decide(&asked, snapshot, (&policy, now()));
-    let ruling = decision.ruling();
-    (StoredRuling::of(ruling, &asked.crawler), Effect::of(ruling))
+    let evidence = decision.evidence();
+    (StoredRuling::of(evidence), Effect::of(evidence))
 }
 
 /// One test a row: verdict, reason, line and effect of a path where robots.txt
@@ -494,4 +494,72 @@ fn no_override_allows_what_a_redirect_leads_to() {
         .collect();
     assert_eq!(left, ["asked by mail"]);
     assert_eq!(policy.terms().candidates, Candidates::All);
+}
+
+/// What a receipt for a decision in report mode comes to, and what the record
+/// says was done.
+fn reported(decision: Decision) -> (bool, Effect) {
+    let effect = Effect::of(decision.evidence());
+    let receipt = Receipt::issue(1, decision.digest());
+    (decision.into_permit(&receipt).is_ok(), effect)
+}
+
+/// One test a row: whether report mode forwards, and what the record says.
+macro_rules! reporting {
+    ($($name:ident: $snapshot:expr, $path:literal says $expected:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let policy = laid_down(Candidates::First, &[OPEN, CLOSED]);
+            let policy = Policy::clone(&policy).with_mode(EnforcementMode::Report);
+            let asked = inquiry("FooBot/2.1", &format!("http://h.test{}", $path));
+            let decision = decide(&asked, &$snapshot, (&Arc::new(policy), now()));
+            assert_eq!(reported(decision), $expected);
+        }
+    )*};
+}
+
+fn unreachable(cause: Cause) -> Arc<Snapshot> {
+    let mut snapshot = snapshot(503, AccessResult::Unreachable(cause));
+    Arc::get_mut(&mut snapshot).unwrap().status = None;
+    snapshot
+}
+
+// Issue 5, Deliver 4; contract, section 3 (`reported`).
+reporting! {
+    what_a_rule_disallows_is_reported:
+        file("User-agent: *\nDisallow: /private\n"), "/private/x" says (true, Effect::Reported);
+    another_reading_that_is_disallowed_is_reported:
+        file("User-agent: *\nDisallow: /private\n"), "/a/../private" says (true, Effect::Reported);
+    what_is_allowed_is_as_ever:
+        file("User-agent: *\nDisallow: /private\n"), "/a" says (true, Effect::Enforced);
+    what_an_override_opens_is_overridden:
+        file("User-agent: *\nDisallow: /\n"), "/open/a" says (true, Effect::Overridden);
+    what_the_operator_denies_is_reported:
+        file("User-agent: *\n"), "/closed" says (true, Effect::Reported);
+    what_is_restricted_is_reported:
+        snapshot(403, AccessResult::Unavailable), "/a" says (true, Effect::Reported);
+    what_is_unreachable_is_reported:
+        unreachable(Cause::Timeout), "/a" says (true, Effect::Reported);
+    without_a_connection_there_is_nothing_to_report:
+        unreachable(Cause::NoConnection(NoConnection::Refused)), "/a" says (false, Effect::Enforced);
+}
+
+// Issue 5, Deliver 4: never forwarded.
+#[test]
+fn egress_is_enforced_in_report_mode() {
+    let policy = Policy::new(Unauthorized::Allow).with_mode(EnforcementMode::Report);
+    let asked = inquiry("FooBot/2.1", "http://h.test/a");
+    let denied = Decision::denied(asked, (&Arc::new(policy), now()), "denied".to_owned());
+    assert_eq!(reported(denied), (false, Effect::Enforced));
+}
+
+// Invariant 2: what was done follows from the policy.
+#[test]
+fn the_mode_is_part_of_the_policy() {
+    let policy = Policy::new(Unauthorized::Allow);
+    let reporting = policy.clone().with_mode(EnforcementMode::Report);
+    assert_ne!(reporting.digest(), policy.digest());
+    let restored = Policy::restore(reporting.json()).unwrap();
+    assert_eq!(restored.mode(), EnforcementMode::Report);
+    assert_eq!(reporting.for_redirects().mode(), EnforcementMode::Enforce);
 }

@@ -81,3 +81,6 @@ target/debug/politesse --config examples/tour/politesse.toml audit verify
 
 echo '== Soak'
 cargo test --locked --test it soak -- --ignored --nocapture
+
+echo '== A crawl of 100,000 origins'
+cargo test --locked --profile quick --test it many_origins -- --ignored --nocapture

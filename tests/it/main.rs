@@ -33,6 +33,7 @@ mod framing_cases;
 mod intercept;
 mod layering;
 mod limits;
+mod many_origins;
 mod meta_reference;
 mod operator;
 mod parent;

@@ -33,14 +33,19 @@ const EVENT: Duration = Duration::from_secs(20);
 
 /// Runs a test's future to its end, on threads of its own, within [`LONGEST`].
 pub(crate) fn run(test: impl Future<Output = ()>) {
+    run_within(LONGEST, test);
+}
+
+/// The same for a test that is not part of every run.
+pub(crate) fn run_within(longest: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
-    let outcome = runtime.block_on(async { tokio::time::timeout(LONGEST, Box::pin(test)).await });
+    let outcome = runtime.block_on(async { tokio::time::timeout(longest, Box::pin(test)).await });
     runtime.shutdown_background();
-    assert!(outcome.is_ok(), "the test took longer than {LONGEST:?}");
+    assert!(outcome.is_ok(), "the test took longer than {longest:?}");
 }
 
 /// Waits for `event`, or fails naming what was awaited.

@@ -376,6 +376,25 @@ async fn what_is_on_its_way_to_the_disk_is_found() {
     assert_eq!(kit.log.pending.find(&mine()).map(|kept| told(&kept)), None);
 }
 
+// The same where an earlier one ends meanwhile.
+#[tokio::test]
+async fn the_end_of_a_save_does_not_hide_the_next_one() {
+    let kit = Kit::new(Durability::Commit, 2);
+    let lock = kit.held();
+    kit.log.keep(kept(&whose("p.test", None), file(""))).await;
+    kit.log.keep(kept(&mine(), file("# 1"))).await;
+    // There is no place for it before it is waited for.
+    let second = kept(&mine(), file("# 2"));
+    let saving = kit.log.keep(second.clone());
+    lock.execute_batch("COMMIT").unwrap();
+    kit.log.probe().await.unwrap();
+    let found = kit.kept(&mine()).await.unwrap();
+    assert!(Arc::ptr_eq(&found.snapshot, &second.snapshot));
+    saving.await;
+    kit.log.probe().await.unwrap();
+    assert_eq!(told(&kit.kept(&mine()).await.unwrap()), told(&second));
+}
+
 // Invariant 8.
 #[tokio::test]
 async fn a_full_queue_gives_a_save_up_after_a_second_and_counts_it() {

@@ -28,6 +28,13 @@ pub struct AnnotationLabels {
     pub why: &'static str,
 }
 
+/// The label of what is counted by reason.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The reason's word.
+    pub reason: &'static str,
+}
+
 /// One word out of a bounded list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ResultLabel {
@@ -41,12 +48,30 @@ pub struct Metrics {
     registry: Registry,
     /// Decisions recorded.
     pub decisions: Family<DecisionLabels, Counter>,
+    /// Whether the configuration was right when it was last read again.
+    pub config_last_reload_successful: Gauge,
+    /// When the configuration in force was read, in seconds since 1970.
+    pub config_last_reload_timestamp: Gauge,
+    /// How often the configuration was read again, by result.
+    pub config_reloads: Family<ResultLabel, Counter>,
+    /// Requests forwarded that would have been refused, by reason.
+    pub reported: Family<ReasonLabel, Counter>,
+    /// 1 while nothing is refused by robots.txt (`enforcement.mode`), else 0.
+    pub report_mode: Gauge,
     /// Exchanges that ended without the origin's response, by error.
     pub problems: Family<ResultLabel, Counter>,
     /// Requests sent to origins, by class of status or error.
     pub upstream_requests: Family<ResultLabel, Counter>,
     /// Requests sent again on a fresh connection.
     pub upstream_retries: Counter,
+    /// Addresses that egress did not let us dial.
+    pub egress_addresses_denied: Counter,
+    /// Names that are being resolved now (`upstream.dns_lookups`).
+    pub upstream_dns_lookups: Gauge,
+    /// Names that are kept with what they led to (`upstream.dns_cache`).
+    pub upstream_dns_cache: Gauge,
+    /// Answers of the resolver, by what they led to.
+    pub upstream_dns_answers: Family<ResultLabel, Counter>,
     /// Fetches of robots.txt, by access result.
     pub robots_fetches: Family<ResultLabel, Counter>,
     /// Snapshots held.
@@ -87,9 +112,18 @@ impl Default for Metrics {
         let mut metrics = Self {
             registry: Registry::with_prefix("politesse"),
             decisions: Family::default(),
+            config_last_reload_successful: Gauge::default(),
+            config_last_reload_timestamp: Gauge::default(),
+            config_reloads: Family::default(),
+            reported: Family::default(),
+            report_mode: Gauge::default(),
             problems: Family::default(),
             upstream_requests: Family::default(),
             upstream_retries: Counter::default(),
+            egress_addresses_denied: Counter::default(),
+            upstream_dns_lookups: Gauge::default(),
+            upstream_dns_cache: Gauge::default(),
+            upstream_dns_answers: Family::default(),
             robots_fetches: Family::default(),
             robots_snapshots: Gauge::default(),
             robots_saved: Family::default(),
@@ -146,6 +180,8 @@ impl Metrics {
             self.exchange_seconds.clone(),
         );
         self.register_kept();
+        self.register_egress();
+        self.register_configuration();
         self.register_directives();
         self.register_connections_and_audit();
     }
@@ -161,6 +197,60 @@ impl Metrics {
             "robots_loaded",
             "Robots.txt snapshots looked for on disk",
             self.robots_loaded.clone(),
+        );
+    }
+
+    fn register_egress(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "egress_addresses_denied",
+            "Addresses that may not be dialled",
+            self.egress_addresses_denied.clone(),
+        );
+        r.register(
+            "upstream_dns_lookups",
+            "Names being resolved",
+            self.upstream_dns_lookups.clone(),
+        );
+        r.register(
+            "upstream_dns_cache",
+            "Names kept with their addresses",
+            self.upstream_dns_cache.clone(),
+        );
+        r.register(
+            "upstream_dns_answers",
+            "Answers of the resolver",
+            self.upstream_dns_answers.clone(),
+        );
+    }
+
+    fn register_configuration(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "reported",
+            "Requests forwarded in report mode that would have been refused",
+            self.reported.clone(),
+        );
+        r.register(
+            "report_mode",
+            "1 while enforcement.mode is report, and robots.txt refuses nothing",
+            self.report_mode.clone(),
+        );
+        r.register(
+            "config_last_reload_successful",
+            "1 if the configuration was right when it was last read, else 0",
+            self.config_last_reload_successful.clone(),
+        );
+        r.register_with_unit(
+            "config_last_reload_timestamp",
+            "When the configuration in force was read",
+            Unit::Seconds,
+            self.config_last_reload_timestamp.clone(),
+        );
+        r.register(
+            "config_reloads",
+            "How often the configuration was read again",
+            self.config_reloads.clone(),
         );
     }
 

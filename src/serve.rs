@@ -1,14 +1,16 @@
 //! The one place where the parts are built, started and stopped, in order.
 
 mod kept;
+mod reload;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,13 +25,14 @@ use crate::origins::egress::Egress;
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::HttpFetcher;
 use crate::origins::robots_store::{Forgetful, KeepRobots};
-use crate::origins::upstream::Upstream;
+use crate::origins::upstream::{Roots, Upstream};
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::{Interceptor, Mode};
 use crate::proxy::exchange::Proxy;
-use crate::proxy::listener::Crawlers;
-use crate::rules::overrides::Override;
+use crate::proxy::listener::{Crawlers, InForce};
+use crate::rules::decision::{EnforcementMode, Policy};
+use crate::rules::digest::Digest;
 use crate::tasks::Tasks;
 
 /// The longest that a stop waits for pages of the admin listener.
@@ -42,6 +45,9 @@ pub struct Running {
     pub listen: Vec<SocketAddr>,
     /// Where people and monitoring connect.
     pub admin: SocketAddr,
+    settings: Settings,
+    roots: Option<Digest>,
+    own: Vec<SocketAddr>,
     crawlers: Arc<Crawlers>,
     audit: Arc<AuditLog>,
     audit_tracker: TaskTracker,
@@ -56,7 +62,12 @@ pub struct Running {
 /// What keeps a proxy from starting: an authority or roots that cannot be
 /// read, an audit that cannot be written, a port that is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
-    warn_of_ended(settings.policy.overrides());
+    if settings.egress.parent.is_some() {
+        tracing::warn!(
+            "upstream.parent resolves the names of origins: egress.deny is held against literal \
+             addresses and names, not against what names lead to there"
+        );
+    }
     let listeners = bind(&settings.listener.listen).await?;
     let admin_listener = bind(&[settings.admin.listen]).await?;
     let listen = addresses(&listeners)?;
@@ -69,13 +80,19 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         Arc::clone(&metrics),
         &audit_tracker,
     )?);
-    let own = listen.iter().chain(&admin).copied().collect();
-    let proxy = proxy(settings, (Arc::clone(&audit), Arc::clone(&metrics)), own)?;
-    let crawlers = Arc::new(Crawlers {
+    let own: Vec<_> = listen.iter().chain(&admin).copied().collect();
+    let roots = roots_digest(settings);
+    let proxy = proxy(settings, (Arc::clone(&audit), Arc::clone(&metrics)), &own)?;
+    let in_force = InForce {
         proxy,
         interceptor,
-        places: Arc::new(Semaphore::new(settings.listener.max_connections.get())),
         options: settings.listener.clone(),
+    };
+    announce(&settings.policy, &metrics);
+    let crawlers = Arc::new(Crawlers {
+        in_force: ArcSwap::from_pointee(in_force),
+        metrics: Arc::clone(&metrics),
+        open: AtomicUsize::new(0),
         tasks: Tasks::default(),
         stop: CancellationToken::new(),
         abort: CancellationToken::new(),
@@ -95,6 +112,9 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     Ok(Running {
         listen,
         admin: admin.first().copied().context("no admin listener")?,
+        settings: settings.clone(),
+        roots,
+        own,
         crawlers,
         audit,
         audit_tracker,
@@ -103,10 +123,26 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     })
 }
 
-/// Tells of overrides that have ended: they do nothing, and can go.
-fn warn_of_ended(overrides: &[Override]) {
+/// Notes that a configuration is in force, and tells what its operator may
+/// have forgotten: that nothing is refused, and which overrides have ended, so
+/// that they do nothing and can go.
+fn announce(policy: &Policy, metrics: &Metrics) {
+    let reports = policy.mode() == EnforcementMode::Report;
     let now = clock::now();
-    for entry in overrides.iter().filter(|entry| entry.has_ended(now)) {
+    metrics.report_mode.set(reports.into());
+    metrics.config_last_reload_successful.set(1);
+    metrics.config_last_reload_timestamp.set(now.as_second());
+    if reports {
+        tracing::warn!(
+            "enforcement.mode is \"report\": what robots.txt disallows is forwarded and \
+             recorded, not refused"
+        );
+    }
+    for entry in policy
+        .overrides()
+        .iter()
+        .filter(|entry| entry.has_ended(now))
+    {
         tracing::warn!(
             origin = %entry.origin,
             action = entry.action.as_str(),
@@ -125,7 +161,7 @@ pub struct Origins {
     /// The way out.
     pub upstream: Arc<Upstream>,
     /// What origins said.
-    pub robots: RobotsCache,
+    pub robots: Arc<RobotsCache>,
 }
 
 /// Builds what speaks to origins, with metrics that nobody reads.
@@ -148,7 +184,8 @@ fn origins_with(
     let tasks = Tasks::default();
     let egress = Arc::new(Egress::new(
         settings.egress.clone(),
-        settings.upstream.connect_timeout,
+        Arc::clone(metrics),
+        tasks.clone(),
     ));
     let upstream = Upstream::new(
         settings.upstream.clone(),
@@ -167,8 +204,13 @@ fn origins_with(
     Ok(Origins {
         egress,
         upstream,
-        robots,
+        robots: Arc::new(robots),
     })
+}
+
+/// Where snapshots are kept for the next run.
+fn kept_in(audit: &Arc<AuditLog>) -> Arc<dyn KeepRobots> {
+    Arc::new(KeptInAudit(Arc::clone(audit)))
 }
 
 /// The parts of an exchange; `own` are our listeners, which nobody may reach
@@ -176,39 +218,48 @@ fn origins_with(
 fn proxy(
     settings: &Settings,
     (audit, metrics): (Arc<AuditLog>, Arc<Metrics>),
-    own: Vec<SocketAddr>,
-) -> anyhow::Result<Arc<Proxy>> {
+    own: &[SocketAddr],
+) -> anyhow::Result<Proxy> {
     let Origins {
         egress,
         upstream,
         robots,
-    } = origins_with(
-        settings,
-        &metrics,
-        Arc::new(KeptInAudit(Arc::clone(&audit))),
-    )?;
-    egress.listeners(own);
-    Ok(Arc::new(Proxy {
+    } = origins_with(settings, &metrics, kept_in(&audit))?;
+    let told = egress.listeners(own.to_vec());
+    told.context("upstream.parent cannot be dialled")?;
+    Ok(Proxy {
         options: settings.exchange.clone(),
         policy: Arc::new(settings.policy.clone()),
         egress,
         robots,
         upstream,
         audit,
-        annotator: Annotator::new(settings.annotate.clone(), Arc::clone(&metrics)),
+        annotator: annotator(settings, &metrics),
         metrics,
-    }))
+    })
 }
 
-fn interceptor(settings: &Settings) -> anyhow::Result<Option<Interceptor>> {
+fn annotator(settings: &Settings, metrics: &Arc<Metrics>) -> Arc<Annotator> {
+    let options = settings.annotate.clone();
+    Arc::new(Annotator::new(options, Arc::clone(metrics)))
+}
+
+fn interceptor(settings: &Settings) -> anyhow::Result<Option<Arc<Interceptor>>> {
     if settings.connect.mode == Mode::Refuse {
         return Ok(None);
     }
     let ca = Arc::new(Ca::open(&settings.ca)?);
-    Ok(Some(Interceptor::new(
-        ca,
-        settings.connect.handshake_timeout,
-    )?))
+    let interceptor = Interceptor::new(ca, settings.connect.handshake_timeout)?;
+    Ok(Some(Arc::new(interceptor)))
+}
+
+/// What the file of roots holds, where they come from a file. One that cannot
+/// be read is told by who needs it.
+fn roots_digest(settings: &Settings) -> Option<Digest> {
+    match &settings.upstream.roots {
+        Roots::File(path) => std::fs::read(path).ok().map(|pem| Digest::of(&pem)),
+        Roots::System | Roots::Webpki => None,
+    }
 }
 
 async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
@@ -237,7 +288,8 @@ impl Running {
         self.crawlers.stop.cancel();
         let tasks = &self.crawlers.tasks.0;
         tasks.close();
-        let patience = timeout(self.crawlers.options.shutdown_timeout, tasks.wait());
+        let longest = self.crawlers.in_force.load().options.shutdown_timeout;
+        let patience = timeout(longest, tasks.wait());
         let finished = tokio::select! {
             finished = patience => finished.is_ok(),
             () = hurry => false,

@@ -35,6 +35,8 @@ pub struct Filter {
     pub verdict: Option<String>,
     /// The reason's word.
     pub reason: Option<String>,
+    /// The word for what was done about it.
+    pub effect: Option<String>,
 }
 
 impl Filter {
@@ -57,6 +59,7 @@ impl Filter {
             ("d.crawler = ? COLLATE NOCASE", word(&self.crawler)),
             ("d.verdict = ?", word(&self.verdict)),
             ("d.reason = ?", word(&self.reason)),
+            ("d.effect = ?", word(&self.effect)),
         ]
         .into_iter()
         .filter_map(|(condition, value)| Some((condition, value?)))

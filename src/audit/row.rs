@@ -50,7 +50,7 @@ const DIGEST_AT: usize = POLICY_AT + 1 + ENDING_COLUMNS;
 pub(super) fn decision_values(seq: u64, record: &Record) -> [Value; DECISION_COLUMNS] {
     let inquiry = &record.evidence.inquiry;
     let crawler = &inquiry.crawler;
-    let ruling = StoredRuling::of(&record.evidence.ruling, crawler);
+    let ruling = StoredRuling::of(&record.evidence);
     let candidates = crawler.candidates().iter().map(ToString::to_string);
     let wait_ms = u64::try_from(record.waited.as_millis()).unwrap_or(u64::MAX);
     [
@@ -198,7 +198,7 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
         group: cells.list()?,
         crawler,
         reading: cells.text()?,
-        overridden: effect == Effect::Overridden.as_str(),
+        exception: Effect::exception(&effect),
     };
     let wait_ms = cells.unsigned()?;
     let _policy: Vec<u8> = cells.take()?;

@@ -125,10 +125,10 @@ impl fmt::Display for Answer<'_> {
         if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
             write!(f, " (line {line}, {rule:?})")?;
         }
-        if ruling.overridden {
-            f.write_str(", overridden")?;
+        match ruling.exception {
+            Some(effect) => write!(f, ", {}", effect.as_str()),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -63,6 +63,9 @@ pub(super) struct Which {
     /// The reason's word, such as `rule` or `unreachable`.
     #[arg(long)]
     reason: Option<String>,
+    /// What was done about it: `reported` is what enforcing would refuse.
+    #[arg(long, value_parser = ["enforced", "reported", "overridden", "cached"])]
+    effect: Option<String>,
 }
 
 impl From<&Which> for Filter {
@@ -74,6 +77,7 @@ impl From<&Which> for Filter {
             crawler: which.crawler.clone(),
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),
+            effect: which.effect.clone(),
         }
     }
 }

@@ -16,7 +16,6 @@ use clap::Args;
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::inert::inert;
 use super::start::{Signals, reachable};
@@ -27,7 +26,7 @@ use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Mode;
 use crate::rules::decision::Reason;
-use crate::rules::record::StoredRecord;
+use crate::rules::record::{Effect, StoredRecord};
 use crate::serve;
 
 /// The command.
@@ -78,10 +77,14 @@ const SYSTEM_BUNDLES: [&str; 5] = [
     "/usr/local/share/certs/ca-root-nss.crt",
 ];
 
-pub(super) fn run(run: &Run, settings: &Settings) -> anyhow::Result<Exit> {
-    start_logging(&quiet(settings))?;
+/// Reads the configuration.
+type Read<'a> = &'a dyn Fn() -> anyhow::Result<Settings>;
+
+pub(super) fn run(run: &Run, read: Read<'_>) -> anyhow::Result<Exit> {
+    let settings = read()?;
+    start_logging(&quiet(&settings))?;
     let began = clock::now();
-    let code = runtime()?.block_on(through_a_proxy(run, settings))?;
+    let code = runtime()?.block_on(through_a_proxy(run, &settings, read))?;
     if let Err(error) = summary(&settings.audit.path, began) {
         // The command's code counts, whatever there is to tell of it.
         super::report(&error);
@@ -97,21 +100,27 @@ fn quiet(settings: &Settings) -> Settings {
 }
 
 /// Runs the command through the proxy of this configuration: the one that
-/// answers, else one started for it.
-async fn through_a_proxy(run: &Run, settings: &Settings) -> anyhow::Result<u8> {
+/// answers, else one started for it, which SIGHUP has read its configuration
+/// again.
+async fn through_a_proxy(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Result<u8> {
     if is_ready(settings.admin.listen) {
         let listen = settings.listener.listen.first().copied();
-        return child(run, settings, listen.context("proxy.listen is empty")?).await;
+        let listen = listen.context("proxy.listen is empty")?;
+        return through(run, (settings, listen), || {
+            tracing::warn!("the proxy is not ours, and does not read its configuration again");
+        })
+        .await;
     }
-    let running = serve::start(settings).await?;
-    let listen = running
-        .listen
-        .first()
-        .copied()
-        .context("proxy.listen is empty")?;
-    let code = child(run, settings, listen).await;
+    let mut running = serve::start(settings).await?;
+    let listen = running.listen.first().copied();
+    let listen = listen.context("proxy.listen is empty")?;
+    let code = through(run, (settings, listen), || {
+        running.reload(read);
+    })
+    .await;
+    // Made now, so that a signal meant for the command does not hurry the stop.
     let mut signals = Signals::new()?;
-    running.stop(signals.next()).await;
+    running.stop(signals.stop()).await;
     code
 }
 
@@ -131,7 +140,13 @@ fn is_ready(admin: SocketAddr) -> bool {
     ask().unwrap_or(false)
 }
 
-async fn child(run: &Run, settings: &Settings, listen: SocketAddr) -> anyhow::Result<u8> {
+/// Runs the command through the proxy at `listen`; `hung_up` is what SIGHUP
+/// asks for.
+async fn through(
+    run: &Run,
+    (settings, listen): (&Settings, SocketAddr),
+    hung_up: impl FnMut(),
+) -> anyhow::Result<u8> {
     let bundle = Bundle::new(settings)?;
     let (program, arguments) = run.command.split_first().context("no command")?;
     let mut command = Command::new(program);
@@ -146,6 +161,7 @@ async fn child(run: &Run, settings: &Settings, listen: SocketAddr) -> anyhow::Re
         command.env("NODE_EXTRA_CA_CERTS", &settings.ca.cert);
         command.env("NODE_USE_ENV_PROXY", "1");
     }
+    let signals = Signals::new()?;
     let child = command.spawn().map_err(|error| {
         let program = program.to_string_lossy();
         if error.kind() == ErrorKind::NotFound {
@@ -154,19 +170,22 @@ async fn child(run: &Run, settings: &Settings, listen: SocketAddr) -> anyhow::Re
             anyhow::Error::new(error).context(format!("cannot run {program}"))
         }
     })?;
-    wait(child).await
+    wait(child, signals, hung_up).await
 }
 
 /// Waits for the command. A terminal sends SIGINT to both of us, and the
-/// command decides what it means; SIGTERM is passed on.
-async fn wait(mut child: Child) -> anyhow::Result<u8> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+/// command decides what it means, as it does of a SIGHUP; SIGTERM is passed on.
+async fn wait(
+    mut child: Child,
+    mut signals: Signals,
+    mut hung_up: impl FnMut(),
+) -> anyhow::Result<u8> {
     loop {
         tokio::select! {
             status = child.wait() => return Ok(code(status?)),
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {
+            _ = signals.interrupt.recv() => {}
+            _ = signals.hangup.recv() => hung_up(),
+            _ = signals.terminate.recv() => {
                 let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
                 if let Some(pid) = pid {
                     // It may have ended meanwhile, which the next turn sees.
@@ -258,9 +277,12 @@ fn summary(audit: &Path, began: Timestamp) -> anyhow::Result<()> {
 struct Sums {
     allowed: u64,
     refused: u64,
+    /// Forwarded in report mode, and refused without it.
+    reported: u64,
     wait_ms: u64,
     longest_ms: u64,
-    by_reason: HashMap<String, u64>,
+    /// By what was done, and why.
+    by_reason: HashMap<(String, String), u64>,
 }
 
 impl Sums {
@@ -271,28 +293,40 @@ impl Sums {
             self.allowed += 1;
             return;
         }
-        self.refused += 1;
-        *self.by_reason.entry(why(record)).or_default() += 1;
+        if record.effect == Effect::Reported.as_str() {
+            self.reported += 1;
+        } else {
+            self.refused += 1;
+        }
+        let refused = (record.effect.clone(), why(record));
+        *self.by_reason.entry(refused).or_default() += 1;
     }
 
     fn lines(&self) -> Vec<String> {
         let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
+        let reported = match self.reported {
+            0 => String::new(),
+            count => format!(", {count} reported (enforcement.mode)"),
+        };
         let mut lines = vec![format!(
-            "{} asked, {} allowed, {} refused; waited {:.1} s in all, {:.1} s at most",
-            self.allowed + self.refused,
+            "{} asked, {} allowed, {} refused{reported}; waited {:.1} s in all, {:.1} s at most",
+            self.allowed + self.refused + self.reported,
             self.allowed,
             self.refused,
             seconds(self.wait_ms),
             seconds(self.longest_ms)
         )];
         let mut reasons: Vec<_> = self.by_reason.iter().collect();
-        reasons.sort_by_key(|(why, count)| (std::cmp::Reverse(**count), why.as_str()));
-        lines.extend(
-            reasons
-                .iter()
-                .take(RULES_TOLD)
-                .map(|(why, count)| format!("refused {count} × {why}")),
-        );
+        reasons.sort_by_key(|(refused, count)| (std::cmp::Reverse(**count), *refused));
+        let told = reasons.iter().take(RULES_TOLD);
+        lines.extend(told.map(|((effect, why), count)| {
+            let done = if effect == Effect::Reported.as_str() {
+                "would refuse"
+            } else {
+                "refused"
+            };
+            format!("{done} {count} × {why}")
+        }));
         if reasons.len() > RULES_TOLD {
             lines.push(format!(
                 "and by {} more rules: politesse audit list --verdict disallow",

@@ -20,10 +20,13 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
+use tracing::Level;
+use tracing_subscriber::{EnvFilter, reload};
 
 use crate::clock;
 use crate::config::{Config, LogFormat, Problems, Settings, Sources, default_file};
 use crate::proxy::ca::Ca;
+use crate::rules::decision::EnforcementMode;
 
 /// A forward proxy that makes any crawler polite.
 #[derive(Debug, Parser)]
@@ -204,7 +207,7 @@ fn report(error: &anyhow::Error) {
 fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
     let settings = || configuration(arguments).map(|config| config.settings().clone());
     match arguments.command.as_ref().unwrap_or(&Command::Serve) {
-        Command::Serve => start::serve(&settings()?),
+        Command::Serve => start::serve(&|| Ok(settings()?)),
         Command::Check(check) => check::check(
             check,
             &check::Configuration {
@@ -214,7 +217,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         ),
         Command::Directives(question) => directives::directives(question, &settings()?),
         Command::Ca(command) => ca(command, &settings()?),
-        Command::Run(run) => child::run(run, &settings()?),
+        Command::Run(run) => child::run(run, &|| Ok(settings()?)),
         Command::Audit(command) => audit::audit(command, &settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
         Command::Config(ConfigCommand::Show) => print(&configuration(arguments)?.show()),
@@ -236,6 +239,9 @@ fn good(settings: &Settings) -> String {
         )
     });
     let mut text = "the configuration is good\n".to_owned();
+    if settings.policy.mode() == EnforcementMode::Report {
+        text.push_str("enforcement.mode is \"report\": nothing is refused by robots.txt\n");
+    }
     text.extend(ended);
     text
 }
@@ -294,14 +300,30 @@ fn ca(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {
     }
 }
 
+/// The way to log more, or less, from now on.
+struct LogLevel(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>);
+
+impl LogLevel {
+    fn set(&self, level: Level) {
+        let set = |filter| self.0(filter).map_err(anyhow::Error::from);
+        if let Err(error) = log_filter(level).and_then(set) {
+            tracing::warn!(%error, "log.level stays as it was");
+        }
+    }
+}
+
+fn log_filter(level: Level) -> anyhow::Result<EnvFilter> {
+    EnvFilter::builder()
+        .parse(format!("warn,politesse={level}"))
+        .context("log.level")
+}
+
 /// Logs to stderr in the configured form.
-fn start_logging(settings: &Settings) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .parse(format!("warn,politesse={}", settings.log.level))
-        .context("log.level")?;
+fn start_logging(settings: &Settings) -> anyhow::Result<LogLevel> {
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(log_filter(settings.log.level)?)
         .with_writer(std::io::stderr)
+        .with_target(false)
         // A reader of the log that has gone must not end the exchange.
         .log_internal_errors(false);
     let terminal = std::io::stderr().is_terminal();
@@ -310,16 +332,19 @@ fn start_logging(settings: &Settings) -> anyhow::Result<()> {
         LogFormat::Json => false,
         LogFormat::Auto => terminal,
     };
-    let started = if pretty {
-        builder.with_ansi(terminal).with_target(false).try_init()
+    let (started, level): (_, Box<dyn Fn(EnvFilter) -> _>) = if pretty {
+        let builder = builder.with_ansi(terminal).with_filter_reloading();
+        let handle = builder.reload_handle();
+        let reload = move |filter| handle.reload(filter);
+        (builder.try_init(), Box::new(reload))
     } else {
-        builder
-            .json()
-            .flatten_event(true)
-            .with_target(false)
-            .try_init()
+        let builder = builder.json().flatten_event(true).with_filter_reloading();
+        let handle = builder.reload_handle();
+        let reload = move |filter| handle.reload(filter);
+        (builder.try_init(), Box::new(reload))
     };
-    started.map_err(|error| anyhow::anyhow!("cannot log: {error}"))
+    started.map_err(|error| anyhow::anyhow!("cannot log: {error}"))?;
+    Ok(LogLevel(level))
 }
 
 /// The runtime of commands that speak to the network.

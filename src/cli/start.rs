@@ -10,16 +10,21 @@ use crate::proxy::connect::Mode;
 use crate::serve::{self, Running};
 
 /// Runs the proxy until SIGTERM or SIGINT; a second one ends it at once, after
-/// the audit was written.
-pub(super) fn serve(settings: &Settings) -> anyhow::Result<Exit> {
-    start_logging(settings)?;
+/// the audit was written. SIGHUP has the configuration read again.
+pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Result<Exit> {
+    let settings = read()?;
+    let level = start_logging(&settings)?;
     runtime()?.block_on(async {
         let mut signals = Signals::new()?;
-        let running = serve::start(settings).await?;
-        announce(settings, &running)?;
-        signals.next().await;
+        let mut running = serve::start(&settings).await?;
+        announce(&settings, &running)?;
+        while signals.next().await == Asked::Reload {
+            if let Some(settings) = running.reload(read) {
+                level.set(settings.log.level);
+            }
+        }
         tracing::info!("stopping");
-        running.stop(signals.next()).await;
+        running.stop(signals.stop()).await;
         tracing::info!("stopped");
         Ok(Exit::Done)
     })
@@ -81,11 +86,21 @@ fn shell_quoted(word: &str) -> String {
     }
 }
 
-/// The signals that ask for an end.
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// An end (SIGTERM, SIGINT).
+    Stop,
+    /// The configuration anew (SIGHUP).
+    Reload,
+}
+
+/// The signals that are meant for us. None of them ends the process by itself
+/// any more, once this was made.
 pub(super) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
+    pub(super) terminate: Signal,
+    pub(super) interrupt: Signal,
+    pub(super) hangup: Signal,
 }
 
 impl Signals {
@@ -97,16 +112,17 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                // Elsewhere it asks for a reload; a crawl must not end by it.
-                _ = self.hangup.recv() => {
-                    tracing::warn!("SIGHUP changes nothing: restart to read the configuration again");
-                }
-            }
+    /// What the next one asks for.
+    pub(super) async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.hangup.recv() => Asked::Reload,
         }
+    }
+
+    /// The next that asks for an end: what stops reads no configuration.
+    pub(super) async fn stop(&mut self) {
+        while self.next().await == Asked::Reload {}
     }
 }

@@ -16,18 +16,19 @@ use tracing::Level;
 use super::kinds::{Choice, Flag, Growing, Kind, List, Size, Span, count, few, up_to};
 use super::log::LogFormat;
 use super::network::{
-    ALLOW, CLIENTS, DENY, FIELD_NAME, LISTEN, PATH, PORTS, ROOTS, ResolveTable, STORE, TOKEN,
-    USER_AGENT,
+    ALLOW, CLIENTS, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PORTS, ROOTS,
+    ResolveTable, STORE, TOKEN, USER_AGENT,
 };
 use super::sources::{Key, Layers, Section};
 use super::tables::{CrawlerTable, OverrideTable};
 use crate::audit::Durability;
 use crate::origins::egress::{Allow, Deny, Ports, Resolve};
+use crate::origins::parent::Parent;
 use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
 use crate::proxy::connect::Mode;
 use crate::proxy::fields::AcceptEncoding;
-use crate::rules::decision::{Candidates, Unauthorized};
+use crate::rules::decision::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::rules::directives::{BothFields, MetaScope};
 use crate::rules::identity::Identity;
 use crate::rules::overrides::Override;
@@ -186,6 +187,14 @@ keys! {
             ("conner-2.0", Dialect::Conner),
             ("google", Dialect::Google),
         ]);
+        /// Which readings of a URL must be allowed: as "sent"; that and without "dots"
+        /// (`/a/../b` is `/b`); or those and what else a "server" takes it for (`//b`,
+        /// `/a/..%2fb`, `/a/..;/b`), since a server hands out the file that it reads.
+        readings: Readings = r#""server""#, Choice(&[
+            ("sent", Readings::Sent),
+            ("dots", Readings::Dots),
+            ("server", Readings::Server),
+        ]);
         /// The User-Agent that asks for robots.txt: the crawler's own ("crawler"),
         /// since sites answer by it, or always this one.
         user_agent: UserAgent = r#""crawler""#, USER_AGENT;
@@ -237,6 +246,10 @@ keys! {
 
     /// How strictly crawlers are held to it.
     ["enforcement"] enforcement: Enforcement {
+        /// What becomes of what may not be fetched: "enforce" refuses it, "report"
+        /// forwards it all the same and records what would have been refused, to find
+        /// out what enforcing would cost. What `egress` denies is refused in both.
+        mode: EnforcementMode = r#""enforce""#, Choice(&[("enforce", EnforcementMode::Enforce), ("report", EnforcementMode::Report)]);
         /// Whose groups bind a crawler of several names: those of the "first" one that
         /// robots.txt speaks to, or of "all" it speaks to, each of which must allow.
         candidates: Candidates = r#""first""#, Choice(&[("first", Candidates::First), ("all", Candidates::All)]);
@@ -297,14 +310,26 @@ keys! {
         pool_idle_per_origin: NonZeroUsize = "32", count(1..=1024);
         /// How many unused connections are kept to all origins.
         pool_idle_total: NonZeroUsize = "1024", count(1..=1_000_000);
-        /// How long a resolved name holds.
+        /// How long a resolved name holds; one without an address 5s at most.
         dns_ttl: Duration = r#""30s""#, up_to(DAY);
-        /// How many resolved names are kept.
+        /// How long a name may take to be resolved.
+        dns_timeout: Duration = r#""5s""#, up_to(HOUR);
+        /// How many names are resolved at a time, each on a thread that cannot be
+        /// stopped, so that a dead resolver does not take them all.
+        dns_lookups: NonZeroUsize = "64", count(1..=256);
+        /// How many resolved names are kept, and how many may wait to be resolved.
         dns_cache: NonZeroUsize = "10000", count(1..=1_000_000);
         /// Where names lead instead of asking DNS, like curl's --resolve; the entry
         /// with a port wins. Exempt from `egress.deny`. For example
         /// { "site.example" = "127.0.0.1", "site.example:443" = "127.0.0.1:8443" }
         resolve: Vec<Resolve> = "{}", ResolveTable;
+        /// A proxy that all but the names in `resolve` is asked through, such as
+        /// `http://proxy.example:3128`; "none" goes direct. It resolves the names, so
+        /// that `egress` holds for names and literal addresses only.
+        parent: Option<Parent> = r#""none""#, PARENT;
+        /// A file with one line, user:password, that the parent is shown; readable by
+        /// its owner alone (0600).
+        parent_auth: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
     }
 
     /// Which addresses may be dialled. Our own listeners never are.

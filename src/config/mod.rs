@@ -12,6 +12,8 @@ mod settings;
 
 mod print;
 
+mod changes;
+
 mod file;
 
 mod sources;
@@ -33,6 +35,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use changes::Values;
 pub use log::{Log, LogFormat};
 pub use problem::{Place, Problem, Problems};
 pub use settings::Settings;
@@ -86,10 +89,14 @@ impl Config {
         let mut layers = Layers::gather(file::SECTIONS, sources);
         let effective = file::Effective::read(&mut layers);
         let shown = print::effective(file::SECTIONS, &layers);
+        let values = Values::of(file::SECTIONS, &layers);
         let problems = layers.into_problems();
         match effective {
             Some(effective) if problems.is_empty() => Ok(Self {
-                settings: Settings::new(effective, &sources.base()),
+                settings: Settings {
+                    values,
+                    ..Settings::new(effective, &sources.base())
+                },
                 shown,
             }),
             _ => Err(Problems::new(problems)),

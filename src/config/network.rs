@@ -12,6 +12,7 @@ use toml::de::DeValue;
 use super::kinds::{Fault, Kind, Part, Text};
 use super::values::name_text;
 use crate::origins::egress::{Allow, Deny, Ports, Resolve};
+use crate::origins::parent::Parent;
 use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
 
@@ -147,6 +148,24 @@ pub(super) const ROOTS: Text<Roots> = Text {
     },
 };
 
+/// A proxy to go through, if any.
+pub(super) const PARENT: Text<Option<Parent>> = Text {
+    wanted: "\"none\", or a proxy spoken to in the clear, such as \"http://proxy.example:3128\"",
+    parse: |text| match text {
+        "none" => Some(None),
+        _ => text.parse().ok().map(Some),
+    },
+};
+
+/// A file that need not be.
+pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
+    wanted: "\"none\" or a path",
+    parse: |text| match text {
+        "none" => Some(None),
+        _ => path(text).map(Some),
+    },
+};
+
 /// A file.
 pub(super) const PATH: Text<PathBuf> = Text {
     wanted: "a path",
@@ -222,8 +241,8 @@ fn host_name(text: &str) -> Option<String> {
 pub(super) struct ResolveTable;
 
 impl ResolveTable {
-    /// As many entries as a person can still read.
-    const LEN: usize = 10_000;
+    /// As many entries as programs write; looking one up takes no longer.
+    const LEN: usize = 1_000_000;
 }
 
 impl Kind for ResolveTable {

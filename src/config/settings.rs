@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use super::changes::Values;
 use super::file::{Directives, Effective, Egress, Proxy, Robots, Upstream};
 use super::log::Log;
 use crate::origins::upstream::Roots;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub admin: admin::Options,
     /// What goes to stderr.
     pub log: Log,
+    /// All of this as it was written, for telling what changes.
+    pub values: Values,
 }
 
 impl Settings {
@@ -55,7 +58,9 @@ impl Settings {
         } = effective;
         let policy = Policy::new(effective.robots_status.unauthorized)
             .with_dialect(robots.dialect)
+            .with_readings(robots.readings)
             .with_candidates(effective.enforcement.candidates)
+            .with_mode(effective.enforcement.mode)
             .with_overrides(std::mem::take(&mut robots.r#override));
         let roots = match https.upstream_roots {
             Roots::File(path) => Roots::File(base.join(path)),
@@ -87,7 +92,7 @@ impl Settings {
             annotate: annotate_options(effective.directives),
             robots: robots_options(robots, &policy),
             policy,
-            upstream: upstream_options(&upstream, roots),
+            upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream),
             audit: audit::Options {
                 path: base.join(effective.audit.store),
@@ -101,6 +106,7 @@ impl Settings {
                 format: effective.log.format,
                 level: effective.log.level,
             },
+            values: Values::default(),
         }
     }
 }
@@ -167,12 +173,15 @@ fn egress_options(egress: Egress, upstream: Upstream) -> egress::Options {
         allow: egress.allow,
         ports: egress.ports,
         resolve: upstream.resolve,
+        parent: upstream.parent,
         dns_ttl: upstream.dns_ttl,
+        dns_timeout: upstream.dns_timeout,
+        dns_lookups: upstream.dns_lookups,
         dns_cache: upstream.dns_cache,
     }
 }
 
-fn upstream_options(upstream: &Upstream, roots: Roots) -> upstream::Options {
+fn upstream_options(upstream: &Upstream, roots: Roots, base: &Path) -> upstream::Options {
     upstream::Options {
         connect_timeout: upstream.connect_timeout,
         first_byte_timeout: upstream.first_byte_timeout,
@@ -182,5 +191,6 @@ fn upstream_options(upstream: &Upstream, roots: Roots) -> upstream::Options {
         pool_idle_timeout: upstream.pool_idle_timeout,
         pool_idle_per_origin: upstream.pool_idle_per_origin,
         pool_idle_total: upstream.pool_idle_total,
+        parent_auth: upstream.parent_auth.as_ref().map(|path| base.join(path)),
     }
 }

@@ -371,7 +371,9 @@ bounds! {
         refuses ["x" "{}" "[3]"]
         takes ["[]" "[{ origin = '*.a.example', action = 'deny', reason = 'x' }]"];
     robots_dialect: "robots.dialect" refuses ["rfc9310"] takes ["rfc9309" "draft-2019" "1996" "1994" "conner-2.0" "google"];
+    robots_readings: "robots.readings" refuses ["file" "1"] takes ["sent" "dots" "server"];
     robots_status_unauthorized: "robots.status.unauthorized" refuses ["deny"] takes ["allow" "refuse"];
+    enforcement_mode: "enforcement.mode" refuses ["off" "true"] takes ["enforce" "report"];
     enforcement_candidates: "enforcement.candidates" refuses ["one" "1"] takes ["first" "all"];
     // RFC 9110, section 5.1.
     directives_header: "directives.header"
@@ -396,8 +398,14 @@ bounds! {
     upstream_pool_idle_per_origin: "upstream.pool_idle_per_origin" refuses ["0" "1025"] takes ["1" "1024"];
     upstream_pool_idle_total: "upstream.pool_idle_total" refuses ["0" "1000001"] takes ["1" "1000000"];
     upstream_dns_ttl: "upstream.dns_ttl" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
+    upstream_dns_timeout: "upstream.dns_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
+    upstream_dns_lookups: "upstream.dns_lookups" refuses ["0" "257"] takes ["1" "256"];
     upstream_dns_cache: "upstream.dns_cache" refuses ["0" "1000001"] takes ["1" "1000000"];
     upstream_resolve: "upstream.resolve" refuses ["[]" "x"] takes ["{}" "{ a = '::1' }"];
+    upstream_parent: "upstream.parent"
+        refuses ["''" "proxy.example:3128" "https://a.example" "http://u:p@a.example" "http://a.example/x" "http://a.example:0" "socks5://a.example"]
+        takes ["none" "http://proxy.example:3128" "http://[::1]:3128/" "http://10.0.0.1"];
+    upstream_parent_auth: "upstream.parent_auth" refuses ["''" "3"] takes ["none" "parent.auth" "/etc/politesse/parent.auth"];
     egress_deny: "egress.deny" refuses ["default" "['a.example']" "['10.1.2.3/8']"] takes ["[]" "['default', '203.0.113.0/24', '::1']"];
     egress_allow: "egress.allow" refuses ["['*.example']" "['-a']" "['10.0.0']" "['a..b']" "['']"] takes ["[]" "['Intranet.Example.', '10.1.0.0/16', 'a_b']"];
     egress_ports: "egress.ports" refuses ["[]" "['0']" "['65536']" "['2-1']" "['1-']" "['+1']" "[80]"] takes ["['default']" "['1', '1-65535', '8080']"];

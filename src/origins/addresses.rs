@@ -1,8 +1,9 @@
 //! Addresses and names that lead to no public origin.
 //!
 //! The IANA registries of special-purpose addresses (RFC 6890), and what cloud
-//! providers keep outside them. What the operator denies or allows beside
-//! these is known to `egress`.
+//! providers keep outside them. Public anycast services in the registries
+//! (AS112, AMT) are no private machines and stay out of the list. What the
+//! operator denies or allows beside these is known to `egress`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,11 +30,12 @@ const V4_SPECIAL: [(Ipv4Addr, u32); 17] = [
 ];
 
 /// IPv6 ranges as first address and prefix length.
-const V6_SPECIAL: [(Ipv6Addr, u32); 13] = [
+const V6_SPECIAL: [(Ipv6Addr, u32); 14] = [
     (Ipv6Addr::UNSPECIFIED, 128),
     (Ipv6Addr::LOCALHOST, 128),
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
-    (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64),
+    // Two /64 that discard what is sent to them (RFC 6666, RFC 9780).
+    (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 63),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
@@ -43,6 +45,8 @@ const V6_SPECIAL: [(Ipv6Addr, u32); 13] = [
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
+    // Never given out, and used by overlay networks.
+    (Ipv6Addr::new(0x200, 0, 0, 0, 0, 0, 0, 0), 7),
 ];
 
 /// Names by which machines know themselves or their cloud's metadata.
@@ -58,50 +62,62 @@ const PORTS_SPECIAL: [u16; 11] = [
     2049, 2375, 3306, 3389, 5432, 5900, 6000, 6379, 9200, 11211, 27017,
 ];
 
-/// Whether an address belongs to a private or special range.
+/// Whether an address by itself, whatever it may wrap, is private or special.
 pub(super) fn is_special(address: IpAddr) -> bool {
-    let inner = ipv4_within(address).is_some_and(is_special_v4);
-    let outer = match address {
-        IpAddr::V4(address) => is_special_v4(address),
-        IpAddr::V6(address) => is_special_v6(address),
-    };
-    inner || outer
-}
-
-fn is_special_v4(address: Ipv4Addr) -> bool {
-    V4_SPECIAL.iter().any(|&(first, bits)| {
-        let differing = address.to_bits() ^ first.to_bits();
-        bits <= differing.leading_zeros()
-    })
-}
-
-fn is_special_v6(address: Ipv6Addr) -> bool {
-    V6_SPECIAL.iter().any(|&(first, bits)| {
-        let differing = address.to_bits() ^ first.to_bits();
-        bits <= differing.leading_zeros()
-    })
-}
-
-/// The IPv4 address that an IPv6 address stands for: mapped and compatible
-/// (RFC 4291, section 2.5.5), NAT64 (RFC 6052), ISATAP (RFC 5214).
-///
-/// A network on the way may unpack it, so it is the one to be judged.
-pub(super) fn ipv4_within(address: IpAddr) -> Option<Ipv4Addr> {
-    let IpAddr::V6(address) = address else {
-        return None;
-    };
-    if matches!(address, Ipv6Addr::UNSPECIFIED | Ipv6Addr::LOCALHOST) {
-        return None;
+    match address {
+        IpAddr::V4(address) => V4_SPECIAL
+            .iter()
+            .any(|&(first, bits)| bits <= (address.to_bits() ^ first.to_bits()).leading_zeros()),
+        IpAddr::V6(address) => V6_SPECIAL
+            .iter()
+            .any(|&(first, bits)| bits <= (address.to_bits() ^ first.to_bits()).leading_zeros()),
     }
-    // ISATAP's second form has the bit for globally unique addresses.
-    let wraps = matches!(
-        address.segments(),
+}
+
+/// The IPv4 addresses that an address stands for; a machine on the way may
+/// unpack it, so they are judged like the address itself.
+///
+/// Mapped and compatible (RFC 4291, section 2.5.5), translated (RFC 2765,
+/// section 2.1), NAT64 (RFC 6052, section 2.2), ISATAP (RFC 5214, section 6.1),
+/// 6to4 (RFC 3056, section 2), and both ends of a Teredo tunnel (RFC 4380,
+/// section 4).
+pub(super) fn ipv4_within(address: IpAddr) -> impl Iterator<Item = Ipv4Addr> + Clone {
+    let found = match address {
+        IpAddr::V6(address) => wrapped(address),
+        IpAddr::V4(_) => [None; 2],
+    };
+    found.into_iter().flatten()
+}
+
+fn wrapped(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
+    let segments = address.segments();
+    let at = |high: usize| join(segments[high], segments[high + 1]);
+    match segments {
+        // Unspecified and loopback are no compatible addresses.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None; 2],
         [0, 0, 0, 0, 0, 0 | 0xffff, _, _]
-            | [0x64, 0xff9b, 0, 0, 0, 0, _, _]
-            | [_, _, _, _, 0 | 0x200, 0x5efe, _, _]
-    );
-    let [.., a, b, c, d] = address.octets();
-    wraps.then_some(Ipv4Addr::new(a, b, c, d))
+        | [0, 0, 0, 0, 0xffff, 0, _, _]
+        | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => [Some(at(6)), None],
+        // The prefix for local use is 48 or 96 bits long, as its network likes.
+        [0x64, 0xff9b, 1, high, low, last, ..] => {
+            [Some(join(high, low << 8 | last >> 8)), Some(at(6))]
+        }
+        [0x2001, 0, ..] => [Some(at(2)), Some(join(!segments[6], !segments[7]))],
+        [0x2002, ..] => [Some(at(1)), isatap(segments)],
+        _ => [isatap(segments), None],
+    }
+}
+
+/// Of the interface identifier, the form for unique addresses has a bit more.
+fn isatap(segments: [u16; 8]) -> Option<Ipv4Addr> {
+    match segments {
+        [.., 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),
+        _ => None,
+    }
+}
+
+fn join(high: u16, low: u16) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))
 }
 
 /// Whether a name means this machine or a cloud's metadata (RFC 6761, 6.3).
@@ -123,7 +139,8 @@ mod tests {
             #[test]
             fn $name() {
                 let address: IpAddr = $address.parse().unwrap();
-                assert_eq!(is_special(address), $special);
+                let within = ipv4_within(address).map(IpAddr::V4).any(is_special);
+                assert_eq!(is_special(address) || within, $special);
             }
         )*};
     }
@@ -177,6 +194,44 @@ mod tests {
         isatap_unique_private_is_special: "2606:4700::200:5efe:192.168.0.1" is true;
         isatap_public_is_public: "2606:4700::5efe:8.8.8.8" is false;
         isatap_in_link_local_is_special: "fe80::5efe:8.8.8.8" is true;
+        v6_dummy_is_special: "100:0:0:1::1" is true;
+        v6_after_dummy_is_public: "100:0:0:2::1" is false;
+        v6_overlay_is_special: "201:db8::1" is true;
+        compatible_public_is_public: "::8.8.8.8" is false;
+        translated_private_is_special: "::ffff:0:10.0.0.1" is true;
+        translated_public_is_public: "::ffff:0:8.8.8.8" is false;
+        as112_is_public: "192.175.48.1" is false;
+    }
+
+    macro_rules! wraps {
+        ($($name:ident: $address:literal holds [$($inner:literal)*];)*) => {$(
+            #[test]
+            fn $name() {
+                let inner: [&str; _] = [$($inner),*];
+                let found = ipv4_within($address.parse().unwrap()).map(|ip| ip.to_string());
+                assert_eq!(found.collect::<Vec<_>>(), inner);
+            }
+        )*};
+    }
+
+    // The RFCs at `ipv4_within`; the example of RFC 6052, section 2.4, among them.
+    wraps! {
+        v4_wraps_nothing: "10.0.0.1" holds [];
+        unspecified_wraps_nothing: "::" holds [];
+        loopback_wraps_nothing: "::1" holds [];
+        mapped_wraps_its_end: "::ffff:10.0.0.1" holds ["10.0.0.1"];
+        compatible_wraps_its_end: "::10.0.0.1" holds ["10.0.0.1"];
+        translated_wraps_its_end: "::ffff:0:10.0.0.1" holds ["10.0.0.1"];
+        nat64_wraps_its_end: "64:ff9b::192.0.2.33" holds ["192.0.2.33"];
+        local_nat64_wraps_both_forms:
+            "64:ff9b:1:c000:2:2100:a00:1" holds ["192.0.2.33" "10.0.0.1"];
+        isatap_wraps_its_end: "2606:4700::5efe:10.0.0.1" holds ["10.0.0.1"];
+        isatap_unique_wraps_its_end: "2606:4700::200:5efe:10.0.0.1" holds ["10.0.0.1"];
+        six_to_four_wraps_its_prefix: "2002:a00:1::1" holds ["10.0.0.1"];
+        isatap_in_six_to_four_wraps_both: "2002:a00:1::5efe:10.0.0.2" holds ["10.0.0.1" "10.0.0.2"];
+        // RFC 4380, section 4: the client's address is sent inverted.
+        teredo_wraps_server_and_client:
+            "2001:0:4136:e378:8000:63bf:3fff:fdd2" holds ["65.54.227.120" "192.0.2.45"];
     }
 
     // RFC 6761, section 6.3; ours for the rest.

@@ -15,8 +15,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::egress::{Egress, NotAdmitted};
+use super::egress::{Admitted, Egress, NextHop, NotAdmitted};
 use super::head::FIELDS_OCTETS_MAX;
+use super::parent::{Credentials, tunnel};
 use super::tls::handshake_failure;
 use super::upload::Upload;
 use super::wire::{Received, Wire};
@@ -48,6 +49,9 @@ pub(super) enum Sender {
 /// An open connection, and what it has received so far.
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// Who reads what is sent: the parent only where it passes on whole
+    /// requests.
+    pub(super) reader: NextHop,
     pub(super) sender: Sender,
     pub(super) received: Received,
 }
@@ -71,6 +75,7 @@ impl Connection {
         match &self.sender {
             Sender::Http1(_) => None,
             Sender::Http2(sender) => Some(Self {
+                reader: self.reader,
                 sender: Sender::Http2(sender.clone()),
                 received: self.received.clone(),
             }),
@@ -82,6 +87,8 @@ impl Connection {
 pub(super) struct Connector {
     pub(super) egress: Arc<Egress>,
     pub(super) tls: TlsConnector,
+    /// What is shown to the parent, if there is one that wants it.
+    pub(super) credentials: Option<Credentials>,
     /// The longest wait for a connection, TLS included; resolving the name has
     /// a limit of its own.
     pub(super) connect_timeout: Duration,
@@ -91,43 +98,49 @@ pub(super) struct Connector {
 impl Connector {
     /// Connects to `origin`, if it may be dialled.
     pub(super) async fn connect(&self, origin: &Origin) -> Result<Connection, NotAdmitted> {
-        let addresses = self.egress.admits(origin).await?;
-        self.open(origin, &addresses)
+        let admitted = self.egress.admits(origin).await?;
+        self.open(origin, &admitted)
             .await
             .map_err(NotAdmitted::NoConnection)
     }
 
-    async fn open(
-        &self,
-        origin: &Origin,
-        addresses: &[SocketAddr],
-    ) -> Result<Connection, NoConnection> {
+    async fn open(&self, origin: &Origin, admitted: &Admitted) -> Result<Connection, NoConnection> {
         let deadline = clock::instant() + self.connect_timeout;
-        let stream = dial(addresses, deadline).await?;
+        let stream = dial(&admitted.addresses, deadline).await?;
         let made = async {
-            let wire = match origin.scheme() {
-                Scheme::Http => Wire::from(stream),
-                Scheme::Https => self.secure(origin.host(), stream).await?,
-            };
-            self.agree(wire).await
+            match (origin.scheme(), admitted.hop) {
+                (Scheme::Http, reader) => self.agree(Wire::from(stream), reader).await,
+                (Scheme::Https, NextHop::Origin) => self.secured(origin, stream).await,
+                (Scheme::Https, NextHop::Parent) => {
+                    let known = (self.credentials.as_ref(), &self.tasks);
+                    let stream = tunnel(stream, origin, known).await?;
+                    self.secured(origin, stream).await
+                }
+            }
         };
         let made = timeout_at(deadline, made).await;
         made.map_err(|_| NoConnection::Timeout)?
     }
 
-    async fn secure(&self, host: &Host, stream: TcpStream) -> Result<Wire, NoConnection> {
-        let name = match host {
+    /// TLS with the origin, then HTTP. A parent sees none of it.
+    async fn secured(
+        &self,
+        origin: &Origin,
+        stream: TcpStream,
+    ) -> Result<Connection, NoConnection> {
+        let name = match origin.host() {
             Host::Address(address) => ServerName::from(*address),
             Host::Name(name) => {
                 ServerName::try_from(name.to_string()).map_err(|_| NoConnection::Tls)?
             }
         };
         let secured = self.tls.connect(name, stream).await;
-        Ok(secured.map_err(|error| handshake_failure(&error))?.into())
+        let wire = secured.map_err(|error| handshake_failure(&error))?;
+        self.agree(Wire::from(wire), NextHop::Origin).await
     }
 
     /// Starts HTTP on a stream; the connection is driven by a tracked task.
-    async fn agree(&self, wire: Wire) -> Result<Connection, NoConnection> {
+    async fn agree(&self, wire: Wire, reader: NextHop) -> Result<Connection, NoConnection> {
         let received = wire.received();
         let sender = if wire.speaks_http2() {
             self.start_http2(wire).await
@@ -135,7 +148,11 @@ impl Connector {
             self.start_http1(wire).await
         };
         let sender = sender.map_err(|_| NoConnection::Unroutable)?;
-        Ok(Connection { sender, received })
+        Ok(Connection {
+            reader,
+            sender,
+            received,
+        })
     }
 
     async fn start_http1(&self, wire: Wire) -> hyper::Result<Sender> {

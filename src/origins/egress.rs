@@ -7,25 +7,31 @@
 //!
 //! What goes over a connection is not known here.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+mod own;
+mod ranges;
+mod resolver;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use moka::sync::Cache;
+use smallvec::SmallVec;
 use thiserror::Error;
-use tokio::time::timeout;
 
-use super::addresses::{ipv4_within, is_special, is_special_name, is_web_port};
+use self::own::OwnListeners;
+use self::ranges::Ranges;
+use self::resolver::Resolver;
+use super::parent::Parent;
+use crate::metrics::Metrics;
 use crate::rules::origin::{Host, Origin};
 use crate::rules::robots::access::NoConnection;
+use crate::tasks::Tasks;
 
-/// More addresses than this of one name are not tried.
-const ADDRESSES_MAX: usize = 16;
-
-/// What the operator laid down (`egress.*`, `upstream.resolve`).
+/// What the operator laid down (`egress.*`, `upstream.resolve`, `upstream.dns_*`).
 #[derive(Debug, Clone)]
 pub struct Options {
     /// What may not be dialled (`egress.deny`).
@@ -37,8 +43,14 @@ pub struct Options {
     /// Names with an address of the operator's choice (`upstream.resolve`);
     /// exempt from `deny` and `ports`.
     pub resolve: Vec<Resolve>,
+    /// The proxy that everything else goes through (`upstream.parent`).
+    pub parent: Option<Parent>,
     /// How long the addresses of a name are used.
     pub dns_ttl: Duration,
+    /// How long a name may take to be resolved.
+    pub dns_timeout: Duration,
+    /// How many names are resolved at a time.
+    pub dns_lookups: NonZeroUsize,
     /// How many names are remembered.
     pub dns_cache: NonZeroUsize,
 }
@@ -111,40 +123,79 @@ pub enum Denial {
     OwnListener(SocketAddr),
 }
 
+/// Where to connect to for an origin: checked addresses, and no others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// Who is found there.
+    pub hop: NextHop,
+    /// At which addresses, to be tried in this order.
+    pub addresses: Addresses,
+}
+
+/// A few addresses with ports; more than four are rare.
+pub type Addresses = SmallVec<[SocketAddr; 4]>;
+
+/// Who a connection leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextHop {
+    /// The origin itself.
+    Origin,
+    /// `upstream.parent`, which connects to the origin.
+    Parent,
+}
+
 /// The operator's word on where connections may go, and the addresses of
 /// names as last resolved.
 #[derive(Debug)]
 pub struct Egress {
-    options: Options,
-    resolve_timeout: Duration,
-    own: OnceLock<Vec<SocketAddr>>,
-    resolved: Cache<(Host, u16), Arc<[SocketAddr]>>,
+    ranges: Arc<Ranges>,
+    resolve: HashMap<Box<str>, Vec<Resolve>>,
+    resolver: Resolver,
+    parent: Option<Parent>,
+    own: OwnListeners,
 }
 
 impl Egress {
-    /// An egress that gives up on a resolver after `resolve_timeout`.
-    pub fn new(mut options: Options, resolve_timeout: Duration) -> Self {
-        for entry in &mut options.resolve {
-            entry.name.make_ascii_lowercase();
-        }
-        // The more exact entries first, so that the first that fits counts.
-        options.resolve.sort_by_key(|entry| entry.port.is_none());
-        let names = u64::try_from(options.dns_cache.get()).unwrap_or(u64::MAX);
+    /// An egress that resolves in tasks of `tasks`.
+    pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
+        let ranges = Arc::new(Ranges::new(&options, Arc::clone(&metrics)));
+        // With a parent no other name than its own is resolved here, and that
+        // is the operator's word.
+        let judging = match &options.parent {
+            Some(_) => Arc::new(Ranges::open(Arc::clone(&metrics))),
+            None => Arc::clone(&ranges),
+        };
+        let limits = resolver::Limits {
+            ttl: options.dns_ttl,
+            timeout: options.dns_timeout,
+            lookups: options.dns_lookups,
+            names: options.dns_cache,
+        };
         Self {
-            resolved: Cache::builder()
-                .max_capacity(names)
-                .time_to_live(options.dns_ttl)
-                .build(),
-            own: OnceLock::new(),
-            options,
-            resolve_timeout,
+            ranges,
+            resolve: by_name(options.resolve),
+            resolver: Resolver::new(limits, judging, (metrics, tasks)),
+            parent: options.parent,
+            own: OwnListeners::default(),
         }
     }
 
     /// Our own bound addresses, which are denied under any name, whatever
     /// `egress.allow` and `upstream.resolve` say. They are known once.
-    pub fn listeners(&self, own: Vec<SocketAddr>) {
-        self.own.get_or_init(|| own);
+    ///
+    /// # Errors
+    ///
+    /// [`Denial::OwnListener`] if one of them is the parent by its address.
+    pub fn listeners(&self, own: Vec<SocketAddr>) -> Result<(), Denial> {
+        self.own.set(own);
+        match self
+            .parent
+            .as_ref()
+            .and_then(|parent| self.fixed(&parent.0))
+        {
+            Some(address) => self.without_own([address]).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// The addresses at which `origin` may be dialled, every one checked.
@@ -153,160 +204,114 @@ impl Egress {
     ///
     /// [`NotAdmitted::Denied`] if it may not be dialled,
     /// [`NotAdmitted::NoConnection`] if its name leads nowhere.
-    pub async fn admits(&self, origin: &Origin) -> Result<Arc<[SocketAddr]>, NotAdmitted> {
-        let (host, port) = (origin.host(), origin.port().get());
-        let addresses = match self.overridden(host, port) {
-            Some(address) => Arc::from([address]),
-            None => self.checked(host, port).await?,
-        };
-        Ok(self.without_own(addresses)?)
+    pub async fn admits(&self, origin: &Origin) -> Result<Admitted, NotAdmitted> {
+        if let Host::Name(name) = origin.host()
+            && let Some(address) = self.resolved_by_operator(name, origin.port().get())
+        {
+            return self.admitted(NextHop::Origin, [address]);
+        }
+        self.judge(origin)?;
+        match &self.parent {
+            Some(parent) => {
+                let addresses = self.found(&parent.0).await?;
+                self.admitted(NextHop::Parent, addresses)
+            }
+            None => {
+                let addresses = self.found(origin).await?;
+                self.admitted(NextHop::Origin, addresses)
+            }
+        }
     }
 
-    /// Where `upstream.resolve` sends a host.
-    fn overridden(&self, host: &Host, port: u16) -> Option<SocketAddr> {
-        if self.options.resolve.is_empty() {
-            return None;
+    /// Judges what can be judged without a resolver.
+    fn judge(&self, origin: &Origin) -> Result<(), Denial> {
+        let port = origin.port().get();
+        self.ranges.judge_port(port)?;
+        match origin.host() {
+            Host::Name(name) => self.ranges.judge_name(name),
+            Host::Address(address) => {
+                self.ranges.judge_address(*address)?;
+                self.without_own([SocketAddr::new(*address, port)])
+                    .map(drop)
+            }
         }
-        let name = host.to_string();
-        let fits = |entry: &&Resolve| entry.name == name && entry.port.is_none_or(|p| p == port);
-        let entry = self.options.resolve.iter().find(fits)?;
+    }
+
+    /// Where `place` is, from its literal, the operator or the resolver.
+    async fn found(&self, place: &Origin) -> Result<Addresses, NotAdmitted> {
+        if let Some(address) = self.fixed(place) {
+            return Ok(Addresses::from_iter([address]));
+        }
+        let Host::Name(name) = place.host() else {
+            return Err(NotAdmitted::NoConnection(NoConnection::Dns));
+        };
+        let port = place.port().get();
+        let found = self.resolver.addresses(name).await?;
+        let with_port = found.iter().map(|&ip| SocketAddr::new(ip, port));
+        Ok(with_port.collect())
+    }
+
+    /// The address of `place` that no resolver is needed for.
+    fn fixed(&self, place: &Origin) -> Option<SocketAddr> {
+        let port = place.port().get();
+        match place.host() {
+            Host::Address(address) => Some(SocketAddr::new(*address, port)),
+            Host::Name(name) => self.resolved_by_operator(name, port),
+        }
+    }
+
+    /// Where `upstream.resolve` sends a name.
+    fn resolved_by_operator(&self, name: &str, port: u16) -> Option<SocketAddr> {
+        let entries = self.resolve.get(name)?;
+        let fits = |entry: &&Resolve| entry.port.is_none_or(|own| own == port);
+        let entry = entries.iter().find(fits)?;
         Some(SocketAddr::new(
             entry.address,
             entry.to_port.unwrap_or(port),
         ))
     }
 
-    /// The addresses of a host, as far as ports, names and networks allow.
-    async fn checked(&self, host: &Host, port: u16) -> Result<Arc<[SocketAddr]>, NotAdmitted> {
-        if !self.options.ports.iter().any(|ports| ports.contains(port)) {
-            return Err(Denial::Port(port).into());
-        }
-        let name = match host {
-            Host::Address(address) => {
-                let literal = SocketAddr::new(*address, port);
-                return Ok(self.admitted(host, vec![literal])?);
-            }
-            Host::Name(name) => name,
-        };
-        if self.denies_by_default() && is_special_name(name) && !self.allows_name(name) {
-            return Err(Denial::Name(name.clone()).into());
-        }
-        let key = (host.clone(), port);
-        if let Some(addresses) = self.resolved.get(&key) {
-            return Ok(addresses);
-        }
-        let found = self
-            .resolve(name, port)
-            .await
-            .map_err(NotAdmitted::NoConnection)?;
-        let addresses = self.admitted(host, found)?;
-        self.resolved.insert(key, Arc::clone(&addresses));
-        Ok(addresses)
-    }
-
-    /// Asks the system's resolver.
-    async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, NoConnection> {
-        // RFC 6761, section 6.4: such a name never has an address.
-        if name == "invalid" || name.ends_with(".invalid") {
-            return Err(NoConnection::Dns);
-        }
-        let answer = timeout(self.resolve_timeout, tokio::net::lookup_host((name, port))).await;
-        let found = answer
-            .map_err(|_| NoConnection::DnsTimeout)?
-            .map_err(|_| NoConnection::Dns)?;
-        let mut found: Vec<SocketAddr> = found.collect();
-        found.dedup();
-        if found.is_empty() {
-            return Err(NoConnection::Dns);
-        }
-        Ok(found)
-    }
-
-    /// Those of `found` that may be dialled; a mixed answer keeps the others.
-    fn admitted(&self, host: &Host, found: Vec<SocketAddr>) -> Result<Arc<[SocketAddr]>, Denial> {
-        let any = matches!(host, Host::Name(name) if self.allows_name(name));
-        let first = found.first().map(SocketAddr::ip);
-        let admitted: Arc<[SocketAddr]> = found
-            .into_iter()
-            .filter(|address| any || self.allows(address.ip()))
-            .take(ADDRESSES_MAX)
-            .collect();
-        match first {
-            Some(first) if admitted.is_empty() => Err(Denial::Address(first)),
-            Some(_) | None => Ok(admitted),
-        }
-    }
-
-    fn denies_by_default(&self) -> bool {
-        self.options.deny.contains(&Deny::Default)
-    }
-
-    fn allows_name(&self, name: &str) -> bool {
-        self.options.allow.iter().any(|allow| match allow {
-            Allow::Name(allowed) => allowed.eq_ignore_ascii_case(name),
-            Allow::Net(_) => false,
-        })
-    }
-
-    fn allows(&self, address: IpAddr) -> bool {
-        let inner = ipv4_within(address).map(IpAddr::V4);
-        let within =
-            |net: &IpNet| net.contains(&address) || inner.is_some_and(|ip| net.contains(&ip));
-        let allowed = self.options.allow.iter().any(|allow| match allow {
-            Allow::Net(net) => within(net),
-            Allow::Name(_) => false,
-        });
-        let denied = || {
-            self.options.deny.iter().any(|deny| match deny {
-                Deny::Default => is_special(address),
-                Deny::Net(net) => within(net),
-            })
-        };
-        allowed || !denied()
+    fn admitted(
+        &self,
+        hop: NextHop,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> Result<Admitted, NotAdmitted> {
+        let addresses = self.without_own(addresses)?;
+        Ok(Admitted { hop, addresses })
     }
 
     /// `addresses` without those that lead back to us.
-    fn without_own(&self, addresses: Arc<[SocketAddr]>) -> Result<Arc<[SocketAddr]>, Denial> {
-        let own = self.own.get().map_or(&[][..], Vec::as_slice);
-        let is_own = |address: &SocketAddr| own.iter().any(|listener| reaches(*address, *listener));
-        let Some(first) = addresses.iter().copied().find(is_own) else {
-            return Ok(addresses);
-        };
-        let others: Arc<[SocketAddr]> = addresses.iter().copied().filter(|a| !is_own(a)).collect();
-        if others.is_empty() {
-            return Err(Denial::OwnListener(first));
-        }
-        Ok(others)
-    }
-}
-
-impl Ports {
-    fn contains(&self, port: u16) -> bool {
-        match self {
-            Self::Default => is_web_port(port),
-            Self::Range(range) => range.contains(&port),
+    fn without_own(
+        &self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> Result<Addresses, Denial> {
+        let mut denied = None;
+        let others = addresses.into_iter().filter(|&address| {
+            let is_own = self.own.are_reached_at(address);
+            if is_own {
+                denied.get_or_insert(address);
+            }
+            !is_own
+        });
+        let others: Addresses = others.collect();
+        match denied {
+            Some(first) if others.is_empty() => Err(Denial::OwnListener(first)),
+            Some(_) | None => Ok(others),
         }
     }
 }
 
-/// Whether a connection to `address` may end at `listener`.
-///
-/// Loopback and unspecified addresses of that port count whatever address it
-/// is bound to: several of them lead to the same socket.
-fn reaches(address: SocketAddr, listener: SocketAddr) -> bool {
-    let ip = ipv4_within(address.ip()).map_or(address.ip(), IpAddr::V4);
-    let bound = listener.ip().to_canonical();
-    address.port() == listener.port()
-        && (ip == bound
-            || ip.is_loopback()
-            || ip.is_unspecified()
-            || (bound.is_unspecified() && is_local(ip)))
-}
-
-/// Whether an address is one of this machine: only those can be bound to.
-/// Nothing is sent.
-fn is_local(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+/// Entries by name, those with a port first: the more exact one counts.
+fn by_name(resolve: Vec<Resolve>) -> HashMap<Box<str>, Vec<Resolve>> {
+    let mut named: HashMap<Box<str>, Vec<Resolve>> = HashMap::with_capacity(resolve.len());
+    for entry in resolve {
+        let name = entry.name.to_ascii_lowercase().into_boxed_str();
+        named.entry(name).or_default().push(entry);
+    }
+    for entries in named.values_mut() {
+        entries.sort_by_key(|entry| entry.port.is_none());
+    }
+    named
 }
 
 #[cfg(test)]

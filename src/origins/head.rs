@@ -10,6 +10,7 @@ use http::{
 };
 use http_body::Body;
 
+use super::parent::{Credentials, authorize};
 use super::upload::Upload;
 use super::upstream_error::UpstreamError;
 use crate::rules::origin::Target;
@@ -99,6 +100,19 @@ pub(super) fn http2_request(
     let mut request = request(head, uri, body);
     *request.version_mut() = Version::HTTP_2;
     *request.headers_mut() = fields;
+    Ok(request)
+}
+
+/// The same request to a proxy: its target is the whole URL (RFC 9112, section
+/// 3.2.2), and our credentials are beside the crawler's fields, which hold none.
+pub(super) fn to_parent(
+    mut request: Request<Upload>,
+    target: &Target,
+    credentials: Option<&Credentials>,
+) -> Result<Request<Upload>, UpstreamError> {
+    let uri = target.to_string().parse::<Uri>();
+    *request.uri_mut() = uri.map_err(|_| UpstreamError::Target)?;
+    authorize(request.headers_mut(), credentials);
     Ok(request)
 }
 

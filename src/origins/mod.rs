@@ -39,5 +39,7 @@ pub mod egress;
 
 mod addresses;
 
+pub mod parent;
+
 #[cfg(test)]
 mod tests;

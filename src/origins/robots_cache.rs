@@ -13,6 +13,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::HeaderValue;
 use moka::ops::compute::Op;
 use moka::policy::EvictionPolicy;
@@ -87,7 +88,7 @@ struct Shared<F> {
     lifetimes: Lifetimes,
     /// By what the pages that redirects lead to are judged: where nobody asked
     /// for them, they are not followed in doubt.
-    policy: Arc<Policy>,
+    policy: ArcSwap<Policy>,
     fetcher: F,
     store: Arc<dyn KeepRobots>,
     entries: Cache<Whose, Entry>,
@@ -134,7 +135,7 @@ impl<F: FetchRobots> RobotsCache<F> {
                 retry_longest: options.retry_longest,
                 dialect: options.policy.dialect(),
             },
-            policy: Arc::new(options.policy.for_redirects()),
+            policy: ArcSwap::from_pointee(options.policy.for_redirects()),
             options,
             fetcher,
             store,
@@ -173,6 +174,12 @@ impl<F: FetchRobots> RobotsCache<F> {
                 shared.lifetimes.hold(whose, answer, 0).snapshot
             }
         }
+    }
+
+    /// Judges where redirects lead by another policy from now on. The dialect
+    /// stays: what is held was read by it.
+    pub fn judge_by(&self, policy: &Policy) {
+        self.shared.policy.store(Arc::new(policy.for_redirects()));
     }
 
     /// Whether a snapshot is still the one in force: neither expired, nor
@@ -354,7 +361,7 @@ impl<F: FetchRobots> Shared<F> {
             Ok(State::Asking | State::Judging) | Err(_) => return Err(Cause::RedirectDisallowed),
         };
         pending.state.send_replace(State::Asking);
-        let decision = decide(&inquiry, &snapshot, (&self.policy, clock::now()));
+        let decision = decide(&inquiry, &snapshot, (&self.policy.load(), clock::now()));
         match decision.ruling().verdict {
             Verdict::Allow => Ok(()),
             Verdict::Disallow => Err(Cause::RedirectDisallowed),

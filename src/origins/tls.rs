@@ -14,6 +14,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use rustls_platform_verifier::BuilderVerifierExt;
 use thiserror::Error;
 
+use super::parent::CredentialsError;
 use crate::rules::robots::access::NoConnection;
 
 /// TLS sessions remembered for resumption.
@@ -56,6 +57,9 @@ pub enum UpstreamSetupError {
         /// The file.
         path: PathBuf,
     },
+    /// The credentials for `upstream.parent` cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// The system's roots cannot be had, or TLS cannot be set up.
     #[error("TLS towards origins cannot be set up")]
     Tls(#[from] rustls::Error),

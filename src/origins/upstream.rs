@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,14 +23,16 @@ use tokio_rustls::TlsConnector;
 
 use super::body::{Lease, ResponseBody};
 use super::connect::{Connection, Connector, Sender};
-use super::egress::Egress;
-use super::head::{check_response, http1_request, http2_request};
+use super::egress::{Egress, NextHop};
+use super::head::{check_response, http1_request, http2_request, to_parent};
+use super::parent::{Credentials, asks_for_credentials, is_made_on_the_way};
 use super::pool::{Limits, Pool};
 use super::tls::client_config;
 use super::upload::{Progress, Upload};
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::decision::{Permit, RobotsPermit};
 use crate::rules::origin::{Origin, Target};
+use crate::rules::robots::access::NoConnection;
 use crate::tasks::Tasks;
 
 pub use super::head::Outgoing;
@@ -62,6 +65,8 @@ pub struct Options {
     pub pool_idle_per_origin: NonZeroUsize,
     /// How many free connections are kept in all.
     pub pool_idle_total: NonZeroUsize,
+    /// The file with what is shown to the parent (`upstream.parent_auth`).
+    pub parent_auth: Option<PathBuf>,
 }
 
 /// Who a robots.txt is asked for by: all that such a request takes from a
@@ -117,7 +122,8 @@ impl Upstream {
     ///
     /// # Errors
     ///
-    /// [`UpstreamSetupError`] if the roots cannot be read.
+    /// [`UpstreamSetupError`] if the roots, or the credentials for a parent,
+    /// cannot be read.
     pub fn new(
         options: Options,
         egress: Arc<Egress>,
@@ -129,10 +135,12 @@ impl Upstream {
             tls.alpn_protocols.push(b"h2".to_vec());
         }
         tls.alpn_protocols.push(b"http/1.1".to_vec());
+        let credentials = options.parent_auth.as_deref().map(Credentials::read);
         Ok(Self {
             connector: Connector {
                 egress,
                 tls: TlsConnector::from(Arc::new(tls)),
+                credentials: credentials.transpose()?,
                 connect_timeout: options.connect_timeout,
                 tasks,
             },
@@ -179,7 +187,13 @@ impl Upstream {
             target: permit.target(),
             head: &robots_head(asker),
         };
-        self.counted(message, Upload::default()).await
+        let response = self.counted(message, Upload::default()).await?;
+        let from_parent = response.extensions().get() == Some(&NextHop::Parent);
+        // A parent's "no" must not be taken for an origin without rules.
+        if from_parent && is_made_on_the_way(response.status(), response.headers()) {
+            return Err(UpstreamError::NoConnection(NoConnection::Parent));
+        }
+        Ok(response)
     }
 
     async fn counted(
@@ -264,6 +278,10 @@ impl Upstream {
         let answer = match &mut connection.sender {
             Sender::Http1(sender) => {
                 let mut request = http1_request(message.target, message.head, body)?;
+                if connection.reader == NextHop::Parent {
+                    let credentials = self.connector.credentials.as_ref();
+                    request = to_parent(request, message.target, credentials)?;
+                }
                 let flood = Flood::watch(&mut request);
                 let answer = sender.try_send_request(request);
                 self.head_unless(flood, answer, &upload).await
@@ -278,8 +296,14 @@ impl Upstream {
         // On a shared connection the octets may belong to anyone; that the
         // response has not begun is all there is to know.
         let silent = connection.is_shared() || connection.received.octets() == before;
-        let response = answer.map_err(|lost| lost.repeatable_if(harmless && silent))?;
+        let mut response = answer.map_err(|lost| lost.repeatable_if(harmless && silent))?;
         check_response(&response)?;
+        if connection.reader == NextHop::Parent {
+            if asks_for_credentials(response.status()) {
+                return Err(UpstreamError::NoConnection(NoConnection::ParentCredentials).into());
+            }
+            response.extensions_mut().insert(NextHop::Parent);
+        }
         let lease = self.lease(&message.target.origin, connection, upload);
         Ok(response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, lease)))
     }

@@ -24,6 +24,7 @@ use crate::rules::decision::Evidence;
 use crate::rules::directives::{
     Annotation, Form, General, Keys, Limits, Listed, Page, Reading, Response, Robots, Why,
 };
+use crate::rules::record::Effect;
 
 /// How far to look, and what to say.
 #[derive(Debug, Clone)]
@@ -118,13 +119,13 @@ impl Question {
     }
 
     /// What robots.txt may say about uses. It says nothing about a path that
-    /// it disallows, and the operator opened (draft-ietf-aipref-attach-05,
-    /// section 3.1).
+    /// it disallows, and that is fetched all the same: the operator opened it,
+    /// or only has it reported (draft-ietf-aipref-attach-05, section 3.1).
     fn robots(&self) -> Option<Robots<'_>> {
         let inquiry = &self.evidence.inquiry;
         let snapshot = self.evidence.snapshot.as_ref();
         let copy = snapshot.and_then(|snapshot| snapshot.copy());
-        let copy = copy.filter(|_| !self.evidence.ruling.is_overridden())?;
+        let copy = copy.filter(|_| Effect::of(&self.evidence) == Effect::Enforced)?;
         Some(Robots {
             text: &copy.robots,
             crawler: &inquiry.crawler,

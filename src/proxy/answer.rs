@@ -86,7 +86,11 @@ impl Answer {
         put(fields, CONTENT_TYPE, &format!("{media_type}{charset}"));
         put(fields, CACHE_CONTROL, "no-store");
         put(fields, DATE, &http_date(now));
-        put(fields, PROXY_STATUS, &self.proxy_status(name));
+        put(
+            fields,
+            PROXY_STATUS,
+            &status_member(name, Some(self.error), &self.detail),
+        );
         put(
             fields,
             CONTENT_SECURITY_POLICY,
@@ -100,26 +104,6 @@ impl Answer {
             put(fields, CONNECTION, "close");
         }
         response
-    }
-
-    fn proxy_status(&self, name: &str) -> String {
-        let details = printable(&self.detail);
-        let serializer = ItemSerializer::new();
-        let item = match (TokenRef::from_str(name), StringRef::from_str(name)) {
-            (Ok(token), _) => serializer.bare_item(token),
-            (_, Ok(string)) => serializer.bare_item(string),
-            (Err(_), Err(_)) => serializer.bare_item(TokenRef::constant("politesse")),
-        };
-        let item = match TokenRef::from_str(self.error) {
-            Ok(error) => item.parameter(KeyRef::constant("error"), error),
-            Err(_) => item,
-        };
-        match StringRef::from_str(&details) {
-            Ok(details) => item
-                .parameter(KeyRef::constant("details"), details)
-                .finish(),
-            Err(_) => item.finish(),
-        }
     }
 
     fn json(&self) -> String {
@@ -184,6 +168,25 @@ impl Answer {
         }
         facts
     }
+}
+
+/// A member of `Proxy-Status` that `name` adds (RFC 9209, section 2), with an
+/// error type if one ended the exchange.
+pub fn status_member(name: &str, error: Option<&str>, details: &str) -> String {
+    let details = printable(details);
+    let serializer = ItemSerializer::new();
+    let mut item = match (TokenRef::from_str(name), StringRef::from_str(name)) {
+        (Ok(token), _) => serializer.bare_item(token),
+        (_, Ok(string)) => serializer.bare_item(string),
+        (Err(_), Err(_)) => serializer.bare_item(TokenRef::constant("politesse")),
+    };
+    if let Some(Ok(error)) = error.map(TokenRef::from_str) {
+        item = item.parameter(KeyRef::constant("error"), error);
+    }
+    if let Ok(details) = StringRef::from_str(&details) {
+        item = item.parameter(KeyRef::constant("details"), details);
+    }
+    item.finish()
 }
 
 fn plain(value: &Value) -> String {

@@ -182,6 +182,7 @@ impl Closing {
             verdict = ruling.verdict.as_str(),
             reason = ruling.reason.as_str(),
             overridden = ruling.is_overridden().then_some(true),
+            reported = self.evidence.is_reported().then_some(true),
             status = self.status,
             bytes = self.bytes,
             ms = u64::try_from(clock::instant().duration_since(self.started).as_millis()).unwrap_or(u64::MAX),

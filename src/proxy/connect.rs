@@ -22,6 +22,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::ca::{Ca, CaError};
+use crate::rules::digest::Digest;
 use crate::rules::origin::{InvalidTarget, Origin, Scheme};
 
 /// What to do with CONNECT.
@@ -142,6 +143,11 @@ impl Interceptor {
         base.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
         base.send_tls13_tickets = 1;
         Ok(Self { ca, base, timeout })
+    }
+
+    /// The fingerprint of its authority.
+    pub fn fingerprint(&self) -> Digest {
+        self.ca.fingerprint()
     }
 
     /// The stream inside a CONNECT to `origin`, once the crawler has taken it.

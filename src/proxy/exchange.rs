@@ -5,27 +5,27 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::annotate::{Annotator, Question};
-use super::answer::{Close, accepted, without_content};
+use super::answer::{Close, accepted, status_member, without_content};
 use super::body::{Body, Closing, OriginBody, Told, has_no_body};
-use super::fields;
+use super::fields::{self, PROXY_STATUS};
 use super::own_copy;
-use super::problem::Problem;
+use super::problem::{Problem, would_be_refused};
 use super::request::{self, Leg, Received};
 use crate::audit::AuditLog;
 use crate::clock;
-use crate::metrics::{DecisionLabels, Metrics, ResultLabel};
+use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
 use crate::origins::body::ResponseBody;
 use crate::origins::egress::{Egress, NotAdmitted};
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::Upstream;
-use crate::rules::decision::{Decision, Inquiry, Policy, decide};
+use crate::rules::decision::{Decision, Evidence, Inquiry, Policy, decide};
 use crate::rules::receipt::Receipt;
 use crate::rules::record::{Effect, Record};
 use crate::rules::robots::access::Snapshot;
@@ -49,13 +49,13 @@ pub struct Proxy {
     /// Which addresses may be dialled.
     pub egress: Arc<Egress>,
     /// What origins said.
-    pub robots: RobotsCache,
+    pub robots: Arc<RobotsCache>,
     /// The way out.
     pub upstream: Arc<Upstream>,
     /// The record.
     pub audit: Arc<AuditLog>,
     /// The directives of what comes back.
-    pub annotator: Annotator,
+    pub annotator: Arc<Annotator>,
     /// The counters.
     pub metrics: Arc<Metrics>,
 }
@@ -158,7 +158,21 @@ impl Proxy {
             .upstream
             .forward(permit, received.outgoing, received.upload)
             .await?;
-        Ok(self.pass_on(response, &question).await)
+        let (mut response, told) = self.pass_on(response, &question).await;
+        if evidence.is_reported() {
+            self.tell(&mut response, &evidence);
+        }
+        Ok((response, told))
+    }
+
+    /// Says beside the origin's own `Proxy-Status` that the request would have
+    /// been refused, and why.
+    fn tell(&self, response: &mut Response<Body>, evidence: &Evidence) {
+        let name = &self.options.request.fields.name;
+        let member = status_member(name, None, &would_be_refused(evidence));
+        if let Ok(member) = HeaderValue::try_from(member) {
+            response.headers_mut().append(PROXY_STATUS, member);
+        }
     }
 
     /// The origin's response as the crawler gets it: its end-to-end fields, the
@@ -190,6 +204,11 @@ impl Proxy {
             reason: ruling.reason.as_str(),
         };
         self.metrics.decisions.get_or_create(&labels).inc();
+        if decision.evidence().is_reported() {
+            let reason = labels.reason;
+            let reported = &self.metrics.reported;
+            reported.get_or_create(&ReasonLabel { reason }).inc();
+        }
     }
 
     /// The answer to a problem. After a refused upload the connection closes:
@@ -208,9 +227,15 @@ impl Proxy {
         answer.response(asked, &self.options.request.fields.name, now)
     }
 
-    /// The answer to a CONNECT that is not taken.
-    pub fn explain_connect(&self, problem: &Problem, asked: &HeaderMap) -> Response<Body> {
-        self.explain(problem, (asked, true))
+    /// The answer to a request that is not conducted at all, after which the
+    /// connection closes.
+    pub fn turn_away<B>(&self, problem: &Problem, request: &Request<B>) -> Response<Body> {
+        let answer = self.explain(problem, (request.headers(), true));
+        if request.method() == Method::HEAD {
+            without_content(answer)
+        } else {
+            answer
+        }
     }
 }
 

@@ -8,8 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -19,7 +21,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ipnet::IpNet;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
@@ -29,7 +30,7 @@ use super::exchange::Proxy;
 use super::problem::{Malformed, Problem};
 use super::request::Leg;
 use super::socket::Socket;
-use crate::metrics::ResultLabel;
+use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::origin::Origin;
 use crate::tasks::Tasks;
 
@@ -65,23 +66,39 @@ const LOCAL_RESETS_MAX: usize = 1024;
 /// After a failed `accept` (no descriptors left): time for some to come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+impl Options {
+    fn admit(&self, client: IpAddr) -> bool {
+        self.clients.iter().any(|net| net.contains(&client))
+    }
+}
+
+/// One configuration as it is in force. A request takes it once and keeps it to
+/// its end, whatever is reloaded meanwhile; a connection keeps its time limits.
+#[derive(Debug)]
+pub struct InForce {
+    /// Every exchange goes through it.
+    pub proxy: Proxy,
+    /// Opens CONNECTs; absent if `https.mode` is `refuse`.
+    pub interceptor: Option<Arc<Interceptor>>,
+    /// Limits.
+    pub options: Options,
+}
+
 /// The crawlers' side of a proxy.
 #[derive(Debug)]
 pub struct Crawlers {
-    /// Every exchange goes through it.
-    pub proxy: Arc<Proxy>,
-    /// Opens CONNECTs; absent if `https.mode` is `refuse`.
-    pub interceptor: Option<Interceptor>,
-    /// Limits.
-    pub options: Options,
+    /// What requests that come now are conducted by.
+    pub in_force: ArcSwap<InForce>,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// Connections that are open (`proxy.max_connections`).
+    pub open: AtomicUsize,
     /// Where connections run, and hyper's own tasks for them.
     pub tasks: Tasks,
     /// Cancelled when no more may be accepted.
     pub stop: CancellationToken,
     /// Cancelled when what is still going on must end.
     pub abort: CancellationToken,
-    /// One for each connection that may be open.
-    pub places: Arc<Semaphore>,
 }
 
 impl Crawlers {
@@ -104,32 +121,32 @@ impl Crawlers {
 
     /// Serves a connection if its peer may connect and there is a place.
     fn admit(self: &Arc<Self>, stream: TcpStream, client: IpAddr) {
-        if !self.options.clients.iter().any(|net| net.contains(&client)) {
+        let in_force = self.in_force.load();
+        if !in_force.options.admit(client) {
             tracing::warn!(%client, "not in proxy.clients, closed");
             return self.turn_away("client");
         }
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            return self.turn_away("max_connections");
-        };
         // Without it, Nagle's algorithm and delayed acknowledgements add 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
+        let most = in_force.options.max_connections;
+        let socket = Socket::from(stream);
+        let Some(place) = Place::take(self, &socket, most) else {
+            return self.turn_away("max_connections");
+        };
         let crawlers = Arc::clone(self);
         self.tasks.0.spawn(async move {
             let leg = Leg {
                 client,
                 opened_for: None,
             };
-            let socket = Socket::from(stream);
-            let place = Place::taken(&crawlers, socket.clone(), place);
             crawlers.serve(socket, Protocol::Http1, (leg, place)).await;
         });
     }
 
     fn turn_away(&self, result: &'static str) {
-        self.proxy
-            .metrics
+        self.metrics
             .connections_refused
             .get_or_create(&ResultLabel { result })
             .inc();
@@ -160,19 +177,20 @@ impl Crawlers {
             })
         };
         let io = TokioIo::new(stream);
+        let watched = Watched::of(&self.in_force.load().options, &activity, &connected);
         match protocol {
             Protocol::Http1 => {
-                let connection = http1_builder(self.options.idle_timeout)
+                let connection = http1_builder(watched.idle_timeout)
                     .serve_connection(io, service)
                     .with_upgrades();
-                self.drive(pin!(connection), (&activity, &connected), |connection| {
+                self.drive(pin!(connection), &watched, |connection| {
                     connection.graceful_shutdown();
                 })
                 .await;
             }
             Protocol::Http2 => {
                 let connection = http2_builder(self.tasks.clone()).serve_connection(io, service);
-                self.drive(pin!(connection), (&activity, &connected), |connection| {
+                self.drive(pin!(connection), &watched, |connection| {
                     connection.graceful_shutdown();
                 })
                 .await;
@@ -185,7 +203,7 @@ impl Crawlers {
     async fn drive<C, E>(
         &self,
         mut connection: Pin<&mut C>,
-        (activity, connected): (&Activity, &Socket),
+        watched: &Watched<'_>,
         finish: fn(Pin<&mut C>),
     ) where
         C: Future<Output = Result<(), E>>,
@@ -193,9 +211,9 @@ impl Crawlers {
     {
         let mut stop = pin!(self.stop.cancelled());
         let mut stopping = false;
-        let mut first_head = pin!(tokio::time::sleep(self.options.header_timeout));
+        let mut first_head = pin!(tokio::time::sleep(watched.header_timeout));
         let mut waiting = true;
-        let mut idle = tokio::time::interval(self.options.idle_timeout);
+        let mut idle = tokio::time::interval(watched.idle_timeout);
         idle.reset();
         let mut was_idle = false;
         loop {
@@ -211,15 +229,15 @@ impl Crawlers {
                     finish(connection.as_mut());
                 }
                 () = self.abort.cancelled() => return,
-                () = connected.reset() => return,
+                () = watched.socket.reset() => return,
                 () = &mut first_head, if waiting => {
                     waiting = false;
-                    if !activity.has_begun() {
+                    if !watched.activity.has_begun() {
                         return;
                     }
                 }
                 _ = idle.tick() => {
-                    let is_idle = activity.is_idle();
+                    let is_idle = watched.activity.is_idle();
                     // Asked to finish, and still there: the crawler reads
                     // nothing more, or answers no PING.
                     if is_idle && was_idle {
@@ -239,30 +257,21 @@ impl Crawlers {
         request: Request<Incoming>,
         (leg, place): (&Leg, &Arc<Place>),
     ) -> Response<Body> {
-        if request.method() != Method::CONNECT {
-            return self.proxy.exchange(request, leg).await;
+        let in_force = self.in_force.load_full();
+        // It could connect when the connection was made.
+        if !in_force.options.admit(leg.client) {
+            return in_force.proxy.turn_away(&Problem::Client, &request);
         }
-        match self.opening(&request, leg) {
-            Ok(origin) => {
-                self.open(request, origin, (leg.client, Arc::clone(place)));
+        if request.method() != Method::CONNECT {
+            return in_force.proxy.exchange(request, leg).await;
+        }
+        match opening(in_force.interceptor.as_ref(), &request, leg) {
+            Ok((interceptor, origin)) => {
+                let place = (leg.client, Arc::clone(place));
+                self.open(request, (interceptor, origin), place);
                 Response::new(Body::whole(""))
             }
-            Err(problem) => self.proxy.explain_connect(&problem, request.headers()),
-        }
-    }
-
-    /// The origin that a CONNECT opens.
-    fn opening(&self, request: &Request<Incoming>, leg: &Leg) -> Result<Origin, Problem> {
-        if self.interceptor.is_none() {
-            return Err(Problem::ConnectRefused);
-        }
-        let uri = request.uri();
-        let authority = uri.authority().filter(|_| uri.scheme().is_none());
-        match authority {
-            Some(authority) if leg.opened_for.is_none() && request.body().is_end_stream() => {
-                Ok(connect::authority(authority.as_str()).map_err(Malformed::Target)?)
-            }
-            _ => Err(Malformed::Connect.into()),
+            Err(problem) => in_force.proxy.turn_away(&problem, &request),
         }
     }
 
@@ -271,20 +280,19 @@ impl Crawlers {
     fn open(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        origin: Origin,
+        (interceptor, origin): (Arc<Interceptor>, Origin),
         (client, place): (IpAddr, Arc<Place>),
     ) {
         let crawlers = Arc::clone(self);
         let tunnel = hyper::upgrade::on(request);
         let inside = async move {
-            let Some(interceptor) = &crawlers.interceptor else {
-                return;
-            };
             // Nothing was asked inside yet, so a stop need not wait.
             let opened = tokio::select! {
                 () = crawlers.stop.cancelled() => return,
                 opened = interceptor.open(tunnel, origin) => opened,
             };
+            // Those of an earlier configuration end with their last handshake.
+            drop(interceptor);
             match opened {
                 Ok(opened) => {
                     let leg = Leg {
@@ -296,7 +304,7 @@ impl Crawlers {
                         .await;
                 }
                 Err(error) => {
-                    crawlers.proxy.metrics.tls_handshake_failures.inc();
+                    crawlers.metrics.tls_handshake_failures.inc();
                     let cause = std::error::Error::source(&error).map(tracing::field::display);
                     tracing::warn!(%client, cause, "{error}");
                 }
@@ -305,6 +313,43 @@ impl Crawlers {
         // Boxed, because serving the inside is serving a stream again.
         let inside: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(inside);
         self.tasks.0.spawn(inside);
+    }
+}
+
+/// The origin that a CONNECT opens, and who opens it.
+fn opening(
+    interceptor: Option<&Arc<Interceptor>>,
+    request: &Request<Incoming>,
+    leg: &Leg,
+) -> Result<(Arc<Interceptor>, Origin), Problem> {
+    let interceptor = interceptor.ok_or(Problem::ConnectRefused)?;
+    let uri = request.uri();
+    let authority = uri.authority().filter(|_| uri.scheme().is_none());
+    match authority {
+        Some(authority) if leg.opened_for.is_none() && request.body().is_end_stream() => {
+            let origin = connect::authority(authority.as_str()).map_err(Malformed::Target)?;
+            Ok((Arc::clone(interceptor), origin))
+        }
+        _ => Err(Malformed::Connect.into()),
+    }
+}
+
+/// What a connection is watched for, within the limits it began with.
+struct Watched<'a> {
+    activity: &'a Activity,
+    socket: &'a Socket,
+    header_timeout: Duration,
+    idle_timeout: Duration,
+}
+
+impl<'a> Watched<'a> {
+    fn of(options: &Options, activity: &'a Activity, socket: &'a Socket) -> Self {
+        Self {
+            activity,
+            socket,
+            header_timeout: options.header_timeout,
+            idle_timeout: options.idle_timeout,
+        }
     }
 }
 
@@ -347,22 +392,25 @@ fn http2_builder(tasks: Tasks) -> http2::Builder<Tasks> {
 struct Place {
     crawlers: Arc<Crawlers>,
     socket: Socket,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Place {
-    fn taken(crawlers: &Arc<Crawlers>, socket: Socket, permit: OwnedSemaphorePermit) -> Arc<Self> {
-        crawlers.proxy.metrics.connections.inc();
-        Arc::new(Self {
+    /// A place, if fewer than `most` are taken.
+    fn take(crawlers: &Arc<Crawlers>, socket: &Socket, most: NonZeroUsize) -> Option<Arc<Self>> {
+        let one_more = |open: usize| (open < most.get()).then_some(open + 1);
+        let (ordering, open) = (Ordering::Relaxed, &crawlers.open);
+        open.fetch_update(ordering, ordering, one_more).ok()?;
+        crawlers.metrics.connections.inc();
+        Some(Arc::new(Self {
             crawlers: Arc::clone(crawlers),
-            socket,
-            _permit: permit,
-        })
+            socket: socket.clone(),
+        }))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.crawlers.proxy.metrics.connections.dec();
+        self.crawlers.open.fetch_sub(1, Ordering::Relaxed);
+        self.crawlers.metrics.connections.dec();
     }
 }

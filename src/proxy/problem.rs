@@ -57,6 +57,9 @@ pub enum Problem {
     /// It has come through this proxy already (RFC 9110, section 7.6.3).
     #[error("the request has come through {0} already")]
     Loop(String),
+    /// Its client may not use this proxy any more (`proxy.clients`).
+    #[error("your address may not use this proxy any more")]
+    Client,
     /// `https.mode` is `refuse`.
     #[error("CONNECT is refused here: https.mode is \"refuse\"")]
     ConnectRefused,
@@ -77,7 +80,7 @@ impl Problem {
         match self {
             Self::Malformed(_) => "http_request_error",
             Self::Loop(_) => "proxy_loop_detected",
-            Self::ConnectRefused => "http_request_denied",
+            Self::Client | Self::ConnectRefused => "http_request_denied",
             Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt) => "proxy_internal_error",
             Self::NoPermit(NoPermit::Refused(refusal)) => refused_error(&refusal.evidence),
             Self::Upstream(error) => error.as_str(),
@@ -113,6 +116,13 @@ impl Problem {
             Self::Loop(_) => Answer {
                 kind: "loop",
                 title: "The request runs in a circle",
+                ..answer
+            },
+            Self::Client => Answer {
+                status: StatusCode::FORBIDDEN,
+                kind: "client",
+                title: "Not for your address",
+                close: Close::Yes,
                 ..answer
             },
             Self::ConnectRefused => Answer {
@@ -259,6 +269,11 @@ fn retry_after(evidence: &Evidence, now: Timestamp) -> Option<u64> {
     };
     let seconds = snapshot.expires_at.duration_since(now).as_secs();
     Some(u64::try_from(seconds + 1).unwrap_or(1))
+}
+
+/// What report mode tells of a request that it forwards, for `Proxy-Status`.
+pub fn would_be_refused(evidence: &Evidence) -> String {
+    format!("would be refused: {}", refused_detail(evidence))
 }
 
 fn refused_detail(evidence: &Evidence) -> String {

@@ -21,12 +21,12 @@ use super::digest::Digest;
 use super::origin::{Origin, ROBOTS_TXT, Target};
 use super::overrides::{self, Asked, Override};
 use super::policy::Terms;
-use super::reading::without_dot_segments;
+use super::reading;
 use super::receipt::Receipt;
 use super::robots::access::{AccessResult, Copy, Snapshot};
 use super::robots::{Binding, CanonicalPath, RobotsTxt};
 
-pub use super::policy::{Candidates, Policy, Readings, Unauthorized};
+pub use super::policy::{Candidates, EnforcementMode, Policy, Readings, Unauthorized};
 pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 
 /// Who asks for what, how.
@@ -104,13 +104,8 @@ fn rule_on(inquiry: &Inquiry, snapshot: &Snapshot, (terms, at): (&Terms, Timesta
     if path == ROBOTS_TXT && terms.dialect.exempts_robots_txt() {
         return Ruling::without_rule(Verdict::Allow, Reason::RobotsTxt);
     }
-    let said = |path: &str| said_of(path, (&inquiry.crawler, snapshot), terms);
-    let mut readings = vec![said(path)];
-    readings.extend(other_reading(path, terms.readings).map(|reading| Ruling {
-        reading: Some(reading.clone()),
-        ..said(&reading)
-    }));
     let disallows = |ruling: &Ruling| ruling.verdict == Verdict::Disallow;
+    let mut readings = every_reading((inquiry, snapshot), terms);
     let counts = readings.iter().position(disallows).unwrap_or(0);
     let overriding = overriding(inquiry, &readings, (terms, at));
     let ruling = readings.swap_remove(counts);
@@ -120,10 +115,44 @@ fn rule_on(inquiry: &Inquiry, snapshot: &Snapshot, (terms, at): (&Terms, Timesta
     }
 }
 
-fn other_reading(path: &str, readings: Readings) -> Option<String> {
+/// What robots.txt says of each reading of the path, the one sent first. Behind
+/// the first that is disallowed there are others only where an override may ask
+/// for them.
+fn every_reading((inquiry, snapshot): (&Inquiry, &Snapshot), terms: &Terms) -> Vec<Ruling> {
+    let said = |path: &str| said_of(path, (&inquiry.crawler, snapshot), terms);
+    let sent = inquiry.target.path_and_query();
+    let mut rulings = vec![said(sent)];
+    for reading in other_readings(sent, terms.readings) {
+        let disallowed = rulings
+            .last()
+            .is_some_and(|last| last.verdict == Verdict::Disallow);
+        if disallowed && terms.overrides.is_empty() {
+            break;
+        }
+        let ruling = said(judged_as(&reading, terms.readings));
+        rulings.push(Ruling {
+            reading: Some(reading),
+            ..ruling
+        });
+    }
+    rulings
+}
+
+/// The path by which a reading is judged. Only the octets `/robots.txt` are
+/// exempt from all rules, not another spelling that is read as them, so such a
+/// reading is judged in a form that means the same.
+fn judged_as(reading: &str, readings: Readings) -> &str {
     match readings {
-        Readings::Dots => without_dot_segments(path),
-        Readings::Sent => None,
+        Readings::Server if reading == ROBOTS_TXT => "/robots%2Etxt",
+        Readings::Sent | Readings::Dots | Readings::Server => reading,
+    }
+}
+
+fn other_readings(path: &str, readings: Readings) -> Vec<String> {
+    match readings {
+        Readings::Sent => Vec::new(),
+        Readings::Dots => reading::without_dot_segments(path).into_iter().collect(),
+        Readings::Server => reading::of_servers(path),
     }
 }
 
@@ -266,25 +295,41 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// [`NoPermit::Refused`] if the decision disallows;
+    /// [`NoPermit::Refused`] if the decision disallows, and is not one that is
+    /// only reported ([`Evidence::is_reported`]);
     /// [`NoPermit::ForeignReceipt`] if the receipt was given for another one.
     pub fn into_permit(self, receipt: &Receipt) -> Result<Permit, NoPermit> {
         if receipt.decision() != self.digest {
             return Err(NoPermit::ForeignReceipt);
         }
         match self.evidence.ruling.verdict {
-            Verdict::Allow => Ok(Permit {
-                inquiry: Arc::clone(&self.evidence.inquiry),
-            }),
-            Verdict::Disallow => Err(NoPermit::Refused(Refusal {
+            Verdict::Disallow if !self.evidence.is_reported() => Err(NoPermit::Refused(Refusal {
                 seq: receipt.seq(),
                 evidence: self.evidence,
             })),
+            Verdict::Allow | Verdict::Disallow => Ok(Permit {
+                inquiry: Arc::clone(&self.evidence.inquiry),
+            }),
         }
     }
 }
 
 impl Evidence {
+    /// Whether it disallows what is forwarded all the same, because the policy
+    /// reports and does not enforce.
+    ///
+    /// That is about what robots.txt and the operator say of a page. Where
+    /// nothing may be dialled (`egress`), and where no connection was to be
+    /// had, there is no page to report about.
+    pub fn is_reported(&self) -> bool {
+        let can_be_had = match (self.ruling.reason, self.snapshot.as_deref()) {
+            (Reason::Egress, _) | (_, None) => false,
+            (_, Some(snapshot)) => snapshot.no_connection().is_none(),
+        };
+        let reports = self.policy.mode() == EnforcementMode::Report;
+        reports && can_be_had && self.ruling.verdict == Verdict::Disallow
+    }
+
     /// A digest of all that tells one decision from another.
     fn digest(&self) -> Digest {
         let ruling = &self.ruling;

@@ -20,14 +20,18 @@ pub enum Unauthorized {
     Refuse,
 }
 
-/// Which readings of a path are judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Which readings of a path are judged (`robots.readings`). Each level judges
+/// what the one before it does, and refuses if any reading is disallowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Readings {
     /// The URL as sent: the verdict of the standard.
     Sent,
-    /// That, and the URL without its dot segments: what the proxy judges.
+    /// That, and the URL without its dot segments (RFC 3986, section 5.2.4).
     Dots,
+    /// That, and whatever else ordinary servers read.
+    #[default]
+    Server,
 }
 
 /// Whose groups bind a crawler that has several candidate tokens
@@ -40,6 +44,24 @@ pub enum Candidates {
     First,
     /// Those of every candidate that has any: the URL must be allowed by each.
     All,
+}
+
+/// What becomes of a request that may not be fetched (`enforcement.mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EnforcementMode {
+    /// It is refused.
+    #[default]
+    Enforce,
+    /// It is forwarded all the same, and the record says that it would have
+    /// been refused: for finding out what enforcing would cost.
+    Report,
+}
+
+impl EnforcementMode {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Candidates {
@@ -69,6 +91,8 @@ pub(super) struct Terms {
     pub(super) dialect: Dialect,
     #[serde(default, skip_serializing_if = "Candidates::is_default")]
     pub(super) candidates: Candidates,
+    #[serde(default, skip_serializing_if = "EnforcementMode::is_default")]
+    pub(super) mode: EnforcementMode,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) overrides: Vec<Override>,
 }
@@ -82,13 +106,14 @@ impl Terms {
 }
 
 impl Policy {
-    /// The policy of a proxy: it judges every reading it knows.
+    /// The policy of a proxy: it judges every reading that servers take.
     pub fn new(unauthorized: Unauthorized) -> Self {
         Self::of(Terms {
             unauthorized,
-            readings: Readings::Dots,
+            readings: Readings::default(),
             dialect: Dialect::default(),
             candidates: Candidates::First,
+            mode: EnforcementMode::Enforce,
             overrides: Vec::new(),
         })
     }
@@ -121,6 +146,17 @@ impl Policy {
         })
     }
 
+    /// What becomes of what may not be fetched.
+    pub fn mode(&self) -> EnforcementMode {
+        self.terms.mode
+    }
+
+    /// The same policy, with another word on what may not be fetched.
+    #[must_use]
+    pub fn with_mode(self, mode: EnforcementMode) -> Self {
+        Self::of(Terms { mode, ..self.terms })
+    }
+
     /// The same policy, with these overrides, the first that fits counting.
     #[must_use]
     pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
@@ -130,21 +166,29 @@ impl Policy {
         })
     }
 
-    /// The same policy, judging the URL as sent and no other reading.
+    /// The same policy, with another word on which readings are judged.
     #[must_use]
-    pub fn as_sent(&self) -> Self {
+    pub fn with_readings(self, readings: Readings) -> Self {
         Self::of(Terms {
-            readings: Readings::Sent,
-            ..self.terms.clone()
+            readings,
+            ..self.terms
         })
     }
 
+    /// The same policy, judging the URL as sent and no other reading.
+    #[must_use]
+    pub fn as_sent(&self) -> Self {
+        self.clone().with_readings(Readings::Sent)
+    }
+
     /// The same policy for what no crawler asked for (where a robots.txt
-    /// redirects to): in doubt it refuses, and no override allows.
+    /// redirects to): in doubt it refuses, no override allows, and what it
+    /// refuses is not fetched in any mode.
     #[must_use]
     pub fn for_redirects(&self) -> Self {
         let mut terms = self.terms.clone();
         terms.unauthorized = Unauthorized::Refuse;
+        terms.mode = EnforcementMode::Enforce;
         terms
             .overrides
             .retain(|entry| matches!(entry.action, Action::Deny { .. }));

@@ -1,89 +1,152 @@
 //! What a server may take a path for, other than what it says.
 //!
-//! `/a/../private` is served as `/private` by every common server, so a rule
-//! for `/private` must refuse it (RFC 3986, section 5.2.4). Whether a reading
-//! counts is the policy's to say; what is sent is always the octets received.
+//! `/a/../private` is served as `/private` by every common server, `//private`
+//! and `/a/..%2fprivate` by most, so a rule for `/private` must refuse them
+//! (RFC 3986, section 5.2.4; the rest by what servers do). A server takes a few
+//! steps from the octets it gets to the file it serves; each way here is a list
+//! of such steps. Together they are at least what ordinary servers read, so
+//! that a path which none of them makes a disallowed one is safe to ask for.
+//!
+//! Nobody decodes twice: `%2570` is never `p`. Whether a reading counts is the
+//! policy's to say; what is sent is always the octets received.
+
+mod steps;
+
+use std::borrow::Cow;
+
+use memchr::{memchr_iter, memchr3_iter};
+
+use self::steps::{
+    Step, backslashes, decoded, escaped_octet, merged, separators, stands_for_itself, without_dots,
+    without_first_name, without_host, without_parameters,
+};
+
+/// The ways that ordinary servers take, the plainest first: the reading that is
+/// named in a refusal is the first that is disallowed.
+///
+/// There is a fixed number of them and each is linear in the path, so that a
+/// path made to be read in many ways costs no more than so many plain ones.
+const WAYS: &[&[Step]] = &[
+    // RFC 3986, section 5.2.4.
+    &[without_dots],
+    // nginx, Apache, lighttpd, CPython; some without decoding (HAProxy), some
+    // where merging is off, some (older Apache) once the dots are gone.
+    &[decoded, merged, without_dots],
+    &[merged, without_dots],
+    &[decoded, without_dots],
+    &[decoded, without_dots, merged],
+    // IIS.
+    &[decoded, separators, merged, without_dots],
+    // Servlet containers, which cut parameters off before anything else: Jetty
+    // and Tomcat; frameworks that decode first; and nginx in front of them.
+    &[without_parameters, without_dots],
+    &[without_parameters, decoded, merged, without_dots],
+    &[
+        without_parameters,
+        decoded,
+        separators,
+        merged,
+        without_dots,
+    ],
+    &[decoded, without_parameters, merged, without_dots],
+    &[
+        decoded,
+        merged,
+        without_dots,
+        without_parameters,
+        merged,
+        without_dots,
+    ],
+    // Programs that resolve the path against their own address: by the URL
+    // Standard (`new URL(path, base)`), by RFC 3986, section 4.2; what decodes
+    // what is left; and nginx in front of them.
+    &[backslashes, without_host, without_dots],
+    &[backslashes, without_first_name, without_dots],
+    &[
+        backslashes,
+        without_host,
+        without_dots,
+        decoded,
+        separators,
+        merged,
+        without_dots,
+    ],
+    &[decoded, separators, without_host, without_dots],
+];
+
+/// The readings that ordinary servers take of a path, other than the one sent;
+/// none stands there twice. The query is carried along.
+///
+/// Of a plain path, which nearly all are, there is none, and nothing is
+/// allocated.
+pub fn of_servers(path_and_query: &str) -> Vec<String> {
+    let (path, query) = split(path_and_query);
+    let mut readings = Vec::new();
+    if query == "?" {
+        // Many programs cannot tell an empty query from none.
+        readings.push(path.to_owned());
+    }
+    if is_plain(path.as_bytes()) {
+        return readings;
+    }
+    for way in WAYS {
+        let Cow::Owned(reading) = taken(way, path) else {
+            continue;
+        };
+        if query == "?" {
+            push_new(&mut readings, (&reading, path_and_query));
+        }
+        push_new(&mut readings, (&(reading + query), path_and_query));
+    }
+    readings
+}
 
 /// `path_and_query` without its dot segments, `%2e` counting as a dot; `None`
 /// if it has none. The query is carried along.
 ///
 /// RFC 3986, sections 5.2.4 and 6.2.2.2; `..` at the root stays at the root.
 pub fn without_dot_segments(path_and_query: &str) -> Option<String> {
-    let end = path_and_query.find('?').unwrap_or(path_and_query.len());
-    let (path, query) = path_and_query.split_at(end);
-    let path = path.strip_prefix('/')?;
-    if !path.split('/').any(|segment| dots(segment) > 0) {
-        return None;
-    }
-    let mut kept: Vec<&str> = Vec::new();
-    let mut segments = path.split('/').peekable();
-    while let Some(segment) = segments.next() {
-        let dots = dots(segment);
-        if dots == 0 {
-            kept.push(segment);
-            continue;
-        }
-        if dots == 2 {
-            kept.pop();
-        }
-        // A dot segment at the end leaves the slash before it.
-        if segments.peek().is_none() {
-            kept.push("");
-        }
-    }
-    Some(format!("/{}{query}", kept.join("/")))
+    let (path, query) = split(path_and_query);
+    Some(without_dots(path)? + query)
 }
 
-/// 1 for `.`, 2 for `..`, however escaped; else 0.
-fn dots(segment: &str) -> usize {
-    let mut rest = segment;
-    let mut count = 0;
-    while !rest.is_empty() {
-        let escaped = rest.get(..3).filter(|dot| dot.eq_ignore_ascii_case("%2e"));
-        let Some(after) = rest.strip_prefix('.').or(escaped.map(|_| &rest[3..])) else {
-            return 0;
-        };
-        rest = after;
-        count += 1;
+fn split(path_and_query: &str) -> (&str, &str) {
+    let end = path_and_query.find('?').unwrap_or(path_and_query.len());
+    path_and_query.split_at(end)
+}
+
+/// What comes of `path` by the steps of `way`; borrowed if it stays as it is.
+fn taken<'a>(way: &[Step], path: &'a str) -> Cow<'a, str> {
+    way.iter().fold(Cow::Borrowed(path), |path, step| {
+        step(&path).map_or(path, Cow::Owned)
+    })
+}
+
+fn push_new(readings: &mut Vec<String>, (reading, sent): (&str, &str)) {
+    if reading != sent && readings.iter().all(|known| known != reading) {
+        readings.push(reading.to_owned());
     }
-    if count <= 2 { count } else { 0 }
+}
+
+/// Whether every server reads `path` as it is. What the canonical form of
+/// robots.txt decodes anyway (RFC 9309, section 2.2.2) makes no other reading.
+fn is_plain(path: &[u8]) -> bool {
+    let after = |at: usize| path.get(at + 1..).unwrap_or_default();
+    let is_odd = |at: usize| match path.get(at) {
+        Some(b'%') => escaped_octet(after(at)).is_none_or(|octet| {
+            octet == b'.' || octet == b'\\' || stands_for_itself(octet) && !is_name(octet)
+        }),
+        _ => true,
+    };
+    !memchr3_iter(b'%', b';', b'\\', path).any(is_odd)
+        && !memchr_iter(b'/', path).any(|at| matches!(after(at).first(), Some(b'/' | b'.')))
+}
+
+/// Letters, digits and the marks that are never written otherwise in canonical
+/// form.
+fn is_name(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_' | b'~')
 }
 
 #[cfg(test)]
-mod tests {
-    use super::without_dot_segments as read;
-
-    // RFC 3986, section 5.2.4, and the spellings that servers take as well.
-    #[test]
-    fn dot_segments_are_removed_however_written() {
-        for (path, reading) in [
-            ("/a/../private", "/private"),
-            ("/a/%2e%2E/private", "/private"),
-            ("/a/.%2e/private/x?q=../y", "/private/x?q=../y"),
-            ("/./private", "/private"),
-            ("/../private", "/private"),
-            ("/a/b/c/./../../g", "/a/g"),
-            ("/private/.", "/private/"),
-            ("/private/x/..", "/private/"),
-            ("/..", "/"),
-            ("/a//../b", "/a/b"),
-        ] {
-            assert_eq!(read(path).as_deref(), Some(reading), "{path}");
-        }
-    }
-
-    #[test]
-    fn a_path_without_dot_segments_has_no_other_reading() {
-        for path in [
-            "/",
-            "/a",
-            "/a/...",
-            "/a/.b/c..",
-            "/a?/../b",
-            "/é/%2",
-            "/%2e%",
-        ] {
-            assert_eq!(read(path), None, "{path}");
-        }
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::crawler::{Crawler, ProductToken};
-use super::decision::{Decision, Evidence, Inquiry, Policy, Reason, Ruling, Verdict, decide};
+use super::decision::{Decision, Evidence, Inquiry, Policy, Reason, Verdict, decide};
 use super::digest::Digest;
 use super::origin::InvalidTarget;
 use super::robots::Dialect;
@@ -25,6 +25,8 @@ use super::robots::access::{AccessResult, Cause, Copy, Snapshot};
 pub enum Effect {
     /// What it says.
     Enforced,
+    /// It disallows, and in report mode the request is forwarded all the same.
+    Reported,
     /// The operator's override allowed what it disallows.
     Overridden,
     /// /robots.txt was answered from our copy; nothing was sent.
@@ -32,19 +34,30 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// What is done about `ruling` unless more is known.
-    pub fn of(ruling: &Ruling) -> Self {
-        if ruling.is_overridden() {
+    /// What is done about the decision of `evidence` unless more is known.
+    pub fn of(evidence: &Evidence) -> Self {
+        if evidence.ruling.is_overridden() {
             Self::Overridden
+        } else if evidence.is_reported() {
+            Self::Reported
         } else {
             Self::Enforced
         }
+    }
+
+    /// The effect with this word, if it is one that the decision was set aside
+    /// with.
+    pub fn exception(word: &str) -> Option<Self> {
+        [Self::Reported, Self::Overridden]
+            .into_iter()
+            .find(|effect| effect.as_str() == word)
     }
 
     /// The word for it in records and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforced => "enforced",
+            Self::Reported => "reported",
             Self::Overridden => "overridden",
             Self::Cached => "cached",
         }
@@ -73,7 +86,7 @@ impl Record {
         Self {
             client,
             waited,
-            effect: Effect::of(decision.ruling()),
+            effect: Effect::of(decision.evidence()),
             evidence: Arc::clone(decision.evidence()),
             digest: decision.digest(),
         }
@@ -161,14 +174,15 @@ pub struct StoredRuling {
     pub crawler: Option<String>,
     /// The other reading that was refused.
     pub reading: Option<String>,
-    /// Whether an override allowed what robots.txt disallows; the store keeps
-    /// it as the effect.
-    pub overridden: bool,
+    /// How what robots.txt says was set aside, if it was: `Reported` or
+    /// `Overridden`. The store keeps it as the effect.
+    pub exception: Option<Effect>,
 }
 
 impl StoredRuling {
-    /// The form of `ruling` that the store keeps, for this crawler.
-    pub fn of(ruling: &Ruling, crawler: &Crawler) -> Self {
+    /// The form of a decision's ruling that the store keeps.
+    pub fn of(evidence: &Evidence) -> Self {
+        let (ruling, crawler) = (&evidence.ruling, &evidence.inquiry.crawler);
         let token = ruling.token.as_ref().or_else(|| crawler.token());
         Self {
             verdict: ruling.verdict.as_str().to_owned(),
@@ -178,7 +192,7 @@ impl StoredRuling {
             group: ruling.group.clone(),
             crawler: token.map(ToString::to_string),
             reading: ruling.reading.clone(),
-            overridden: ruling.is_overridden(),
+            exception: Some(Effect::of(evidence)).filter(|effect| *effect != Effect::Enforced),
         }
     }
 }
@@ -279,7 +293,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
         stale: restore_stale(stored)?,
     });
     let decision = decide(&inquiry, &snapshot, (&policy, record.at));
-    let again = StoredRuling::of(decision.ruling(), &inquiry.crawler);
+    let again = StoredRuling::of(decision.evidence());
     if again == record.ruling {
         Ok(Again::Same)
     } else {
@@ -295,6 +309,9 @@ fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
     }
     if ruling.verdict != Verdict::Disallow.as_str() {
         return Err(unknown("verdict", &ruling.verdict));
+    }
+    if let Some(effect) = ruling.exception {
+        return Err(unknown("effect", effect.as_str()));
     }
     Ok(Again::FormOnly)
 }

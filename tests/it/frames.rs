@@ -54,14 +54,17 @@ fn frame((kind, flags): (u8, u8), stream: u8, payload: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// A field without indexing, with a new name (RFC 7541, section 6.2.2).
+/// A field without indexing, with a new name (RFC 7541, section 6.2.2). U+0000
+/// to U+00FF are octets.
 fn literal((name, value): &(String, String)) -> Vec<u8> {
     let mut octets = vec![0];
     for text in [name, value] {
-        let length = u8::try_from(text.len()).unwrap();
+        let letters = text.chars().map(|letter| u8::try_from(letter).unwrap());
+        let letters: Vec<u8> = letters.collect();
+        let length = u8::try_from(letters.len()).unwrap();
         assert!(length < 127, "needs more than one octet of length");
         octets.push(length);
-        octets.extend(text.as_bytes());
+        octets.extend(letters);
     }
     octets
 }

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod kit;
+#[path = "../reference/nginx.rs"]
+mod nginx;
 #[path = "../reference/mod.rs"]
 mod reference;
 
@@ -23,6 +25,7 @@ mod dialect_table;
 mod directive_cases;
 mod directives;
 mod egress;
+mod egress_namespace;
 mod engine_reference;
 mod forward;
 mod frames;
@@ -32,10 +35,15 @@ mod layering;
 mod limits;
 mod meta_reference;
 mod operator;
+mod parent;
 mod properties;
 mod reading_the_field;
+mod readings_reference;
+mod real_servers;
 mod reference_cases;
 mod refuse;
+mod reload;
+mod report_mode;
 mod restart;
 mod robots;
 mod robots_cases;

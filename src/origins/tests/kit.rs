@@ -140,6 +140,7 @@ pub(super) fn options() -> Options {
         pool_idle_timeout: Duration::from_secs(60),
         pool_idle_per_origin: NonZeroUsize::new(8).unwrap(),
         pool_idle_total: NonZeroUsize::new(64).unwrap(),
+        parent_auth: None,
     }
 }
 
@@ -156,10 +157,13 @@ pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
         allow: Vec::new(),
         ports: vec![Ports::Default],
         resolve: resolve.collect(),
+        parent: None,
         dns_ttl: Duration::from_secs(30),
+        dns_timeout: Duration::from_secs(5),
+        dns_lookups: NonZeroUsize::new(4).unwrap(),
         dns_cache: NonZeroUsize::new(16).unwrap(),
     };
-    Arc::new(Egress::new(options, Duration::from_secs(5)))
+    Arc::new(Egress::new(options, Arc::default(), Tasks::default()))
 }
 
 pub(super) fn setup_with(options: Options, names: &[(&str, SocketAddr)]) -> Setup {

@@ -99,6 +99,19 @@ fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
     }
 }
 
+// Security, section 2.1: the exemption is for the octets as sent.
+#[test]
+fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
+    let named = file("User-agent: *\nDisallow: /robots.txt\n");
+    assert_eq!(said(&decided(&named, "/robots.txt")).1, Reason::RobotsTxt);
+    let open = file("User-agent: *\nDisallow: /\nAllow: /a/\n");
+    for (robots, path) in [(named, "//robots.txt"), (open, "/a/../robots.txt")] {
+        let decision = decided(&robots, path);
+        assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule), "{path}");
+        assert_eq!(decision.ruling().reading.as_deref(), Some("/robots.txt"));
+    }
+}
+
 // RFC 9309, sections 2.3.1.3 and 2.3.1.4. Invariant 4.
 #[test]
 fn not_knowing_means_no_and_no_file_means_yes() {
@@ -200,13 +213,79 @@ fn a_policy_is_restored_from_its_json() {
     assert!(Policy::restore("{}").is_err());
 }
 
-// Policies stored before there were candidates and overrides.
+// Policies stored before there were candidates, overrides and the readings of
+// servers.
 #[test]
 fn a_policy_of_an_earlier_version_is_restored_with_its_digest() {
     let json = r#"{"unauthorized":"allow","readings":"dots"}"#;
     let policy = Policy::restore(json).unwrap();
     assert_eq!(policy.json(), json);
-    assert_eq!(policy.digest(), Policy::new(Unauthorized::Allow).digest());
+    let now = Policy::new(Unauthorized::Allow);
+    assert_eq!(policy.digest(), now.with_readings(Readings::Dots).digest());
+}
+
+/// One test a row: what is said of a path by each level, where /private is
+/// disallowed, and the reading that is named.
+macro_rules! levels {
+    ($($name:ident: $path:literal by $level:ident is $expected:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let robots = file("User-agent: *\nDisallow: /private\n");
+            let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::$level);
+            let asked = inquiry("FooBot", &format!("http://h.test{}", $path));
+            let decision = decide(&asked, &robots, (&Arc::new(policy), now()));
+            let reading = decision.ruling().reading.as_deref();
+            let expected: (Verdict, Option<&str>) = $expected;
+            assert_eq!((decision.ruling().verdict, reading), expected);
+        }
+    )*};
+}
+
+// Security, section 2.1; old records are decided again by `dots`.
+levels! {
+    as_sent_dots_are_octets: "/a/../private" by Sent is (Verdict::Allow, None);
+    as_sent_slashes_are_octets: "//private" by Sent is (Verdict::Allow, None);
+    as_sent_escapes_are_still_the_octets: "/%70rivate" by Sent is (Verdict::Disallow, None);
+    dots_are_read_by_dots: "/a/../private" by Dots is (Verdict::Disallow, Some("/private"));
+    dots_knows_no_merged_slashes: "//private" by Dots is (Verdict::Allow, None);
+    dots_knows_no_empty_query: "/a/../x?" by Dots is (Verdict::Allow, None);
+    servers_read_dots: "/a/../private" by Server is (Verdict::Disallow, Some("/private"));
+    servers_merge_slashes: "//private" by Server is (Verdict::Disallow, Some("/private"));
+    servers_cut_parameters: "/a/..;/private?x" by Server is (Verdict::Disallow, Some("/private?x"));
+    servers_never_decode_twice: "/%2570rivate" by Server is (Verdict::Allow, None);
+    what_is_refused_as_sent_names_no_reading: "/private//x" by Server is (Verdict::Disallow, None);
+    a_reading_that_is_allowed_is_not_named: "//public" by Server is (Verdict::Allow, None);
+}
+
+// Security, section 2.1: an Allow that only another reading meets opens nothing.
+#[test]
+fn an_allow_of_another_reading_opens_nothing() {
+    let robots = file("User-agent: *\nDisallow: /\nAllow: /public\n");
+    for path in [
+        "//public",
+        "/x/../public",
+        "/;/public",
+        "/public/..;/x",
+        "/x%2F..%2Fpublic",
+    ] {
+        assert_eq!(
+            said(&decided(&robots, path)),
+            (Verdict::Disallow, Reason::Rule),
+            "{path}"
+        );
+    }
+    for path in [
+        "/public//a",
+        "/public/a;b",
+        "/public/x/../a",
+        "/public/%2fa?",
+    ] {
+        assert_eq!(
+            decided(&robots, path).ruling().verdict,
+            Verdict::Allow,
+            "{path}"
+        );
+    }
 }
 
 #[test]
@@ -301,8 +380,8 @@ fn kept(overrides: &[&str], snapshot: &Arc<Snapshot>, path: &str) -> (StoredRuli
     let policy = laid_down(Candidates::First, overrides);
     let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
     let decision = decide(&asked, snapshot, (&policy, now()));
-    let ruling = decision.ruling();
-    (StoredRuling::of(ruling, &asked.crawler), Effect::of(ruling))
+    let evidence = decision.evidence();
+    (StoredRuling::of(evidence), Effect::of(evidence))
 }
 
 /// One test a row: verdict, reason, line and effect of a path where robots.txt
@@ -338,6 +417,11 @@ overriding! {
     a_denied_reading_refuses: [CLOSED], "/x/../closed" says ("disallow", "override", None, "enforced");
     an_allowed_path_does_not_open_another_reading:
         [OPEN], "/open/../private" says ("disallow", "rule", Some(2), "enforced");
+    an_allowed_path_does_not_open_a_reading_of_servers:
+        [OPEN], "/open/..;/private" says ("disallow", "rule", Some(2), "enforced");
+    a_deny_fits_the_reading_of_a_server: [CLOSED], "/x/..%2f/closed" says ("disallow", "override", None, "enforced");
+    a_deny_fits_behind_what_is_disallowed: [CLOSED], "//private/closed" says ("disallow", "rule", Some(3), "enforced");
+    an_allow_for_all_readings_of_servers_opens_them: [ANYTHING], "/x/..;/private" says ("allow", "rule", Some(3), "overridden");
     an_allow_for_all_readings_opens_them: [ANYTHING], "/x/../private" says ("allow", "rule", Some(3), "overridden");
 }
 
@@ -410,4 +494,72 @@ fn no_override_allows_what_a_redirect_leads_to() {
         .collect();
     assert_eq!(left, ["asked by mail"]);
     assert_eq!(policy.terms().candidates, Candidates::All);
+}
+
+/// What a receipt for a decision in report mode comes to, and what the record
+/// says was done.
+fn reported(decision: Decision) -> (bool, Effect) {
+    let effect = Effect::of(decision.evidence());
+    let receipt = Receipt::issue(1, decision.digest());
+    (decision.into_permit(&receipt).is_ok(), effect)
+}
+
+/// One test a row: whether report mode forwards, and what the record says.
+macro_rules! reporting {
+    ($($name:ident: $snapshot:expr, $path:literal says $expected:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let policy = laid_down(Candidates::First, &[OPEN, CLOSED]);
+            let policy = Policy::clone(&policy).with_mode(EnforcementMode::Report);
+            let asked = inquiry("FooBot/2.1", &format!("http://h.test{}", $path));
+            let decision = decide(&asked, &$snapshot, (&Arc::new(policy), now()));
+            assert_eq!(reported(decision), $expected);
+        }
+    )*};
+}
+
+fn unreachable(cause: Cause) -> Arc<Snapshot> {
+    let mut snapshot = snapshot(503, AccessResult::Unreachable(cause));
+    Arc::get_mut(&mut snapshot).unwrap().status = None;
+    snapshot
+}
+
+// Issue 5, Deliver 4; contract, section 3 (`reported`).
+reporting! {
+    what_a_rule_disallows_is_reported:
+        file("User-agent: *\nDisallow: /private\n"), "/private/x" says (true, Effect::Reported);
+    another_reading_that_is_disallowed_is_reported:
+        file("User-agent: *\nDisallow: /private\n"), "/a/../private" says (true, Effect::Reported);
+    what_is_allowed_is_as_ever:
+        file("User-agent: *\nDisallow: /private\n"), "/a" says (true, Effect::Enforced);
+    what_an_override_opens_is_overridden:
+        file("User-agent: *\nDisallow: /\n"), "/open/a" says (true, Effect::Overridden);
+    what_the_operator_denies_is_reported:
+        file("User-agent: *\n"), "/closed" says (true, Effect::Reported);
+    what_is_restricted_is_reported:
+        snapshot(403, AccessResult::Unavailable), "/a" says (true, Effect::Reported);
+    what_is_unreachable_is_reported:
+        unreachable(Cause::Timeout), "/a" says (true, Effect::Reported);
+    without_a_connection_there_is_nothing_to_report:
+        unreachable(Cause::NoConnection(NoConnection::Refused)), "/a" says (false, Effect::Enforced);
+}
+
+// Issue 5, Deliver 4: never forwarded.
+#[test]
+fn egress_is_enforced_in_report_mode() {
+    let policy = Policy::new(Unauthorized::Allow).with_mode(EnforcementMode::Report);
+    let asked = inquiry("FooBot/2.1", "http://h.test/a");
+    let denied = Decision::denied(asked, (&Arc::new(policy), now()), "denied".to_owned());
+    assert_eq!(reported(denied), (false, Effect::Enforced));
+}
+
+// Invariant 2: what was done follows from the policy.
+#[test]
+fn the_mode_is_part_of_the_policy() {
+    let policy = Policy::new(Unauthorized::Allow);
+    let reporting = policy.clone().with_mode(EnforcementMode::Report);
+    assert_ne!(reporting.digest(), policy.digest());
+    let restored = Policy::restore(reporting.json()).unwrap();
+    assert_eq!(restored.mode(), EnforcementMode::Report);
+    assert_eq!(reporting.for_redirects().mode(), EnforcementMode::Enforce);
 }

@@ -190,10 +190,18 @@ pub enum NoConnection {
     /// Every address it has is denied.
     #[error("its address is denied")]
     Prohibited,
+    /// The proxy that we go through did not connect to it. What that proxy
+    /// found out about the origin it alone knows, so the type is the broad one.
+    #[error("the parent proxy does not connect to it")]
+    Parent,
+    /// The proxy that we go through wants other credentials; the operator, not
+    /// the crawler, has to mend that.
+    #[error("the parent proxy does not take our credentials")]
+    ParentCredentials,
 }
 
 /// The words under which causes are kept in the audit, in one list.
-const CAUSES: [(&str, Cause); 16] = [
+const CAUSES: [(&str, Cause); 18] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
     ("redirects", Cause::Redirects),
@@ -224,6 +232,14 @@ const CAUSES: [(&str, Cause); 16] = [
     (
         "destination_ip_prohibited",
         Cause::NoConnection(NoConnection::Prohibited),
+    ),
+    (
+        "destination_unavailable",
+        Cause::NoConnection(NoConnection::Parent),
+    ),
+    (
+        "proxy_configuration_error",
+        Cause::NoConnection(NoConnection::ParentCredentials),
     ),
 ];
 

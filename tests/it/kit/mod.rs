@@ -11,12 +11,15 @@ pub(crate) mod codings;
 pub(crate) mod directive_case;
 pub(crate) mod h2;
 pub(crate) mod loopback;
+pub(crate) mod namespace;
 pub(crate) mod origin;
 pub(crate) mod page;
+pub(crate) mod parent;
 pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod raw_origin;
 pub(crate) mod told;
+pub(crate) mod web_server;
 
 use std::future::Future;
 use std::time::Duration;

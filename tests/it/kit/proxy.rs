@@ -215,7 +215,7 @@ impl Proxy {
         number.parse().unwrap()
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id().unwrap()
     }
 

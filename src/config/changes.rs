@@ -1,0 +1,37 @@
+//! Which keys two configurations differ in: what a reload has to change, and
+//! may not.
+
+use std::collections::BTreeMap;
+
+use super::sources::{Layers, Section};
+
+/// The value in force of every key, as TOML.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values(BTreeMap<String, String>);
+
+impl Values {
+    /// Those of `layers`, which have all been read.
+    pub(super) fn of(sections: &'static [Section], layers: &Layers<'_>) -> Self {
+        let keys = sections
+            .iter()
+            .flat_map(|section| section.keys.iter().map(move |key| (section, key)));
+        let values = keys.filter_map(|(section, key)| {
+            let (value, _) = layers.shown(section.name, key.name)?;
+            let name = if section.is_root() {
+                key.name.to_owned()
+            } else {
+                format!("{}.{}", section.name, key.name)
+            };
+            Some((name, value))
+        });
+        Self(values.collect())
+    }
+
+    /// The keys whose value is another than in `other`, in alphabetical order.
+    #[must_use]
+    pub fn changed_from(&self, other: &Self) -> Vec<&str> {
+        let is_changed = |(key, value): &(&String, &String)| other.0.get(*key) != Some(*value);
+        let changed = self.0.iter().filter(is_changed);
+        changed.map(|(key, _)| key.as_str()).collect()
+    }
+}

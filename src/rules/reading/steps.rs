@@ -1,0 +1,162 @@
+//! The steps that servers take from a path as sent to a file.
+//!
+//! Each is a function from a path without its query to another, `None` where
+//! it changes nothing; all of them are linear. Who takes which, and in which
+//! order, is not known here.
+
+use memchr::memchr_iter;
+
+/// A step: the path after it, or `None` if it is the same.
+pub(super) type Step = fn(&str) -> Option<String>;
+
+/// The path without its dot segments, `%2e` counting as a dot (RFC 3986,
+/// sections 5.2.4 and 6.2.2.2); `..` at the root stays at the root.
+pub(super) fn without_dots(path: &str) -> Option<String> {
+    let path = path.strip_prefix('/')?;
+    if !path.split('/').any(|segment| 0 < dots(segment)) {
+        return None;
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    let mut segments = path.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        let dots = dots(segment);
+        if dots == 0 {
+            kept.push(segment);
+            continue;
+        }
+        if dots == 2 {
+            kept.pop();
+        }
+        // A dot segment at the end leaves the slash before it.
+        if segments.peek().is_none() {
+            kept.push("");
+        }
+    }
+    Some(format!("/{}", kept.join("/")))
+}
+
+/// 1 for `.`, 2 for `..`, however escaped; else 0.
+fn dots(segment: &str) -> usize {
+    let mut rest = segment;
+    let mut count = 0;
+    while !rest.is_empty() {
+        let escaped = rest.get(..3).filter(|dot| dot.eq_ignore_ascii_case("%2e"));
+        let Some(after) = rest.strip_prefix('.').or(escaped.map(|_| &rest[3..])) else {
+            return 0;
+        };
+        rest = after;
+        count += 1;
+    }
+    if count <= 2 { count } else { 0 }
+}
+
+/// The path with its escapes decoded, once. What would not stand for itself
+/// stays escaped, `%25`, `%3F` and `%23` above all; a `%` that begins no escape
+/// is one.
+pub(super) fn decoded(path: &str) -> Option<String> {
+    if !path.contains('%') {
+        return None;
+    }
+    let mut rest = path;
+    let mut out = String::new();
+    while let Some((before, after)) = rest.split_once('%') {
+        out.push_str(before);
+        match escaped_octet(after.as_bytes()) {
+            Some(octet) if stands_for_itself(octet) => {
+                out.push(char::from(octet));
+                rest = &after[2..];
+            }
+            Some(_) => {
+                out.push('%');
+                rest = after;
+            }
+            None => {
+                out.push_str("%25");
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    (out != path).then_some(out)
+}
+
+/// The octet whose two hexadecimal digits `tail` begins with.
+pub(super) fn escaped_octet(tail: &[u8]) -> Option<u8> {
+    let digit = |octet: &u8| char::from(*octet).to_digit(16);
+    let value = digit(tail.first()?)? * 16 + digit(tail.get(1)?)?;
+    u8::try_from(value).ok()
+}
+
+/// Whether a path may hold `octet` as it is, meaning no more than its escape
+/// (RFC 3986, section 3.3; the brackets that servers take as well).
+pub(super) fn stands_for_itself(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/[]".contains(&octet)
+}
+
+/// The path with runs of slashes merged into one.
+pub(super) fn merged(path: &str) -> Option<String> {
+    if !path.contains("//") {
+        return None;
+    }
+    let mut out = String::with_capacity(path.len());
+    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+        out.push('/');
+        out.push_str(segment);
+    }
+    if path.ends_with('/') {
+        out.push('/');
+    }
+    Some(out)
+}
+
+/// The path with slashes for its backslashes, escaped or not.
+pub(super) fn separators(path: &str) -> Option<String> {
+    let is_escaped = |at: usize| escaped_octet(&path.as_bytes()[at + 1..]) == Some(b'\\');
+    let escaped = memchr_iter(b'%', path.as_bytes()).any(is_escaped);
+    let plain = backslashes(path);
+    if !escaped {
+        return plain;
+    }
+    let path = plain.unwrap_or_else(|| path.to_owned());
+    Some(path.replace("%5C", "/").replace("%5c", "/"))
+}
+
+/// The path with slashes for the backslashes that are not escaped (URL
+/// Standard, "path state").
+pub(super) fn backslashes(path: &str) -> Option<String> {
+    path.contains('\\').then(|| path.replace('\\', "/"))
+}
+
+/// The path with parameters cut from its segments (RFC 3986, section 3.3).
+pub(super) fn without_parameters(path: &str) -> Option<String> {
+    if !path.contains(';') {
+        return None;
+    }
+    let mut out = String::with_capacity(path.len());
+    for segment in path.split_inclusive('/') {
+        let (name, parameters) = segment.split_once(';').unwrap_or((segment, ""));
+        out.push_str(name);
+        if parameters.ends_with('/') {
+            out.push('/');
+        }
+    }
+    Some(out)
+}
+
+/// The path without the host that the URL Standard reads where it begins with
+/// several slashes, however many ("special authority ignore slashes state").
+pub(super) fn without_host(path: &str) -> Option<String> {
+    let rest = path.strip_prefix("//")?;
+    Some(from_slash(rest.trim_start_matches('/')))
+}
+
+/// The path without the authority that RFC 3986, section 4.2, reads behind its
+/// first two slashes.
+pub(super) fn without_first_name(path: &str) -> Option<String> {
+    path.strip_prefix("//").map(from_slash)
+}
+
+fn from_slash(rest: &str) -> String {
+    let path = rest.find('/').map_or("/", |at| &rest[at..]);
+    path.to_owned()
+}

@@ -1,0 +1,166 @@
+//! Paths in, readings out.
+
+use super::{WAYS, of_servers, without_dot_segments};
+
+// RFC 3986, section 5.2.4, and the spellings that servers take as well.
+#[test]
+fn dot_segments_are_removed_however_written() {
+    for (path, reading) in [
+        ("/a/../private", "/private"),
+        ("/a/%2e%2E/private", "/private"),
+        ("/a/.%2e/private/x?q=../y", "/private/x?q=../y"),
+        ("/./private", "/private"),
+        ("/../private", "/private"),
+        ("/a/b/c/./../../g", "/a/g"),
+        ("/private/.", "/private/"),
+        ("/private/x/..", "/private/"),
+        ("/..", "/"),
+        ("/a//../b", "/a/b"),
+    ] {
+        assert_eq!(
+            without_dot_segments(path).as_deref(),
+            Some(reading),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_path_without_dot_segments_keeps_them_all() {
+    for path in [
+        "/",
+        "/a",
+        "/a/...",
+        "/a/.b/c..",
+        "/a?/../b",
+        "/é/%2",
+        "/%2e%",
+    ] {
+        assert_eq!(without_dot_segments(path), None, "{path}");
+    }
+}
+
+/// One test a row: a path, and the reading of it that a kind of server takes.
+macro_rules! reads {
+    ($($name:ident: $path:literal as $reading:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let readings = of_servers($path);
+            assert!(readings.iter().any(|reading| reading == $reading), "{readings:?}");
+        }
+    )*};
+}
+
+// Security, section 2.1, and what the servers of `tests/it/real_servers.rs` do.
+reads! {
+    slashes_are_merged: "//private" as "/private";
+    runs_of_slashes_are_merged: "///private///x" as "/private/x";
+    an_escaped_slash_separates: "/%2Fprivate" as "/private";
+    escaped_slashes_are_decoded_before_dots: "/a/..%2fprivate" as "/private";
+    dots_between_escaped_slashes_count: "/a%2F..%2Fprivate" as "/private";
+    slashes_are_merged_before_dots: "/a//../private" as "/private";
+    slashes_are_merged_after_dots: "/x//..//private" as "/x/private";
+    slashes_may_stay_unmerged: "/a//..%2fprivate" as "/a/private";
+    a_backslash_separates: r"/a/..\private" as "/private";
+    an_escaped_backslash_separates: "/a/..%5cprivate" as "/private";
+    a_backslash_may_be_part_of_a_name: r"/a\b/..%2fprivate" as "/private";
+    parameters_are_cut: "/;v=1/private" as "/private";
+    parameters_hide_dots: "/a/..;/private" as "/private";
+    parameters_are_cut_before_decoding: "/;a%2F../private" as "/private";
+    escaped_parameters_hide_dots: "/a/..%3Bx/private" as "/private";
+    parameters_are_cut_behind_another_server: "/x/;/../private" as "/x/private";
+    parameters_and_backslashes_meet: r"/a/..;\private" as "/";
+    a_host_is_dropped: "//x/private/y" as "/private/y";
+    a_host_behind_more_slashes_is_dropped: "///x/private" as "/private";
+    a_host_behind_a_backslash_is_dropped: r"/\x/private" as "/private";
+    an_empty_host_is_dropped: "///private" as "/private";
+    a_host_alone_leaves_the_root: "//private" as "/";
+    what_is_left_behind_a_host_is_decoded: "//x/a/..%2fprivate" as "/private";
+    an_escaped_backslash_begins_a_host_behind_another_server: "/%5Cx/private" as "/private";
+    a_reserved_octet_is_its_escape: "/a%3Db%26c%40d%3A" as "/a=b&c@d:";
+    a_stray_percent_is_one: "/private%/.." as "/";
+    a_stray_percent_reads_as_escaped: "/100%zz" as "/100%25zz";
+    the_query_is_carried_along: "/a/..%2fprivate?x=/../y" as "/private?x=/../y";
+    an_empty_query_is_none: "/private?" as "/private";
+    an_empty_query_is_none_in_every_reading: "/a/..%2fprivate?" as "/private";
+    an_empty_query_stays_one_as_well: "/a/..%2fprivate?" as "/private?";
+}
+
+// Security, section 2.1: one scan; canonical form takes care of the rest.
+#[test]
+fn a_plain_path_has_one_reading() {
+    for path in [
+        "/",
+        "/a/b.html?q=//x/../y;z",
+        "/caf%C3%A9/%20/%7Eme/%41-%2D",
+        "/é",
+        "/a...b",
+        "/100%25",
+        "/a%3Fb%23c",
+    ] {
+        assert_eq!(of_servers(path), [""; 0], "{path}");
+    }
+}
+
+// Security, section 2.1: nobody decodes twice, and octets that are no UTF-8
+// never become others; nothing is cut at a NUL.
+#[test]
+fn no_reading_decodes_twice() {
+    for path in [
+        "/%2570rivate/..;/%252e%252e/x",
+        "/a/%252e%252e%252fprivate/;",
+        "/a/..%c0%afprivate//",
+        "/%u002e%u002e/private",
+        "//x/%2570rivate",
+        "/%%32%65%%32%65/private",
+        "/a%00/..%00/private",
+    ] {
+        for reading in of_servers(path) {
+            assert!(!reading.starts_with("/private"), "{path}: {reading}");
+        }
+    }
+}
+
+#[test]
+fn no_reading_is_the_one_sent_nor_stands_there_twice() {
+    for path in [
+        "/a/..;/b//c%2fd\\e?q",
+        "//",
+        "/;",
+        "/%2F?",
+        "/a;b?",
+        "/\\",
+        "///?",
+    ] {
+        let mut readings = of_servers(path);
+        readings.push(path.to_owned());
+        assert!(
+            readings.iter().all(|reading| reading.starts_with('/')),
+            "{readings:?}"
+        );
+        let count = readings.len();
+        readings.sort();
+        readings.dedup();
+        assert_eq!(readings.len(), count, "{path}");
+    }
+}
+
+// Security, section 6: bounded work for a target of 16 KiB.
+#[test]
+fn the_work_for_a_hostile_path_is_bounded() {
+    for part in [
+        "/..;",
+        "/..;/",
+        "//..%2f",
+        r"/\..%5c;",
+        "/%2e%2e",
+        "/a%3B/..",
+        "%",
+    ] {
+        let path = format!("/{}?", part.repeat(16 * 1024 / part.len()));
+        let readings = of_servers(&path);
+        assert!(readings.len() <= 2 * WAYS.len() + 1, "{part}");
+        let octets: usize = readings.iter().map(String::len).sum();
+        assert!(octets <= 6 * WAYS.len() * path.len(), "{part}: {octets}");
+    }
+}

@@ -1,0 +1,381 @@
+//! Egress where a mistake could be heard: each test has a network of its own,
+//! in which every address, denied or not, is listened on (security, section 4).
+//! No packet leaves loopback.
+
+use crate::kit::client::{Reply, get, metrics};
+use crate::kit::namespace::{Addresses, Everywhere, NameServer, counter, inside};
+use crate::kit::proxy::{Config, Proxy};
+use crate::kit::soon;
+
+/// Tests that run in a namespace, under their own names.
+macro_rules! namespaced {
+    ($($(#[$doc:meta])* $name:ident in $addresses:expr => $test:block)+) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            let name = concat!("egress_namespace::", stringify!($name));
+            inside(name, $addresses, async { $test });
+        }
+    )+};
+}
+
+/// A literal for each row of the table, and one for its last address where
+/// that is another.
+const DENIED: &[&str] = &[
+    "0.0.0.0",
+    "0.1.2.3",
+    "127.0.0.1",
+    "127.255.255.254",
+    "10.0.0.1",
+    "10.255.255.254",
+    "172.16.0.1",
+    "172.31.255.254",
+    "192.168.0.1",
+    "192.168.255.254",
+    "169.254.0.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "100.100.100.200",
+    "100.127.255.254",
+    "192.0.0.1",
+    "192.0.0.192",
+    "192.0.2.1",
+    "198.51.100.1",
+    "203.0.113.1",
+    "198.18.0.1",
+    "198.19.255.254",
+    "192.88.99.1",
+    "224.0.0.1",
+    "239.255.255.250",
+    "240.0.0.1",
+    "255.255.255.255",
+    "168.63.129.16",
+    "[::]",
+    "[::1]",
+    "[fe80::1]",
+    "[febf::1]",
+    "[fec0::1]",
+    "[fc00::1]",
+    "[fd00:ec2::254]",
+    "[fd20:ce::254]",
+    "[ff02::1]",
+    "[100::1]",
+    "[100:0:0:1::1]",
+    "[200::1]",
+    "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
+    "[2001:2::1]",
+    "[2001:10::1]",
+    "[2001:20::1]",
+    "[2001:1ff::1]",
+    "[2001:db8::1]",
+    "[2002:808:808::1]",
+    "[2002:7f00:1::1]",
+    "[3fff::1]",
+    "[5f00::1]",
+    "[64:ff9b:1::808:808]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:10.0.0.1]",
+    "[::ffff:169.254.169.254]",
+    "[::10.0.0.1]",
+    "[::127.0.0.1]",
+    "[::ffff:0:10.0.0.1]",
+    "[64:ff9b::10.0.0.1]",
+    "[64:ff9b::169.254.169.254]",
+    "[2606:4700::5efe:10.0.0.1]",
+    "[2606:4700::200:5efe:10.0.0.1]",
+];
+
+/// Those of them that TCP can reach here: not the broadcast and multicast
+/// ones, nor link-local ones without an interface.
+fn reachable() -> Vec<&'static str> {
+    let unreachable = ["224.", "239.", "255.", "[ff", "[fe8", "[febf"];
+    let mut rows = DENIED.to_vec();
+    rows.retain(|row| !unreachable.iter().any(|start| row.starts_with(start)));
+    rows
+}
+
+/// The address as what accepts connections to it sees it.
+fn seen(row: &str) -> String {
+    let ip: std::net::IpAddr = row.trim_matches(['[', ']']).parse().unwrap();
+    match ip.to_canonical().to_string().as_str() {
+        // RFC 1122, section 3.2.1.3: "this host".
+        "0.0.0.0" => "127.0.0.1".to_owned(),
+        "::" => "::1".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn assert_prohibited(reply: &Reply) {
+    reply.assert_error(502, "destination_ip_prohibited");
+}
+
+/// What the proxy's counter of denied addresses says.
+async fn denied(proxy: &Proxy) -> String {
+    let text = metrics(proxy).await;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("politesse_egress_addresses_denied_total "));
+    line.unwrap().to_owned()
+}
+
+/// An address that the table has no row for.
+const PUBLIC: &str = "93.184.216.34";
+
+namespaced! {
+    /// Not one connection is attempted but those of the crawler itself.
+    addresses_that_are_denied_are_not_dialled in Addresses::Every => {
+        let (web, secure) = (Everywhere::listen(80).await, Everywhere::listen(443).await);
+        let proxy = Config::default().start().await;
+        let before = counter("Tcp", "ActiveOpens");
+        // The certificate for a mapped address has the IPv4 one it is, which is
+        // not what a crawler looks for: nothing could be asked inside.
+        let mapped = |row: &str| row.starts_with("[::ffff:") && !row.starts_with("[::ffff:0:");
+        let mut own = 0;
+        for row in DENIED {
+            assert_prohibited(&get(&proxy, &format!("http://{row}/")).await);
+            own += 1;
+            if !mapped(row) {
+                assert_prohibited(&get(&proxy, &format!("https://{row}:443/")).await);
+                own += 1;
+            }
+        }
+        assert_eq!(counter("Tcp", "ActiveOpens") - before, own);
+        assert_eq!(counter("Udp", "OutDatagrams"), 0);
+        assert_eq!((web.dialled(), secure.dialled()), (vec![], vec![]));
+        assert_eq!(denied(&proxy).await, own.to_string());
+    }
+
+    /// The control: the same listener hears each of them once it is allowed.
+    addresses_that_are_allowed_are_dialled in Addresses::Every => {
+        let web = Everywhere::listen(80).await;
+        let rows = reachable();
+        let allow: Vec<_> = rows
+            .iter()
+            .map(|row| format!("{:?}", row.trim_matches(['[', ']'])))
+            .collect();
+        let proxy = Config::default()
+            .set(&format!("egress.allow = [{}]", allow.join(", ")))
+            .start()
+            .await;
+        for row in &rows {
+            let reply = get(&proxy, &format!("http://{row}/")).await;
+            assert_eq!(reply.status(), 200, "{row}: {}", reply.text());
+            let dialled = web.dialled();
+            assert!(dialled.contains(&seen(row)), "{row}: {dialled:?}");
+        }
+    }
+
+    /// And hears what no row denies without being allowed.
+    public_addresses_are_dialled in Addresses::Every => {
+        let web = Everywhere::listen(80).await;
+        let proxy = Config::default().start().await;
+        let public = [
+            PUBLIC, "11.0.0.1", "100.128.0.1", "172.32.0.1", "168.63.129.17", "192.0.1.1",
+            "[2606:4700::1111]", "[2001:4860:4860::8888]", "[64:ff9b::8.8.8.8]", "[::8.8.8.8]",
+        ];
+        for row in public {
+            assert_eq!(get(&proxy, &format!("http://{row}/")).await.status(), 200, "{row}");
+        }
+        assert_eq!(web.dialled(), public.map(seen));
+    }
+
+    /// Names that are denied as such are not even resolved.
+    special_names_are_not_resolved in Addresses::Every => {
+        let web = Everywhere::listen(80).await;
+        let names = NameServer::start(|_, _| Some(&[PUBLIC])).await;
+        let proxy = Config::default().start().await;
+        for name in [
+            "localhost", "LOCALHOST.", "a.localhost", "metadata.google.internal", "metadata",
+            "instance-data",
+        ] {
+            assert_prohibited(&get(&proxy, &format!("http://{name}/")).await);
+        }
+        get(&proxy, "http://a.invalid/").await.assert_error(502, "dns_error");
+        assert_eq!((counter("Udp", "OutDatagrams"), web.dialled()), (0, vec![]));
+        // The control: the name server is asked, and a file before it.
+        assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
+        assert_eq!(names.asked("o.test"), 1);
+        assert_prohibited(&get(&proxy, "http://listed.test/").await);
+        assert_eq!((names.asked("listed.test"), web.dialled()), (0, vec![PUBLIC.into()]));
+    }
+
+    /// Security, section 4: "the origin on loopback sees nothing". The answer
+    /// that was checked is kept, and is what is dialled.
+    a_name_that_changes_is_dialled_where_it_was_checked in Addresses::Every => {
+        let web = Everywhere::listen(80).await;
+        let names = NameServer::start(rebinding).await;
+        let proxy = Config::default().start().await;
+        for path in ["a", "b"] {
+            let reply = get(&proxy, &format!("http://rebinding.test/{path}")).await;
+            assert_eq!(reply.status(), 200);
+        }
+        assert_eq!(names.asked("rebinding.test"), 1);
+        assert_eq!(web.dialled(), [PUBLIC]);
+    }
+
+    /// The same where no answer is kept: each connection is checked anew.
+    a_name_that_changes_is_checked_at_each_connection in Addresses::Every => {
+        let web = Everywhere::listen(80).await;
+        let names = NameServer::start(rebinding).await;
+        let proxy = Config::default().set("upstream.dns_ttl = \"1ms\"").start().await;
+        // Whether the first connection came before the second answer is a race
+        // that only a public address can win.
+        get(&proxy, "http://rebinding.test/a").await;
+        assert_prohibited(&get(&proxy, "http://rebinding.test/b").await);
+        assert!(2 <= names.asked("rebinding.test"));
+        assert!(!web.dialled().contains(&"127.0.0.1".to_owned()));
+        // The control: what stays public is dialled.
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        assert_eq!(web.dialled(), [PUBLIC]);
+    }
+
+    /// Security, section 4: "use the allowed, count the rest".
+    of_several_addresses_the_allowed_ones_are_dialled in Addresses::Every => {
+        let web = Everywhere::listen(80).await;
+        let _names = NameServer::start(|name, _| Some(match name {
+            "mixed.test" => &["10.0.0.1", PUBLIC, "127.0.0.1", "fd00::1", "64:ff9b::7f00:1"],
+            "inner.test" => &["10.0.0.1", "127.0.0.1", "::1", "fd00::1"],
+            _ => &[],
+        }))
+        .await;
+        let proxy = Config::default().start().await;
+        assert_eq!(get(&proxy, "http://mixed.test/a").await.status(), 200);
+        assert_eq!(denied(&proxy).await, "4");
+        assert_prohibited(&get(&proxy, "http://inner.test/a").await);
+        assert_prohibited(&get(&proxy, "https://inner.test/a").await);
+        assert_eq!(denied(&proxy).await, "8");
+        get(&proxy, "http://empty.test/a").await.assert_error(502, "dns_error");
+        assert_eq!(web.dialled(), [PUBLIC]);
+        let allowing = Config::default().set("egress.allow = [\"inner.test\"]").start().await;
+        assert_eq!(get(&allowing, "http://inner.test/a").await.status(), 200);
+        assert_eq!(web.dialled().len(), 2);
+    }
+
+    /// The next address is tried where the one before takes no connection.
+    of_several_allowed_addresses_the_first_that_answers_counts
+        in Addresses::These(&["93.184.216.34/32"]) =>
+    {
+        let web = Everywhere::listen(80).await;
+        let _names = NameServer::start(|_, _| Some(&["93.184.216.33", PUBLIC, "93.184.216.35"])).await;
+        let proxy = Config::default().start().await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        assert_eq!(web.dialled(), [PUBLIC]);
+    }
+
+    /// Security, section 2.3: egress and ports at each hop of a robots.txt.
+    a_robots_txt_cannot_lead_us_to_a_denied_name_or_port in Addresses::Every => {
+        let moved = "HTTP/1.1 302 Found\r\nLocation: http://inner.test/robots.txt\r\n\
+                     Content-Length: 0\r\nConnection: close\r\n\r\n";
+        let port = "HTTP/1.1 302 Found\r\nLocation: http://o.test:6379/robots.txt\r\n\
+                    Content-Length: 0\r\nConnection: close\r\n\r\n";
+        let first = Everywhere::answering(80, moved).await;
+        let second = Everywhere::answering(8080, port).await;
+        let database = Everywhere::listen(6379).await;
+        let _names = NameServer::start(|name, _| Some(match name {
+            "inner.test" => &["10.0.0.1"],
+            _ => &[PUBLIC],
+        }))
+        .await;
+        let proxy = Config::default().start().await;
+        for url in ["http://o.test/a", "http://o.test:8080/a"] {
+            get(&proxy, url).await.assert_error(403, "http_request_denied");
+        }
+        assert_eq!((first.dialled(), second.dialled()), (vec![PUBLIC.into()], vec![PUBLIC.into()]));
+        assert_eq!(database.dialled(), [""; 0]);
+    }
+
+    /// Security, section 4: every local address, under any name.
+    wildcard_listeners_are_denied_at_every_address
+        in Addresses::These(&["93.184.216.34/32", "2606:4700::1111/128"]) =>
+    {
+        let beside = Everywhere::listen(3130).await;
+        let _names = NameServer::start(|name, _| Some(match name {
+            "o.test" => &[PUBLIC],
+            "six.test" => &["2606:4700::1111"],
+            _ => &[],
+        }))
+        .await;
+        let proxy = Config::default()
+            .set("proxy.listen = [\"[::]:3128\"]")
+            .set("admin.listen = \"0.0.0.0:3129\"")
+            .set("egress.allow = [\"0.0.0.0/0\", \"::/0\", \"o.test\"]")
+            .set("upstream.resolve.\"near.test\" = \"93.184.216.34\"")
+            .start()
+            .await;
+        for host in [
+            PUBLIC, "[2606:4700::1111]", "[::ffff:93.184.216.34]", "[64:ff9b::93.184.216.34]",
+            "127.0.0.1", "127.1.2.3", "0.0.0.0", "[::1]", "[::]", "o.test", "near.test",
+        ] {
+            for port in [3128, 3129] {
+                assert_prohibited(&get(&proxy, &format!("http://{host}:{port}/metrics")).await);
+            }
+        }
+        assert_prohibited(&get(&proxy, "http://six.test:3128/").await);
+        let reply = get(&proxy, "http://o.test:3130/").await;
+        assert_eq!((reply.status(), beside.dialled()), (200, vec![PUBLIC.into()]));
+    }
+
+    /// Ours: a dead resolver holds up neither literals nor names that are kept,
+    /// and a name has one lookup however many ask.
+    a_resolver_that_hangs_holds_up_nobody_else in Addresses::Every => {
+        let _web = Everywhere::listen(80).await;
+        let names = NameServer::start(|name, _| {
+            (!name.starts_with("hangs")).then_some(&[PUBLIC])
+        })
+        .await;
+        let proxy = Config::default()
+            .set("upstream.dns_timeout = \"2s\"")
+            .set("upstream.dns_lookups = 2")
+            .start()
+            .await;
+        assert_eq!(get(&proxy, "http://kept.test/").await.status(), 200);
+        let hanging = async {
+            let ask = |url| get(&proxy, url);
+            let (a, b, c, d) = tokio::join!(
+                ask("http://hangs-1.test/"),
+                ask("http://hangs-1.test/x"),
+                ask("http://hangs-2.test/"),
+                ask("http://hangs-3.test/"),
+            );
+            [a, b, c, d]
+        };
+        let others = async {
+            while hung(&names).iter().sum::<usize>() < 2 {
+                tokio::task::yield_now().await;
+            }
+            let kept = get(&proxy, "http://kept.test/a").await;
+            let literal = get(&proxy, &format!("http://{PUBLIC}/")).await;
+            let text = metrics(&proxy).await;
+            assert!(text.contains("politesse_upstream_dns_lookups 2"), "{text}");
+            [kept, literal]
+        };
+        tokio::pin!(hanging);
+        let served = tokio::select! {
+            biased;
+            served = others => served,
+            _ = &mut hanging => panic!("the others waited for those that hang"),
+        };
+        assert!(served.iter().all(|reply| reply.status() == 200));
+        for reply in soon("end of the waits", hanging).await {
+            reply.assert_error(504, "dns_timeout");
+        }
+        // Two of the three had a place, and none of them more than one.
+        let mut asked = hung(&names);
+        asked.sort_unstable();
+        assert_eq!(asked, [0, 1, 1]);
+    }
+}
+
+/// How often each of the names that hang was asked for.
+fn hung(names: &NameServer) -> [usize; 3] {
+    ["hangs-1.test", "hangs-2.test", "hangs-3.test"].map(|name| names.asked(name))
+}
+
+/// First a public address, then this machine.
+fn rebinding(name: &str, place: usize) -> Option<&'static [&'static str]> {
+    Some(if name == "rebinding.test" && 0 < place {
+        &["127.0.0.1"]
+    } else {
+        &[PUBLIC]
+    })
+}

@@ -1,0 +1,78 @@
+//! A proxy that ours goes through with CONNECT: it answers as a test gives, and
+//! where that says 200 it joins the connection to an origin.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::raw_origin::find;
+
+/// A running parent; the heads it got are its log.
+pub(crate) struct Parent {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Parent {
+    /// One that answers every CONNECT with `answer`, and then is `origin`.
+    pub(crate) async fn start(answer: &str, origin: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let (log, answer) = (Arc::clone(&heads), answer.to_owned());
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let log = Arc::clone(&log);
+                tokio::spawn(serve(stream, answer.clone(), (origin, log)));
+            }
+        });
+        Self {
+            address,
+            heads,
+            accepting,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The heads of all requests so far.
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    answer: String,
+    (origin, log): (SocketAddr, Arc<Mutex<Vec<String>>>),
+) {
+    let mut head = Vec::new();
+    while find(&head, b"\r\n\r\n").is_none() {
+        if !matches!(stream.read_buf(&mut head).await, Ok(1..)) {
+            return;
+        }
+    }
+    let text = String::from_utf8_lossy(&head).into_owned();
+    log.lock().unwrap().push(text);
+    // Ours may hang up as soon as it has read enough.
+    if stream.write_all(answer.as_bytes()).await.is_err() {
+        return;
+    }
+    if answer.contains("HTTP/1.1 200") {
+        let mut origin = TcpStream::connect(origin).await.unwrap();
+        let _ = copy_bidirectional(&mut stream, &mut origin).await;
+    } else if answer.is_empty() {
+        let _ = stream.read_u8().await;
+    }
+}

@@ -1,0 +1,177 @@
+//! nginx, Apache and lighttpd as Debian has them: with their default settings,
+//! on a port of their own, in a temporary folder, ended with the test.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use super::until;
+
+/// Which one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Nginx,
+    Apache,
+    Lighttpd,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Nginx, Self::Apache, Self::Lighttpd];
+
+    fn program(self) -> &'static str {
+        match self {
+            Self::Nginx => "/usr/sbin/nginx",
+            Self::Apache => "/usr/sbin/apache2",
+            Self::Lighttpd => "/usr/sbin/lighttpd",
+        }
+    }
+
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Nginx => &["-e", "error.log", "-g", "daemon off;", "-p", ".", "-c"],
+            Self::Apache => &["-D", "FOREGROUND", "-d", ".", "-f"],
+            Self::Lighttpd => &["-D", "-f"],
+        }
+    }
+
+    /// No more than where to listen, what to serve and what to log. Started by
+    /// root they are to serve as somebody else.
+    fn configuration(self, port: u16, folder: &Path) -> String {
+        let folder = folder.display();
+        match self {
+            Self::Nginx => format!(
+                "user www-data;\npid nginx.pid;\nevents {{}}\nhttp {{\naccess_log access.log;\n\
+                 client_body_temp_path t1;\nproxy_temp_path t2;\nfastcgi_temp_path t3;\n\
+                 uwsgi_temp_path t4;\nscgi_temp_path t5;\n\
+                 server {{ listen 127.0.0.1:{port}; root {folder}/root; }}\n}}\n"
+            ),
+            Self::Apache => format!(
+                "ServerName o.test\nListen 127.0.0.1:{port}\nPidFile apache.pid\nUser www-data\n\
+                 Group www-data\nLoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\n\
+                 LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
+                 DefaultRuntimeDir {folder}\nErrorLog error.log\nDocumentRoot {folder}/root\n\
+                 CustomLog access.log \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{{Referer}}i\\\" \\\"%{{User-Agent}}i\\\"\"\n"
+            ),
+            Self::Lighttpd => format!(
+                "server.port = {port}\nserver.bind = \"127.0.0.1\"\n\
+                 server.document-root = \"{folder}/root\"\nserver.modules = (\"mod_accesslog\")\n\
+                 server.errorlog = \"{folder}/error.log\"\naccesslog.filename = \"{folder}/access.log\"\n"
+            ),
+        }
+    }
+}
+
+/// A running server.
+pub(crate) struct WebServer {
+    folder: TempDir,
+    address: SocketAddr,
+    process: Option<Child>,
+}
+
+impl WebServer {
+    /// Starts one that serves `files`, by path and content.
+    pub(crate) async fn start(kind: Kind, files: &[(&str, String)]) -> Self {
+        assert!(
+            Path::new(kind.program()).exists(),
+            "{kind:?} is missing; tests/run installs it"
+        );
+        let folder = TempDir::with_prefix("politesse-server-").unwrap();
+        let root = folder.path().join("root");
+        for (path, content) in files {
+            let file = root.join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, content).unwrap();
+        }
+        open_to_everybody(folder.path());
+        let address = free_address();
+        let configuration = kind.configuration(address.port(), folder.path());
+        let file = folder.path().join("server.conf");
+        std::fs::write(&file, configuration).unwrap();
+        let process = Command::new(kind.program())
+            .args(kind.arguments())
+            .arg(&file)
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        until("server", async || TcpStream::connect(address).await.ok()).await;
+        Self {
+            folder,
+            address,
+            process: Some(process),
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it answers to `target` if asked for it without a proxy: its status
+    /// and its body.
+    pub(crate) async fn direct(&self, target: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: direct\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // A server that has answered may reset the connection.
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        (status.unwrap_or(0), body.to_owned())
+    }
+
+    /// Ends it, so that its log is whole, and gives that.
+    pub(crate) async fn access_log(mut self) -> String {
+        if let Some(process) = self.process.take() {
+            end(process).await;
+        }
+        std::fs::read_to_string(self.log()).unwrap()
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("access.log")
+    }
+}
+
+/// Ends a server as an operator would: its workers end with it.
+async fn end(mut process: Child) {
+    if let Some(pid) = process.id().and_then(|pid| i32::try_from(pid).ok()) {
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+    super::soon("end of a server", process.wait())
+        .await
+        .unwrap();
+}
+
+impl Drop for WebServer {
+    fn drop(&mut self) {
+        let pid = self.process.as_ref().and_then(Child::id);
+        if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok())
+            && let Some(pid) = rustix::process::Pid::from_raw(pid)
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+}
+
+fn open_to_everybody(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// An address that nobody listens on, now.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}

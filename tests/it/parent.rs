@@ -1,0 +1,316 @@
+//! `upstream.parent`: the proxy that ours goes through (contract, section 2;
+//! security, section 4). Names here are resolved by nobody but the parent.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::kit::client::{ask, get};
+use crate::kit::origin::Script;
+use crate::kit::parent::Parent;
+use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::{run, soon};
+
+const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
+
+fn through(parent: std::net::SocketAddr) -> Config {
+    Config::default().set(&format!("upstream.parent = \"http://{parent}\""))
+}
+
+/// A folder with credentials that only the owner may read.
+fn with_credentials(config: Config) -> Place {
+    let place = Place::with(&config.set("upstream.parent_auth = \"parent.auth\""));
+    write_credentials(&place, "Aladdin:open sesame\n", 0o600);
+    place
+}
+
+fn write_credentials(place: &Place, text: &str, mode: u32) {
+    let path = place.path("parent.auth");
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// As RFC 7617, section 2, has it.
+const SHOWN: &str = "Proxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
+
+// RFC 9112, section 3.2.2; RFC 9110, section 11.7.
+#[test]
+fn a_plain_request_goes_whole_to_the_parent_with_our_credentials_alone() {
+    run(async {
+        let parent = RawOrigin::start(|target| match target {
+            "http://nowhere.test/robots.txt" => Octets::text("User-agent: *\nDisallow: /b\n"),
+            _ => Octets::text("from the parent"),
+        })
+        .await;
+        let proxy = with_credentials(through(parent.address())).start().await;
+        let fields = [
+            "User-Agent: ExampleBot/1.0",
+            "Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ=",
+            "Proxy-Connection: keep-alive",
+            "Cookie: a=b",
+        ];
+        let reply = ask(&proxy, "GET", "http://nowhere.test/a%2fb?c", &fields).await;
+        assert_eq!(
+            (reply.status(), reply.text().as_str()),
+            (200, "from the parent")
+        );
+        let refused = ask(&proxy, "GET", "http://nowhere.test/b", &fields).await;
+        refused.assert_error(403, "http_request_denied");
+
+        let sent = parent.requests();
+        let sent: Vec<_> = sent
+            .iter()
+            .map(|head| String::from_utf8_lossy(head))
+            .collect();
+        assert_eq!(sent.len(), 2, "{sent:?}");
+        assert!(sent[0].starts_with("GET http://nowhere.test/robots.txt HTTP/1.1\r\n"));
+        assert!(sent[1].starts_with("GET http://nowhere.test/a%2fb?c HTTP/1.1\r\n"));
+        assert!(sent[1].contains("Cookie: a=b\r\n") && !sent[0].contains("Cookie"));
+        for head in sent {
+            assert!(head.contains("Host: nowhere.test\r\n"), "{head}");
+            assert_eq!(head.matches("Proxy-").count(), 1, "{head}");
+            assert!(head.contains(SHOWN), "{head}");
+        }
+    });
+}
+
+// RFC 9110, section 9.3.6; RFC 9112, section 3.2.3.
+#[test]
+fn https_goes_through_a_connect_and_the_origin_sees_no_credentials() {
+    run(async {
+        let script = Script::robots("User-agent: *\nDisallow: /b\n").name("nowhere.test");
+        let origin = script.start_tls().await;
+        let parent = Parent::start(ESTABLISHED, origin.address()).await;
+        let proxy = with_credentials(through(parent.address())).start().await;
+        assert_eq!(get(&proxy, "https://nowhere.test/a").await.status(), 200);
+        let refused = get(&proxy, "https://nowhere.test/b").await;
+        refused.assert_error(403, "http_request_denied");
+        assert_eq!(origin.targets(), ["/a"]);
+        for seen in origin.log() {
+            assert_eq!(seen.version, http::Version::HTTP_2);
+            assert_eq!(seen.values("proxy-authorization"), [""; 0]);
+        }
+        let heads = parent.heads();
+        assert_eq!(heads.len(), 1, "{heads:?}");
+        assert!(heads[0].starts_with("CONNECT nowhere.test:443 HTTP/1.1\r\n"));
+        assert!(heads[0].contains("Host: nowhere.test:443\r\n"), "{heads:?}");
+        assert!(heads[0].contains(SHOWN), "{heads:?}");
+    });
+}
+
+// Security, section 1, P4: behind a parent, too.
+#[test]
+fn the_certificate_of_the_origin_is_verified_through_a_parent() {
+    run(async {
+        let script = Script::robots("").name("nowhere.test").expired();
+        let origin = script.start_tls().await;
+        let parent = Parent::start(ESTABLISHED, origin.address()).await;
+        let proxy = through(parent.address()).start().await;
+        let reply = get(&proxy, "https://nowhere.test/a").await;
+        reply.assert_error(502, "tls_certificate_error");
+        assert_eq!(origin.log().len(), 0);
+    });
+}
+
+/// What an answer to CONNECT leads to: the page, or a status and an error type.
+macro_rules! answers {
+    ($($name:ident: $answer:expr => $outcome:tt;)+) => {$(
+        #[test]
+        fn $name() {
+            run(async {
+                let script = Script::robots("").name("nowhere.test");
+                let origin = script.start_tls().await;
+                let parent = Parent::start(&$answer, origin.address()).await;
+                let config = through(parent.address()).set("upstream.connect_timeout = \"2s\"");
+                let proxy = config.start().await;
+                let reply = get(&proxy, "https://nowhere.test/a").await;
+                answers!(@check reply, origin, $outcome);
+            });
+        }
+    )+};
+    (@check $reply:ident, $origin:ident, page) => {
+        assert_eq!($reply.status(), 200);
+        assert_eq!($origin.targets(), ["/a"]);
+    };
+    (@check $reply:ident, $origin:ident, ($status:literal $error:literal)) => {
+        $reply.assert_error($status, $error);
+        assert_eq!($origin.log().len(), 0);
+    };
+}
+
+// Contract, section 3: no connection could be made, so 502 or 504. RFC 9209,
+// section 2.3; RFC 9110, section 9.3.6 (framing of a 2xx is ignored); the bounds
+// are ours.
+answers! {
+    a_parent_that_wants_other_credentials_is_a_fault_of_configuration:
+        "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n"
+        => (502 "proxy_configuration_error");
+    a_parent_that_refuses_makes_the_origin_unavailable:
+        "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno" => (502 "destination_unavailable");
+    a_parent_that_finds_nobody_makes_the_origin_unavailable:
+        "HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 0\r\n\r\n" => (502 "destination_unavailable");
+    a_redirect_by_a_parent_is_no_tunnel:
+        "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n"
+        => (502 "destination_unavailable");
+    a_parent_that_speaks_no_http_is_no_tunnel: "SSH-2.0-x\r\n\r\n" => (502 "destination_unavailable");
+    octets_behind_the_parents_head_are_refused:
+        "HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"
+        => (502 "destination_unavailable");
+    the_head_of_a_parent_has_a_largest_size:
+        format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(64 * 1024)) => (502 "destination_unavailable");
+    a_parent_that_says_nothing_has_its_time: "" => (504 "connection_timeout");
+    the_framing_of_a_parents_200_means_nothing:
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" => page;
+    interim_responses_of_a_parent_are_skipped:
+        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n" => page;
+}
+
+/// What a parent's own answer to a plain request for robots.txt leads to.
+macro_rules! own_answers {
+    ($($name:ident: $head:literal => $status:literal $error:literal;)+) => {$(
+        #[test]
+        fn $name() {
+            run(async {
+                let parent = RawOrigin::start(|target| match target {
+                    "http://nowhere.test/robots.txt" => {
+                        Octets::of(concat!("HTTP/1.1 ", $head, "\r\nContent-Length: 0\r\n\r\n").as_bytes())
+                    }
+                    _ => Octets::text("not to be had"),
+                })
+                .await;
+                let proxy = through(parent.address()).start().await;
+                let reply = get(&proxy, "http://nowhere.test/a").await;
+                reply.assert_error($status, $error);
+                assert_eq!(parent.lines(), ["GET http://nowhere.test/robots.txt"]);
+            });
+        }
+    )+};
+}
+
+// Invariant 4: a parent's "no" is not an origin without robots.txt. RFC 9209,
+// section 2.1.1, and what Squid writes.
+own_answers! {
+    a_407_for_robots_txt_allows_nothing:
+        "407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x" => 502 "proxy_configuration_error";
+    a_403_that_a_parent_says_is_its_own_allows_nothing:
+        "403 Forbidden\r\nProxy-Status: up; error=http_request_denied" => 502 "destination_unavailable";
+    a_404_of_squid_allows_nothing:
+        "404 Not Found\r\nX-Squid-Error: ERR_DNS_FAIL 0" => 502 "destination_unavailable";
+    a_503_of_a_parent_allows_nothing: "503 Service Unavailable" => 403 "http_request_denied";
+}
+
+#[test]
+fn a_407_for_a_page_is_not_passed_on() {
+    run(async {
+        let parent = RawOrigin::start(|target| match target {
+            "http://nowhere.test/robots.txt" => Octets::text(""),
+            _ => Octets::of(
+                b"HTTP/1.1 407 x\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n",
+            ),
+        })
+        .await;
+        let proxy = through(parent.address()).start().await;
+        let reply = get(&proxy, "http://nowhere.test/a").await;
+        reply.assert_error(502, "proxy_configuration_error");
+    });
+}
+
+// Security, section 4: "we judge names and literals only and say so at start".
+#[test]
+fn literals_names_and_ports_are_judged_before_the_parent_is_asked() {
+    run(async {
+        let parent = RawOrigin::start(|_| Octets::text("")).await;
+        let proxy = through(parent.address()).start().await;
+        let (own, admin) = (proxy.address(), proxy.admin());
+        for url in [
+            "http://10.0.0.1/",
+            "http://[fd00:ec2::254]/",
+            "http://169.254.169.254/latest/",
+            "https://127.0.0.1/",
+            "http://metadata.google.internal/",
+            "http://nowhere.test:6379/",
+            &format!("http://{own}/"),
+            &format!("http://{admin}/metrics"),
+            &format!("http://{}/", parent.address()),
+        ] {
+            get(&proxy, url)
+                .await
+                .assert_error(502, "destination_ip_prohibited");
+        }
+        assert_eq!(parent.lines(), [""; 0]);
+        assert!(
+            proxy.log().contains("upstream.parent resolves"),
+            "{}",
+            proxy.log()
+        );
+    });
+}
+
+// Ours: the operator said where it is.
+#[test]
+fn a_name_in_resolve_does_not_go_through_the_parent() {
+    run(async {
+        let parent = RawOrigin::start(|_| Octets::text("")).await;
+        let origin = Script::robots("").start().await;
+        let line = format!("upstream.parent = \"http://{}\"", parent.address());
+        let proxy = resolve("near.test", origin.address())
+            .set(&line)
+            .start()
+            .await;
+        assert_eq!(get(&proxy, "http://near.test/a").await.status(), 200);
+        assert_eq!(
+            (origin.targets(), parent.lines()),
+            (vec!["/a".into()], vec![])
+        );
+    });
+}
+
+#[test]
+fn a_parent_that_cannot_be_reached_is_a_502() {
+    run(async {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let proxy = through(address).start().await;
+        for url in ["http://nowhere.test/", "https://nowhere.test/"] {
+            get(&proxy, url)
+                .await
+                .assert_error(502, "connection_refused");
+        }
+    });
+}
+
+/// Holds that a proxy with `place` does not start, and says `why`.
+async fn assert_no_start(place: &Place, why: &str) {
+    let outcome = soon("end of a start", place.run(&["serve"])).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains(why), "{outcome:?}");
+}
+
+#[test]
+fn a_parent_that_is_this_proxy_is_refused_at_the_start() {
+    run(async {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let config = through(address).set(&format!("proxy.listen = [\"{address}\"]"));
+        assert_no_start(&Place::with(&config), "is this proxy").await;
+    });
+}
+
+// Security, sections 1 (P7) and 8: secrets from files of the owner's alone.
+#[test]
+fn credentials_that_others_may_read_are_refused_and_none_are_shown() {
+    run(async {
+        let place = with_credentials(through("127.0.0.1:9".parse().unwrap()));
+        write_credentials(&place, "Aladdin:open sesame\n", 0o644);
+        assert_no_start(&place, "may be read by others (mode 644)").await;
+        write_credentials(&place, "open sesame\n", 0o600);
+        assert_no_start(&place, "does not hold one line of the form user:password").await;
+        std::fs::remove_file(place.path("parent.auth")).unwrap();
+        assert_no_start(&place, "cannot read").await;
+        write_credentials(&place, "Aladdin:open sesame\n", 0o600);
+        let shown = place.run(&["config", "show"]).await.stdout;
+        assert!(shown.contains("parent_auth = \"parent.auth\""), "{shown}");
+        assert!(!shown.contains("sesame"), "{shown}");
+    });
+}

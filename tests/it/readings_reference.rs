@@ -1,0 +1,233 @@
+//! The readings against a strict origin: whatever nginx would serve for a URL
+//! that the proxy allows, robots.txt allows by its plain name as well.
+//!
+//! Issue 5, "Must hold"; security, sections 2.1 and 8. `tests/reference` says
+//! what nginx serves and what a robots.txt means, and shares no line with the
+//! proxy.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use politesse::rules::crawler::Crawler;
+use politesse::rules::decision::{
+    Inquiry, Policy, Readings, Ruling, Unauthorized, Verdict, ruling,
+};
+use politesse::rules::origin::Target;
+use politesse::rules::reading::of_servers;
+use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+
+use crate::{nginx, reference};
+
+/// What the proxy says of a path at a level.
+fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
+    let target: Target = format!("http://h.test{path}").parse().unwrap();
+    let snapshot = Snapshot {
+        url: target.origin.robots_txt().to_string(),
+        origin: target.origin.clone(),
+        token: None,
+        status: Some(200),
+        fetched_at: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH,
+        result: AccessResult::Successful(Arc::new(Copy::new(Bytes::from(robots.to_owned())))),
+        stale: None,
+    };
+    let inquiry = Inquiry {
+        crawler: Crawler::parse("FooBot/1.0"),
+        target,
+        method: "GET".into(),
+    };
+    let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
+    ruling(&inquiry, &snapshot, (&policy, Timestamp::UNIX_EPOCH))
+}
+
+fn allows(robots: &str, path: &str) -> bool {
+    said(robots, path, Readings::Server).verdict == Verdict::Allow
+}
+
+/// Rules about few names, so that paths meet them.
+fn robots() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec![
+        "/a", "/b", "/a/b", "/", "*", "a", "=", ";", "%3F", "%25", "\\", "%C3%A9",
+    ]);
+    let end = prop::sample::select(vec!["", "", "", "$", "?", "?q", "/"]);
+    let rule = ("(Allow|Disallow|Disallow)", vec(part, 0..3), end)
+        .prop_map(|(kind, parts, end)| format!("{kind}: /{}{end}\n", parts.concat()));
+    vec(rule, 1..5).prop_map(|rules| format!("User-agent: *\n{}", rules.concat()))
+}
+
+/// Paths in which everything that servers read otherwise is frequent.
+fn path() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec![
+        "/", "/", "/", "a", "b", "a", "..", "/..", "/../", "/./", "//", ".", "%2e", "%2E%2e",
+        "%2F", "%2f", "%5c", "\\", ";", ";x", "%3B", "%3b", "%61", "%2561", "%252f", "%252e", "=",
+        "%3D", "%3F", "%23", "%25", "%20", "%C3%A9", "%c3%a9", "é", "%00", "%", "%2", "?", "?q",
+        "#",
+    ]);
+    vec(part, 0..9).prop_map(|parts| {
+        let path = format!("/{}", parts.concat());
+        path.split('#').next().unwrap_or_default().to_owned()
+    })
+}
+
+/// A file and a spelling of it: every octet may be escaped, every slash be
+/// several, and detours be made.
+fn spelled() -> impl Strategy<Value = (String, String)> {
+    let name = prop::sample::select(vec!["a", "b", "ab", "a=b", "a;b", "a b", "é", "a%b"]);
+    let slash = prop::sample::select(vec![
+        "/",
+        "//",
+        "%2F",
+        "/./",
+        "/x/../",
+        "/%2e/",
+        "/x%2f..%2f",
+        "/x//..//",
+    ]);
+    let escapes = prop::bool::weighted(0.3);
+    vec((slash, name, vec(escapes, 4)), 1..4).prop_map(|parts| {
+        let mut file = String::new();
+        let mut spelling = String::new();
+        // A target begins with a slash that is not escaped.
+        if parts
+            .first()
+            .is_some_and(|(slash, ..)| slash.starts_with('%'))
+        {
+            spelling.push('/');
+        }
+        for (slash, name, escapes) in parts {
+            file = format!("{file}/{name}");
+            spelling.push_str(slash);
+            for (octet, escape) in name.bytes().zip(escapes.into_iter().chain([true])) {
+                if escape || !octet.is_ascii_alphanumeric() {
+                    spelling.push_str(&format!("%{octet:02x}"));
+                } else {
+                    spelling.push(char::from(octet));
+                }
+            }
+        }
+        (nginx::plain_path(file.as_bytes()), spelling)
+    })
+}
+
+/// Holds `property` for so many cases, the same ones each time.
+fn for_all<S: Strategy>(strategy: &S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    let config = ProptestConfig {
+        cases: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let seed = TestRng::from_seed(RngAlgorithm::ChaCha, b"one URL, every reading of server");
+    TestRunner::new_with_rng(config, seed)
+        .run(strategy, property)
+        .unwrap();
+}
+
+/// What robots.txt says of a file by its plain name and the query, if any.
+fn is_open(robots: &str, path_and_query: &str) -> bool {
+    let dialect = reference::Dialect::Rfc9309;
+    reference::decide(dialect, robots.as_bytes(), "FooBot", path_and_query).allow
+}
+
+#[test]
+fn what_nginx_serves_for_an_allowed_url_is_allowed_by_its_plain_name() {
+    for_all(&(robots(), path()), |(robots, path)| {
+        let Some(file) = nginx::file(&path) else {
+            return Ok(());
+        };
+        if allows(&robots, &path) {
+            let query = path.find('?').map_or("", |at| &path[at..]);
+            let plain = nginx::plain_path(&file);
+            prop_assert!(
+                is_open(&robots, &format!("{plain}{query}")),
+                "{path} is {plain}{query}\n{robots}"
+            );
+            prop_assert!(
+                query != "?" || is_open(&robots, &plain),
+                "{path} is {plain}\n{robots}"
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_spelling_of_a_disallowed_file_is_refused() {
+    for_all(&(robots(), spelled()), |(robots, (file, spelling))| {
+        let served = nginx::file(&spelling).map(|served| nginx::plain_path(&served));
+        prop_assert_eq!(served.as_ref(), Some(&file), "{}", spelling);
+        prop_assert!(
+            is_open(&robots, &file) || !allows(&robots, &spelling),
+            "{spelling} is {file}\n{robots}"
+        );
+        Ok(())
+    });
+}
+
+// Security, section 8: the readings of a reading are no new ones to worry about.
+#[test]
+fn a_reading_leads_nowhere_new_by_the_same_way() {
+    for_all(&path(), |path| {
+        for reading in of_servers(&path) {
+            prop_assert!(reading.starts_with('/'));
+            let target: Target = format!("http://h.test{reading}").parse().unwrap();
+            prop_assert_eq!(target.origin.authority(), "h.test");
+            prop_assert_eq!(target.path_and_query(), reading);
+        }
+        Ok(())
+    });
+}
+
+// Security, section 8: re-encoding an unreserved octet never allows more.
+#[test]
+fn escaping_a_letter_never_allows_more() {
+    for_all(
+        &(robots(), path(), any::<prop::sample::Index>()),
+        |(robots, path, index)| {
+            let letters: Vec<usize> = path
+                .match_indices(['a', 'b', 'q'])
+                .map(|(at, _)| at)
+                .collect();
+            // Behind a percent sign a letter may be part of an escape.
+            let is_free = |at: &usize| !path.as_bytes()[at.saturating_sub(2)..*at].contains(&b'%');
+            let letters: Vec<usize> = letters.into_iter().filter(is_free).collect();
+            if letters.is_empty() {
+                return Ok(());
+            }
+            let at = letters[index.index(letters.len())];
+            let escaped = format!(
+                "{}%{:02X}{}",
+                &path[..at],
+                path.as_bytes()[at],
+                &path[at + 1..]
+            );
+            prop_assert_eq!(
+                allows(&robots, &path),
+                allows(&robots, &escaped),
+                "{} {}",
+                path,
+                escaped
+            );
+            Ok(())
+        },
+    );
+}
+
+// Security, section 2.1: each level refuses what the one before it does.
+#[test]
+fn a_higher_level_never_allows_more() {
+    for_all(&(robots(), path()), |(robots, path)| {
+        let levels = [Readings::Sent, Readings::Dots, Readings::Server];
+        let verdicts = levels.map(|level| said(&robots, &path, level).verdict);
+        for pair in verdicts.windows(2) {
+            prop_assert!(
+                pair[0] == Verdict::Allow || pair[1] == Verdict::Disallow,
+                "{path} {verdicts:?}"
+            );
+        }
+        Ok(())
+    });
+}

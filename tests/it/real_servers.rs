@@ -1,0 +1,358 @@
+//! Spellings of URLs against nginx, Apache and lighttpd with their default
+//! settings: whatever they would serve of what is disallowed, they are not
+//! asked for through the proxy.
+//!
+//! Issue 5, Deliver 2; security, section 2.1. Each spelling is asked of the
+//! server directly, to learn what it serves, and then through the proxy.
+
+use std::collections::BTreeSet;
+
+use crate::kit::client;
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::run;
+use crate::kit::web_server::{Kind, WebServer};
+use crate::nginx;
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /x=y\nDisallow: /100%25\n\
+                      Disallow: /open/no\nDisallow: /*.key$\nAllow: /a\n";
+
+/// What can be served. What must not is told by [`is_disallowed`].
+const FILES: &[&str] = &[
+    "/private/secret",
+    "/private/a/b",
+    "/secret",
+    "/a/page",
+    "/a/b/page",
+    "/a/;x/page",
+    "/a\\b/page",
+    "/h/secret",
+    "/x=y",
+    "/100%",
+    "/open/no/x",
+    "/open/yes",
+    "/deep/down/it.key",
+    "/PRIVATE/secret",
+    "/%70rivate/secret",
+    "/a/..;/private/secret",
+    "/.../private/secret",
+];
+
+/// What the owner of these files would call disallowed, by its plain name.
+fn is_disallowed(file: &str) -> bool {
+    ["/private/", "/x=y", "/100%", "/open/no"]
+        .iter()
+        .any(|name| file.starts_with(name))
+        || file.ends_with(".key")
+}
+
+fn spellings() -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for name in NAMES {
+        for front in FRONTS {
+            all.insert(format!("{front}{name}/secret"));
+        }
+    }
+    for front in FRONTS {
+        for between in BETWEEN {
+            all.insert(format!("{front}private{between}secret"));
+        }
+        for file in [
+            "x=y",
+            "x%3Dy",
+            "x%3dy?",
+            "100%25",
+            "open/no/x",
+            "deep/down/it.key?",
+            "deep/down/it.key;v",
+        ] {
+            all.insert(format!("{front}{file}"));
+        }
+    }
+    for between in BETWEEN {
+        for end in ENDS {
+            all.insert(format!("/private{between}{end}"));
+            all.insert(format!("/a{between}..{between}private{between}{end}"));
+            all.insert(format!("/open{between}yes{between}..{between}no{between}x"));
+        }
+    }
+    all
+}
+
+const FRONTS: &[&str] = &[
+    "/",
+    "//",
+    "///",
+    "////",
+    "/./",
+    "/.//",
+    "/%2e/",
+    "/%2E%2f",
+    "/%2F",
+    "/%2f%2F",
+    "/a/../",
+    "/a/%2e%2e/",
+    "/a/.%2E/",
+    "/a/%2e./",
+    "/a//../",
+    "/a/..//",
+    "/a/./../",
+    "/a/b/../../",
+    "/a/b/..%2f../",
+    "/a/..%2f",
+    "/a%2f..%2f",
+    "/a%2F%2e%2E%2F",
+    "/a/%2e%2e%2f",
+    "/../",
+    "/%2e%2e/",
+    "/a/../../",
+    "/a/b//..//../",
+    "/a%2f/..//",
+    "/%61/../",
+    "/.%2f",
+    "/a/b/%2e%2e/%2e%2e/",
+    "/a/b%2f..%2f..%2f",
+    "/;/",
+    "/;x=1/",
+    "/a/..;/",
+    "/a/..;x/",
+    "/a/..%3b/",
+    "/a/;x/../../",
+    "/a;x/../",
+    "/a\\..\\",
+    "/a/..\\",
+    "/a/..%5c",
+    "/\\",
+    "/%5c",
+    "/%5C..%2f",
+    "/a\\b/../",
+    "/a%5Cb/../",
+    "//h/",
+    "//h/../",
+    "///h/../",
+    "/\\h/",
+    "//h%2f..%2f",
+    "/...//../",
+    "/.../",
+    "/%252e/",
+    "/a/%252e%252e/",
+    "/a/..%252f",
+    "/a/..%c0%af",
+    "/a%00/../",
+    "/%20/../",
+    "/a/..%00/",
+    "/a?/../",
+    "/a%3F/../",
+    "/a%23/../",
+    "/%/../",
+    "/%zz/../",
+];
+
+const NAMES: &[&str] = &[
+    "private",
+    "%70rivate",
+    "privat%65",
+    "%50RIVATE",
+    "PRIVATE",
+    "%2570rivate",
+    "private;v=1",
+    "private%3Bv",
+    "private.",
+    "private%20",
+    "private%00",
+    "p%72iv%61te",
+    "private%2e",
+    "./private",
+    "x/../private",
+    "%2e/private",
+];
+
+const BETWEEN: &[&str] = &[
+    "/",
+    "//",
+    "///",
+    "%2F",
+    "%2f%2f",
+    "/%2f",
+    "/./",
+    "/%2e/",
+    "/.%2f",
+    "/x/../",
+    "/x/..%2f",
+    "/x//..//",
+    "/;/",
+    "/..;/",
+    "\\",
+    "%5c",
+    "/\\",
+    "/../private/",
+    "%2f..%2fprivate%2f",
+    "/..//private/",
+    "%00/",
+];
+
+const ENDS: &[&str] = &[
+    "secret",
+    "secre%74",
+    "secret?",
+    "secret?q=/../",
+    "secret;v",
+    "secret%00",
+    "secret/",
+    "secret%2f",
+    "./secret",
+    "a/../secret",
+    "a/b",
+    "a%2fb",
+    "a//b",
+    "secret/.",
+    "secret/..",
+    "secret%",
+    "",
+    "?",
+];
+
+/// What came of all spellings with one server.
+#[derive(Debug, Default)]
+struct Count {
+    asked: usize,
+    served_directly: usize,
+    disallowed_directly: usize,
+    refused: usize,
+    served: usize,
+}
+
+#[test]
+fn nginx_is_asked_for_nothing_it_would_serve_of_what_is_disallowed() {
+    run(hold(Kind::Nginx));
+}
+
+#[test]
+fn apache_is_asked_for_nothing_it_would_serve_of_what_is_disallowed() {
+    run(hold(Kind::Apache));
+}
+
+#[test]
+fn lighttpd_is_asked_for_nothing_it_would_serve_of_what_is_disallowed() {
+    run(hold(Kind::Lighttpd));
+}
+
+async fn hold(kind: Kind) {
+    let server = start(kind).await;
+    let config = resolve("o.test", server.address()).set("audit.durability = \"queue\"");
+    let proxy = config.start().await;
+    let mut count = Count::default();
+    let mut disallowed = Vec::new();
+    // A part of them, spread over all: the exchanges take their time.
+    for spelling in spellings().into_iter().step_by(4) {
+        let file = served(&server.direct(&spelling).await);
+        count.asked += 1;
+        count.served_directly += usize::from(file.is_some());
+        if file.as_deref().is_some_and(is_disallowed) {
+            count.disallowed_directly += 1;
+            disallowed.push(spelling.clone());
+        }
+        through(&proxy, &spelling, &mut count).await;
+    }
+    proxy.stop().await;
+    let log = server.access_log().await;
+    let asked: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("ExampleBot"))
+        .collect();
+    // nginx names no User-Agent where it answers 400.
+    assert!(
+        count.asked + asked.len() <= log.lines().count(),
+        "the log has every request"
+    );
+    assert!(count.served <= asked.len());
+    for spelling in &disallowed {
+        let line = format!("\"GET {spelling} HTTP/1.1\"");
+        let leaks = asked.iter().filter(|asked| asked.contains(&line));
+        assert_eq!(leaks.count(), 0, "{kind:?} was asked for {spelling}");
+    }
+    eprintln!("{kind:?}: {count:?}, {} reached it", asked.len());
+    assert!(150 < count.disallowed_directly, "{count:?}");
+    assert!(10 < count.served, "{count:?}");
+}
+
+/// Asks for a spelling through the proxy: a page that is not disallowed, an
+/// error of the server, or a refusal that is explained.
+async fn through(proxy: &Proxy, spelling: &str, count: &mut Count) {
+    let reply = client::get(proxy, &format!("http://o.test{spelling}")).await;
+    let file = served(&(reply.status(), reply.text()));
+    assert!(
+        !file.as_deref().is_some_and(is_disallowed),
+        "{spelling} is {file:?}"
+    );
+    count.served += usize::from(file.is_some());
+    let by_us = reply
+        .head
+        .values("proxy-status")
+        .iter()
+        .any(|value| value.starts_with("politesse"));
+    if by_us {
+        assert_eq!(reply.status(), 403, "{spelling}");
+        count.refused += 1;
+        let problem = reply.json();
+        assert_eq!(problem["reason"], "rule", "{spelling}");
+        let rule = problem["rule"]["text"].as_str().unwrap();
+        assert!(ROBOTS.contains(rule), "{spelling}: {rule}");
+        let detail = problem["detail"].as_str().unwrap();
+        let says =
+            detail.contains("disallows this URL") || detail.contains("which servers read as /");
+        assert!(says, "{spelling}: {detail}");
+    }
+}
+
+/// The file that an answer is, by the mark in it.
+fn served((status, body): &(u16, String)) -> Option<String> {
+    let mark = body
+        .split_once("MARK<")
+        .and_then(|(_, rest)| rest.split_once('>'));
+    mark.filter(|_| *status == 200)
+        .map(|(file, _)| file.to_owned())
+}
+
+async fn start(kind: Kind) -> WebServer {
+    let mut files = vec![("/robots.txt", ROBOTS.to_owned())];
+    files.extend(FILES.iter().map(|file| (*file, format!("MARK<{file}>\n"))));
+    WebServer::start(kind, &files).await
+}
+
+// The reference that properties are held against is itself held against the
+// real one: what it names is what is served, and what it refuses is refused.
+#[test]
+fn the_reference_serves_what_nginx_serves() {
+    run(async {
+        let server = start(Kind::Nginx).await;
+        for spelling in spellings() {
+            let (status, body) = server.direct(&spelling).await;
+            let file = served(&(status, body));
+            let Some(wanted) = nginx::file(&spelling) else {
+                assert_eq!(status, 400, "{spelling}");
+                continue;
+            };
+            let wanted = String::from_utf8_lossy(&wanted).into_owned();
+            assert_ne!(status, 400, "{spelling} is {wanted}");
+            let exists = FILES.contains(&&*wanted);
+            assert_eq!(file, exists.then_some(wanted), "{spelling}");
+        }
+    });
+}
+
+// Nobody is left behind by a test that ends.
+#[test]
+fn every_server_answers_and_ends() {
+    run(async {
+        for kind in Kind::ALL {
+            let server = start(kind).await;
+            let address = server.address();
+            assert_eq!(server.direct("/a/page").await.0, 200, "{kind:?}");
+            server.access_log().await;
+            assert!(
+                tokio::net::TcpStream::connect(address).await.is_err(),
+                "{kind:?}"
+            );
+        }
+    });
+}

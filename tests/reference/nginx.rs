@@ -1,0 +1,98 @@
+//! What nginx serves for a path, told the slow way: the strict origin that the
+//! proxy's readings are held against.
+//!
+//! After `ngx_http_parse_complex_uri` of nginx 1.22 with `merge_slashes` on, as
+//! it is by default. It shares no line with the proxy, and
+//! `tests/it/real_servers.rs` holds it against the real one.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared by path; not everyone who includes this asks everything"
+)]
+
+/// An octet of a path once decoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Octet {
+    /// It may separate or be a dot.
+    Bare(u8),
+    /// It came of `%25`, `%23` or `%3F`, and is part of a name.
+    Name(u8),
+}
+
+/// The name of the file that is served for a target in origin form, decoded,
+/// from the document root; `None` where nginx answers 400.
+pub fn file(target: &str) -> Option<Vec<u8>> {
+    let path = target.split(['?', '#']).next().unwrap_or_default();
+    let octets = decoded(path.as_bytes())?;
+    let mut segments = octets.split(|octet| *octet == Octet::Bare(b'/'));
+    // In front of the first slash there is nothing.
+    if segments.next() != Some(&[]) {
+        return None;
+    }
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    let mut is_folder = false;
+    for segment in segments {
+        is_folder = true;
+        match segment {
+            [] | [Octet::Bare(b'.')] => {}
+            [Octet::Bare(b'.'), Octet::Bare(b'.')] => {
+                names.pop()?;
+            }
+            name => {
+                names.push(name.iter().copied().map(Octet::value).collect());
+                is_folder = false;
+            }
+        }
+    }
+    let mut file = vec![b'/'];
+    file.extend(names.join(&b'/'));
+    if is_folder && !names.is_empty() {
+        file.push(b'/');
+    }
+    Some(file)
+}
+
+impl Octet {
+    fn value(self) -> u8 {
+        match self {
+            Self::Bare(octet) | Self::Name(octet) => octet,
+        }
+    }
+}
+
+fn decoded(path: &[u8]) -> Option<Vec<Octet>> {
+    let mut octets = Vec::new();
+    let mut at = 0;
+    while at < path.len() {
+        if path[at] != b'%' {
+            octets.push(Octet::Bare(path[at]));
+            at += 1;
+            continue;
+        }
+        let digits = path.get(at + 1..at + 3)?;
+        if !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        let digits = std::str::from_utf8(digits).ok()?;
+        octets.push(match u8::from_str_radix(digits, 16).ok()? {
+            0 => return None,
+            octet @ (b'%' | b'#' | b'?') => Octet::Name(octet),
+            octet => Octet::Bare(octet),
+        });
+        at += 3;
+    }
+    Some(octets)
+}
+
+/// The plain URL path of a file: what its owner would write in robots.txt.
+pub fn plain_path(file: &[u8]) -> String {
+    let mut path = String::new();
+    for &octet in file {
+        if octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&octet) {
+            path.push(char::from(octet));
+        } else {
+            path.push_str(&format!("%{octet:02X}"));
+        }
+    }
+    path
+}

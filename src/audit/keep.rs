@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::pending::Saving;
 use super::shelf::Found;
 use super::writer::{Entry, Task};
@@ -74,7 +76,7 @@ impl AuditLog {
 
     /// A save that comes after the end of the writer is lost, and counted as
     /// that when it is dropped.
-    fn send(&self, task: Task, slot: tokio::sync::OwnedSemaphorePermit) {
+    fn send(&self, task: Task, slot: OwnedSemaphorePermit) {
         self.line.send(Entry::new(task, slot)).unwrap_or_default();
     }
 

@@ -2,7 +2,7 @@
 //! own, on threads where a disk may be waited for.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::Semaphore;
@@ -88,7 +88,7 @@ impl Shelf {
         Ok(found)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<Connection>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Connection>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

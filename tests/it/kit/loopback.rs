@@ -112,10 +112,10 @@ async fn serve(mut stream: TcpStream, fetches: Arc<Mutex<BTreeMap<u16, usize>>>)
             if is_robots {
                 *fetches.lock().unwrap().entry(number).or_default() += 1;
             }
-            let answer = match Origins::kind(number) {
-                Kind::Hanging if is_robots => std::future::pending().await,
-                kind if is_robots => robots(kind),
-                _ => response("200 OK", "", RULES.as_bytes()),
+            let answer = if is_robots {
+                robots(Origins::kind(number)).await
+            } else {
+                response("200 OK", "", RULES.as_bytes())
             };
             if stream.write_all(&answer).await.is_err() {
                 return;
@@ -124,9 +124,10 @@ async fn serve(mut stream: TcpStream, fetches: Arc<Mutex<BTreeMap<u16, usize>>>)
     }
 }
 
-fn robots(kind: Kind) -> Vec<u8> {
+async fn robots(kind: Kind) -> Vec<u8> {
     match kind {
-        Kind::File | Kind::Hanging => response(
+        Kind::Hanging => std::future::pending().await,
+        Kind::File => response(
             "200 OK",
             "ETag: \"1\"\r\nContent-Type: text/plain\r\n",
             RULES.as_bytes(),

@@ -66,6 +66,14 @@ def fields(case):
     return b"\n".join(lines)
 
 
+def spellings():
+    """A path of a case, and the robots.txt it is refused or allowed by."""
+    for case in cases("urls.jsonl") + cases("urls-ours.jsonl"):
+        path = case["target"].removeprefix("http://o.test")
+        if path.startswith("/") and case.get("robots"):
+            yield f"{path}\n{case['robots']}".encode()
+
+
 def inputs(target):
     files = [case for case in cases("robots.jsonl") if len(body(case)) < 65536]
     match target:
@@ -81,6 +89,8 @@ def inputs(target):
             return map(page, directives())
         case "fields":
             return map(fields, directives())
+        case "readings":
+            return spellings()
     return ()
 
 

@@ -4,13 +4,15 @@
 //! `cargo bench --bench decide`. Times are medians over rounds on one core.
 //! With a folder of real files in `POLITESSE_CORPUS` the corpus rows are
 //! measured on it, else on files made in the same shapes. `-- quick` stops after
-//! the first table, `-- agreement` only compares.
+//! the first table, `-- agreement` only compares, `-- readings` only tells what
+//! the readings of a URL cost.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
 mod agreement;
 mod engines;
 mod files;
+mod readings;
 #[path = "../../tests/reference/mod.rs"]
 #[expect(
     unused_imports,
@@ -36,6 +38,9 @@ fn main() {
     if std::env::args().any(|argument| argument == "agreement") {
         return agreement::report(&corpus);
     }
+    if std::env::args().any(|argument| argument == "readings") {
+        return readings::readings();
+    }
     decisions();
     if std::env::args().any(|argument| argument == "quick") {
         return;
@@ -46,6 +51,7 @@ fn main() {
     memory(&corpus);
     allocations(&corpus);
     whole::decisions();
+    readings::readings();
     agreement::report(&corpus);
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn decisions() {
     }
 }
 
-fn snapshot(case: &Case) -> Arc<Snapshot> {
+pub(crate) fn snapshot(case: &Case) -> Arc<Snapshot> {
     let target: Target = case.urls[0].parse().expect("a URL");
     Arc::new(Snapshot {
         url: target.origin.robots_txt().to_string(),
@@ -40,7 +40,7 @@ fn snapshot(case: &Case) -> Arc<Snapshot> {
     })
 }
 
-fn inquiry(url: &str) -> Arc<Inquiry> {
+pub(crate) fn inquiry(url: &str) -> Arc<Inquiry> {
     Arc::new(Inquiry {
         crawler: Crawler::parse("Mozilla/5.0 (compatible; ExampleBot/2.1; +https://example.com/)"),
         target: url.parse().expect("a URL"),

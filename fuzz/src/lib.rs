@@ -7,6 +7,9 @@ pub mod reference;
 #[path = "../../tests/reference/html.rs"]
 pub mod html;
 
+#[path = "../../tests/reference/nginx.rs"]
+pub mod nginx;
+
 #[path = "../../tests/reference/scanned.rs"]
 pub mod scanned;
 

@@ -417,6 +417,57 @@ fn a_reading_that_the_proxy_refuses_is_told_to_programs() {
     });
 }
 
+// The same; security, section 2.1: by the level that is configured.
+#[test]
+fn check_tells_the_readings_of_the_level_that_is_configured() {
+    run(async {
+        let robots = "User-agent: *\nDisallow: /private";
+        for (path, dots, server) in [
+            ("/a/../private", json!("/private"), json!("/private")),
+            ("//private/x?y", Value::Null, json!("/private/x?y")),
+            ("/a/..%2fprivate", Value::Null, json!("/private")),
+            ("/a/..;/private", Value::Null, json!("/private")),
+            ("/%2570rivate", Value::Null, Value::Null),
+            ("/private/..", Value::Null, Value::Null),
+        ] {
+            let url = &*format!("https://o.test{path}");
+            for (level, reading) in [("sent", &Value::Null), ("dots", &dots), ("server", &server)] {
+                let told = by_level(robots, level, &[url]).await;
+                assert_eq!(&told["refused_reading"], reading, "{path} by {level}");
+                let proxy = by_level(robots, level, &["--as-proxy", url]).await;
+                assert_eq!(&proxy["reading"], reading, "{path} by {level}");
+                let refused = !reading.is_null() || path.starts_with("/private");
+                let verdict = if refused { "disallow" } else { "allow" };
+                assert_eq!(proxy["verdict"], verdict, "{path} by {level}");
+            }
+        }
+        let people = check(robots, &["https://o.test/a/..;/private"]).await;
+        let line = "the proxy would refuse it: servers read the path as /private";
+        assert_tells(&people, &[line]);
+        let people = check(robots, &["--as-proxy", "https://o.test//private"]).await;
+        let line = "for a crawler without a name: line 2, \"Disallow: /private\", in the group of *, \
+                    on the path read as /private";
+        assert_tells(&people, &[line]);
+    });
+}
+
+/// What `check --json` says of one URL where `robots.readings` is `level`.
+async fn by_level(robots: &str, level: &str, arguments: &[&str]) -> Value {
+    let folder = saved(robots);
+    let config = format!("robots.readings = \"{level}\"\n");
+    std::fs::write(folder.path().join("own.toml"), config).unwrap();
+    let usual = [
+        "--config",
+        "own.toml",
+        "check",
+        "--robots",
+        "robots.txt",
+        "--json",
+    ];
+    let outcome = run_in(folder.path(), &[&usual, arguments].concat()).await;
+    outcome.json_lines().remove(0)
+}
+
 // Issue 3, Deliver 2 and 5: an Allow further down counts by the RFC alone.
 #[test]
 fn the_dialect_is_chosen_and_told() {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 use politesse::rules::crawler::Crawler;
-use politesse::rules::decision::{Candidates, Inquiry, Policy, Unauthorized, Verdict, decide};
+use politesse::rules::decision::{
+    Candidates, Inquiry, Policy, Readings, Unauthorized, Verdict, decide,
+};
 use politesse::rules::directives::{Form, Gathering, Limits, MetaScanner, Reading, Scan};
 use politesse::rules::origin::Target;
 use politesse::rules::reading::without_dot_segments;
@@ -142,12 +144,14 @@ proptest! {
     fn deciding_again_from_a_record_agrees(
         robots in rules(),
         agent in prop::sample::select(vec!["*", "foobot", "FooBot-News", "other"]),
-        path in "/[a-c./%2eE?]{0,10}",
+        path in "/[a-c./%2eEF?;]{0,10}",
         dialect in prop::sample::select(Dialect::ALL.to_vec()),
         candidates in prop::sample::select(vec![Candidates::First, Candidates::All]),
+        readings in prop::sample::select(vec![Readings::Sent, Readings::Dots, Readings::Server]),
     ) {
         let robots = robots.replacen('*', agent, 1);
         let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect).with_candidates(candidates);
+        let policy = policy.with_readings(readings);
         prop_assert_eq!(decided_again(&robots, &path, &policy), Again::Same);
     }
 

@@ -60,6 +60,39 @@ fn an_untouched_log_verifies() {
     });
 }
 
+// Invariant 2; issue 5, Deliver 2: what was decided by another level of
+// readings, as earlier versions did, is decided again by that.
+#[test]
+fn rows_are_decided_again_by_the_readings_of_their_policy() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+            .start()
+            .await;
+        let levels = [("sent", 200), ("dots", 200), ("server", 403)];
+        let config = |level: &str| {
+            resolve("o.test", origin.address()).set(&format!("robots.readings = \"{level}\""))
+        };
+        let mut place = Place::with(&config("sent"));
+        for (level, status) in levels {
+            place.configure(&config(level));
+            let proxy = place.start().await;
+            for path in ["//private", "/a/..;/private"] {
+                let reply = get(&proxy, &format!("http://o.test{path}")).await;
+                assert_eq!(reply.status(), status, "{path} by {level}");
+            }
+            place = proxy.stop().await;
+        }
+        let policies: i64 = place
+            .database()
+            .query_row("SELECT count(*) FROM policy", (), |row| row.get(0))
+            .unwrap();
+        assert_eq!(policies, 3);
+        let outcome = verify(&place).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stdout.contains("6 decided again"), "{outcome:?}");
+    });
+}
+
 // Issue, Deliver 8: a row whose verdict was changed by hand.
 #[test]
 fn a_verdict_changed_by_hand_is_found_by_its_number() {

@@ -1,6 +1,6 @@
 //! Paths in, readings out.
 
-use super::{WAYS, of_servers, without_dot_segments};
+use super::{WAYS, of_servers, taken, without_dot_segments};
 
 // RFC 3986, section 5.2.4, and the spellings that servers take as well.
 #[test]
@@ -84,6 +84,41 @@ reads! {
     an_empty_query_is_none: "/private?" as "/private";
     an_empty_query_is_none_in_every_reading: "/a/..%2fprivate?" as "/private";
     an_empty_query_stays_one_as_well: "/a/..%2fprivate?" as "/private?";
+}
+
+// Ours: a row for each way, in their order, which no other way leads to.
+#[test]
+fn every_way_has_a_reading_of_its_own() {
+    let rows = [
+        (r"/\%3b;//..", r"/\%3b;/"),
+        (r"/\;%2f\//..", r"/\;/"),
+        ("//%2f", "/%2f"),
+        ("/%2f", "//"),
+        (r"/\///..", r"/\/"),
+        (r"/\;", "/;"),
+        ("//;", "//"),
+        (r"/\%3b;", r"/\;"),
+        (r"/\h;", "/h"),
+        ("/h/%3b/..", "/"),
+        (r"/\;//;/..", r"/\/"),
+        ("///b/%5c", "/%5c"),
+        (r"///\", "//"),
+        ("//b//", "/"),
+        ("/%2fb", "/"),
+    ];
+    assert_eq!(rows.len(), WAYS.len());
+    for (at, (path, reading)) in rows.into_iter().enumerate() {
+        let leads = WAYS.iter().map(|way| taken(way, path) == reading);
+        let leading: Vec<usize> = leads
+            .enumerate()
+            .filter_map(|(at, leads)| leads.then_some(at))
+            .collect();
+        assert_eq!(leading, [at], "{path}");
+        assert!(
+            of_servers(path).iter().any(|found| found == reading),
+            "{path}"
+        );
+    }
 }
 
 // Security, section 2.1: one scan; canonical form takes care of the rest.

@@ -1,0 +1,57 @@
+//! What it costs to judge every reading of a URL, beside the URL as sent alone
+//! (`robots.readings`).
+
+use std::hint::black_box;
+
+use jiff::Timestamp;
+use politesse::rules::decision::{Policy, Readings, Unauthorized, ruling};
+use politesse::rules::reading::of_servers;
+
+use crate::files;
+use crate::whole::{inquiry, snapshot};
+
+pub(crate) fn readings() {
+    println!(
+        "\nreadings of a URL, judged by a small file: as sent, by servers, the readings alone"
+    );
+    let cases = files::cases();
+    let snapshot = snapshot(&cases[0]);
+    for (name, path) in paths() {
+        let inquiry = inquiry(&format!("https://www.example.com{path}"));
+        let decided = |readings| {
+            let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
+            let terms = (&policy, Timestamp::UNIX_EPOCH);
+            crate::time(crate::ROUNDS, || {
+                black_box(ruling(black_box(&inquiry), &snapshot, terms));
+            })
+        };
+        let (sent, server) = (decided(Readings::Sent), decided(Readings::Server));
+        let alone = crate::time(crate::ROUNDS, || {
+            black_box(of_servers(black_box(&path)));
+        });
+        let count = of_servers(&path).len();
+        let [sent, server, alone] = [sent, server, alone].map(crate::in_units);
+        println!("  {name}: {sent}, {server}, {alone} ({count} readings)");
+    }
+}
+
+fn paths() -> [(&'static str, String); 7] {
+    [
+        (
+            "plain",
+            "/articles/2026/11/how-to-crawl-politely.html".into(),
+        ),
+        (
+            "plain, with a query",
+            "/search?q=robots+txt&page=2&sort=date".into(),
+        ),
+        (
+            "plain, escaped",
+            "/caf%C3%A9/un%20menu/%E4%B8%AD%E6%96%87.html".into(),
+        ),
+        ("a parameter", "/shop/lamp;jsessionid=1A2B3C4D5E6F".into()),
+        ("dots and slashes", "/a//../articles/2026/".into()),
+        ("every trick", "//h/a\\..%5c..;x/%2e%2e%2fb;y//c?".into()),
+        ("hostile, 16 KiB", format!("/{}", "/..;%5c".repeat(2340))),
+    ]
+}

@@ -1,0 +1,125 @@
+//! Whatever nginx serves for a URL that is allowed, robots.txt allows by its
+//! plain name; the origin stays, escaping a letter changes no verdict, and the
+//! work is bounded.
+//!
+//! The first line of an input is a path, what follows a robots.txt.
+
+#![no_main]
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use libfuzzer_sys::{Corpus, fuzz_target};
+use politesse::rules::crawler::Crawler;
+use politesse::rules::decision::{
+    Inquiry, Policy, Readings, Reason, Ruling, Unauthorized, Verdict, ruling,
+};
+use politesse::rules::origin::Target;
+use politesse::rules::reading::of_servers;
+use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
+use politesse_fuzz::nginx;
+use politesse_fuzz::reference::{self, Dialect};
+
+/// More readings than that no path has.
+const READINGS_MAX: usize = 40;
+
+fuzz_target!(|input: &[u8]| -> Corpus {
+    let at = input
+        .iter()
+        .position(|&octet| octet == b'\n')
+        .unwrap_or(input.len());
+    let (path, robots) = input.split_at(at);
+    let Some(target) = target(path) else {
+        return Corpus::Reject;
+    };
+    let robots = robots.get(1..).unwrap_or_default();
+    let path = target.path_and_query().to_owned();
+    readings_are_paths(&path);
+    let server = said((robots, &target), Readings::Server);
+    if server.verdict == Verdict::Allow {
+        is_allowed_by_its_plain_name(robots, &path);
+        let sent = said((robots, &target), Readings::Sent);
+        assert_eq!(sent.verdict, Verdict::Allow, "{path}: more than as sent");
+    }
+    // The file itself is exempt as these octets alone.
+    let decided = server.reason != Reason::Undecided && server.reason != Reason::RobotsTxt;
+    if let Some(escaped) = with_an_escape(&path).filter(|_| decided) {
+        let other = said(
+            (robots, &self::target(escaped.as_bytes()).unwrap()),
+            Readings::Server,
+        );
+        let agree = other.verdict == server.verdict || other.reason == Reason::Undecided;
+        assert!(agree, "{path} and {escaped}");
+    }
+    Corpus::Keep
+});
+
+fn target(path: &[u8]) -> Option<Target> {
+    let path = std::str::from_utf8(path).ok()?;
+    let is_path = path.starts_with('/') && !path.contains('#');
+    format!("http://h.test{path}")
+        .parse()
+        .ok()
+        .filter(|_| is_path)
+}
+
+fn readings_are_paths(path: &str) {
+    let readings = of_servers(path);
+    assert!(readings.len() <= READINGS_MAX, "{path}: {readings:?}");
+    for (at, reading) in readings.iter().enumerate() {
+        let target = target(reading.as_bytes()).expect("a reading is a path");
+        assert_eq!(target.origin.to_string(), "http://h.test");
+        assert!(
+            reading != path && !readings[..at].contains(reading),
+            "{path}: {readings:?}"
+        );
+    }
+}
+
+fn is_allowed_by_its_plain_name(robots: &[u8], path: &str) {
+    let Some(file) = nginx::file(path) else {
+        return;
+    };
+    let query = path.find('?').map_or("", |at| &path[at..]);
+    let plain = nginx::plain_path(&file);
+    for name in [format!("{plain}{query}"), plain] {
+        if name.contains('?') || query.len() < 2 {
+            let verdict = reference::decide(Dialect::Rfc9309, robots, "FooBot", &name);
+            assert!(verdict.allow, "{path} is served as {name}");
+        }
+    }
+}
+
+/// The path with its first letter that is part of no escape escaped.
+fn with_an_escape(path: &str) -> Option<String> {
+    let octets = path.as_bytes();
+    let is_free = |at: &usize| {
+        octets[*at].is_ascii_alphabetic() && !octets[at.saturating_sub(2)..*at].contains(&b'%')
+    };
+    let at = (0..octets.len()).find(is_free)?;
+    Some(format!(
+        "{}%{:02x}{}",
+        &path[..at],
+        octets[at],
+        &path[at + 1..]
+    ))
+}
+
+fn said((robots, target): (&[u8], &Target), readings: Readings) -> Ruling {
+    let copy = Copy::new(Bytes::copy_from_slice(robots));
+    let snapshot = Snapshot {
+        url: target.origin.robots_txt().to_string(),
+        origin: target.origin.clone(),
+        token: None,
+        status: Some(200),
+        fetched_at: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH,
+        result: AccessResult::Successful(Box::new(copy)),
+    };
+    let inquiry = Inquiry {
+        crawler: Crawler::parse("FooBot/1.0"),
+        target: target.clone(),
+        method: "GET".to_owned(),
+    };
+    let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
+    ruling(&inquiry, &snapshot, (&policy, Timestamp::UNIX_EPOCH))
+}

@@ -13,7 +13,8 @@ use crate::serve::{self, Running};
 /// the audit was written.
 pub(super) fn serve(settings: &Settings) -> anyhow::Result<Exit> {
     start_logging(settings)?;
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let end = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let running = serve::start(settings).await?;
         announce(settings, &running)?;
@@ -22,7 +23,10 @@ pub(super) fn serve(settings: &Settings) -> anyhow::Result<Exit> {
         running.stop(signals.next()).await;
         tracing::info!("stopped");
         Ok(Exit::Done)
-    })
+    });
+    // A lookup of a name that hangs cannot be stopped, and need not be waited for.
+    runtime.shutdown_background();
+    end
 }
 
 /// Where it listens, and a line to try it with.

@@ -14,7 +14,8 @@ use crate::serve::{self, Running};
 pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Result<Exit> {
     let settings = read()?;
     let level = start_logging(&settings)?;
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let end = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let mut running = serve::start(&settings).await?;
         announce(&settings, &running)?;
@@ -27,7 +28,10 @@ pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Resu
         running.stop(signals.stop()).await;
         tracing::info!("stopped");
         Ok(Exit::Done)
-    })
+    });
+    // A lookup of a name that hangs cannot be stopped, and need not be waited for.
+    runtime.shutdown_background();
+    end
 }
 
 /// Where it listens, and a line to try it with.

@@ -221,7 +221,7 @@ fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egress_deni
                  until = \"2999-01-01T00:00:00Z\" }}"
             )
         };
-        let entries = ["http://o.test", "http://p.test", "http://10.0.0.1"].map(entry);
+        let entries = ["http://o.test", "http://p.test", "http://127.0.0.2"].map(entry);
         let proxy = resolve("o.test", origin.address())
             .resolve("p.test", down)
             .set(&format!("robots.override = [{}]", entries.join(", ")))
@@ -230,7 +230,7 @@ fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egress_deni
         assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
         let refused = get(&proxy, "http://p.test/a").await;
         refused.assert_error(502, "connection_refused");
-        let denied = get(&proxy, "http://10.0.0.1/a").await;
+        let denied = get(&proxy, "http://127.0.0.2/a").await;
         denied.assert_error(502, "destination_ip_prohibited");
         let rows = proxy.place().completed(3).await;
         assert_eq!(said(&rows[0]), ("allow", "unreachable", "overridden", None));

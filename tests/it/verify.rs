@@ -26,7 +26,7 @@ async fn crawled() -> Place {
         "http://o.test/open",
         "http://p.test/x",
         "http://q.test/x",
-        "http://10.0.0.1/",
+        "http://127.0.0.2/",
     ] {
         get_as(&proxy, "ExampleBot/1.0", url).await;
     }

@@ -1,48 +1,123 @@
 //! The addresses at which this proxy itself listens. Whoever could reach them
 //! through us would reach /metrics, or send requests in a circle.
 
+use std::collections::HashMap;
 use std::iter::once;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::clock;
 use crate::origins::addresses::ipv4_within;
+
+/// How long it is remembered whether an address is this machine's: to find out
+/// takes 12 µs, and interfaces come and go.
+const LOCAL_TTL: Duration = Duration::from_secs(1);
+/// How many addresses are remembered; then all are found out anew.
+const LOCAL_MAX: usize = 1024;
 
 /// Our own listeners, known once they are bound.
 #[derive(Debug, Default)]
-pub(super) struct OwnListeners(OnceLock<Vec<SocketAddr>>);
+pub(super) struct OwnListeners {
+    bound: OnceLock<Vec<SocketAddr>>,
+    local: Mutex<HashMap<IpAddr, Known>>,
+}
+
+/// Whether an address is this machine's, as was found out.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    local: bool,
+    until: Instant,
+}
 
 impl OwnListeners {
     pub(super) fn set(&self, own: Vec<SocketAddr>) {
-        self.0.get_or_init(|| own);
+        self.bound.get_or_init(|| own);
     }
 
     /// Whether a connection to `address` may end at one of them.
     pub(super) fn are_reached_at(&self, address: SocketAddr) -> bool {
-        let own = self.0.get().map_or(&[][..], Vec::as_slice);
+        let own = self.bound.get().map_or(&[][..], Vec::as_slice);
         // The port first: nearly all addresses go no further.
         own.iter()
             .filter(|listener| listener.port() == address.port())
             .any(|listener| {
                 let mut forms = once(address.ip()).chain(ipv4_within(address.ip()).map(IpAddr::V4));
-                forms.any(|ip| reaches(ip, listener.ip().to_canonical()))
+                forms.any(|ip| self.reaches(ip, listener.ip().to_canonical()))
             })
+    }
+
+    /// Whether an address leads to a listener that is bound to `bound`.
+    ///
+    /// Loopback and unspecified addresses count whatever it is bound to:
+    /// several of them lead to the same socket.
+    fn reaches(&self, ip: IpAddr, bound: IpAddr) -> bool {
+        ip == bound
+            || ip.is_loopback()
+            || ip.is_unspecified()
+            || (bound.is_unspecified() && self.is_local(ip))
+    }
+
+    fn is_local(&self, ip: IpAddr) -> bool {
+        let now = clock::instant();
+        let mut known = self.local.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(one) = known.get(&ip).filter(|one| now < one.until) {
+            return one.local;
+        }
+        if LOCAL_MAX <= known.len() {
+            known.clear();
+        }
+        let local = can_be_bound(ip);
+        let until = now + LOCAL_TTL;
+        known.insert(ip, Known { local, until });
+        local
     }
 }
 
-/// Whether an address leads to a listener that is bound to `bound`.
-///
-/// Loopback and unspecified addresses count whatever it is bound to: several
-/// of them lead to the same socket.
-fn reaches(ip: IpAddr, bound: IpAddr) -> bool {
-    ip == bound
-        || ip.is_loopback()
-        || ip.is_unspecified()
-        || (bound.is_unspecified() && is_local(ip))
+/// Only an address of this machine can be bound to. Nothing is sent.
+fn can_be_bound(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Whether an address is one of this machine: only those can be bound to.
-/// Nothing is sent. Asked anew each time, since interfaces come and go; it
-/// takes a few microseconds, and only the ports of our own listeners ask.
-fn is_local(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(listener: &str) -> OwnListeners {
+        let own = OwnListeners::default();
+        own.set(vec![listener.parse().unwrap()]);
+        own
+    }
+
+    // ours: an address that comes is found out, and floods are forgotten.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_ends_and_is_bounded() {
+        let own = on("0.0.0.0:3128");
+        let elsewhere: SocketAddr = "93.184.216.34:3128".parse().unwrap();
+        assert!(!own.are_reached_at(elsewhere));
+        let come = |until| Known { local: true, until };
+        let set = |known| own.local.lock().unwrap().insert(elsewhere.ip(), known);
+        set(come(clock::instant() + LOCAL_TTL));
+        assert!(own.are_reached_at(elsewhere));
+        tokio::time::advance(LOCAL_TTL).await;
+        assert!(!own.are_reached_at(elsewhere));
+        for number in 0..2000_u32 {
+            own.are_reached_at(SocketAddr::new(
+                IpAddr::V4((0x5000_0000 + number).into()),
+                3128,
+            ));
+            assert!(own.local.lock().unwrap().len() <= LOCAL_MAX);
+        }
+    }
+
+    // ours: whoever asks for another port costs nothing.
+    #[test]
+    fn other_ports_are_not_found_out() {
+        let own = on("0.0.0.0:3128");
+        assert!(!own.are_reached_at("127.0.0.1:80".parse().unwrap()));
+        assert!(own.are_reached_at("127.0.0.1:3128".parse().unwrap()));
+        assert!(own.local.lock().unwrap().is_empty());
+    }
 }

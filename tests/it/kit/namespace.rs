@@ -45,7 +45,7 @@ pub(crate) fn inside(name: &str, addresses: Addresses, test: impl Future<Output 
     };
     let resolv = file(
         "resolv.conf",
-        "nameserver 127.0.0.1\noptions attempts:1 timeout:10\n",
+        "nameserver 127.0.0.1\noptions attempts:1 timeout:30\n",
     );
     let nsswitch = file("nsswitch.conf", "hosts: files dns\n");
     // The names of this machine must not depend on what machine it is.

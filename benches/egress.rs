@@ -1,0 +1,93 @@
+//! What egress adds to a request: guards `Egress::admits`, which each request
+//! asks once, and each new connection once more.
+//!
+//! `cargo bench --bench egress`. Nothing is dialled, and nothing is resolved
+//! but `localhost`, once.
+
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use politesse::clock;
+use politesse::metrics::Metrics;
+use politesse::origins::egress::{Allow, Deny, Egress, Options, Ports, Resolve};
+use politesse::rules::origin::{Origin, Scheme};
+use politesse::tasks::Tasks;
+
+const ROUNDS: usize = 21;
+const CALLS: u32 = 10_000;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    println!("| an origin | a request |");
+    println!("|---|---|");
+    let plain = egress(0, "127.0.0.1:3128");
+    row("public literal", &plain, "93.184.216.34").await;
+    row("public literal, IPv6", &plain, "[2606:4700::1111]").await;
+    row("denied literal", &plain, "10.0.0.1").await;
+    row("denied name", &plain, "metadata.google.internal").await;
+    row("kept name", &plain, "localhost").await;
+    let many = egress(100_000, "127.0.0.1:3128");
+    row("first of 100,000 in `resolve`", &many, "0.test").await;
+    row("last of 100,000 in `resolve`", &many, "99999.test").await;
+    row("kept name beside 100,000 in `resolve`", &many, "localhost").await;
+    let wildcard = egress(0, "0.0.0.0:3128");
+    row(
+        "wildcard listener, another port",
+        &wildcard,
+        "93.184.216.34",
+    )
+    .await;
+    row(
+        "wildcard listener, its own port",
+        &wildcard,
+        "93.184.216.34:3128",
+    )
+    .await;
+}
+
+async fn row(name: &str, egress: &Egress, authority: &str) {
+    let origin = Origin::new(Scheme::Http, authority).expect("an origin");
+    // The first one resolves the name.
+    let _ = egress.admits(&origin).await;
+    let mut times = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let begun = clock::instant();
+        for _ in 0..CALLS {
+            let _ = black_box(egress.admits(black_box(&origin)).await);
+        }
+        times.push(clock::instant().duration_since(begun) / CALLS);
+    }
+    times.sort_unstable();
+    println!("| {name} | {} ns |", times[ROUNDS / 2].as_nanos());
+}
+
+/// The defaults but for `entries` in `upstream.resolve` and one allowed name.
+fn egress(entries: u32, listener: &str) -> Egress {
+    let address: SocketAddr = "127.0.0.1:8080".parse().expect("an address");
+    let resolve = (0..entries).map(|number| Resolve {
+        name: format!("{number}.test"),
+        port: None,
+        address: address.ip(),
+        to_port: Some(address.port()),
+    });
+    let options = Options {
+        deny: vec![Deny::Default],
+        allow: vec![Allow::Name("localhost".to_owned())],
+        ports: vec![Ports::Default],
+        resolve: resolve.collect(),
+        parent: None,
+        dns_ttl: Duration::from_secs(3600),
+        dns_timeout: Duration::from_secs(5),
+        dns_lookups: NonZeroUsize::MIN,
+        dns_cache: NonZeroUsize::MAX,
+    };
+    let egress = Egress::new(options, Arc::new(Metrics::default()), Tasks::default());
+    let own = listener.parse().expect("an address");
+    egress.listeners(vec![own]).expect("no parent");
+    egress
+}

@@ -47,10 +47,15 @@ pub struct Metrics {
     pub upstream_requests: Family<ResultLabel, Counter>,
     /// Requests sent again on a fresh connection.
     pub upstream_retries: Counter,
-    /// Fetches of robots.txt, by access result.
+    /// Fetches of robots.txt, by access result; `confirmed` by a 304, `stale`
+    /// where an earlier copy goes on.
     pub robots_fetches: Family<ResultLabel, Counter>,
-    /// Snapshots held.
+    /// Fetches of robots.txt under way (`robots.max_fetches`).
+    pub robots_fetches_under_way: Gauge,
+    /// Snapshots held (`robots.max_snapshots`).
     pub robots_snapshots: Gauge,
+    /// Octets that they count for (`robots.max_snapshot_bytes`).
+    pub robots_snapshot_bytes: Gauge,
     /// Responses annotated, by state.
     pub annotations: Family<AnnotationLabels, Counter>,
     /// Octets of pages held back now (`directives.hold_total`).
@@ -87,7 +92,9 @@ impl Default for Metrics {
             upstream_requests: Family::default(),
             upstream_retries: Counter::default(),
             robots_fetches: Family::default(),
+            robots_fetches_under_way: Gauge::default(),
             robots_snapshots: Gauge::default(),
+            robots_snapshot_bytes: Gauge::default(),
             annotations: Family::default(),
             hold_total: Gauge::default(),
             known: Gauge::default(),
@@ -123,24 +130,39 @@ impl Metrics {
             "Requests repeated on a fresh connection",
             self.upstream_retries.clone(),
         );
-        r.register(
-            "robots_fetches",
-            "Fetches of robots.txt",
-            self.robots_fetches.clone(),
-        );
-        r.register(
-            "robots_snapshots",
-            "Robots.txt snapshots held",
-            self.robots_snapshots.clone(),
-        );
         r.register_with_unit(
             "exchange",
             "Time to the head of a response",
             Unit::Seconds,
             self.exchange_seconds.clone(),
         );
+        self.register_robots();
         self.register_directives();
         self.register_connections_and_audit();
+    }
+
+    fn register_robots(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "robots_fetches",
+            "Fetches of robots.txt",
+            self.robots_fetches.clone(),
+        );
+        r.register(
+            "robots_fetches_under_way",
+            "Fetches of robots.txt under way",
+            self.robots_fetches_under_way.clone(),
+        );
+        r.register(
+            "robots_snapshots",
+            "Robots.txt snapshots held",
+            self.robots_snapshots.clone(),
+        );
+        r.register(
+            "robots_snapshot_bytes",
+            "Octets that robots.txt snapshots count for",
+            self.robots_snapshot_bytes.clone(),
+        );
     }
 
     fn register_directives(&mut self) {

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::kit::{OK, RawOrigin, Setup, Step, setup};
-use crate::origins::robots_fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher};
+use crate::origins::robots_fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher, RobotsQuery};
 use crate::rules::decision::RobotsPermit;
 use crate::rules::origin::{Origin, Scheme};
 
 async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
     let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), 20);
     let origin = Origin::new(Scheme::Http, "h.test");
+    let query = RobotsQuery { asker, known: None };
     fetcher
-        .fetch(RobotsPermit::first(&origin.unwrap()), asker)
+        .fetch(RobotsPermit::first(&origin.unwrap()), query)
         .await
 }
 

@@ -38,6 +38,16 @@ impl Places {
             _permit: permit,
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> i64 {
+        self.metrics.robots_fetches_under_way.get()
+    }
 }
 
 impl Drop for Place<'_> {

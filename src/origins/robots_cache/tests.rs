@@ -4,6 +4,10 @@ mod kit;
 
 mod bounds;
 
+mod kept;
+
+mod life;
+
 mod redirects;
 
 use tokio::time::advance;

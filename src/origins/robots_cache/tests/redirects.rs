@@ -96,3 +96,41 @@ async fn two_origins_that_judge_each_other_do_not_wait() {
     assert!(clock::instant().duration_since(began) < 3 * SECOND);
     assert_eq!(script.asked().len(), 2);
 }
+
+// decisions, "Robots": nor could three.
+#[tokio::test(start_paused = true)]
+async fn three_origins_in_a_ring_do_not_wait() {
+    let page = |name: &str| to(format!("http://{name}.test/x").leak());
+    let (b, c) = ("http://b.test/robots.txt", "http://c.test/robots.txt");
+    let script = Script::default()
+        .at(ROBOTS, [after(SECOND, page("b"))])
+        .at(b, [after(SECOND, page("c"))])
+        .at(c, [after(SECOND, page("a"))]);
+    let cache = cache(&script);
+    let began = clock::instant();
+    let snapshots = tokio::join!(
+        ask(&cache),
+        ask_as(&cache, b, "ExampleBot"),
+        ask_as(&cache, c, "ExampleBot")
+    );
+    for snapshot in [snapshots.0, snapshots.1, snapshots.2] {
+        assert_eq!(cause(&snapshot), Some(Cause::RedirectDisallowed));
+    }
+    assert!(clock::instant().duration_since(began) < 3 * SECOND);
+    assert_eq!(script.asked().len(), 3);
+}
+
+// security, section 2.3: five hops, however different they look.
+#[tokio::test(start_paused = true)]
+async fn a_redirect_to_itself_with_a_growing_query_ends() {
+    let mut script = Script::default();
+    let mut url = ROBOTS.to_owned();
+    for n in 0..6 {
+        let next: &str = format!("?{}", "a".repeat(n + 1)).leak();
+        script = script.at(&url, [to(next)]);
+        url = format!("{ROBOTS}{next}");
+    }
+    let snapshot = ask(&cache(&script)).await;
+    assert_eq!(cause(&snapshot), Some(Cause::Redirects));
+    assert_eq!(script.asked().len(), 6);
+}

@@ -129,8 +129,8 @@ impl<F: FetchRobots> RobotsCache<F> {
             origin: snapshot.origin.clone(),
             token: snapshot.token.clone(),
         };
-        match self.shared.snapshots.in_force(&whose) {
-            Some(held) => Arc::ptr_eq(&held.snapshot, snapshot),
+        match self.shared.snapshots.latest(&whose) {
+            Some(held) => Arc::ptr_eq(&held.snapshot, snapshot) && held.is_fresh(),
             // Gone for lack of room, which makes it no less true.
             None => clock::now() < snapshot.expires_at,
         }

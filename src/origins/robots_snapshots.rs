@@ -81,9 +81,9 @@ impl Snapshots {
         &self.lifetimes
     }
 
-    /// What is in force, without asking.
-    pub(super) fn in_force(&self, whose: &Whose) -> Option<Arc<Held>> {
-        self.latest(whose).filter(|held| held.is_fresh())
+    /// What is held, in force or not.
+    pub(super) fn latest(&self, whose: &Whose) -> Option<Arc<Held>> {
+        self.held.get(whose).map(Held::latest)
     }
 
     /// What is in force, or the fetch that somebody makes or the finder is to
@@ -119,8 +119,9 @@ impl Snapshots {
         Some(self.start(&mut flights, whose, Some(Arc::clone(held))))
     }
 
-    fn latest(&self, whose: &Whose) -> Option<Arc<Held>> {
-        self.held.get(whose).map(Held::latest)
+    /// What is in force, without asking.
+    fn in_force(&self, whose: &Whose) -> Option<Arc<Held>> {
+        self.latest(whose).filter(|held| held.is_fresh())
     }
 
     fn start(

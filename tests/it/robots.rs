@@ -476,7 +476,13 @@ fn a_copy_outlives_an_origin_that_falls_over() {
         ask_until(&proxy, ("http://o.test/open", 200), fetched).await;
         let reply = get(&proxy, "http://o.test/private").await;
         reply.assert_error(403, "http_request_denied");
-        assert_eq!(reply.json()["reason"], "rule");
+        let told = reply.json();
+        assert_eq!(told["reason"], "rule");
+        let detail = told["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("cannot be asked for now (status)"),
+            "{detail}"
+        );
         assert!(origin.targets().iter().all(|target| target == "/open"));
     });
 }

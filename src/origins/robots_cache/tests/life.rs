@@ -37,7 +37,9 @@ fn tagged(status: u16, etag: &'static str, body: &'static str) -> Reply {
 fn copy(snapshot: &Snapshot) -> &Arc<Copy> {
     match &snapshot.result {
         AccessResult::Successful(copy) => copy,
-        other => panic!("no copy: {other:?}"),
+        other @ (AccessResult::Unavailable | AccessResult::Unreachable(_)) => {
+            panic!("no copy: {other:?}")
+        }
     }
 }
 
@@ -103,7 +105,25 @@ async fn a_copy_in_use_is_asked_for_ahead_of_its_end() {
     }
 }
 
-// Same: for origins in use, and for no others.
+// Decisions, "A verdict does not age": what was replaced is not in force,
+// whatever became of what replaced it.
+#[tokio::test(start_paused = true)]
+async fn what_was_replaced_holds_no_more() {
+    let short = Reply::Answer(200, vec![("cache-control", "max-age=300")], "");
+    let script = Script::default().at(ROBOTS, [text(FILE), short]);
+    let cache = cache(&script);
+    let first = ask(&cache).await;
+    advance(DAY / 10 * 9).await;
+    ask(&cache).await;
+    assert!(cache.holds(&first));
+    settle().await;
+    assert!(!cache.holds(&first));
+    advance(300 * SECOND).await;
+    assert!(!cache.holds(&first));
+    assert!(clock::now() < first.expires_at);
+}
+
+// Decisions, "Lifetime": for origins in use, and for no others.
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_uses_is_not_asked_for() {
     let script = Script::default().at(ROBOTS, [text(FILE)]);

@@ -8,9 +8,27 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 /// The wall clock: for records and dates.
+#[cfg(not(test))]
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn now() -> Timestamp {
     Timestamp::now()
+}
+
+/// The same, paused and advanced together with the monotonic one.
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+pub fn now() -> Timestamp {
+    use std::sync::LazyLock;
+
+    static START: LazyLock<(Timestamp, Instant)> =
+        LazyLock::new(|| (Timestamp::now(), Instant::now()));
+    let (began, at) = *START;
+    let now = Instant::now();
+    let moved = match now.checked_duration_since(at) {
+        Some(passed) => began.checked_add(passed),
+        None => began.checked_sub(at.duration_since(now)),
+    };
+    moved.unwrap_or(began)
 }
 
 /// The monotonic clock: for pauses and lifetimes.

@@ -72,14 +72,19 @@ pub struct Metrics {
     pub upstream_dns_cache: Gauge,
     /// Answers of the resolver, by what they led to.
     pub upstream_dns_answers: Family<ResultLabel, Counter>,
-    /// Fetches of robots.txt, by access result.
+    /// Fetches of robots.txt, by access result; `confirmed` by a 304, `stale`
+    /// where an earlier copy goes on.
     pub robots_fetches: Family<ResultLabel, Counter>,
-    /// Snapshots held.
+    /// Fetches of robots.txt under way (`robots.max_fetches`).
+    pub robots_fetches_under_way: Gauge,
+    /// Snapshots held (`robots.max_snapshots`).
     pub robots_snapshots: Gauge,
     /// Snapshots given to the audit store to be kept, `saved` or `lost`.
     pub robots_saved: Family<ResultLabel, Counter>,
     /// Snapshots looked for in the audit store, by what was found.
     pub robots_loaded: Family<ResultLabel, Counter>,
+    /// Octets that they count for (`robots.max_snapshot_bytes`).
+    pub robots_snapshot_bytes: Gauge,
     /// Responses annotated, by state.
     pub annotations: Family<AnnotationLabels, Counter>,
     /// Octets of pages held back now (`directives.hold_total`).
@@ -125,9 +130,11 @@ impl Default for Metrics {
             upstream_dns_cache: Gauge::default(),
             upstream_dns_answers: Family::default(),
             robots_fetches: Family::default(),
+            robots_fetches_under_way: Gauge::default(),
             robots_snapshots: Gauge::default(),
             robots_saved: Family::default(),
             robots_loaded: Family::default(),
+            robots_snapshot_bytes: Gauge::default(),
             annotations: Family::default(),
             hold_total: Gauge::default(),
             known: Gauge::default(),
@@ -163,16 +170,6 @@ impl Metrics {
             "Requests repeated on a fresh connection",
             self.upstream_retries.clone(),
         );
-        r.register(
-            "robots_fetches",
-            "Fetches of robots.txt",
-            self.robots_fetches.clone(),
-        );
-        r.register(
-            "robots_snapshots",
-            "Robots.txt snapshots held",
-            self.robots_snapshots.clone(),
-        );
         r.register_with_unit(
             "exchange",
             "Time to the head of a response",
@@ -182,6 +179,7 @@ impl Metrics {
         self.register_kept();
         self.register_egress();
         self.register_configuration();
+        self.register_robots();
         self.register_directives();
         self.register_connections_and_audit();
     }
@@ -251,6 +249,30 @@ impl Metrics {
             "config_reloads",
             "How often the configuration was read again",
             self.config_reloads.clone(),
+        );
+    }
+
+    fn register_robots(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "robots_fetches",
+            "Fetches of robots.txt",
+            self.robots_fetches.clone(),
+        );
+        r.register(
+            "robots_fetches_under_way",
+            "Fetches of robots.txt under way",
+            self.robots_fetches_under_way.clone(),
+        );
+        r.register(
+            "robots_snapshots",
+            "Robots.txt snapshots held",
+            self.robots_snapshots.clone(),
+        );
+        r.register(
+            "robots_snapshot_bytes",
+            "Octets that robots.txt snapshots count for",
+            self.robots_snapshot_bytes.clone(),
         );
     }
 

@@ -39,6 +39,7 @@ const MIB: usize = 1 << 20;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const THIRTY_DAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The name of a key whose word Rust has taken (`r#override`).
 const fn bare(identifier: &'static str) -> &'static str {
@@ -214,6 +215,10 @@ keys! {
         /// forbids everything meanwhile: the first pause, which doubles up to the
         /// second.
         retry: (Duration, Duration) = r#"["30s", "30m"]"#, Growing(up_to(DAY));
+        /// How long a robots.txt that was read before is used while it cannot be asked
+        /// for, counted from when the origin last sent or confirmed it. Then nothing
+        /// is allowed any more (RFC 9309, section 2.3.1.4, leaves "reasonably long").
+        stale: Duration = r#""30d""#, Span(Duration::ZERO..=THIRTY_DAYS);
         /// How many redirects of a robots.txt are followed. RFC 9309, section
         /// 2.3.1.2, wants five at least.
         redirects: u8 = "5", few(5..=20);
@@ -221,8 +226,11 @@ keys! {
         timeout: Duration = r#""30s""#, up_to(HOUR);
         /// Whether a crawler's own request for a robots.txt is answered from our copy.
         serve_cached: bool = "true", Flag;
-        /// How many copies are kept; the least used goes first. There is one for each
-        /// origin and crawler.
+        /// How many may be asked for at the same time; the next wait, within their
+        /// `timeout`. Each may hold `max_bytes` meanwhile.
+        max_fetches: NonZeroUsize = "1024", count(1..=1_000_000);
+        /// How many copies are kept in memory; the least used goes first. There is one
+        /// for each origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
         /// How much they may take together, about; the least used goes first.
         max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);

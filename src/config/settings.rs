@@ -157,10 +157,12 @@ fn robots_options(robots: Robots, policy: &Policy) -> robots_cache::Options {
         // The cap comes first: who wants copies of a minute says so in one key.
         ttl_min: robots.ttl_min.min(robots.ttl),
         unavailable_ttl: robots.unavailable_ttl,
+        stale: robots.stale,
         retry_first,
         retry_longest,
         redirects: robots.redirects,
         timeout: robots.timeout,
+        max_fetches: robots.max_fetches,
         max_snapshots: robots.max_snapshots,
         max_snapshot_bytes: robots.max_snapshot_bytes,
         policy: policy.clone(),

@@ -364,6 +364,8 @@ bounds! {
     // RFC 9309, section 2.3.1.2.
     robots_redirects: "robots.redirects" refuses ["4" "21" "261"] takes ["5" "20"];
     robots_timeout: "robots.timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
+    robots_stale: "robots.stale" refuses ["-1s" "2592000001ms" "31d"] takes ["0s" "30d"];
+    robots_max_fetches: "robots.max_fetches" refuses ["0" "1000001"] takes ["1" "1000000"];
     robots_serve_cached: "robots.serve_cached" refuses ["1"] takes ["true" "false"];
     robots_max_snapshots: "robots.max_snapshots" refuses ["0" "10000001"] takes ["1" "10000000"];
     robots_max_snapshot_bytes: "robots.max_snapshot_bytes" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];

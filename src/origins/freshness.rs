@@ -6,23 +6,54 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, DATE, EXPIRES, HeaderName};
+use http::header::{AGE, CACHE_CONTROL, DATE, EXPIRES, HeaderName, RETRY_AFTER};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 
-/// The lifetime by `Cache-Control`, else by `Expires`; `None` if neither says
-/// anything. What forbids storing counts as no time at all.
+/// The lifetime that is left by `Cache-Control`, else by `Expires`; `None` if
+/// neither says anything. What forbids storing, or use without asking, counts
+/// as no time at all.
 pub(super) fn lifetime(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    max_age(fields).or_else(|| expires(fields, now))
+    cache_control(fields)
+        .or_else(|| expires(fields, now))
+        .map(|lifetime| lifetime.saturating_sub(age(fields)))
 }
 
-/// The lifetime by `Cache-Control` alone. An unreadable `max-age` is none.
+/// The same by `Cache-Control` alone.
 pub(super) fn max_age(fields: &HeaderMap) -> Option<Duration> {
+    cache_control(fields).map(|lifetime| lifetime.saturating_sub(age(fields)))
+}
+
+/// How long a response asks to be left alone (RFC 9110, section 10.2.3).
+pub(super) fn retry_after(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let value = fields.get(RETRY_AFTER)?.as_bytes().trim_ascii();
+    if is_number(value) {
+        return Some(Duration::from_secs(seconds_of(value)));
+    }
+    let until = date(fields, &RETRY_AFTER)?;
+    Duration::try_from(until.duration_since(now)).ok()
+}
+
+/// How long a cache on the way has held it (RFC 9111, section 5.1).
+fn age(fields: &HeaderMap) -> Duration {
+    let seconds = fields
+        .get(AGE)
+        .map(|value| seconds_of(value.as_bytes().trim_ascii()));
+    Duration::from_secs(seconds.unwrap_or_default())
+}
+
+/// The first `max-age` counts (RFC 9111, section 4.2.1), and an unreadable one
+/// is none. `s-maxage` is for caches that serve many, and not read.
+fn cache_control(fields: &HeaderMap) -> Option<Duration> {
     let mut age = None;
     for value in fields.get_all(CACHE_CONTROL) {
         for directive in value.as_bytes().split(|&octet| octet == b',') {
             let directive = directive.trim_ascii();
-            if directive.eq_ignore_ascii_case(b"no-store") {
+            let forbids = [b"no-store".as_slice(), b"no-cache"];
+            if forbids
+                .iter()
+                .any(|name| directive.eq_ignore_ascii_case(name))
+            {
                 return Some(Duration::ZERO);
             }
             if let Some(seconds) = argument(directive, b"max-age=") {
@@ -44,10 +75,14 @@ fn seconds_of(text: &[u8]) -> u64 {
         .strip_prefix(b"\"")
         .and_then(|text| text.strip_suffix(b"\""))
         .unwrap_or(text);
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+    if !is_number(text) {
         return 0;
     }
     std::str::from_utf8(text).map_or(0, |digits| digits.parse().unwrap_or(u64::from(u32::MAX)))
+}
+
+fn is_number(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
 /// By `Expires`, counted from `Date` so that wrong clocks do not matter. An
@@ -71,13 +106,51 @@ fn date(fields: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    fn said(lines: &[(&'static str, &str)]) -> Option<u64> {
-        let now = "1994-11-06T08:00:00Z".parse().unwrap();
+    fn fields(lines: &[(&'static str, &str)]) -> HeaderMap {
         let mut fields = HeaderMap::new();
         for (name, value) in lines {
             fields.append(*name, value.parse().unwrap());
         }
-        lifetime(&fields, now).map(|time| time.as_secs())
+        fields
+    }
+
+    fn now() -> Timestamp {
+        "1994-11-06T08:00:00Z".parse().unwrap()
+    }
+
+    fn said(lines: &[(&'static str, &str)]) -> Option<u64> {
+        lifetime(&fields(lines), now()).map(|time| time.as_secs())
+    }
+
+    // RFC 9111, sections 4.2.3, 5.1 and 5.2.2.4: what a cache on the way has
+    // used up is gone.
+    #[test]
+    fn the_age_counts_towards_the_lifetime() {
+        let hour = ("cache-control", "max-age=3600");
+        assert_eq!(said(&[hour, ("age", "600")]), Some(3000));
+        assert_eq!(said(&[hour, ("age", "7200")]), Some(0));
+        assert_eq!(said(&[hour, ("age", "old")]), Some(3600));
+        assert_eq!(said(&[("age", "600")]), None);
+        assert_eq!(said(&[("cache-control", "no-cache, max-age=60")]), Some(0));
+        let twice = ("cache-control", "max-age=60, max-age=90");
+        assert_eq!(said(&[twice]), Some(60));
+    }
+
+    // RFC 9110, section 10.2.3.
+    #[test]
+    fn a_pause_is_asked_for_in_seconds_or_until_a_date() {
+        for (value, seconds) in [
+            ("120", Some(120)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Sun, 06 Nov 1994 07:49:37 GMT", None),
+            ("99999999999999999999", Some(u64::from(u32::MAX))),
+            ("soon", None),
+            ("-1", None),
+        ] {
+            let asked_for = retry_after(&fields(&[("retry-after", value)]), now());
+            assert_eq!(asked_for.map(|time| time.as_secs()), seconds, "{value}");
+        }
     }
 
     // RFC 9111, sections 5.2.2 and 5.3.

@@ -7,7 +7,21 @@
 
 pub mod robots_cache;
 
+mod robots_ready;
+
+mod robots_places;
+
+mod robots_snapshots;
+
+mod robots_trail;
+
 mod robots_answer;
+
+mod robots_held;
+
+mod robots_options;
+
+mod robots_lifetimes;
 
 mod freshness;
 
@@ -16,6 +30,8 @@ mod location;
 pub mod robots_store;
 
 pub mod robots_fetch;
+
+mod robots_body;
 
 pub mod upstream;
 

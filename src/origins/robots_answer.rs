@@ -1,161 +1,140 @@
 //! What asking for a robots.txt came to, and how long that holds.
 //!
-//! RFC 9309, sections 2.3.1 and 2.4. How the answer was got is not known here.
+//! RFC 9309, sections 2.3.1 and 2.4. How the answer was got is not known here,
+//! nor who waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use jiff::{SignedDuration, Timestamp};
-use tokio::time::Instant;
+use http::HeaderValue;
+use http::header::{CONTENT_TYPE, ETAG, LAST_MODIFIED};
 
-use super::freshness::{lifetime, max_age};
+use super::freshness::{lifetime, max_age, retry_after};
 use super::robots_fetch::Hop;
+use super::robots_held::{Held, Span};
+use super::robots_lifetimes::{Lifetimes, later};
 use crate::clock;
 use crate::rules::robots::Dialect;
 use crate::rules::robots::access::{
-    AccessResult, Cause, Copy, Snapshot, StatusMeaning, status_meaning,
+    AccessResult, Cause, Copy, Snapshot, StatusMeaning, Validators, status_meaning,
 };
-use crate::rules::robots::kept::{Kept, Whose};
+use crate::rules::robots::kept::Whose;
 
-/// No copy is kept longer (RFC 9309, section 2.4).
-const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// What was just fetched is in force for a moment at least, or whoever asked
-/// would have to ask again.
-const LIFETIME_MIN: Duration = Duration::from_secs(1);
+/// A longer validator is not kept: each request would carry it.
+const VALIDATOR_OCTETS_MAX: usize = 1024;
 
-/// What asking came to.
+/// What asking came to, before it is read.
 #[derive(Debug)]
 pub(super) struct Answer {
+    /// Where it was asked last, the status there, how many redirects led there.
+    pub(super) place: Place,
+    /// The last response, or why it cannot be used.
+    pub(super) result: Result<Hop, Cause>,
+}
+
+/// Where an answer came from.
+#[derive(Debug)]
+pub(super) struct Place {
     /// Where it was asked last.
     pub(super) url: String,
     /// The status there, if there was an answer.
     pub(super) status: Option<u16>,
     /// How many redirects led there.
     pub(super) redirects: u8,
-    /// The last response, or why it cannot be used.
-    pub(super) result: Result<Hop, Cause>,
+    /// Whether it was asked only for what has changed (RFC 9110, section 13).
+    pub(super) conditional: bool,
 }
 
-/// A snapshot with the time until which it holds.
+/// An answer as read.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) snapshot: Arc<Snapshot>,
-    expires: Instant,
-    /// How often in a row the origin was unreachable.
-    pub(super) failures: u32,
+pub(super) struct Reading {
+    place: Place,
+    said: Said,
+    /// How long it said that this holds, or is to be waited.
+    stated: Option<Duration>,
 }
 
-impl Held {
-    /// What was kept, while it holds; a clock that was set back does not make
-    /// it hold longer than it ever may.
-    pub(super) fn restored(kept: &Kept) -> Option<Self> {
-        let left = kept.snapshot.expires_at.duration_since(clock::now());
-        let left = Duration::try_from(left)
-            .ok()
-            .filter(|left| !left.is_zero())?;
-        Some(Self {
-            snapshot: Arc::clone(&kept.snapshot),
-            expires: clock::instant() + left.min(LIFETIME_MAX),
-            failures: kept.failures,
-        })
-    }
+/// What an answer says.
+#[derive(Debug)]
+enum Said {
+    File(Arc<Copy>),
+    /// The earlier copy is still the file.
+    Confirmed,
+    NoFile,
+    Nothing(Cause),
+}
 
-    /// What is to be kept of it.
-    pub(super) fn kept(&self) -> Kept {
-        Kept {
-            snapshot: Arc::clone(&self.snapshot),
-            failures: self.failures,
+impl Answer {
+    /// The answer of a fetch that failed on our side.
+    pub(super) fn internal(whose: &Whose) -> Self {
+        Self {
+            place: Place {
+                url: whose.origin.robots_txt().to_string(),
+                status: None,
+                redirects: 0,
+                conditional: false,
+            },
+            result: Err(Cause::Internal),
         }
     }
 
-    pub(super) fn is_fresh(&self) -> bool {
-        clock::instant() < self.expires
+    /// How much there is to read.
+    pub(super) fn octets(&self) -> usize {
+        self.result.as_ref().map_or(0, |hop| hop.body.len())
+    }
+
+    /// Reads it. This takes time where it is a large file.
+    pub(super) fn read(self, dialect: Dialect) -> Reading {
+        let (said, stated) = match &self.result {
+            Err(cause) => (Said::Nothing(*cause), None),
+            Ok(hop) => said(hop, (&self.place, dialect)),
+        };
+        Reading {
+            place: self.place,
+            said,
+            stated,
+        }
     }
 }
 
-/// How answers are read, and how long they hold.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lifetimes {
-    pub(super) ttl: Duration,
-    pub(super) ttl_min: Duration,
-    pub(super) unavailable_ttl: Duration,
-    pub(super) retry_first: Duration,
-    pub(super) retry_longest: Duration,
-    pub(super) dialect: Dialect,
-}
-
-impl Lifetimes {
-    /// The snapshot of an answer that came now, after so many failures in a
-    /// row.
-    pub(super) fn hold(&self, whose: Whose, answer: Answer, failures: u32) -> Held {
-        let now = clock::now();
-        let lifetime = self.lifetime(&answer, now, failures);
-        let (status, url) = (answer.status, answer.url.clone());
-        let result = access_result(answer, self.dialect);
-        let failures = match result {
-            AccessResult::Unreachable(_) => failures.saturating_add(1),
-            AccessResult::Successful(_) | AccessResult::Unavailable => 0,
-        };
-        let snapshot = Snapshot {
-            origin: whose.origin,
-            token: whose.token,
-            url,
-            status,
-            fetched_at: now,
-            expires_at: later(now, lifetime),
-            result,
-            stale: None,
-        };
-        Held {
-            snapshot: Arc::new(snapshot),
-            expires: clock::instant() + lifetime,
-            failures,
+impl Reading {
+    /// The file, if it is one.
+    pub(super) fn copy(&self) -> Option<&Copy> {
+        match &self.said {
+            Said::File(copy) => Some(copy),
+            Said::Confirmed | Said::NoFile | Said::Nothing(_) => None,
         }
     }
 
-    fn lifetime(&self, answer: &Answer, now: Timestamp, failures: u32) -> Duration {
-        let Ok(hop) = &answer.result else {
-            return self.pause(failures);
-        };
-        let wanted = match status_meaning(hop.status) {
-            StatusMeaning::Parse => {
-                let stated = lifetime(&hop.headers, now).unwrap_or(self.ttl);
-                stated.max(self.ttl_min).min(self.ttl)
-            }
-            StatusMeaning::Unavailable => {
-                let stated = max_age(&hop.headers).unwrap_or_default();
-                stated.max(self.unavailable_ttl)
-            }
-            StatusMeaning::Redirect | StatusMeaning::Unreachable => self.pause(failures),
-        };
-        wanted.clamp(LIFETIME_MIN, LIFETIME_MAX)
-    }
-
-    /// The pause after another failure: twice as long each time.
-    fn pause(&self, failures: u32) -> Duration {
-        let factor = 2_u32.saturating_pow(failures);
-        let pause = self.retry_first.saturating_mul(factor);
-        pause
-            .min(self.retry_longest)
-            .clamp(LIFETIME_MIN, LIFETIME_MAX)
+    /// The word for it in the metrics, if it led to `held`.
+    pub(super) fn word(&self, held: &Held) -> &'static str {
+        match &self.said {
+            Said::File(_) => "successful",
+            Said::Confirmed => "confirmed",
+            Said::NoFile => "unavailable",
+            Said::Nothing(_) if held.snapshot.copy().is_some() => "stale",
+            Said::Nothing(_) => "unreachable",
+        }
     }
 }
 
-fn access_result(answer: Answer, dialect: Dialect) -> AccessResult {
-    let hop = match answer.result {
-        Ok(hop) => hop,
-        Err(cause) => return AccessResult::Unreachable(cause),
-    };
+fn said(hop: &Hop, (place, dialect): (&Place, Dialect)) -> (Said, Option<Duration>) {
+    let now = clock::now();
+    if hop.status == 304 && place.conditional {
+        return (Said::Confirmed, lifetime(&hop.headers, now));
+    }
     match status_meaning(hop.status) {
         StatusMeaning::Parse => {
-            let copy = copy(&hop, (answer.redirects, dialect));
-            AccessResult::Successful(Arc::new(copy))
+            let copy = copy(hop, (place.redirects, dialect));
+            (Said::File(Arc::new(copy)), lifetime(&hop.headers, now))
         }
-        StatusMeaning::Unavailable => AccessResult::Unavailable,
+        StatusMeaning::Unavailable => (Said::NoFile, max_age(&hop.headers)),
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {
-            AccessResult::Unreachable(Cause::Status)
+            let wait = matches!(hop.status, 429 | 503)
+                .then(|| retry_after(&hop.headers, now))
+                .flatten();
+            (Said::Nothing(Cause::Status), wait)
         }
     }
 }
@@ -173,13 +152,104 @@ fn copy(hop: &Hop, (redirects, dialect): (u8, Dialect)) -> Copy {
         content_type: content_type
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
         redirects,
+        validators: Validators {
+            etag: validator(hop.headers.get(ETAG)),
+            last_modified: validator(hop.headers.get(LAST_MODIFIED)),
+        },
         ..copy
     }
 }
 
-fn later(now: Timestamp, by: Duration) -> Timestamp {
-    SignedDuration::try_from(by)
-        .ok()
-        .and_then(|by| now.checked_add(by).ok())
-        .unwrap_or(now)
+/// A validator in octets of its own: as it came it would keep the head alive.
+fn validator(value: Option<&HeaderValue>) -> Option<HeaderValue> {
+    let octets = value?.as_bytes();
+    let fits = octets.len() <= VALIDATOR_OCTETS_MAX;
+    fits.then(|| HeaderValue::from_bytes(octets).ok()).flatten()
+}
+
+impl Reading {
+    /// What holds by it from now on, where `earlier` held before.
+    pub(super) fn hold(&self, whose: Whose, lifetimes: &Lifetimes, earlier: Option<&Held>) -> Held {
+        let (result, lifetime) = match (&self.said, earlier) {
+            (Said::File(copy), _) => {
+                let result = AccessResult::Successful(Arc::clone(copy));
+                (result, lifetimes.of_file(self.stated))
+            }
+            (Said::NoFile, _) => (AccessResult::Unavailable, lifetimes.of_none(self.stated)),
+            (Said::Confirmed, Some(earlier)) => {
+                let lifetime = lifetimes.of_file(self.stated);
+                let snapshot = Snapshot {
+                    fetched_at: clock::now(),
+                    ..again(&earlier.snapshot, (None, lifetime))
+                };
+                return Held::new(snapshot, Span::whole(lifetime), 0);
+            }
+            // Only who has an earlier copy asks whether it has changed.
+            (Said::Confirmed, None) => {
+                return self.without_answer(whose, (lifetimes, Cause::Status), None);
+            }
+            (Said::Nothing(cause), earlier) => {
+                return self.without_answer(whose, (lifetimes, *cause), earlier);
+            }
+        };
+        let snapshot = self.snapshot(whose, (result, lifetime));
+        Held::new(snapshot, Span::whole(lifetime), 0)
+    }
+
+    /// What holds while the origin does not answer: what it said, as long as
+    /// that does; then the copy of it; then nothing is allowed.
+    fn without_answer(
+        &self,
+        whose: Whose,
+        (lifetimes, cause): (&Lifetimes, Cause),
+        earlier: Option<&Held>,
+    ) -> Held {
+        let before = earlier.map_or(0, |earlier| earlier.failures);
+        let pause = lifetimes.pause(before, self.stated);
+        let left = earlier.and_then(|earlier| earlier.copy_left(lifetimes.stale));
+        let (snapshot, lifetime) = match (earlier, left) {
+            (Some(earlier), Some(left)) => {
+                let lifetime = pause.min(left);
+                (again(&earlier.snapshot, (Some(cause), lifetime)), lifetime)
+            }
+            (Some(_) | None, _) => {
+                let result = AccessResult::Unreachable(cause);
+                (self.snapshot(whose, (result, pause)), pause)
+            }
+        };
+        let next = Held::new(snapshot, Span::whole(lifetime), before.saturating_add(1));
+        match earlier {
+            Some(earlier) if earlier.is_fresh() => earlier.followed_by(next),
+            Some(_) | None => next,
+        }
+    }
+
+    fn snapshot(&self, whose: Whose, (result, lifetime): (AccessResult, Duration)) -> Snapshot {
+        let now = clock::now();
+        Snapshot {
+            origin: whose.origin,
+            token: whose.token,
+            url: self.place.url.clone(),
+            status: self.place.status,
+            fetched_at: now,
+            expires_at: later(now, lifetime),
+            result,
+            stale: None,
+        }
+    }
+}
+
+/// What the origin said before, in force for longer; why, if it did not say so
+/// again.
+fn again(earlier: &Snapshot, (stale, lifetime): (Option<Cause>, Duration)) -> Snapshot {
+    Snapshot {
+        origin: earlier.origin.clone(),
+        token: earlier.token.clone(),
+        url: earlier.url.clone(),
+        status: earlier.status,
+        fetched_at: earlier.fetched_at,
+        expires_at: later(clock::now(), lifetime),
+        result: earlier.result.clone(),
+        stale,
+    }
 }

@@ -5,28 +5,18 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
-use http_body::Body;
-use http_body_util::BodyExt;
 use thiserror::Error;
-use tokio::time::timeout;
 
-use super::body::{BodyError, ResponseBody};
+use super::body::BodyError;
+use super::robots_body::{Unreadable, read, skip};
 use super::upstream::{Upstream, UpstreamError};
 use crate::rules::decision::RobotsPermit;
 use crate::rules::robots::access::{StatusMeaning, status_meaning};
-use crate::rules::robots::whole_lines;
 
-pub use super::upstream::Asker;
-
-/// A body nobody reads is read to its end all the same, if it is as short as
-/// this, so that its connection can be used for the page.
-const UNREAD_OCTETS_MAX: u64 = 64 * 1024;
-const UNREAD_TIME_MAX: Duration = Duration::from_secs(1);
+pub use super::upstream::{Asker, RobotsQuery};
 
 /// What one request for a robots.txt brought.
 #[derive(Debug, Clone)]
@@ -53,20 +43,30 @@ pub enum FetchError {
     /// The response broke off.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// The body has a content coding, though none was asked for.
-    #[error("the body has a content coding")]
+    /// The body has a content coding, though none was asked for, and one that
+    /// is not known, or is not what it should be.
+    #[error("the body has a content coding that cannot be taken off")]
     Coding,
+}
+
+impl From<Unreadable> for FetchError {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Broken(error) => error.into(),
+            Unreadable::Coding => Self::Coding,
+        }
+    }
 }
 
 /// One hop on the way to a robots.txt.
 ///
 /// A trait so that the cache can be tested with origins that fail on cue.
 pub trait FetchRobots: Send + Sync + 'static {
-    /// Spends a permit, on behalf of `asker`.
+    /// Spends a permit.
     fn fetch(
         &self,
         permit: RobotsPermit,
-        asker: &Asker,
+        query: RobotsQuery<'_>,
     ) -> impl Future<Output = Result<Hop, FetchError>> + Send;
 }
 
@@ -88,8 +88,8 @@ impl HttpFetcher {
 }
 
 impl FetchRobots for HttpFetcher {
-    async fn fetch(&self, permit: RobotsPermit, asker: &Asker) -> Result<Hop, FetchError> {
-        let (head, body) = self.upstream.robots(permit, asker).await?.into_parts();
+    async fn fetch(&self, permit: RobotsPermit, query: RobotsQuery<'_>) -> Result<Hop, FetchError> {
+        let (head, body) = self.upstream.robots(permit, query).await?.into_parts();
         let mut hop = Hop {
             status: head.status.as_u16(),
             headers: head.headers,
@@ -100,48 +100,7 @@ impl FetchRobots for HttpFetcher {
             skip(body).await;
             return Ok(hop);
         }
-        if is_coded(&hop.headers) {
-            return Err(FetchError::Coding);
-        }
-        (hop.body, hop.whole) = read(body, self.max_bytes).await?;
+        (hop.body, hop.whole) = read(body, &hop.headers, self.max_bytes).await?;
         Ok(hop)
     }
-}
-
-/// RFC 9110, section 8.4.
-fn is_coded(fields: &HeaderMap) -> bool {
-    fields
-        .get_all(CONTENT_ENCODING)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&octet| octet == b','))
-        .map(<[u8]>::trim_ascii)
-        .any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
-}
-
-/// The body up to `max`, and whether that is all. Reading stops there: an
-/// endless file ends with its connection.
-async fn read(mut body: ResponseBody, max: usize) -> Result<(Bytes, bool), BodyError> {
-    let mut octets = BytesMut::new();
-    while octets.len() <= max {
-        let Some(frame) = body.frame().await else {
-            return Ok((octets.freeze(), true));
-        };
-        if let Ok(data) = frame?.into_data() {
-            octets.extend_from_slice(&data);
-        }
-    }
-    let kept = whole_lines(&octets, max).len();
-    octets.truncate(kept);
-    Ok((octets.freeze(), false))
-}
-
-/// Reads a short body to its end, for the sake of its connection only.
-async fn skip(mut body: ResponseBody) {
-    let short = body.size_hint().upper();
-    if short.is_none_or(|octets| UNREAD_OCTETS_MAX < octets) {
-        return;
-    }
-    let end = async { while let Some(Ok(_)) = body.frame().await {} };
-    // Whether it ended is the connection's concern.
-    timeout(UNREAD_TIME_MAX, end).await.unwrap_or_default();
 }

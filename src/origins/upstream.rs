@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, FROM, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, FROM, IF_MODIFIED_SINCE, IF_NONE_MATCH, USER_AGENT};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -32,7 +32,7 @@ use super::upload::{Progress, Upload};
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::decision::{Permit, RobotsPermit};
 use crate::rules::origin::{Origin, Target};
-use crate::rules::robots::access::NoConnection;
+use crate::rules::robots::access::{NoConnection, Validators};
 use crate::tasks::Tasks;
 
 pub use super::head::Outgoing;
@@ -77,6 +77,16 @@ pub struct Asker {
     pub user_agent: Option<HeaderValue>,
     /// Its `From`, as sent (RFC 9110, section 10.1.2).
     pub from: Option<HeaderValue>,
+}
+
+/// What is asked about a robots.txt.
+#[derive(Debug, Clone, Copy)]
+pub struct RobotsQuery<'a> {
+    /// On whose behalf.
+    pub asker: &'a Asker,
+    /// What need not be sent again (RFC 9110, sections 13.1.2 and 13.1.3);
+    /// nothing of the crawler's.
+    pub known: Option<&'a Validators>,
 }
 
 /// Sends what is permitted, over connections of its own.
@@ -177,15 +187,15 @@ impl Upstream {
         self.counted(message, Upload::new(body)).await
     }
 
-    /// Spends a robots permit: asks for its URL on behalf of `asker`.
+    /// Spends a robots permit: asks for its URL.
     pub(crate) async fn robots(
         &self,
         permit: RobotsPermit,
-        asker: &Asker,
+        query: RobotsQuery<'_>,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         let message = Message {
             target: permit.target(),
-            head: &robots_head(asker),
+            head: &robots_head(query),
         };
         let response = self.counted(message, Upload::default()).await?;
         let from_parent = response.extensions().get() == Some(&NextHop::Parent);
@@ -415,15 +425,26 @@ impl Flood {
 
 /// The head of our own requests. Nothing of the crawler's goes into it but who
 /// it is, so that no crawler's credentials shape what another is judged by.
-fn robots_head(asker: &Asker) -> Outgoing {
+fn robots_head(query: RobotsQuery<'_>) -> Outgoing {
+    let RobotsQuery { asker, known } = query;
+    let accept = HeaderValue::from_static("text/plain,*/*;q=0.5");
+    let identity = HeaderValue::from_static("identity");
+    let etag = known.and_then(|known| known.etag.clone());
+    let last_modified = known.and_then(|known| known.last_modified.clone());
+    let fields = [
+        (USER_AGENT, asker.user_agent.clone()),
+        (FROM, asker.from.clone()),
+        (ACCEPT, Some(accept)),
+        (ACCEPT_ENCODING, Some(identity)),
+        (IF_NONE_MATCH, etag),
+        (IF_MODIFIED_SINCE, last_modified),
+    ];
     let mut headers = HeaderMap::new();
-    for (name, value) in [(USER_AGENT, &asker.user_agent), (FROM, &asker.from)] {
+    for (name, value) in fields {
         if let Some(value) = value {
-            headers.append(name, value.clone());
+            headers.append(name, value);
         }
     }
-    headers.append(ACCEPT, HeaderValue::from_static("text/plain,*/*;q=0.5"));
-    headers.append(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Outgoing {
         method: Method::GET,
         headers,

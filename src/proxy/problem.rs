@@ -254,7 +254,7 @@ fn refused(refusal: &Refusal, now: Timestamp) -> Answer {
         error: refused_error(evidence),
         kind,
         title,
-        detail: refused_detail(evidence),
+        detail: refused_detail(evidence) + &earlier_copy(evidence),
         retry_after: retry_after(evidence, now),
         close: Close::No,
         members: refused_members(refusal),
@@ -322,6 +322,17 @@ fn refused_detail(evidence: &Evidence) -> String {
             "{robots} could not be read ({}), and while it cannot, nothing is allowed.",
             unreachable_text(evidence)
         ),
+    }
+}
+
+/// What is to be known where the rules are those of an earlier copy.
+fn earlier_copy(evidence: &Evidence) -> String {
+    let snapshot = evidence.snapshot.as_deref();
+    match snapshot.and_then(|snapshot| Some((snapshot.stale?, snapshot))) {
+        Some((cause, Snapshot { fetched_at, .. })) => format!(
+            " robots.txt cannot be asked for now ({cause}), so its copy of {fetched_at:.0} counts."
+        ),
+        None => String::new(),
     }
 }
 

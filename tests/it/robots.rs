@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::kit::client::{Crawler, get, get_as};
+use crate::kit::client::{Crawler, get, get_as, metrics};
+use crate::kit::codings::{CODINGS, coded, named};
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Page};
-use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::run;
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::{run, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 /// Askers at once in the tests of Must hold 1.
@@ -388,5 +390,135 @@ fn askers_over_http_and_https_share_nothing_but_the_proxy() {
                 .all(|status| status == 200)
         );
         assert_eq!((plain.robots_fetches(), tls.robots_fetches()), (1, 1));
+    });
+}
+
+/// A configuration in which every copy expires after a second.
+fn short_lived(name: &str, address: std::net::SocketAddr) -> Config {
+    resolve(name, address)
+        .set("robots.ttl = \"1s\"")
+        .set("robots.retry = [\"1s\", \"1s\"]")
+}
+
+/// Asks for `url` until the origin was asked `fetches` times for robots.txt.
+async fn ask_until(proxy: &Proxy, (url, status): (&str, u16), fetched: impl Fn() -> bool) {
+    until("robots.txt is asked for again", async || {
+        assert_eq!(get(proxy, url).await.status(), status);
+        fetched().then_some(())
+    })
+    .await;
+}
+
+// Decisions, "Lifetime": revalidated with ETag and Last-Modified, on the wire;
+// a 304 confirms the copy. The crawler's own conditions never go there.
+#[test]
+fn a_copy_is_revalidated_on_the_wire() {
+    run(async {
+        let origin = RawOrigin::start(|target| match target {
+            "/robots.txt" => Octets::of(
+                b"HTTP/1.1 200 OK\r\nETag: \"one\"\r\nLast-Modified: Sun, 06 Nov 1994 \
+                  08:49:37 GMT\r\nContent-Length: 34\r\n\r\nUser-agent: *\nDisallow: /private\n\n\n",
+            ),
+            _ => Octets::text("page"),
+        })
+        .await;
+        let proxy = short_lived("o.test", origin.address()).start().await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        let lines = [
+            "GET http://o.test/private HTTP/1.1",
+            "Host: o.test",
+            "User-Agent: ExampleBot/1.0",
+            "If-None-Match: \"theirs\"",
+        ];
+        crawler.ask(&lines).await;
+        let fetched = || 2 <= origin.robots_requests().len();
+        ask_until(&proxy, ("http://o.test/private", 403), fetched).await;
+        let requests = origin.robots_requests();
+        let text = |at: usize| String::from_utf8_lossy(&requests[at]).into_owned();
+        assert!(!text(0).contains("If-"), "{}", text(0));
+        let end = "If-None-Match: \"one\"\r\n\
+                   If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
+        assert!(text(1).ends_with(end), "{}", text(1));
+    });
+}
+
+// RFC 9110, section 15.4.5; RFC 9309, section 2.4: what a 304 confirms stays in
+// force, and is told in the metrics.
+#[test]
+fn a_304_leaves_the_rules_in_force() {
+    run(async {
+        let page = Page::text(ROBOTS).field("ETag", "\"one\"");
+        let origin = Script::robots_page(page)
+            .robots_if_conditional(Page::status(304))
+            .start()
+            .await;
+        let proxy = short_lived("o.test", origin.address()).start().await;
+        let fetched = || 3 <= origin.robots_fetches();
+        ask_until(&proxy, ("http://o.test/private", 403), fetched).await;
+        origin.assert_only_robots_fetched();
+        let told = metrics(&proxy).await;
+        let confirmed = "politesse_robots_fetches_total{result=\"confirmed\"} ";
+        assert!(told.contains(confirmed), "{told}");
+    });
+}
+
+// Decisions, "Status": an earlier copy is used while its origin is unreachable:
+// what it disallows is refused by its rule, what it allows goes on.
+#[test]
+fn a_copy_outlives_an_origin_that_falls_over() {
+    run(async {
+        let origin = Script::robots_page(Page::text(ROBOTS).field("ETag", "\"one\""))
+            .robots_if_conditional(Page::status(503))
+            .start()
+            .await;
+        let proxy = short_lived("o.test", origin.address()).start().await;
+        let fetched = || 3 <= origin.robots_fetches();
+        ask_until(&proxy, ("http://o.test/open", 200), fetched).await;
+        let reply = get(&proxy, "http://o.test/private").await;
+        reply.assert_error(403, "http_request_denied");
+        let told = reply.json();
+        assert_eq!(told["reason"], "rule");
+        let detail = told["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("cannot be asked for now (status)"),
+            "{detail}"
+        );
+        assert!(origin.targets().iter().all(|target| target == "/open"));
+    });
+}
+
+// Security, section 6: coded although identity was asked for.
+#[test]
+fn a_coded_robots_txt_is_decoded() {
+    run(async {
+        for codings in CODINGS {
+            let body = coded(codings, ROBOTS.as_bytes().to_vec());
+            let page = Page::untyped(&body).field("Content-Encoding", &named(codings));
+            let origin = Script::robots_page(page).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            for (path, status) in [("private", 403), ("open", 200)] {
+                let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+                assert_eq!(reply.status(), status, "{codings}: {}", reply.text());
+            }
+            assert_eq!(origin.targets(), ["/open"], "{codings}");
+        }
+    });
+}
+
+// Security, section 6: a bomb is decoded as far as a file is read; the rules so
+// far hold, as of any file that is too long.
+#[test]
+fn a_bomb_costs_no_more_than_a_long_file() {
+    run(async {
+        let mut bomb = ROBOTS.as_bytes().to_vec();
+        bomb.extend(b"#\n".repeat(32 << 20));
+        let page = Page::untyped(&coded("gzip", bomb)).field("Content-Encoding", "gzip");
+        let origin = Script::robots_page(page).start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        for (path, status) in [("private", 403), ("open", 200)] {
+            let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+            assert_eq!(reply.status(), status, "{}", reply.text());
+        }
+        assert_eq!(origin.targets(), ["/open"]);
     });
 }

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use crate::kit::client::{Reply, get};
+use crate::kit::codings::coded;
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, resolve};
@@ -79,6 +80,131 @@ fn a_robots_txt_that_never_comes_refuses_after_its_time() {
             assert_unreachable(&get(&proxy, "http://o.test/a").await);
             origin.assert_only_robots_fetched();
         }
+    });
+}
+
+// Security, section 6: what is not understood to its end is no file, however
+// little is missing.
+#[test]
+fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
+    run(async {
+        let body = coded("gzip", b"User-agent: *\nAllow: /\n".to_vec());
+        // Empty blocks without end: much comes in, and nothing goes out.
+        let mut drip = body[..10].to_vec();
+        drip.extend([0, 0, 0, 0xff, 0xff].repeat(200_000));
+        for (coding, octets) in [
+            ("x-unknown", body.as_slice()),
+            ("gzip", b"User-agent: *\nAllow: /\n"),
+            ("gzip", &body[..body.len() - 9]),
+            ("gzip", &drip),
+            ("br", &body),
+        ] {
+            let page = Page::untyped(octets).field("Content-Encoding", coding);
+            let origin = Script::robots_page(page).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            assert_unreachable(&get(&proxy, "http://o.test/a").await);
+            origin.assert_only_robots_fetched();
+        }
+    });
+}
+
+// Security, section 6: an octet now and then, a head without end, interim
+// responses without end.
+#[test]
+fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
+    run(async {
+        let head = b"HTTP/1.1 200 OK\r\n".to_vec();
+        let fields = [head.clone(), b"X: y\r\n".repeat(100_000)].concat();
+        let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
+        for octets in [fields, interim] {
+            let origin = RawOrigin::start(move |_| Octets::of(&octets)).await;
+            let proxy = resolve("o.test", origin.address())
+                .set("robots.timeout = \"5s\"")
+                .start()
+                .await;
+            assert_unreachable(&get(&proxy, "http://o.test/a").await);
+            assert_eq!(origin.lines(), [""; 0]);
+        }
+        let gate = Gate::shut();
+        let origin = Script::robots_page(Page::stepped(&["#"; 1000], &gate))
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address())
+            .set("robots.timeout = \"1s\"")
+            .start()
+            .await;
+        let dripping = async {
+            loop {
+                gate.open(1);
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        let reply = tokio::select! {
+            reply = get(&proxy, "http://o.test/a") => reply,
+            () = dripping => unreachable!("it drips on"),
+        };
+        assert_unreachable(&reply);
+        origin.assert_only_robots_fetched();
+    });
+}
+
+// Security, sections 2.3 and 4: a redirect is checked like any address.
+#[test]
+fn a_redirect_to_what_may_not_be_dialled_refuses_everything() {
+    run(async {
+        let silent = Script::robots("").start().await;
+        for location in [
+            format!("http://{}/robots.txt", silent.address()),
+            format!(
+                "http://[::ffff:127.0.0.1]:{}/robots.txt",
+                silent.address().port()
+            ),
+            "http://169.254.169.254/robots.txt".to_owned(),
+            "http://localhost/robots.txt".to_owned(),
+        ] {
+            let origin = Script::robots_page(Page::redirect(&location)).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            assert_unreachable(&get(&proxy, "http://o.test/a").await);
+            assert_eq!((origin.targets(), origin.robots_fetches()), (Vec::new(), 1));
+        }
+        assert_eq!(silent.connections(), 0);
+    });
+}
+
+// Decisions, "Status": two origins that redirect to each other's pages do not
+// wait for each other.
+#[test]
+fn origins_that_judge_each_other_are_unreachable_at_once() {
+    run(async {
+        let first = Script::robots_page(Page::redirect("http://p.test/x"))
+            .start()
+            .await;
+        let second = Script::robots_page(Page::redirect("http://o.test/x"))
+            .start()
+            .await;
+        let config = resolve("o.test", first.address()).resolve("p.test", second.address());
+        let proxy = config.set("robots.timeout = \"60s\"").start().await;
+        let (one, two) = tokio::join!(
+            get(&proxy, "http://o.test/a"),
+            get(&proxy, "http://p.test/a")
+        );
+        assert_unreachable(&one);
+        assert_unreachable(&two);
+        first.assert_only_robots_fetched();
+        second.assert_only_robots_fetched();
+    });
+}
+
+// RFC 9110, section 10.2.3: an origin that says when to come back is believed.
+#[test]
+fn a_retry_after_of_the_origin_is_passed_on() {
+    run(async {
+        let page = Page::status(503).field("Retry-After", "7200");
+        let origin = Script::robots_page(page).start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let reply = get(&proxy, "http://o.test/a").await;
+        let seconds: u32 = reply.head.value("retry-after").parse().unwrap();
+        assert!((7190..=7200).contains(&seconds), "{seconds}");
     });
 }
 

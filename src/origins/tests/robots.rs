@@ -5,15 +5,17 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::kit::{OK, RawOrigin, Setup, Step, setup};
-use crate::origins::robots_fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher};
+use crate::origins::robots_fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher, RobotsQuery};
 use crate::rules::decision::RobotsPermit;
 use crate::rules::origin::{Origin, Scheme};
+use crate::rules::robots::access::Validators;
 
 async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
     let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), 20);
     let origin = Origin::new(Scheme::Http, "h.test");
+    let query = RobotsQuery { asker, known: None };
     fetcher
-        .fetch(RobotsPermit::first(&origin.unwrap()), asker)
+        .fetch(RobotsPermit::first(&origin.unwrap()), query)
         .await
 }
 
@@ -41,6 +43,29 @@ async fn our_request_says_who_asks_and_nothing_else() {
     );
 }
 
+// RFC 9110, sections 13.1.2 and 13.1.3: by what is known, and only then.
+#[tokio::test]
+async fn our_request_says_what_need_not_be_sent_again() {
+    let origin = RawOrigin::start(&[&[OK]]).await;
+    let fetcher = HttpFetcher::new(Arc::clone(&setup(&origin).upstream), 20);
+    let known = Validators {
+        etag: Some(HeaderValue::from_static("W/\"1\"")),
+        last_modified: Some(HeaderValue::from_static("yesterday")),
+    };
+    let query = RobotsQuery {
+        asker: &Asker::default(),
+        known: Some(&known),
+    };
+    let permit = RobotsPermit::first(&Origin::new(Scheme::Http, "h.test").unwrap());
+    fetcher.fetch(permit, query).await.unwrap();
+    let end = "If-None-Match: W/\"1\"\r\nIf-Modified-Since: yesterday\r\n\r\n";
+    assert!(
+        origin.requests()[0].ends_with(end),
+        "{:?}",
+        origin.requests()
+    );
+}
+
 // RFC 9309, section 2.5: an endless file is read up to the limit; checklist 33.
 #[tokio::test]
 async fn a_file_over_the_limit_is_cut_at_a_line() {
@@ -52,15 +77,21 @@ async fn a_file_over_the_limit_is_cut_at_a_line() {
     assert_eq!((&*hop.body, hop.whole), (&b"Disallow: /a\n"[..], false));
 }
 
+// security, section 6: an unknown coding, or one that is not what it says, is
+// no file.
 #[tokio::test]
-async fn a_coded_file_is_not_parsed() {
+async fn what_cannot_be_decoded_is_not_parsed() {
     const GZIP: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok",
+    )];
+    const UNKNOWN: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: x-new\r\nContent-Length: 2\r\n\r\nok",
     )];
     const PLAIN: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Encoding: Identity\r\nContent-Length: 2\r\n\r\nok",
     )];
     assert!(matches!(fetched(GZIP).await, Err(FetchError::Coding)));
+    assert!(matches!(fetched(UNKNOWN).await, Err(FetchError::Coding)));
     assert!(fetched(PLAIN).await.is_ok());
 }
 

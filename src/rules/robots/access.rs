@@ -42,7 +42,7 @@ pub struct Snapshot {
 }
 
 /// RFC 9309, section 2.3.1: the three things that asking can lead to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum AccessResult {
     /// There is a file, and its rules bind (section 2.3.1.1).
     Successful(Arc<Copy>),

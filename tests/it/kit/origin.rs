@@ -89,6 +89,11 @@ impl Script {
         self
     }
 
+    /// The same for robots.txt.
+    pub(crate) fn robots_if_conditional(self, page: Page) -> Self {
+        self.if_conditional("/robots.txt", page)
+    }
+
     /// Answers `page` where the request is conditional (RFC 9110, section 13),
     /// whatever its condition.
     pub(crate) fn if_conditional(mut self, target: &str, page: Page) -> Self {
@@ -338,13 +343,15 @@ fn seen(parts: &http::request::Parts) -> Seen {
 
 impl Script {
     fn answer_to(&self, seen: &Seen) -> Page {
+        let is_conditional = ["if-none-match", "if-modified-since"]
+            .into_iter()
+            .any(|name| !seen.values(name).is_empty());
+        let conditional = self.conditional.get(&seen.target);
+        if let Some(page) = conditional.filter(|_| is_conditional) {
+            return page.clone();
+        }
         if seen.target != "/robots.txt" {
-            let is_conditional = ["if-none-match", "if-modified-since"]
-                .into_iter()
-                .any(|name| !seen.values(name).is_empty());
-            let conditional = self.conditional.get(&seen.target);
-            let page = conditional.filter(|_| is_conditional);
-            let page = page.or_else(|| self.pages.get(&seen.target)).cloned();
+            let page = self.pages.get(&seen.target).cloned();
             return page.unwrap_or_else(|| Page::text(&format!("this is {}\n", seen.target)));
         }
         let agent = seen.values("user-agent").join(" ");

@@ -1,0 +1,205 @@
+//! What is bounded: time, number, octets.
+
+use std::num::NonZeroUsize;
+
+use hyper::rt::Executor;
+use tokio::time::advance;
+
+use super::kit::*;
+use super::*;
+use crate::tasks::Tasks;
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_askers_share_one_fetch() {
+    let script = Script::default().at(ROBOTS, [after(SECOND, text("User-agent: *"))]);
+    let cache = Arc::new(cache(&script));
+    let tasks = Tasks::default();
+    for _ in 0..1000 {
+        let cache = Arc::clone(&cache);
+        tasks.execute(async move {
+            assert!(ask(&cache).await.copy().is_some());
+        });
+    }
+    tasks.0.close();
+    tasks.0.wait().await;
+    assert_eq!(script.asked(), [ROBOTS]);
+}
+
+// RFC 9309, section 2.3.1.4; checklist 29.
+#[tokio::test(start_paused = true)]
+async fn all_hops_together_have_one_time_limit() {
+    let script = Script::default()
+        .at(ROBOTS, [after(20 * SECOND, to("/1"))])
+        .at("http://a.test/1", [after(20 * SECOND, text(""))]);
+    let began = clock::instant();
+    let snapshot = ask(&cache(&script)).await;
+    assert_eq!(cause(&snapshot), Some(Cause::Timeout));
+    assert_eq!(
+        (snapshot.url.as_str(), snapshot.status),
+        ("http://a.test/1", None)
+    );
+    assert_eq!(clock::instant().duration_since(began).as_secs(), 30);
+
+    let script = Script::default().at(ROBOTS, [Reply::Never]);
+    assert_eq!(cause(&*ask(&cache(&script)).await), Some(Cause::Timeout));
+}
+
+// Ours: a wildcard domain can serve a large file under any number of names.
+#[tokio::test(start_paused = true)]
+async fn the_octets_of_snapshots_are_bounded() {
+    let file: &str = "#".repeat(99_000).leak();
+    let urls: Vec<String> = (0..20)
+        .map(|n| format!("http://h{n}.test/robots.txt"))
+        .collect();
+    let script = urls.iter().fold(Script::default(), |script, url| {
+        script.at(url, [text(file)])
+    });
+    let options = Options {
+        max_snapshot_bytes: 500_000,
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    for url in &urls {
+        ask_as(&cache, url, "ExampleBot").await;
+    }
+    assert_eq!(cache.shared.snapshots.len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_snapshots_is_bounded() {
+    let mut script = Script::default();
+    let urls: Vec<String> = (0..100)
+        .map(|n| format!("http://h{n}.test/robots.txt"))
+        .collect();
+    for url in &urls {
+        script = script.at(url, [text("")]);
+    }
+    let max_snapshots = NonZeroUsize::new(2).unwrap();
+    let cache = cache_with(
+        Options {
+            max_snapshots,
+            ..options()
+        },
+        &script,
+    );
+    for url in &urls {
+        let snapshot = ask_as(&cache, url, "ExampleBot").await;
+        assert!(cache.holds(&snapshot), "{url}");
+    }
+    assert_eq!(cache.shared.snapshots.len(), 2);
+    assert_eq!(script.asked(), urls);
+}
+
+// Ours: what is under way is not in the list that is bounded.
+#[tokio::test(start_paused = true)]
+async fn a_fetch_under_way_cannot_be_evicted() {
+    let mut script = Script::default().at(ROBOTS, [after(20 * SECOND, text(""))]);
+    let urls: Vec<String> = (0..50)
+        .map(|n| format!("http://h{n}.test/robots.txt"))
+        .collect();
+    for url in &urls {
+        script = script.at(url, [text("")]);
+    }
+    let max_snapshots = NonZeroUsize::new(2).unwrap();
+    let cache = cache_with(
+        Options {
+            max_snapshots,
+            ..options()
+        },
+        &script,
+    );
+    assert!(timeout(SECOND, ask(&cache)).await.is_err());
+    for url in &urls {
+        ask_as(&cache, url, "ExampleBot").await;
+    }
+    assert_eq!(cache.shared.snapshots.len(), 2);
+    assert!(ask(&cache).await.copy().is_some());
+    assert_eq!(
+        script.asked().iter().filter(|url| *url == ROBOTS).count(),
+        1
+    );
+}
+
+// Ours: robots.max_fetches; the next wait within their own time limit.
+#[tokio::test(start_paused = true)]
+async fn only_so_many_fetches_are_under_way() {
+    let (b, c) = ("http://b.test/robots.txt", "http://c.test/robots.txt");
+    let script = Script::default()
+        .at(ROBOTS, [after(20 * SECOND, text(""))])
+        .at(b, [after(5 * SECOND, text(""))])
+        .at(c, [after(20 * SECOND, text(""))]);
+    let options = Options {
+        max_fetches: NonZeroUsize::new(1).unwrap(),
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    let began = clock::instant();
+    let waited = || clock::instant().duration_since(began).as_secs();
+    let (first, second, third) = tokio::join!(
+        async { (ask(&cache).await, waited()) },
+        async { (ask_as(&cache, b, "ExampleBot").await, waited()) },
+        async { (ask_as(&cache, c, "ExampleBot").await, waited()) },
+    );
+    assert!(first.0.copy().is_some() && first.1 == 20);
+    assert!(second.0.copy().is_some() && second.1 == 25);
+    assert_eq!((cause(&third.0), third.1), (Some(Cause::Timeout), 30));
+    assert_eq!(script.asked(), [ROBOTS, b, c]);
+    assert_eq!(cache.shared.places.under_way(), 0);
+}
+
+// Ours: a walk that waits for another keeps no place from it.
+#[tokio::test(start_paused = true)]
+async fn a_judged_redirect_finds_a_place() {
+    let script = Script::default()
+        .at(ROBOTS, [to("http://b.test/open")])
+        .at("http://b.test/robots.txt", [text("")])
+        .at("http://b.test/open", [text("User-agent: *")]);
+    let options = Options {
+        max_fetches: NonZeroUsize::new(1).unwrap(),
+        ..options()
+    };
+    assert!(ask(&cache_with(options, &script)).await.copy().is_some());
+}
+
+// Security, section 6: a large file is read off the threads that serve, and
+// its rules are ready when the first decision needs them.
+#[tokio::test]
+async fn the_rules_of_a_file_are_ready_for_who_asked() {
+    for rules in [1, 20_000] {
+        let lines = "Disallow: /private/page\n".repeat(rules);
+        let body: &str = format!("User-agent: *\n{lines}").leak();
+        let script = Script::default().at(ROBOTS, [text(body)]);
+        let snapshot = ask(&cache(&script)).await;
+        let robots = &snapshot.copy().unwrap().robots;
+        let ready = robots.memory();
+        let binding = robots.binding(&Crawler::parse("ExampleBot/1.0"));
+        assert!(!binding.judge("/private/page").allows());
+        assert_eq!(robots.memory(), ready, "{rules}");
+        drop(robots.binding(&Crawler::parse("OtherBot")));
+        assert!(ready < robots.memory(), "{rules}");
+    }
+}
+
+// Issue, Deliver 1; architecture, invariant 8.
+#[tokio::test(start_paused = true)]
+async fn metrics_tell_what_fetches_came_to() {
+    let tagged = Reply::Answer(200, vec![("etag", "1")], "");
+    let replies = [tagged, status(304), status(503), status(404), status(503)];
+    let script = Script::default().at(ROBOTS, replies);
+    let cache = cache(&script);
+    for pause in [24 * HOUR, 24 * HOUR, 30 * SECOND, HOUR, SECOND] {
+        ask(&cache).await;
+        advance(pause).await;
+    }
+    let rendered = cache.shared.places.metrics().render();
+    for result in [
+        "successful",
+        "confirmed",
+        "stale",
+        "unavailable",
+        "unreachable",
+    ] {
+        let line = format!("politesse_robots_fetches_total{{result=\"{result}\"}} 1\n");
+        assert!(rendered.contains(&line), "{result}: {rendered}");
+    }
+}

@@ -1,0 +1,210 @@
+//! Origins that answer on cue, and a cache that asks them.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::time::sleep;
+
+use super::*;
+use crate::origins::robots_fetch::FetchError;
+use crate::origins::robots_store::Forgetful;
+use crate::rules::decision::Unauthorized;
+use crate::rules::robots::access::{AccessResult, Validators};
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const ROBOTS: &str = "http://a.test/robots.txt";
+
+/// What a scripted origin does when it is asked.
+#[derive(Clone)]
+pub(super) enum Reply {
+    Answer(u16, Vec<(&'static str, &'static str)>, &'static str),
+    After(Duration, Box<Self>),
+    Fail(fn() -> FetchError),
+    Never,
+    Panic,
+}
+
+pub(super) fn text(body: &'static str) -> Reply {
+    Reply::Answer(200, Vec::new(), body)
+}
+
+pub(super) fn status(status: u16) -> Reply {
+    Reply::Answer(status, Vec::new(), "")
+}
+
+pub(super) fn to(location: &'static str) -> Reply {
+    Reply::Answer(301, vec![("location", location)], "")
+}
+
+pub(super) fn after(time: Duration, reply: Reply) -> Reply {
+    Reply::After(time, Box::new(reply))
+}
+
+/// Origins that answer by URL, the last reply again and again; others fail the
+/// test.
+#[derive(Clone, Default)]
+pub(super) struct Script(Arc<Mutex<Scripted>>);
+
+#[derive(Default)]
+pub(super) struct Scripted {
+    replies: HashMap<String, VecDeque<Reply>>,
+    asked: Vec<Asked>,
+}
+
+/// One request that an origin got.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) url: String,
+    pub(super) user_agent: Option<HeaderValue>,
+    pub(super) known: Option<Validators>,
+}
+
+impl Script {
+    pub(super) fn at(self, url: &str, replies: impl IntoIterator<Item = Reply>) -> Self {
+        let replies = replies.into_iter().collect();
+        self.0
+            .lock()
+            .unwrap()
+            .replies
+            .insert(url.to_owned(), replies);
+        self
+    }
+
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.log().into_iter().map(|asked| asked.url).collect()
+    }
+
+    /// All that was asked for.
+    pub(super) fn log(&self) -> Vec<Asked> {
+        self.0.lock().unwrap().asked.clone()
+    }
+
+    fn next(&self, url: &str, query: RobotsQuery<'_>) -> Reply {
+        let mut scripted = self.0.lock().unwrap();
+        scripted.asked.push(Asked {
+            url: url.to_owned(),
+            user_agent: query.asker.user_agent.clone(),
+            known: query.known.cloned(),
+        });
+        let replies = scripted
+            .replies
+            .get_mut(url)
+            .unwrap_or_else(|| panic!("{url} was asked for"));
+        if replies.len() == 1 {
+            replies[0].clone()
+        } else {
+            replies.pop_front().unwrap()
+        }
+    }
+}
+
+impl FetchRobots for Script {
+    async fn fetch(&self, permit: RobotsPermit, query: RobotsQuery<'_>) -> Result<Hop, FetchError> {
+        let mut reply = self.next(&permit.target().to_string(), query);
+        loop {
+            match reply {
+                Reply::After(time, then) => {
+                    sleep(time).await;
+                    reply = *then;
+                }
+                Reply::Answer(status, fields, body) => return Ok(hop(status, &fields, body)),
+                Reply::Fail(error) => return Err(error()),
+                Reply::Never => std::future::pending().await,
+                Reply::Panic => panic!("scripted"),
+            }
+        }
+    }
+}
+
+pub(super) fn hop(status: u16, fields: &[(&'static str, &'static str)], body: &'static str) -> Hop {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(*name, HeaderValue::from_static(value));
+    }
+    Hop {
+        status,
+        headers,
+        body: Bytes::from_static(body.as_bytes()),
+        whole: true,
+    }
+}
+
+pub(super) fn options() -> Options {
+    Options {
+        user_agent: UserAgent::Crawler,
+        max_bytes: 512_000,
+        ttl: 24 * HOUR,
+        ttl_min: 5 * MINUTE,
+        unavailable_ttl: HOUR,
+        stale: 30 * 24 * HOUR,
+        retry_first: 30 * SECOND,
+        retry_longest: 30 * MINUTE,
+        redirects: 5,
+        timeout: 30 * SECOND,
+        max_fetches: NonZeroUsize::new(1024).unwrap(),
+        max_snapshots: NonZeroUsize::new(1000).unwrap(),
+        max_snapshot_bytes: 64 * 1024 * 1024,
+        policy: Policy::new(Unauthorized::Allow),
+    }
+}
+
+pub(super) fn cache_with(options: Options, script: &Script) -> RobotsCache<Script> {
+    cache_on(options, script, Arc::new(Forgetful))
+}
+
+pub(super) fn cache_on(
+    options: Options,
+    script: &Script,
+    store: Arc<dyn KeepRobots>,
+) -> RobotsCache<Script> {
+    let parts = (script.clone(), store);
+    RobotsCache::new(options, parts, Arc::default(), TaskTracker::new())
+}
+
+pub(super) fn cache(script: &Script) -> RobotsCache<Script> {
+    cache_with(options(), script)
+}
+
+pub(super) fn inquiry(url: &str, agent: &str) -> Inquiry {
+    Inquiry {
+        crawler: Crawler::parse(agent),
+        target: url.parse().unwrap(),
+        method: "GET".to_owned(),
+    }
+}
+
+pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) -> Arc<Snapshot> {
+    let asker = Asker {
+        user_agent: HeaderValue::from_str(agent).ok(),
+        from: None,
+    };
+    cache.snapshot(&inquiry(url, agent), &asker).await
+}
+
+pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {
+    ask_as(cache, "http://a.test/page", "ExampleBot/1.0").await
+}
+
+pub(super) fn cause(snapshot: &Snapshot) -> Option<Cause> {
+    match snapshot.result {
+        AccessResult::Unreachable(cause) => Some(cause),
+        AccessResult::Successful(_) | AccessResult::Unavailable => None,
+    }
+}
+
+/// Seconds from now until the origin is asked again.
+pub(super) fn asked_again_in(snapshot: &Snapshot) -> i64 {
+    snapshot.expires_at.duration_since(clock::now()).as_secs()
+}
+
+pub(super) fn held_for(snapshot: &Snapshot) -> i64 {
+    snapshot
+        .expires_at
+        .duration_since(snapshot.fetched_at)
+        .as_secs()
+}

@@ -1,0 +1,249 @@
+//! Which snapshots are held, and which are being asked for.
+//!
+//! RFC 9309, section 2.4. What is held is bounded, and the longest unused goes
+//! first; what is being asked for is not in that list, so that it cannot go
+//! while somebody waits. How a fetch is made is not known here.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use tokio::sync::watch;
+
+use super::robots_answer::{Answer, Reading};
+use super::robots_held::Held;
+use super::robots_lifetimes::Lifetimes;
+use crate::metrics::{Metrics, ResultLabel};
+use crate::rules::robots::Dialect;
+use crate::rules::robots::kept::Whose;
+
+/// The snapshots of all origins.
+pub(super) struct Snapshots {
+    held: Cache<Whose, Arc<Held>>,
+    flights: Mutex<HashMap<Whose, Watched>>,
+    lifetimes: Lifetimes,
+    metrics: Arc<Metrics>,
+}
+
+/// How much is held.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    pub(super) snapshots: NonZeroUsize,
+    /// Octets, about.
+    pub(super) octets: usize,
+}
+
+/// A fetch, as seen by those who wait for it.
+pub(super) type Watched = watch::Receiver<State>;
+
+/// Where a fetch stands.
+#[derive(Debug)]
+pub(super) enum State {
+    /// It asks the origin.
+    Asking,
+    /// It waits for another origin's robots.txt, which a redirect needs.
+    Judging,
+    /// It came to this.
+    Done(Arc<Held>),
+}
+
+/// What there is of a snapshot.
+pub(super) enum Found {
+    /// It is in force.
+    InForce(Arc<Held>),
+    /// It is being asked for.
+    Awaited(Watched),
+    /// Nothing, and it is the finder's to ask.
+    Wanted(Flight),
+}
+
+impl Snapshots {
+    pub(super) fn new(lifetimes: Lifetimes, room: Room, metrics: Arc<Metrics>) -> Self {
+        let weights = Weights::new(room);
+        // The other policy may turn new entries away, and the fetch was in
+        // vain.
+        let held = Cache::builder()
+            .max_capacity(weights.most)
+            .weigher(move |_, held: &Arc<Held>| weights.of(held))
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Self {
+            held,
+            flights: Mutex::default(),
+            lifetimes,
+            metrics,
+        }
+    }
+
+    pub(super) fn lifetimes(&self) -> &Lifetimes {
+        &self.lifetimes
+    }
+
+    /// What is held, in force or not.
+    pub(super) fn latest(&self, whose: &Whose) -> Option<Arc<Held>> {
+        self.held.get(whose).map(Held::latest)
+    }
+
+    /// What is in force, or the fetch that somebody makes or the finder is to
+    /// make; never two at once.
+    pub(super) fn find(self: &Arc<Self>, whose: &Whose) -> Found {
+        if let Some(held) = self.in_force(whose) {
+            return Found::InForce(held);
+        }
+        let mut flights = self.flights();
+        if let Some(watched) = flights.get(whose) {
+            return Found::Awaited(watched.clone());
+        }
+        // A fetch may have ended since we looked.
+        match self.latest(whose) {
+            Some(held) if held.is_fresh() => Found::InForce(held),
+            earlier => Found::Wanted(self.start(&mut flights, whose, earlier)),
+        }
+    }
+
+    /// The fetch that is due for what is in force, if nobody makes it yet.
+    pub(super) fn refresh(self: &Arc<Self>, whose: &Whose, held: &Arc<Held>) -> Option<Flight> {
+        if !held.is_due() {
+            return None;
+        }
+        let mut flights = self.flights();
+        let replaced = self
+            .held
+            .get(whose)
+            .is_none_or(|now| !Arc::ptr_eq(&now, held));
+        if replaced || flights.contains_key(whose) {
+            return None;
+        }
+        Some(self.start(&mut flights, whose, Some(Arc::clone(held))))
+    }
+
+    /// What is in force, without asking.
+    fn in_force(&self, whose: &Whose) -> Option<Arc<Held>> {
+        self.latest(whose).filter(|held| held.is_fresh())
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        flights: &mut HashMap<Whose, Watched>,
+        whose: &Whose,
+        earlier: Option<Arc<Held>>,
+    ) -> Flight {
+        let (state, watched) = watch::channel(State::Asking);
+        flights.insert(whose.clone(), watched);
+        Flight {
+            whose: whose.clone(),
+            earlier,
+            snapshots: Arc::clone(self),
+            state,
+        }
+    }
+
+    fn flights(&self) -> MutexGuard<'_, HashMap<Whose, Watched>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self) {
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let metrics = &self.metrics;
+        metrics.robots_snapshots.set(gauge(self.held.entry_count()));
+        metrics
+            .robots_snapshot_bytes
+            .set(gauge(self.held.weighted_size()));
+    }
+
+    /// How many are held, once all that is too much has gone.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> u64 {
+        self.held.run_pending_tasks();
+        self.held.entry_count()
+    }
+}
+
+/// The duty to tell those who wait what a fetch came to; dropped without, by a
+/// panic or at the end of the runtime, it tells them that it failed.
+pub(super) struct Flight {
+    pub(super) whose: Whose,
+    /// What is known from before.
+    pub(super) earlier: Option<Arc<Held>>,
+    snapshots: Arc<Snapshots>,
+    state: watch::Sender<State>,
+}
+
+impl Flight {
+    /// Where it stands, for those who want to.
+    pub(super) fn watched(&self) -> Watched {
+        self.state.subscribe()
+    }
+
+    /// Tells that it waits for another origin.
+    pub(super) fn judging(&self) {
+        self.state.send_replace(State::Judging);
+    }
+
+    /// Tells that it goes on.
+    pub(super) fn asking(&self) {
+        self.state.send_replace(State::Asking);
+    }
+
+    /// Ends with what an answer led to, or with what was kept and still holds.
+    pub(super) fn land_on(self, held: &Arc<Held>) {
+        self.put(held);
+    }
+
+    /// What an answer leads to.
+    pub(super) fn hold(&self, reading: &Reading) -> Arc<Held> {
+        let lifetimes = &self.snapshots.lifetimes;
+        let held = reading.hold(self.whose.clone(), lifetimes, self.earlier.as_deref());
+        let result = reading.word(&held);
+        let fetches = &self.snapshots.metrics.robots_fetches;
+        fetches.get_or_create(&ResultLabel { result }).inc();
+        Arc::new(held)
+    }
+
+    /// Held before told, and told before it is off the list: whoever looks
+    /// finds one of the three.
+    fn put(&self, held: &Arc<Held>) {
+        let snapshots = &self.snapshots;
+        snapshots.held.insert(self.whose.clone(), Arc::clone(held));
+        self.state.send_replace(State::Done(Arc::clone(held)));
+        snapshots.flights().remove(&self.whose);
+        snapshots.count();
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let is_done = matches!(*self.state.borrow(), State::Done(_));
+        if !is_done {
+            let failed = Answer::internal(&self.whose);
+            self.put(&self.hold(&failed.read(Dialect::default())));
+        }
+    }
+}
+
+/// How snapshots count towards the two limits, in octets.
+#[derive(Debug, Clone, Copy)]
+struct Weights {
+    /// What all may weigh together.
+    most: u64,
+    /// What one weighs at least, so that no more fit in than may.
+    least: u32,
+}
+
+impl Weights {
+    fn new(room: Room) -> Self {
+        let most = room.octets.max(room.snapshots.get());
+        let least = most / room.snapshots.get();
+        Self {
+            most: u64::try_from(most).unwrap_or(u64::MAX),
+            least: u32::try_from(least).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn of(self, held: &Held) -> u32 {
+        let octets = u32::try_from(held.weight()).unwrap_or(u32::MAX);
+        octets.max(self.least)
+    }
+}

@@ -68,6 +68,9 @@ pub struct Metrics {
     pub robots_fetches: Family<ResultLabel, Counter>,
     /// Snapshots held.
     pub robots_snapshots: Gauge,
+    /// Requests refused because of the names their client came by
+    /// (`robots.max_names`).
+    pub max_names: Counter,
     /// Responses annotated, by state.
     pub annotations: Family<AnnotationLabels, Counter>,
     /// Octets of pages held back now (`directives.hold_total`).
@@ -110,6 +113,7 @@ impl Default for Metrics {
             upstream_retries: Counter::default(),
             robots_fetches: Family::default(),
             robots_snapshots: Gauge::default(),
+            max_names: Counter::default(),
             annotations: Family::default(),
             hold_total: Gauge::default(),
             known: Gauge::default(),
@@ -154,6 +158,11 @@ impl Metrics {
             "robots_snapshots",
             "Robots.txt snapshots held",
             self.robots_snapshots.clone(),
+        );
+        r.register(
+            "robots_max_names",
+            "Requests of clients that came to an origin by too many names",
+            self.max_names.clone(),
         );
         r.register_with_unit(
             "exchange",

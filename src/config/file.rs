@@ -215,6 +215,10 @@ keys! {
         /// How many copies are kept; the least used goes first. There is one for each
         /// origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
+        /// By how many names one client may come to an origin in an hour. For each of
+        /// them the origin is asked for its robots.txt, so a client that makes up names
+        /// could have it asked without end. What comes by one more is refused.
+        max_names: NonZeroUsize = "64", count(1..=1_000_000);
         /// How much they may take together, about; the least used goes first.
         max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
         /// Where your word counts in place of robots.txt, the first entry that fits

@@ -26,6 +26,8 @@ pub mod problem;
 
 pub mod own_copy;
 
+pub mod names;
+
 pub mod answer;
 
 pub mod body;

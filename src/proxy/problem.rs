@@ -29,9 +29,18 @@ pub enum Malformed {
     /// No `Host`, two, or one that is none (RFC 9112, section 3.2).
     #[error("there must be one Host field, with a host")]
     Host,
-    /// Two `User-Agent` fields: rules bind by one name.
+    /// Two `User-Agent` fields. It is a single value (RFC 9110, section 5.3), and
+    /// which of the two an origin goes by when it hands out its robots.txt cannot
+    /// be told, so neither can what binds.
     #[error("there must not be two User-Agent fields")]
     UserAgent,
+    /// A `User-Agent` whose names are not all looked at: the rules that bind it
+    /// cannot be told.
+    #[error(
+        "the User-Agent names more crawlers than can be judged, or one by a name too long: \
+         an entry under [[crawler]] of the proxy's configuration can say who it is"
+    )]
+    Names,
     /// A framing that readers disagree on.
     #[error("the request can be framed in two ways: {0}")]
     Framing(&'static str),
@@ -166,6 +175,7 @@ impl Malformed {
             | Self::Connect
             | Self::Host
             | Self::UserAgent
+            | Self::Names
             | Self::Framing(_) => StatusCode::BAD_REQUEST,
         }
     }
@@ -361,6 +371,9 @@ fn unreachable_text(evidence: &Evidence) -> String {
         }
         Some(AccessResult::Unreachable(Cause::RedirectDisallowed)) => {
             "a redirect to a page that its own robots.txt disallows".to_owned()
+        }
+        Some(AccessResult::Unreachable(Cause::Names)) => {
+            "it was not asked for: too many crawlers by name came from one address".to_owned()
         }
         Some(AccessResult::Unreachable(cause)) => cause.as_str().to_owned(),
         Some(AccessResult::Successful(_) | AccessResult::Unavailable) | None => {

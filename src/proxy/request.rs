@@ -48,6 +48,8 @@ pub struct Leg {
 pub struct Received {
     /// Who asks for what.
     pub inquiry: Arc<Inquiry>,
+    /// The crawler's address.
+    pub client: IpAddr,
     /// On whose behalf robots.txt is asked for.
     pub asker: Asker,
     /// Method and fields as they go on.
@@ -77,12 +79,17 @@ impl Received {
         // There is no second one: it would be ambiguous.
         let user_agent = parts.headers.get(USER_AGENT);
         let said = user_agent.map(HeaderValue::as_bytes);
+        let crawler = options.identities.crawler(said, Some(leg.client));
+        if crawler.is_cut() {
+            return Err(Malformed::Names.into());
+        }
         Ok(Self {
             inquiry: Arc::new(Inquiry {
-                crawler: options.identities.crawler(said, Some(leg.client)),
+                crawler,
                 target,
                 method: parts.method.as_str().to_owned(),
             }),
+            client: leg.client,
             asker: Asker {
                 user_agent: user_agent.cloned(),
                 from: parts.headers.get(FROM).cloned(),

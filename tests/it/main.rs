@@ -27,6 +27,7 @@ mod engine_reference;
 mod forward;
 mod frames;
 mod framing_cases;
+mod identity;
 mod intercept;
 mod layering;
 mod limits;

@@ -98,6 +98,24 @@ impl Snapshot {
         }
     }
 
+    /// The result for an origin that was not asked for `token` at `now`, and will
+    /// not be until `until`, since its client came by too many names.
+    pub fn without_asking(
+        (origin, token): (&Origin, &ProductToken),
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Self {
+        Self {
+            origin: origin.clone(),
+            token: Some(token.clone()),
+            url: origin.robots_txt().to_string(),
+            status: None,
+            fetched_at: now,
+            expires_at: until,
+            result: AccessResult::Unreachable(Cause::Names),
+        }
+    }
+
     /// The copy of the file, if there is one.
     pub fn copy(&self) -> Option<&Copy> {
         match &self.result {
@@ -139,6 +157,8 @@ pub enum Cause {
     Coding,
     /// No connection or TLS session could be made.
     NoConnection(NoConnection),
+    /// It was not asked: one client came by more names than `robots.max_names`.
+    Names,
     /// Something failed on our side.
     Internal,
 }
@@ -175,7 +195,7 @@ pub enum NoConnection {
 }
 
 /// The words under which causes are kept in the audit, in one list.
-const CAUSES: [(&str, Cause); 16] = [
+const CAUSES: [(&str, Cause); 17] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
     ("redirects", Cause::Redirects),
@@ -183,6 +203,7 @@ const CAUSES: [(&str, Cause); 16] = [
     ("redirect_disallowed", Cause::RedirectDisallowed),
     ("broken", Cause::Broken),
     ("coding", Cause::Coding),
+    ("names", Cause::Names),
     ("internal", Cause::Internal),
     ("dns_error", Cause::NoConnection(NoConnection::Dns)),
     ("dns_timeout", Cause::NoConnection(NoConnection::DnsTimeout)),

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 use ipnet::IpNet;
 use tracing::Level;
 
@@ -212,6 +212,10 @@ keys! {
         timeout: Duration = r#""30s""#, up_to(HOUR);
         /// Whether a crawler's own request for a robots.txt is answered from our copy.
         serve_cached: bool = "true", Flag;
+        /// What a request is answered with while robots.txt is unreachable, and so
+        /// forbids everything: 403 as for any refusal, or 503, since some crawlers drop
+        /// a URL for good on a 403. Either says when to ask again.
+        unreachable_answer: StatusCode = "403", Choice(&[("403", StatusCode::FORBIDDEN), ("503", StatusCode::SERVICE_UNAVAILABLE)]);
         /// How many copies are kept; the least used goes first. There is one for each
         /// origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);

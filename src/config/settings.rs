@@ -82,6 +82,7 @@ impl Settings {
                     identities: Identities::new(effective.root.crawler),
                 },
                 serve_cached: robots.serve_cached,
+                unreachable: robots.unreachable_answer,
             },
             listener: listener_options(proxy),
             connect: connect::Options {

@@ -32,7 +32,7 @@ use crate::rules::decision::{Permit, RobotsPermit};
 use crate::rules::origin::{Origin, Target};
 use crate::tasks::Tasks;
 
-pub use super::head::Outgoing;
+pub use super::head::{Form, Outgoing};
 pub use super::tls::{Roots, UpstreamSetupError};
 pub use super::upstream_error::UpstreamError;
 
@@ -404,6 +404,7 @@ fn robots_head(asker: &Asker) -> Outgoing {
         method: Method::GET,
         headers,
         host_at: 0,
+        form: Form::Url,
         extensions: Extensions::new(),
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -14,6 +14,7 @@ use super::annotate::{Annotator, Question};
 use super::answer::{Close, accepted, status_member, without_content};
 use super::body::{Body, Closing, OriginBody, Told, has_no_body};
 use super::fields::{self, PROXY_STATUS};
+use super::max_forwards;
 use super::names::Names;
 use super::own_copy;
 use super::problem::{Problem, would_be_refused};
@@ -37,6 +38,9 @@ pub struct Options {
     pub request: request::Options,
     /// Whether /robots.txt is answered from our copy (`robots.serve_cached`).
     pub serve_cached: bool,
+    /// The status of what is refused while robots.txt is unreachable
+    /// (`robots.unreachable_answer`).
+    pub unreachable: StatusCode,
 }
 
 /// The parts that every exchange shares.
@@ -89,7 +93,11 @@ impl Proxy {
         request: Request<Incoming>,
         (leg, started): (&Leg, Instant),
     ) -> Result<Response<Body>, Problem> {
+        let own = max_forwards::answer(&request, &self.options.request.fields.name)?;
         let received = Received::read(request, leg, &self.options.request)?;
+        if let Some(answer) = own {
+            return Ok(answer);
+        }
         let decision = self.decide(&received).await;
         let now = decision.evidence().at;
         let waited = clock::instant().duration_since(started);
@@ -112,7 +120,7 @@ impl Proxy {
         match self.send(decision, &receipt, received).await {
             Ok((response, told)) => Ok(attach(response, closing.with_told(told))),
             Err(problem) => {
-                let answer = problem.answer(now);
+                let answer = problem.answer((now, self.options.unreachable));
                 closing
                     .with_status(answer.status.as_u16())
                     .end(problem.failure());
@@ -241,7 +249,7 @@ impl Proxy {
         self.metrics.problems.get_or_create(&label).inc();
         tracing::debug!(error = problem.error(), "{problem}");
         let now = clock::now();
-        let mut answer = problem.answer(now);
+        let mut answer = problem.answer((now, self.options.unreachable));
         if has_body {
             answer.close = Close::Yes;
         }

@@ -22,6 +22,8 @@ pub mod selected;
 
 pub mod request;
 
+pub mod max_forwards;
+
 pub mod problem;
 
 pub mod own_copy;

@@ -41,6 +41,9 @@ pub enum Malformed {
          an entry under [[crawler]] of the proxy's configuration can say who it is"
     )]
     Names,
+    /// `Max-Forwards` that is no number, or there twice, where it counts.
+    #[error("Max-Forwards must be one number")]
+    MaxForwards,
     /// A framing that readers disagree on.
     #[error("the request can be framed in two ways: {0}")]
     Framing(&'static str),
@@ -102,8 +105,9 @@ impl Problem {
         Some(self.error()).filter(|error| !(refused && *error == "http_request_denied"))
     }
 
-    /// What the crawler is told, at `now`.
-    pub fn answer(&self, now: Timestamp) -> Answer {
+    /// What the crawler is told, at `now`; with the status `unreachable` of what
+    /// is refused while robots.txt is.
+    pub fn answer(&self, (now, unreachable): (Timestamp, StatusCode)) -> Answer {
         let answer = Answer {
             status: StatusCode::BAD_GATEWAY,
             error: self.error(),
@@ -153,7 +157,10 @@ impl Problem {
                 title: "An error of the proxy",
                 ..answer
             },
-            Self::NoPermit(NoPermit::Refused(refusal)) => refused(refusal, now),
+            Self::NoPermit(NoPermit::Refused(refusal)) => Answer {
+                status: refused_status(&refusal.evidence, unreachable),
+                ..refused(refusal, now)
+            },
             Self::Upstream(error) => Answer {
                 status: upstream_status(error),
                 ..answer
@@ -176,6 +183,7 @@ impl Malformed {
             | Self::Host
             | Self::UserAgent
             | Self::Names
+            | Self::MaxForwards
             | Self::Framing(_) => StatusCode::BAD_REQUEST,
         }
     }
@@ -228,39 +236,31 @@ fn refused_error(evidence: &Evidence) -> &'static str {
     }
 }
 
+fn refused_status(evidence: &Evidence, unreachable: StatusCode) -> StatusCode {
+    match (evidence.ruling.reason, no_connection(evidence)) {
+        (Reason::Egress, _) => StatusCode::BAD_GATEWAY,
+        (_, Some(cause)) if cause.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
+        (_, Some(_)) => StatusCode::BAD_GATEWAY,
+        (Reason::Unreachable, None) => unreachable,
+        _ => StatusCode::FORBIDDEN,
+    }
+}
+
 fn refused(refusal: &Refusal, now: Timestamp) -> Answer {
     let evidence = &refusal.evidence;
-    let (status, kind, title) = match (evidence.ruling.reason, no_connection(evidence)) {
-        (Reason::Egress, _) => (
-            StatusCode::BAD_GATEWAY,
-            "egress",
-            "The address may not be dialled",
-        ),
-        (_, Some(cause)) if cause.is_timeout() => (
-            StatusCode::GATEWAY_TIMEOUT,
-            "upstream",
-            "No connection to the origin",
-        ),
-        (_, Some(_)) => (
-            StatusCode::BAD_GATEWAY,
-            "upstream",
-            "No connection to the origin",
-        ),
-        (Reason::Unreachable, None) => (
-            StatusCode::FORBIDDEN,
-            "refused",
-            "Refused while robots.txt is unreachable",
-        ),
-        (Reason::Override, None) => (StatusCode::FORBIDDEN, "refused", "Refused by the operator"),
+    let (kind, title) = match (evidence.ruling.reason, no_connection(evidence)) {
+        (Reason::Egress, _) => ("egress", "The address may not be dialled"),
+        (_, Some(_)) => ("upstream", "No connection to the origin"),
+        (Reason::Unreachable, None) => ("refused", "Refused while robots.txt is unreachable"),
+        (Reason::Override, None) => ("refused", "Refused by the operator"),
         (Reason::Undecided, None) => (
-            StatusCode::FORBIDDEN,
             "refused",
             "Refused, since its robots.txt takes too long to judge",
         ),
-        _ => (StatusCode::FORBIDDEN, "refused", "Refused by robots.txt"),
+        _ => ("refused", "Refused by robots.txt"),
     };
     Answer {
-        status,
+        status: StatusCode::FORBIDDEN,
         error: refused_error(evidence),
         kind,
         title,

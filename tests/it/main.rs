@@ -32,6 +32,7 @@ mod intercept;
 mod layering;
 mod limits;
 mod meta_reference;
+mod methods;
 mod operator;
 mod properties;
 mod reading_the_field;

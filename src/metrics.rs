@@ -85,6 +85,9 @@ pub struct Metrics {
     pub robots_loaded: Family<ResultLabel, Counter>,
     /// Octets that they count for (`robots.max_snapshot_bytes`).
     pub robots_snapshot_bytes: Gauge,
+    /// Requests refused because of the names their client came by
+    /// (`robots.max_names`).
+    pub max_names: Counter,
     /// Responses annotated, by state.
     pub annotations: Family<AnnotationLabels, Counter>,
     /// Octets of pages held back now (`directives.hold_total`).
@@ -135,6 +138,7 @@ impl Default for Metrics {
             robots_saved: Family::default(),
             robots_loaded: Family::default(),
             robots_snapshot_bytes: Gauge::default(),
+            max_names: Counter::default(),
             annotations: Family::default(),
             hold_total: Gauge::default(),
             known: Gauge::default(),
@@ -169,6 +173,11 @@ impl Metrics {
             "upstream_retries",
             "Requests repeated on a fresh connection",
             self.upstream_retries.clone(),
+        );
+        r.register(
+            "robots_max_names",
+            "Requests of clients that came to an origin by too many names",
+            self.max_names.clone(),
         );
         r.register_with_unit(
             "exchange",

@@ -31,6 +31,7 @@ use crate::proxy::ca::Ca;
 use crate::proxy::connect::{Interceptor, Mode};
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::{Crawlers, InForce};
+use crate::proxy::names::Names;
 use crate::rules::decision::{EnforcementMode, Policy};
 use crate::rules::digest::Digest;
 use crate::tasks::Tasks;
@@ -231,12 +232,18 @@ fn proxy(
         options: settings.exchange.clone(),
         policy: Arc::new(settings.policy.clone()),
         egress,
+        names: names(settings, &metrics),
         robots,
         upstream,
         audit,
         annotator: annotator(settings, &metrics),
         metrics,
     })
+}
+
+fn names(settings: &Settings, metrics: &Metrics) -> Option<Arc<Names>> {
+    let names = |most| Arc::new(Names::new(most, metrics.max_names.clone()));
+    settings.max_names.map(names)
 }
 
 fn annotator(settings: &Settings, metrics: &Arc<Metrics>) -> Arc<Annotator> {

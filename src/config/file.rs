@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 use ipnet::IpNet;
 use tracing::Level;
 
@@ -229,9 +229,17 @@ keys! {
         /// How many may be asked for at the same time; the next wait, within their
         /// `timeout`. Each may hold `max_bytes` meanwhile.
         max_fetches: NonZeroUsize = "1024", count(1..=1_000_000);
+        /// What a request is answered with while robots.txt is unreachable, and so
+        /// forbids everything: 403 as for any refusal, or 503, since some crawlers drop
+        /// a URL for good on a 403. Either says when to ask again.
+        unreachable_answer: StatusCode = "403", Choice(&[("403", StatusCode::FORBIDDEN), ("503", StatusCode::SERVICE_UNAVAILABLE)]);
         /// How many copies are kept in memory; the least used goes first. There is one
         /// for each origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
+        /// By how many names one client may come to an origin in an hour. For each of
+        /// them the origin is asked for its robots.txt, so a client that makes up names
+        /// could have it asked without end. What comes by one more is refused.
+        max_names: NonZeroUsize = "64", count(1..=1_000_000);
         /// How much they may take together, about; the least used goes first.
         max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
         /// Where your word counts in place of robots.txt, the first entry that fits

@@ -2,11 +2,13 @@
 //!
 //! Nothing can fail here: the kinds of the keys have seen to that.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use super::changes::Values;
 use super::file::{Directives, Effective, Egress, Proxy, Robots, Upstream};
 use super::log::Log;
+use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
 use crate::origins::{egress, robots_cache, upstream};
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener, request};
@@ -30,6 +32,9 @@ pub struct Settings {
     pub annotate: annotate::Options,
     /// How robots.txt is fetched and kept.
     pub robots: robots_cache::Options,
+    /// By how many names one client may come to an origin; absent if a name
+    /// costs the origin nothing.
+    pub max_names: Option<NonZeroUsize>,
     /// What the operator laid down for decisions.
     pub policy: Policy,
     /// Connections to origins.
@@ -78,6 +83,7 @@ impl Settings {
                     identities: Identities::new(effective.root.crawler),
                 },
                 serve_cached: robots.serve_cached,
+                unreachable: robots.unreachable_answer,
             },
             listener: listener_options(proxy),
             connect: connect::Options {
@@ -90,6 +96,7 @@ impl Settings {
                 leaf_cache: https.leaf_cache,
             },
             annotate: annotate_options(effective.directives),
+            max_names: (robots.user_agent == UserAgent::Crawler).then_some(robots.max_names),
             robots: robots_options(robots, &policy),
             policy,
             upstream: upstream_options(&upstream, roots, base),

@@ -28,6 +28,16 @@ const CONNECTION_FIELDS: [HeaderName; 5] = [
     UPGRADE,
 ];
 
+/// How a request's target is written (RFC 9112, section 3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As the permit's URL.
+    Url,
+    /// As `*`, where an OPTIONS asks about a server as a whole and the permit is
+    /// for its `/`.
+    Asterisk,
+}
+
 /// The head of a request as the crawler sent it, but for its URL and `Host`.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
@@ -39,6 +49,8 @@ pub struct Outgoing {
     /// Before which of the fields `Host` stood, counted from 0, as `headers`
     /// is iterated.
     pub host_at: usize,
+    /// How the target is written.
+    pub form: Form,
     /// What hyper kept beside the request: the case of its field names.
     pub extensions: Extensions,
 }
@@ -49,8 +61,7 @@ pub(super) fn http1_request(
     head: &Outgoing,
     body: Upload,
 ) -> Result<Request<Upload>, UpstreamError> {
-    let uri = target
-        .path_and_query()
+    let uri = written(target, head)
         .parse::<Uri>()
         .map_err(|_| UpstreamError::Target)?;
     let authority = target.origin.authority();
@@ -82,9 +93,11 @@ pub(super) fn http2_request(
     head: &Outgoing,
     body: Upload,
 ) -> Result<Request<Upload>, UpstreamError> {
-    let uri = target
-        .to_string()
-        .parse::<Uri>()
+    let uri = Uri::builder()
+        .scheme(target.origin.scheme().as_str())
+        .authority(target.origin.authority())
+        .path_and_query(written(target, head))
+        .build()
         .map_err(|_| UpstreamError::Target)?;
     let mut fields = HeaderMap::with_capacity(head.headers.len());
     for (name, value) in &head.headers {
@@ -114,6 +127,18 @@ pub(super) fn to_parent(
     *request.uri_mut() = uri.map_err(|_| UpstreamError::Target)?;
     authorize(request.headers_mut(), credentials);
     Ok(request)
+}
+
+/// The path and query that go out: the permit's, unless an OPTIONS for its
+/// origin's `/` was about the server.
+fn written<'a>(target: &'a Target, head: &Outgoing) -> &'a str {
+    let path = target.path_and_query();
+    let is_for_server = head.form == Form::Asterisk && head.method == Method::OPTIONS;
+    if is_for_server && path == "/" {
+        "*"
+    } else {
+        path
+    }
 }
 
 fn request(head: &Outgoing, uri: Uri, body: Upload) -> Request<Upload> {

@@ -35,7 +35,7 @@ use crate::rules::origin::{Origin, Target};
 use crate::rules::robots::access::{NoConnection, Validators};
 use crate::tasks::Tasks;
 
-pub use super::head::Outgoing;
+pub use super::head::{Form, Outgoing};
 pub use super::tls::{Roots, UpstreamSetupError};
 pub use super::upstream_error::UpstreamError;
 
@@ -449,6 +449,7 @@ fn robots_head(query: RobotsQuery<'_>) -> Outgoing {
         method: Method::GET,
         headers,
         host_at: 0,
+        form: Form::Url,
         extensions: Extensions::new(),
     }
 }

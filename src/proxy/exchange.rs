@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -14,6 +14,8 @@ use super::annotate::{Annotator, Question};
 use super::answer::{Close, accepted, status_member, without_content};
 use super::body::{Body, Closing, OriginBody, Told, has_no_body};
 use super::fields::{self, PROXY_STATUS};
+use super::max_forwards;
+use super::names::Names;
 use super::own_copy;
 use super::problem::{Problem, would_be_refused};
 use super::request::{self, Leg, Received};
@@ -23,9 +25,8 @@ use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
 use crate::origins::body::ResponseBody;
 use crate::origins::egress::{Egress, NotAdmitted};
 use crate::origins::robots_cache::RobotsCache;
-use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::Upstream;
-use crate::rules::decision::{Decision, Evidence, Inquiry, Policy, decide};
+use crate::rules::decision::{Decision, Evidence, Policy, decide};
 use crate::rules::receipt::Receipt;
 use crate::rules::record::{Effect, Record};
 use crate::rules::robots::access::Snapshot;
@@ -37,6 +38,9 @@ pub struct Options {
     pub request: request::Options,
     /// Whether /robots.txt is answered from our copy (`robots.serve_cached`).
     pub serve_cached: bool,
+    /// The status of what is refused while robots.txt is unreachable
+    /// (`robots.unreachable_answer`).
+    pub unreachable: StatusCode,
 }
 
 /// The parts that every exchange shares.
@@ -48,6 +52,9 @@ pub struct Proxy {
     pub policy: Arc<Policy>,
     /// Which addresses may be dialled.
     pub egress: Arc<Egress>,
+    /// How many names a client may come by; absent where a name costs an origin
+    /// nothing (a fixed `robots.user_agent`).
+    pub names: Option<Arc<Names>>,
     /// What origins said.
     pub robots: Arc<RobotsCache>,
     /// The way out.
@@ -86,8 +93,12 @@ impl Proxy {
         request: Request<Incoming>,
         (leg, started): (&Leg, Instant),
     ) -> Result<Response<Body>, Problem> {
+        let own = max_forwards::answer(&request, &self.options.request.fields.name)?;
         let received = Received::read(request, leg, &self.options.request)?;
-        let decision = self.decide(&received.inquiry, &received.asker).await;
+        if let Some(answer) = own {
+            return Ok(answer);
+        }
+        let decision = self.decide(&received).await;
         let now = decision.evidence().at;
         let waited = clock::instant().duration_since(started);
         let mut record = Record::of(&decision, leg.client, waited);
@@ -109,7 +120,7 @@ impl Proxy {
         match self.send(decision, &receipt, received).await {
             Ok((response, told)) => Ok(attach(response, closing.with_told(told))),
             Err(problem) => {
-                let answer = problem.answer(now);
+                let answer = problem.answer((now, self.options.unreachable));
                 closing
                     .with_status(answer.status.as_u16())
                     .end(problem.failure());
@@ -120,7 +131,8 @@ impl Proxy {
 
     /// What holds for this inquiry now. Egress is asked first: an origin that
     /// may not be dialled is not asked for its robots.txt either.
-    async fn decide(&self, inquiry: &Arc<Inquiry>, asker: &Asker) -> Decision {
+    async fn decide(&self, received: &Received) -> Decision {
+        let inquiry = &received.inquiry;
         match self.egress.admits(&inquiry.target.origin).await {
             Err(NotAdmitted::Denied(denial)) => Decision::denied(
                 Arc::clone(inquiry),
@@ -134,10 +146,27 @@ impl Proxy {
                 decide(inquiry, &snapshot, (&self.policy, now))
             }
             Ok(_) => {
-                let snapshot = self.robots.snapshot(inquiry, asker).await;
+                let snapshot = match self.one_name_too_many(received) {
+                    Some(snapshot) => snapshot,
+                    None => self.robots.snapshot(inquiry, &received.asker).await,
+                };
                 decide(inquiry, &snapshot, (&self.policy, clock::now()))
             }
         }
+    }
+
+    /// What stands for a robots.txt that is not asked for, because its client
+    /// has come to the origin by too many names.
+    fn one_name_too_many(&self, received: &Received) -> Option<Arc<Snapshot>> {
+        let (origin, crawler) = (&received.inquiry.target.origin, &received.inquiry.crawler);
+        let (names, token) = (self.names.as_ref()?, crawler.token()?);
+        let until = names.admit(received.client, origin, token).err()?;
+        let now = clock::now();
+        Some(Arc::new(Snapshot::without_asking(
+            (origin, token),
+            now,
+            until,
+        )))
     }
 
     async fn send(
@@ -220,7 +249,7 @@ impl Proxy {
         self.metrics.problems.get_or_create(&label).inc();
         tracing::debug!(error = problem.error(), "{problem}");
         let now = clock::now();
-        let mut answer = problem.answer(now);
+        let mut answer = problem.answer((now, self.options.unreachable));
         if has_body {
             answer.close = Close::Yes;
         }

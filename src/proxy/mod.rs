@@ -22,9 +22,13 @@ pub mod selected;
 
 pub mod request;
 
+pub mod max_forwards;
+
 pub mod problem;
 
 pub mod own_copy;
+
+pub mod names;
 
 pub mod answer;
 

@@ -29,9 +29,21 @@ pub enum Malformed {
     /// No `Host`, two, or one that is none (RFC 9112, section 3.2).
     #[error("there must be one Host field, with a host")]
     Host,
-    /// Two `User-Agent` fields: rules bind by one name.
+    /// Two `User-Agent` fields. It is a single value (RFC 9110, section 5.3), and
+    /// which of the two an origin goes by when it hands out its robots.txt cannot
+    /// be told, so neither can what binds.
     #[error("there must not be two User-Agent fields")]
     UserAgent,
+    /// A `User-Agent` whose names are not all looked at: the rules that bind it
+    /// cannot be told.
+    #[error(
+        "the User-Agent names more crawlers than can be judged, or one by a name too long: \
+         an entry under [[crawler]] of the proxy's configuration can say who it is"
+    )]
+    Names,
+    /// `Max-Forwards` that is no number, or there twice, where it counts.
+    #[error("Max-Forwards must be one number")]
+    MaxForwards,
     /// A framing that readers disagree on.
     #[error("the request can be framed in two ways: {0}")]
     Framing(&'static str),
@@ -93,8 +105,9 @@ impl Problem {
         Some(self.error()).filter(|error| !(refused && *error == "http_request_denied"))
     }
 
-    /// What the crawler is told, at `now`.
-    pub fn answer(&self, now: Timestamp) -> Answer {
+    /// What the crawler is told, at `now`; with the status `unreachable` of what
+    /// is refused while robots.txt is.
+    pub fn answer(&self, (now, unreachable): (Timestamp, StatusCode)) -> Answer {
         let answer = Answer {
             status: StatusCode::BAD_GATEWAY,
             error: self.error(),
@@ -144,7 +157,10 @@ impl Problem {
                 title: "An error of the proxy",
                 ..answer
             },
-            Self::NoPermit(NoPermit::Refused(refusal)) => refused(refusal, now),
+            Self::NoPermit(NoPermit::Refused(refusal)) => Answer {
+                status: refused_status(&refusal.evidence, unreachable),
+                ..refused(refusal, now)
+            },
             Self::Upstream(error) => Answer {
                 status: upstream_status(error),
                 ..answer
@@ -166,6 +182,8 @@ impl Malformed {
             | Self::Connect
             | Self::Host
             | Self::UserAgent
+            | Self::Names
+            | Self::MaxForwards
             | Self::Framing(_) => StatusCode::BAD_REQUEST,
         }
     }
@@ -218,39 +236,31 @@ fn refused_error(evidence: &Evidence) -> &'static str {
     }
 }
 
+fn refused_status(evidence: &Evidence, unreachable: StatusCode) -> StatusCode {
+    match (evidence.ruling.reason, no_connection(evidence)) {
+        (Reason::Egress, _) => StatusCode::BAD_GATEWAY,
+        (_, Some(cause)) if cause.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
+        (_, Some(_)) => StatusCode::BAD_GATEWAY,
+        (Reason::Unreachable, None) => unreachable,
+        _ => StatusCode::FORBIDDEN,
+    }
+}
+
 fn refused(refusal: &Refusal, now: Timestamp) -> Answer {
     let evidence = &refusal.evidence;
-    let (status, kind, title) = match (evidence.ruling.reason, no_connection(evidence)) {
-        (Reason::Egress, _) => (
-            StatusCode::BAD_GATEWAY,
-            "egress",
-            "The address may not be dialled",
-        ),
-        (_, Some(cause)) if cause.is_timeout() => (
-            StatusCode::GATEWAY_TIMEOUT,
-            "upstream",
-            "No connection to the origin",
-        ),
-        (_, Some(_)) => (
-            StatusCode::BAD_GATEWAY,
-            "upstream",
-            "No connection to the origin",
-        ),
-        (Reason::Unreachable, None) => (
-            StatusCode::FORBIDDEN,
-            "refused",
-            "Refused while robots.txt is unreachable",
-        ),
-        (Reason::Override, None) => (StatusCode::FORBIDDEN, "refused", "Refused by the operator"),
+    let (kind, title) = match (evidence.ruling.reason, no_connection(evidence)) {
+        (Reason::Egress, _) => ("egress", "The address may not be dialled"),
+        (_, Some(_)) => ("upstream", "No connection to the origin"),
+        (Reason::Unreachable, None) => ("refused", "Refused while robots.txt is unreachable"),
+        (Reason::Override, None) => ("refused", "Refused by the operator"),
         (Reason::Undecided, None) => (
-            StatusCode::FORBIDDEN,
             "refused",
             "Refused, since its robots.txt takes too long to judge",
         ),
-        _ => (StatusCode::FORBIDDEN, "refused", "Refused by robots.txt"),
+        _ => ("refused", "Refused by robots.txt"),
     };
     Answer {
-        status,
+        status: StatusCode::FORBIDDEN,
         error: refused_error(evidence),
         kind,
         title,
@@ -372,6 +382,9 @@ fn unreachable_text(evidence: &Evidence) -> String {
         }
         Some(AccessResult::Unreachable(Cause::RedirectDisallowed)) => {
             "a redirect to a page that its own robots.txt disallows".to_owned()
+        }
+        Some(AccessResult::Unreachable(Cause::Names)) => {
+            "it was not asked for: too many crawlers by name came from one address".to_owned()
         }
         Some(AccessResult::Unreachable(cause)) => cause.as_str().to_owned(),
         Some(AccessResult::Successful(_) | AccessResult::Unavailable) | None => {

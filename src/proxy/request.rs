@@ -16,9 +16,10 @@ use hyper::body::Incoming;
 
 use super::body::Upload;
 use super::fields::{self, Forwarded};
+use super::max_forwards;
 use super::problem::{Malformed, Problem};
 use crate::origins::robots_fetch::Asker;
-use crate::origins::upstream::Outgoing;
+use crate::origins::upstream::{Form, Outgoing};
 use crate::rules::decision::Inquiry;
 use crate::rules::identity::Identities;
 use crate::rules::origin::{InvalidTarget, Origin, Scheme, Target};
@@ -48,6 +49,8 @@ pub struct Leg {
 pub struct Received {
     /// Who asks for what.
     pub inquiry: Arc<Inquiry>,
+    /// The crawler's address.
+    pub client: IpAddr,
     /// On whose behalf robots.txt is asked for.
     pub asker: Asker,
     /// Method and fields as they go on.
@@ -69,25 +72,35 @@ impl Received {
         if fields::has_come_through(&parts.headers, &options.fields.name) {
             return Err(Problem::Loop(options.fields.name.to_string()));
         }
-        let Forwarded { fields, host_at } = fields::of_request(
+        let Forwarded {
+            mut fields,
+            host_at,
+        } = fields::of_request(
             &parts.headers,
             parts.version,
             (&options.fields, body.size_hint().exact()),
         );
+        max_forwards::take_one(&parts.method, &mut fields)?;
         // There is no second one: it would be ambiguous.
         let user_agent = parts.headers.get(USER_AGENT);
         let said = user_agent.map(HeaderValue::as_bytes);
+        let crawler = options.identities.crawler(said, Some(leg.client));
+        if crawler.is_cut() {
+            return Err(Malformed::Names.into());
+        }
         Ok(Self {
             inquiry: Arc::new(Inquiry {
-                crawler: options.identities.crawler(said, Some(leg.client)),
+                crawler,
                 target,
                 method: parts.method.as_str().to_owned(),
             }),
+            client: leg.client,
             asker: Asker {
                 user_agent: user_agent.cloned(),
                 from: parts.headers.get(FROM).cloned(),
             },
             outgoing: Outgoing {
+                form: form(&parts.method, &parts.uri),
                 method: parts.method,
                 headers: fields,
                 host_at,
@@ -123,6 +136,15 @@ fn absolute(uri: &Uri) -> Result<Target, Malformed> {
     path_under(Origin::new(scheme, authority)?, uri)
 }
 
+/// `OPTIONS *` (RFC 9110, section 9.3.7) has a form of its own.
+fn form(method: &Method, uri: &Uri) -> Form {
+    let path = uri.path_and_query().map(|path| path.as_str());
+    match path {
+        Some("*") if method == Method::OPTIONS => Form::Asterisk,
+        _ => Form::Url,
+    }
+}
+
 fn path_under(origin: Origin, uri: &Uri) -> Result<Target, Malformed> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Ok(Target::new(origin, path)?)
@@ -146,7 +168,11 @@ fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, Malformed> {
     {
         same_origin(origin, &Origin::new(origin.scheme(), host)?)?;
     }
-    path_under(origin.clone(), &parts.uri)
+    // What is asked about a server as a whole is judged as its `/`.
+    match form(&parts.method, &parts.uri) {
+        Form::Asterisk => Ok(Target::new(origin.clone(), "/")?),
+        Form::Url => path_under(origin.clone(), &parts.uri),
+    }
 }
 
 fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), Malformed> {

@@ -137,6 +137,7 @@ pub struct Crawler {
     candidates: Arc<[ProductToken]>,
     user_agent: Option<String>,
     naming: Naming,
+    is_cut: bool,
 }
 
 /// Who says by which tokens a crawler goes.
@@ -158,10 +159,12 @@ impl Crawler {
         let values = values.into_iter().map(String::from_utf8_lossy);
         let values: Vec<String> = values.map(|value| value.trim().to_owned()).collect();
         let user_agent = values.join(", ");
+        let derived = user_agent::candidates(&values);
         Self {
-            candidates: user_agent::candidates(&values).into(),
+            candidates: derived.candidates.into(),
             user_agent: (!user_agent.is_empty()).then_some(user_agent),
             naming: Naming::UserAgent,
+            is_cut: derived.is_cut,
         }
     }
 
@@ -173,6 +176,7 @@ impl Crawler {
             candidates: candidates.into(),
             user_agent: said.filter(|value| !value.is_empty()),
             naming: Naming::Operator,
+            is_cut: false,
         }
     }
 
@@ -191,6 +195,7 @@ impl Crawler {
             candidates: candidates.into(),
             user_agent,
             naming: Naming::UserAgent,
+            is_cut: false,
         }
     }
 
@@ -215,6 +220,14 @@ impl Crawler {
     #[must_use]
     pub fn token(&self) -> Option<&ProductToken> {
         self.candidates.first()
+    }
+
+    /// Whether its User-Agent has names that are no candidates: more than are
+    /// looked at, or one that can be no token. By which rules it is bound cannot
+    /// be told then.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// What it calls itself, invalid UTF-8 replaced; `None` if it says nothing.
@@ -353,6 +366,32 @@ mod tests {
             Some("A/1 (open, , B\u{fffd}/2".into()),
         );
         assert_eq!(crawler, restored);
+    }
+
+    // Ours (issue 5, Deliver 6): a name that is not looked at could be the one
+    // that robots.txt speaks to.
+    #[test]
+    fn names_that_are_no_candidates_are_told() {
+        let names = |count: usize| -> String { (0..count).map(|n| format!("Bot{n}/1 ")).collect() };
+        let long = |octets: usize| format!("Foo/1 {}/1", "x".repeat(octets));
+        for (agent, cut) in [
+            (names(64), false),
+            (names(65), true),
+            (long(256), false),
+            (long(257), true),
+            (format!("Foo {}", "x".repeat(257)), true),
+            (format!("Foo/1 (x; {})", "x".repeat(60_000)), false),
+            (
+                format!("Foo/1 https://a.example/{}", "x".repeat(300)),
+                false,
+            ),
+            ("\u{80}x/1".to_owned(), true),
+            (String::new(), false),
+        ] {
+            let crawler = Crawler::parse(&agent);
+            assert_eq!(crawler.is_cut(), cut, "{agent:.40}");
+            assert!(crawler.candidates().len() <= 64);
+        }
     }
 
     // RFC 9309, section 2.2.1: who has no name is bound by `*`.

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use thiserror::Error;
 
 use super::{
-    Origins, Running, annotator, announce, interceptor, kept_in, origins_with, roots_digest,
+    Origins, Running, annotator, announce, interceptor, kept_in, names, origins_with, roots_digest,
 };
 use crate::config::Settings;
 use crate::metrics::ResultLabel;
@@ -27,7 +27,13 @@ const FIXED: [&str; 4] = ["proxy.listen", "admin.listen", "audit.", "log.format"
 const ORIGINS: [&str; 4] = ["upstream.", "egress.", "robots.", "https.upstream_roots"];
 
 /// Those among them that only concern decisions and answers.
-const NOT_ORIGINS: [&str; 3] = ["robots.override", "robots.status.", "robots.serve_cached"];
+const NOT_ORIGINS: [&str; 5] = [
+    "robots.override",
+    "robots.status.",
+    "robots.serve_cached",
+    "robots.unreachable_answer",
+    "robots.max_names",
+];
 
 /// Why a configuration without mistakes is not put in force.
 #[derive(Debug, Error)]
@@ -63,46 +69,54 @@ impl Running {
     }
 
     fn build(&self, settings: &Settings) -> anyhow::Result<InForce> {
-        let changed = settings.values.changed_from(&self.settings.values);
-        let fixed: Vec<_> = changed.iter().filter(|key| is_among(key, &FIXED)).collect();
+        let changes = self.changes(settings);
+        let fixed: Vec<_> = changes.among(&FIXED).map(str::to_owned).collect();
         if !fixed.is_empty() {
-            let keys = fixed.into_iter().map(ToString::to_string).collect();
-            return Err(Refused::Fixed(keys).into());
+            return Err(Refused::Fixed(fixed).into());
         }
-        let before = self.crawlers.in_force.load();
+        let before = &self.crawlers.in_force.load().proxy;
+        let metrics = &before.metrics;
         let Origins {
             egress,
             upstream,
             robots,
-        } = self.origins(settings, &changed)?;
-        let annotator = if changed.iter().any(|key| is_among(key, &["directives."])) {
-            annotator(settings, &before.proxy.metrics)
-        } else {
-            Arc::clone(&before.proxy.annotator)
-        };
+        } = self.origins(settings, &changes)?;
         let proxy = Proxy {
             options: settings.exchange.clone(),
             policy: Arc::new(settings.policy.clone()),
             egress,
+            names: if changes.concern(&["robots.max_names", "robots.user_agent"]) {
+                names(settings, metrics)
+            } else {
+                before.names.clone()
+            },
             robots,
             upstream,
             audit: Arc::clone(&self.audit),
-            annotator,
-            metrics: Arc::clone(&before.proxy.metrics),
+            annotator: if changes.concern(&["directives."]) {
+                annotator(settings, metrics)
+            } else {
+                Arc::clone(&before.annotator)
+            },
+            metrics: Arc::clone(metrics),
         };
         Ok(InForce {
             proxy,
-            interceptor: self.interceptor(settings, &changed)?,
+            interceptor: self.interceptor(settings, &changes)?,
             options: settings.listener.clone(),
         })
     }
 
+    fn changes<'a>(&self, settings: &'a Settings) -> Changes<'a> {
+        Changes(settings.values.changed_from(&self.settings.values))
+    }
+
     /// What speaks to origins: that which does, with its connections and what it
     /// was told, unless something about it has changed.
-    fn origins(&self, settings: &Settings, changed: &[&str]) -> anyhow::Result<Origins> {
+    fn origins(&self, settings: &Settings, changes: &Changes<'_>) -> anyhow::Result<Origins> {
         let proxy = &self.crawlers.in_force.load().proxy;
-        let concerns = |key: &&str| is_among(key, &ORIGINS) && !is_among(key, &NOT_ORIGINS);
-        if changed.iter().any(concerns) || roots_digest(settings) != self.roots {
+        let changed = changes.but(&NOT_ORIGINS).concern(&ORIGINS);
+        if changed || roots_digest(settings) != self.roots {
             let origins = origins_with(settings, &proxy.metrics, kept_in(&self.audit))?;
             let told = origins.egress.listeners(self.own.clone());
             told.context("upstream.parent cannot be dialled")?;
@@ -120,28 +134,25 @@ impl Running {
     fn interceptor(
         &self,
         settings: &Settings,
-        changed: &[&str],
+        changes: &Changes<'_>,
     ) -> anyhow::Result<Option<Arc<Interceptor>>> {
         let before = self.crawlers.in_force.load();
-        let of_https = |key: &&str| is_among(key, &["https."]) && *key != "https.upstream_roots";
-        match &before.interceptor {
-            Some(interceptor) if !changed.iter().any(of_https) => {
-                // It is there, or somebody took it away: no other is made.
-                let ca = Ca::load(&settings.ca).context("the authority cannot be read again")?;
-                if ca.fingerprint() == interceptor.fingerprint() {
-                    return Ok(Some(Arc::clone(interceptor)));
-                }
-                let timeout = settings.connect.handshake_timeout;
-                Ok(Some(Arc::new(Interceptor::new(Arc::new(ca), timeout)?)))
-            }
-            Some(_) | None => interceptor(settings),
+        let changed = changes.but(&["https.upstream_roots"]).concern(&["https."]);
+        let Some(kept) = before.interceptor.as_ref().filter(|_| !changed) else {
+            return interceptor(settings);
+        };
+        // If it is gone, somebody took it away: no other is made.
+        let ca = Ca::load(&settings.ca).context("the authority cannot be read again")?;
+        if ca.fingerprint() == kept.fingerprint() {
+            return Ok(Some(Arc::clone(kept)));
         }
+        let timeout = settings.connect.handshake_timeout;
+        Ok(Some(Arc::new(Interceptor::new(Arc::new(ca), timeout)?)))
     }
 
     fn put_in_force(&mut self, settings: Settings, in_force: InForce) {
-        let changed = settings.values.changed_from(&self.settings.values);
         tracing::info!(
-            changed = changed.join(", "),
+            changed = self.changes(&settings).0.join(", "),
             policy_before = %self.settings.policy.digest(),
             policy = %settings.policy.digest(),
             "the configuration was reloaded"
@@ -154,7 +165,26 @@ impl Running {
     }
 }
 
-/// Whether a key is one of `names`, or in one of the sections among them.
+/// The keys that a new configuration changes.
+struct Changes<'a>(Vec<&'a str>);
+
+impl<'a> Changes<'a> {
+    /// Those that are one of `names`, or in one of the sections among them.
+    fn among(&self, names: &[&str]) -> impl Iterator<Item = &'a str> {
+        self.0.iter().copied().filter(|key| is_among(key, names))
+    }
+
+    fn concern(&self, names: &[&str]) -> bool {
+        self.among(names).next().is_some()
+    }
+
+    /// The others.
+    fn but(&self, names: &[&str]) -> Self {
+        let others = self.0.iter().copied().filter(|key| !is_among(key, names));
+        Self(others.collect())
+    }
+}
+
 fn is_among(key: &str, names: &[&str]) -> bool {
     let is_in = |name: &&str| key == *name || name.ends_with('.') && key.starts_with(name);
     names.iter().any(is_in)

@@ -216,6 +216,7 @@ pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) 
         method,
         headers,
         host_at: 0,
+        form: crate::origins::upstream::Form::Url,
         extensions: Extensions::new(),
     }
 }

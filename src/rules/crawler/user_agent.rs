@@ -6,15 +6,24 @@
 
 use super::{ProductToken, is_identifier};
 
-/// How many candidates are kept: who sends more names than that is not known
-/// by the last of them.
-const CANDIDATES_MAX: usize = 16;
+/// How many names are looked at. The longest User-Agent seen in the wild has
+/// a quarter of that.
+const NAMES_MAX: usize = 64;
 
-/// The names to match by, best first, each once.
+/// What a User-Agent says of who asks.
+pub(super) struct Derived {
+    /// The names to match by, best first, each once.
+    pub(super) candidates: Vec<ProductToken>,
+    /// Whether there are names that are not among them: too many, or one that
+    /// can be no token.
+    pub(super) is_cut: bool,
+}
+
+/// The names to match by.
 ///
 /// What every browser sends is never taken, the name of a library only if there
 /// is no other.
-pub(super) fn candidates(values: &[String]) -> Vec<ProductToken> {
+pub(super) fn candidates(values: &[String]) -> Derived {
     let mut names: Vec<_> = values.iter().flat_map(|value| names(value)).collect();
     if names.is_empty() {
         names.extend(values.iter().flat_map(|value| names_by_trade(value)));
@@ -24,13 +33,15 @@ pub(super) fn candidates(values: &[String]) -> Vec<ProductToken> {
     if names.iter().any(is_own) {
         names.retain(is_own);
     }
+    let is_nameless = |name: &Name<'_>| name.tokens().next().is_none();
+    let is_cut = NAMES_MAX < names.len() || names.iter().any(is_nameless);
     let mut candidates = Vec::new();
-    for token in names.iter().flat_map(Name::tokens) {
-        if candidates.len() < CANDIDATES_MAX && !candidates.contains(&token) {
+    for token in names.iter().take(NAMES_MAX).flat_map(Name::tokens) {
+        if !candidates.contains(&token) {
             candidates.push(token);
         }
     }
-    candidates
+    Derived { candidates, is_cut }
 }
 
 /// A name in a User-Agent, with or without a version: `Example Bot/1.0`.
@@ -102,12 +113,7 @@ fn names(value: &str) -> Vec<Name<'_>> {
         }
     }
     // Bounded, or a long User-Agent could be made quadratic.
-    let in_family = |name: &Name<'_>| {
-        products
-            .iter()
-            .take(CANDIDATES_MAX)
-            .any(|own| own.extends(name))
-    };
+    let in_family = |name: &Name<'_>| products.iter().take(NAMES_MAX).any(|own| own.extends(name));
     in_comments.retain(|name| name.rank != Rank::Family || in_family(name));
     products.append(&mut in_comments);
     products
@@ -190,12 +196,16 @@ fn names_in(text: &str, rank: Rank) -> Vec<Name<'_>> {
             Some((name, _)) => (name, true),
             None => (word.trim_end_matches('+'), false),
         };
+        let means_crawler = !is_contact(word) && !is_generic(name);
         let fits = name.len() <= ProductToken::OCTETS_MAX;
-        let means_crawler = fits && !is_contact(word) && !is_generic(name);
+        // It is no part of another name, and can be none of its own.
+        if means_crawler && !fits {
+            end(&mut words, false);
+        }
         if means_crawler {
             words.push(name);
         }
-        if version || !means_crawler {
+        if version || !means_crawler || !fits {
             end(&mut words, version && means_crawler);
         }
     }

@@ -116,6 +116,25 @@ impl Snapshot {
         }
     }
 
+    /// The result for an origin that was not asked for `token` at `now`, and will
+    /// not be until `until`, since its client came by too many names.
+    pub fn without_asking(
+        (origin, token): (&Origin, &ProductToken),
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Self {
+        Self {
+            origin: origin.clone(),
+            token: Some(token.clone()),
+            url: origin.robots_txt().to_string(),
+            status: None,
+            fetched_at: now,
+            expires_at: until,
+            result: AccessResult::Unreachable(Cause::Names),
+            stale: None,
+        }
+    }
+
     /// The copy of the file, if there is one.
     pub fn copy(&self) -> Option<&Copy> {
         match &self.result {
@@ -157,6 +176,8 @@ pub enum Cause {
     Coding,
     /// No connection or TLS session could be made.
     NoConnection(NoConnection),
+    /// It was not asked: one client came by more names than `robots.max_names`.
+    Names,
     /// Something failed on our side.
     Internal,
 }
@@ -201,7 +222,7 @@ pub enum NoConnection {
 }
 
 /// The words under which causes are kept in the audit, in one list.
-const CAUSES: [(&str, Cause); 18] = [
+const CAUSES: [(&str, Cause); 19] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
     ("redirects", Cause::Redirects),
@@ -209,6 +230,7 @@ const CAUSES: [(&str, Cause); 18] = [
     ("redirect_disallowed", Cause::RedirectDisallowed),
     ("broken", Cause::Broken),
     ("coding", Cause::Coding),
+    ("names", Cause::Names),
     ("internal", Cause::Internal),
     ("dns_error", Cause::NoConnection(NoConnection::Dns)),
     ("dns_timeout", Cause::NoConnection(NoConnection::DnsTimeout)),

@@ -1,0 +1,149 @@
+//! `Max-Forwards`: how far a TRACE or OPTIONS may go (RFC 9110, section 7.6.2).
+//!
+//! At 0 it is for us: it is answered here, asks no origin and has no record. No
+//! other method knows the field, and passes it on as it is.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, MAX_FORWARDS};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http_body::Body as HttpBody;
+
+use super::answer::{http_date, status_member};
+use super::body::Body;
+use super::fields::PROXY_STATUS;
+use super::problem::Malformed;
+use crate::clock;
+
+/// Parts of the names of fields that may hold a secret; none of them is sent
+/// back (RFC 9110, section 9.3.8).
+const SECRETS: [&str; 8] = [
+    "auth",
+    "cookie",
+    "credential",
+    "key",
+    "pass",
+    "secret",
+    "session",
+    "token",
+];
+
+/// Our own answer to `request`, spoken as `name`, if it may go no further.
+///
+/// # Errors
+///
+/// [`Malformed::MaxForwards`].
+pub fn answer<B: HttpBody>(
+    request: &Request<B>,
+    name: &str,
+) -> Result<Option<Response<Body>>, Malformed> {
+    if left(request.method(), request.headers())? != Some(0) {
+        return Ok(None);
+    }
+    let mut response = match *request.method() {
+        Method::TRACE => traced(request),
+        _ => Response::new(Body::whole("")),
+    };
+    let length = HttpBody::size_hint(response.body()).exact();
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_LENGTH, length.unwrap_or_default().into());
+    if let Ok(date) = HeaderValue::from_str(&http_date(clock::now())) {
+        fields.insert(DATE, date);
+    }
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let status = status_member(name, None, "answered here: Max-Forwards is 0");
+    if let Ok(status) = HeaderValue::try_from(status) {
+        fields.insert(PROXY_STATUS, status);
+    }
+    // A body was not read.
+    if !request.body().is_end_stream() {
+        fields.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(Some(response))
+}
+
+/// Takes one hop off the fields of a request that goes on.
+///
+/// # Errors
+///
+/// [`Malformed::MaxForwards`].
+pub fn take_one(method: &Method, fields: &mut HeaderMap) -> Result<(), Malformed> {
+    if let Some(hops) = left(method, fields)? {
+        // Its place among the fields stays.
+        fields.insert(MAX_FORWARDS, hops.saturating_sub(1).into());
+    }
+    Ok(())
+}
+
+/// How many hops are left; `None` if nobody counts them.
+fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, Malformed> {
+    if *method != Method::TRACE && *method != Method::OPTIONS {
+        return Ok(None);
+    }
+    let mut values = fields.get_all(MAX_FORWARDS).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let digits = value.to_str().unwrap_or_default();
+    let is_number = !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit());
+    if !is_number || values.next().is_some() {
+        return Err(Malformed::MaxForwards);
+    }
+    // What does not fit in is more than we count to.
+    Ok(Some(digits.parse().unwrap_or(u64::MAX)))
+}
+
+/// The request as received, without what may be secret.
+fn traced<B>(request: &Request<B>) -> Response<Body> {
+    let (method, uri) = (request.method(), request.uri());
+    let mut message = format!("{method} {uri} {:?}\r\n", request.version()).into_bytes();
+    let public = request
+        .headers()
+        .iter()
+        .filter(|(name, _)| !is_secret(name));
+    for (name, value) in public {
+        message.extend_from_slice(name.as_str().as_bytes());
+        message.extend_from_slice(b": ");
+        message.extend_from_slice(value.as_bytes());
+        message.extend_from_slice(b"\r\n");
+    }
+    message.extend_from_slice(b"\r\n");
+    let mut response = Response::new(Body::whole(Bytes::from(message)));
+    let media_type = HeaderValue::from_static("message/http");
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response
+}
+
+fn is_secret(name: &HeaderName) -> bool {
+    SECRETS.iter().any(|part| name.as_str().contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hops(method: &Method, values: &[&'static str]) -> Option<Option<u64>> {
+        let value = |value: &&'static str| (MAX_FORWARDS, HeaderValue::from_static(value));
+        let fields: HeaderMap = values.iter().map(value).collect();
+        left(method, &fields).ok()
+    }
+
+    // RFC 9110, section 7.6.2: 1*DIGIT, for TRACE and OPTIONS.
+    #[test]
+    fn hops_are_counted_for_two_methods_and_by_digits_alone() {
+        for (values, expected) in [
+            (&[][..], Some(None)),
+            (&["0"], Some(Some(0))),
+            (&["007"], Some(Some(7))),
+            (&["99999999999999999999999"], Some(Some(u64::MAX))),
+            (&["-1"], None),
+            (&["+1"], None),
+            (&["1, 2"], None),
+            (&[""], None),
+            (&["1", "1"], None),
+        ] {
+            assert_eq!(hops(&Method::TRACE, values), expected, "{values:?}");
+            assert_eq!(hops(&Method::OPTIONS, values), expected, "{values:?}");
+            assert_eq!(hops(&Method::GET, values), Some(None), "{values:?}");
+        }
+    }
+}

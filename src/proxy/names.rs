@@ -1,0 +1,130 @@
+//! How many names a client may come by.
+//!
+//! An origin is asked for its robots.txt once for each product token, so a
+//! client that makes up names could have us ask it without end. What its names
+//! mean, and what becomes of a request by one too many, is not known here.
+
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use moka::sync::Cache;
+use prometheus_client::metrics::counter::Counter;
+
+use crate::clock;
+use crate::rules::crawler::ProductToken;
+use crate::rules::origin::Origin;
+
+/// For how long a name counts.
+const WINDOW: Duration = Duration::from_secs(60 * 60);
+
+/// Clients and origins that are remembered; the least used go first. A set of
+/// the default size takes about a kilobyte.
+const SETS_MAX: u64 = 50_000;
+
+/// The names of the last hour, by client and origin.
+#[derive(Debug)]
+pub struct Names {
+    most: NonZeroUsize,
+    seen: Cache<(IpAddr, Origin), Arc<Seen>>,
+    hasher: RandomState,
+    refused: Counter,
+}
+
+/// The names of one client at one origin.
+#[derive(Debug)]
+struct Seen {
+    until: Timestamp,
+    /// Their hashes: who makes up names must not fill the memory with them. Two
+    /// names of the same hash, should they ever meet, count once.
+    names: Mutex<HashSet<u64>>,
+}
+
+impl Names {
+    /// At most `most` of a client at an origin; `refused` counts the rest.
+    pub fn new(most: NonZeroUsize, refused: Counter) -> Self {
+        Self {
+            most,
+            seen: Cache::builder()
+                .max_capacity(SETS_MAX)
+                .time_to_live(WINDOW)
+                .build(),
+            hasher: RandomState::new(),
+            refused,
+        }
+    }
+
+    /// Whether `client` may come to `origin` as `name`: as one of those it came
+    /// by before, or as one more.
+    ///
+    /// # Errors
+    ///
+    /// The time from which on its names are counted anew.
+    pub fn admit(
+        &self,
+        client: IpAddr,
+        origin: &Origin,
+        name: &ProductToken,
+    ) -> Result<(), Timestamp> {
+        let seen = self.seen.get_with((client, origin.clone()), || {
+            Arc::new(Seen {
+                until: clock::now() + WINDOW,
+                names: Mutex::default(),
+            })
+        });
+        let hash = self.hasher.hash_one(name);
+        let mut names = seen.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.contains(&hash) {
+            return Ok(());
+        }
+        if self.most.get() <= names.len() {
+            self.refused.inc();
+            return Err(seen.until);
+        }
+        names.insert(hash);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(names: &Names, client: u8, origin: &str, name: &str) -> bool {
+        let origin = origin
+            .parse::<crate::rules::origin::Target>()
+            .unwrap()
+            .origin;
+        let name = ProductToken::new(name).unwrap();
+        names
+            .admit([127, 0, 0, client].into(), &origin, &name)
+            .is_ok()
+    }
+
+    // Ours (issue 5, Deliver 6).
+    #[test]
+    fn names_are_counted_by_client_and_origin_each_once() {
+        let names = Names::new(NonZeroUsize::new(2).unwrap(), Counter::default());
+        for (client, origin, name, expected) in [
+            (1, "http://a.test/", "A", true),
+            (1, "http://a.test/", "B", true),
+            (1, "http://a.test/", "C", false),
+            (1, "http://a.test/", "a", true),
+            (1, "https://a.test/", "C", true),
+            (2, "http://a.test/", "C", true),
+            (1, "http://a.test/", "C", false),
+        ] {
+            assert_eq!(
+                admitted(&names, client, origin, name),
+                expected,
+                "{origin} {name}"
+            );
+        }
+        assert_eq!(names.refused.get(), 2);
+    }
+}

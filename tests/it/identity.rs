@@ -1,0 +1,229 @@
+//! Who asks, where the crawler would rather not have it known: never an allow
+//! that a plain reading of its User-Agent would refuse, at the origin's own log.
+//! Issue 5, Deliver 6; security.md, section 2.3.
+
+use crate::kit::client::{Crawler, Reply, get_as, metrics};
+use crate::kit::h2::H2Crawler;
+use crate::kit::origin::Script;
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::run;
+
+/// BadBot may fetch nothing, everyone else all but /p.
+const ROBOTS: &str = "User-agent: BadBot\nUser-agent: B\u{e4}dBot\nDisallow: /\n\n\
+                      User-agent: *\nDisallow: /p\n";
+
+async fn origin() -> (RawOrigin, Proxy) {
+    let origin = RawOrigin::with(ROBOTS, Octets::text("page")).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    (origin, proxy)
+}
+
+/// Asks for `path` with these octets as the User-Agent.
+async fn ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Reply {
+    try_ask(proxy, path, agent).await.expect("an answer")
+}
+
+/// The same where the proxy may close before it has read all.
+async fn try_ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Option<Reply> {
+    let mut crawler = Crawler::plain(proxy).await;
+    let mut head =
+        format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ").into_bytes();
+    head.extend_from_slice(agent);
+    head.extend_from_slice(b"\r\n\r\n");
+    // A head that is too long is answered before its end.
+    let _ = crawler.try_send(&head).await;
+    crawler.try_reply_to("GET").await
+}
+
+/// The name, behind what should hide it.
+fn hidden(before: &str) -> Vec<u8> {
+    format!("{before}BadBot/1.0").into_bytes()
+}
+
+#[test]
+fn a_name_is_found_wherever_a_product_or_a_crawler_s_comment_can_stand() {
+    run(async {
+        let (origin, proxy) = origin().await;
+        let generic = "Mozilla/5.0 ".repeat(4_000);
+        for agent in [
+            hidden(""),
+            hidden("Mozilla/5.0 "),
+            hidden("Other/1 "),
+            hidden("Other/1\t"),
+            hidden("Other/1\t \t"),
+            hidden("(a (nested (deeply) ) comment) "),
+            hidden("Mozilla/5.0 (x; (y; (compatible; "),
+            hidden("\\( "),
+            hidden(&generic),
+            hidden(&format!("Mozilla/5.0 ({}) ", "x".repeat(60_000))),
+            hidden(&"A/1 ".repeat(63)),
+            b"bADbOT".to_vec(),
+            b"BadBot".to_vec(),
+            b"* BadBot/1".to_vec(),
+            b"/ BadBot/1".to_vec(),
+            "B\u{e4}dBot/1".as_bytes().to_vec(),
+        ] {
+            let reply = ask(&proxy, "/a", &agent).await;
+            let shown = String::from_utf8_lossy(&agent[..agent.len().min(60)]).into_owned();
+            assert_eq!(reply.status(), 403, "{shown}: {}", reply.text());
+            assert_eq!(reply.json()["rule"]["line"], 3, "{shown}");
+        }
+        assert_eq!(origin.lines(), [""; 0]);
+        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}
+
+#[test]
+fn who_gives_no_name_is_bound_as_everyone() {
+    run(async {
+        let (origin, proxy) = origin().await;
+        let agents: [&[u8]; 10] = [
+            b"",
+            b" \t ",
+            b"*",
+            b"*/1.0",
+            b"/",
+            b"//",
+            b"()",
+            b"((((",
+            b"\xff\xfe/1",
+            b"Nobody/1",
+        ];
+        for agent in agents {
+            let refused = ask(&proxy, "/p", agent).await;
+            assert_eq!(refused.status(), 403, "{agent:?}: {}", refused.text());
+            assert_eq!(refused.json()["rule"]["group"][0], "*", "{agent:?}");
+            assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{agent:?}");
+        }
+        assert_eq!(origin.lines(), ["GET /a"; 10]);
+    });
+}
+
+// A name that is not looked at could be the one that robots.txt speaks to.
+#[test]
+fn names_beyond_the_bounds_are_malformed_and_reach_no_origin() {
+    run(async {
+        let (origin, proxy) = origin().await;
+        let many: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
+        for agent in [
+            hidden(&many),
+            format!("Other/1 {}/1", "x".repeat(257)).into_bytes(),
+            format!("{}/1", "x".repeat(60_000)).into_bytes(),
+        ] {
+            let reply = ask(&proxy, "/a", &agent).await;
+            reply.assert_error(400, "http_request_error");
+            assert!(reply.text().contains("[[crawler]]"), "{}", reply.text());
+        }
+        let longer_than_a_head =
+            try_ask(&proxy, "/a", &hidden(&"Mozilla/5.0 ".repeat(25_000))).await;
+        assert!(longer_than_a_head.is_none_or(|reply| reply.status() == 431));
+        assert_eq!(origin.lines(), [""; 0]);
+        assert_eq!(origin.robots_requests().len(), 0);
+    });
+}
+
+// The operator's word needs no User-Agent.
+#[test]
+fn a_configured_crawler_may_call_itself_what_it_likes() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let table = "crawler = [{ token = \"GoodBot\", client = \"127.0.0.1\" }]";
+        let proxy = resolve("o.test", origin.address()).set(table).start().await;
+        let agent: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
+        assert_eq!(ask(&proxy, "/a", agent.as_bytes()).await.status(), 200);
+    });
+}
+
+// RFC 9110, section 5.3: User-Agent is one value. Which of two an origin goes
+// by when it hands out its robots.txt cannot be told.
+#[test]
+fn two_user_agents_are_malformed_in_either_protocol() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        for (first, second) in [("Good/1", "BadBot/1"), ("A/1", "A/1"), ("", "BadBot/1")] {
+            let mut one = Crawler::inside(&proxy, "o.test:443").await;
+            let lines = [
+                "GET /a HTTP/1.1",
+                "Host: o.test",
+                &format!("User-Agent: {first}"),
+                &format!("USER-AGENT: {second}"),
+            ];
+            one.ask(&lines)
+                .await
+                .assert_error(400, "http_request_error");
+            let mut two = H2Crawler::inside(&proxy, "o.test:443").await;
+            let request = http::Request::get("https://o.test/a")
+                .header("user-agent", first)
+                .header("user-agent", second);
+            assert_eq!(two.ask(request).await.unwrap().status(), 400);
+        }
+        assert_eq!(origin.log().len(), 0);
+    });
+}
+
+// Security, section 6: nobody has an origin asked without end.
+#[test]
+fn invented_names_ask_an_origin_no_more_often_than_the_bound() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let other = Script::robots(ROBOTS).start().await;
+        let proxy = resolve("o.test", origin.address())
+            .resolve("p.test", other.address())
+            .set("robots.max_names = 8")
+            .start()
+            .await;
+        for n in 0..40 {
+            let reply = get_as(&proxy, &format!("Bot{n}/1"), "http://o.test/a").await;
+            if n < 8 {
+                assert_eq!(reply.status(), 200, "{n}: {}", reply.text());
+                continue;
+            }
+            reply.assert_error(403, "http_request_denied");
+            assert_eq!(reply.json()["reason"], "unreachable");
+            assert!(
+                reply.text().contains("too many crawlers by name"),
+                "{}",
+                reply.text()
+            );
+            let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
+            assert!((1..=3_601).contains(&seconds), "{seconds}");
+        }
+        assert_eq!(origin.robots_fetches(), 8);
+        assert_eq!(origin.targets().len(), 8);
+        let known = get_as(&proxy, "bot3/2", "http://o.test/b").await;
+        assert_eq!(known.status(), 200, "{}", known.text());
+        let nameless = get_as(&proxy, "*", "http://o.test/c").await;
+        assert_eq!(nameless.status(), 200, "{}", nameless.text());
+        let elsewhere = get_as(&proxy, "Bot39/1", "http://p.test/a").await;
+        assert_eq!(elsewhere.status(), 200, "{}", elsewhere.text());
+        let text = metrics(&proxy).await;
+        assert!(
+            text.contains("politesse_robots_max_names_total 32\n"),
+            "{text}"
+        );
+        proxy.place().completed(43).await;
+        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}
+
+// Decisions, "Whose robots.txt": with a fixed User-Agent a name costs nothing.
+#[test]
+fn names_are_not_counted_where_one_robots_txt_serves_all() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("robots.max_names = 1")
+            .set("robots.user_agent = \"Ours/1\"")
+            .start()
+            .await;
+        for n in 0..4 {
+            let reply = get_as(&proxy, &format!("Bot{n}/1"), "http://o.test/a").await;
+            assert_eq!(reply.status(), 200, "{n}");
+        }
+        assert_eq!(origin.robots_fetches(), 1);
+    });
+}

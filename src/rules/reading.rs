@@ -14,64 +14,58 @@ mod steps;
 
 use std::borrow::Cow;
 
-use memchr::{memchr_iter, memchr3_iter};
+use memchr::memchr3_iter;
 
 use self::steps::{
-    Step, backslashes, decoded, escaped_octet, merged, separators, stands_for_itself, without_dots,
-    without_first_name, without_host, without_parameters,
+    Step, backslashes, decoded, escaped_octet, follows_slash, merged, separators,
+    stands_for_itself, without_dots, without_first_name, without_host, without_parameters,
 };
+
+/// What a path must hold for a way to lead elsewhere than the plainer ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holding {
+    /// Whatever makes a path other than plain.
+    Anything,
+    /// A semicolon, escaped or not.
+    Parameters,
+    /// A backslash, escaped or not.
+    Backslash,
+    /// Two slashes at its beginning, or a backslash that may be one of them.
+    Host,
+}
+use Holding::{Anything, Backslash, Host, Parameters};
 
 /// The ways that ordinary servers take, the plainest first: the reading that is
 /// named in a refusal is the first that is disallowed.
 ///
 /// There is a fixed number of them and each is linear in the path, so that a
 /// path made to be read in many ways costs no more than so many plain ones.
-const WAYS: &[&[Step]] = &[
+#[rustfmt::skip]
+const WAYS: &[(Holding, &[Step])] = &[
     // RFC 3986, section 5.2.4.
-    &[without_dots],
+    (Anything, &[without_dots]),
     // nginx, Apache, lighttpd, CPython; some without decoding (HAProxy), some
     // where merging is off, some (older Apache) once the dots are gone.
-    &[decoded, merged, without_dots],
-    &[merged, without_dots],
-    &[decoded, without_dots],
-    &[decoded, without_dots, merged],
+    (Anything, &[decoded, merged, without_dots]),
+    (Anything, &[merged, without_dots]),
+    (Anything, &[decoded, without_dots]),
+    (Anything, &[decoded, without_dots, merged]),
     // IIS.
-    &[decoded, separators, merged, without_dots],
-    // Servlet containers, which cut parameters off before anything else: Jetty
-    // and Tomcat; frameworks that decode first; and nginx in front of them.
-    &[without_parameters, without_dots],
-    &[without_parameters, decoded, merged, without_dots],
-    &[
-        without_parameters,
-        decoded,
-        separators,
-        merged,
-        without_dots,
-    ],
-    &[decoded, without_parameters, merged, without_dots],
-    &[
-        decoded,
-        merged,
-        without_dots,
-        without_parameters,
-        merged,
-        without_dots,
-    ],
-    // Programs that resolve the path against their own address: by the URL
-    // Standard (`new URL(path, base)`), by RFC 3986, section 4.2; what decodes
+    (Backslash, &[decoded, separators, merged, without_dots]),
+    // Servlet containers, which cut parameters off before anything else (Jetty
+    // and Tomcat); frameworks that decode first; and nginx in front of them.
+    (Parameters, &[without_parameters, without_dots]),
+    (Parameters, &[without_parameters, decoded, merged, without_dots]),
+    (Parameters, &[without_parameters, decoded, separators, merged, without_dots]),
+    (Parameters, &[decoded, without_parameters, merged, without_dots]),
+    (Parameters, &[decoded, merged, without_dots, without_parameters, merged, without_dots]),
+    // Programs that resolve the path against their own address, by the URL
+    // Standard (`new URL(path, base)`) or by RFC 3986, section 4.2; what decodes
     // what is left; and nginx in front of them.
-    &[backslashes, without_host, without_dots],
-    &[backslashes, without_first_name, without_dots],
-    &[
-        backslashes,
-        without_host,
-        without_dots,
-        decoded,
-        separators,
-        merged,
-        without_dots,
-    ],
-    &[decoded, separators, without_host, without_dots],
+    (Host, &[backslashes, without_host, without_dots]),
+    (Host, &[backslashes, without_first_name, without_dots]),
+    (Anything, &[backslashes, without_host, without_dots, decoded, separators, merged, without_dots]),
+    (Host, &[decoded, separators, without_host, without_dots]),
 ];
 
 /// The readings that ordinary servers take of a path, other than the one sent;
@@ -86,11 +80,12 @@ pub fn of_servers(path_and_query: &str) -> Vec<String> {
         // Many programs cannot tell an empty query from none.
         readings.push(path.to_owned());
     }
-    if is_plain(path.as_bytes()) {
+    if is_plain(path) {
         return readings;
     }
-    for way in WAYS {
-        let Cow::Owned(reading) = taken(way, path) else {
+    let held = holdings(path);
+    for (_, steps) in WAYS.iter().filter(|(holding, _)| held.contains(holding)) {
+        let Cow::Owned(reading) = taken(steps, path) else {
             continue;
         };
         if query == "?" {
@@ -115,9 +110,22 @@ fn split(path_and_query: &str) -> (&str, &str) {
     path_and_query.split_at(end)
 }
 
-/// What comes of `path` by the steps of `way`; borrowed if it stays as it is.
-fn taken<'a>(way: &[Step], path: &'a str) -> Cow<'a, str> {
-    way.iter().fold(Cow::Borrowed(path), |path, step| {
+/// What `path` holds; [`Anything`] stands for the rest.
+fn holdings(path: &str) -> [Holding; 4] {
+    let path = decoded(path).map_or(Cow::Borrowed(path), Cow::Owned);
+    let when = |holding, holds| if holds { holding } else { Anything };
+    let backslash = path.contains('\\') || path.contains("%5C") || path.contains("%5c");
+    [
+        Anything,
+        when(Parameters, path.contains(';')),
+        when(Backslash, backslash),
+        when(Host, backslash || path.starts_with("//")),
+    ]
+}
+
+/// What comes of `path` by `steps`; borrowed if it stays as it is.
+fn taken<'a>(steps: &[Step], path: &'a str) -> Cow<'a, str> {
+    steps.iter().fold(Cow::Borrowed(path), |path, step| {
         step(&path).map_or(path, Cow::Owned)
     })
 }
@@ -130,16 +138,15 @@ fn push_new(readings: &mut Vec<String>, (reading, sent): (&str, &str)) {
 
 /// Whether every server reads `path` as it is. What the canonical form of
 /// robots.txt decodes anyway (RFC 9309, section 2.2.2) makes no other reading.
-fn is_plain(path: &[u8]) -> bool {
-    let after = |at: usize| path.get(at + 1..).unwrap_or_default();
-    let is_odd = |at: usize| match path.get(at) {
-        Some(b'%') => escaped_octet(after(at)).is_none_or(|octet| {
+fn is_plain(path: &str) -> bool {
+    let octets = path.as_bytes();
+    let is_odd = |at: usize| match &octets[at..] {
+        [b'%', tail @ ..] => escaped_octet(tail).is_none_or(|octet| {
             octet == b'.' || octet == b'\\' || stands_for_itself(octet) && !is_name(octet)
         }),
         _ => true,
     };
-    !memchr3_iter(b'%', b';', b'\\', path).any(is_odd)
-        && !memchr_iter(b'/', path).any(|at| matches!(after(at).first(), Some(b'/' | b'.')))
+    !memchr3_iter(b'%', b';', b'\\', octets).any(is_odd) && !follows_slash(path, b"/.")
 }
 
 /// Letters, digits and the marks that are never written otherwise in canonical

@@ -12,42 +12,47 @@ pub(super) type Step = fn(&str) -> Option<String>;
 /// The path without its dot segments, `%2e` counting as a dot (RFC 3986,
 /// sections 5.2.4 and 6.2.2.2); `..` at the root stays at the root.
 pub(super) fn without_dots(path: &str) -> Option<String> {
-    let path = path.strip_prefix('/')?;
-    if !path.split('/').any(|segment| 0 < dots(segment)) {
+    let segments = path.strip_prefix('/')?;
+    if !follows_slash(path, b".%") || segments.split('/').all(|segment| dots(segment) == 0) {
         return None;
     }
-    let mut kept: Vec<&str> = Vec::new();
-    let mut segments = path.split('/').peekable();
-    while let Some(segment) = segments.next() {
-        let dots = dots(segment);
-        if dots == 0 {
-            kept.push(segment);
-            continue;
+    let mut out = String::with_capacity(path.len());
+    let mut last = 0;
+    for segment in segments.split('/') {
+        last = dots(segment);
+        if last == 0 {
+            out.push('/');
+            out.push_str(segment);
         }
-        if dots == 2 {
-            kept.pop();
-        }
-        // A dot segment at the end leaves the slash before it.
-        if segments.peek().is_none() {
-            kept.push("");
+        if last == 2 {
+            out.truncate(out.rfind('/').unwrap_or(0));
         }
     }
-    Some(format!("/{}", kept.join("/")))
+    // A dot segment at the end leaves the slash before it.
+    if 0 < last {
+        out.push('/');
+    }
+    Some(out)
+}
+
+/// Whether one of `octets` stands behind a slash of `path`.
+pub(super) fn follows_slash(path: &str, octets: &[u8]) -> bool {
+    let next = |at: usize| path.as_bytes().get(at + 1);
+    memchr_iter(b'/', path.as_bytes()).any(|at| next(at).is_some_and(|next| octets.contains(next)))
 }
 
 /// 1 for `.`, 2 for `..`, however escaped; else 0.
 fn dots(segment: &str) -> usize {
-    let mut rest = segment;
+    let mut rest = segment.as_bytes();
     let mut count = 0;
-    while !rest.is_empty() {
-        let escaped = rest.get(..3).filter(|dot| dot.eq_ignore_ascii_case("%2e"));
-        let Some(after) = rest.strip_prefix('.').or(escaped.map(|_| &rest[3..])) else {
-            return 0;
+    while count < 3 && !rest.is_empty() {
+        rest = match rest {
+            [b'.', after @ ..] | [b'%', b'2', b'e' | b'E', after @ ..] => after,
+            _ => return 0,
         };
-        rest = after;
         count += 1;
     }
-    if count <= 2 { count } else { 0 }
+    if count < 3 { count } else { 0 }
 }
 
 /// The path with its escapes decoded, once. What would not stand for itself
@@ -58,7 +63,7 @@ pub(super) fn decoded(path: &str) -> Option<String> {
         return None;
     }
     let mut rest = path;
-    let mut out = String::new();
+    let mut out = String::with_capacity(path.len());
     while let Some((before, after)) = rest.split_once('%') {
         out.push_str(before);
         match escaped_octet(after.as_bytes()) {
@@ -90,12 +95,13 @@ pub(super) fn escaped_octet(tail: &[u8]) -> Option<u8> {
 /// Whether a path may hold `octet` as it is, meaning no more than its escape
 /// (RFC 3986, section 3.3; the brackets that servers take as well).
 pub(super) fn stands_for_itself(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/[]".contains(&octet)
+    const MARKS: &[u8] = b"-._~!$&'()*+,;=:@/[]";
+    octet.is_ascii_alphanumeric() || MARKS.contains(&octet)
 }
 
 /// The path with runs of slashes merged into one.
 pub(super) fn merged(path: &str) -> Option<String> {
-    if !path.contains("//") {
+    if !follows_slash(path, b"/") {
         return None;
     }
     let mut out = String::with_capacity(path.len());

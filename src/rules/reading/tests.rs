@@ -108,7 +108,7 @@ fn every_way_has_a_reading_of_its_own() {
     ];
     assert_eq!(rows.len(), WAYS.len());
     for (at, (path, reading)) in rows.into_iter().enumerate() {
-        let leads = WAYS.iter().map(|way| taken(way, path) == reading);
+        let leads = WAYS.iter().map(|(_, steps)| taken(steps, path) == reading);
         let leading: Vec<usize> = leads
             .enumerate()
             .filter_map(|(at, leads)| leads.then_some(at))
@@ -118,6 +118,24 @@ fn every_way_has_a_reading_of_its_own() {
             of_servers(path).iter().any(|found| found == reading),
             "{path}"
         );
+    }
+}
+
+// Ours: a way that is left out for what a path does not hold leads nowhere new.
+#[test]
+fn ways_that_are_left_out_lead_nowhere_new() {
+    let parts = ["/", "//", "a", "..", "%2f", "%2e", r"\", "%5c", ";", "%3B"];
+    for number in 0..10_000_usize {
+        let digits = [1, 10, 100, 1000].map(|unit| parts[number / unit % 10]);
+        let path = format!("/{}", digits.concat());
+        let readings = of_servers(&path);
+        for (_, steps) in WAYS {
+            let reading = taken(steps, &path);
+            assert!(
+                reading == path || readings.iter().any(|known| *known == reading),
+                "{path} is {reading}"
+            );
+        }
     }
 }
 

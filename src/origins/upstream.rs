@@ -292,13 +292,14 @@ impl Upstream {
                     let credentials = self.connector.credentials.as_ref();
                     request = to_parent(request, message.target, credentials)?;
                 }
-                let flood = Flood::watch(&mut request);
+                let received = connection.received.clone();
+                let flood = Flood::watch(&mut request, move || received.enough());
                 let answer = sender.try_send_request(request);
                 self.head_unless(flood, answer, &upload).await
             }
             Sender::Http2(sender) => {
                 let mut request = http2_request(message.target, message.head, body)?;
-                let flood = Flood::watch(&mut request);
+                let flood = Flood::watch(&mut request, || {});
                 let answer = sender.try_send_request(request);
                 self.head_unless(flood, answer, &upload).await
             }
@@ -407,11 +408,13 @@ impl fmt::Debug for Upstream {
 struct Flood(Arc<Notify>);
 
 impl Flood {
-    fn watch(request: &mut Request<Upload>) -> Self {
+    /// Calls `stem` once there are too many.
+    fn watch(request: &mut Request<Upload>, stem: impl Fn() + Send + Sync + 'static) -> Self {
         let (noticed, seen) = (Arc::new(Notify::new()), AtomicUsize::new(0));
         let notify = Arc::clone(&noticed);
         hyper::ext::on_informational(request, move |_| {
             if INTERIM_RESPONSES_MAX <= seen.fetch_add(1, Ordering::Relaxed) {
+                stem();
                 notify.notify_one();
             }
         });

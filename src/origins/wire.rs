@@ -1,12 +1,13 @@
 //! The stream under a connection to an origin.
 //!
 //! It remembers whether anything was received: a request to which not one
-//! octet came back may be sent again, any other may not.
+//! octet came back may be sent again, any other may not. And it can be told to
+//! read no more, which ends whatever reads from it at once.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -26,13 +27,27 @@ enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// How many octets a wire has received, after decryption.
+/// What a wire has received, after decryption.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Received(Arc<AtomicU64>);
+pub(super) struct Received(Arc<Receipt>);
+
+#[derive(Debug, Default)]
+struct Receipt {
+    octets: AtomicU64,
+    is_enough: AtomicBool,
+}
 
 impl Received {
     pub(super) fn octets(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.octets.load(Ordering::Relaxed)
+    }
+
+    /// Makes every later read an error.
+    ///
+    /// Dropping a request does not stop hyper in the middle of a read, which
+    /// goes on for as long as heads of interim responses come in.
+    pub(super) fn enough(&self) {
+        self.0.is_enough.store(true, Ordering::Relaxed);
     }
 }
 
@@ -75,13 +90,17 @@ impl AsyncRead for Wire {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let received = &this.received.0;
+        if received.is_enough.load(Ordering::Relaxed) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         let before = buffer.filled().len();
         let polled = match &mut this.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
         let octets = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
-        this.received.0.fetch_add(octets, Ordering::Relaxed);
+        received.octets.fetch_add(octets, Ordering::Relaxed);
         polled
     }
 }

@@ -1,6 +1,6 @@
 //! Requests as origins get them, and responses that may not be passed on.
 
-use std::io;
+use std::io::{self, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -237,4 +237,32 @@ async fn a_flood_of_interim_responses_is_no_response() {
         hinting(17).await,
         Err(UpstreamError::InterimResponses)
     ));
+}
+
+// Security, section 3.3: dropping the request does not stop hyper in the middle
+// of a read, and an origin that sends without a pause kept a thread for seconds.
+#[tokio::test]
+async fn an_endless_flood_of_interim_responses_is_read_no_further() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let origin = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
+        let mut sent = 0;
+        while sent < 1 << 28 && stream.write_all(hints.as_bytes()).is_ok() {
+            sent += hints.len();
+        }
+        sent
+    });
+    let setup = setup_with(options(), &[("h.test", address)]);
+    let error = setup.get("http://h.test/").await.unwrap_err();
+    assert!(
+        matches!(error, UpstreamError::InterimResponses),
+        "{error:?}"
+    );
+    drop(setup);
+    let sent = tokio::task::spawn_blocking(|| origin.join().unwrap()).await;
+    // What the buffers of two sockets hold is not to be helped.
+    let sent = sent.unwrap();
+    assert!(sent < 16 << 20, "{sent} octets were taken");
 }

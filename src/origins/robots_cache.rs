@@ -2,8 +2,8 @@
 //!
 //! RFC 9309, sections 2.3.1 and 2.4. A snapshot belongs to an origin and to
 //! the product token it was fetched for: no crawler is judged by the file that
-//! another was given. With a fixed `robots.user_agent` it belongs to the
-//! origin alone.
+//! another was given. With a fixed `robots.user_agent` that one's token counts
+//! for all.
 //!
 //! Invariant 4: not knowing means no. Whatever keeps a fetch from its answer,
 //! a panic of our own included, is a snapshot that disallows.
@@ -47,6 +47,8 @@ pub struct RobotsCache<F = HttpFetcher> {
 /// What the tasks that fetch need as well.
 struct Shared<F> {
     options: Options,
+    /// In whose name all are asked, where it is not the crawler's.
+    named: Option<Client>,
     /// By what the pages that redirects lead to are judged: where nobody asked
     /// for them, they are not followed in doubt.
     policy: ArcSwap<Policy>,
@@ -62,6 +64,22 @@ struct Shared<F> {
 struct Client {
     crawler: Crawler,
     asker: Asker,
+}
+
+impl UserAgent {
+    fn named(&self) -> Option<Client> {
+        let Self::Fixed(agent) = self else {
+            return None;
+        };
+        let asker = Asker {
+            user_agent: HeaderValue::from_str(agent).ok(),
+            from: None,
+        };
+        Some(Client {
+            crawler: Crawler::parse(agent),
+            asker,
+        })
+    }
 }
 
 /// A snapshot, or the fetch that it will come from.
@@ -90,6 +108,7 @@ impl<F: FetchRobots> RobotsCache<F> {
             store,
             snapshots: Arc::new(snapshots),
             places: Places::new(options.max_fetches.get(), metrics),
+            named: options.user_agent.named(),
             options,
             tracker,
         };
@@ -146,27 +165,19 @@ impl<F: FetchRobots> RobotsCache<F> {
 
 impl<F: FetchRobots> Shared<F> {
     fn whose(&self, inquiry: &Inquiry) -> Whose {
-        let token = match self.options.user_agent {
-            UserAgent::Crawler => inquiry.crawler.token().cloned(),
-            UserAgent::Fixed(_) => None,
-        };
+        let named = self.named.as_ref();
+        let asker = named.map_or(&inquiry.crawler, |named| &named.crawler);
         Whose {
             origin: inquiry.target.origin.clone(),
-            token,
+            token: asker.token().cloned(),
         }
     }
 
     fn client(&self, crawler: &Crawler, asker: &Asker) -> Client {
-        let asker = match &self.options.user_agent {
-            UserAgent::Crawler => asker.clone(),
-            UserAgent::Fixed(agent) => Asker {
-                user_agent: HeaderValue::from_str(agent).ok(),
-                from: None,
-            },
-        };
+        let named = self.named.as_ref();
         Client {
             crawler: crawler.clone(),
-            asker,
+            asker: named.map_or(asker, |named| &named.asker).clone(),
         }
     }
 
@@ -194,8 +205,12 @@ impl<F: FetchRobots> Shared<F> {
     }
 
     async fn fetch(self: Arc<Self>, mut flight: Flight, client: Client) {
+        let mut blind = false;
         if flight.earlier.is_none() {
-            flight.earlier = self.load(&flight.whose, &client).await;
+            let loading = self.load(&flight.whose, &client);
+            let loaded = timeout(LOAD_TIMEOUT, loading).await;
+            blind = loaded.is_err();
+            flight.earlier = loaded.ok().flatten();
             if let Some(held) = flight.earlier.clone().filter(|held| held.is_fresh()) {
                 return flight.land_on(&held);
             }
@@ -211,17 +226,20 @@ impl<F: FetchRobots> Shared<F> {
             None => failed.read(policy.dialect()),
         };
         let held = flight.hold(&reading);
+        // What was not seen may be a copy, which is worth more than no answer.
+        let saved = !blind || held.is_answer();
         // In the store's queue before there can be a decision by it.
-        let saving = self.store.save(held.kept());
+        let saving = saved.then(|| self.store.save(held.kept()));
         flight.land_on(&held);
-        saving.await;
+        if let Some(saving) = saving {
+            saving.await;
+        }
     }
 
     /// What the store has, ready for use.
     async fn load(&self, whose: &Whose, client: &Client) -> Option<Arc<Held>> {
         let policy = self.policy.load_full();
-        let loading = self.store.load(whose, policy.dialect());
-        let kept = timeout(LOAD_TIMEOUT, loading).await.ok()??;
+        let kept = self.store.load(whose, policy.dialect()).await?;
         let kept = ready(kept, &policy, &client.crawler).await?;
         Some(Arc::new(Held::restored(&kept, self.snapshots.lifetimes())))
     }

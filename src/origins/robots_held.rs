@@ -120,6 +120,11 @@ impl Held {
         clock::instant() < self.expires && clock::now() < self.snapshot.expires_at
     }
 
+    /// Whether the origin said so itself when it was last asked.
+    pub(super) fn is_answer(&self) -> bool {
+        is_answer(&self.snapshot)
+    }
+
     /// Whether it is time to ask for it again, while it holds.
     pub(super) fn is_due(&self) -> bool {
         let now = clock::instant();

@@ -11,7 +11,7 @@ use crate::rules::decision::Policy;
 pub enum UserAgent {
     /// As the crawler that needs it; one snapshot for each product token.
     Crawler,
-    /// As this; one snapshot for all.
+    /// As this; one snapshot for all, by the product token in it.
     Fixed(String),
 }
 

@@ -73,18 +73,20 @@ pub struct Metrics {
     /// Answers of the resolver, by what they led to.
     pub upstream_dns_answers: Family<ResultLabel, Counter>,
     /// Fetches of robots.txt, by access result; `confirmed` by a 304, `stale`
-    /// where an earlier copy goes on.
+    /// where an earlier copy goes on, `busy` where there was no room to ask.
     pub robots_fetches: Family<ResultLabel, Counter>,
     /// Fetches of robots.txt under way (`robots.max_fetches`).
     pub robots_fetches_under_way: Gauge,
+    /// Those, and the ones that wait for a place (`robots.max_waiting`).
+    pub robots_waiting: Gauge,
     /// Snapshots held (`robots.max_snapshots`).
     pub robots_snapshots: Gauge,
+    /// Octets that they count for (`robots.max_snapshot_bytes`).
+    pub robots_snapshot_bytes: Gauge,
     /// Snapshots given to the audit store to be kept, `saved` or `lost`.
     pub robots_saved: Family<ResultLabel, Counter>,
     /// Snapshots looked for in the audit store, by what was found.
     pub robots_loaded: Family<ResultLabel, Counter>,
-    /// Octets that they count for (`robots.max_snapshot_bytes`).
-    pub robots_snapshot_bytes: Gauge,
     /// Requests refused because of the names their client came by
     /// (`robots.max_names`).
     pub max_names: Counter,
@@ -134,6 +136,7 @@ impl Default for Metrics {
             upstream_dns_answers: Family::default(),
             robots_fetches: Family::default(),
             robots_fetches_under_way: Gauge::default(),
+            robots_waiting: Gauge::default(),
             robots_snapshots: Gauge::default(),
             robots_saved: Family::default(),
             robots_loaded: Family::default(),
@@ -272,6 +275,11 @@ impl Metrics {
             "robots_fetches_under_way",
             "Fetches of robots.txt under way",
             self.robots_fetches_under_way.clone(),
+        );
+        r.register(
+            "robots_waiting",
+            "Robots.txt that are being asked for, or wait to be",
+            self.robots_waiting.clone(),
         );
         r.register(
             "robots_snapshots",

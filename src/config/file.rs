@@ -229,6 +229,9 @@ keys! {
         /// How many may be asked for at the same time; the next wait, within their
         /// `timeout`. Each may hold `max_bytes` meanwhile.
         max_fetches: NonZeroUsize = "1024", count(1..=1_000_000);
+        /// How many may be under way or wait, for the crawlers that need them; a request
+        /// that needs one more is refused, and may be repeated a second later.
+        max_waiting: NonZeroUsize = "16384", count(1..=1_000_000);
         /// What a request is answered with while robots.txt is unreachable, and so
         /// forbids everything: 403 as for any refusal, or 503, since some crawlers drop
         /// a URL for good on a 403. Either says when to ask again.
@@ -236,12 +239,12 @@ keys! {
         /// How many copies are kept in memory; the least used goes first. There is one
         /// for each origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
+        /// How much they may take together, about; the least used goes first.
+        max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
         /// By how many names one client may come to an origin in an hour. For each of
         /// them the origin is asked for its robots.txt, so a client that makes up names
         /// could have it asked without end. What comes by one more is refused.
         max_names: NonZeroUsize = "64", count(1..=1_000_000);
-        /// How much they may take together, about; the least used goes first.
-        max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
         /// Where your word counts in place of robots.txt, the first entry that fits
         /// and has not ended. `origin` is one origin, or every name below one
         /// ("*.site.example" is not site.example itself), `agent` a product token, any

@@ -24,6 +24,9 @@ use crate::rules::robots::kept::Whose;
 /// A longer validator is not kept: each request would carry it.
 const VALIDATOR_OCTETS_MAX: usize = 1024;
 
+/// When an origin is sought again that there was no room to ask.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
 /// What asking came to, before it is read.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -68,6 +71,11 @@ enum Said {
 impl Answer {
     /// The answer of a fetch that failed on our side.
     pub(super) fn internal(whose: &Whose) -> Self {
+        Self::none(whose, Cause::Internal)
+    }
+
+    /// No answer, since nobody was asked.
+    pub(super) fn none(whose: &Whose, cause: Cause) -> Self {
         Self {
             place: Place {
                 url: whose.origin.robots_txt().to_string(),
@@ -75,7 +83,7 @@ impl Answer {
                 redirects: 0,
                 conditional: false,
             },
-            result: Err(Cause::Internal),
+            result: Err(cause),
         }
     }
 
@@ -113,6 +121,7 @@ impl Reading {
             Said::File(_) => "successful",
             Said::Confirmed => "confirmed",
             Said::NoFile => "unavailable",
+            Said::Nothing(Cause::Busy) => "busy",
             Said::Nothing(_) if held.snapshot.copy().is_some() => "stale",
             Said::Nothing(_) => "unreachable",
         }
@@ -205,7 +214,14 @@ impl Reading {
         earlier: Option<&Held>,
     ) -> Held {
         let before = earlier.map_or(0, |earlier| earlier.failures);
-        let pause = lifetimes.pause(before, self.stated);
+        // It is no failure of an origin that was not asked.
+        let (pause, failures) = match cause {
+            Cause::Busy => (BUSY_PAUSE, before),
+            _ => (
+                lifetimes.pause(before, self.stated),
+                before.saturating_add(1),
+            ),
+        };
         let left = earlier.and_then(|earlier| earlier.copy_left(lifetimes.stale));
         let (snapshot, lifetime) = match (earlier, left) {
             (Some(earlier), Some(left)) => {
@@ -217,7 +233,7 @@ impl Reading {
                 (self.snapshot(whose, (result, pause)), pause)
             }
         };
-        let next = Held::new(snapshot, Span::whole(lifetime), before.saturating_add(1));
+        let next = Held::new(snapshot, Span::whole(lifetime), failures);
         match earlier {
             Some(earlier) if earlier.is_fresh() => earlier.followed_by(next),
             Some(_) | None => next,

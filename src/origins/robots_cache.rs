@@ -21,7 +21,7 @@ use super::location::redirect_target;
 use super::robots_answer::Answer;
 use super::robots_fetch::{Asker, FetchRobots, Hop, HttpFetcher, RobotsQuery};
 use super::robots_held::Held;
-use super::robots_places::Places;
+use super::robots_places::{Place, Places};
 use super::robots_ready::{read, ready};
 use super::robots_snapshots::{Flight, Found, Room, Snapshots, State, Watched};
 use super::robots_store::KeepRobots;
@@ -100,6 +100,7 @@ impl<F: FetchRobots> RobotsCache<F> {
         let room = Room {
             snapshots: options.max_snapshots,
             octets: options.max_snapshot_bytes,
+            flights: options.max_waiting,
         };
         let snapshots = Snapshots::new(options.lifetimes(), room, Arc::clone(&metrics));
         let shared = Shared {
@@ -120,8 +121,9 @@ impl<F: FetchRobots> RobotsCache<F> {
     /// What the origin of an inquiry said to its crawler: the snapshot in
     /// force, or that of one fetch which all who ask meanwhile share.
     ///
-    /// Never fails, and takes little longer than `robots.timeout`. Dropped, it
-    /// takes nothing from the others who wait.
+    /// Never fails, and takes little longer than `robots.timeout`; twice that
+    /// where so many fetches are under way that it has to wait for its turn.
+    /// Dropped, it takes nothing from the others who wait.
     pub async fn snapshot(&self, inquiry: &Inquiry, asker: &Asker) -> Arc<Snapshot> {
         let shared = &self.shared;
         let whose = shared.whose(inquiry);
@@ -193,6 +195,10 @@ impl<F: FetchRobots> Shared<F> {
             }
             Found::Awaited(watched) => Sought::Awaited(watched),
             Found::Wanted(flight) => Sought::Awaited(self.start(flight, client())),
+            Found::Full(earlier) => {
+                let held = self.snapshots.busy(whose, earlier.as_deref());
+                Sought::InForce(held)
+            }
         }
     }
 
@@ -216,9 +222,8 @@ impl<F: FetchRobots> Shared<F> {
             }
         }
         let mut trail = Trail::new(flight.whose.origin.robots_txt());
-        let walk = self.walk(&mut trail, &flight, &client);
-        let result = timeout(self.options.timeout, walk).await;
-        let answer = trail.answer(result.unwrap_or(Err(Cause::Timeout)));
+        let result = self.ask(&mut trail, &flight, &client).await;
+        let answer = trail.answer(result);
         let failed = Answer::internal(&flight.whose);
         let policy = self.policy.load_full();
         let reading = match read(answer, &policy, &client.crawler).await {
@@ -244,13 +249,33 @@ impl<F: FetchRobots> Shared<F> {
         Some(Arc::new(Held::restored(&kept, self.snapshots.lifetimes())))
     }
 
-    /// Asks, and follows redirects (RFC 9309, section 2.3.1.2).
-    async fn walk(
+    /// Asks, within the time limit; that begins with a place to ask from, which
+    /// is waited for as long.
+    async fn ask(
         self: &Arc<Self>,
         trail: &mut Trail,
         flight: &Flight,
         client: &Client,
     ) -> Result<Hop, Cause> {
+        let limit = self.options.timeout;
+        let Ok(place) = timeout(limit, self.places.take()).await else {
+            return Err(Cause::Busy);
+        };
+        let walk = self.walk((trail, place), flight, client);
+        match timeout(limit, walk).await {
+            Ok(result) => result,
+            Err(_) => Err(trail.late()),
+        }
+    }
+
+    /// Follows redirects (RFC 9309, section 2.3.1.2).
+    async fn walk<'a>(
+        self: &'a Arc<Self>,
+        (trail, place): (&mut Trail, Place<'a>),
+        flight: &Flight,
+        client: &Client,
+    ) -> Result<Hop, Cause> {
+        let mut place = Some(place);
         let mut permit = RobotsPermit::first(&flight.whose.origin);
         loop {
             let url = trail.last.to_string();
@@ -262,9 +287,14 @@ impl<F: FetchRobots> Shared<F> {
             trail.conditional = query.known.is_some();
             // Nobody keeps a place while he waits for another fetch, or all could
             // wait for each other.
-            let place = self.places.take().await;
+            trail.waits = true;
+            let held = match place.take() {
+                Some(place) => place,
+                None => self.places.take().await,
+            };
+            trail.waits = false;
             let fetched = self.fetcher.fetch(permit, query).await;
-            drop(place);
+            drop(held);
             let hop = fetched.map_err(|error| trail.cause(&error))?;
             trail.status = Some(hop.status);
             if status_meaning(hop.status) != StatusMeaning::Redirect {

@@ -88,10 +88,13 @@ impl Held {
         Self::new(Arc::clone(snapshot), span, kept.failures)
     }
 
-    /// What is to be kept of it.
+    /// What is to be kept of it: where it was asked for again in vain, the same
+    /// rules with the pause before the next time.
     pub(super) fn kept(&self) -> Kept {
+        let then = self.then.as_ref().map(|then| &then.snapshot);
+        let same = then.filter(|then| then.copy().is_some());
         Kept {
-            snapshot: Arc::clone(&self.snapshot),
+            snapshot: Arc::clone(same.unwrap_or(&self.snapshot)),
             failures: self.failures,
         }
     }

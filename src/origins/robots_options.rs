@@ -42,6 +42,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How many fetches may be under way; the next ones wait.
     pub max_fetches: NonZeroUsize,
+    /// How many may be sought, those under way included; others are refused.
+    pub max_waiting: NonZeroUsize,
     /// How many snapshots are held.
     pub max_snapshots: NonZeroUsize,
     /// How many octets they take together, about.

@@ -17,12 +17,14 @@ use super::robots_held::Held;
 use super::robots_lifetimes::Lifetimes;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::robots::Dialect;
+use crate::rules::robots::access::Cause;
 use crate::rules::robots::kept::Whose;
 
 /// The snapshots of all origins.
 pub(super) struct Snapshots {
     held: Cache<Whose, Arc<Held>>,
     flights: Mutex<HashMap<Whose, Watched>>,
+    flights_max: NonZeroUsize,
     lifetimes: Lifetimes,
     metrics: Arc<Metrics>,
 }
@@ -33,6 +35,8 @@ pub(super) struct Room {
     pub(super) snapshots: NonZeroUsize,
     /// Octets, about.
     pub(super) octets: usize,
+    /// How many are being asked for at most.
+    pub(super) flights: NonZeroUsize,
 }
 
 /// A fetch, as seen by those who wait for it.
@@ -57,6 +61,8 @@ pub(super) enum Found {
     Awaited(Watched),
     /// Nothing, and it is the finder's to ask.
     Wanted(Flight),
+    /// Nothing but this of before, and too many are being asked for.
+    Full(Option<Arc<Held>>),
 }
 
 impl Snapshots {
@@ -72,6 +78,7 @@ impl Snapshots {
         Self {
             held,
             flights: Mutex::default(),
+            flights_max: room.flights,
             lifetimes,
             metrics,
         }
@@ -99,6 +106,7 @@ impl Snapshots {
         // A fetch may have ended since we looked.
         match self.latest(whose) {
             Some(held) if held.is_fresh() => Found::InForce(held),
+            earlier if self.flights_max.get() <= flights.len() => Found::Full(earlier),
             earlier => Found::Wanted(self.start(&mut flights, whose, earlier)),
         }
     }
@@ -113,10 +121,24 @@ impl Snapshots {
             .held
             .get(whose)
             .is_none_or(|now| !Arc::ptr_eq(&now, held));
-        if replaced || flights.contains_key(whose) {
+        let full = self.flights_max.get() <= flights.len();
+        if full || replaced || flights.contains_key(whose) {
             return None;
         }
         Some(self.start(&mut flights, whose, Some(Arc::clone(held))))
+    }
+
+    /// What is answered where there is no room to ask; it is not held.
+    pub(super) fn busy(&self, whose: &Whose, earlier: Option<&Held>) -> Arc<Held> {
+        let none = Answer::none(whose, Cause::Busy).read(Dialect::default());
+        let held = none.hold(whose.clone(), &self.lifetimes, earlier);
+        self.note(none.word(&held));
+        Arc::new(held)
+    }
+
+    fn note(&self, result: &'static str) {
+        let fetches = &self.metrics.robots_fetches;
+        fetches.get_or_create(&ResultLabel { result }).inc();
     }
 
     /// What is in force, without asking.
@@ -132,6 +154,7 @@ impl Snapshots {
     ) -> Flight {
         let (state, watched) = watch::channel(State::Asking);
         flights.insert(whose.clone(), watched);
+        self.metrics.robots_waiting.inc();
         Flight {
             whose: whose.clone(),
             earlier,
@@ -196,9 +219,7 @@ impl Flight {
     pub(super) fn hold(&self, reading: &Reading) -> Arc<Held> {
         let lifetimes = &self.snapshots.lifetimes;
         let held = reading.hold(self.whose.clone(), lifetimes, self.earlier.as_deref());
-        let result = reading.word(&held);
-        let fetches = &self.snapshots.metrics.robots_fetches;
-        fetches.get_or_create(&ResultLabel { result }).inc();
+        self.snapshots.note(reading.word(&held));
         Arc::new(held)
     }
 
@@ -209,6 +230,7 @@ impl Flight {
         snapshots.held.insert(self.whose.clone(), Arc::clone(held));
         self.state.send_replace(State::Done(Arc::clone(held)));
         snapshots.flights().remove(&self.whose);
+        snapshots.metrics.robots_waiting.dec();
         snapshots.count();
     }
 }

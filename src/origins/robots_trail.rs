@@ -18,6 +18,8 @@ pub(super) struct Trail {
     pub(super) status: Option<u16>,
     /// Whether the last URL was asked only for what has changed.
     pub(super) conditional: bool,
+    /// Whether it waits for a place to ask the last URL from.
+    pub(super) waits: bool,
 }
 
 impl Trail {
@@ -27,6 +29,16 @@ impl Trail {
             before: Vec::new(),
             status: None,
             conditional: false,
+            waits: false,
+        }
+    }
+
+    /// Why there is no answer now that the time is up.
+    pub(super) fn late(&self) -> Cause {
+        if self.waits {
+            Cause::Busy
+        } else {
+            Cause::Timeout
         }
     }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use prometheus_client::metrics::counter::Counter;
 
@@ -52,6 +53,8 @@ impl Names {
             most,
             seen: Cache::builder()
                 .max_capacity(SETS_MAX)
+                // The other policy may turn the newest away, uncounted.
+                .eviction_policy(EvictionPolicy::lru())
                 .time_to_live(WINDOW)
                 .build(),
             hasher: RandomState::new(),

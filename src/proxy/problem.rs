@@ -386,6 +386,9 @@ fn unreachable_text(evidence: &Evidence) -> String {
         Some(AccessResult::Unreachable(Cause::Names)) => {
             "it was not asked for: too many crawlers by name came from one address".to_owned()
         }
+        Some(AccessResult::Unreachable(Cause::Busy)) => {
+            "it was not asked for: too many others were waited for".to_owned()
+        }
         Some(AccessResult::Unreachable(cause)) => cause.as_str().to_owned(),
         Some(AccessResult::Successful(_) | AccessResult::Unavailable) | None => {
             "no answer".to_owned()

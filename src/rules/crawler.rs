@@ -377,6 +377,9 @@ mod tests {
         for (agent, cut) in [
             (names(64), false),
             (names(65), true),
+            // Libraries are no candidates, but hide what comes behind them.
+            (format!("{}Foo/1", "curl/8 ".repeat(63)), false),
+            (format!("{}Foo/1", "curl/8 ".repeat(64)), true),
             (long(256), false),
             (long(257), true),
             (format!("Foo {}", "x".repeat(257)), true),

@@ -109,6 +109,8 @@ fn names_beyond_the_bounds_are_malformed_and_reach_no_origin() {
         let many: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
         for agent in [
             hidden(&many),
+            // A library is nobody's name, and hides one all the same.
+            hidden(&"curl/8 ".repeat(64)),
             format!("Other/1 {}/1", "x".repeat(257)).into_bytes(),
             format!("{}/1", "x".repeat(60_000)).into_bytes(),
         ] {

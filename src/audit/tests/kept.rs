@@ -272,6 +272,9 @@ async fn failures_of_our_own_are_not_kept() {
     kit.keep(&before).await;
     for cause in [
         Cause::Internal,
+        Cause::Busy,
+        Cause::NoConnection(NoConnection::Parent),
+        Cause::NoConnection(NoConnection::ParentCredentials),
         Cause::NoConnection(NoConnection::Prohibited),
     ] {
         kit.keep(&kept(&mine(), AccessResult::Unreachable(cause)))

@@ -2,6 +2,7 @@
 //! through us would reach /metrics, or send requests in a circle.
 
 use std::collections::HashMap;
+use std::io;
 use std::iter::once;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -76,9 +77,13 @@ impl OwnListeners {
     }
 }
 
-/// Only an address of this machine can be bound to. Nothing is sent.
+/// Only an address of this machine can be bound to. Nothing is sent. Where that
+/// cannot be told, for lack of descriptors perhaps, it may be ours.
 fn can_be_bound(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+    match UdpSocket::bind((ip, 0)) {
+        Ok(_) => true,
+        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::rt::Executor;
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
@@ -93,7 +94,11 @@ impl Resolver {
             limits,
             lookup: |name| Box::pin(ask_system(name)),
             ranges,
-            kept: Cache::builder().max_capacity(names).build(),
+            // The other policy may turn the newest name away.
+            kept: Cache::builder()
+                .max_capacity(names)
+                .eviction_policy(EvictionPolicy::lru())
+                .build(),
             waiting: Mutex::default(),
             places: Arc::new(Semaphore::new(limits.lookups.get())),
             metrics,

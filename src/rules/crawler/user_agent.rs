@@ -28,13 +28,14 @@ pub(super) fn candidates(values: &[String]) -> Derived {
     if names.is_empty() {
         names.extend(values.iter().flat_map(|value| names_by_trade(value)));
     }
+    let are_too_many = NAMES_MAX < names.len();
     names.sort_by_key(|name| name.rank);
     let is_own = |name: &Name<'_>| !name.words.iter().any(|word| is_one_of(word, LIBRARIES));
     if names.iter().any(is_own) {
         names.retain(is_own);
     }
     let is_nameless = |name: &Name<'_>| name.tokens().next().is_none();
-    let is_cut = NAMES_MAX < names.len() || names.iter().any(is_nameless);
+    let is_cut = are_too_many || names.iter().any(is_nameless);
     let mut candidates = Vec::new();
     for token in names.iter().take(NAMES_MAX).flat_map(Name::tokens) {
         if !candidates.contains(&token) {

@@ -178,6 +178,9 @@ pub enum Cause {
     NoConnection(NoConnection),
     /// It was not asked: one client came by more names than `robots.max_names`.
     Names,
+    /// It was not asked: there were too many others to ask before it
+    /// (`robots.max_fetches`, `robots.max_waiting`).
+    Busy,
     /// Something failed on our side.
     Internal,
 }
@@ -222,7 +225,7 @@ pub enum NoConnection {
 }
 
 /// The words under which causes are kept in the audit, in one list.
-const CAUSES: [(&str, Cause); 19] = [
+const CAUSES: [(&str, Cause); 20] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
     ("redirects", Cause::Redirects),
@@ -231,6 +234,7 @@ const CAUSES: [(&str, Cause); 19] = [
     ("broken", Cause::Broken),
     ("coding", Cause::Coding),
     ("names", Cause::Names),
+    ("busy", Cause::Busy),
     ("internal", Cause::Internal),
     ("dns_error", Cause::NoConnection(NoConnection::Dns)),
     ("dns_timeout", Cause::NoConnection(NoConnection::DnsTimeout)),

@@ -42,7 +42,13 @@ impl Kept {
     pub fn is_of_the_origin(&self) -> bool {
         match &self.snapshot.result {
             AccessResult::Unreachable(
-                Cause::Internal | Cause::NoConnection(NoConnection::Prohibited),
+                Cause::Internal
+                | Cause::Busy
+                | Cause::NoConnection(
+                    NoConnection::Prohibited
+                    | NoConnection::Parent
+                    | NoConnection::ParentCredentials,
+                ),
             ) => false,
             AccessResult::Unreachable(_)
             | AccessResult::Successful(_)

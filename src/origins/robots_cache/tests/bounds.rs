@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use hyper::rt::Executor;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
@@ -120,7 +120,7 @@ async fn a_fetch_under_way_cannot_be_evicted() {
     );
 }
 
-// Ours: robots.max_fetches; the next wait within their own time limit.
+// Ours: robots.max_fetches; the next wait, and then have all of their time.
 #[tokio::test(start_paused = true)]
 async fn only_so_many_fetches_are_under_way() {
     let (b, c) = ("http://b.test/robots.txt", "http://c.test/robots.txt");
@@ -142,7 +142,7 @@ async fn only_so_many_fetches_are_under_way() {
     );
     assert!(first.0.copy().is_some() && first.1 == 20);
     assert!(second.0.copy().is_some() && second.1 == 25);
-    assert_eq!((cause(&third.0), third.1), (Some(Cause::Timeout), 30));
+    assert!(third.0.copy().is_some() && third.1 == 45);
     assert_eq!(script.asked(), [ROBOTS, b, c]);
     assert_eq!(cache.shared.places.under_way(), 0);
 }
@@ -201,5 +201,74 @@ async fn metrics_tell_what_fetches_came_to() {
     ] {
         let line = format!("politesse_robots_fetches_total{{result=\"{result}\"}} 1\n");
         assert!(rendered.contains(&line), "{result}: {rendered}");
+    }
+}
+
+// RFC 9309, section 2.3.1.4: an origin that was not asked did not fail. Whoever
+// waits longer than a fetch may take is told so, and the pause stays short.
+#[tokio::test(start_paused = true)]
+async fn an_origin_that_was_not_asked_has_not_failed() {
+    let (b, c) = ("http://b.test/robots.txt", "http://c.test/robots.txt");
+    let script = Script::default()
+        .at(ROBOTS, [Reply::Never])
+        .at(b, [Reply::Never])
+        .at(c, [text("User-agent: *")]);
+    let options = Options {
+        max_fetches: NonZeroUsize::new(1).unwrap(),
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    let later = async |pause, url| {
+        sleep(pause).await;
+        let snapshot = ask_as(&cache, url, "ExampleBot").await;
+        (cause(&snapshot), asked_again_in(&snapshot))
+    };
+    let (first, second, third) = tokio::join!(
+        later(Duration::ZERO, ROBOTS),
+        later(SECOND, b),
+        later(2 * SECOND, c),
+    );
+    assert_eq!(first, (Some(Cause::Timeout), 30));
+    // It had all of its time once it was its turn.
+    assert_eq!(second, (Some(Cause::Timeout), 30));
+    assert_eq!(third, (Some(Cause::Busy), 1));
+    assert_eq!(script.asked(), [ROBOTS, b]);
+    advance(SECOND).await;
+    assert_eq!(later(Duration::ZERO, c).await, (None, 86_400));
+}
+
+// Security, section 6: not even those that wait are without number, whoever
+// hung up meanwhile. An earlier copy serves on.
+#[tokio::test(start_paused = true)]
+async fn only_so_many_are_waited_for() {
+    let b = "http://b.test/robots.txt";
+    let script = Script::default()
+        .at(ROBOTS, [Reply::Never])
+        .at(b, [text("User-agent: *"), status(404)]);
+    let options = Options {
+        max_waiting: NonZeroUsize::new(1).unwrap(),
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    ask_as(&cache, b, "ExampleBot").await;
+    advance(24 * HOUR).await;
+    let hangs = async { cause(&*ask(&cache).await) };
+    let refused = async {
+        tokio::task::yield_now().await;
+        let earlier = ask_as(&cache, b, "ExampleBot").await;
+        let none = ask_as(&cache, "http://c.test/", "ExampleBot").await;
+        (earlier.copy().is_some(), earlier.stale, cause(&none))
+    };
+    let (hangs, refused) = tokio::join!(hangs, refused);
+    assert_eq!(hangs, Some(Cause::Timeout));
+    assert_eq!(refused, (true, Some(Cause::Busy), Some(Cause::Busy)));
+    assert!(ask_as(&cache, b, "ExampleBot").await.stale.is_none());
+    assert_eq!(script.asked(), [b, ROBOTS, b]);
+    let rendered = cache.shared.places.metrics().render();
+    for line in [
+        "politesse_robots_waiting 0\n",
+        "politesse_robots_fetches_total{result=\"busy\"} 2\n",
+    ] {
+        assert!(rendered.contains(line), "{rendered}");
     }
 }

@@ -148,6 +148,29 @@ async fn what_the_store_has_is_asked_for_ahead_of_its_end_too() {
     assert_eq!(asked_again_in(&shelf.only().snapshot), 86_399);
 }
 
+// Issue, Must hold: who was asked ahead of time, in vain, is asked no sooner
+// after a restart.
+#[tokio::test(start_paused = true)]
+async fn the_pause_after_a_vain_refresh_outlives_a_restart() {
+    let times = (ago(HOUR * 22), from_now(HOUR * 2));
+    let shelf = Shelf::with(kept(snapshot(file(), times), 0));
+    let wait = Reply::Answer(503, vec![("retry-after", "3600")], "");
+    let script = Script::default().at(ROBOTS, [wait, status(304)]);
+    let before = cache_on(options(), &script, shelf.clone());
+    ask(&before).await;
+    ask(&before).await;
+    sleep(SECOND).await;
+    let restarted = cache_on(options(), &script, shelf.clone());
+    assert_eq!(ask(&restarted).await.copy().unwrap().body, FILE);
+    advance(HOUR - 3 * SECOND).await;
+    ask(&restarted).await;
+    sleep(SECOND).await;
+    assert_eq!(script.asked().len(), 1);
+    advance(SECOND * 3).await;
+    assert_eq!(ask(&restarted).await.stale, None);
+    assert_eq!(script.asked().len(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_store_has_expired_is_the_earlier_copy() {
     for (reply, stale, fetches) in [

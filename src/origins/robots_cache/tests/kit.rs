@@ -147,6 +147,7 @@ pub(super) fn options() -> Options {
         redirects: 5,
         timeout: 30 * SECOND,
         max_fetches: NonZeroUsize::new(1024).unwrap(),
+        max_waiting: NonZeroUsize::new(1024).unwrap(),
         max_snapshots: NonZeroUsize::new(1000).unwrap(),
         max_snapshot_bytes: 64 * 1024 * 1024,
         policy: Policy::new(Unauthorized::Allow),

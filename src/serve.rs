@@ -47,7 +47,7 @@ pub struct Running {
     /// Where people and monitoring connect.
     pub admin: SocketAddr,
     settings: Settings,
-    roots: Option<Digest>,
+    files: [Option<Digest>; 2],
     own: Vec<SocketAddr>,
     crawlers: Arc<Crawlers>,
     audit: Arc<AuditLog>,
@@ -82,7 +82,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         &audit_tracker,
     )?);
     let own: Vec<_> = listen.iter().chain(&admin).copied().collect();
-    let roots = roots_digest(settings);
+    let files = files(settings);
     let proxy = proxy(settings, (Arc::clone(&audit), Arc::clone(&metrics)), &own)?;
     let in_force = InForce {
         proxy,
@@ -114,7 +114,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         listen,
         admin: admin.first().copied().context("no admin listener")?,
         settings: settings.clone(),
-        roots,
+        files,
         own,
         crawlers,
         audit,
@@ -172,13 +172,14 @@ pub struct Origins {
 /// Roots that cannot be read.
 pub fn origins(settings: &Settings) -> anyhow::Result<Origins> {
     let metrics = Arc::new(Metrics::default());
-    origins_with(settings, &metrics, Arc::new(Forgetful))
+    origins_with(settings, &metrics, None)
 }
 
+/// Builds them; what origins said is kept in `audit` for the next run.
 fn origins_with(
     settings: &Settings,
     metrics: &Arc<Metrics>,
-    store: Arc<dyn KeepRobots>,
+    audit: Option<&Arc<AuditLog>>,
 ) -> anyhow::Result<Origins> {
     // Connections to origins end with their idle time or with the process: no
     // crawler waits for them, so neither does a stop.
@@ -195,6 +196,13 @@ fn origins_with(
         tasks.clone(),
     )?;
     let upstream = Arc::new(upstream);
+    let store: Arc<dyn KeepRobots> = match audit {
+        Some(audit) => Arc::new(KeptInAudit {
+            audit: Arc::clone(audit),
+            egress: Arc::clone(&egress),
+        }),
+        None => Arc::new(Forgetful),
+    };
     let fetcher = HttpFetcher::new(Arc::clone(&upstream), settings.robots.max_bytes);
     let robots = RobotsCache::new(
         settings.robots.clone(),
@@ -209,11 +217,6 @@ fn origins_with(
     })
 }
 
-/// Where snapshots are kept for the next run.
-fn kept_in(audit: &Arc<AuditLog>) -> Arc<dyn KeepRobots> {
-    Arc::new(KeptInAudit(Arc::clone(audit)))
-}
-
 /// The parts of an exchange; `own` are our listeners, which nobody may reach
 /// through us.
 fn proxy(
@@ -225,7 +228,7 @@ fn proxy(
         egress,
         upstream,
         robots,
-    } = origins_with(settings, &metrics, kept_in(&audit))?;
+    } = origins_with(settings, &metrics, Some(&audit))?;
     let told = egress.listeners(own.to_vec());
     told.context("upstream.parent cannot be dialled")?;
     Ok(Proxy {
@@ -260,13 +263,16 @@ fn interceptor(settings: &Settings) -> anyhow::Result<Option<Arc<Interceptor>>> 
     Ok(Some(Arc::new(interceptor)))
 }
 
-/// What the file of roots holds, where they come from a file. One that cannot
-/// be read is told by who needs it.
-fn roots_digest(settings: &Settings) -> Option<Digest> {
-    match &settings.upstream.roots {
-        Roots::File(path) => std::fs::read(path).ok().map(|pem| Digest::of(&pem)),
+/// What the files hold that what speaks to origins is built from: the roots,
+/// and the credentials for a parent. One that cannot be read is told by who
+/// needs it.
+fn files(settings: &Settings) -> [Option<Digest>; 2] {
+    let roots = match &settings.upstream.roots {
+        Roots::File(path) => Some(path),
         Roots::System | Roots::Webpki => None,
-    }
+    };
+    [roots, settings.upstream.parent_auth.as_ref()]
+        .map(|path| std::fs::read(path?).ok().map(|octets| Digest::of(&octets)))
 }
 
 async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {

@@ -21,8 +21,8 @@ use crate::rules::robots::Dialect;
 use crate::rules::robots::access::{AccessResult, Cause, Copy, Snapshot, Validators};
 use crate::rules::robots::kept::{Kept, Whose};
 
-/// The columns under the digest: those of the snapshot, and six of the rest.
-pub(super) const KEPT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
+/// The columns under the digest: those of the snapshot, and seven of the rest.
+pub(super) const KEPT_COLUMNS: usize = SNAPSHOT_COLUMNS + 7;
 
 /// Where a snapshot has its token, and where the digest of its body.
 const TOKEN_AT: usize = 1;
@@ -36,21 +36,22 @@ const BODY_AT: usize = DIGEST_AT + 1;
 pub(super) const SAVE: &str = "
 REPLACE INTO kept (origin, token, url, status, fetched_us, expires_us, result,
   cause, body, whole, content_type, redirects, etag, last_modified, failures,
-  digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+  led_to, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Finds the row of an origin and a token, with its body.
 pub(super) const LOAD: &str = "
 SELECT k.origin, k.token, k.url, k.status, k.fetched_us, k.expires_us, k.result,
        k.cause, k.body, k.whole, k.content_type, k.redirects, k.etag,
-       k.last_modified, k.failures, k.digest, b.body
+       k.last_modified, k.failures, k.led_to, k.digest, b.body
 FROM kept AS k LEFT JOIN body AS b ON b.sha256 = k.body
 WHERE k.origin = ? AND k.token = ?";
 
 /// All rows, without bodies.
 pub(super) const ALL: &str = "
 SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body,
-       whole, content_type, redirects, etag, last_modified, failures, digest
+       whole, content_type, redirects, etag, last_modified, failures, led_to,
+       digest
 FROM kept";
 
 /// The key of a row: an origin, and a token or ''.
@@ -76,6 +77,7 @@ pub(super) fn kept_values(kept: &Kept) -> Vec<Value> {
         octets(validators.and_then(|known| known.etag.as_ref())).into(),
         octets(validators.and_then(|known| known.last_modified.as_ref())).into(),
         kept.failures.into(),
+        kept.led_to.clone().into(),
     ]);
     let digest = row_digest(values.iter().map(Into::into));
     values.push(blob(digest));
@@ -96,14 +98,7 @@ pub(super) fn kept(row: &Row<'_>, dialect: Dialect) -> rusqlite::Result<Option<K
         return Ok(None);
     }
     let cells = Cells(row);
-    let failures = cells.take("failures");
-    let kept = cells.snapshot(dialect).and_then(|snapshot| {
-        Some(Kept {
-            snapshot: Arc::new(snapshot),
-            failures: failures?,
-        })
-    });
-    Ok(kept)
+    Ok(cells.kept(dialect))
 }
 
 /// The columns of a row of [`LOAD`], by name. What was written by another
@@ -111,6 +106,14 @@ pub(super) fn kept(row: &Row<'_>, dialect: Dialect) -> rusqlite::Result<Option<K
 struct Cells<'a>(&'a Row<'a>);
 
 impl Cells<'_> {
+    fn kept(&self, dialect: Dialect) -> Option<Kept> {
+        Some(Kept {
+            snapshot: Arc::new(self.snapshot(dialect)?),
+            failures: self.take("failures")?,
+            led_to: self.take("led_to")?,
+        })
+    }
+
     fn snapshot(&self, dialect: Dialect) -> Option<Snapshot> {
         let cause = match self.take::<Option<String>>("cause")? {
             Some(word) => Some(word.parse::<Cause>().ok()?),

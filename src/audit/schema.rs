@@ -114,6 +114,7 @@ CREATE TABLE kept (
   etag BLOB,
   last_modified BLOB,
   failures INTEGER NOT NULL,
+  led_to TEXT,
   digest BLOB NOT NULL,
   PRIMARY KEY (origin, token)
 ) STRICT, WITHOUT ROWID;
@@ -133,7 +134,7 @@ CREATE TEMP VIEW kept AS
 SELECT '' AS origin, '' AS token, '' AS url, NULL AS status, 0 AS fetched_us,
        0 AS expires_us, '' AS result, NULL AS cause, NULL AS body,
        NULL AS whole, NULL AS content_type, NULL AS redirects, NULL AS etag,
-       NULL AS last_modified, 0 AS failures, x'' AS digest
+       NULL AS last_modified, 0 AS failures, NULL AS led_to, x'' AS digest
 WHERE 0;";
 
 /// What makes a commit outlast the power (WAL, `synchronous=FULL`), and keeps

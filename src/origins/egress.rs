@@ -251,6 +251,17 @@ impl Egress {
         Ok(with_port.collect())
     }
 
+    /// Where the operator's word leads instead of the address of `origin`: what
+    /// `upstream.resolve` has for its name, else the parent.
+    pub fn led_to(&self, origin: &Origin) -> Option<String> {
+        let resolved = match origin.host() {
+            Host::Address(_) => None,
+            Host::Name(name) => self.resolved_by_operator(name, origin.port().get()),
+        };
+        let parent = || self.parent.as_ref().map(|parent| parent.0.to_string());
+        resolved.map(|address| address.to_string()).or_else(parent)
+    }
+
     /// The address of `place` that no resolver is needed for.
     fn fixed(&self, place: &Origin) -> Option<SocketAddr> {
         let port = place.port().get();

@@ -96,6 +96,7 @@ impl Held {
         Kept {
             snapshot: Arc::clone(same.unwrap_or(&self.snapshot)),
             failures: self.failures,
+            led_to: None,
         }
     }
 

@@ -4,20 +4,29 @@
 use std::sync::Arc;
 
 use crate::audit::AuditLog;
+use crate::origins::egress::Egress;
 use crate::origins::robots_store::{Doing, KeepRobots};
 use crate::rules::robots::Dialect;
 use crate::rules::robots::kept::{Kept, Whose};
 
 /// Snapshots kept beside the decisions that rest on them.
 #[derive(Debug)]
-pub(super) struct KeptInAudit(pub(super) Arc<AuditLog>);
+pub(super) struct KeptInAudit {
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) egress: Arc<Egress>,
+}
 
 impl KeepRobots for KeptInAudit {
     fn load<'a>(&'a self, whose: &'a Whose, dialect: Dialect) -> Doing<'a, Option<Kept>> {
-        Box::pin(self.0.kept(whose, dialect))
+        Box::pin(async move {
+            let kept = self.audit.kept(whose, dialect).await?;
+            let led_to = self.egress.led_to(&whose.origin);
+            (kept.led_to == led_to).then_some(kept)
+        })
     }
 
     fn save(&self, kept: Kept) -> Doing<'_, ()> {
-        Box::pin(self.0.keep(kept))
+        let led_to = self.egress.led_to(&kept.snapshot.origin);
+        Box::pin(self.audit.keep(Kept { led_to, ..kept }))
     }
 }

@@ -9,9 +9,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use thiserror::Error;
 
-use super::{
-    Origins, Running, annotator, announce, interceptor, kept_in, names, origins_with, roots_digest,
-};
+use super::{Origins, Running, annotator, announce, files, interceptor, names, origins_with};
 use crate::config::Settings;
 use crate::metrics::ResultLabel;
 use crate::proxy::ca::Ca;
@@ -116,8 +114,8 @@ impl Running {
     fn origins(&self, settings: &Settings, changes: &Changes<'_>) -> anyhow::Result<Origins> {
         let proxy = &self.crawlers.in_force.load().proxy;
         let changed = changes.but(&NOT_ORIGINS).concern(&ORIGINS);
-        if changed || roots_digest(settings) != self.roots {
-            let origins = origins_with(settings, &proxy.metrics, kept_in(&self.audit))?;
+        if changed || files(settings) != self.files {
+            let origins = origins_with(settings, &proxy.metrics, Some(&self.audit))?;
             let told = origins.egress.listeners(self.own.clone());
             told.context("upstream.parent cannot be dialled")?;
             return Ok(origins);
@@ -160,7 +158,7 @@ impl Running {
         in_force.proxy.robots.judge_by(&settings.policy);
         self.crawlers.in_force.store(Arc::new(in_force));
         announce(&settings.policy, &self.crawlers.metrics);
-        self.roots = roots_digest(&settings);
+        self.files = files(&settings);
         self.settings = settings;
     }
 }

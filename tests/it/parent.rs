@@ -8,7 +8,7 @@ use crate::kit::origin::Script;
 use crate::kit::parent::Parent;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::raw_origin::{Octets, RawOrigin};
-use crate::kit::{run, soon};
+use crate::kit::{run, soon, until};
 
 const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
@@ -31,6 +31,25 @@ fn write_credentials(place: &Place, text: &str, mode: u32) {
 
 /// As RFC 7617, section 2, has it.
 const SHOWN: &str = "Proxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
+
+// Contract, section 2: what is mended is mended by a reload.
+#[test]
+fn credentials_are_read_again_on_reload() {
+    run(async {
+        let parent = RawOrigin::start(|_| Octets::text("")).await;
+        let proxy = with_credentials(through(parent.address())).start().await;
+        assert_eq!(get(&proxy, "http://nowhere.test/a").await.status(), 200);
+        write_credentials(proxy.place(), "Ali:Baba\n", 0o600);
+        proxy.signal("HUP").await;
+        until("new credentials", async || {
+            get(&proxy, "http://nowhere.test/b").await;
+            let last = parent.requests().pop().unwrap();
+            let sent = String::from_utf8_lossy(&last).into_owned();
+            sent.contains("Basic QWxpOkJhYmE=").then_some(())
+        })
+        .await;
+    });
+}
 
 // RFC 9112, section 3.2.2; RFC 9110, section 11.7.
 #[test]

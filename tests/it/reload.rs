@@ -228,6 +228,27 @@ fn robots_txt_is_kept_where_nothing_about_origins_changed() {
     });
 }
 
+// Issue, Purpose: a copy of robots.txt that is another's.
+#[test]
+fn what_another_machine_said_is_asked_for_again() {
+    run(async {
+        let site = Script::robots(ROBOTS).start().await;
+        let other = Script::robots("User-agent: *\nDisallow: /a\n")
+            .start()
+            .await;
+        let proxy = to(&site).start().await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        reload(&proxy, &to(&other)).await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 403);
+        assert_eq!(other.targets(), [""; 0]);
+        let proxy = proxy.stop().await;
+        proxy.configure(&to(&site));
+        let proxy = proxy.start().await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        assert_eq!((site.robots_fetches(), other.robots_fetches()), (2, 1));
+    });
+}
+
 #[test]
 fn crawlers_are_known_by_the_new_table() {
     run(async {

@@ -44,6 +44,7 @@ fn kept(whose: &Whose, result: AccessResult) -> Kept {
     Kept {
         snapshot: Arc::new(snapshot),
         failures: 0,
+        led_to: None,
     }
 }
 
@@ -71,6 +72,7 @@ fn but(kept: &Kept, change: impl FnOnce(&mut Snapshot, &mut u32)) -> Kept {
     Kept {
         snapshot: Arc::new(snapshot),
         failures,
+        led_to: None,
     }
 }
 
@@ -175,6 +177,10 @@ round_trips! {
         snapshot.status = None;
         *failures = u32::MAX;
     });
+    where_the_operator_s_word_led_is_kept: Kept {
+        led_to: Some("127.0.0.1:8080".to_owned()),
+        ..kept(&mine(), file(ROBOTS))
+    };
     an_expired_copy_is_kept: but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
         snapshot.expires_at = snapshot.fetched_at;
     });

@@ -24,6 +24,9 @@ pub struct Kept {
     pub snapshot: Arc<Snapshot>,
     /// How often in a row the origin was unreachable.
     pub failures: u32,
+    /// Where the operator's word led, if the origin was not asked at its own
+    /// address: what was said there is not what is said elsewhere.
+    pub led_to: Option<String>,
 }
 
 impl Kept {
@@ -74,7 +77,7 @@ impl Kept {
         };
         Self {
             snapshot: Arc::new(snapshot),
-            failures: self.failures,
+            ..self
         }
     }
 }

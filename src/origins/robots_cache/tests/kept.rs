@@ -112,6 +112,7 @@ fn kept(snapshot: Snapshot, failures: u32) -> Kept {
     Kept {
         snapshot: Arc::new(snapshot),
         failures,
+        led_to: None,
     }
 }
 

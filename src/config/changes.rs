@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::rules::digest::Digest;
+
 use super::sources::{Layers, Section};
 
 /// The value in force of every key, as TOML.
@@ -33,5 +35,15 @@ impl Values {
         let is_changed = |(key, value): &(&String, &String)| other.0.get(*key) != Some(*value);
         let changed = self.0.iter().filter(is_changed);
         changed.map(|(key, _)| key.as_str()).collect()
+    }
+
+    /// The SHA-256 of them all: of lines `key = value` in alphabetical order.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let lines = self
+            .0
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}\n"));
+        Digest::of(lines.collect::<String>().as_bytes())
     }
 }

@@ -226,7 +226,7 @@ keys! {
         timeout: Duration = r#""30s""#, up_to(HOUR);
         /// Whether a crawler's own request for a robots.txt is answered from our copy.
         serve_cached: bool = "true", Flag;
-        /// How many may be asked for at the same time; the next wait, within their
+        /// How many may be asked for at the same time; the next wait, for as long as
         /// `timeout`. Each may hold `max_bytes` meanwhile.
         max_fetches: NonZeroUsize = "1024", count(1..=1_000_000);
         /// How many may be under way or wait, for the crawlers that need them; a request
@@ -339,12 +339,12 @@ keys! {
         /// How many resolved names are kept, and how many may wait to be resolved.
         dns_cache: NonZeroUsize = "10000", count(1..=1_000_000);
         /// Where names lead instead of asking DNS, like curl's --resolve; the entry
-        /// with a port wins. Exempt from `egress.deny`. For example
+        /// with a port wins. Exempt from `egress.deny` and `egress.ports`. For example
         /// { "site.example" = "127.0.0.1", "site.example:443" = "127.0.0.1:8443" }
         resolve: Vec<Resolve> = "{}", ResolveTable;
         /// A proxy that all but the names in `resolve` is asked through, such as
         /// `http://proxy.example:3128`; "none" goes direct. It resolves the names, so
-        /// that `egress` holds for names and literal addresses only.
+        /// that `egress` holds for ports, names and literal addresses only.
         parent: Option<Parent> = r#""none""#, PARENT;
         /// A file with one line, user:password, that the parent is shown; readable by
         /// its owner alone (0600).

@@ -36,8 +36,9 @@ use crate::rules::robots::kept::Whose;
 
 pub use super::robots_options::{Options, UserAgent};
 
-/// The longest wait for what a store keeps; without it the origin is asked.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest wait for what a store keeps, its queue after a restart included;
+/// without it the origin is asked.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The snapshots of all origins, bounded; the longest unused go first.
 pub struct RobotsCache<F = HttpFetcher> {
@@ -216,6 +217,9 @@ impl<F: FetchRobots> Shared<F> {
             let loading = self.load(&flight.whose, &client);
             let loaded = timeout(LOAD_TIMEOUT, loading).await;
             blind = loaded.is_err();
+            if blind {
+                tracing::warn!(origin = %flight.whose.origin, "what is kept of a robots.txt was not read in time");
+            }
             flight.earlier = loaded.ok().flatten();
             if let Some(held) = flight.earlier.clone().filter(|held| held.is_fresh()) {
                 return flight.land_on(&held);
@@ -233,7 +237,8 @@ impl<F: FetchRobots> Shared<F> {
         let held = flight.hold(&reading);
         // What was not seen may be a copy, which is worth more than no answer.
         let saved = !blind || held.is_answer();
-        // In the store's queue before there can be a decision by it.
+        // In the store's queue before there can be a decision by it, if there is
+        // room.
         let saving = saved.then(|| self.store.save(held.kept()));
         flight.land_on(&held);
         if let Some(saving) = saving {

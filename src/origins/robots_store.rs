@@ -23,7 +23,7 @@ pub trait KeepRobots: Debug + Send + Sync + 'static {
     ///
     /// Begun when it is called, not when it is first awaited: from then on it is
     /// found. Called before the snapshot is handed out, it is on disk before any
-    /// decision that rests on it.
+    /// decision that rests on it, unless there is no room or the disk fails.
     fn save(&self, kept: Kept) -> Doing<'_, ()>;
 }
 

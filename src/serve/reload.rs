@@ -151,6 +151,8 @@ impl Running {
     fn put_in_force(&mut self, settings: Settings, in_force: InForce) {
         tracing::info!(
             changed = self.changes(&settings).0.join(", "),
+            configuration_before = %self.settings.values.digest(),
+            configuration = %settings.values.digest(),
             policy_before = %self.settings.policy.digest(),
             policy = %settings.policy.digest(),
             "the configuration was reloaded"

@@ -97,6 +97,7 @@ fn a_request_under_way_keeps_the_policy_it_began_with_and_the_next_has_the_new()
         assert_eq!(told[0]["changed"], "robots.override");
         assert_eq!(told[0]["policy_before"], policies[0]);
         assert_eq!(told[0]["policy"], policies[1]);
+        assert_ne!(told[0]["configuration"], told[0]["configuration_before"]);
         let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     });
@@ -209,6 +210,7 @@ fn robots_txt_is_kept_where_nothing_about_origins_changed() {
             "directives.header = \"X-Directives\"",
             "crawler = [{ token = \"ExampleBot\" }]",
             "proxy.name = \"other\"",
+            "proxy.name = \"another\"",
         ] {
             reload(&proxy, &to(&origin).set(line)).await;
             assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200, "{line}");
@@ -218,6 +220,14 @@ fn robots_txt_is_kept_where_nothing_about_origins_changed() {
                 "{line}"
             );
         }
+        // What is no part of the policy has a SHA-256, too.
+        let told = events(&proxy, "the configuration was reloaded");
+        let [.., before, last] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert_eq!(last["policy"], last["policy_before"]);
+        assert_eq!(last["configuration_before"], before["configuration"]);
+        assert_ne!(last["configuration"], before["configuration"]);
         reload(&proxy, &to(&origin).set("robots.dialect = \"1994\"")).await;
         get(&proxy, "http://o.test/a").await;
         assert_eq!(

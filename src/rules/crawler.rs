@@ -278,6 +278,9 @@ mod tests {
         browsers_are_nobody: "Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; SV1; .NET CLR 1.1.4322)" => [];
         library_is_the_last_choice: "python-requests/2.31 ExampleBot/1.0" => ["ExampleBot"];
         library_alone_is_a_name: "curl/8.4.0" => ["curl"];
+        libraries_of_a_library_come_behind_it:
+            "curl/7.19.7 (x86_64-redhat-linux-gnu) libcurl/7.19.7 NSS/3.14.0.0 zlib/1.2.3 libidn/1.18 libssh2/1.4.2"
+            => ["curl", "libcurl", "NSS", "zlib", "libidn", "libssh2"];
         quoted_parenthesis_closes_nothing: "A/1 (b\\) c/1; http://a.example) D/2" => ["c", "A", "D"];
     }
 

@@ -306,4 +306,9 @@ const LIBRARIES: &[&str] = &[
     "PhantomJS", "Puppeteer", "Playwright", "Selenium", "HTTPie", "PostmanRuntime",
     "Dart", "CFNetwork", "Darwin", "http.rb", "rest-client", "Typhoeus", "Guzzle",
     "RestSharp", "Symfony",
+    // What curl is built with, which it names behind itself (`curl --version`).
+    "NSS", "BoringSSL", "AWS-LC", "mbedTLS", "wolfSSL", "rustls-ffi", "Schannel",
+    "SecureTransport", "WinIDN", "AppleIDN", "c-ares", "libidn", "libidn2", "libpsl",
+    "libssh", "libssh2", "librtmp", "libgsasl", "nghttp3", "ngtcp2", "quiche", "zstd",
+    "libzstd", "OpenLDAP", "GSS",
 ];

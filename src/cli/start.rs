@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Exit, runtime, start_logging};
@@ -14,6 +15,7 @@ use crate::serve::{self, Running};
 pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Result<Exit> {
     let settings = read()?;
     let level = start_logging(&settings)?;
+    take_descriptors();
     let runtime = runtime()?;
     let end = runtime.block_on(async {
         let mut signals = Signals::new()?;
@@ -32,6 +34,20 @@ pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Resu
     // A lookup of a name that hangs cannot be stopped, and need not be waited for.
     runtime.shutdown_background();
     end
+}
+
+/// Takes as many descriptors as may be had. Most systems give 1024 to who does
+/// not ask, fewer than `proxy.max_connections`, and an origin that is not
+/// connected to for lack of one is taken for unreachable.
+fn take_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, all) {
+        tracing::warn!(%error, limit = limit.current, "no more descriptors are to be had");
+    }
 }
 
 /// Where it listens, and a line to try it with.

@@ -8,17 +8,20 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+
+use crate::tasks::Turn;
 
 /// A stream to an origin, in the clear or not.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: Stream,
     received: Received,
+    turn: Turn,
 }
 
 #[derive(Debug)]
@@ -56,6 +59,7 @@ impl From<TcpStream> for Wire {
         Self {
             stream: Stream::Plain(stream),
             received: Received::default(),
+            turn: Turn::default(),
         }
     }
 }
@@ -65,6 +69,7 @@ impl From<TlsStream<TcpStream>> for Wire {
         Self {
             stream: Stream::Tls(Box::new(stream)),
             received: Received::default(),
+            turn: Turn::default(),
         }
     }
 }
@@ -94,12 +99,15 @@ impl AsyncRead for Wire {
         if received.is_enough.load(Ordering::Relaxed) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
+        ready!(this.turn.poll_go_on(cx));
         let before = buffer.filled().len();
         let polled = match &mut this.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
-        let octets = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
+        let octets = buffer.filled().len() - before;
+        this.turn.note(&polled, octets);
+        let octets = u64::try_from(octets).unwrap_or(u64::MAX);
         received.octets.fetch_add(octets, Ordering::Relaxed);
         polled
     }
@@ -147,5 +155,19 @@ impl AsyncWrite for Wire {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::tests::{MOST, most_in_one_turn};
+
+    // Issue 5, "healthy ones not slowed": an origin that sent a chunk size of
+    // endless zeros kept a thread for seconds.
+    #[tokio::test]
+    async fn a_flood_from_an_origin_lets_others_run() {
+        let most = most_in_one_turn(|stream: TcpStream| Wire::from(stream)).await;
+        assert!(most <= MOST, "{most}");
     }
 }

@@ -13,13 +13,21 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::tasks::Turn;
+
 /// A handle on the connection; reading and writing go through any of them.
 #[derive(Debug, Clone)]
-pub struct Socket(Arc<TcpStream>);
+pub struct Socket {
+    stream: Arc<TcpStream>,
+    turn: Turn,
+}
 
 impl From<TcpStream> for Socket {
     fn from(stream: TcpStream) -> Self {
-        Self(Arc::new(stream))
+        Self {
+            stream: Arc::new(stream),
+            turn: Turn::default(),
+        }
     }
 }
 
@@ -27,9 +35,28 @@ impl Socket {
     /// Waits until the peer has reset the connection.
     pub async fn reset(&self) {
         loop {
-            match self.0.ready(Interest::ERROR).await {
+            match self.stream.ready(Interest::ERROR).await {
                 Ok(ready) if !ready.is_error() => {}
                 Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Reads as soon as there is something.
+    fn poll_received(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read(buffer.initialize_unfilled()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(octets) => {
+                    buffer.advance(octets);
+                    return Poll::Ready(Ok(()));
+                }
             }
         }
     }
@@ -41,8 +68,8 @@ impl Socket {
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match write(&self.0) {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match write(&self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
@@ -56,17 +83,12 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buffer.initialize_unfilled()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-                Ok(octets) => {
-                    buffer.advance(octets);
-                    return Poll::Ready(Ok(()));
-                }
-            }
-        }
+        let this = self.get_mut();
+        ready!(this.turn.poll_go_on(cx));
+        let before = buffer.filled().len();
+        let read = this.poll_received(cx, buffer);
+        this.turn.note(&read, buffer.filled().len() - before);
+        read
     }
 }
 
@@ -96,7 +118,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(shutdown(&*self.0, Shutdown::Write).map_err(io::Error::from))
+        Poll::Ready(shutdown(&*self.stream, Shutdown::Write).map_err(io::Error::from))
     }
 }
 
@@ -106,6 +128,14 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::tasks::tests::{MOST, most_in_one_turn};
+
+    // Issue 5, "healthy ones not slowed": so did a crawler with its upload.
+    #[tokio::test]
+    async fn a_flood_from_a_crawler_lets_others_run() {
+        let most = most_in_one_turn(|stream: TcpStream| Socket::from(stream)).await;
+        assert!(most <= MOST, "{most}");
+    }
 
     async fn pair() -> (Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

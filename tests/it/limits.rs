@@ -1,12 +1,39 @@
 //! Everything has a bound, and bad input gets a clear answer and leaves the
 //! proxy well (invariant 8; Must hold 4).
 
+use tokio::process::Command;
+
 use crate::kit::client::{Crawler, get};
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Page};
-use crate::kit::proxy::{Config, resolve};
+use crate::kit::program::politesse;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Octets, RawOrigin};
 use crate::kit::run;
+
+// Issue 5, "memory bounded by configuration": `proxy.max_connections` counts,
+// not what a shell gives to who does not ask.
+#[test]
+fn all_descriptors_that_may_be_had_are_taken() {
+    run(async {
+        let place = Place::with(&Config::default());
+        let program = politesse(place.folder());
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -S -n 100 && exec \"$0\" serve"])
+            .arg(program.as_std().get_program())
+            .env("POLITESSE_CONFIG", place.path("politesse.toml"))
+            .current_dir(place.folder())
+            .kill_on_drop(true);
+        let proxy = Proxy::start(place, command).await;
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", proxy.pid())).unwrap();
+        let row = limits
+            .lines()
+            .find(|line| line.starts_with("Max open files"));
+        let mut words = row.unwrap().split_whitespace().skip(3);
+        assert_eq!(words.next(), words.next(), "{limits}");
+    });
+}
 
 // Must hold 4: malformed request lines.
 #[test]

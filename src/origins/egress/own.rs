@@ -77,13 +77,18 @@ impl OwnListeners {
     }
 }
 
-/// Only an address of this machine can be bound to. Nothing is sent. Where that
-/// cannot be told, for lack of descriptors perhaps, it may be ours.
+/// Only an address of this machine can be bound to. Nothing is sent. Whatever
+/// else keeps us from binding, no descriptors being left above all, tells
+/// nothing, and in doubt the address is ours.
 fn can_be_bound(ip: IpAddr) -> bool {
-    match UdpSocket::bind((ip, 0)) {
-        Ok(_) => true,
-        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
-    }
+    is_ours(&UdpSocket::bind((ip, 0)))
+}
+
+fn is_ours<T>(bound: &io::Result<T>) -> bool {
+    bound
+        .as_ref()
+        .err()
+        .is_none_or(|error| error.kind() != io::ErrorKind::AddrNotAvailable)
 }
 
 #[cfg(test)]
@@ -115,6 +120,18 @@ mod tests {
             ));
             assert!(own.local.lock().unwrap().len() <= LOCAL_MAX);
         }
+    }
+
+    // Security, section 4, "own listeners": a shortage of descriptors must not
+    // open the way to them for the second that an answer is remembered.
+    #[test]
+    fn in_doubt_an_address_is_ours() {
+        let failed = |number| Err::<(), _>(io::Error::from_raw_os_error(number));
+        let too_many_open_files = 24;
+        assert!(is_ours(&failed(too_many_open_files)));
+        assert!(is_ours(&Ok(())));
+        let elsewhere: IpAddr = "93.184.216.34".parse().unwrap();
+        assert!(!is_ours(&UdpSocket::bind((elsewhere, 0))));
     }
 
     // ours: whoever asks for another port costs nothing.

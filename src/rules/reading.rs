@@ -66,6 +66,7 @@ const WAYS: &[(Holding, &[Step])] = &[
     // what is left; and nginx in front of them.
     (Host, &[backslashes, without_host, without_dots]),
     (Host, &[backslashes, without_first_name, without_dots]),
+    (Host, &[without_first_name, decoded, merged, without_dots]),
     (Anything, &[backslashes, without_host, without_dots, decoded, separators, merged, without_dots]),
     (Host, &[decoded, separators, without_host, without_dots]),
     // The first of them on Unix: a backslash that was escaped is part of a name.

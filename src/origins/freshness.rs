@@ -9,6 +9,11 @@ use http::HeaderMap;
 use http::header::{AGE, CACHE_CONTROL, DATE, EXPIRES, HeaderName, RETRY_AFTER};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
+use jiff::fmt::strtime;
+use jiff::tz::TimeZone;
+
+/// That of RFC 850, with two digits for the year, and that of C's asctime.
+const OBSOLETE_DATES: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
 
 /// The lifetime that is left by `Cache-Control`, else by `Expires`; `None` if
 /// neither says anything. What forbids storing, or use without asking, counts
@@ -97,9 +102,19 @@ fn expires(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(left.unwrap_or_default())
 }
 
+/// A date in any of the three formats that count (RFC 9110, section 5.6.7).
 fn date(fields: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
     const PARSER: DateTimeParser = DateTimeParser::new();
-    PARSER.parse_timestamp(fields.get(name)?.as_bytes()).ok()
+    let text = fields.get(name)?.as_bytes().trim_ascii();
+    let preferred = PARSER.parse_timestamp(text).ok();
+    preferred.or_else(|| {
+        let mut obsolete = OBSOLETE_DATES.iter();
+        let date = obsolete.find_map(|format| strtime::parse(format, text).ok())?;
+        let date = date.to_datetime().ok()?;
+        date.to_zoned(TimeZone::UTC)
+            .ok()
+            .map(|date| date.timestamp())
+    })
 }
 
 #[cfg(test)]
@@ -143,6 +158,8 @@ mod tests {
             ("120", Some(120)),
             (" 0 ", Some(0)),
             ("Sun, 06 Nov 1994 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Sun Nov  6 08:49:37 1994", Some(49 * 60 + 37)),
             ("Sun, 06 Nov 1994 07:49:37 GMT", None),
             ("99999999999999999999", Some(u64::from(u32::MAX))),
             ("soon", None),
@@ -177,5 +194,10 @@ mod tests {
             Some(0)
         );
         assert_eq!(said(&[("expires", "0")]), Some(0));
+        // RFC 9110, section 5.6.7: the obsolete formats are accepted.
+        let rfc850 = ("expires", "Sunday, 06-Nov-94 08:49:37 GMT");
+        let asctime = ("date", "Sun Nov  6 08:49:07 1994");
+        assert_eq!(said(&[rfc850]), Some(49 * 60 + 37));
+        assert_eq!(said(&[rfc850, asctime]), Some(30));
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::header::HOST;
 use http::{Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -28,7 +29,7 @@ use super::body::Body;
 use super::connect::{self, Interceptor, Protocol};
 use super::exchange::Proxy;
 use super::problem::{Malformed, Problem};
-use super::request::Leg;
+use super::request::{Leg, only_host};
 use super::socket::Socket;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::origin::Origin;
@@ -323,6 +324,10 @@ fn opening(
     leg: &Leg,
 ) -> Result<(Arc<Interceptor>, Origin), Problem> {
     let interceptor = interceptor.ok_or(Problem::ConnectRefused)?;
+    // Some clients leave it out, and the target says it all.
+    if request.headers().contains_key(HOST) {
+        only_host(request.headers())?;
+    }
     let uri = request.uri();
     let authority = uri.authority().filter(|_| uri.scheme().is_none());
     match authority {

@@ -154,7 +154,8 @@ fn path_under(origin: Origin, uri: &Uri) -> Result<Target, Malformed> {
 /// for (RFC 9110, sections 7.4 and 15.5.20).
 fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, Malformed> {
     if parts.uri.authority().is_some() {
-        let scheme = parts.uri.scheme_str().unwrap_or(origin.scheme().as_str());
+        // A host alone is the form of CONNECT (RFC 9112, section 3.2.3).
+        let scheme = parts.uri.scheme_str().ok_or(InvalidTarget::Path)?;
         let authority = parts
             .uri
             .authority()
@@ -171,8 +172,17 @@ fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, Malformed> {
     // What is asked about a server as a whole is judged as its `/`.
     match form(&parts.method, &parts.uri) {
         Form::Asterisk => Ok(Target::new(origin.clone(), "/")?),
+        // RFC 9113, section 8.3.1: a `:path` has its slash.
+        Form::Url if parts.version == Version::HTTP_2 && is_query_alone(&parts.uri) => {
+            Err(InvalidTarget::Path.into())
+        }
         Form::Url => path_under(origin.clone(), &parts.uri),
     }
+}
+
+fn is_query_alone(uri: &Uri) -> bool {
+    let path = uri.path_and_query();
+    path.is_some_and(|path| path.as_str().starts_with('?'))
 }
 
 fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), Malformed> {
@@ -194,7 +204,11 @@ fn only_host_unless_old(parts: &Parts) -> Result<Option<&str>, Malformed> {
 }
 
 /// The one `Host` there must be (RFC 9112, section 3.2).
-fn only_host(fields: &HeaderMap) -> Result<&str, Malformed> {
+///
+/// # Errors
+///
+/// [`Malformed`] if there is none, there are two, or it is no host.
+pub fn only_host(fields: &HeaderMap) -> Result<&str, Malformed> {
     let mut values = fields.get_all(HOST).iter();
     let (Some(host), None) = (values.next(), values.next()) else {
         return Err(Malformed::Host);
@@ -319,6 +333,21 @@ mod tests {
             assert!(
                 matches!(inner(uri, host), Err(Malformed::Misdirected { .. })),
                 "{uri} {host}"
+            );
+        }
+    }
+
+    // RFC 9112, section 3.2.3.
+    #[test]
+    fn inside_connect_a_host_is_no_target() {
+        let leg = leg(Some("a.test:443"));
+        for uri in ["a.test:443", "a.test", "a"] {
+            assert!(
+                matches!(
+                    target(&parts(uri, &[("host", "a.test")]), &leg),
+                    Err(Malformed::Target(InvalidTarget::Path))
+                ),
+                "{uri}"
             );
         }
     }

@@ -59,13 +59,18 @@ const WAYS: &[(Holding, &[Step])] = &[
     (Parameters, &[without_parameters, decoded, separators, merged, without_dots]),
     (Parameters, &[decoded, without_parameters, merged, without_dots]),
     (Parameters, &[decoded, merged, without_dots, without_parameters, merged, without_dots]),
+    // The same behind what writes a path anew by the URL Standard.
+    (Backslash, &[backslashes, without_parameters, decoded, merged, without_dots]),
     // Programs that resolve the path against their own address, by the URL
     // Standard (`new URL(path, base)`) or by RFC 3986, section 4.2; what decodes
     // what is left; and nginx in front of them.
     (Host, &[backslashes, without_host, without_dots]),
     (Host, &[backslashes, without_first_name, without_dots]),
+    (Host, &[without_first_name, decoded, merged, without_dots]),
     (Anything, &[backslashes, without_host, without_dots, decoded, separators, merged, without_dots]),
     (Host, &[decoded, separators, without_host, without_dots]),
+    // The first of them on Unix: a backslash that was escaped is part of a name.
+    (Backslash, &[backslashes, without_host, without_dots, decoded, merged, without_dots]),
 ];
 
 /// The readings that ordinary servers take of a path, other than the one sent;

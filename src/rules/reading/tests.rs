@@ -77,6 +77,9 @@ reads! {
     a_host_alone_leaves_the_root: "//private" as "/";
     what_is_left_behind_a_host_is_decoded: "//x/a/..%2fprivate" as "/private";
     an_escaped_backslash_begins_a_host_behind_another_server: "/%5Cx/private" as "/private";
+    a_host_may_have_a_backslash_where_it_is_no_slash: r"//x\y/private" as "/private";
+    an_escaped_backslash_is_part_of_a_name_on_unix: r"/a\..%2fprivate%5C.." as "/private%5C..";
+    parameters_end_at_a_backslash_behind_another_server: r"/;a\private" as "/private";
     a_reserved_octet_is_its_escape: "/a%3Db%26c%40d%3A" as "/a=b&c@d:";
     a_stray_percent_is_one: "/private%/.." as "/";
     a_stray_percent_reads_as_escaped: "/100%zz" as "/100%25zz";
@@ -91,20 +94,23 @@ reads! {
 fn every_way_has_a_reading_of_its_own() {
     let rows = [
         (r"/\%3b;//..", r"/\%3b;/"),
-        (r"/\;%2f\//..", r"/\;/"),
+        (r"//;%2f\//..", "/;/"),
         ("//%2f", "/%2f"),
         ("/%2f", "//"),
         (r"/\///..", r"/\/"),
         (r"/\;", "/;"),
         ("//;", "//"),
         (r"/\%3b;", r"/\;"),
-        (r"/\h;", "/h"),
+        ("/%5c;//", "/"),
         ("/h/%3b/..", "/"),
         (r"/\;//;/..", r"/\/"),
-        ("///b/%5c", "/%5c"),
+        (r"/\%5c;", "/%5c"),
+        ("///%5c//", "//"),
         (r"///\", "//"),
-        ("//b//", "/"),
+        (r"//\/\", r"/\"),
+        ("//%3b/%5c", "/"),
         ("/%2fb", "/"),
+        (r"//x/\%5c", "/%5c"),
     ];
     assert_eq!(rows.len(), WAYS.len());
     for (at, (path, reading)) in rows.into_iter().enumerate() {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::{Allow, Denial, Deny, Options, Ports};
 use crate::metrics::Metrics;
@@ -44,12 +44,12 @@ impl Ranges {
         for entry in &options.deny {
             match entry {
                 Deny::Default => {}
-                Deny::Net(net) => ranges.denied.push(*net),
+                Deny::Net(net) => ranges.denied.push(canonical(*net)),
             }
         }
         for entry in &options.allow {
             match entry {
-                Allow::Net(net) => ranges.allowed.push(*net),
+                Allow::Net(net) => ranges.allowed.push(canonical(*net)),
                 Allow::Name(name) => {
                     ranges.names.insert(name.to_ascii_lowercase().into());
                 }
@@ -124,6 +124,20 @@ impl Ranges {
     fn denies(&self, address: IpAddr) -> bool {
         (self.special == Special::Denied && is_special(address)) || names(&self.denied, address)
     }
+}
+
+/// A network of mapped addresses (RFC 4291, section 2.5.5.2) as the IPv4 one
+/// that it stands for, since that is what such an address is judged as.
+fn canonical(network: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = network else {
+        return network;
+    };
+    let within = |bits: u8| {
+        let first = mapped.network().to_ipv4_mapped()?;
+        Ipv4Net::new(first, bits).ok()
+    };
+    let found = mapped.prefix_len().checked_sub(96).and_then(within);
+    found.map_or(network, IpNet::V4)
 }
 
 fn names(networks: &[IpNet], address: IpAddr) -> bool {

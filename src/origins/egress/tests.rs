@@ -60,6 +60,29 @@ async fn a_public_literal_is_dialled_as_it_is() {
     );
 }
 
+// Security, section 2.2: a mapped address is unwrapped, so a network of them
+// that is denied must be, too.
+#[tokio::test]
+async fn a_mapped_network_is_the_one_within_it() {
+    let denying = |network: &str| {
+        let deny = vec![Deny::Default, Deny::Net(network.parse().unwrap())];
+        egress(Options { deny, ..options() })
+    };
+    let public: IpAddr = "93.184.216.34".parse().unwrap();
+    for network in [
+        "::ffff:93.184.216.34/128",
+        "::ffff:93.184.0.0/112",
+        "::ffff:0.0.0.0/96",
+    ] {
+        let egress = denying(network);
+        let found = denial(&egress, "93.184.216.34").await;
+        assert_eq!(found, Denial::Address(public), "{network}");
+    }
+    let other = denying("::ffff:93.185.0.0/112");
+    let literal = "93.184.216.34:80";
+    assert_eq!(dialled(&other, literal).await, sockets(&[literal]));
+}
+
 // ours: the table itself has its tests in `addresses`.
 #[tokio::test]
 async fn literals_names_and_ports_of_the_table_are_denied() {

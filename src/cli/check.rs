@@ -234,6 +234,7 @@ fn fetched(
     let user_agent = check.agent.as_deref().map(HeaderValue::from_str);
     let user_agent = user_agent.transpose();
     let asker = Asker {
+        client: None,
         user_agent: user_agent.context("--agent cannot stand in a field")?,
         from: None,
     };

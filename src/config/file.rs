@@ -229,6 +229,9 @@ keys! {
         /// How many may be asked for at the same time; the next wait, for as long as
         /// `timeout`. Each may hold `max_bytes` meanwhile.
         max_fetches: NonZeroUsize = "1024", count(1..=1_000_000);
+        /// How many of them for one client, so that one which asks for nothing but sites
+        /// that hang leaves the others some.
+        max_fetches_per_client: NonZeroUsize = "768", count(1..=1_000_000);
         /// How many may be under way or wait, for the crawlers that need them; a request
         /// that needs one more is refused, and may be repeated a second later.
         max_waiting: NonZeroUsize = "16384", count(1..=1_000_000);
@@ -339,7 +342,8 @@ keys! {
         /// How many resolved names are kept, and how many may wait to be resolved.
         dns_cache: NonZeroUsize = "10000", count(1..=1_000_000);
         /// Where names lead instead of asking DNS, like curl's --resolve; the entry
-        /// with a port wins. Exempt from `egress.deny` and `egress.ports`. For example
+        /// with a port wins. Exempt from `egress.deny`, with a port from `egress.ports`
+        /// too. For example
         /// { "site.example" = "127.0.0.1", "site.example:443" = "127.0.0.1:8443" }
         resolve: Vec<Resolve> = "{}", ResolveTable;
         /// A proxy that all but the names in `resolve` is asked through, such as

@@ -170,6 +170,7 @@ fn robots_options(robots: Robots, policy: &Policy) -> robots_cache::Options {
         redirects: robots.redirects,
         timeout: robots.timeout,
         max_fetches: robots.max_fetches,
+        max_fetches_per_client: robots.max_fetches_per_client,
         max_waiting: robots.max_waiting,
         max_snapshots: robots.max_snapshots,
         max_snapshot_bytes: robots.max_snapshot_bytes,

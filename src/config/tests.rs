@@ -376,6 +376,7 @@ bounds! {
     robots_readings: "robots.readings" refuses ["file" "1"] takes ["sent" "dots" "server"];
     robots_status_unauthorized: "robots.status.unauthorized" refuses ["deny"] takes ["allow" "refuse"];
     robots_unreachable_answer: "robots.unreachable_answer" refuses ["404" "\"no\""] takes ["403" "503" "\"503\""];
+    robots_max_fetches_per_client: "robots.max_fetches_per_client" refuses ["0" "1000001"] takes ["1" "1000000"];
     robots_max_waiting: "robots.max_waiting" refuses ["0" "1000001"] takes ["1" "1000000"];
     robots_max_names: "robots.max_names" refuses ["0" "1000001"] takes ["1" "1000000"];
     enforcement_mode: "enforcement.mode" refuses ["off" "true"] takes ["enforce" "report"];

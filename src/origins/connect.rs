@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::io::Errno;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -213,11 +214,48 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
     Err(failure)
 }
 
+/// Whether it says nothing of the origin: the process or the system has no
+/// descriptors, ports or memory left.
+fn is_for_lack_of_sockets(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    let lacks = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+    ];
+    code.is_some_and(|code| lacks.contains(&code))
+}
+
 fn dial_failure(error: &io::Error) -> NoConnection {
+    if is_for_lack_of_sockets(error) {
+        tracing::warn!(%error, "no socket for a connection to an origin");
+        return NoConnection::NoSocket;
+    }
     #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind has no end")]
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => NoConnection::Refused,
         io::ErrorKind::TimedOut => NoConnection::Timeout,
         _ => NoConnection::Unroutable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: an origin is not remembered as unreachable for what we lack.
+    #[test]
+    fn what_we_lack_is_no_failure_of_an_origin() {
+        for (code, cause) in [
+            (Errno::MFILE, NoConnection::NoSocket),
+            (Errno::NFILE, NoConnection::NoSocket),
+            (Errno::HOSTUNREACH, NoConnection::Unroutable),
+            (Errno::CONNREFUSED, NoConnection::Refused),
+            (Errno::TIMEDOUT, NoConnection::Timeout),
+        ] {
+            assert_eq!(dial_failure(&io::Error::from(code)), cause);
+        }
     }
 }

@@ -41,7 +41,7 @@ pub struct Options {
     /// Which ports may be asked for (`egress.ports`).
     pub ports: Vec<Ports>,
     /// Names with an address of the operator's choice (`upstream.resolve`);
-    /// exempt from `deny` and `ports`.
+    /// exempt from `deny`, and from `ports` where they name one.
     pub resolve: Vec<Resolve>,
     /// The proxy that everything else goes through (`upstream.parent`).
     pub parent: Option<Parent>,
@@ -93,6 +93,12 @@ pub struct Resolve {
     pub address: IpAddr,
     /// The port there; absent: the one asked for.
     pub to_port: Option<u16>,
+}
+
+impl Resolve {
+    fn leads_to(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.address, self.to_port.unwrap_or(port))
+    }
 }
 
 /// Why an origin may not, or cannot, be dialled.
@@ -206,9 +212,14 @@ impl Egress {
     /// [`NotAdmitted::NoConnection`] if its name leads nowhere.
     pub async fn admits(&self, origin: &Origin) -> Result<Admitted, NotAdmitted> {
         if let Host::Name(name) = origin.host()
-            && let Some(address) = self.resolved_by_operator(name, origin.port().get())
+            && let Some(entry) = self.entry(name, origin.port().get())
         {
-            return self.admitted(NextHop::Origin, [address]);
+            let port = origin.port().get();
+            // Who names a port means it.
+            if entry.port.is_none() {
+                self.ranges.judge_port(port)?;
+            }
+            return self.admitted(NextHop::Origin, [entry.leads_to(port)]);
         }
         self.judge(origin)?;
         match &self.parent {
@@ -273,13 +284,13 @@ impl Egress {
 
     /// Where `upstream.resolve` sends a name.
     fn resolved_by_operator(&self, name: &str, port: u16) -> Option<SocketAddr> {
-        let entries = self.resolve.get(name)?;
+        Some(self.entry(name, port)?.leads_to(port))
+    }
+
+    /// What `upstream.resolve` has for a name.
+    fn entry(&self, name: &str, port: u16) -> Option<&Resolve> {
         let fits = |entry: &&Resolve| entry.port.is_none_or(|own| own == port);
-        let entry = entries.iter().find(fits)?;
-        Some(SocketAddr::new(
-            entry.address,
-            entry.to_port.unwrap_or(port),
-        ))
+        self.resolve.get(name)?.iter().find(fits)
     }
 
     fn admitted(

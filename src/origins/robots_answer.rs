@@ -17,7 +17,7 @@ use super::robots_lifetimes::{Lifetimes, later};
 use crate::clock;
 use crate::rules::robots::Dialect;
 use crate::rules::robots::access::{
-    AccessResult, Cause, Copy, Snapshot, StatusMeaning, Validators, status_meaning,
+    AccessResult, Cause, Copy, NoConnection, Snapshot, StatusMeaning, Validators, status_meaning,
 };
 use crate::rules::robots::kept::Whose;
 
@@ -215,7 +215,11 @@ impl Reading {
     ) -> Held {
         let before = earlier.map_or(0, |earlier| earlier.failures);
         // It is no failure of an origin that was not asked.
-        let (pause, failures) = if cause == Cause::Busy {
+        let not_asked = matches!(
+            cause,
+            Cause::Busy | Cause::NoConnection(NoConnection::NoSocket)
+        );
+        let (pause, failures) = if not_asked {
             (BUSY_PAUSE, before)
         } else {
             (

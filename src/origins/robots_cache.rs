@@ -73,6 +73,7 @@ impl UserAgent {
             return None;
         };
         let asker = Asker {
+            client: None,
             user_agent: HeaderValue::from_str(agent).ok(),
             from: None,
         };
@@ -109,7 +110,7 @@ impl<F: FetchRobots> RobotsCache<F> {
             fetcher,
             store,
             snapshots: Arc::new(snapshots),
-            places: Places::new(options.max_fetches.get(), metrics),
+            places: Places::new(options.places(), metrics),
             named: options.user_agent.named(),
             options,
             tracker,
@@ -178,9 +179,13 @@ impl<F: FetchRobots> Shared<F> {
 
     fn client(&self, crawler: &Crawler, asker: &Asker) -> Client {
         let named = self.named.as_ref();
+        let said = named.map_or(asker, |named| &named.asker);
         Client {
             crawler: crawler.clone(),
-            asker: named.map_or(asker, |named| &named.asker).clone(),
+            asker: Asker {
+                client: asker.client,
+                ..said.clone()
+            },
         }
     }
 
@@ -263,8 +268,11 @@ impl<F: FetchRobots> Shared<F> {
         client: &Client,
     ) -> Result<Hop, Cause> {
         let limit = self.options.timeout;
-        let Ok(place) = timeout(limit, self.places.take()).await else {
-            return Err(Cause::Busy);
+        let place = self.places.take(client.asker.client);
+        let place = tokio::select! {
+            place = timeout(limit, place) => place.map_err(|_| Cause::Busy)?,
+            // Whoever hung up is not to stand before those who wait.
+            () = flight.abandoned() => return Err(Cause::Busy),
         };
         let walk = self.walk((trail, place), flight, client);
         match timeout(limit, walk).await {
@@ -295,7 +303,7 @@ impl<F: FetchRobots> Shared<F> {
             trail.waits = true;
             let held = match place.take() {
                 Some(place) => place,
-                None => self.places.take().await,
+                None => self.places.take(client.asker.client).await,
             };
             trail.waits = false;
             let fetched = self.fetcher.fetch(permit, query).await;

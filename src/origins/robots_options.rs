@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::robots_lifetimes::Lifetimes;
+use super::robots_places::Limits;
 use crate::rules::decision::Policy;
 
 /// As whom a robots.txt is asked for (`robots.user_agent`).
@@ -42,6 +43,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How many fetches may be under way; the next ones wait.
     pub max_fetches: NonZeroUsize,
+    /// How many of them for one client.
+    pub max_fetches_per_client: NonZeroUsize,
     /// How many may be sought, those under way included; others are refused.
     pub max_waiting: NonZeroUsize,
     /// How many snapshots are held.
@@ -53,6 +56,13 @@ pub struct Options {
 }
 
 impl Options {
+    pub(super) fn places(&self) -> Limits {
+        Limits {
+            all: self.max_fetches.get(),
+            one_client: self.max_fetches_per_client.get(),
+        }
+    }
+
     /// How long answers hold.
     pub(super) fn lifetimes(&self) -> Lifetimes {
         Lifetimes {

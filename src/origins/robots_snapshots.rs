@@ -23,7 +23,7 @@ use crate::rules::robots::kept::Whose;
 /// The snapshots of all origins.
 pub(super) struct Snapshots {
     held: Cache<Whose, Arc<Held>>,
-    flights: Mutex<HashMap<Whose, Watched>>,
+    flights: Mutex<HashMap<Whose, watch::Sender<State>>>,
     flights_max: NonZeroUsize,
     lifetimes: Lifetimes,
     metrics: Arc<Metrics>,
@@ -100,8 +100,8 @@ impl Snapshots {
             return Found::InForce(held);
         }
         let mut flights = self.flights();
-        if let Some(watched) = flights.get(whose) {
-            return Found::Awaited(watched.clone());
+        if let Some(state) = flights.get(whose) {
+            return Found::Awaited(state.subscribe());
         }
         // A fetch may have ended since we looked.
         match self.latest(whose) {
@@ -148,12 +148,12 @@ impl Snapshots {
 
     fn start(
         self: &Arc<Self>,
-        flights: &mut HashMap<Whose, Watched>,
+        flights: &mut HashMap<Whose, watch::Sender<State>>,
         whose: &Whose,
         earlier: Option<Arc<Held>>,
     ) -> Flight {
-        let (state, watched) = watch::channel(State::Asking);
-        flights.insert(whose.clone(), watched);
+        let state = watch::Sender::new(State::Asking);
+        flights.insert(whose.clone(), state.clone());
         self.metrics.robots_waiting.inc();
         Flight {
             whose: whose.clone(),
@@ -163,7 +163,7 @@ impl Snapshots {
         }
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<Whose, Watched>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<Whose, watch::Sender<State>>> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,6 +198,15 @@ impl Flight {
     /// Where it stands, for those who want to.
     pub(super) fn watched(&self) -> Watched {
         self.state.subscribe()
+    }
+
+    /// Returns once nobody waits for it any more, who did; never if nobody does
+    /// since something is in force.
+    pub(super) async fn abandoned(&self) {
+        if self.earlier.as_ref().is_some_and(|held| held.is_fresh()) {
+            return std::future::pending().await;
+        }
+        self.state.closed().await;
     }
 
     /// Tells that it waits for another origin.

@@ -5,6 +5,7 @@
 //! come, redirects too: where they lead is for whoever asked to ask again.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,6 +74,8 @@ pub struct Options {
 /// crawler's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asker {
+    /// Where it asks from, if it is not ourselves.
+    pub client: Option<IpAddr>,
     /// Its `User-Agent`, as sent.
     pub user_agent: Option<HeaderValue>,
     /// Its `From`, as sent (RFC 9110, section 10.1.2).

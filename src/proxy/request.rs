@@ -96,6 +96,7 @@ impl Received {
             }),
             client: leg.client,
             asker: Asker {
+                client: Some(leg.client),
                 user_agent: user_agent.cloned(),
                 from: parts.headers.get(FROM).cloned(),
             },

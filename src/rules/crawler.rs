@@ -278,6 +278,8 @@ mod tests {
         browsers_are_nobody: "Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; SV1; .NET CLR 1.1.4322)" => [];
         library_is_the_last_choice: "python-requests/2.31 ExampleBot/1.0" => ["ExampleBot"];
         library_alone_is_a_name: "curl/8.4.0" => ["curl"];
+        name_with_something_on_it: "EvilBot:1.0" => ["EvilBot:1.0", "EvilBot"];
+        name_in_brackets: "[EvilBot/1" => ["[EvilBot", "EvilBot"];
         libraries_of_a_library_come_behind_it:
             "curl/7.19.7 (x86_64-redhat-linux-gnu) libcurl/7.19.7 NSS/3.14.0.0 zlib/1.2.3 libidn/1.18 libssh2/1.4.2"
             => ["curl", "libcurl", "NSS", "zlib", "libidn", "libssh2"];
@@ -363,7 +365,7 @@ mod tests {
     #[test]
     fn every_field_value_counts() {
         let crawler = Crawler::from_user_agent([&b"A/1 (open"[..], b"", b"B\xFF/2"]);
-        assert_eq!(candidates(&crawler), ["A", "B\u{fffd}"]);
+        assert_eq!(candidates(&crawler), ["A", "B\u{fffd}", "B"]);
         let restored = Crawler::restore(
             crawler.candidates().to_vec(),
             Some("A/1 (open, , B\u{fffd}/2".into()),

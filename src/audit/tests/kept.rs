@@ -279,6 +279,7 @@ async fn failures_of_our_own_are_not_kept() {
     for cause in [
         Cause::Internal,
         Cause::Busy,
+        Cause::NoConnection(NoConnection::NoSocket),
         Cause::NoConnection(NoConnection::Parent),
         Cause::NoConnection(NoConnection::ParentCredentials),
         Cause::NoConnection(NoConnection::Prohibited),

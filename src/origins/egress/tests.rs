@@ -206,6 +206,28 @@ async fn without_the_default_only_the_named_networks_are_denied() {
     assert_eq!(denial(&egress, "127.0.0.1:9101").await, Denial::Port(9101));
 }
 
+// Security, section 4: a robots.txt that redirects to port 22 of a name gets no
+// further because the operator said where that name is.
+#[tokio::test]
+async fn a_port_is_open_where_the_entry_names_it() {
+    let egress = egress(Options {
+        resolve: vec![
+            resolve("h.test", None, "127.0.0.1:0"),
+            resolve("h.test", Some(22), "127.0.0.2:0"),
+        ],
+        ..options()
+    });
+    assert_eq!(
+        dialled(&egress, "h.test:22").await,
+        sockets(&["127.0.0.2:22"])
+    );
+    assert_eq!(
+        dialled(&egress, "h.test:8080").await,
+        sockets(&["127.0.0.1:8080"])
+    );
+    assert_eq!(denial(&egress, "h.test:6379").await, Denial::Port(6379));
+}
+
 // contract, section 2: like curl's --resolve, the more exact entry wins.
 #[tokio::test]
 async fn an_override_is_exempt_and_the_more_exact_one_wins() {
@@ -218,7 +240,7 @@ async fn an_override_is_exempt_and_the_more_exact_one_wins() {
     });
     for (authority, to) in [
         ("h.test", "127.0.0.1:80"),
-        ("h.test:22", "127.0.0.1:22"),
+        ("h.test:8022", "127.0.0.1:8022"),
         ("h.test:443", "127.0.0.2:8443"),
     ] {
         assert_eq!(

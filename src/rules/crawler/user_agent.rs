@@ -37,7 +37,8 @@ pub(super) fn candidates(values: &[String]) -> Derived {
     let is_nameless = |name: &Name<'_>| name.tokens().next().is_none();
     let is_cut = are_too_many || names.iter().any(is_nameless);
     let mut candidates = Vec::new();
-    for token in names.iter().take(NAMES_MAX).flat_map(Name::tokens) {
+    let tokens = |name: &Name<'_>| name.tokens().chain(name.bare()).collect::<Vec<_>>();
+    for token in names.iter().take(NAMES_MAX).flat_map(tokens) {
         if !candidates.contains(&token) {
             candidates.push(token);
         }
@@ -89,6 +90,19 @@ impl Name<'_> {
             .into_iter()
             .chain([whole]);
         texts.filter_map(|text| ProductToken::new(&text).ok())
+    }
+
+    /// What can be a product token in the first word, where none is one whole:
+    /// in `EvilBot:1.0` or `[EvilBot`.
+    fn bare(&self) -> Option<ProductToken> {
+        let is_name = |word: &&str| word.chars().all(is_name_letter);
+        if self.words.iter().any(is_name) {
+            return None;
+        }
+        let word = self.words.first()?;
+        let named = word.trim_start_matches(|letter| !is_name_letter(letter));
+        let end = named.find(|letter| !is_name_letter(letter));
+        ProductToken::new(&named[..end.unwrap_or(named.len())]).ok()
     }
 
     /// Whether this name begins with `other`.

@@ -205,6 +205,9 @@ pub enum NoConnection {
     /// No route, or another failure below TCP.
     #[error("it cannot be routed to")]
     Unroutable,
+    /// It was not tried: the system gives us no socket.
+    #[error("there is no socket left on our side")]
+    NoSocket,
     /// Its certificate does not hold.
     #[error("its certificate does not hold")]
     Certificate,
@@ -225,7 +228,7 @@ pub enum NoConnection {
 }
 
 /// The words under which causes are kept in the audit, in one list.
-const CAUSES: [(&str, Cause); 20] = [
+const CAUSES: [(&str, Cause); 21] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
     ("redirects", Cause::Redirects),
@@ -253,6 +256,10 @@ const CAUSES: [(&str, Cause); 20] = [
     (
         "tls_certificate_error",
         Cause::NoConnection(NoConnection::Certificate),
+    ),
+    (
+        "proxy_internal_error",
+        Cause::NoConnection(NoConnection::NoSocket),
     ),
     ("tls_protocol_error", Cause::NoConnection(NoConnection::Tls)),
     (

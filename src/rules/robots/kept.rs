@@ -49,6 +49,7 @@ impl Kept {
                 | Cause::Busy
                 | Cause::NoConnection(
                     NoConnection::Prohibited
+                    | NoConnection::NoSocket
                     | NoConnection::Parent
                     | NoConnection::ParentCredentials,
                 ),

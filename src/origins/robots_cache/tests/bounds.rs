@@ -272,3 +272,29 @@ async fn only_so_many_are_waited_for() {
         assert!(rendered.contains(line), "{rendered}");
     }
 }
+
+// Security, section 6: who hung up does not stand before those who wait, but a
+// fetch that has begun is of use to the next.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_behind_those_who_hung_up() {
+    let b = "http://b.test/robots.txt";
+    let script = Script::default()
+        .at(ROBOTS, [after(20 * SECOND, text(""))])
+        .at(b, [text("")]);
+    let options = Options {
+        max_fetches: NonZeroUsize::new(1).unwrap(),
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    let hang_up = timeout(SECOND, ask(&cache)).await;
+    assert!(hang_up.is_err());
+    for n in 0..10 {
+        let url = format!("http://h{n}.test/");
+        let hang_up = timeout(SECOND, ask_as(&cache, &url, "ExampleBot")).await;
+        assert!(hang_up.is_err());
+    }
+    let asked = ask_as(&cache, b, "ExampleBot").await;
+    assert!(asked.copy().is_some());
+    assert_eq!(script.asked(), [ROBOTS, b]);
+    assert!(ask(&cache).await.copy().is_some());
+}

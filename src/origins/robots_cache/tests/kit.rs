@@ -147,6 +147,7 @@ pub(super) fn options() -> Options {
         redirects: 5,
         timeout: 30 * SECOND,
         max_fetches: NonZeroUsize::new(1024).unwrap(),
+        max_fetches_per_client: NonZeroUsize::new(768).unwrap(),
         max_waiting: NonZeroUsize::new(1024).unwrap(),
         max_snapshots: NonZeroUsize::new(1000).unwrap(),
         max_snapshot_bytes: 64 * 1024 * 1024,
@@ -181,6 +182,7 @@ pub(super) fn inquiry(url: &str, agent: &str) -> Inquiry {
 
 pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) -> Arc<Snapshot> {
     let asker = Asker {
+        client: None,
         user_agent: HeaderValue::from_str(agent).ok(),
         from: None,
     };

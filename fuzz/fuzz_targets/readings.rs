@@ -108,6 +108,7 @@ fn said((robots, target): (&[u8], &Target), readings: Readings) -> Ruling {
     let copy = Copy::new(Bytes::copy_from_slice(robots));
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         origin: target.origin.clone(),
         token: None,
         status: Some(200),

@@ -27,6 +27,7 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         origin: target.origin.clone(),
         token: None,
         status: Some(200),

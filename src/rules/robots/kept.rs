@@ -72,6 +72,7 @@ impl Kept {
             origin: self.snapshot.origin.clone(),
             token: self.snapshot.token.clone(),
             url: self.snapshot.url.clone(),
+            hops: self.snapshot.hops.clone(),
             result: AccessResult::Successful(Arc::new(copy.read_by(dialect))),
             ..*self.snapshot
         };
@@ -88,7 +89,6 @@ impl Copy {
         let mut copy = Self {
             whole: self.whole,
             content_type: self.content_type.clone(),
-            redirects: self.redirects,
             validators: self.validators.clone(),
             ..Self::in_dialect(self.body.clone(), dialect)
         };

@@ -214,12 +214,11 @@ impl Reading {
     ) -> Held {
         let before = earlier.map_or(0, |earlier| earlier.failures);
         // It is no failure of an origin that was not asked.
-        let (pause, failures) = match cause {
-            Cause::Busy => (BUSY_PAUSE, before),
-            _ => (
-                lifetimes.pause(before, self.stated),
-                before.saturating_add(1),
-            ),
+        let (pause, failures) = if cause == Cause::Busy {
+            (BUSY_PAUSE, before)
+        } else {
+            let pause = lifetimes.pause(before, self.stated);
+            (pause, before.saturating_add(1))
         };
         let left = earlier.and_then(|earlier| earlier.copy_left(lifetimes.stale));
         let (snapshot, lifetime) = match (earlier, left) {

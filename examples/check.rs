@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             origin: target.origin.clone(),
             token: None,
             url: target.origin.robots_txt().to_string(),
+            hops: Vec::new(),
             status: Some(200),
             fetched_at: Timestamp::UNIX_EPOCH,
             expires_at: Timestamp::UNIX_EPOCH,

@@ -30,6 +30,7 @@ pub(crate) fn snapshot(case: &Case) -> Arc<Snapshot> {
     let target: Target = case.urls[0].parse().expect("a URL");
     Arc::new(Snapshot {
         url: target.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         origin: target.origin,
         token: None,
         status: Some(200),

@@ -6,6 +6,8 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use libfuzzer_sys::{Corpus, fuzz_target};
@@ -108,12 +110,14 @@ fn said((robots, target): (&[u8], &Target), readings: Readings) -> Ruling {
     let copy = Copy::new(Bytes::copy_from_slice(robots));
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         origin: target.origin.clone(),
         token: None,
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Box::new(copy)),
+        result: AccessResult::Successful(Arc::new(copy)),
+        stale: None,
     };
     let inquiry = Inquiry {
         crawler: Crawler::parse("FooBot/1.0"),

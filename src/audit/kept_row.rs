@@ -21,12 +21,12 @@ use crate::rules::robots::Dialect;
 use crate::rules::robots::access::{AccessResult, Cause, Copy, Snapshot, Validators};
 use crate::rules::robots::kept::{Kept, Whose};
 
-/// The columns under the digest: those of the snapshot, and seven of the rest.
-pub(super) const KEPT_COLUMNS: usize = SNAPSHOT_COLUMNS + 7;
+/// The columns under the digest: those of the snapshot, and six of the rest.
+pub(super) const KEPT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
 
 /// Where a snapshot has its token, and where the digest of its body.
 const TOKEN_AT: usize = 1;
-const BODY_KEY_AT: usize = SNAPSHOT_COLUMNS - 1;
+const BODY_KEY_AT: usize = SNAPSHOT_COLUMNS - 2;
 
 /// Where [`LOAD`] has the digest of the row, and behind it the body.
 const DIGEST_AT: usize = KEPT_COLUMNS;
@@ -35,14 +35,14 @@ const BODY_AT: usize = DIGEST_AT + 1;
 /// Puts a row in place of the one with the same origin and token.
 pub(super) const SAVE: &str = "
 REPLACE INTO kept (origin, token, url, status, fetched_us, expires_us, result,
-  cause, body, whole, content_type, redirects, etag, last_modified, failures,
-  led_to, digest)
+  cause, body, hops, whole, content_type, etag, last_modified, failures, led_to,
+  digest)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Finds the row of an origin and a token, with its body.
 pub(super) const LOAD: &str = "
 SELECT k.origin, k.token, k.url, k.status, k.fetched_us, k.expires_us, k.result,
-       k.cause, k.body, k.whole, k.content_type, k.redirects, k.etag,
+       k.cause, k.body, k.hops, k.whole, k.content_type, k.etag,
        k.last_modified, k.failures, k.led_to, k.digest, b.body
 FROM kept AS k LEFT JOIN body AS b ON b.sha256 = k.body
 WHERE k.origin = ? AND k.token = ?";
@@ -50,8 +50,7 @@ WHERE k.origin = ? AND k.token = ?";
 /// All rows, without bodies.
 pub(super) const ALL: &str = "
 SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body,
-       whole, content_type, redirects, etag, last_modified, failures, led_to,
-       digest
+       hops, whole, content_type, etag, last_modified, failures, led_to, digest
 FROM kept";
 
 /// The key of a row: an origin, and a token or ''.
@@ -73,7 +72,6 @@ pub(super) fn kept_values(kept: &Kept) -> Vec<Value> {
     values.extend([
         copy.map(|copy| copy.whole).into(),
         copy.and_then(|copy| copy.content_type.clone()).into(),
-        copy.map(|copy| copy.redirects).into(),
         octets(validators.and_then(|known| known.etag.as_ref())).into(),
         octets(validators.and_then(|known| known.last_modified.as_ref())).into(),
         kept.failures.into(),
@@ -132,6 +130,7 @@ impl Cells<'_> {
             origin: self.origin()?,
             token: self.token()?,
             url: self.take("url")?,
+            hops: self.hops()?,
             status: self.take("status")?,
             fetched_at: self.time("fetched_us")?,
             expires_at: self.time("expires_us")?,
@@ -152,6 +151,13 @@ impl Cells<'_> {
         }
     }
 
+    fn hops(&self) -> Option<Vec<String>> {
+        match self.take::<Option<String>>("hops")? {
+            Some(list) => serde_json::from_str(&list).ok(),
+            None => Some(Vec::new()),
+        }
+    }
+
     fn time(&self, column: &str) -> Option<Timestamp> {
         Timestamp::from_microsecond(self.take(column)?).ok()
     }
@@ -163,7 +169,6 @@ impl Cells<'_> {
         let mut copy = Copy {
             whole: self.take("whole")?,
             content_type: self.take("content_type")?,
-            redirects: self.take("redirects")?,
             validators: Validators {
                 etag: self.field("etag")?,
                 last_modified: self.field("last_modified")?,

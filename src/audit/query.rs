@@ -15,7 +15,7 @@ use super::row::{SELECT, stored};
 use super::{AuditError, schema};
 use crate::rules::digest::Digest;
 use crate::rules::origin::Host;
-use crate::rules::record::StoredRecord;
+use crate::rules::record::{StoredRecord, StoredSnapshot};
 
 /// Rows read in one transaction.
 const PAGE: i64 = 512;
@@ -211,11 +211,7 @@ pub fn row_json(record: &StoredRecord) -> serde_json::Value {
         "line": ruling.line,
         "rule": ruling.rule,
         "group": (!ruling.group.is_empty()).then_some(&ruling.group),
-        "robots": record.snapshot.as_ref().map(|snapshot| json!({
-            "url": snapshot.url,
-            "status": snapshot.status,
-            "sha256": snapshot.sha256.map(|digest| digest.to_string()),
-        })),
+        "robots": record.snapshot.as_ref().map(robots),
         "policy": Digest::of(record.policy.as_bytes()).to_string(),
         "wait_ms": record.wait_ms,
         "status": record.status,
@@ -226,6 +222,19 @@ pub fn row_json(record: &StoredRecord) -> serde_json::Value {
         "bytes": record.bytes,
         "error": record.error,
     })
+}
+
+/// The robots.txt that was decided by; with the hops, where there are any.
+fn robots(snapshot: &StoredSnapshot) -> serde_json::Value {
+    let mut members = json!({
+        "url": snapshot.url,
+        "status": snapshot.status,
+        "sha256": snapshot.sha256.map(|digest| digest.to_string()),
+    });
+    if !snapshot.hops.is_empty() {
+        members["hops"] = json!(snapshot.hops);
+    }
+    members
 }
 
 /// The statements of a response; a hand from outside may have left no JSON.

@@ -20,7 +20,7 @@ use crate::rules::robots::access::{AccessResult, Snapshot};
 pub(super) const DECISION_COLUMNS: usize = 18;
 
 /// The columns of a snapshot.
-pub(super) const SNAPSHOT_COLUMNS: usize = 9;
+pub(super) const SNAPSHOT_COLUMNS: usize = 10;
 
 /// What a query must select for [`stored`] and [`is_untouched`], and from
 /// where; the conditions are the caller's. A row is found even if what it
@@ -30,7 +30,7 @@ SELECT d.seq, d.time_us, d.client, d.candidates, d.crawler, d.user_agent,
        d.method, d.url, d.host, d.verdict, d.reason, d.effect, d.line, d.rule,
        d.groups, d.reading, d.wait_ms, d.policy,
        s.origin, s.token, s.url, s.status, s.fetched_us, s.expires_us,
-       s.result, s.cause, s.body,
+       s.result, s.cause, s.body, s.hops,
        p.json, d.status, d.directives, d.said, d.bytes, d.error, d.digest,
        d.ended
 FROM decision AS d
@@ -39,6 +39,9 @@ LEFT JOIN policy AS p ON p.sha256 = d.policy";
 
 /// Where [`SELECT`] has the policy's JSON.
 const POLICY_AT: usize = DECISION_COLUMNS + SNAPSHOT_COLUMNS;
+
+/// Where [`SELECT`] has the hops, behind all else that is under the digest.
+const HOPS_AT: usize = POLICY_AT - 1;
 
 /// The columns of an ending.
 pub(super) const ENDING_COLUMNS: usize = 5;
@@ -94,7 +97,16 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
         snapshot
             .copy()
             .map_or(Value::Null, |copy| blob(copy.digest)),
+        hops(&snapshot.hops),
     ]
+}
+
+/// The hops as a column holds them.
+fn hops(urls: &[String]) -> Value {
+    match urls {
+        [] => Value::Null,
+        urls => json(urls).into(),
+    }
 }
 
 /// The values of an ending, in the order of [`SELECT`].
@@ -117,7 +129,19 @@ pub(super) fn ending_digest<'a>(
     row_digest([seq].into_iter().chain(values))
 }
 
-/// The digest of a row: over its own values and those of its snapshot.
+/// The digest of a decision: over its own values and those of its snapshot, in
+/// the order of [`SELECT`].
+pub(super) fn decision_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> Digest {
+    // Rows of versions 1 and 2 were written when there was no column of hops,
+    // and must verify as they are: so it counts only where there are some. It
+    // stands last, and each value tells its type and length, so that no row with
+    // hops has the octets of one without.
+    let is_said = |(at, value): &(usize, ValueRef<'_>)| *at != HOPS_AT || *value != ValueRef::Null;
+    let values = values.into_iter().enumerate().filter(is_said);
+    row_digest(values.map(|(_, value)| value))
+}
+
+/// The digest of a row of values.
 pub(super) fn row_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> Digest {
     let mut octets = Vec::with_capacity(1024);
     for value in values {
@@ -152,7 +176,7 @@ fn encode(value: ValueRef<'_>, octets: &mut Vec<u8>) {
 /// the policy it is joined with.
 pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
     let values = (0..POLICY_AT).map(|column| row.get_ref(column));
-    let digest = row_digest(values.collect::<rusqlite::Result<Vec<_>>>()?);
+    let digest = decision_digest(values.collect::<rusqlite::Result<Vec<_>>>()?);
     let policy = octets(row.get_ref(POLICY_AT)?).map(Digest::of);
     let kept = |column| row.get_ref(column).map(|value| value.as_blob().ok());
     Ok(kept(DIGEST_AT)? == Some(digest.as_bytes().as_slice())
@@ -223,6 +247,11 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
     })
 }
 
+/// The list in a column, or what stands there in place of one.
+fn list(text: String) -> Vec<String> {
+    serde_json::from_str(&text).unwrap_or_else(|_| vec![text])
+}
+
 /// What a column of text holds, whether it is UTF-8 or not.
 fn octets(value: ValueRef<'_>) -> Option<&[u8]> {
     match value {
@@ -271,8 +300,12 @@ impl Cells<'_> {
     }
 
     fn list(&mut self) -> rusqlite::Result<Vec<String>> {
-        let text = self.word()?;
-        Ok(serde_json::from_str(&text).unwrap_or_else(|_| vec![text]))
+        self.word().map(list)
+    }
+
+    /// A list where null means that nothing is in it.
+    fn some(&mut self) -> rusqlite::Result<Vec<String>> {
+        Ok(self.text()?.map(list).unwrap_or_default())
     }
 
     fn snapshot(&mut self) -> rusqlite::Result<Option<StoredSnapshot>> {
@@ -286,6 +319,7 @@ impl Cells<'_> {
             result: self.word()?,
             cause: self.text()?,
             sha256: self.take::<Option<Vec<u8>>>()?.as_deref().and_then(digest),
+            hops: self.some()?,
         };
         // Without a row to join with, every column is null.
         Ok(origin.map(|_| snapshot))

@@ -89,8 +89,12 @@ ALTER TABLE decision ADD COLUMN ended BLOB;
 PRAGMA user_version = 2;
 COMMIT;";
 
-/// What makes a file of version 2 one of version 3: what is known last of each
-/// robots.txt. It is no evidence; what decisions rest on stays in `snapshot`.
+/// What makes a file of version 2 one of version 3: the redirects that led to a
+/// robots.txt, and what is known last of each. That is no evidence; what
+/// decisions rest on stays in `snapshot`.
+///
+/// Hops are a JSON list, and NULL where there are none, as in the rows that had
+/// no such column.
 ///
 /// The token is '' where one snapshot serves every crawler: two nulls would be
 /// two rows. `NOCASE` folds what [`ProductToken`] folds.
@@ -98,6 +102,7 @@ COMMIT;";
 /// [`ProductToken`]: crate::rules::crawler::ProductToken
 const FROM_2: &str = "
 BEGIN IMMEDIATE;
+ALTER TABLE snapshot ADD COLUMN hops TEXT;
 CREATE TABLE kept (
   origin TEXT NOT NULL,
   token TEXT NOT NULL COLLATE NOCASE,
@@ -108,9 +113,9 @@ CREATE TABLE kept (
   result TEXT NOT NULL,
   cause TEXT,
   body BLOB REFERENCES body,
+  hops TEXT,
   whole INTEGER,
   content_type TEXT,
-  redirects INTEGER,
   etag BLOB,
   last_modified BLOB,
   failures INTEGER NOT NULL,
@@ -130,10 +135,11 @@ SELECT *, NULL AS directives, NULL AS said, NULL AS ended FROM main.decision;";
 
 /// Shows a file of version 1 or 2 to its reader as one of version 3.
 const AS_FROM_2: &str = "
+CREATE TEMP VIEW snapshot AS SELECT *, NULL AS hops FROM main.snapshot;
 CREATE TEMP VIEW kept AS
 SELECT '' AS origin, '' AS token, '' AS url, NULL AS status, 0 AS fetched_us,
        0 AS expires_us, '' AS result, NULL AS cause, NULL AS body,
-       NULL AS whole, NULL AS content_type, NULL AS redirects, NULL AS etag,
+       NULL AS hops, NULL AS whole, NULL AS content_type, NULL AS etag,
        NULL AS last_modified, 0 AS failures, NULL AS led_to, x'' AS digest
 WHERE 0;";
 

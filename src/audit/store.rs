@@ -18,8 +18,8 @@ use rusqlite::{
 
 use super::kept_row::{SAVE, kept_values};
 use super::row::{
-    SNAPSHOT_COLUMNS, blob, decision_values, ending_digest, ending_values, integer, row_digest,
-    snapshot_values,
+    SNAPSHOT_COLUMNS, blob, decision_digest, decision_values, ending_digest, ending_values,
+    integer, snapshot_values,
 };
 use super::{AuditError, schema};
 use crate::rules::decision::Policy;
@@ -137,7 +137,7 @@ impl Batch<'_> {
             None => (None, NOT_ASKED),
         };
         let decided = decision_values(seq, record);
-        let digest = row_digest(decided.iter().chain(&said).map(Into::into));
+        let digest = decision_digest(decided.iter().chain(&said).map(Into::into));
         let rest = [id.into(), blob(digest)];
         self.execute(INSERT, params_from_iter(decided.into_iter().chain(rest)))
     }
@@ -210,7 +210,7 @@ impl Batch<'_> {
             .prepare_cached(
                 "SELECT id FROM snapshot WHERE origin = ? AND token IS ? AND url = ?
                    AND status IS ? AND fetched_us = ? AND expires_us = ?
-                   AND result = ? AND cause IS ? AND body IS ?",
+                   AND result = ? AND cause IS ? AND body IS ? AND hops IS ?",
             )?
             .query_row(params_from_iter(values), |row| row.get(0))
             .optional()
@@ -220,7 +220,8 @@ impl Batch<'_> {
         self.body(snapshot)?;
         self.execute(
             "INSERT INTO snapshot (origin, token, url, status, fetched_us,
-               expires_us, result, cause, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+               expires_us, result, cause, body, hops)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params_from_iter(values),
         )?;
         Ok(self.transaction.last_insert_rowid())

@@ -1,3 +1,5 @@
+mod hops;
+
 mod kept;
 
 use std::collections::BTreeSet;
@@ -95,6 +97,7 @@ fn snapshot(result: AccessResult, status: Option<u16>) -> Arc<Snapshot> {
         origin: "http://o.test".parse::<Target>().unwrap().origin,
         token: None,
         url: "http://o.test/robots.txt".to_owned(),
+        hops: Vec::new(),
         status,
         fetched_at: at,
         expires_at: at + jiff::SignedDuration::from_hours(1),
@@ -380,7 +383,8 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
 }
 
 /// Takes a file back to version 2.
-const TO_2: &str = "DROP TABLE kept; PRAGMA user_version = 2;";
+const TO_2: &str = "DROP TABLE kept; ALTER TABLE snapshot DROP COLUMN hops;
+    PRAGMA user_version = 2;";
 
 /// Takes a file of version 2 back to version 1.
 const TO_1: &str = "ALTER TABLE decision DROP COLUMN directives;

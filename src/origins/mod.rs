@@ -43,6 +43,8 @@ mod connect;
 
 mod head;
 
+mod interim;
+
 mod upload;
 
 pub mod upstream_error;

@@ -30,7 +30,7 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// What asking came to, before it is read.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Where it was asked last, the status there, how many redirects led there.
+    /// Where it was asked last, the status there, which redirects led there.
     pub(super) place: Place,
     /// The last response, or why it cannot be used.
     pub(super) result: Result<Hop, Cause>,
@@ -43,8 +43,8 @@ pub(super) struct Place {
     pub(super) url: String,
     /// The status there, if there was an answer.
     pub(super) status: Option<u16>,
-    /// How many redirects led there.
-    pub(super) redirects: u8,
+    /// The URLs whose redirects led there, in order.
+    pub(super) hops: Vec<String>,
     /// Whether it was asked only for what has changed (RFC 9110, section 13).
     pub(super) conditional: bool,
 }
@@ -80,7 +80,7 @@ impl Answer {
             place: Place {
                 url: whose.origin.robots_txt().to_string(),
                 status: None,
-                redirects: 0,
+                hops: Vec::new(),
                 conditional: false,
             },
             result: Err(cause),
@@ -135,8 +135,8 @@ fn said(hop: &Hop, (place, dialect): (&Place, Dialect)) -> (Said, Option<Duratio
     }
     match status_meaning(hop.status) {
         StatusMeaning::Parse => {
-            let copy = copy(hop, (place.redirects, dialect));
-            (Said::File(Arc::new(copy)), lifetime(&hop.headers, now))
+            let copy = Arc::new(copy(hop, dialect));
+            (Said::File(copy), lifetime(&hop.headers, now))
         }
         StatusMeaning::Unavailable => (Said::NoFile, max_age(&hop.headers)),
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {
@@ -148,7 +148,7 @@ fn said(hop: &Hop, (place, dialect): (&Place, Dialect)) -> (Said, Option<Duratio
     }
 }
 
-fn copy(hop: &Hop, (redirects, dialect): (u8, Dialect)) -> Copy {
+fn copy(hop: &Hop, dialect: Dialect) -> Copy {
     let content_type = hop.headers.get(CONTENT_TYPE);
     // A slice of a larger read buffer would keep all of that alive for a day.
     let body = Bytes::copy_from_slice(&hop.body);
@@ -160,7 +160,6 @@ fn copy(hop: &Hop, (redirects, dialect): (u8, Dialect)) -> Copy {
         whole: hop.whole,
         content_type: content_type
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
-        redirects,
         validators: Validators {
             etag: validator(hop.headers.get(ETAG)),
             last_modified: validator(hop.headers.get(LAST_MODIFIED)),
@@ -222,10 +221,8 @@ impl Reading {
         let (pause, failures) = if not_asked {
             (BUSY_PAUSE, before)
         } else {
-            (
-                lifetimes.pause(before, self.stated),
-                before.saturating_add(1),
-            )
+            let pause = lifetimes.pause(before, self.stated);
+            (pause, before.saturating_add(1))
         };
         let left = earlier.and_then(|earlier| earlier.copy_left(lifetimes.stale));
         let (snapshot, lifetime) = match (earlier, left) {
@@ -251,6 +248,7 @@ impl Reading {
             origin: whose.origin,
             token: whose.token,
             url: self.place.url.clone(),
+            hops: self.place.hops.clone(),
             status: self.place.status,
             fetched_at: now,
             expires_at: later(now, lifetime),
@@ -267,6 +265,7 @@ fn again(earlier: &Snapshot, (stale, lifetime): (Option<Cause>, Duration)) -> Sn
         origin: earlier.origin.clone(),
         token: earlier.token.clone(),
         url: earlier.url.clone(),
+        hops: earlier.hops.clone(),
         status: earlier.status,
         fetched_at: earlier.fetched_at,
         expires_at: later(clock::now(), lifetime),

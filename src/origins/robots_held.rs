@@ -152,11 +152,12 @@ impl Held {
         (known && self.snapshot.url == url).then_some(&copy.validators)
     }
 
-    /// About what it takes, in octets: its body, and the rules of a crawler or
-    /// two.
+    /// About what it takes, in octets: its body, the rules of a crawler or two,
+    /// and the URLs that led there, which are as long as an origin likes.
     pub(super) fn weight(&self) -> usize {
+        let hops: usize = self.snapshot.hops.iter().map(String::len).sum();
         let copy = self.snapshot.copy();
-        copy.map_or(0, |copy| copy.body.len() + copy.robots.weight())
+        hops + copy.map_or(0, |copy| copy.body.len() + copy.robots.weight())
     }
 }
 

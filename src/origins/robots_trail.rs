@@ -14,6 +14,7 @@ use crate::rules::robots::access::{Cause, NoConnection};
 #[derive(Debug)]
 pub(super) struct Trail {
     pub(super) last: Target,
+    /// The URLs whose redirects were followed, in order.
     before: Vec<Target>,
     pub(super) status: Option<u16>,
     /// Whether the last URL was asked only for what has changed.
@@ -42,14 +43,10 @@ impl Trail {
         }
     }
 
-    fn redirects(&self) -> u8 {
-        u8::try_from(self.before.len()).unwrap_or(u8::MAX)
-    }
-
     /// Refuses a redirect that is one too many, or leads round.
     pub(super) fn check(&self, next: &Target, redirects_max: u8) -> Result<(), Cause> {
         let seen = self.last == *next || self.before.contains(next);
-        if seen || redirects_max <= self.redirects() {
+        if seen || usize::from(redirects_max) <= self.before.len() {
             return Err(Cause::Redirects);
         }
         Ok(())
@@ -83,7 +80,7 @@ impl Trail {
     /// What it came to, with where.
     pub(super) fn answer(self, result: Result<Hop, Cause>) -> Answer {
         let place = Place {
-            redirects: self.redirects(),
+            hops: self.before.iter().map(Target::to_string).collect(),
             url: self.last.to_string(),
             status: self.status,
             conditional: self.conditional,

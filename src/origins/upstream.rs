@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +17,6 @@ use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -26,6 +24,7 @@ use super::body::{Lease, ResponseBody};
 use super::connect::{Connection, Connector, Sender};
 use super::egress::{Egress, NextHop};
 use super::head::{check_response, http1_request, http2_request, to_parent};
+use super::interim::Flood;
 use super::parent::{Credentials, asks_for_credentials, is_made_on_the_way};
 use super::pool::{Limits, Pool};
 use super::tls::client_config;
@@ -39,9 +38,6 @@ use crate::tasks::Tasks;
 pub use super::head::{Form, Outgoing};
 pub use super::tls::{Roots, UpstreamSetupError};
 pub use super::upstream_error::UpstreamError;
-
-/// Interim responses (1xx) to one request.
-const INTERIM_RESPONSES_MAX: usize = 16;
 
 /// How long a connection may take to be free after its last response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -403,29 +399,6 @@ impl fmt::Debug for Upstream {
         f.debug_struct("Upstream")
             .field("pool", &self.pool)
             .finish_non_exhaustive()
-    }
-}
-
-/// Watches the interim responses to one request. A few tell something (RFC
-/// 9110, section 15.2); an endless row of them is a way to hold a crawler.
-struct Flood(Arc<Notify>);
-
-impl Flood {
-    /// Calls `stem` once there are too many.
-    fn watch(request: &mut Request<Upload>, stem: impl Fn() + Send + Sync + 'static) -> Self {
-        let (noticed, seen) = (Arc::new(Notify::new()), AtomicUsize::new(0));
-        let notify = Arc::clone(&noticed);
-        hyper::ext::on_informational(request, move |_| {
-            if INTERIM_RESPONSES_MAX <= seen.fetch_add(1, Ordering::Relaxed) {
-                stem();
-                notify.notify_one();
-            }
-        });
-        Self(noticed)
-    }
-
-    async fn noticed(&self) {
-        self.0.notified().await;
     }
 }
 

@@ -32,10 +32,11 @@ enum Stream {
 
 /// What a wire has received, after decryption.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Received(Arc<Receipt>);
+pub(super) struct Received(Arc<Inflow>);
 
+/// What came in so far, and whether more is wanted, for all who ask.
 #[derive(Debug, Default)]
-struct Receipt {
+struct Inflow {
     octets: AtomicU64,
     is_enough: AtomicBool,
 }

@@ -426,10 +426,14 @@ fn rule_member(ruling: &Ruling) -> Value {
 }
 
 fn robots_member(snapshot: &Snapshot) -> Value {
-    json!({
+    let mut members = json!({
         "url": snapshot.url,
         "status": snapshot.status,
         "fetched_at": snapshot.fetched_at.to_string(),
         "sha256": snapshot.copy().map(|copy| copy.digest.to_string()),
-    })
+    });
+    if !snapshot.hops.is_empty() {
+        members["hops"] = json!(snapshot.hops);
+    }
+    members
 }

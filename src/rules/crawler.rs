@@ -398,7 +398,20 @@ mod tests {
         ] {
             let crawler = Crawler::parse(&agent);
             assert_eq!(crawler.is_cut(), cut, "{agent:.40}");
-            assert!(crawler.candidates().len() <= 64);
+        }
+    }
+
+    // Invariant 8: a name of several words is two candidates, its first word
+    // and the whole.
+    #[test]
+    fn candidates_are_at_most_twice_as_many_as_the_names_that_are_looked_at() {
+        let names = |count: usize| -> String {
+            let names = (0..count).map(|n| format!("Foo{n} Bar/1 "));
+            names.collect()
+        };
+        for (count, most) in [(1, 2), (64, 128), (65, 128), (1000, 128)] {
+            let crawler = Crawler::parse(&names(count));
+            assert_eq!(crawler.candidates().len(), most, "{count} names");
         }
     }
 

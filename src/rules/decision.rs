@@ -286,7 +286,7 @@ impl Decision {
         let copy = snapshot.copy()?;
         let asked = self.ruling().reason == Reason::RobotsTxt
             && matches!(self.evidence.inquiry.method.as_str(), "GET" | "HEAD");
-        let faithful = copy.whole && copy.redirects == 0 && snapshot.status == Some(200);
+        let faithful = copy.whole && snapshot.hops.is_empty() && snapshot.status == Some(200);
         (asked && faithful).then_some((snapshot, copy))
     }
 

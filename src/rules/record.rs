@@ -202,8 +202,10 @@ impl StoredRuling {
 pub struct StoredSnapshot {
     /// The token it was fetched for.
     pub token: Option<String>,
-    /// Where the answer came from.
+    /// Where it was asked last.
     pub url: String,
+    /// The URLs whose redirects led there, in order.
+    pub hops: Vec<String>,
     /// The status that ended the fetch.
     pub status: Option<u16>,
     /// When the answer was there.
@@ -286,6 +288,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
         origin: inquiry.target.origin.clone(),
         token: None,
         url: stored.url.clone(),
+        hops: stored.hops.clone(),
         status: stored.status,
         fetched_at: stored.fetched_at,
         expires_at: stored.expires_at,

@@ -361,6 +361,8 @@ fn a_fetched_file_is_told_with_how_it_was_got() {
             (&robots["url"], &robots["redirects"]),
             (&json!(moved), &json!(1))
         );
+        assert_eq!(robots["hops"], json!(["http://o.test/robots.txt"]));
+        assert_eq!((&down["redirects"], &down["hops"]), (&json!(0), &json!([])));
         assert!(
             robots["age"].is_u64() && robots["fetched_at"].is_string(),
             "{robots}"

@@ -95,6 +95,7 @@ pub(crate) fn ruling(
     };
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         origin: target.origin,
         token: None,
         status: Some(status),

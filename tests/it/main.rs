@@ -50,6 +50,7 @@ mod report_mode;
 mod restart;
 mod robots;
 mod robots_cases;
+mod robots_hops;
 mod shutdown;
 mod soak;
 mod strict;

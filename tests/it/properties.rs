@@ -23,6 +23,7 @@ fn verdict(robots: &str, path: &str) -> Verdict {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
     let snapshot = Arc::new(Snapshot {
         url: target.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         origin: target.origin.clone(),
         token: None,
         status: Some(200),
@@ -54,6 +55,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let stored = StoredSnapshot {
         token: None,
         url: target.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         status: Some(200),
         fetched_at: at,
         expires_at: at,
@@ -63,6 +65,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     };
     let snapshot = Snapshot {
         url: stored.url.clone(),
+        hops: Vec::new(),
         origin: target.origin.clone(),
         token: None,
         status: stored.status,

@@ -14,7 +14,7 @@ use politesse::rules::decision::{
     Inquiry, Policy, Readings, Ruling, Unauthorized, Verdict, ruling,
 };
 use politesse::rules::origin::Target;
-use politesse::rules::reading::of_servers;
+use politesse::rules::reading::{of_servers, without_dot_segments};
 use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -27,6 +27,7 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         origin: target.origin.clone(),
         token: None,
         status: Some(200),
@@ -167,15 +168,33 @@ fn a_spelling_of_a_disallowed_file_is_refused() {
     });
 }
 
-// Security, section 8: the readings of a reading are no new ones to worry about.
+// Security, section 8: the origin is fixed.
 #[test]
-fn a_reading_leads_nowhere_new_by_the_same_way() {
+fn a_reading_is_a_path_of_the_same_origin() {
     for_all(&path(), |path| {
         for reading in of_servers(&path) {
             prop_assert!(reading.starts_with('/'));
             let target: Target = format!("http://h.test{reading}").parse().unwrap();
             prop_assert_eq!(target.origin.authority(), "h.test");
             prop_assert_eq!(target.path_and_query(), reading);
+        }
+        Ok(())
+    });
+}
+
+// Security, section 8: idempotent, as far as dot segments go. Of all readings
+// that does not hold: `//./%3B` is `//;` to one server, which is `//` to another.
+#[test]
+fn dot_segments_are_gone_when_they_were_taken_out_once() {
+    for_all(&path(), |path| {
+        let resolved = without_dot_segments(&path);
+        let again = resolved.as_deref().and_then(without_dot_segments);
+        prop_assert_eq!(again, None, "{}", path);
+        // Of a path with an empty query the path as sent is a reading, too.
+        let as_sent = path.strip_suffix('?');
+        let readings = of_servers(&path).into_iter();
+        for reading in readings.filter(|reading| Some(reading.as_str()) != as_sent) {
+            prop_assert_eq!(without_dot_segments(&reading), None, "{}", path);
         }
         Ok(())
     });

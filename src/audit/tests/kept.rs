@@ -35,6 +35,7 @@ fn kept(whose: &Whose, result: AccessResult) -> Kept {
         origin: whose.origin.clone(),
         token: whose.token.clone(),
         url: whose.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         status: Some(200),
         fetched_at: at,
         expires_at: Timestamp::from_second(4_000_000_000).unwrap(),
@@ -64,6 +65,7 @@ fn but(kept: &Kept, change: impl FnOnce(&mut Snapshot, &mut u32)) -> Kept {
         origin: old.origin.clone(),
         token: old.token.clone(),
         url: old.url.clone(),
+        hops: old.hops.clone(),
         result,
         ..*old
     };
@@ -152,11 +154,11 @@ round_trips! {
     a_file_for_everyone_is_kept: kept(&whose("o.test", None), file(ROBOTS));
     all_that_is_known_of_a_file_is_kept: but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
         "https://p.test/r?x=\u{e9}".clone_into(&mut snapshot.url);
+        snapshot.hops = vec!["https://o.test:8443/robots.txt".into(), "http://p.test/".into()];
         snapshot.status = Some(203);
         let mut copy = Copy {
             whole: false,
             content_type: Some("text/html; charset=\u{fffd}".to_owned()),
-            redirects: 5,
             validators: Validators {
                 etag: Some(HeaderValue::from_bytes(b"\"\xff\x80 \t\"").unwrap()),
                 last_modified: Some(HeaderValue::from_static("yesterday")),
@@ -256,10 +258,16 @@ async fn a_file_is_read_by_the_dialect_in_force() {
     let kit = Kit::new(Durability::Commit, 16);
     let rules = "User-agent: *\nDisallow: /\nAllow: /a\n";
     let lock = kit.held();
-    let saving = kit.log.keep(kept(&mine(), file(rules)));
+    let hops = || vec!["https://p.test/robots.txt".to_owned()];
+    let saving = kit
+        .log
+        .keep(but(&kept(&mine(), file(rules)), |snapshot, _| {
+            snapshot.hops = hops();
+        }));
     // First what is under way, then what is on disk.
     for _ in 0..2 {
         let kept = kit.log.kept(&mine(), Dialect::Consensus1994).await.unwrap();
+        assert_eq!(kept.snapshot.hops, hops());
         let robots = &kept.snapshot.copy().unwrap().robots;
         assert_eq!(robots.dialect(), Dialect::Consensus1994);
         let binding = robots.binding(&Crawler::parse("FooBot"));
@@ -329,7 +337,7 @@ async fn a_row_that_was_changed_by_hand_is_not_trusted() {
         "whole = 0",
         "whole = NULL",
         "content_type = 'text/html'",
-        "redirects = 1",
+        "hops = '[\"https://o.test/robots.txt\"]'",
         "etag = x'22'",
         "last_modified = x'22'",
         "failures = 1",

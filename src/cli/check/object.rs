@@ -45,7 +45,7 @@ struct Operator<'a> {
     until: Option<String>,
 }
 
-/// How the file was got; the times only if it was fetched.
+/// How the file was got; the redirects and times only if it was fetched.
 #[derive(Serialize)]
 struct Robots<'a> {
     url: &'a str,
@@ -53,7 +53,8 @@ struct Robots<'a> {
     sha256: Option<String>,
     result: &'static str,
     cause: Option<&'static str>,
-    redirects: Option<u8>,
+    redirects: Option<usize>,
+    hops: Option<&'a [String]>,
     content_type: Option<&'a str>,
     fetched_at: Option<String>,
     expires_at: Option<String>,
@@ -158,7 +159,8 @@ impl<'a> Robots<'a> {
             sha256: copy.map(|copy| copy.digest.to_string()),
             result,
             cause,
-            redirects: fetched.and(copy).map(|copy| copy.redirects),
+            redirects: fetched.map(|snapshot| snapshot.hops.len()),
+            hops: fetched.map(|snapshot| snapshot.hops.as_slice()),
             content_type: copy.and_then(|copy| copy.content_type.as_deref()),
             fetched_at: fetched.map(|snapshot| snapshot.fetched_at.to_string()),
             expires_at: fetched.map(|snapshot| snapshot.expires_at.to_string()),

@@ -43,6 +43,7 @@ pub(super) fn snapshot(
         origin: origin.clone(),
         token: None,
         url: origin.robots_txt().to_string(),
+        hops: Vec::new(),
         status: Some(status),
         fetched_at: now,
         expires_at: now,

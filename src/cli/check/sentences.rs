@@ -220,7 +220,7 @@ fn join(Joined { line, above }: Joined, robots: &RobotsTxt) -> String {
 /// How the file was got, if it was fetched.
 fn source(explained: &Explained) -> Option<String> {
     let (snapshot, age) = (explained.snapshot()?, explained.age()?);
-    let redirects = match explained.copy().map_or(0, |copy| copy.redirects) {
+    let redirects = match snapshot.hops.len() {
         0 => String::new(),
         1 => ", after 1 redirect".to_owned(),
         several => format!(", after {several} redirects"),

@@ -228,6 +228,7 @@ pub(super) fn permit(url: &str) -> Permit {
         origin: target.origin.clone(),
         token: None,
         url: url.to_owned(),
+        hops: Vec::new(),
         status: Some(404),
         fetched_at: crate::clock::now(),
         expires_at: crate::clock::now(),

@@ -20,6 +20,7 @@ fn snapshot(status: u16, result: AccessResult) -> Arc<Snapshot> {
     let origin: Target = "http://h.test/".parse().unwrap();
     Arc::new(Snapshot {
         url: origin.origin.robots_txt().to_string(),
+        hops: Vec::new(),
         origin: origin.origin,
         token: None,
         status: Some(status),
@@ -198,6 +199,10 @@ fn only_a_whole_copy_that_came_as_a_200_answers_for_the_origin() {
     copy.whole = false;
     let cut = snapshot(200, AccessResult::Successful(Arc::new(copy)));
     assert!(decided(&cut, "/robots.txt").own_copy().is_none());
+    let mut moved = Arc::into_inner(file("User-agent: *\n")).unwrap();
+    moved.hops = vec!["http://h.test/robots.txt".to_owned()];
+    let moved = decided(&Arc::new(moved), "/robots.txt");
+    assert!(moved.own_copy().is_none());
     let missing = snapshot(404, AccessResult::Unavailable);
     assert!(decided(&missing, "/robots.txt").own_copy().is_none());
 }

@@ -26,8 +26,11 @@ pub struct Snapshot {
     /// The token it was fetched for; `None` if one copy serves every crawler.
     /// No crawler is judged by the file that another was given.
     pub token: Option<ProductToken>,
-    /// Where the answer came from in the end.
+    /// Where it was asked last: where the answer came from, if there was one.
     pub url: String,
+    /// The URLs whose redirects led there, in order, the initial one first;
+    /// none without redirects.
+    pub hops: Vec<String>,
     /// The status that ended the fetch, if there was an answer.
     pub status: Option<u16>,
     /// When the answer was there.
@@ -65,8 +68,6 @@ pub struct Copy {
     pub whole: bool,
     /// The media type it was sent with.
     pub content_type: Option<String>,
-    /// How many redirects led to it.
-    pub redirects: u8,
     /// By what the origin may be asked whether it has changed.
     pub validators: Validators,
 }
@@ -81,7 +82,7 @@ pub struct Validators {
 }
 
 impl Copy {
-    /// Reads and hashes `body`, a whole file without redirects.
+    /// Reads and hashes `body`, a whole file.
     pub fn new(body: Bytes) -> Self {
         Self::in_dialect(body, Dialect::default())
     }
@@ -94,7 +95,6 @@ impl Copy {
             body,
             whole: true,
             content_type: None,
-            redirects: 0,
             validators: Validators::default(),
         }
     }
@@ -108,6 +108,7 @@ impl Snapshot {
             origin: origin.clone(),
             token: None,
             url: origin.robots_txt().to_string(),
+            hops: Vec::new(),
             status: None,
             fetched_at: now,
             expires_at: now,
@@ -127,6 +128,7 @@ impl Snapshot {
             origin: origin.clone(),
             token: Some(token.clone()),
             url: origin.robots_txt().to_string(),
+            hops: Vec::new(),
             status: None,
             fetched_at: now,
             expires_at: until,

@@ -73,6 +73,7 @@ impl Kept {
             origin: self.snapshot.origin.clone(),
             token: self.snapshot.token.clone(),
             url: self.snapshot.url.clone(),
+            hops: self.snapshot.hops.clone(),
             result: AccessResult::Successful(Arc::new(copy.read_by(dialect))),
             ..*self.snapshot
         };
@@ -89,7 +90,6 @@ impl Copy {
         let mut copy = Self {
             whole: self.whole,
             content_type: self.content_type.clone(),
-            redirects: self.redirects,
             validators: self.validators.clone(),
             ..Self::in_dialect(self.body.clone(), dialect)
         };

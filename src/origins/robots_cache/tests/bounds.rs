@@ -38,6 +38,7 @@ async fn all_hops_together_have_one_time_limit() {
         (snapshot.url.as_str(), snapshot.status),
         ("http://a.test/1", None)
     );
+    assert_eq!(snapshot.hops, [ROBOTS]);
     assert_eq!(clock::instant().duration_since(began).as_secs(), 30);
 
     let script = Script::default().at(ROBOTS, [Reply::Never]);
@@ -63,6 +64,28 @@ async fn the_octets_of_snapshots_are_bounded() {
         ask_as(&cache, url, "ExampleBot").await;
     }
     assert_eq!(cache.shared.snapshots.len(), 5);
+}
+
+// Ours: the same by redirects to long URLs, with no file behind them.
+#[tokio::test(start_paused = true)]
+async fn the_octets_of_hops_are_bounded() {
+    let long: &str = format!("/{}", "x".repeat(49_000)).leak();
+    let origins: Vec<String> = (0..20).map(|n| format!("http://h{n}.test")).collect();
+    let script = origins.iter().fold(Script::default(), |script, origin| {
+        script
+            .at(&format!("{origin}/robots.txt"), [to(long)])
+            .at(&format!("{origin}{long}"), [to("/2")])
+            .at(&format!("{origin}/2"), [status(404)])
+    });
+    let options = Options {
+        max_snapshot_bytes: 500_000,
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    for origin in &origins {
+        ask_as(&cache, origin, "ExampleBot").await;
+    }
+    assert_eq!(cache.shared.snapshots.len(), 10);
 }
 
 #[tokio::test(start_paused = true)]

@@ -91,6 +91,7 @@ fn snapshot(result: AccessResult, (fetched_at, expires_at): (Timestamp, Timestam
         token: inquiry.crawler.token().cloned(),
         origin: inquiry.target.origin,
         url: ROBOTS.to_owned(),
+        hops: Vec::new(),
         status: Some(200),
         fetched_at,
         expires_at,

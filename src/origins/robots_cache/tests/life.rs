@@ -276,8 +276,12 @@ async fn a_validator_is_sent_only_where_the_copy_came_from() {
     let second = ask(&cache).await;
     assert!(Arc::ptr_eq(copy(&first), copy(&second)));
     assert_eq!((second.stale, second.url.as_str()), (None, there));
+    assert_eq!(second.hops, [ROBOTS]);
     advance(DAY).await;
-    assert_eq!(ask(&cache).await.stale, Some(Cause::Status));
+    let third = ask(&cache).await;
+    assert_eq!(third.stale, Some(Cause::Status));
+    // Security, section 2.3: the hops are those of the copy.
+    assert_eq!((third.url.as_str(), &third.hops), (there, &second.hops));
     let conditional: Vec<_> = script
         .log()
         .into_iter()

@@ -2,6 +2,7 @@
 
 use super::kit::*;
 use super::*;
+use crate::rules::robots::access::AccessResult;
 
 // RFC 9309, section 2.3.1.2: at least five are followed; checklist 27.
 #[tokio::test(start_paused = true)]
@@ -12,10 +13,13 @@ async fn five_redirects_are_followed_and_a_sixth_is_not() {
     }
     script = script.at("http://a.test/5", [text("User-agent: *"), to("/6")]);
     let snapshot = ask(&cache(&script)).await;
-    assert_eq!(snapshot.copy().unwrap().redirects, 5);
+    let hops: Vec<String> = (1..5).map(|at| format!("http://a.test/{at}")).collect();
+    let hops = [&[ROBOTS.to_owned()][..], &hops].concat();
+    assert_eq!((&snapshot.hops, snapshot.copy().is_some()), (&hops, true));
     assert_eq!(snapshot.url, "http://a.test/5");
     let snapshot = ask(&cache(&script)).await;
     assert_eq!(cause(&snapshot), Some(Cause::Redirects));
+    assert_eq!((&snapshot.hops, snapshot.status), (&hops, Some(301)));
     assert_eq!(script.asked().len(), 12);
 }
 
@@ -33,6 +37,49 @@ async fn redirects_that_lead_round_or_nowhere_are_unreachable() {
         assert_eq!(cause(&snapshot), Some(expected));
         assert_eq!(script.asked(), [ROBOTS]);
     }
+}
+
+// security, section 2.3: each hop is in the audit, whatever ends the fetch.
+#[tokio::test(start_paused = true)]
+async fn what_fails_behind_redirects_tells_where_it_has_been() {
+    let (second, third) = ("http://www.a.test/robots.txt", "http://a.test/x");
+    for (reply, expected) in [
+        (to(ROBOTS), Cause::Redirects),
+        (to(third), Cause::Redirects),
+        (to("ftp://a.test/"), Cause::RedirectTarget),
+        (to("http://b.test/private"), Cause::RedirectDisallowed),
+        (status(503), Cause::Status),
+        (Reply::Never, Cause::Timeout),
+        (Reply::Fail(unconnected), Cause::RedirectTarget),
+    ] {
+        let script = Script::default()
+            .at(ROBOTS, [to(second)])
+            .at(second, [to(third)])
+            .at(third, [reply])
+            .at(
+                "http://b.test/robots.txt",
+                [text("User-agent: *\nDisallow: /")],
+            );
+        let snapshot = ask(&cache(&script)).await;
+        assert_eq!(cause(&snapshot), Some(expected));
+        assert_eq!(snapshot.hops, [ROBOTS, second]);
+        assert_eq!(snapshot.url, third);
+    }
+}
+
+fn unconnected() -> FetchError {
+    FetchError::Upstream(UpstreamError::NoConnection(NoConnection::Refused))
+}
+
+// security, section 2.3: no less of an answer that is no file.
+#[tokio::test(start_paused = true)]
+async fn that_there_is_none_tells_how_that_was_found() {
+    let script = Script::default()
+        .at(ROBOTS, [to("/gone")])
+        .at("http://a.test/gone", [status(404)]);
+    let snapshot = ask(&cache(&script)).await;
+    assert!(matches!(snapshot.result, AccessResult::Unavailable));
+    assert_eq!(snapshot.hops, [ROBOTS]);
 }
 
 // RFC 9309, section 2.3.1.2: across authorities, for the initial one; checklist

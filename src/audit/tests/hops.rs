@@ -1,0 +1,105 @@
+//! The redirects that led to a robots.txt, as evidence. Security, section 2.3:
+//! each hop is in the audit.
+
+use rusqlite::types::Value;
+
+use super::super::row::{decision_digest, decision_values, row_digest, snapshot_values};
+use super::*;
+
+const FIRST: &str = "http://o.test/robots.txt";
+const SECOND: &str = "http://p.test/robots.txt?\"";
+
+/// A robots.txt that was found behind redirects of `hops`.
+fn behind(hops: &[&str]) -> Arc<Snapshot> {
+    let copy = Copy::new(Bytes::from_static(ROBOTS.as_bytes()));
+    let found = snapshot(AccessResult::Successful(Arc::new(copy)), Some(200));
+    let mut found = Arc::into_inner(found).unwrap();
+    found.hops = hops.iter().map(|&url| url.to_owned()).collect();
+    Arc::new(found)
+}
+
+fn behind_record(hops: &[&str]) -> Record {
+    record_of(&decide(&inquiry("/a"), &behind(hops), (&policy(), now())))
+}
+
+/// A log of two decisions: by a robots.txt behind two redirects, and by one
+/// without.
+async fn redirected() -> Kit {
+    let kit = Kit::new(Durability::Commit, 16);
+    for hops in [&[FIRST, SECOND][..], &[]] {
+        let (_, ending) = kit.log.record(behind_record(hops)).await.unwrap();
+        ending.complete(done(200));
+    }
+    kit.log.probe().await.unwrap();
+    kit
+}
+
+#[tokio::test]
+async fn hops_are_read_back_in_order() {
+    let kit = redirected().await;
+    let rows = kit.rows();
+    let hops = |row: &StoredRecord| row.snapshot.clone().unwrap().hops;
+    assert_eq!(hops(&rows[1]), [FIRST, SECOND]);
+    assert_eq!(hops(&rows[0]), [""; 0]);
+    assert_eq!(
+        row_json(&rows[1])["robots"]["hops"],
+        serde_json::json!([FIRST, SECOND])
+    );
+    let (verification, found) = verify(&kit);
+    assert_eq!((verification.decided, found.len()), (2, 0), "{found:?}");
+}
+
+#[tokio::test]
+async fn snapshots_that_differ_in_hops_alone_are_two() {
+    let kit = Kit::new(Durability::Commit, 16);
+    // Each is another value in memory, so that only what they say counts.
+    for hops in [&[FIRST][..], &[FIRST], &[], &[], &[SECOND]] {
+        let (_, ending) = kit.log.record(behind_record(hops)).await.unwrap();
+        ending.complete(done(200));
+    }
+    let connection = Connection::open(kit.path()).unwrap();
+    let count = "SELECT count(*) FROM snapshot";
+    let count: i64 = connection.query_row(count, [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 3);
+}
+
+#[tokio::test]
+async fn changed_hops_are_found() {
+    for (changed, row) in [
+        ("hops = NULL WHERE hops IS NOT NULL", 1),
+        ("hops = '[]' WHERE hops IS NOT NULL", 1),
+        ("hops = replace(hops, 'p.test', 'q.test')", 1),
+        ("hops = CAST(x'ff' AS TEXT) WHERE hops IS NOT NULL", 1),
+        ("hops = '' WHERE hops IS NULL", 2),
+        ("hops = '[]' WHERE hops IS NULL", 2),
+        ("hops = '[\"http://q.test/\"]' WHERE hops IS NULL", 2),
+    ] {
+        let kit = redirected().await;
+        kit.sql(&format!("UPDATE snapshot SET {changed}"));
+        let (verification, found) = verify(&kit);
+        assert_eq!((verification.decided, kit.rows().len()), (2, 2));
+        assert_eq!(
+            found,
+            [format!("{row}: the row is not as it was written")],
+            "{changed}"
+        );
+    }
+}
+
+// Decisions, Audit: rows of versions 1 and 2 have no hops, and a digest of the
+// rest.
+#[test]
+fn without_hops_a_row_has_the_digest_of_earlier_versions() {
+    let values = |hops: &[&str]| {
+        let record = behind_record(hops);
+        let said = snapshot_values(record.evidence.snapshot.as_deref().unwrap());
+        Vec::from_iter(decision_values(1, &record).into_iter().chain(said))
+    };
+    let digest = |values: &[Value]| decision_digest(values.iter().map(Into::into));
+    let (without, with) = (values(&[]), values(&[FIRST]));
+    let (_, before) = without.split_last().unwrap();
+    assert_eq!(before.len(), 18 + 9);
+    assert_eq!(digest(&without), row_digest(before.iter().map(Into::into)));
+    assert_eq!(digest(&with), row_digest(with.iter().map(Into::into)));
+    assert_ne!(digest(&with), digest(&without));
+}

@@ -1,0 +1,110 @@
+//! Where a robots.txt was found by redirects, as evidence (RFC 9309, section
+//! 2.3.1.2; security, section 2.3).
+
+use serde_json::{Value, json};
+
+use crate::kit::client::get;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::run;
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+
+/// `o.test`, whose robots.txt is behind two redirects, the second to `p.test`,
+/// which has one.
+async fn moved_twice() -> (Origin, Origin, Proxy) {
+    let second = Script::robots(ROBOTS).start().await;
+    let first = Script::robots_page(Page::redirect("/moved?a=1"))
+        .page("/moved?a=1", Page::redirect("http://p.test/robots.txt"))
+        .start()
+        .await;
+    let config = resolve("o.test", first.address()).resolve("p.test", second.address());
+    let proxy = config.start().await;
+    (first, second, proxy)
+}
+
+/// The URLs whose redirects led to that of `o.test`.
+fn hops_of_two() -> Value {
+    json!(["http://o.test/robots.txt", "http://o.test/moved?a=1"])
+}
+
+// Security, section 2.3, "robots redirects": each hop is in the audit.
+#[test]
+fn the_record_and_the_403_tell_each_redirect_of_a_robots_txt() {
+    run(async {
+        let (_first, _second, proxy) = moved_twice().await;
+        let refused = get(&proxy, "http://o.test/private").await;
+        refused.assert_error(403, "http_request_denied");
+        get(&proxy, "http://o.test/open").await;
+        get(&proxy, "http://p.test/private").await;
+        let told = refused.json();
+        assert_eq!(told["robots"]["url"], "http://p.test/robots.txt");
+        assert_eq!(told["robots"]["hops"], hops_of_two());
+        let rows = proxy.place().completed(3).await;
+        for row in &rows[..2] {
+            assert_eq!(row["robots"]["url"], "http://p.test/robots.txt");
+            assert_eq!(row["robots"]["hops"], hops_of_two());
+        }
+        assert!(rows[2]["robots"].get("hops").is_none(), "{}", rows[2]);
+        let outcome = proxy.place().run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}
+
+// Same section: also where they lead round, and no rules are known in the end.
+#[test]
+fn a_loop_of_redirects_is_on_record_hop_by_hop() {
+    run(async {
+        let origin = Script::robots_page(Page::redirect("/1"))
+            .page("/1", Page::redirect("/2"))
+            .page("/2", Page::redirect("/1"))
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let refused = get(&proxy, "http://o.test/a").await.json();
+        let rows = proxy.place().completed(1).await;
+        for (told, reason) in [
+            (&refused["robots"], &refused["reason"]),
+            (&rows[0]["robots"], &rows[0]["reason"]),
+        ] {
+            assert_eq!(reason, "unreachable");
+            assert_eq!(
+                (&told["url"], &told["status"]),
+                (&json!("http://o.test/2"), &json!(302))
+            );
+            let hops = ["http://o.test/robots.txt", "http://o.test/1"];
+            assert_eq!(told["hops"], json!(hops));
+        }
+    });
+}
+
+// Same section; issue, Deliver 8: hops are evidence as the rest is.
+#[test]
+fn hops_changed_by_hand_are_found() {
+    run(async {
+        for change in ["hops = NULL", "hops = replace(hops, 'moved', 'open')"] {
+            let (_first, _second, proxy) = moved_twice().await;
+            get(&proxy, "http://o.test/open").await;
+            let place = proxy.stop().await;
+            let sql = format!("UPDATE snapshot SET {change}");
+            assert_eq!(place.database().execute(&sql, []).unwrap(), 1);
+            let outcome = place.run(&["audit", "verify"]).await;
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            assert!(outcome.stdout.starts_with("1: "), "{outcome:?}");
+        }
+    });
+}
+
+// Same section; issue, Deliver 1: what was kept for a restart tells them too.
+#[test]
+fn hops_outlive_a_restart() {
+    run(async {
+        let (first, _second, proxy) = moved_twice().await;
+        get(&proxy, "http://o.test/open").await;
+        let again = proxy.stop().await.start().await;
+        let refused = get(&again, "http://o.test/private").await.json();
+        assert_eq!(refused["robots"]["hops"], hops_of_two());
+        assert_eq!(first.robots_fetches(), 1);
+    });
+}

@@ -9,8 +9,6 @@ pub mod robots_cache;
 
 mod robots_ready;
 
-mod robots_places;
-
 mod robots_snapshots;
 
 mod robots_trail;
@@ -20,6 +18,8 @@ mod robots_answer;
 mod robots_held;
 
 mod robots_options;
+
+mod robots_places;
 
 mod robots_lifetimes;
 

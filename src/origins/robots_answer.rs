@@ -51,7 +51,7 @@ pub(super) struct Place {
 
 /// An answer as read.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct ReadAnswer {
     place: Place,
     said: Said,
     /// How long it said that this holds, or is to be waited.
@@ -93,12 +93,12 @@ impl Answer {
     }
 
     /// Reads it. This takes time where it is a large file.
-    pub(super) fn read(self, dialect: Dialect) -> Reading {
+    pub(super) fn read(self, dialect: Dialect) -> ReadAnswer {
         let (said, stated) = match &self.result {
             Err(cause) => (Said::Nothing(*cause), None),
             Ok(hop) => said(hop, (&self.place, dialect)),
         };
-        Reading {
+        ReadAnswer {
             place: self.place,
             said,
             stated,
@@ -106,7 +106,7 @@ impl Answer {
     }
 }
 
-impl Reading {
+impl ReadAnswer {
     /// The file, if it is one.
     pub(super) fn copy(&self) -> Option<&Copy> {
         match &self.said {
@@ -175,7 +175,7 @@ fn validator(value: Option<&HeaderValue>) -> Option<HeaderValue> {
     fits.then(|| HeaderValue::from_bytes(octets).ok()).flatten()
 }
 
-impl Reading {
+impl ReadAnswer {
     /// What holds by it from now on, where `earlier` held before.
     pub(super) fn hold(&self, whose: Whose, lifetimes: &Lifetimes, earlier: Option<&Held>) -> Held {
         let (result, lifetime) = match (&self.said, earlier) {

@@ -1,9 +1,9 @@
-//! Reading a robots.txt and readying its rules, off the threads that serve
+//! ReadAnswer a robots.txt and readying its rules, off the threads that serve
 //! where that takes long.
 
 use tokio::task::spawn_blocking;
 
-use super::robots_answer::{Answer, Reading};
+use super::robots_answer::{Answer, ReadAnswer};
 use crate::rules::crawler::Crawler;
 use crate::rules::decision::{Candidates, Policy};
 use crate::rules::robots::access::Copy;
@@ -16,7 +16,7 @@ const AT_ONCE_OCTETS_MAX: usize = 64 * 1024;
 
 /// Reads `answer`, and readies its rules for `crawler`; `None` if that
 /// panicked.
-pub(super) async fn read(answer: Answer, policy: &Policy, crawler: &Crawler) -> Option<Reading> {
+pub(super) async fn read(answer: Answer, policy: &Policy, crawler: &Crawler) -> Option<ReadAnswer> {
     let (dialect, bind) = (policy.dialect(), binder(policy, crawler));
     let read = aside(answer.octets(), move || {
         let reading = answer.read(dialect);

@@ -12,7 +12,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::sync::watch;
 
-use super::robots_answer::{Answer, Reading};
+use super::robots_answer::{Answer, ReadAnswer};
 use super::robots_held::Held;
 use super::robots_lifetimes::Lifetimes;
 use crate::metrics::{Metrics, ResultLabel};
@@ -225,7 +225,7 @@ impl Flight {
     }
 
     /// What an answer leads to.
-    pub(super) fn hold(&self, reading: &Reading) -> Arc<Held> {
+    pub(super) fn hold(&self, reading: &ReadAnswer) -> Arc<Held> {
         let lifetimes = &self.snapshots.lifetimes;
         let held = reading.hold(self.whose.clone(), lifetimes, self.earlier.as_deref());
         self.snapshots.note(reading.word(&held));

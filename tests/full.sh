@@ -82,5 +82,8 @@ target/debug/politesse --config examples/tour/politesse.toml audit verify
 echo '== Soak'
 cargo test --locked --test it soak -- --ignored --nocapture
 
+echo '== A store of 100,000 robots.txt'
+cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
+
 echo '== A crawl of 100,000 origins'
 cargo test --locked --profile quick --test it many_origins -- --ignored --nocapture

@@ -10,6 +10,10 @@ use http::header::LOCATION;
 use crate::rules::origin::Target;
 use crate::rules::reading::without_dot_segments;
 
+/// What RFC 9110, section 4.1, would have everybody take. Longer ones lead to no
+/// robots.txt, and each refusal would name them.
+const REFERENCE_OCTETS_MAX: usize = 8000;
+
 /// The URL that the one `Location` among `fields` means, seen from `base`;
 /// `None` if there is none, or none that could be asked for.
 pub(super) fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
@@ -17,6 +21,9 @@ pub(super) fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Targe
     let (Some(value), None) = (values.next(), values.next()) else {
         return None;
     };
+    if REFERENCE_OCTETS_MAX < value.len() {
+        return None;
+    }
     resolve(base, std::str::from_utf8(value.as_bytes()).ok()?.trim())
 }
 
@@ -73,6 +80,18 @@ mod tests {
 
     fn from(base: &str, reference: &str) -> Option<String> {
         resolve(&base.parse().unwrap(), reference).map(|target| target.to_string())
+    }
+
+    // Ours: RFC 9110, section 4.1, recommends 8,000 octets.
+    #[test]
+    fn a_long_reference_leads_nowhere() {
+        for (octets, leads) in [(8000, true), (8001, false)] {
+            let mut fields = HeaderMap::new();
+            let value = format!("/{}", "x".repeat(octets - 1));
+            fields.append(LOCATION, value.parse().unwrap());
+            let found = redirect_target(&"http://a/".parse().unwrap(), &fields);
+            assert_eq!(found.is_some(), leads, "{octets}");
+        }
     }
 
     // RFC 3986, section 5.4.

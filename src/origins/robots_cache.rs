@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -219,19 +220,21 @@ impl<F: FetchRobots> Shared<F> {
     async fn fetch(self: Arc<Self>, mut flight: Flight, client: Client) {
         let mut blind = false;
         if flight.earlier.is_none() {
-            let loading = self.load(&flight.whose, &client);
-            let loaded = timeout(LOAD_TIMEOUT, loading).await;
+            let loaded = self.load_in_time(&flight.whose, &client).await;
             blind = loaded.is_err();
-            if blind {
-                tracing::warn!(origin = %flight.whose.origin, "what is kept of a robots.txt was not read in time");
-            }
             flight.earlier = loaded.ok().flatten();
             if let Some(held) = flight.earlier.clone().filter(|held| held.is_fresh()) {
                 return flight.land_on(&held);
             }
         }
         let mut trail = Trail::new(flight.whose.origin.robots_txt());
-        let result = self.ask(&mut trail, &flight, &client).await;
+        let Some((flight, place)) = self.in_turn(flight, &client).await else {
+            return;
+        };
+        let result = match place {
+            Ok(place) => self.ask((&mut trail, place), &flight, &client).await,
+            Err(cause) => Err(cause),
+        };
         let answer = trail.answer(result);
         let failed = Answer::internal(&flight.whose);
         let policy = self.policy.load_full();
@@ -251,6 +254,19 @@ impl<F: FetchRobots> Shared<F> {
         }
     }
 
+    /// What the store has, unless it takes too long to say so.
+    async fn load_in_time(
+        &self,
+        whose: &Whose,
+        client: &Client,
+    ) -> Result<Option<Arc<Held>>, Elapsed> {
+        let loaded = timeout(LOAD_TIMEOUT, self.load(whose, client)).await;
+        if loaded.is_err() {
+            tracing::warn!(origin = %whose.origin, "what is kept of a robots.txt was not read in time");
+        }
+        loaded
+    }
+
     /// What the store has, ready for use.
     async fn load(&self, whose: &Whose, client: &Client) -> Option<Arc<Held>> {
         let policy = self.policy.load_full();
@@ -259,23 +275,36 @@ impl<F: FetchRobots> Shared<F> {
         Some(Arc::new(Held::restored(&kept, self.snapshots.lifetimes())))
     }
 
-    /// Asks, within the time limit; that begins with a place to ask from, which
-    /// is waited for as long.
-    async fn ask(
-        self: &Arc<Self>,
-        trail: &mut Trail,
+    /// A place to ask from, if there is one in time; nothing where whoever waited
+    /// has hung up, so that they do not stand before those who wait.
+    async fn in_turn(
+        &self,
+        mut flight: Flight,
+        client: &Client,
+    ) -> Option<(Flight, Result<Place<'_>, Cause>)> {
+        let place = self.places.take(client.asker.client);
+        let mut place = std::pin::pin!(timeout(self.options.timeout, place));
+        loop {
+            tokio::select! {
+                biased;
+                place = &mut place => return Some((flight, place.map_err(|_| Cause::Busy))),
+                () = flight.abandoned() => match flight.abandon() {
+                    Ok(()) => return None,
+                    Err(again) => flight = again,
+                },
+            }
+        }
+    }
+
+    /// Asks from a place, within the time limit.
+    async fn ask<'a>(
+        self: &'a Arc<Self>,
+        (trail, place): (&mut Trail, Place<'a>),
         flight: &Flight,
         client: &Client,
     ) -> Result<Hop, Cause> {
-        let limit = self.options.timeout;
-        let place = self.places.take(client.asker.client);
-        let place = tokio::select! {
-            place = timeout(limit, place) => place.map_err(|_| Cause::Busy)?,
-            // Whoever hung up is not to stand before those who wait.
-            () = flight.abandoned() => return Err(Cause::Busy),
-        };
         let walk = self.walk((trail, place), flight, client);
-        match timeout(limit, walk).await {
+        match timeout(self.options.timeout, walk).await {
             Ok(result) => result,
             Err(_) => Err(trail.late()),
         }

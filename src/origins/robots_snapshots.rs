@@ -125,7 +125,9 @@ impl Snapshots {
         if full || replaced || flights.contains_key(whose) {
             return None;
         }
-        Some(self.start(&mut flights, whose, Some(Arc::clone(held))))
+        let mut flight = self.start(&mut flights, whose, Some(Arc::clone(held)));
+        flight.is_refresh = true;
+        Some(flight)
     }
 
     /// What is answered where there is no room to ask; it is not held.
@@ -160,7 +162,14 @@ impl Snapshots {
             earlier,
             snapshots: Arc::clone(self),
             state,
+            is_refresh: false,
+            is_over: false,
         }
+    }
+
+    fn take_off(&self, flights: &mut HashMap<Whose, watch::Sender<State>>, whose: &Whose) {
+        flights.remove(whose);
+        self.metrics.robots_waiting.dec();
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<Whose, watch::Sender<State>>> {
@@ -192,6 +201,9 @@ pub(super) struct Flight {
     pub(super) earlier: Option<Arc<Held>>,
     snapshots: Arc<Snapshots>,
     state: watch::Sender<State>,
+    is_refresh: bool,
+    /// Whether nobody is to be told any more.
+    is_over: bool,
 }
 
 impl Flight {
@@ -200,13 +212,25 @@ impl Flight {
         self.state.subscribe()
     }
 
-    /// Returns once nobody waits for it any more, who did; never if nobody does
-    /// since something is in force.
+    /// Returns once nobody waits for it any more who did; never for a refresh,
+    /// which nobody waits for.
     pub(super) async fn abandoned(&self) {
-        if self.earlier.as_ref().is_some_and(|held| held.is_fresh()) {
+        if self.is_refresh {
             return std::future::pending().await;
         }
         self.state.closed().await;
+    }
+
+    /// Ends it without an answer, if still nobody waits.
+    pub(super) fn abandon(mut self) -> Result<(), Self> {
+        let snapshots = Arc::clone(&self.snapshots);
+        let mut flights = snapshots.flights();
+        if 0 < self.state.receiver_count() {
+            return Err(self);
+        }
+        snapshots.take_off(&mut flights, &self.whose);
+        self.is_over = true;
+        Ok(())
     }
 
     /// Tells that it waits for another origin.
@@ -238,8 +262,7 @@ impl Flight {
         let snapshots = &self.snapshots;
         snapshots.held.insert(self.whose.clone(), Arc::clone(held));
         self.state.send_replace(State::Done(Arc::clone(held)));
-        snapshots.flights().remove(&self.whose);
-        snapshots.metrics.robots_waiting.dec();
+        snapshots.take_off(&mut snapshots.flights(), &self.whose);
         snapshots.count();
     }
 }
@@ -247,7 +270,7 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         let is_done = matches!(*self.state.borrow(), State::Done(_));
-        if !is_done {
+        if !is_done && !self.is_over {
             let failed = Answer::internal(&self.whose);
             self.put(&self.hold(&failed.read(Dialect::default())));
         }

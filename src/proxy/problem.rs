@@ -95,10 +95,11 @@ impl Problem {
         match self {
             Self::Malformed(_) => "http_request_error",
             Self::Loop(_) => "proxy_loop_detected",
-            Self::Client | Self::ConnectRefused => "http_request_denied",
+            Self::Client | Self::ConnectRefused | Self::NoPermit(NoPermit::Later(_)) => {
+                "http_request_denied"
+            }
             Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt) => "proxy_internal_error",
             Self::NoPermit(NoPermit::Refused(refusal)) => refused_error(&refusal.evidence),
-            Self::NoPermit(NoPermit::Later(_)) => "http_request_denied",
             Self::Upstream(error) => error.as_str(),
         }
     }

@@ -1,5 +1,7 @@
 //! Data in, verdict out.
 
+mod later;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 

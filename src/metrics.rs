@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 /// Labels of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct DecisionLabels {
-    /// `allow` or `disallow`.
+    /// `allow`, `disallow` or `later`.
     pub verdict: &'static str,
     /// The reason's word.
     pub reason: &'static str,

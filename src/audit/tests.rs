@@ -2,6 +2,8 @@ mod hops;
 
 mod kept;
 
+mod later;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::ControlFlow;

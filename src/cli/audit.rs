@@ -57,8 +57,8 @@ pub(super) struct Which {
     /// The token that was bound, in any case.
     #[arg(long)]
     crawler: Option<String>,
-    /// `allow` or `disallow`.
-    #[arg(long, value_parser = ["allow", "disallow"])]
+    /// `allow`, `disallow`, or `later`: put off, and nothing was sent.
+    #[arg(long, value_parser = ["allow", "disallow", "later"])]
     verdict: Option<String>,
     /// The reason's word, such as `rule` or `unreachable`.
     #[arg(long)]

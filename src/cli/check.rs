@@ -169,7 +169,7 @@ fn worse(exit: Exit, ruling: &Ruling) -> Exit {
     exit.max(match (ruling.verdict, ruling.reason) {
         (Verdict::Allow, _) => Exit::Done,
         (Verdict::Disallow, Reason::Unreachable | Reason::Egress) => Exit::Unknown,
-        (Verdict::Disallow, _) => Exit::Not,
+        (Verdict::Disallow | Verdict::Later, _) => Exit::Not,
     })
 }
 

@@ -25,7 +25,7 @@ use crate::clock;
 use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Mode;
-use crate::rules::decision::Reason;
+use crate::rules::decision::{Reason, Verdict};
 use crate::rules::record::{Effect, StoredRecord};
 use crate::serve;
 
@@ -279,10 +279,12 @@ struct Sums {
     refused: u64,
     /// Forwarded in report mode, and refused without it.
     reported: u64,
+    /// Put off by pace, and not sent.
+    later: u64,
     wait_ms: u64,
     longest_ms: u64,
     /// By what was done, and why.
-    by_reason: HashMap<(String, String), u64>,
+    by_reason: HashMap<(&'static str, String), u64>,
 }
 
 impl Sums {
@@ -293,13 +295,15 @@ impl Sums {
             self.allowed += 1;
             return;
         }
-        if record.effect == Effect::Reported.as_str() {
-            self.reported += 1;
+        let (count, done) = if record.ruling.verdict == Verdict::Later.as_str() {
+            (&mut self.later, "put off")
+        } else if record.effect == Effect::Reported.as_str() {
+            (&mut self.reported, "would refuse")
         } else {
-            self.refused += 1;
-        }
-        let refused = (record.effect.clone(), why(record));
-        *self.by_reason.entry(refused).or_default() += 1;
+            (&mut self.refused, "refused")
+        };
+        *count += 1;
+        *self.by_reason.entry((done, why(record))).or_default() += 1;
     }
 
     fn lines(&self) -> Vec<String> {
@@ -308,9 +312,13 @@ impl Sums {
             0 => String::new(),
             count => format!(", {count} reported (enforcement.mode)"),
         };
+        let later = match self.later {
+            0 => String::new(),
+            count => format!(", {count} put off"),
+        };
         let mut lines = vec![format!(
-            "{} asked, {} allowed, {} refused{reported}; waited {:.1} s in all, {:.1} s at most",
-            self.allowed + self.refused + self.reported,
+            "{} asked, {} allowed, {} refused{later}{reported}; waited {:.1} s in all, {:.1} s at most",
+            self.allowed + self.refused + self.later + self.reported,
             self.allowed,
             self.refused,
             seconds(self.wait_ms),
@@ -319,14 +327,7 @@ impl Sums {
         let mut reasons: Vec<_> = self.by_reason.iter().collect();
         reasons.sort_by_key(|(refused, count)| (std::cmp::Reverse(**count), *refused));
         let told = reasons.iter().take(RULES_TOLD);
-        lines.extend(told.map(|((effect, why), count)| {
-            let done = if effect == Effect::Reported.as_str() {
-                "would refuse"
-            } else {
-                "refused"
-            };
-            format!("{done} {count} × {why}")
-        }));
+        lines.extend(told.map(|((done, why), count)| format!("{done} {count} × {why}")));
         if reasons.len() > RULES_TOLD {
             lines.push(format!(
                 "and by {} more rules: politesse audit list --verdict disallow",
@@ -337,8 +338,11 @@ impl Sums {
     }
 }
 
-/// Why a request was refused, the same for all that one rule refused.
+/// Why a request was refused or put off, the same for all that one rule refused.
 fn why(record: &StoredRecord) -> String {
+    if record.ruling.verdict == Verdict::Later.as_str() {
+        return record.ruling.reason.clone();
+    }
     let robots = record
         .snapshot
         .as_ref()

@@ -19,6 +19,7 @@ use super::network::{
     ALLOW, CLIENTS, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PORTS, ROOTS,
     ResolveTable, STORE, TOKEN, USER_AGENT,
 };
+use super::pace::{BackOffTable, CeilingsTable, PaceRuleTable, QueueTable, WAIT};
 use super::sources::{Key, Layers, Section};
 use super::tables::{CrawlerTable, OverrideTable};
 use crate::audit::Durability;
@@ -32,6 +33,9 @@ use crate::rules::decision::{Candidates, EnforcementMode, Readings, Unauthorized
 use crate::rules::directives::{BothFields, MetaScope};
 use crate::rules::identity::Identity;
 use crate::rules::overrides::Override;
+use crate::rules::pace::back_off::BackOffTimes;
+use crate::rules::pace::options::QueueLimits;
+use crate::rules::pace::terms::{Ceilings, PaceRule, Profile};
 use crate::rules::robots::Dialect;
 
 const KIB: usize = 1 << 10;
@@ -122,7 +126,8 @@ keys! {
         /// tokens a crawler is known, in order; no entry: by those in its User-Agent.
         /// `user_agent` is a part of the User-Agent, in any case, `client` where the
         /// crawler asks from; an entry with neither fits all. Crawlers of the same
-        /// first token share a robots.txt. For example
+        /// first token share a robots.txt. `max_wait` is in place of `pace.max_wait`
+        /// for a crawler that hangs up sooner, or waits longer. For example
         /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
         /// or, in place of this line, tables that begin with `[[crawler]]`.
         crawler: Vec<Identity> = "[]", List { of: CrawlerTable, len: 0..=10_000 };
@@ -313,6 +318,52 @@ keys! {
         /// "decodable" here, or the crawler's "as-is". A page in another coding is
         /// passed on unread, with state=partial.
         accept_encoding: AcceptEncoding = r#""decodable""#, Choice(&[("decodable", AcceptEncoding::Decodable), ("as-is", AcceptEncoding::AsIs)]);
+    }
+
+    /// How often sites are asked, and how long requests wait for that. What a site
+    /// asks for (Crawl-delay, Request-rate, Visit-time, Retry-After) counts beside
+    /// it, in full.
+    ["pace"] pace: Pace {
+        /// What fills the keys that are absent: "standard", 4 requests to a host at the
+        /// same time and 5 a second; "archive", one after the other, each 5 times as
+        /// long after the last as that took, 3s to 30s; "owned", 32 at the same time.
+        profile: Profile = r#""standard""#, Choice(&[
+            ("standard", Profile::Standard),
+            ("archive", Profile::Archive),
+            ("owned", Profile::Owned),
+        ]);
+        /// How long a request may wait for its turn. If it would be longer, 429 says at
+        /// once when to come again. A crawler may have a time of its own (`crawler`), and
+        /// shortens it with Prefer: wait=N. Scrapy gives up after 180s.
+        max_wait: Duration = r#""120s""#, WAIT;
+        /// What each host gets, over all its schemes and ports, in place of the
+        /// profile's: `{ in_flight = 4, rate = "5/s" }`. A rate is per s, m or h.
+        origin: Ceilings = "{}", CeilingsTable;
+        /// What each crawler gets, over all hosts, so that one leaves others some.
+        crawler: Ceilings = "{}", CeilingsTable;
+        /// What there is for all crawlers and hosts together.
+        total: Ceilings = "{}", CeilingsTable;
+        /// What all hosts of one registered domain get (`a.site.example` and
+        /// `b.site.example`), since they are often one server.
+        domain: Ceilings = "{}", CeilingsTable;
+        /// What all hosts at one IP address get. Mind networks that serve thousands.
+        address: Ceilings = "{}", CeilingsTable;
+        /// How many requests may wait for one host, of one crawler, and in all; the next
+        /// is answered with 429. Each takes some kilobytes and a socket meanwhile.
+        queue: QueueLimits = "{ crawler = 512, origin = 256, total = 10000 }", QueueTable;
+        /// How long a host is left alone that answers with 429 or 503 and names no time:
+        /// `first`, doubled each time up to `longest`, until it was quiet for `forgive`.
+        /// Retry-After is obeyed up to `longest`.
+        backoff: BackOffTimes = r#"{ first = "60s", forgive = "30m", longest = "24h" }"#, BackOffTable;
+        /// Of how many hosts something is known at a time; the idle ones go first.
+        max_hosts: NonZeroUsize = "200000", count(1..=10_000_000);
+        /// Where some hosts get something else, the first entry that fits. `origin` is a
+        /// host ("site.example"), an origin there, or every name below one
+        /// ("*.site.example"). `hours` are UTC. What is absent is as above, or as in the
+        /// `profile` that the entry names. For example `[{ origin = "*.museum.example",
+        /// rate = "20/m", hours = "22:00-06:00", reason = "asked by its owner" }]`,
+        /// or, in place of this line, tables that begin with `[[pace.rule]]`.
+        rule: Vec<PaceRule> = "[]", List { of: PaceRuleTable, len: 0..=100_000 };
     }
 
     /// Connections to origins.

@@ -3,7 +3,7 @@
 //! A kind turns a TOML value into a type that cannot be wrong, or tells which
 //! part of it is. It knows neither the key nor the file.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
@@ -108,6 +108,11 @@ pub(super) struct Count<T>(RangeInclusive<usize>, fn(usize) -> Option<T>);
 /// How many of something there may be, at least one.
 pub(super) const fn count(bounds: RangeInclusive<usize>) -> Count<NonZeroUsize> {
     Count(bounds, NonZeroUsize::new)
+}
+
+/// The same, in fewer bits.
+pub(super) const fn places(bounds: RangeInclusive<usize>) -> Count<NonZeroU32> {
+    Count(bounds, |number| NonZeroU32::new(number.try_into().ok()?))
 }
 
 /// A number small enough for eight bits.

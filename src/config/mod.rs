@@ -18,6 +18,8 @@ mod file;
 
 mod sources;
 
+mod pace;
+
 mod tables;
 
 mod network;

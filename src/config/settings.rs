@@ -4,9 +4,10 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::changes::Values;
-use super::file::{Directives, Effective, Egress, Proxy, Robots, Upstream};
+use super::file::{Directives, Effective, Egress, Pace, Proxy, Robots, Upstream};
 use super::log::Log;
 use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
@@ -15,6 +16,8 @@ use crate::proxy::{annotate, ca, connect, exchange, fields, listener, request};
 use crate::rules::decision::Policy;
 use crate::rules::directives::{General, Limits, Listed};
 use crate::rules::identity::Identities;
+use crate::rules::pace::options as pace;
+use crate::rules::pace::terms::PacePolicy;
 use crate::{admin, audit};
 
 /// What each module is to be built with.
@@ -37,6 +40,8 @@ pub struct Settings {
     pub max_names: Option<NonZeroUsize>,
     /// What the operator laid down for decisions.
     pub policy: Policy,
+    /// How requests are paced.
+    pub pace: pace::Options,
     /// Connections to origins.
     pub upstream: upstream::Options,
     /// Which addresses may be dialled.
@@ -99,6 +104,7 @@ impl Settings {
             max_names: (robots.user_agent == UserAgent::Crawler).then_some(robots.max_names),
             robots: robots_options(robots, &policy),
             policy,
+            pace: pace_options(effective.pace),
             upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream),
             audit: audit::Options {
@@ -175,6 +181,20 @@ fn robots_options(robots: Robots, policy: &Policy) -> robots_cache::Options {
         max_snapshots: robots.max_snapshots,
         max_snapshot_bytes: robots.max_snapshot_bytes,
         policy: policy.clone(),
+    }
+}
+
+fn pace_options(pace: Pace) -> pace::Options {
+    pace::Options {
+        max_wait: pace.max_wait,
+        queue: pace.queue,
+        back_off: pace.backoff,
+        crawler: pace.crawler,
+        total: pace.total,
+        domain: pace.domain,
+        address: pace.address,
+        max_hosts: pace.max_hosts,
+        policy: Arc::new(PacePolicy::new(pace.profile, &pace.origin, pace.rule)),
     }
 }
 

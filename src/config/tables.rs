@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::kinds::{Choice, Fault, Kind, List, Mistake, Part, Text};
 use super::network::CLIENTS;
+use super::pace::WAIT;
 use super::spelling::nearest;
 use super::values::name_text;
 use crate::rules::crawler::ProductToken;
@@ -52,7 +53,7 @@ const PATHS: Text<Paths> = Text {
 };
 
 /// Why there is an override, in one line.
-const REASON: Text<String> = Text {
+pub(super) const REASON: Text<String> = Text {
     wanted: "a reason in one line of 1 to 256 octets, such as \"contract 114\",",
     parse: |text| {
         let right = (1..=256).contains(&text.len())
@@ -112,7 +113,7 @@ impl Kind for Moment {
 }
 
 /// A table as it is read key by key, with all that is wrong with it so far.
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     written: &'a Spanned<DeValue<'a>>,
     table: &'a DeTable<'a>,
     faults: Vec<Fault>,
@@ -120,7 +121,7 @@ struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The table of a `kind` with these `names`; what has another name is told.
-    fn of(
+    pub(super) fn of(
         written: &'a Spanned<DeValue<'a>>,
         kind: &impl Kind,
         names: &[&str],
@@ -147,7 +148,7 @@ impl<'a> Fields<'a> {
 
     /// The value of a key that may be absent. `None` as well if it is wrong,
     /// which [`Fields::finish`] tells.
-    fn optional<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
+    pub(super) fn optional<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
         let part = |fault: Fault| fault.within(Part::Name(name.to_owned()));
         match kind.read(self.table.get(name)?) {
             Ok(value) => Some(value),
@@ -159,7 +160,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of a key that must be there.
-    fn required<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
+    pub(super) fn required<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
         if !self.table.contains_key(name) {
             self.lacks(format_args!("`{name}` in it, {}", kind.wanted()));
         }
@@ -173,7 +174,7 @@ impl<'a> Fields<'a> {
     }
 
     /// What was read, if nothing was wrong.
-    fn finish<T>(self, read: Option<T>) -> Result<T, Vec<Fault>> {
+    pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, Vec<Fault>> {
         match read {
             Some(value) if self.faults.is_empty() => Ok(value),
             _ => Err(self.faults),
@@ -184,12 +185,16 @@ impl<'a> Fields<'a> {
 /// An entry of `crawler`.
 pub(super) struct CrawlerTable;
 
+impl CrawlerTable {
+    const NAMES: &[&str] = &["token", "user_agent", "client", "max_wait"];
+}
+
 impl Kind for CrawlerTable {
     type Value = Identity;
 
     fn wanted(&self) -> String {
         "a table with `token`, a product token or a list of some, and at will \
-         `user_agent` and `client`, a network or a list of some"
+         `user_agent`, `client`, a network or a list of some, and `max_wait`"
             .to_owned()
     }
 
@@ -202,14 +207,16 @@ impl Kind for CrawlerTable {
             of: CLIENTS,
             len: 1..=1024,
         });
-        let mut fields = Fields::of(written, self, &["token", "user_agent", "client"])?;
+        let mut fields = Fields::of(written, self, Self::NAMES)?;
         let tokens = fields.required("token", &tokens);
         let user_agent = fields.optional("user_agent", &USER_AGENT_PART);
         let clients: Option<Vec<Vec<IpNet>>> = fields.optional("client", &networks);
+        let max_wait = fields.optional("max_wait", &WAIT);
         fields.finish(tokens.map(|tokens| Identity {
             tokens,
             user_agent,
             clients: clients.map(|networks| networks.concat()),
+            max_wait,
         }))
     }
 }

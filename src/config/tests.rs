@@ -1,6 +1,8 @@
 //! The whole way from what is written to settings or problems. All of it is
 //! ours; where a bound is not, its test names the source.
 
+mod pace;
+
 mod tables;
 
 use super::file::SECTIONS;
@@ -396,6 +398,19 @@ bounds! {
     directives_emit_general: "directives.emit_general" refuses ["1"] takes ["true" "false"];
     directives_known: "directives.known" refuses ["17179869185B"] takes ["0B" "16GiB"];
     directives_accept_encoding: "directives.accept_encoding" refuses ["gzip"] takes ["decodable" "as-is"];
+    pace_profile: "pace.profile" refuses ["polite" "1"] takes ["standard" "archive" "owned"];
+    pace_max_wait: "pace.max_wait" refuses ["-1s" "3600001ms" "120"] takes ["0s" "1h"];
+    pace_origin: "pace.origin" refuses ["[]" "5/s" "4"] takes ["{}" "{ in_flight = 1 }" "{ in_flight = 1_000_000, rate = '1000000/h' }"];
+    pace_crawler: "pace.crawler" refuses ["[]" "50"] takes ["{}" "{ in_flight = 50 }"];
+    pace_total: "pace.total" refuses ["[]" "500/s"] takes ["{}" "{ rate = '500/s' }"];
+    pace_domain: "pace.domain" refuses ["[]" "2/s"] takes ["{}" "{ rate = '2/s' }"];
+    pace_address: "pace.address" refuses ["[]" "4/s"] takes ["{}" "{ rate = '4/s' }"];
+    pace_queue: "pace.queue" refuses ["[]" "256"] takes ["{}" "{ origin = 1 }" "{ origin = 1_000_000, crawler = 1, total = 1_000_000 }"];
+    pace_backoff: "pace.backoff"
+        refuses ["[]" "60s" "{ first = '2m', longest = '1m' }"]
+        takes ["{}" "{ first = '24h' }" "{ first = '1ms', longest = '1ms', forgive = '24h' }"];
+    pace_max_hosts: "pace.max_hosts" refuses ["0" "10000001"] takes ["1" "10000000"];
+    pace_rule: "pace.rule" refuses ["x" "{}" "[3]"] takes ["[]" "[{ origin = 'a.example', reason = 'x' }]"];
     upstream_connect_timeout: "upstream.connect_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     upstream_first_byte_timeout: "upstream.first_byte_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     upstream_idle_timeout: "upstream.idle_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];

@@ -377,7 +377,7 @@ impl<F: FetchRobots> Shared<F> {
         let decision = decide(&inquiry, &snapshot, (&self.policy.load(), clock::now()));
         match decision.ruling().verdict {
             Verdict::Allow => Ok(()),
-            Verdict::Disallow => Err(Cause::RedirectDisallowed),
+            Verdict::Disallow | Verdict::Later => Err(Cause::RedirectDisallowed),
         }
     }
 

@@ -1,11 +1,14 @@
 //! Every way an exchange ends without the origin's response, and what the
 //! crawler is told. The contract, section 3, has the statuses.
 
+mod later;
+
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use self::later::later;
 use super::answer::{Answer, Close};
 use crate::audit::AuditError;
 use crate::origins::upstream::UpstreamError;
@@ -92,16 +95,22 @@ impl Problem {
         match self {
             Self::Malformed(_) => "http_request_error",
             Self::Loop(_) => "proxy_loop_detected",
-            Self::Client | Self::ConnectRefused => "http_request_denied",
+            Self::Client | Self::ConnectRefused | Self::NoPermit(NoPermit::Later(_)) => {
+                "http_request_denied"
+            }
             Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt) => "proxy_internal_error",
             Self::NoPermit(NoPermit::Refused(refusal)) => refused_error(&refusal.evidence),
             Self::Upstream(error) => error.as_str(),
         }
     }
 
-    /// What went wrong, for the record. A refusal by rule is no failure.
+    /// What went wrong, for the record. A refusal by rule is no failure, nor is
+    /// to put a request off.
     pub fn failure(&self) -> Option<&'static str> {
-        let refused = matches!(self, Self::NoPermit(NoPermit::Refused(_)));
+        let refused = matches!(
+            self,
+            Self::NoPermit(NoPermit::Refused(_) | NoPermit::Later(_))
+        );
         Some(self.error()).filter(|error| !(refused && *error == "http_request_denied"))
     }
 
@@ -161,6 +170,7 @@ impl Problem {
                 status: refused_status(&refusal.evidence, unreachable),
                 ..refused(refusal, now)
             },
+            Self::NoPermit(NoPermit::Later(refusal)) => later(refusal),
             Self::Upstream(error) => Answer {
                 status: upstream_status(error),
                 ..answer

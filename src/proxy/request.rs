@@ -51,6 +51,9 @@ pub struct Received {
     pub inquiry: Arc<Inquiry>,
     /// The crawler's address.
     pub client: IpAddr,
+    /// How long it may wait for a turn, if its crawler has a time of its own
+    /// (`crawler.max_wait`).
+    pub max_wait: Option<Duration>,
     /// On whose behalf robots.txt is asked for.
     pub asker: Asker,
     /// Method and fields as they go on.
@@ -84,7 +87,7 @@ impl Received {
         // There is no second one: it would be ambiguous.
         let user_agent = parts.headers.get(USER_AGENT);
         let said = user_agent.map(HeaderValue::as_bytes);
-        let crawler = options.identities.crawler(said, Some(leg.client));
+        let (crawler, max_wait) = options.identities.known(said, Some(leg.client));
         if crawler.is_cut() {
             return Err(Malformed::Names.into());
         }
@@ -95,6 +98,7 @@ impl Received {
                 method: parts.method.as_str().to_owned(),
             }),
             client: leg.client,
+            max_wait,
             asker: Asker {
                 client: Some(leg.client),
                 user_agent: user_agent.cloned(),

@@ -12,6 +12,7 @@
 //! [`Policy`] and the time, so that a record of the four can be decided again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use thiserror::Error;
@@ -19,7 +20,8 @@ use thiserror::Error;
 use super::crawler::Crawler;
 use super::digest::Digest;
 use super::origin::{Origin, ROBOTS_TXT, Target};
-use super::overrides::{self, Asked, Override};
+use super::overrides::{self, Override};
+use super::pace::asked::Asked;
 use super::policy::Terms;
 use super::reading;
 use super::receipt::Receipt;
@@ -49,12 +51,25 @@ pub struct Evidence {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Why the origin may not be dialled, if that is why it was not asked.
     pub denial: Option<String>,
+    /// Until when it is put off, and for what, if it is.
+    pub putting_off: Option<PuttingOff>,
     /// What the operator laid down.
     pub policy: Arc<Policy>,
     /// When it was decided, in whole microseconds: as exactly as it is kept.
     pub at: Timestamp,
     /// What follows.
     pub ruling: Ruling,
+}
+
+/// Why a request is not sent now, although it may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PuttingOff {
+    /// What it would wait for: one of [`Reason::OF_PACE`].
+    pub reason: Reason,
+    /// How long it would be.
+    pub retry_after: Duration,
+    /// The same in words.
+    pub detail: String,
 }
 
 /// A ruling on one inquiry. It says whether; only [`Decision::into_permit`]
@@ -77,6 +92,7 @@ pub fn decide(
         inquiry: Arc::clone(inquiry),
         snapshot: Some(Arc::clone(snapshot)),
         denial: None,
+        putting_off: None,
         policy: Arc::clone(policy),
         at,
         ruling: rule_on(inquiry, snapshot, (policy.terms(), at)),
@@ -167,7 +183,7 @@ fn overriding<'a>(
         return None;
     }
     let sent = inquiry.target.path_and_query();
-    let asked = Asked {
+    let asked = overrides::Asked {
         origin: &inquiry.target.origin,
         crawler: &inquiry.crawler,
         readings: readings
@@ -202,21 +218,17 @@ fn said_of(path: &str, (crawler, snapshot): (&Crawler, &Snapshot), terms: &Terms
 }
 
 /// The ruling by the groups of every candidate: the first that disallows, else
-/// the first. The longest delay counts.
+/// the first. What all of them ask for counts.
 fn judge_all(robots: &RobotsTxt, crawler: &Crawler, path: &str) -> Ruling {
     let bindings = robots.bindings(crawler);
-    let delays = bindings.iter().filter_map(Binding::crawl_delay);
-    let crawl_delay = delays.max_by(f64::total_cmp);
+    let asked = Asked::all(bindings.iter().filter_map(Binding::asked));
     let disallows = |binding: &&Binding| !binding.judge(path).allows();
     let counts = bindings.iter().find(disallows).or(bindings.first());
     let ruling = match counts {
         Some(binding) => judge(binding, path),
         None => judge(&robots.binding(crawler), path),
     };
-    Ruling {
-        crawl_delay,
-        ..ruling
-    }
+    Ruling { asked, ..ruling }
 }
 
 fn judge(binding: &Binding, path: &str) -> Ruling {
@@ -232,7 +244,7 @@ fn judge(binding: &Binding, path: &str) -> Ruling {
         agent_line: rule.and_then(|rule| binding.agent_line(rule)),
         group: rule.map_or_else(|| binding.names(), |rule| binding.names_of(rule)),
         token: binding.token().cloned(),
-        crawl_delay: binding.crawl_delay(),
+        asked: binding.asked().cloned(),
         ..Ruling::without_rule(verdict, Reason::from(&judgement))
     }
 }
@@ -250,9 +262,34 @@ impl Decision {
             inquiry,
             snapshot: None,
             denial: Some(denial),
+            putting_off: None,
             policy: Arc::clone(policy),
             at: to_microsecond(at),
             ruling: Ruling::without_rule(Verdict::Disallow, Reason::Egress),
+        })
+    }
+
+    /// The decision that what this one lets through has to come later. Rule,
+    /// group and token stay those by which it may; a decision that refuses stays
+    /// as it is.
+    #[must_use]
+    pub fn later(self, putting_off: PuttingOff) -> Self {
+        let evidence = &*self.evidence;
+        if !evidence.lets_through() {
+            return self;
+        }
+        Self::of(Evidence {
+            inquiry: Arc::clone(&evidence.inquiry),
+            snapshot: evidence.snapshot.clone(),
+            denial: None,
+            policy: Arc::clone(&evidence.policy),
+            at: evidence.at,
+            ruling: Ruling {
+                verdict: Verdict::Later,
+                reason: putting_off.reason,
+                ..evidence.ruling.clone()
+            },
+            putting_off: Some(putting_off),
         })
     }
 
@@ -296,25 +333,36 @@ impl Decision {
     /// # Errors
     ///
     /// [`NoPermit::Refused`] if the decision disallows, and is not one that is
-    /// only reported ([`Evidence::is_reported`]);
+    /// only reported ([`Evidence::is_reported`]); [`NoPermit::Later`] if it puts
+    /// the request off;
     /// [`NoPermit::ForeignReceipt`] if the receipt was given for another one.
     pub fn into_permit(self, receipt: &Receipt) -> Result<Permit, NoPermit> {
         if receipt.decision() != self.digest {
             return Err(NoPermit::ForeignReceipt);
         }
-        match self.evidence.ruling.verdict {
-            Verdict::Disallow if !self.evidence.is_reported() => Err(NoPermit::Refused(Refusal {
-                seq: receipt.seq(),
-                evidence: self.evidence,
-            })),
-            Verdict::Allow | Verdict::Disallow => Ok(Permit {
+        if self.evidence.lets_through() {
+            return Ok(Permit {
                 inquiry: Arc::clone(&self.evidence.inquiry),
-            }),
+            });
         }
+        let verdict = self.evidence.ruling.verdict;
+        let refusal = Refusal {
+            seq: receipt.seq(),
+            evidence: self.evidence,
+        };
+        Err(match verdict {
+            Verdict::Later => NoPermit::Later(refusal),
+            Verdict::Allow | Verdict::Disallow => NoPermit::Refused(refusal),
+        })
     }
 }
 
 impl Evidence {
+    /// Whether the request may be sent: it is allowed, or only reported.
+    pub fn lets_through(&self) -> bool {
+        self.ruling.verdict == Verdict::Allow || self.is_reported()
+    }
+
     /// Whether it disallows what is forwarded all the same, because the policy
     /// reports and does not enforce.
     ///
@@ -357,6 +405,9 @@ pub enum NoPermit {
     /// The decision disallows.
     #[error("refused: {}", .0.evidence.ruling.reason.as_str())]
     Refused(Refusal),
+    /// The decision puts the request off.
+    #[error("put off: {}", .0.evidence.ruling.reason.as_str())]
+    Later(Refusal),
     /// The receipt was given for another decision.
     #[error("the receipt is for another decision")]
     ForeignReceipt,
@@ -386,7 +437,7 @@ impl Permit {
     }
 }
 
-/// A decision that refuses, on record.
+/// A decision that refuses or puts off, on record.
 #[derive(Debug)]
 pub struct Refusal {
     /// The record's sequence number.

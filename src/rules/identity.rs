@@ -6,6 +6,7 @@
 //! come in is not known here.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 
@@ -20,6 +21,8 @@ pub struct Identity {
     pub user_agent: Option<String>,
     /// Where it asks from; absent: from anywhere.
     pub clients: Option<Vec<IpNet>>,
+    /// How long its requests may wait for a turn; absent: as long as anyone's.
+    pub max_wait: Option<Duration>,
 }
 
 impl Identity {
@@ -51,9 +54,18 @@ impl Identities {
     /// Without a `client` (nobody has connected) only entries that do not ask
     /// for one fit.
     pub fn crawler(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> Crawler {
+        self.known(user_agent, client).0
+    }
+
+    /// The same, with how long its requests may wait if the entry says so.
+    pub fn known(
+        &self,
+        user_agent: Option<&[u8]>,
+        client: Option<IpAddr>,
+    ) -> (Crawler, Option<Duration>) {
         match self.0.iter().find(|entry| entry.fits(user_agent, client)) {
-            Some(entry) => Crawler::known_as(&entry.tokens, user_agent),
-            None => Crawler::from_user_agent(user_agent),
+            Some(entry) => (Crawler::known_as(&entry.tokens, user_agent), entry.max_wait),
+            None => (Crawler::from_user_agent(user_agent), None),
         }
     }
 }
@@ -81,6 +93,7 @@ mod tests {
             tokens: tokens(names),
             user_agent: (!user_agent.is_empty()).then(|| user_agent.to_owned()),
             clients: (!client.is_empty()).then(|| vec![client.parse().unwrap()]),
+            max_wait: None,
         }
     }
 
@@ -122,6 +135,18 @@ mod tests {
             say "b/1" at "10.0.0.1" is ["B"];
         nobody_connected_meets_no_condition_on_where:
             [entry(&["A"], "", "10.0.0.0/8"), entry(&["B"], "bar", "")] say "BarBot/1" at "" is ["B"];
+    }
+
+    // Contract, section 2: `max_wait` of the first entry that fits.
+    #[test]
+    fn who_is_known_may_have_a_time_to_wait() {
+        let mut patient = entry(&["FooBot"], "foo", "");
+        patient.max_wait = Some(Duration::from_secs(60));
+        let table = Identities::new(vec![patient, entry(&["BarBot"], "", "")]);
+        let wait = |agent: &[u8]| table.known(Some(agent), None).1;
+        assert_eq!(wait(b"foobot/1"), Some(Duration::from_secs(60)));
+        assert_eq!(wait(b"barbot/1"), None);
+        assert_eq!(Identities::default().known(None, None).1, None);
     }
 
     // Contract, section 2: an entry without conditions fits all.

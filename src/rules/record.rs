@@ -13,7 +13,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::crawler::{Crawler, ProductToken};
-use super::decision::{Decision, Evidence, Inquiry, Policy, Reason, Verdict, decide};
+use super::decision::{Decision, Evidence, Inquiry, Policy, PuttingOff, Reason, Verdict, decide};
 use super::digest::Digest;
 use super::origin::InvalidTarget;
 use super::robots::Dialect;
@@ -160,7 +160,7 @@ pub struct StoredRecord {
 /// A ruling as the store keeps it: what deciding again must reproduce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRuling {
-    /// `allow` or `disallow`.
+    /// `allow`, `disallow` or `later`.
     pub verdict: String,
     /// The reason's word.
     pub reason: String,
@@ -296,6 +296,14 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
         stale: restore_stale(stored)?,
     });
     let decision = decide(&inquiry, &snapshot, (&policy, record.at));
+    let decision = match put_off(&record.ruling)? {
+        Some(reason) => decision.later(PuttingOff {
+            reason,
+            retry_after: Duration::ZERO,
+            detail: String::new(),
+        }),
+        None => decision,
+    };
     let again = StoredRuling::of(decision.evidence());
     if again == record.ruling {
         Ok(Again::Same)
@@ -317,6 +325,18 @@ fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
         return Err(unknown("effect", effect.as_str()));
     }
     Ok(Again::FormOnly)
+}
+
+/// What a `later` row was put off for. The pace of that hour is not kept; that
+/// the request was let through, and by which rule, must follow again.
+fn put_off(ruling: &StoredRuling) -> Result<Option<Reason>, Undecidable> {
+    if ruling.verdict != Verdict::Later.as_str() {
+        return Ok(None);
+    }
+    let mut reasons = Reason::OF_PACE.into_iter();
+    let reason = reasons.find(|reason| reason.as_str() == ruling.reason);
+    let reason = reason.ok_or_else(|| unknown("reason", &ruling.reason))?;
+    Ok(Some(reason))
 }
 
 fn tokens(candidates: &[String]) -> Result<Vec<ProductToken>, Undecidable> {

@@ -1,84 +1,21 @@
-//! What a decision says and why, as values: verdict, reason, and the rule with
-//! what it stands under.
+//! What a decision says and why, as values: verdict, reason, the rule with what
+//! it stands under, and what the site asks for.
 //!
-//! The reasons are the contract's words. How they are come by is `decision`'s.
+//! How they are come by is `decision`'s.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 use super::crawler::ProductToken;
 use super::overrides::{Action, Override};
+use super::pace::asked::Asked;
 use super::robots::{Judgement, Rule};
 
-/// What a decision says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// The URL may be fetched.
-    Allow,
-    /// It may not.
-    Disallow,
-}
-
-impl Verdict {
-    /// The word for it in records, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Disallow => "disallow",
-        }
-    }
-}
-
-/// Why a decision says what it says; the words are those of the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// A rule matched.
-    Rule,
-    /// There are rules for this crawler, and none matches.
-    NoRule,
-    /// No group is for this crawler, nor for everyone.
-    NoGroup,
-    /// The file itself is always allowed (RFC 9309, section 2.2.2).
-    RobotsTxt,
-    /// There is no robots.txt: a status from 400 to 499.
-    Unavailable,
-    /// A 401 or 403, where the operator counts that as a refusal.
-    Restricted,
-    /// It could not be found out.
-    Unreachable,
-    /// A bound was met while deciding: the file is made to be slow.
-    Undecided,
-    /// The operator denies it.
-    Override,
-    /// The address may not be dialled.
-    Egress,
-}
-
-impl Reason {
-    /// The word for it in records, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rule => "rule",
-            Self::NoRule => "no_rule",
-            Self::NoGroup => "no_group",
-            Self::RobotsTxt => "robots_txt",
-            Self::Unavailable => "unavailable",
-            Self::Restricted => "restricted",
-            Self::Unreachable => "unreachable",
-            Self::Undecided => "undecided",
-            Self::Override => "override",
-            Self::Egress => "egress",
-        }
-    }
-}
+pub use super::reason::{Reason, Verdict};
 
 /// The answer of [`super::decision::decide`], with what it rests on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ruling {
-    /// Allow or disallow.
+    /// Allow, disallow or later.
     pub verdict: Verdict,
     /// Why; of leave that an override gave, the reason that it set aside.
     pub reason: Reason,
@@ -93,8 +30,8 @@ pub struct Ruling {
     pub token: Option<ProductToken>,
     /// The reading of the path that was refused, if not the one sent.
     pub reading: Option<String>,
-    /// Seconds that the binding groups ask for between two requests.
-    pub crawl_delay: Option<f64>,
+    /// What the groups that bind ask for; absent if nothing.
+    pub asked: Option<Arc<Asked>>,
     /// The override that turned the verdict of robots.txt.
     pub overriding: Option<Box<Override>>,
 }
@@ -137,9 +74,15 @@ impl Ruling {
             group: Vec::new(),
             token: None,
             reading: None,
-            crawl_delay: None,
+            asked: None,
             overriding: None,
         }
+    }
+
+    /// Seconds that the groups that bind ask for between two requests.
+    pub fn crawl_delay(&self) -> Option<f64> {
+        let pause = self.asked.as_ref()?.crawl_delay?;
+        Some(pause.as_secs_f64())
     }
 
     /// Whether it allows what robots.txt disallows.
@@ -152,6 +95,8 @@ impl Ruling {
     pub(super) fn overridden_by(self, entry: &Override, reading: Option<String>) -> Self {
         let overriding = Some(Box::new(entry.clone()));
         match (entry.action, self.verdict) {
+            // It is no verdict of a robots.txt.
+            (_, Verdict::Later) => self,
             (Action::Allow { .. }, Verdict::Disallow) => Self {
                 verdict: Verdict::Allow,
                 overriding,
@@ -159,7 +104,7 @@ impl Ruling {
             },
             (Action::Deny { .. }, Verdict::Allow) => Self {
                 token: self.token,
-                crawl_delay: self.crawl_delay,
+                asked: self.asked,
                 reading,
                 overriding,
                 ..Self::without_rule(Verdict::Disallow, Reason::Override)
@@ -180,17 +125,5 @@ impl From<&Judgement<'_>> for Reason {
             Judgement::RobotsTxt => Self::RobotsTxt,
             Judgement::Undecided => Self::Undecided,
         }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

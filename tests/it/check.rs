@@ -104,6 +104,38 @@ fn a_verdict_is_explained_to_people() {
     });
 }
 
+// Issue 6, Deliver 2; contract, section 1: the batch format stays as it is.
+#[test]
+fn what_a_site_asks_for_is_shown() {
+    const PACED: &str = "User-agent: foobot\nDisallow: /x\nCrawl-delay: 0.5\n\
+        Request-rate: 1/10m\nRequest-rate: 1/5 0600-0845\nVisit-time: 2200-0600\n";
+    run(async {
+        let url = "http://shop.test/";
+        let shown = check(PACED, &["--agent", AGENT, url]).await;
+        assert_tells(
+            &shown,
+            &[
+                "crawl delay: 0.5 s",
+                "request rate: 1/600s, 1/5s 0600-0845",
+                "visit time: 2200-0600 (UTC)",
+            ],
+        );
+        let object = object(PACED, &["--agent", AGENT, url]).await;
+        assert_eq!(object["crawl_delay"], 0.5);
+        assert_eq!(object["request_rate"], json!(["1/600s", "1/5s 0600-0845"]));
+        assert_eq!(object["visit_time"], json!(["2200-0600"]));
+        let nothing = "User-agent: *\nDisallow: /x\n";
+        let object = self::object(nothing, &["--agent", AGENT, url]).await;
+        assert_eq!(object["crawl_delay"], Value::Null);
+        assert_eq!(
+            (&object["request_rate"], &object["visit_time"]),
+            (&json!([]), &json!([]))
+        );
+        let shown = check(nothing, &["--agent", AGENT, url]).await;
+        assert!(!shown.stdout.contains("rate"), "{}", shown.stdout);
+    });
+}
+
 // Issue 3, Deliver 5.
 #[test]
 fn a_verdict_is_explained_to_programs() {
@@ -124,6 +156,8 @@ fn a_verdict_is_explained_to_programs() {
             ("agent_line", json!(5)),
             ("agent_text", json!("User-agent: FooBot/1.0")),
             ("length", json!(12)),
+            ("request_rate", json!([])),
+            ("visit_time", json!([])),
             (
                 "competing",
                 json!([

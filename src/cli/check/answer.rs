@@ -33,7 +33,7 @@ impl<'a> Members<'a> {
             group: (!ruling.group.is_empty()).then_some(&ruling.group),
             token: token.map(ProductToken::as_str),
             candidates: crawler.candidates(),
-            crawl_delay: ruling.crawl_delay,
+            crawl_delay: ruling.crawl_delay(),
         }
     }
 }

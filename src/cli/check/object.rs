@@ -19,6 +19,8 @@ pub(super) struct Object<'a> {
     agent_line: Option<u32>,
     agent_text: Option<String>,
     length: Option<usize>,
+    request_rate: Vec<String>,
+    visit_time: Vec<String>,
     competing: Vec<Competitor>,
     reading: Option<&'a str>,
     refused_reading: Option<String>,
@@ -79,6 +81,7 @@ impl<'a> Object<'a> {
         let (ruling, evidence) = (explained.ruling(), explained.evidence());
         let (agent_line, agent_text) = explained.agent_line().unzip();
         let joined = explained.joined().into_iter();
+        let asked = ruling.asked.as_deref();
         Self {
             url: evidence.inquiry.target.to_string(),
             members: Members::of(ruling, explained.crawler()),
@@ -87,6 +90,8 @@ impl<'a> Object<'a> {
             agent_line,
             agent_text,
             length: explained.rule().map(|rule| rule.length()),
+            request_rate: asked.map_or_else(Vec::new, |asked| texts(&asked.rates)),
+            visit_time: asked.map_or_else(Vec::new, |asked| texts(&asked.visits)),
             competing: competitors(explained),
             reading: ruling.reading.as_deref(),
             refused_reading: explained.refused_reading(),
@@ -103,6 +108,10 @@ impl<'a> Object<'a> {
             notes: notes(explained),
         }
     }
+}
+
+fn texts(values: &[impl ToString]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
 }
 
 fn bound(explained: &Explained) -> Option<&str> {

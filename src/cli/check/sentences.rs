@@ -24,9 +24,7 @@ pub(super) fn sentences(explained: &Explained, before: Option<&Snapshot>) -> Str
     lines.push(format!("names: {}", names(explained)));
     lines.extend(rule(explained));
     lines.extend(others(explained));
-    if let Some(seconds) = ruling.crawl_delay {
-        lines.push(format!("crawl delay: {seconds} s"));
-    }
+    lines.extend(pace(explained));
     if let Some(reading) = explained.refused_reading() {
         lines.push(format!(
             "the proxy would refuse it: servers read the path as {}",
@@ -54,6 +52,25 @@ pub(super) fn sentences(explained: &Explained, before: Option<&Snapshot>) -> Str
         .collect::<Vec<_>>()
         .join("\n  ")
         + "\n"
+}
+
+/// What the site asks of who fetches it.
+fn pace(explained: &Explained) -> Vec<String> {
+    let ruling = explained.ruling();
+    let delay = ruling.crawl_delay();
+    let delay = delay.map(|seconds| format!("crawl delay: {seconds} s"));
+    let (rates, visits) = match ruling.asked.as_deref() {
+        Some(asked) => (texts(&asked.rates), texts(&asked.visits)),
+        None => (String::new(), String::new()),
+    };
+    let rates = (!rates.is_empty()).then(|| format!("request rate: {rates}"));
+    let visits = (!visits.is_empty()).then(|| format!("visit time: {visits} (UTC)"));
+    [delay, rates, visits].into_iter().flatten().collect()
+}
+
+fn texts(values: &[impl ToString]) -> String {
+    let values: Vec<_> = values.iter().map(ToString::to_string).collect();
+    values.join(", ")
 }
 
 /// Why it says what it says, and what the operator put in place of that.
@@ -115,7 +132,15 @@ fn because(explained: &Explained) -> String {
             "its address may not be dialled: {}",
             explained.evidence().denial.as_deref().unwrap_or_default()
         ),
-        reason @ (Reason::Rule | Reason::Override) => reason.to_string(),
+        reason @ (Reason::Rule
+        | Reason::Override
+        | Reason::CrawlDelay
+        | Reason::RequestRate
+        | Reason::VisitTime
+        | Reason::BackOff
+        | Reason::Ceiling
+        | Reason::QueueFull
+        | Reason::Overload) => reason.to_string(),
     }
 }
 

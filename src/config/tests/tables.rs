@@ -1,5 +1,7 @@
 //! Who is who, and overrides: lists of tables. Contract, section 2.
 
+use std::time::Duration;
+
 use super::{file, problems, read, text};
 use crate::rules::crawler::ProductToken;
 
@@ -21,6 +23,7 @@ client = ["10.0.0.0/8", "::1"]
 [[crawler]]
 token = ["FooBot", "Foo"]
 client = "loopback"
+max_wait = "60s"
 "#;
 
 #[test]
@@ -30,6 +33,19 @@ fn crawlers_are_read_in_order_with_lists_and_without() {
     assert_eq!(known_as("X LegacyBot/2", "::1"), ["LegacyBot"]);
     assert_eq!(known_as("X BarBot/2", "127.0.0.1"), ["FooBot", "Foo"]);
     assert_eq!(known_as("BarBot/2", "11.0.0.1"), ["BarBot"]);
+}
+
+#[test]
+fn a_crawler_may_have_a_time_to_wait() {
+    let config = file(CRAWLERS).unwrap();
+    let identities = &config.settings().exchange.request.identities;
+    let wait = |client: &str| {
+        identities
+            .known(Some(b"LegacyBot/2"), client.parse().ok())
+            .1
+    };
+    assert_eq!(wait("127.0.0.1"), Some(Duration::from_secs(60)));
+    assert_eq!(wait("10.1.2.3"), None);
 }
 
 #[test]
@@ -46,7 +62,7 @@ tokn = "Foo"
 
 [[crawler]]
 token = []
-max_wait = "60s"
+max_wait = "2h"
 "#;
     let told = problems(file(text));
     let starts = [
@@ -57,7 +73,7 @@ max_wait = "60s"
         "politesse.toml, line 8: crawler.username is not a key",
         "politesse.toml, line 9: crawler.tokn is not a key; did you mean crawler.token?",
         "politesse.toml, line 12: token of entry 3 of crawler is []; a list of 1 to 16",
-        "politesse.toml, line 13: crawler.max_wait is not a key",
+        "politesse.toml, line 13: max_wait of entry 3 of crawler is \"2h\"; a duration from 0s to 1h",
     ];
     assert_eq!(told.len(), starts.len(), "{told:#?}");
     for (told, start) in told.iter().zip(starts) {

@@ -1,5 +1,7 @@
 //! Data in, verdict out.
 
+mod later;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 
@@ -371,7 +373,7 @@ fn of_all_candidates_the_longest_delay_counts() {
     let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
     let decision = decide(&asked, &robots, (&policy, now()));
     assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule));
-    assert_eq!(decision.ruling().crawl_delay, Some(9.0));
+    assert_eq!(decision.ruling().crawl_delay(), Some(9.0));
 }
 
 const OPEN: &str = r#"{"origin":"http://h.test","path":"/open","action":"allow","reason":"contract 114","until":"2028-01-01T00:00:00Z"}"#;

@@ -15,6 +15,7 @@ use super::rules::{Answer, Rules};
 use super::token::{GroupRanges, GroupSet, Token, TokenKind};
 use super::{RobotsTxt, RuleKind};
 use crate::rules::crawler::{Crawler, ProductToken};
+use crate::rules::pace::asked::Asked;
 
 /// The path of robots.txt itself.
 pub(super) const ROBOTS_TXT: &str = "/robots.txt";
@@ -271,11 +272,18 @@ impl Binding {
             .map(|agent| agent.line)
     }
 
+    /// What the groups ask of the crawler; `None` if nothing.
+    #[must_use]
+    pub fn asked(&self) -> Option<&Arc<Asked>> {
+        self.rules.asked.as_ref()
+    }
+
     /// The pause asked for, in seconds: the longest that any of the groups
     /// names.
     #[must_use]
     pub fn crawl_delay(&self) -> Option<f64> {
-        self.rules.crawl_delay
+        let pause = self.rules.asked.as_ref()?.crawl_delay?;
+        Some(pause.as_secs_f64())
     }
 
     /// The memory that the rules take beside the file, in octets.

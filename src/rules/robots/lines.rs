@@ -144,6 +144,8 @@ pub(super) enum Key {
     Agent,
     Rule(RuleKind),
     CrawlDelay,
+    RequestRate,
+    VisitTime,
 }
 
 /// How a name is written.
@@ -158,7 +160,7 @@ impl LineForm {
     /// cannot are comments, blank, or name a sitemap.
     #[inline]
     pub(super) fn may_begin_key(octet: u8) -> bool {
-        matches!(octet | 0x20, b'a' | b'c' | b'd' | b'u') || octet <= b' '
+        matches!(octet | 0x20, b'a' | b'c' | b'd' | b'r' | b'u' | b'v') || octet <= b' '
     }
 
     /// What nearly every line says, written as nearly every line is: found
@@ -185,7 +187,9 @@ impl LineForm {
             b'a' => &ALLOW,
             b'c' => &CRAWL_DELAY,
             b'd' => &DISALLOW,
+            b'r' => &REQUEST_RATE,
             b'u' => &USER_AGENT,
+            b'v' => &VISIT_TIME,
             _ => return None,
         };
         let named = |spelling: &str| match self {
@@ -202,6 +206,9 @@ impl LineForm {
 
 const ALLOW: [(&str, Key, Spelling); 1] = [("allow", Key::Rule(RuleKind::Allow), Spelling::Right)];
 const CRAWL_DELAY: [(&str, Key, Spelling); 1] = [("crawl-delay", Key::CrawlDelay, Spelling::Right)];
+const REQUEST_RATE: [(&str, Key, Spelling); 1] =
+    [("request-rate", Key::RequestRate, Spelling::Right)];
+const VISIT_TIME: [(&str, Key, Spelling); 1] = [("visit-time", Key::VisitTime, Spelling::Right)];
 const DISALLOW: [(&str, Key, Spelling); 7] = {
     const KEY: Key = Key::Rule(RuleKind::Disallow);
     [

@@ -41,7 +41,6 @@ mod rank;
 mod records;
 mod rules;
 mod rules_by_origin;
-mod schedule;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -67,10 +66,11 @@ pub use self::pattern::{CanonicalPath, Pattern};
 use self::records::Reader;
 pub use self::records::{Note, NoteKind, Record, RecordKind, seconds};
 pub use self::rules_by_origin::RulesByOrigin;
-pub use self::schedule::{RequestRate, VisitTime};
 use self::token::{File, TEXT_MAX, Token};
 use self::usage_lines::UsageLines;
 pub use self::usage_lines::{UsageKind, UsageLine, UsageScope};
+pub use crate::rules::pace::request_rate::RequestRate;
+pub use crate::rules::pace::visit_time::VisitTime;
 
 /// A robots.txt as read.
 pub struct RobotsTxt {

@@ -66,9 +66,7 @@ pub enum RecordKind {
     Unknown,
 }
 
-const NAMES: [(&str, RecordKind); 13] = [
-    ("request-rate", RecordKind::RequestRate),
-    ("visit-time", RecordKind::VisitTime),
+const NAMES: [(&str, RecordKind); 11] = [
     ("robot-version", RecordKind::RobotVersion),
     ("comment", RecordKind::Comment),
     ("sitemap", RecordKind::Sitemap),
@@ -230,6 +228,8 @@ impl<'a> Reader<'a> {
                 Key::Agent => RecordKind::UserAgent,
                 Key::Rule(kind) => RecordKind::Rule(kind),
                 Key::CrawlDelay => RecordKind::CrawlDelay,
+                Key::RequestRate => RecordKind::RequestRate,
+                Key::VisitTime => RecordKind::VisitTime,
             };
             return (kind, spelling);
         }

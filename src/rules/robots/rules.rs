@@ -14,20 +14,22 @@ use super::builder::Builder;
 use super::canonical::{Buffer, fold, has_folding, query_start};
 use super::dialect::{AllowLines, IndexPages, Order, Query, Traits};
 use super::index::{Index, NotCanonical, Path};
+use super::lines::lossy;
 use super::pattern::{FoldedPath, Pattern};
 use super::rank::{Entry, Octets, Place, Rank};
 use super::records::seconds;
 use super::shape::{Shape, folder_of_index};
 use super::token::{File, GroupSet, Token, TokenKind};
 use super::wildcard::Fuel;
+use crate::rules::pace::asked::Asked;
 
 /// The rules of some groups of a file, as one set.
 pub(super) struct Rules {
     pub(super) file: Arc<File>,
     /// The groups they come from.
     pub(super) groups: GroupSet,
-    /// In seconds, the longest that the groups ask for.
-    pub(super) crawl_delay: Option<f64>,
+    /// What they ask for; absent if they ask for nothing.
+    pub(super) asked: Option<Arc<Asked>>,
     index: Index,
     /// Whether a rule may speak of a query.
     reaches_query: bool,
@@ -56,15 +58,19 @@ pub(super) enum Answer {
 impl Rules {
     pub(super) fn new(file: &Arc<File>, groups: GroupSet) -> Self {
         let mut draft = Draft::new(file);
-        let mut crawl_delay: Option<f64> = None;
+        let mut asked = Asked::default();
         for group in &groups {
             for (at, token) in (group.start..).zip(file.of_group(group)) {
+                let value = || file.value(*token);
                 match token.kind() {
                     TokenKind::Allow | TokenKind::Disallow => draft.take(at, *token),
                     TokenKind::CrawlDelay => {
-                        let seconds = seconds(file.value(*token)).into_iter();
-                        crawl_delay = seconds.chain(crawl_delay).reduce(f64::max);
+                        seconds(value())
+                            .into_iter()
+                            .for_each(|s| asked.take_delay(s));
                     }
+                    TokenKind::RequestRate => asked.take_rate(&lossy(value())),
+                    TokenKind::VisitTime => asked.take_visit(&lossy(value())),
                     TokenKind::Agent | TokenKind::Blank => {}
                 }
             }
@@ -72,7 +78,7 @@ impl Rules {
         Self {
             file: Arc::clone(file),
             groups,
-            crawl_delay,
+            asked: (!asked.is_nothing()).then(|| Arc::new(asked)),
             reaches_query: draft.reaches_query,
             escapes_reserved: draft.escapes_reserved,
             index: draft.index(),
@@ -180,7 +186,8 @@ impl Rules {
     pub(super) fn memory(&self) -> usize {
         let folded = self.folded.get();
         let folded = folded.map_or(0, |folded| size_of::<Folded>() + folded.index.memory());
-        size_of::<Self>() - size_of::<Index>() + self.index.memory() + folded
+        let asked = self.asked.as_ref().map_or(0, |asked| asked.memory());
+        size_of::<Self>() - size_of::<Index>() + self.index.memory() + folded + asked
     }
 }
 

@@ -1,4 +1,4 @@
-//! The lines that a verdict depends on, found once, and the groups they form.
+//! The lines that a verdict or a pause depends on, found once, and the groups they form.
 //!
 //! RFC 9309, section 2.1. Comments, sitemaps and unknown records are passed
 //! over: they neither end a group nor change a rule (section 2.2.4), and
@@ -29,6 +29,8 @@ pub(super) enum TokenKind {
     Allow,
     Disallow,
     CrawlDelay,
+    RequestRate,
+    VisitTime,
     /// A blank line where that ends a record.
     Blank,
 }
@@ -38,8 +40,8 @@ const KINDS: [TokenKind; 8] = [
     TokenKind::Allow,
     TokenKind::Disallow,
     TokenKind::CrawlDelay,
-    TokenKind::Blank,
-    TokenKind::Blank,
+    TokenKind::RequestRate,
+    TokenKind::VisitTime,
     TokenKind::Blank,
     TokenKind::Blank,
 ];
@@ -67,7 +69,11 @@ impl Token {
         match self.kind() {
             TokenKind::Allow => Some(RuleKind::Allow),
             TokenKind::Disallow => Some(RuleKind::Disallow),
-            TokenKind::Agent | TokenKind::CrawlDelay | TokenKind::Blank => None,
+            TokenKind::Agent
+            | TokenKind::CrawlDelay
+            | TokenKind::RequestRate
+            | TokenKind::VisitTime
+            | TokenKind::Blank => None,
         }
     }
 
@@ -147,6 +153,8 @@ fn token(line: Line<'_>, traits: &Traits) -> Option<Token> {
         Key::Rule(RuleKind::Allow) => TokenKind::Allow,
         Key::Rule(RuleKind::Disallow) => TokenKind::Disallow,
         Key::CrawlDelay => TokenKind::CrawlDelay,
+        Key::RequestRate => TokenKind::RequestRate,
+        Key::VisitTime => TokenKind::VisitTime,
     };
     let start = line.start + offset(line.octets, value);
     Some(Token::new(kind, line.number, start..start + value.len()))
@@ -192,7 +200,10 @@ impl Iterator for GroupRanges<'_> {
                 TokenKind::Agent if ruled => break,
                 TokenKind::Blank => break,
                 TokenKind::Allow | TokenKind::Disallow => ruled = true,
-                TokenKind::Agent | TokenKind::CrawlDelay => {}
+                TokenKind::Agent
+                | TokenKind::CrawlDelay
+                | TokenKind::RequestRate
+                | TokenKind::VisitTime => {}
             }
             end += 1;
         }

@@ -1,0 +1,192 @@
+//! The kinds of keys that are tables about pace (`pace.*`): ceilings, queues,
+//! back-off, and where some hosts get something else.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::kinds::{Choice, Count, Fault, Kind, Span, Text, count, places, up_to};
+use super::tables::{Fields, REASON};
+use crate::rules::pace::back_off::BackOffTimes;
+use crate::rules::pace::hosts::Hosts;
+use crate::rules::pace::options::QueueLimits;
+use crate::rules::pace::rate::Rate;
+use crate::rules::pace::terms::{Ceilings, PaceRule, Profile};
+use crate::rules::pace::visit_time::VisitTime;
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long a request may wait: not at all, or as long as a crawler may.
+pub(super) const WAIT: Span = Span(Duration::ZERO..=HOUR);
+
+/// How many requests there may be in how long.
+const RATE: Text<Rate> = Text {
+    wanted: "a rate from 1 to 1000000 a second, minute or hour, such as \"5/s\", \"20/m\" or \"3/h\",",
+    parse: |text| text.parse().ok(),
+};
+
+/// Which hosts a rule is about.
+const HOSTS: Text<Hosts> = Text {
+    wanted: "a host such as \"site.example\", an origin such as \"https://site.example\", \
+             or every name below one, \"*.site.example\",",
+    parse: |text| text.parse().ok(),
+};
+
+/// When hosts may be visited.
+const HOURS: Text<VisitTime> = Text {
+    wanted: "a time of the day (UTC) such as \"22:00-06:00\", with an end other than its beginning,",
+    parse: hours,
+};
+
+const PROFILE: Choice<Profile> = Choice(&[
+    ("standard", Profile::Standard),
+    ("archive", Profile::Archive),
+    ("owned", Profile::Owned),
+]);
+
+fn hours(text: &str) -> Option<VisitTime> {
+    let (from, to) = text.split_once('-')?;
+    let clock = |time: &str| {
+        let (hours, minutes) = time.split_once(':')?;
+        (hours.len() == 2).then(|| format!("{hours}{minutes}"))
+    };
+    let time = VisitTime::parse(&format!("{}-{}", clock(from)?, clock(to)?))?;
+    (time.from != time.to).then_some(time)
+}
+
+/// `{ in_flight = 4, rate = "5/s" }`, either of which may be absent.
+pub(super) struct CeilingsTable;
+
+impl CeilingsTable {
+    const NAMES: &[&str] = &["in_flight", "rate"];
+
+    fn read_from(fields: &mut Fields<'_>) -> Ceilings {
+        Ceilings {
+            in_flight: fields.optional("in_flight", &places(1..=1_000_000)),
+            rate: fields.optional("rate", &RATE),
+        }
+    }
+}
+
+impl Kind for CeilingsTable {
+    type Value = Ceilings;
+
+    fn wanted(&self) -> String {
+        "a table with at will `in_flight` (requests at the same time) and `rate` (as in \"5/s\")"
+            .to_owned()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Ceilings, Vec<Fault>> {
+        let mut fields = Fields::of(written, self, Self::NAMES)?;
+        let ceilings = Self::read_from(&mut fields);
+        fields.finish(Some(ceilings))
+    }
+}
+
+/// `{ origin = 256, crawler = 512, total = 10000 }`; what is absent is the
+/// default.
+pub(super) struct QueueTable;
+
+impl QueueTable {
+    const NAMES: &[&str] = &["origin", "crawler", "total"];
+    const PLACES: Count<NonZeroUsize> = count(1..=1_000_000);
+}
+
+impl Kind for QueueTable {
+    type Value = QueueLimits;
+
+    fn wanted(&self) -> String {
+        format!(
+            "a table with at will `origin`, `crawler` and `total`, each {}",
+            Self::PLACES.wanted()
+        )
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<QueueLimits, Vec<Fault>> {
+        let mut fields = Fields::of(written, self, Self::NAMES)?;
+        let default = QueueLimits::default();
+        let mut places = |name, default| fields.optional(name, &Self::PLACES).unwrap_or(default);
+        let limits = QueueLimits {
+            origin: places("origin", default.origin),
+            crawler: places("crawler", default.crawler),
+            total: places("total", default.total),
+        };
+        fields.finish(Some(limits))
+    }
+}
+
+/// `{ first = "60s", longest = "24h", forgive = "30m" }`; what is absent is the
+/// default.
+pub(super) struct BackOffTable;
+
+impl BackOffTable {
+    const NAMES: &[&str] = &["first", "longest", "forgive"];
+    const PAUSE: Span = up_to(DAY);
+}
+
+impl Kind for BackOffTable {
+    type Value = BackOffTimes;
+
+    fn wanted(&self) -> String {
+        format!(
+            "a table with at will `first`, `longest` and `forgive`, each {}, `first` no longer \
+             than `longest`",
+            Self::PAUSE.wanted()
+        )
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<BackOffTimes, Vec<Fault>> {
+        let mut fields = Fields::of(written, self, Self::NAMES)?;
+        let default = BackOffTimes::default();
+        let mut pause = |name, default| fields.optional(name, &Self::PAUSE).unwrap_or(default);
+        let times = BackOffTimes {
+            first: pause("first", default.first),
+            longest: pause("longest", default.longest),
+            forgive: pause("forgive", default.forgive),
+        };
+        let times = fields.finish(Some(times))?;
+        if times.longest < times.first {
+            return Err(vec![Fault::whole(written, self.wanted())]);
+        }
+        Ok(times)
+    }
+}
+
+/// An entry of `pace.rule`.
+pub(super) struct PaceRuleTable;
+
+impl PaceRuleTable {
+    const NAMES: &[&str] = &["origin", "profile", "in_flight", "rate", "hours", "reason"];
+}
+
+impl Kind for PaceRuleTable {
+    type Value = PaceRule;
+
+    fn wanted(&self) -> String {
+        "a table with `origin` and `reason`, and at will `profile`, `in_flight`, `rate` and \
+         `hours`"
+            .to_owned()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<PaceRule, Vec<Fault>> {
+        let mut fields = Fields::of(written, self, Self::NAMES)?;
+        let hosts = fields.required("origin", &HOSTS);
+        let profile = fields.optional("profile", &PROFILE);
+        let ceilings = CeilingsTable::read_from(&mut fields);
+        let hours = fields.optional("hours", &HOURS);
+        let reason = fields.required("reason", &REASON);
+        let read = || {
+            Some(PaceRule {
+                hosts: hosts?,
+                profile,
+                ceilings,
+                hours,
+                reason: reason?.into(),
+            })
+        };
+        fields.finish(read())
+    }
+}

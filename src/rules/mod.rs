@@ -23,6 +23,8 @@ pub mod overrides;
 
 pub mod robots;
 
+pub mod pace;
+
 pub mod identity;
 
 pub mod crawler;
@@ -30,5 +32,7 @@ pub mod crawler;
 pub mod reading;
 
 pub mod origin;
+
+pub mod reason;
 
 pub mod digest;

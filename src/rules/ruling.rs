@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::crawler::ProductToken;
 use super::overrides::{Action, Override};
+pub use super::reason::Reason;
 use super::robots::{Judgement, Rule};
 
 /// What a decision says.
@@ -27,50 +28,6 @@ impl Verdict {
         match self {
             Self::Allow => "allow",
             Self::Disallow => "disallow",
-        }
-    }
-}
-
-/// Why a decision says what it says; the words are those of the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// A rule matched.
-    Rule,
-    /// There are rules for this crawler, and none matches.
-    NoRule,
-    /// No group is for this crawler, nor for everyone.
-    NoGroup,
-    /// The file itself is always allowed (RFC 9309, section 2.2.2).
-    RobotsTxt,
-    /// There is no robots.txt: a status from 400 to 499.
-    Unavailable,
-    /// A 401 or 403, where the operator counts that as a refusal.
-    Restricted,
-    /// It could not be found out.
-    Unreachable,
-    /// A bound was met while deciding: the file is made to be slow.
-    Undecided,
-    /// The operator denies it.
-    Override,
-    /// The address may not be dialled.
-    Egress,
-}
-
-impl Reason {
-    /// The word for it in records, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rule => "rule",
-            Self::NoRule => "no_rule",
-            Self::NoGroup => "no_group",
-            Self::RobotsTxt => "robots_txt",
-            Self::Unavailable => "unavailable",
-            Self::Restricted => "restricted",
-            Self::Unreachable => "unreachable",
-            Self::Undecided => "undecided",
-            Self::Override => "override",
-            Self::Egress => "egress",
         }
     }
 }
@@ -184,12 +141,6 @@ impl From<&Judgement<'_>> for Reason {
 }
 
 impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

@@ -115,7 +115,15 @@ fn because(explained: &Explained) -> String {
             "its address may not be dialled: {}",
             explained.evidence().denial.as_deref().unwrap_or_default()
         ),
-        reason @ (Reason::Rule | Reason::Override) => reason.to_string(),
+        reason @ (Reason::Rule
+        | Reason::Override
+        | Reason::CrawlDelay
+        | Reason::RequestRate
+        | Reason::VisitTime
+        | Reason::BackOff
+        | Reason::Ceiling
+        | Reason::QueueFull
+        | Reason::Overload) => reason.to_string(),
     }
 }
 

@@ -1,0 +1,76 @@
+//! How requests are paced, as the operator has it (`pace`).
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::back_off::BackOffTimes;
+use super::terms::{Ceilings, PacePolicy};
+
+/// How requests are paced.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a request may wait for its turn (`pace.max_wait`), unless its
+    /// crawler has a time of its own.
+    pub max_wait: Duration,
+    /// How many may wait (`pace.queue`).
+    pub queue: QueueLimits,
+    /// How hosts are left alone that ask for less (`pace.backoff`).
+    pub back_off: BackOffTimes,
+    /// What each crawler gets (`pace.crawler`).
+    pub crawler: Ceilings,
+    /// What there is for all together (`pace.total`).
+    pub total: Ceilings,
+    /// What all hosts of a registered domain get (`pace.domain`).
+    pub domain: Ceilings,
+    /// What all hosts at an address get (`pace.address`).
+    pub address: Ceilings,
+    /// Of how many hosts something is known at a time (`pace.max_hosts`).
+    pub max_hosts: NonZeroUsize,
+    /// What is laid down for hosts (`pace.profile`, `pace.origin`, `pace.rule`).
+    pub policy: Arc<PacePolicy>,
+}
+
+/// How many requests may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// For one host.
+    pub origin: NonZeroUsize,
+    /// Of one crawler, for all hosts.
+    pub crawler: NonZeroUsize,
+    /// In all.
+    pub total: NonZeroUsize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        const fn places(count: usize) -> NonZeroUsize {
+            NonZeroUsize::new(count).unwrap()
+        }
+        const ORIGIN: NonZeroUsize = places(256);
+        const CRAWLER: NonZeroUsize = places(512);
+        const TOTAL: NonZeroUsize = places(10_000);
+        Self {
+            origin: ORIGIN,
+            crawler: CRAWLER,
+            total: TOTAL,
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        const HOSTS: NonZeroUsize = NonZeroUsize::new(200_000).unwrap();
+        Self {
+            max_wait: Duration::from_secs(120),
+            queue: QueueLimits::default(),
+            back_off: BackOffTimes::default(),
+            crawler: Ceilings::default(),
+            total: Ceilings::default(),
+            domain: Ceilings::default(),
+            address: Ceilings::default(),
+            max_hosts: HOSTS,
+            policy: Arc::default(),
+        }
+    }
+}

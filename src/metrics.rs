@@ -90,6 +90,18 @@ pub struct Metrics {
     /// Requests refused because of the names their client came by
     /// (`robots.max_names`).
     pub max_names: Counter,
+    /// Requests that wait for their turn (`pace.queue`).
+    pub pace_queued: Gauge,
+    /// Turns that are taken and not yet over.
+    pub pace_in_flight: Gauge,
+    /// Seconds that requests waited, of those that had to.
+    pub pace_wait_seconds: Histogram,
+    /// Requests told to come back later, by reason.
+    pub pace_later: Family<ReasonLabel, Counter>,
+    /// How often a site was left alone because it asked for less.
+    pub pace_backoffs: Counter,
+    /// Hosts whose pace is remembered (`pace.max_hosts`).
+    pub pace_hosts: Gauge,
     /// Responses annotated, by state.
     pub annotations: Family<AnnotationLabels, Counter>,
     /// Octets of pages held back now (`directives.hold_total`).
@@ -117,6 +129,9 @@ const SECONDS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0,
 ];
 
+/// From a tenth of a second to ten minutes.
+const WAITS: [f64; 10] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 120.0, 600.0];
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut metrics = Self {
@@ -142,6 +157,12 @@ impl Default for Metrics {
             robots_loaded: Family::default(),
             robots_snapshot_bytes: Gauge::default(),
             max_names: Counter::default(),
+            pace_queued: Gauge::default(),
+            pace_in_flight: Gauge::default(),
+            pace_wait_seconds: Histogram::new(WAITS),
+            pace_later: Family::default(),
+            pace_backoffs: Counter::default(),
+            pace_hosts: Gauge::default(),
             annotations: Family::default(),
             hold_total: Gauge::default(),
             known: Gauge::default(),
@@ -192,6 +213,7 @@ impl Metrics {
         self.register_egress();
         self.register_configuration();
         self.register_robots();
+        self.register_pace();
         self.register_directives();
         self.register_connections_and_audit();
     }
@@ -290,6 +312,41 @@ impl Metrics {
             "robots_snapshot_bytes",
             "Octets that robots.txt snapshots count for",
             self.robots_snapshot_bytes.clone(),
+        );
+    }
+
+    fn register_pace(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "pace_queued",
+            "Requests that wait for their turn",
+            self.pace_queued.clone(),
+        );
+        r.register(
+            "pace_in_flight",
+            "Requests whose turn it is",
+            self.pace_in_flight.clone(),
+        );
+        r.register_with_unit(
+            "pace_wait",
+            "Time that requests waited for their turn",
+            Unit::Seconds,
+            self.pace_wait_seconds.clone(),
+        );
+        r.register(
+            "pace_later",
+            "Requests told to come back later",
+            self.pace_later.clone(),
+        );
+        r.register(
+            "pace_backoffs",
+            "Hosts left alone because they asked for less",
+            self.pace_backoffs.clone(),
+        );
+        r.register(
+            "pace_hosts",
+            "Hosts whose pace is remembered",
+            self.pace_hosts.clone(),
         );
     }
 

@@ -33,6 +33,8 @@ pub mod robots_fetch;
 
 mod robots_body;
 
+pub mod pacer;
+
 pub mod upstream;
 
 pub mod body;

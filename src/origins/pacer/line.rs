@@ -1,0 +1,273 @@
+//! Who waits for a turn at one host, and who comes next.
+//!
+//! A robots.txt comes first: pages wait for it. Then one request of each
+//! crawler after the other, so that a crawler with a thousand requests delays
+//! another by one turn; within a crawler, first in first out. What is waited
+//! for is not known here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::rules::pace::schedule::Moment;
+
+/// What waits, for all that the line has to know of it.
+pub(super) trait Waits {
+    /// Its place in the order of arrival, which nothing else has.
+    fn number(&self) -> u64;
+    /// It need not be asked before then.
+    fn not_before(&self) -> Moment;
+}
+
+/// The line of one host.
+#[derive(Debug)]
+pub(super) struct Line<W> {
+    robots: VecDeque<W>,
+    /// In the order in which they come next; none is empty.
+    crawlers: VecDeque<Own<W>>,
+    pages: usize,
+}
+
+/// What waits of one crawler.
+#[derive(Debug)]
+struct Own<W> {
+    name: Arc<str>,
+    waiting: VecDeque<W>,
+}
+
+/// Whose a request is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Our own robots.txt fetch.
+    Robots,
+    /// A crawler's, by its name.
+    Crawler(Arc<str>),
+}
+
+impl<W> Default for Line<W> {
+    fn default() -> Self {
+        Self {
+            robots: VecDeque::new(),
+            crawlers: VecDeque::new(),
+            pages: 0,
+        }
+    }
+}
+
+impl<W: Waits> Line<W> {
+    /// How many pages wait; robots.txt fetches have a bound of their own.
+    pub(super) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pages + self.robots.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn push(&mut self, whose: &Whose, waiter: W) {
+        match whose {
+            Whose::Robots => self.robots.push_back(waiter),
+            Whose::Crawler(name) => {
+                self.pages += 1;
+                if let Some(own) = self.crawlers.iter_mut().find(|own| own.name == *name) {
+                    own.waiting.push_back(waiter);
+                    return;
+                }
+                self.crawlers.push_back(Own {
+                    name: Arc::clone(name),
+                    waiting: VecDeque::from([waiter]),
+                });
+            }
+        }
+    }
+
+    /// How many turns come at most before that of a request which joins now.
+    pub(super) fn ahead(&self, whose: &Whose) -> usize {
+        let Whose::Crawler(name) = whose else {
+            return self.robots.len();
+        };
+        let own = self.crawlers.iter().find(|own| own.name == *name);
+        let own = own.map_or(0, |own| own.waiting.len());
+        let others = self.crawlers.len() - usize::from(0 < own);
+        let turns = own.saturating_add(others.saturating_mul(own + 1));
+        self.robots.len() + turns.min(self.pages)
+    }
+
+    /// Who comes next. Crawlers that need not be asked yet are passed over.
+    ///
+    /// # Errors
+    ///
+    /// When the first of them is to be asked, if no one is now.
+    pub(super) fn first(&mut self, now: Moment) -> Result<&mut W, Moment> {
+        let robots = self.robots.front().map(Waits::not_before);
+        if robots.is_some_and(|not_before| not_before <= now) {
+            return self.robots.front_mut().ok_or(now);
+        }
+        let mut earliest = robots.unwrap_or(Moment::MAX);
+        for _ in 0..self.crawlers.len() {
+            let front = self.crawlers.front().and_then(|own| own.waiting.front());
+            let not_before = front.map_or(Moment::MAX, Waits::not_before);
+            if not_before <= now {
+                break;
+            }
+            earliest = earliest.min(not_before);
+            self.crawlers.rotate_left(1);
+        }
+        let front = self.crawlers.front_mut().and_then(|own| own.waiting.front_mut());
+        front.filter(|waiter| waiter.not_before() <= now).ok_or(earliest)
+    }
+
+    /// Takes out whom [`Self::first`] named; its crawler comes last then.
+    pub(super) fn pop(&mut self, now: Moment) -> Option<W> {
+        let robots = self.robots.front().map(Waits::not_before);
+        if robots.is_some_and(|not_before| not_before <= now) {
+            return self.robots.pop_front();
+        }
+        let mut own = self.crawlers.pop_front()?;
+        let waiter = own.waiting.pop_front();
+        self.pages -= usize::from(waiter.is_some());
+        if !own.waiting.is_empty() {
+            self.crawlers.push_back(own);
+        }
+        waiter
+    }
+
+    /// Takes out one that waits no longer.
+    pub(super) fn remove(&mut self, whose: &Whose, number: u64) -> Option<W> {
+        let Whose::Crawler(name) = whose else {
+            return remove(&mut self.robots, number);
+        };
+        let at = self.crawlers.iter().position(|own| own.name == *name)?;
+        let own = self.crawlers.get_mut(at)?;
+        let waiter = remove(&mut own.waiting, number)?;
+        self.pages -= 1;
+        if own.waiting.is_empty() {
+            self.crawlers.remove(at);
+        }
+        Some(waiter)
+    }
+
+    /// Takes out all pages of which this holds.
+    pub(super) fn remove_all(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
+        let mut gone = Vec::new();
+        for own in &mut self.crawlers {
+            let waiting = std::mem::take(&mut own.waiting);
+            let (leaving, staying): (Vec<W>, VecDeque<W>) = split(waiting, &leaves);
+            own.waiting = staying;
+            gone.extend(leaving);
+        }
+        self.crawlers.retain(|own| !own.waiting.is_empty());
+        self.pages -= gone.len();
+        gone
+    }
+
+    /// All that waits is to be asked again.
+    pub(super) fn for_each(&mut self, mut each: impl FnMut(&mut W)) {
+        self.robots.iter_mut().for_each(&mut each);
+        let pages = self.crawlers.iter_mut();
+        pages.for_each(|own| own.waiting.iter_mut().for_each(&mut each));
+    }
+}
+
+fn split<W>(waiting: VecDeque<W>, leaves: impl Fn(&W) -> bool) -> (Vec<W>, VecDeque<W>) {
+    let mut parts = (Vec::new(), VecDeque::new());
+    for waiter in waiting {
+        if leaves(&waiter) {
+            parts.0.push(waiter);
+        } else {
+            parts.1.push_back(waiter);
+        }
+    }
+    parts
+}
+
+/// Numbers rise within a queue.
+fn remove<W: Waits>(waiting: &mut VecDeque<W>, number: u64) -> Option<W> {
+    let at = waiting.binary_search_by_key(&number, Waits::number).ok()?;
+    waiting.remove(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct One(u64, u64);
+
+    impl Waits for One {
+        fn number(&self) -> u64 {
+            self.0
+        }
+
+        fn not_before(&self) -> Moment {
+            Moment::from_secs(self.1)
+        }
+    }
+
+    fn crawler(name: &str) -> Whose {
+        Whose::Crawler(name.into())
+    }
+
+    fn line(of: &[(&str, u64)]) -> Line<One> {
+        let mut line = Line::default();
+        for (name, number) in of {
+            line.push(&crawler(name), One(*number, 0));
+        }
+        line
+    }
+
+    fn served(line: &mut Line<One>) -> Vec<u64> {
+        let now = Moment::ZERO;
+        std::iter::from_fn(|| line.pop(now).map(|one| one.0)).collect()
+    }
+
+    // The issue, deliverable 1: round robin, first in first out within one.
+    #[test]
+    fn crawlers_take_turns_in_their_own_order() {
+        let mut line = line(&[("a", 1), ("a", 2), ("a", 3), ("b", 4), ("c", 5), ("b", 6)]);
+        assert_eq!(served(&mut line), [1, 4, 5, 2, 6, 3]);
+        assert!(line.is_empty());
+    }
+
+    #[test]
+    fn a_robots_txt_comes_first() {
+        let mut line = line(&[("a", 1), ("b", 2)]);
+        line.push(&Whose::Robots, One(3, 0));
+        assert_eq!((line.pages(), line.len()), (2, 3));
+        assert_eq!(served(&mut line), [3, 1, 2]);
+    }
+
+    #[test]
+    fn turns_ahead_are_counted_in_the_order_of_service() {
+        let line = line(&[("a", 1), ("a", 2), ("a", 3), ("b", 4)]);
+        assert_eq!(line.ahead(&crawler("new")), 2);
+        assert_eq!(line.ahead(&crawler("b")), 3);
+        assert_eq!(line.ahead(&crawler("a")), 4);
+        assert_eq!(line.ahead(&Whose::Robots), 0);
+    }
+
+    #[test]
+    fn one_that_left_is_in_nobodys_way() {
+        let mut line = line(&[("a", 1), ("b", 2), ("a", 3)]);
+        assert!(line.remove(&crawler("a"), 2).is_none());
+        assert!(line.remove(&crawler("b"), 2).is_some());
+        assert!(line.remove(&crawler("b"), 2).is_none());
+        assert_eq!(line.remove_all(|one| one.0 == 1).len(), 1);
+        assert_eq!((line.pages(), line.len()), (1, 1));
+        assert_eq!(served(&mut line), [3]);
+    }
+
+    #[test]
+    fn a_crawler_that_may_not_yet_is_passed_over() {
+        let mut line = line(&[("b", 2)]);
+        line.push(&crawler("a"), One(1, 9));
+        line.crawlers.rotate_left(1);
+        assert_eq!(line.first(Moment::ZERO).map(|one| one.0), Ok(2));
+        assert_eq!(line.pop(Moment::ZERO).map(|one| one.0), Some(2));
+        let first = line.first(Moment::ZERO).map(|one| one.0);
+        assert_eq!(first, Err(Moment::from_secs(9)));
+        assert!(line.first(Moment::from_secs(9)).is_ok());
+    }
+}

@@ -1,0 +1,153 @@
+//! A pacer, crawlers, and an origin that logs when requests start.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, sleep};
+
+use crate::clock;
+use crate::metrics::Metrics;
+use crate::origins::pacer::{Asking, Later, Pacer, Turn};
+use crate::rules::origin::Host;
+use crate::rules::pace::asked::Asked;
+use crate::rules::pace::options::Options;
+use crate::rules::pace::terms::{Ceilings, PacePolicy, Profile};
+use crate::tasks::Tasks;
+
+pub(super) const PATIENT: Duration = Duration::from_secs(3600);
+
+pub(super) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(super) fn host(name: &str) -> Host {
+    name.parse().unwrap()
+}
+
+pub(super) fn asked(seconds: u64) -> Option<Arc<Asked>> {
+    let crawl_delay = Some(Duration::from_secs(seconds));
+    Some(Arc::new(Asked {
+        crawl_delay,
+        ..Asked::default()
+    }))
+}
+
+/// What a profile lays down, and nothing else.
+pub(super) fn profile(profile: Profile) -> Options {
+    let policy = PacePolicy::new(profile, &Ceilings::default(), Vec::new());
+    Options {
+        policy: Arc::new(policy),
+        ..Options::default()
+    }
+}
+
+pub(super) fn pacer(options: Options) -> Pacer {
+    Pacer::new(options, Arc::new(Metrics::default()), Tasks::default())
+}
+
+/// A pacer with a log, shared by tasks.
+#[derive(Clone)]
+pub(super) struct Origin {
+    pub(super) pacer: Arc<Pacer>,
+    begun: Instant,
+    starts: Arc<Mutex<Vec<(Duration, String)>>>,
+}
+
+/// One request.
+#[derive(Clone)]
+pub(super) struct Get {
+    pub(super) host: &'static str,
+    pub(super) crawler: String,
+    pub(super) asked: Option<Arc<Asked>>,
+    pub(super) longest: Duration,
+    /// How long the origin takes.
+    pub(super) takes: Duration,
+}
+
+impl Get {
+    pub(super) fn by(crawler: &str, asked: Option<&Arc<Asked>>) -> Self {
+        Self {
+            host: "site.example",
+            crawler: crawler.to_owned(),
+            asked: asked.cloned(),
+            longest: PATIENT,
+            takes: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn within(self, longest: Duration) -> Self {
+        Self { longest, ..self }
+    }
+
+    pub(super) fn taking(self, takes: Duration) -> Self {
+        Self { takes, ..self }
+    }
+}
+
+impl Origin {
+    pub(super) fn new(options: Options) -> Self {
+        Self {
+            pacer: Arc::new(pacer(options)),
+            begun: clock::instant(),
+            starts: Arc::default(),
+        }
+    }
+
+    pub(super) fn turn(&self, get: Get) -> impl Future<Output = Result<Turn, Later>> + use<> {
+        let pacer = Arc::clone(&self.pacer);
+        async move {
+            let name = host(get.host);
+            let asking = Asking {
+                host: &name,
+                crawler: &get.crawler,
+                address: None,
+                asked: get.asked,
+                longest: get.longest,
+            };
+            pacer.turn(asking).await
+        }
+    }
+
+    /// A request from its asking to its end, in a task of its own, which has
+    /// asked when this returns.
+    pub(super) async fn get(&self, get: Get) -> JoinHandle<Result<(), Later>> {
+        let (origin, crawler, takes) = (self.clone(), get.crawler.clone(), get.takes);
+        let turn = self.turn(get);
+        let task = tokio::spawn(async move {
+            let turn = turn.await?;
+            turn.sent();
+            origin.log(crawler);
+            sleep(takes).await;
+            turn.observed(200, None);
+            Ok(())
+        });
+        settle().await;
+        task
+    }
+
+    pub(super) fn log(&self, crawler: String) {
+        let at = clock::instant() - self.begun;
+        self.starts.lock().unwrap().push((at, crawler));
+    }
+
+    /// Who started, in order.
+    pub(super) fn order(&self) -> Vec<String> {
+        let starts = self.starts.lock().unwrap();
+        starts.iter().map(|(_, crawler)| crawler.clone()).collect()
+    }
+
+    /// When, in milliseconds.
+    pub(super) fn times(&self) -> Vec<u128> {
+        let starts = self.starts.lock().unwrap();
+        starts.iter().map(|(at, _)| at.as_millis()).collect()
+    }
+}
+
+/// Lets all tasks do what they can do now.
+pub(super) async fn settle() {
+    for _ in 0..20 {
+        yield_now().await;
+    }
+}

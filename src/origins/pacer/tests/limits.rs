@@ -1,0 +1,158 @@
+//! What the operator lays down, and what is bounded.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+
+use super::kit::*;
+use crate::rules::pace::options::{Options, QueueLimits};
+use crate::rules::pace::rate::Rate;
+use crate::rules::pace::terms::{Ceilings, Profile};
+use crate::rules::reason::Reason;
+use tokio::time::sleep;
+
+fn rate(text: &str) -> Ceilings {
+    let rate: Option<Rate> = text.parse().ok();
+    Ceilings {
+        in_flight: None,
+        rate,
+    }
+}
+
+fn places(count: usize) -> NonZeroUsize {
+    NonZeroUsize::new(count).unwrap()
+}
+
+// Decisions, Pace, `standard`: 4 in flight, 5 requests a second per host.
+#[tokio::test(start_paused = true)]
+async fn no_second_has_more_than_five_starts_at_a_host() {
+    let origin = Origin::new(profile(Profile::Standard));
+    for _ in 0..21 {
+        origin.get(Get::by("a", None)).await;
+    }
+    sleep(seconds(30)).await;
+    let times = origin.times();
+    let gaps = times.windows(6).map(|some| some[5] - some[0]);
+    assert!(gaps.clone().all(|gap| (1000..=1010).contains(&gap)), "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_four_are_under_way_at_a_host() {
+    let origin = Origin::new(profile(Profile::Standard));
+    for _ in 0..8 {
+        origin.get(Get::by("a", None).taking(seconds(30))).await;
+    }
+    sleep(seconds(20)).await;
+    assert_eq!(origin.order().len(), 4);
+    assert_eq!(origin.pacer.desk.metrics.pace_in_flight.get(), 4);
+    sleep(seconds(20)).await;
+    assert_eq!(origin.order().len(), 8);
+}
+
+// Contract, section 2: `pace.queue`; 429 `queue_full`.
+#[tokio::test(start_paused = true)]
+async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
+    let queue = QueueLimits {
+        origin: places(3),
+        crawler: places(2),
+        total: places(4),
+    };
+    let owned = profile(Profile::Owned);
+    let origin = Origin::new(Options { queue, ..owned });
+    let asked = asked(60);
+    let mut waiting = Vec::new();
+    let rows = [
+        ("one.example", "a", true),
+        ("one.example", "a", true),
+        ("one.example", "a", true),
+        ("one.example", "a", false),
+        ("one.example", "b", true),
+        ("one.example", "c", false),
+        ("two.example", "b", true),
+        ("two.example", "b", true),
+        ("two.example", "d", false),
+    ];
+    for (host, crawler, is_taken) in rows {
+        let get = Get::by(crawler, asked.as_ref());
+        let task = origin.get(Get { host, ..get }).await;
+        if is_taken {
+            waiting.push(task);
+            continue;
+        }
+        let later = task.await.unwrap().unwrap_err();
+        assert_eq!(later.reason, Reason::QueueFull, "{host} {crawler}");
+    }
+    let metrics = &origin.pacer.desk.metrics;
+    assert_eq!(metrics.pace_queued.get(), 4);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    settle().await;
+    assert_eq!(metrics.pace_queued.get(), 0);
+}
+
+// Contract, section 2: `pace.total`, `pace.crawler`.
+#[tokio::test(start_paused = true)]
+async fn ceilings_hold_over_all_hosts() {
+    let total = rate("2/s");
+    let origin = Origin::new(Options {
+        total,
+        ..profile(Profile::Owned)
+    });
+    for number in 0..10 {
+        let host: &'static str = format!("h{number}.example").leak();
+        origin.get(Get { host, ..Get::by("a", None) }).await;
+    }
+    sleep(seconds(20)).await;
+    let times = origin.times();
+    assert_eq!(times.len(), 10);
+    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.clone().all(|gap| 499 <= gap), "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawler_at_its_ceiling_keeps_nobody_else() {
+    let crawler = Ceilings {
+        in_flight: NonZeroU32::new(2),
+        rate: None,
+    };
+    let origin = Origin::new(Options {
+        crawler,
+        ..profile(Profile::Owned)
+    });
+    for _ in 0..4 {
+        origin.get(Get::by("a", None).taking(seconds(10))).await;
+    }
+    origin.get(Get::by("b", None)).await;
+    assert_eq!(origin.order(), ["a", "a", "b"]);
+    sleep(seconds(11)).await;
+    assert_eq!(origin.order(), ["a", "a", "b", "a", "a"]);
+}
+
+// The brief: beyond the cap idle hosts go first, never one that is queued or
+// left alone.
+#[tokio::test(start_paused = true)]
+async fn too_many_hosts_push_out_idle_ones_only() {
+    let origin = Origin::new(Options {
+        max_hosts: places(40),
+        ..profile(Profile::Owned)
+    });
+    let get = |number: usize| {
+        let host: &'static str = format!("h{number}.example").leak();
+        Get {
+            host,
+            ..Get::by("a", None)
+        }
+    };
+    for number in 0..40 {
+        let turn = origin.turn(get(number)).await.unwrap();
+        turn.observed(503, (number < 39).then_some(seconds(3000)));
+    }
+    let refused = origin.turn(get(100)).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::Overload);
+    let mut held = Vec::new();
+    tokio::time::advance(seconds(30 * 60 + 3000 + 70)).await;
+    for number in 200..240 {
+        held.push(origin.turn(get(number)).await.unwrap());
+    }
+    assert_eq!(origin.pacer.desk.metrics.pace_hosts.get(), 40);
+    assert_eq!(origin.pacer.snapshot().len(), 40);
+    assert_eq!(Arc::strong_count(&origin.pacer), 1);
+}

@@ -1,0 +1,100 @@
+//! A turn that was granted: one start at one host, and its place among those
+//! under way there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use super::Desk;
+use super::gate::{Gate, Started};
+use crate::rules::pace::back_off::{Answered, Change};
+use crate::rules::pace::schedule::Outcome;
+
+/// Nothing was sent yet.
+const UNUSED: u16 = 0;
+/// Something was, and no status came.
+const SENT: u16 = 1;
+
+/// Leave to send one request now. Its end is its drop, from which the host's
+/// delay counts; dropped before anything was sent it is given back.
+#[derive(Debug)]
+pub struct Turn {
+    desk: Arc<Desk>,
+    gate: Arc<Gate>,
+    started: Option<Started>,
+    waited: Duration,
+    status: AtomicU16,
+}
+
+impl Turn {
+    pub(super) fn new(desk: Arc<Desk>, gate: Arc<Gate>, started: Started) -> Self {
+        desk.metrics.pace_in_flight.inc();
+        Self {
+            desk,
+            gate,
+            started: Some(started),
+            waited: Duration::ZERO,
+            status: AtomicU16::new(UNUSED),
+        }
+    }
+
+    pub(super) fn after(self, waited: Duration) -> Self {
+        Self::count_wait(&self.desk, waited);
+        let mut turn = self;
+        turn.waited = waited;
+        turn
+    }
+
+    fn count_wait(desk: &Desk, waited: Duration) {
+        desk.metrics.pace_wait_seconds.observe(waited.as_secs_f64());
+    }
+
+    /// How long it was waited for.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// The request goes out: from here on the host may have seen something.
+    pub fn sent(&self) {
+        // A status is never taken back.
+        let (sent, unused) = (SENT, UNUSED);
+        let order = Ordering::Relaxed;
+        let _ = self.status.compare_exchange(unused, sent, order, order);
+    }
+
+    /// The head of the response came, with this status and the time that its
+    /// `Retry-After` names (RFC 9110, section 10.2.3). After a 429 or 503 the
+    /// host is left alone for a while; the answer says whether that began, or
+    /// grew longer.
+    pub fn observed(&self, status: u16, retry_after: Option<Duration>) -> Change {
+        self.status.store(status.max(SENT), Ordering::Relaxed);
+        let answered = Answered {
+            status,
+            retry_after,
+            chance: super::chance(),
+        };
+        let in_force = self.desk.in_force.load();
+        let change = self.gate.observe(answered, &self.desk.now(&in_force));
+        if change == Change::Entered {
+            self.desk.metrics.pace_backoffs.inc();
+        }
+        change
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(started) = self.started.take() else {
+            return;
+        };
+        self.desk.metrics.pace_in_flight.dec();
+        let outcome = match self.status.load(Ordering::Relaxed) {
+            UNUSED => return self.gate.give_back(started.start),
+            SENT | 400.. => Outcome::Failed,
+            _ => Outcome::Served,
+        };
+        let now = self.desk.moment();
+        let took = now.saturating_sub(started.at);
+        self.gate.end(started.start, now, (took, outcome));
+    }
+}

@@ -1,0 +1,78 @@
+//! One that waits in line, as it looks from its own side.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+
+use super::gate::{Answer, Delayed, Gate, Started, Wish};
+use super::line::Whose;
+use super::places::Place;
+use super::Desk;
+use crate::rules::pace::schedule::Moment;
+
+/// A place in a line. Dropped, it is somebody else's, and so is a turn that was
+/// granted and not taken.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) gate: Arc<Gate>,
+    pub(super) whose: Whose,
+    pub(super) number: u64,
+    pub(super) answer: oneshot::Receiver<Answer>,
+    /// Counts it as long as it waits.
+    pub(super) place: Option<Place>,
+}
+
+/// How a wait ended without a turn.
+#[derive(Debug)]
+pub(super) enum InVain {
+    /// Before its time, since it would have been too long.
+    Told(Delayed),
+    /// It was too long.
+    TooLong(Wish),
+    /// Nobody drives the line any more: the process ends.
+    Ended,
+}
+
+impl Waiting {
+    /// The turn, if it comes before `deadline`.
+    pub(super) async fn turn(
+        mut self,
+        desk: &Desk,
+        deadline: Option<Moment>,
+    ) -> Result<Started, InVain> {
+        let deadline = deadline.and_then(|deadline| desk.epoch.checked_add(deadline));
+        let answer = match deadline {
+            Some(deadline) => timeout_at(deadline, &mut self.answer).await,
+            None => Ok((&mut self.answer).await),
+        };
+        match answer {
+            Ok(Ok(answer)) => answer.map_err(InVain::Told),
+            Ok(Err(_)) => Err(InVain::Ended),
+            Err(_) => self.too_long(),
+        }
+    }
+
+    fn too_long(&mut self) -> Result<Started, InVain> {
+        if let Some(wish) = self.gate.leave(&self.whose, self.number) {
+            return Err(InVain::TooLong(wish));
+        }
+        // It was answered at the last moment.
+        match self.answer.try_recv() {
+            Ok(answer) => answer.map_err(InVain::Told),
+            Err(_) => Err(InVain::Ended),
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.gate.leave(&self.whose, self.number);
+        // From here on no turn can be granted; one may have been before.
+        self.answer.close();
+        if let Ok(Ok(started)) = self.answer.try_recv() {
+            self.gate.give_back(started.start);
+        }
+        self.place = None;
+    }
+}

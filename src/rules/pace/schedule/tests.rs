@@ -1,0 +1,228 @@
+//! Operations, section 1.5, and the brief's properties: *ours*.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const FREE: Limits = Limits {
+    in_flight: 4,
+    spacing: Duration::ZERO,
+    delay: Duration::ZERO,
+    back_off: Duration::ZERO,
+    opens: Duration::ZERO,
+};
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn delayed(delay: u64) -> Limits {
+    Limits {
+        delay: seconds(delay),
+        ..FREE
+    }
+}
+
+fn from(next: Next) -> (u64, Cause) {
+    match next {
+        Next::From(from, cause) => (from.as_secs(), cause),
+        Next::AfterEnd(_) => panic!("{next:?}"),
+    }
+}
+
+/// One request that takes a second.
+fn visited(schedule: &mut Schedule, at: u64, limits: &Limits) {
+    let start = schedule.start(seconds(at), limits, Kind::Page).unwrap();
+    schedule.end(seconds(at + 1), start);
+}
+
+#[test]
+fn a_delay_counts_from_the_end_and_lets_one_be_under_way() {
+    let mut schedule = Schedule::default();
+    let limits = delayed(2);
+    let start = schedule.start(seconds(10), &limits, Kind::Page).unwrap();
+    assert_eq!(schedule.next(&limits), Next::AfterEnd(Cause::Delay));
+    schedule.end(seconds(13), start);
+    assert_eq!(from(schedule.next(&limits)), (15, Cause::Delay));
+}
+
+#[test]
+fn a_delay_that_grows_or_shrinks_keeps_what_was_started() {
+    let mut schedule = Schedule::default();
+    visited(&mut schedule, 10, &delayed(1));
+    assert_eq!(from(schedule.next(&delayed(10))), (21, Cause::Delay));
+    visited(&mut schedule, 21, &delayed(10));
+    assert_eq!(from(schedule.next(&delayed(1))), (32, Cause::Delay));
+    visited(&mut schedule, 32, &delayed(1));
+    assert_eq!(from(schedule.next(&delayed(1))), (34, Cause::Delay));
+}
+
+#[test]
+fn a_start_given_back_is_free_unless_a_later_one_was_made() {
+    let limits = Limits {
+        spacing: seconds(5),
+        ..FREE
+    };
+    let mut schedule = Schedule::default();
+    let first = schedule.start(seconds(10), &limits, Kind::Page).unwrap();
+    schedule.give_back(first);
+    let first = schedule.start(seconds(11), &limits, Kind::Page).unwrap();
+    let _second = schedule.start(seconds(16), &limits, Kind::Page).unwrap();
+    schedule.give_back(first);
+    assert_eq!(from(schedule.next(&limits)), (21, Cause::Spacing));
+    assert_eq!(schedule.in_flight(), 1);
+}
+
+#[test]
+fn a_robots_txt_delays_no_first_page_but_every_later_one() {
+    let limits = delayed(2);
+    let mut schedule = Schedule::default();
+    for at in [0, 1] {
+        let robots = schedule.start(seconds(at), &FREE, Kind::RobotsTxt).unwrap();
+        schedule.end(seconds(at + 1), robots);
+    }
+    visited(&mut schedule, 2, &limits);
+    assert!(schedule.start(seconds(4), &limits, Kind::RobotsTxt).is_err());
+    let robots = schedule.start(seconds(5), &limits, Kind::RobotsTxt).unwrap();
+    schedule.end(seconds(6), robots);
+    assert_eq!(from(schedule.next(&limits)), (8, Cause::Delay));
+}
+
+#[test]
+fn what_makes_it_latest_is_named() {
+    let mut schedule = Schedule::default();
+    visited(&mut schedule, 10, &FREE);
+    let mut limits = delayed(2);
+    limits.opens = seconds(100);
+    assert_eq!(from(schedule.next(&limits)), (100, Cause::Hours));
+    limits.back_off = seconds(200);
+    assert_eq!(from(schedule.next(&limits)), (200, Cause::BackOff));
+}
+
+// Heritrix's factor, and Scrapy's rule that an error makes nothing faster.
+#[test]
+fn an_adaptive_pause_follows_responses_within_bounds_and_no_error_shortens_it() {
+    let adaptive = Adaptive {
+        factor: 5.0,
+        shortest: seconds(3),
+        longest: seconds(30),
+    };
+    let mut schedule = Schedule::default();
+    visited(&mut schedule, 0, &FREE);
+    let rows = [
+        (2, Outcome::Served, 10),
+        (0, Outcome::Failed, 10),
+        (0, Outcome::Served, 3),
+        (9, Outcome::Failed, 30),
+        (u64::MAX, Outcome::Served, 30),
+    ];
+    for (took, outcome, pause) in rows {
+        schedule.adapt(&adaptive, seconds(took), outcome);
+        assert_eq!(from(schedule.next(&FREE)), (1 + pause, Cause::Adaptive));
+    }
+    schedule.forget_adaptive();
+    assert_eq!(from(schedule.next(&FREE)).0, 0);
+}
+
+/// What may happen to a schedule.
+#[derive(Debug, Clone)]
+enum Happens {
+    Passes(u64),
+    Asks(Limits, Kind),
+    Ends(usize),
+    IsGivenBack(usize),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let limits = (1..5_u32, 0..4_u64, prop_oneof![Just(0), 0..12_u64]);
+    let limits = limits.prop_map(|(in_flight, spacing, delay)| Limits {
+        in_flight,
+        spacing: seconds(spacing),
+        delay: seconds(delay),
+        ..FREE
+    });
+    let kind = prop_oneof![4 => Just(Kind::Page), 1 => Just(Kind::RobotsTxt)];
+    prop_oneof![
+        3 => (0..6_u64).prop_map(Happens::Passes),
+        6 => (limits, kind).prop_map(|(limits, kind)| Happens::Asks(limits, kind)),
+        4 => (0..8_usize).prop_map(Happens::Ends),
+        1 => (0..8_usize).prop_map(Happens::IsGivenBack),
+    ]
+}
+
+/// A start as the origin sees it.
+#[derive(Debug, Clone)]
+struct Seen {
+    at: Moment,
+    ended: Option<Moment>,
+    delay: Duration,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    // The issue: no two starts at an origin closer than its delay, whatever
+    // arrivals, cancellations and changes.
+    #[test]
+    fn no_two_starts_are_closer_than_the_delay(events in prop::collection::vec(happens(), 1..80)) {
+        let mut schedule = Schedule::default();
+        let mut now = seconds(1_000);
+        let mut seen: Vec<Seen> = Vec::new();
+        // What is under way, and where it stands in `seen`, if it counts.
+        let mut under_way: Vec<(Start, Option<usize>)> = Vec::new();
+        for event in events {
+            match event {
+                Happens::Passes(time) => now += seconds(time),
+                Happens::Asks(limits, kind) => {
+                    let promised = schedule.next(&limits);
+                    let started = schedule.start(now, &limits, kind);
+                    let may = matches!(promised, Next::From(from, _) if from <= now);
+                    prop_assert_eq!(started.is_ok(), may);
+                    let Ok(start) = started else { continue };
+                    if limits.delay.is_zero() {
+                        prop_assert!(under_way.len() < limits.in_flight as usize);
+                    } else {
+                        prop_assert!(under_way.is_empty());
+                    }
+                    if let Some(last) = seen.last() {
+                        prop_assert!(last.at + limits.spacing <= now);
+                        let delay = limits.delay.max(last.delay);
+                        if !delay.is_zero() {
+                            prop_assert!(last.ended.is_some_and(|ended| ended + delay <= now));
+                        }
+                    }
+                    for one in seen.iter().filter(|_| !limits.delay.is_zero()) {
+                        prop_assert!(one.ended.is_some_and(|ended| ended + limits.delay <= now));
+                    }
+                    let place = (kind == Kind::Page || !seen.is_empty()).then_some(seen.len());
+                    if place.is_some() {
+                        seen.push(Seen { at: now, ended: None, delay: limits.delay });
+                    }
+                    under_way.push((start, place));
+                }
+                Happens::Ends(index) if index < under_way.len() => {
+                    let (start, place) = under_way.remove(index);
+                    schedule.end(now, start);
+                    if let Some(place) = place {
+                        seen[place].ended = Some(now);
+                    }
+                }
+                Happens::IsGivenBack(index) if index < under_way.len() => {
+                    let (start, place) = under_way.remove(index);
+                    schedule.give_back(start);
+                    match place {
+                        // The origin has seen nothing of it.
+                        Some(place) if place + 1 == seen.len() => drop(seen.pop()),
+                        Some(place) => {
+                            seen[place].ended = Some(Duration::ZERO);
+                            seen[place].delay = Duration::ZERO;
+                        }
+                        None => {}
+                    }
+                }
+                Happens::Ends(_) | Happens::IsGivenBack(_) => {}
+            }
+            prop_assert_eq!(schedule.in_flight() as usize, under_way.len());
+        }
+    }
+}

@@ -19,6 +19,8 @@ pub mod directives;
 
 pub mod preferences;
 
+pub mod pace;
+
 pub mod overrides;
 
 pub mod robots;

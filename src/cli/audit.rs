@@ -125,11 +125,13 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
     match command {
         AuditCommand::List { which, limit, json } => {
             let records = reader.list(&which.into(), *limit)?;
-            list(&records, Form::from(*json), (row_json, columns))
+            let form = Form::from(*json);
+            list(records.iter().map(|record| record_line(record, form)))
         }
         AuditCommand::Events { which, limit, json } => {
             let events = reader.events(&which.into(), *limit)?;
-            list(&events, Form::from(*json), (event_json, event_columns))
+            let form = Form::from(*json);
+            list(events.iter().map(|event| event_line(event, form)))
         }
         AuditCommand::Verify { which, json } => verify(&reader, &which.into(), Form::from(*json)),
     }
@@ -149,20 +151,27 @@ impl From<bool> for Form {
     }
 }
 
-/// Prints rows, a line each, by the two ways to write one.
-fn list<T>(
-    rows: &[T],
-    form: Form,
-    (json, columns): (fn(&T) -> serde_json::Value, fn(&T) -> String),
-) -> anyhow::Result<Exit> {
+/// Prints a line a row.
+fn list(lines: impl Iterator<Item = String>) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
-    for row in rows {
-        match form {
-            Form::Json => writeln!(out, "{}", json(row))?,
-            Form::Columns => writeln!(out, "{}", columns(row))?,
-        }
+    for line in lines {
+        writeln!(out, "{line}")?;
     }
     Ok(Exit::Done)
+}
+
+fn record_line(record: &StoredRecord, form: Form) -> String {
+    match form {
+        Form::Json => row_json(record).to_string(),
+        Form::Columns => columns(record),
+    }
+}
+
+fn event_line(event: &StoredEvent, form: Form) -> String {
+    match form {
+        Form::Json => event_json(event).to_string(),
+        Form::Columns => event_columns(event),
+    }
 }
 
 fn event_columns(event: &StoredEvent) -> String {

@@ -122,6 +122,10 @@ pub struct Metrics {
     pub audit_queue: Gauge,
     /// Commits of the audit that failed.
     pub audit_failures: Counter,
+    /// Events given to the audit, `written` or `lost`.
+    pub audit_events: Family<ResultLabel, Counter>,
+    /// Questions to the admin API that were turned away, by reason.
+    pub admin_refused: Family<ReasonLabel, Counter>,
 }
 
 /// From half a millisecond to a minute.
@@ -173,6 +177,8 @@ impl Default for Metrics {
             audit_commit_seconds: Histogram::new(SECONDS),
             audit_queue: Gauge::default(),
             audit_failures: Counter::default(),
+            audit_events: Family::default(),
+            admin_refused: Family::default(),
         };
         metrics.register();
         metrics
@@ -216,6 +222,7 @@ impl Metrics {
         self.register_pace();
         self.register_directives();
         self.register_connections_and_audit();
+        self.register_events_and_admin();
     }
 
     fn register_kept(&mut self) {
@@ -401,6 +408,20 @@ impl Metrics {
             "audit_failures",
             "Audit commits that failed",
             self.audit_failures.clone(),
+        );
+    }
+
+    fn register_events_and_admin(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "audit_events",
+            "Events to be put on record",
+            self.audit_events.clone(),
+        );
+        r.register(
+            "admin_refused",
+            "Questions to the admin API that were turned away",
+            self.admin_refused.clone(),
         );
     }
 

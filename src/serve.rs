@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::kept::KeptInAudit;
-use crate::admin::{self, Admin};
+use crate::admin::{self, Access, Admin, PaceSource};
 use crate::audit::AuditLog;
 use crate::clock;
 use crate::config::Settings;
@@ -50,6 +50,7 @@ pub struct Running {
     files: [Option<Digest>; 2],
     own: Vec<SocketAddr>,
     crawlers: Arc<Crawlers>,
+    access: Arc<Access>,
     audit: Arc<AuditLog>,
     audit_tracker: TaskTracker,
     admin_tracker: TaskTracker,
@@ -74,6 +75,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     let listen = addresses(&listeners)?;
     let admin = addresses(&admin_listener)?;
     let interceptor = interceptor(settings)?;
+    let access = Arc::new(Access::new(settings.admin.password()?));
     let metrics = Arc::new(Metrics::default());
     let audit_tracker = TaskTracker::new();
     let audit = Arc::new(AuditLog::open(
@@ -104,6 +106,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
             audit: Arc::clone(&audit),
             metrics: Arc::clone(&metrics),
             stop: crawlers.stop.clone(),
+            access: Arc::clone(&access),
+            pace: PaceSource(Arc::new(Vec::new)),
         };
         admin::listen(page, listener, (&admin_tracker, end.clone()));
     }
@@ -117,6 +121,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         files,
         own,
         crawlers,
+        access,
         audit,
         audit_tracker,
         admin_tracker,

@@ -2,19 +2,28 @@
 //!
 //! `/healthz` (the process runs), `/readyz` (the audit can be written),
 //! `/metrics`: open to whoever reaches the listener, so they name no host, URL
-//! or crawler.
+//! or crawler. `/api/v1/pace` names hosts, and wants the password.
+
+mod access;
+
+mod pace;
+
+pub mod password;
+
+mod tries;
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -24,6 +33,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::access::Access;
+pub use self::pace::{HOSTS_SHOWN, PaceSource};
+use self::password::{Password, PasswordError};
 use crate::audit::AuditLog;
 use crate::metrics::Metrics;
 
@@ -32,6 +44,23 @@ use crate::metrics::Metrics;
 pub struct Options {
     /// The address; port 0 takes any.
     pub listen: SocketAddr,
+    /// The file with the password of what names hosts; without one nobody may
+    /// ask for that.
+    pub password_file: Option<PathBuf>,
+}
+
+impl Options {
+    /// The password, if there is to be one.
+    ///
+    /// # Errors
+    ///
+    /// Each [`PasswordError`].
+    pub fn password(&self) -> Result<Option<Password>, PasswordError> {
+        self.password_file
+            .as_deref()
+            .map(Password::read)
+            .transpose()
+    }
 }
 
 /// What the pages are made from.
@@ -43,6 +72,10 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Cancelled when the proxy stops: not ready from then on.
     pub stop: CancellationToken,
+    /// Who may ask what names hosts.
+    pub access: Arc<Access>,
+    /// How fast hosts are asked.
+    pub pace: PaceSource,
 }
 
 /// The longest a request's head may take, and a connection be idle.
@@ -63,7 +96,10 @@ pub fn listen(
     (tracker, end): (&TaskTracker, CancellationToken),
 ) {
     let admin = Arc::new(admin);
-    let router = Router::new()
+    let api = Router::new()
+        .route("/api/v1/pace", get(pace::pace))
+        .route_layer(from_fn_with_state(Arc::clone(&admin), access::guard));
+    let router = api
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
@@ -78,11 +114,12 @@ pub fn listen(
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                         continue;
                     };
-                    let served = serve(stream, router.clone(), end.clone());
+                    let router = router.clone().layer(Extension(from.ip()));
+                    let served = serve(stream, router, end.clone());
                     connections.spawn(async move {
                         // A page is small: who has not read it by then will not.
                         let _ = timeout(CONNECTION_TIMEOUT, served).await;
@@ -169,23 +206,4 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked_as(host: &str) -> bool {
-        let mut fields = HeaderMap::new();
-        fields.insert(header::HOST, host.parse().unwrap());
-        host_is_own(&fields)
-    }
-
-    // Ours, against DNS rebinding.
-    #[test]
-    fn only_addresses_and_localhost_are_names_of_ours() {
-        for host in ["127.0.0.1:3129", "localhost:3129", "[::1]:3129", "10.0.0.1"] {
-            assert!(asked_as(host), "{host}");
-        }
-        for host in ["evil.test", "evil.test:3129", "localhost.evil.test"] {
-            assert!(!asked_as(host), "{host}");
-        }
-    }
-}
+mod tests;

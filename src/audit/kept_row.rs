@@ -11,9 +11,9 @@ use bytes::Bytes;
 use http::HeaderValue;
 use jiff::Timestamp;
 use rusqlite::Row;
-use rusqlite::types::{FromSql, Value, ValueRef};
+use rusqlite::types::{FromSql, Value};
 
-use super::row::{SNAPSHOT_COLUMNS, blob, digest, row_digest, snapshot_values};
+use super::row::{SNAPSHOT_COLUMNS, blob, digest, is_as_written, row_digest, snapshot_values};
 use crate::rules::crawler::ProductToken;
 use crate::rules::digest::Digest;
 use crate::rules::origin::{Origin, Target};
@@ -28,9 +28,8 @@ pub(super) const KEPT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
 const TOKEN_AT: usize = 1;
 const BODY_KEY_AT: usize = SNAPSHOT_COLUMNS - 2;
 
-/// Where [`LOAD`] has the digest of the row, and behind it the body.
-const DIGEST_AT: usize = KEPT_COLUMNS;
-const BODY_AT: usize = DIGEST_AT + 1;
+/// Where [`LOAD`] has the body, behind the digest of the row.
+const BODY_AT: usize = KEPT_COLUMNS + 1;
 
 /// Puts a row in place of the one with the same origin and token.
 pub(super) const SAVE: &str = "
@@ -84,9 +83,7 @@ pub(super) fn kept_values(kept: &Kept) -> Vec<Value> {
 
 /// Whether a row of [`LOAD`] or [`ALL`] holds the values it was written with.
 pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
-    let values = (0..KEPT_COLUMNS).map(|column| row.get_ref(column));
-    let own = row_digest(values.collect::<rusqlite::Result<Vec<ValueRef<'_>>>>()?);
-    Ok(row.get_ref(DIGEST_AT)?.as_blob().ok() == Some(own.as_bytes().as_slice()))
+    is_as_written(row, KEPT_COLUMNS)
 }
 
 /// What a row of [`LOAD`] holds, its file read by `dialect`; nothing if it is

@@ -13,15 +13,21 @@
 
 mod keep;
 
+mod note;
+
 mod ending;
 
 mod writer;
 
 mod pending;
 
+mod noted;
+
 mod shelf;
 
 pub mod verify;
+
+pub mod events;
 
 pub mod query;
 
@@ -30,6 +36,8 @@ mod store;
 mod schema;
 
 mod kept_row;
+
+mod event_row;
 
 mod row;
 
@@ -48,6 +56,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::ending::Ending;
 use self::ending::Line;
+use self::note::EVENTS_WAITING_MAX;
 use self::pending::Pending;
 use self::shelf::Shelf;
 use self::store::Store;
@@ -144,6 +153,8 @@ pub enum AuditError {
 pub struct AuditLog {
     line: Line,
     slots: Arc<Semaphore>,
+    /// Places of events, which have a queue of their own.
+    event_places: Arc<Semaphore>,
     durability: Durability,
     failing: Arc<AtomicBool>,
     /// The next number, where numbers are given on queueing. It is held while
@@ -187,6 +198,7 @@ impl AuditLog {
         Ok(Self {
             line: Line { entries, waiting },
             slots: Arc::new(Semaphore::new(slots(options.queue))),
+            event_places: Arc::new(Semaphore::new(EVENTS_WAITING_MAX)),
             durability: options.durability,
             failing,
             next: Mutex::new(next),

@@ -69,7 +69,7 @@ impl Filter {
 
 /// The host as the log has it: lower case, no final dot, an IPv6 address in
 /// brackets.
-fn normal_host(text: &str) -> String {
+pub(super) fn normal_host(text: &str) -> String {
     let host = text
         .parse::<Host>()
         .or_else(|_| format!("[{text}]").parse());
@@ -100,12 +100,8 @@ impl AuditReader {
     ///
     /// [`AuditError::Read`].
     pub fn list(&self, filter: &Filter, limit: usize) -> Result<Vec<StoredRecord>, AuditError> {
-        let limit = match limit {
-            0 => -1,
-            limit => i64::try_from(limit).unwrap_or(i64::MAX),
-        };
-        let (sql, mut values) = select(filter.conditions());
-        values.push(limit.into());
+        let (sql, mut values) = conditions(SELECT, filter.conditions());
+        values.push(limit_value(limit));
         let mut records = Vec::new();
         self.rows(
             &format!("{sql} ORDER BY d.seq DESC LIMIT ?"),
@@ -144,9 +140,9 @@ impl AuditReader {
     ) -> Result<(), AuditError> {
         let mut after = i64::MIN;
         loop {
-            let mut conditions = filter.conditions();
-            conditions.push(("d.seq > ?", after.into()));
-            let (sql, mut values) = select(conditions);
+            let mut wanted = filter.conditions();
+            wanted.push(("d.seq > ?", after.into()));
+            let (sql, mut values) = conditions(SELECT, wanted);
             values.push(PAGE.into());
             let mut page = Vec::new();
             self.rows(&format!("{sql} ORDER BY d.seq LIMIT ?"), values, |row| {
@@ -178,11 +174,21 @@ impl AuditReader {
     }
 }
 
-/// The query for the rows that meet `conditions`, and its values in order.
-fn select(conditions: Vec<(&'static str, Value)>) -> (String, Vec<Value>) {
-    let mut sql = SELECT.to_owned();
+/// A limit as SQL has it; 0 means all.
+pub(super) fn limit_value(limit: usize) -> Value {
+    let limit = match limit {
+        0 => -1,
+        limit => i64::try_from(limit).unwrap_or(i64::MAX),
+    };
+    limit.into()
+}
+
+/// The query `select` for the rows that meet all of `wanted`, and its values in
+/// order.
+pub(super) fn conditions(select: &str, wanted: Vec<(&'static str, Value)>) -> (String, Vec<Value>) {
+    let mut sql = select.to_owned();
     let mut values = Vec::new();
-    for (condition, value) in conditions {
+    for (condition, value) in wanted {
         sql.push_str(if values.is_empty() {
             "\nWHERE "
         } else {

@@ -150,6 +150,14 @@ pub(super) fn row_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> 
     Digest::of(&octets)
 }
 
+/// Whether a row holds the values it was written with: `columns` of them, and
+/// behind them their digest.
+pub(super) fn is_as_written(row: &Row<'_>, columns: usize) -> rusqlite::Result<bool> {
+    let values = (0..columns).map(|column| row.get_ref(column));
+    let own = row_digest(values.collect::<rusqlite::Result<Vec<ValueRef<'_>>>>()?);
+    Ok(row.get_ref(columns)?.as_blob().ok() == Some(own.as_bytes().as_slice()))
+}
+
 /// Writes a value so that no two lists of values look alike: its type, its
 /// length, its octets.
 fn encode(value: ValueRef<'_>, octets: &mut Vec<u8>) {

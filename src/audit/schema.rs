@@ -15,7 +15,7 @@ use super::AuditError;
 use super::row::count;
 
 /// The version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 3;
+const SCHEMA_VERSION: i64 = 4;
 
 /// How long a lock of another process on the file is waited for.
 const BUSY: Duration = Duration::from_secs(2);
@@ -127,13 +127,39 @@ CREATE INDEX kept_expires ON kept (expires_us);
 PRAGMA user_version = 3;
 COMMIT;";
 
+/// What makes a file of version 3 one of version 4: that origins asked for less,
+/// as evidence, and how long they are left alone, for the next process.
+const FROM_3: &str = "
+BEGIN IMMEDIATE;
+CREATE TABLE event (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  time_us INTEGER NOT NULL,
+  host TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  status INTEGER,
+  until_us INTEGER NOT NULL,
+  incidents INTEGER NOT NULL,
+  digest BLOB NOT NULL
+) STRICT;
+CREATE INDEX event_host ON event (host);
+CREATE TABLE back_off (
+  host TEXT NOT NULL PRIMARY KEY,
+  until_us INTEGER NOT NULL,
+  incidents INTEGER NOT NULL,
+  since_us INTEGER NOT NULL,
+  digest BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX back_off_until ON back_off (until_us);
+PRAGMA user_version = 4;
+COMMIT;";
+
 /// Shows a file of version 1 to its reader as one of version 2: whoever reads
 /// changes nothing, and an old log must stay readable.
 const AS_FROM_1: &str = "
 CREATE TEMP VIEW decision AS
 SELECT *, NULL AS directives, NULL AS said, NULL AS ended FROM main.decision;";
 
-/// Shows a file of version 1 or 2 to its reader as one of version 3.
+/// Shows a file of version 2 to its reader as one of version 3.
 const AS_FROM_2: &str = "
 CREATE TEMP VIEW snapshot AS SELECT *, NULL AS hops FROM main.snapshot;
 CREATE TEMP VIEW kept AS
@@ -141,6 +167,16 @@ SELECT '' AS origin, '' AS token, '' AS url, NULL AS status, 0 AS fetched_us,
        0 AS expires_us, '' AS result, NULL AS cause, NULL AS body,
        NULL AS hops, NULL AS whole, NULL AS content_type, NULL AS etag,
        NULL AS last_modified, 0 AS failures, NULL AS led_to, x'' AS digest
+WHERE 0;";
+
+/// Shows a file of version 3 to its reader as one of version 4.
+const AS_FROM_3: &str = "
+CREATE TEMP VIEW event AS
+SELECT 0 AS seq, 0 AS time_us, '' AS host, '' AS kind, NULL AS status,
+       0 AS until_us, 0 AS incidents, x'' AS digest
+WHERE 0;
+CREATE TEMP VIEW back_off AS
+SELECT '' AS host, 0 AS until_us, 0 AS incidents, 0 AS since_us, x'' AS digest
 WHERE 0;";
 
 /// What makes a commit outlast the power (WAL, `synchronous=FULL`), and keeps
@@ -209,7 +245,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     if is_empty(&connection).map_err(failed)? {
         connection.execute_batch(SCHEMA).map_err(failed)?;
     }
-    for (from, step) in [(1, FROM_1), (2, FROM_2)] {
+    for (from, step) in [(1, FROM_1), (2, FROM_2), (3, FROM_3)] {
         if version(&connection).map_err(failed)? == from {
             connection.execute_batch(step).map_err(failed)?;
         }
@@ -240,8 +276,9 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
         source,
     };
     let views: &[&str] = match version(&connection).map_err(failed)? {
-        1 => &[AS_FROM_1, AS_FROM_2],
-        2 => &[AS_FROM_2],
+        1 => &[AS_FROM_1, AS_FROM_2, AS_FROM_3],
+        2 => &[AS_FROM_2, AS_FROM_3],
+        3 => &[AS_FROM_3],
         _ => {
             check_version(&connection, path)?;
             &[]
@@ -280,12 +317,26 @@ fn check_version(connection: &Connection, path: &Path) -> Result<(), AuditError>
     Ok(())
 }
 
-/// The highest number ever given; 0 if none was.
+/// The highest number ever given to a decision; 0 if none was.
 pub(super) fn last_seq(connection: &Connection) -> rusqlite::Result<u64> {
-    connection.query_row(
+    last_number(
+        connection,
         "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'decision'), 0),
                     coalesce((SELECT max(seq) FROM decision), 0))",
-        [],
-        |row| row.get(0).map(count),
     )
+}
+
+/// The highest number ever given to an event; 0 if none was.
+pub(super) fn last_event(connection: &Connection) -> rusqlite::Result<u64> {
+    last_number(
+        connection,
+        "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0),
+                    coalesce((SELECT max(seq) FROM event), 0))",
+    )
+}
+
+fn last_number(connection: &Connection, sql: &str) -> rusqlite::Result<u64> {
+    connection
+        .prepare_cached(sql)?
+        .query_row([], |row| row.get(0).map(count))
 }

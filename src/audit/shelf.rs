@@ -9,8 +9,10 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::AuditError;
+use super::event_row::{BACK_OFFS, back_off};
 use super::kept_row::{LOAD, kept, key};
 use super::schema::open_to_read;
+use crate::rules::pace::event::KeptBackOff;
 use crate::rules::robots::Dialect;
 use crate::rules::robots::kept::{Kept, Whose};
 
@@ -67,6 +69,26 @@ impl Shelf {
             found
         });
         reading.await.map_err(|_| AuditError::Closed)?
+    }
+
+    /// The back-offs of the process before, and how many rows are not as they
+    /// were written.
+    ///
+    /// # Errors
+    ///
+    /// What opening and reading the file can meet.
+    pub(super) fn back_offs(&self) -> Result<(Vec<KeptBackOff>, usize), AuditError> {
+        let connection = open_to_read(&self.path)?;
+        let read = || {
+            let mut statement = connection.prepare(BACK_OFFS)?;
+            let rows = statement.query_map([], back_off)?;
+            let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            let all = rows.len();
+            let kept: Vec<_> = rows.into_iter().flatten().collect();
+            let changed = all - kept.len();
+            Ok((kept, changed))
+        };
+        read().map_err(AuditError::Read)
     }
 
     /// Reads no more, and closes the file.

@@ -16,6 +16,7 @@ use rusqlite::{
     params_from_iter,
 };
 
+use super::event_row::{INSERT_EVENT, SAVE_BACK_OFF, back_off_values, event_values};
 use super::kept_row::{SAVE, kept_values};
 use super::row::{
     SNAPSHOT_COLUMNS, blob, decision_digest, decision_values, ending_digest, ending_values,
@@ -24,6 +25,7 @@ use super::row::{
 use super::{AuditError, schema};
 use crate::rules::decision::Policy;
 use crate::rules::digest::Digest;
+use crate::rules::pace::event::{BackOffChange, BackOffEvent};
 use crate::rules::record::{Outcome, Record};
 use crate::rules::robots::access::Snapshot;
 use crate::rules::robots::kept::Kept;
@@ -114,6 +116,23 @@ impl Store {
             .execute(params![before.as_microsecond(), most])
     }
 
+    /// Takes away at most `most` back-offs that were over before `before`, and
+    /// tells how many there were.
+    pub(super) fn prune_back_offs(
+        &self,
+        before: Timestamp,
+        most: usize,
+    ) -> rusqlite::Result<usize> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.connection
+            .prepare_cached(
+                "DELETE FROM back_off WHERE host IN (
+                   SELECT host FROM back_off WHERE until_us < ?
+                   ORDER BY until_us LIMIT ?)",
+            )?
+            .execute(params![before.as_microsecond(), most])
+    }
+
     /// Moves all that is in the WAL to the file itself.
     pub(super) fn checkpoint(&self) -> rusqlite::Result<()> {
         self.connection
@@ -159,6 +178,23 @@ impl Batch<'_> {
     pub(super) fn keep(&self, kept: &Kept) -> rusqlite::Result<()> {
         self.body(&kept.snapshot)?;
         self.execute(SAVE, params_from_iter(kept_values(kept)))
+    }
+
+    /// Writes an event, and what the next process must know after it. How a
+    /// host is left says nothing new: a back-off ends when it was to end.
+    pub(super) fn note(&self, event: &BackOffEvent) -> rusqlite::Result<()> {
+        let seq = 1 + schema::last_event(&self.transaction)?;
+        self.execute(INSERT_EVENT, params_from_iter(event_values(seq, event)))?;
+        match (event.change, event.kept()) {
+            (BackOffChange::Left, _) => Ok(()),
+            (BackOffChange::Entered, Some(kept)) => {
+                self.execute(SAVE_BACK_OFF, params_from_iter(back_off_values(&kept)))
+            }
+            (BackOffChange::Entered, None) => self.execute(
+                "DELETE FROM back_off WHERE host = ?",
+                [event.host.to_string()],
+            ),
+        }
     }
 
     /// Writes a decision as any other, and takes it back: what would keep a

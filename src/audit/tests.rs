@@ -1,3 +1,5 @@
+mod events;
+
 mod hops;
 
 mod kept;
@@ -15,6 +17,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
+use super::events::EventFilter;
 use super::query::{AuditReader, Filter, row_json};
 use super::verify::{Finding, Verification};
 use super::*;
@@ -384,7 +387,10 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
     assert_eq!(receipt.seq(), 4);
 }
 
-/// Takes a file back to version 2.
+/// Takes a file back to version 3.
+const TO_3: &str = "DROP TABLE event; DROP TABLE back_off; PRAGMA user_version = 3;";
+
+/// Takes a file of version 3 back to version 2.
 const TO_2: &str = "DROP TABLE kept; ALTER TABLE snapshot DROP COLUMN hops;
     PRAGMA user_version = 2;";
 
@@ -408,10 +414,17 @@ async fn assert_taken_up(back: &[&str]) -> Kit {
         assert_eq!(rows.len(), count);
         let sums = reader.verify(&Filter::default(), |_| {}).unwrap();
         assert_eq!((sums.mismatches, sums.missing), (0, 0));
+        assert_eq!((sums.events, sums.back_offs), (0, 0));
+        assert!(
+            reader
+                .events(&EventFilter::default(), 0)
+                .unwrap()
+                .is_empty()
+        );
         rows
     };
     let rows = assert_whole(&kit.path());
-    let had_directives = back.len() == 1;
+    let had_directives = back.len() < 3;
     assert!(
         rows.iter()
             .all(|row| row.directives.is_some() == had_directives)
@@ -423,20 +436,27 @@ async fn assert_taken_up(back: &[&str]) -> Kit {
     };
     let old = version(&kit);
     let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
-    assert_eq!((old < 3, version(&kit)), (true, 3));
+    assert_eq!((old < 4, version(&kit)), (true, 4));
     assert_whole(&kit.path());
     kit
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_1_is_read_as_it_is_and_written_as_version_3() {
-    assert_taken_up(&[TO_2, TO_1]).await;
+async fn a_log_of_version_1_is_read_as_it_is_and_written_as_version_4() {
+    assert_taken_up(&[TO_3, TO_2, TO_1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_2_is_read_as_it_is_and_written_as_version_3() {
-    let kit = assert_taken_up(&[TO_2]).await;
+async fn a_log_of_version_2_is_read_as_it_is_and_written_as_version_4() {
+    let kit = assert_taken_up(&[TO_3, TO_2]).await;
     kept::assert_keeps(&kit).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_version_3_is_read_as_it_is_and_written_as_version_4() {
+    let kit = assert_taken_up(&[TO_3]).await;
+    kept::assert_keeps(&kit).await;
+    events::assert_notes(&kit).await;
 }
 
 #[tokio::test]
@@ -449,7 +469,7 @@ async fn a_file_of_another_version_or_kind_is_left_alone() {
             error,
             AuditError::Schema {
                 found: 9,
-                known: 3,
+                known: 4,
                 ..
             }
         )
@@ -555,6 +575,8 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         mismatches: 0,
         missing: 0,
         kept: 0,
+        events: 0,
+        back_offs: 0,
     };
     assert_eq!(verification, expected);
 }

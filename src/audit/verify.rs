@@ -11,10 +11,11 @@ use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
 use super::AuditError;
+use super::event_row::{BACK_OFF_COLUMNS, BACK_OFFS, EVENT_COLUMNS, EVENTS, text};
 use super::kept_row::{self, ALL};
 use super::query::{AuditReader, Filter};
-use super::row::{blob, digest, is_untouched, stored};
-use super::schema::last_seq;
+use super::row::{blob, count, digest, is_as_written, is_untouched, stored};
+use super::schema::{last_event, last_seq};
 use crate::rules::digest::Digest;
 use crate::rules::record::{Again, StoredRecord, StoredRuling, Undecidable, decide_again};
 
@@ -31,6 +32,10 @@ pub struct Verification {
     pub missing: u64,
     /// Copies of robots.txt kept for a restart that were looked at.
     pub kept: u64,
+    /// Events that were looked at.
+    pub events: u64,
+    /// Back-offs kept for a restart that were looked at.
+    pub back_offs: u64,
 }
 
 /// Something that verification found. Its `Display` is one line.
@@ -76,6 +81,24 @@ pub enum Finding {
         /// The token it is kept for, or nothing.
         token: String,
     },
+    /// An event is not what was written.
+    Event {
+        /// Its number.
+        seq: u64,
+    },
+    /// A back-off kept for a restart is not what was written: it counts as
+    /// absent.
+    BackOff {
+        /// Its host.
+        host: String,
+    },
+    /// Events are gone.
+    MissingEvents {
+        /// The first of them.
+        first: u64,
+        /// The last of them.
+        last: u64,
+    },
     /// Rows are gone. It is told, and is no mismatch: what is left may be right.
     Missing {
         /// The first of them.
@@ -88,7 +111,7 @@ pub enum Finding {
 impl Finding {
     /// Whether it contradicts the log.
     pub fn is_mismatch(&self) -> bool {
-        !matches!(self, Self::Missing { .. })
+        !matches!(self, Self::Missing { .. } | Self::MissingEvents { .. })
     }
 }
 
@@ -107,6 +130,16 @@ impl fmt::Display for Finding {
             Self::Policy { key } => write!(f, "policy {key}: the text has another digest"),
             Self::Kept { origin, token } => {
                 write!(f, "{origin} {token}: what is kept is not as it was written")
+            }
+            Self::Event { seq } => write!(f, "event {seq}: the row is not as it was written"),
+            Self::BackOff { host } => {
+                write!(f, "{host}: the back-off kept is not as it was written")
+            }
+            Self::MissingEvents { first, last } if first == last => {
+                write!(f, "event {first}: no such row")
+            }
+            Self::MissingEvents { first, last } => {
+                write!(f, "events {first} to {last}: no such rows")
             }
             Self::Missing { first, last } if first == last => write!(f, "{first}: no such row"),
             Self::Missing { first, last } => write!(f, "{first} to {last}: no such rows"),
@@ -272,6 +305,52 @@ impl<F: FnMut(Finding)> Check<'_, F> {
                 Finding::Body { key }
             })?;
             self.kept_for_a_restart()?;
+            self.events()?;
+            self.back_offs()?;
+        }
+        Ok(())
+    }
+
+    fn events(&mut self) -> rusqlite::Result<()> {
+        let reader = self.reader;
+        let last = last_event(&reader.connection)?;
+        let mut statement = reader
+            .connection
+            .prepare_cached(&format!("{EVENTS} ORDER BY seq"))?;
+        let mut rows = statement.query([])?;
+        let mut expected = 1;
+        while let Some(row) = rows.next()? {
+            self.sums.events += 1;
+            let seq = row.get(0).map(count)?;
+            self.events_gone(expected, seq);
+            expected = seq.saturating_add(1);
+            if !is_as_written(row, EVENT_COLUMNS)? {
+                self.found(Finding::Event { seq });
+            }
+        }
+        self.events_gone(expected, last.saturating_add(1));
+        Ok(())
+    }
+
+    /// Reports the events missing from `expected` to below `seq`.
+    fn events_gone(&mut self, expected: u64, seq: u64) {
+        if expected < seq {
+            self.sums.missing += seq - expected;
+            let (first, last) = (expected, seq - 1);
+            self.found(Finding::MissingEvents { first, last });
+        }
+    }
+
+    fn back_offs(&mut self) -> rusqlite::Result<()> {
+        let reader = self.reader;
+        let mut statement = reader.connection.prepare_cached(BACK_OFFS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            self.sums.back_offs += 1;
+            if !is_as_written(row, BACK_OFF_COLUMNS)? {
+                let host = text(row, 0)?;
+                self.found(Finding::BackOff { host });
+            }
         }
         Ok(())
     }
@@ -285,11 +364,7 @@ impl<F: FnMut(Finding)> Check<'_, F> {
         while let Some(row) = rows.next()? {
             self.sums.kept += 1;
             if !kept_row::is_untouched(row)? {
-                let text = |at| -> rusqlite::Result<String> {
-                    let octets = row.get_ref(at)?.as_bytes().unwrap_or_default();
-                    Ok(String::from_utf8_lossy(octets).into_owned())
-                };
-                let (origin, token) = (text(0)?, text(1)?);
+                let (origin, token) = (text(row, 0)?, text(row, 1)?);
                 self.found(Finding::Kept { origin, token });
             }
         }

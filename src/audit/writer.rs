@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
+use super::noted::Noted;
 use super::pending::Saving;
 use super::store::{Batch, Store};
 use crate::clock;
@@ -27,7 +28,9 @@ const BATCH_MAX: usize = 512;
 /// How long a snapshot is kept beyond its time: no copy is used for longer
 /// while its origin is unreachable (`robots.stale`).
 const KEPT_HOURS: i64 = 30 * 24;
-/// Snapshots taken away in one transaction.
+/// How long a back-off is kept beyond its time: it was forgiven long before.
+const BACK_OFF_KEPT_HOURS: i64 = 24;
+/// Rows taken away in one transaction.
 const PRUNED_MAX: usize = 1000;
 /// When to look again, and when if there were more.
 const PRUNE_EVERY: Duration = Duration::from_secs(60 * 60);
@@ -64,6 +67,8 @@ pub(super) enum Task {
     Complete { seq: Seq, outcome: Outcome },
     /// Keep the last that is known of a robots.txt.
     Keep(Saving),
+    /// Write an event.
+    Note(Noted),
     /// Find out whether a record could be written.
     Probe { ack: Ack },
     /// Take no more.
@@ -103,7 +108,7 @@ pub(super) struct Writer {
     pub(super) metrics: Arc<Metrics>,
     /// What is to be written next, in the order of arrival.
     pub(super) batch: Vec<Entry>,
-    /// When to look for snapshots that are kept in vain.
+    /// When to look for what is kept in vain.
     pub(super) prune_at: Instant,
 }
 
@@ -172,21 +177,21 @@ impl Writer {
         }
     }
 
-    /// Commits the batch; if that fails, without the snapshots to be kept: what
-    /// only spares a question must not keep a decision out.
+    /// Commits the batch; if that fails, without the snapshots to be kept and the
+    /// events: what no decision rests on must not keep one out.
     fn commit_what_can_be(&mut self) -> rusqlite::Result<()> {
         let Err(error) = self.commit() else {
             return Ok(());
         };
         let all = self.batch.len();
         self.batch
-            .retain(|entry| !matches!(entry.task, Task::Keep(_)));
+            .retain(|entry| !matches!(entry.task, Task::Keep(_) | Task::Note(_)));
         let lost = all - self.batch.len();
         if lost == 0 || self.batch.is_empty() {
             return Err(error);
         }
         self.commit()?;
-        tracing::warn!(%error, lost, "copies of robots.txt could not be kept");
+        tracing::warn!(%error, lost, "copies of robots.txt or events could not be kept");
         Ok(())
     }
 
@@ -216,26 +221,32 @@ impl Writer {
                     ack.send(Ok(())).unwrap_or_default();
                 }
                 Task::Keep(saving) => saving.saved(),
+                Task::Note(noted) => noted.written(),
                 Task::Record { ack: None, .. } | Task::Complete { .. } | Task::Close => {}
             }
         }
     }
 
-    /// Takes away snapshots that are of no use any more, now and then and a few
-    /// at a time: decisions wait meanwhile.
+    /// Takes away snapshots and back-offs that are of no use any more, now and
+    /// then and a few at a time: decisions wait meanwhile.
     fn prune(&mut self) {
         let now = clock::instant();
         if now < self.prune_at {
             return;
         }
-        let before = clock::now() - SignedDuration::from_hours(KEPT_HOURS);
-        let is_done = match self.store.prune(before, PRUNED_MAX) {
-            Ok(pruned) => pruned < PRUNED_MAX,
-            Err(error) => {
-                tracing::warn!(%error, "old copies of robots.txt could not be taken away");
-                true
-            }
-        };
+        let before = |hours| clock::now() - SignedDuration::from_hours(hours);
+        let snapshots = self.store.prune(before(KEPT_HOURS), PRUNED_MAX);
+        let back_offs = before(BACK_OFF_KEPT_HOURS);
+        let back_offs = self.store.prune_back_offs(back_offs, PRUNED_MAX);
+        let is_done = [snapshots, back_offs]
+            .into_iter()
+            .all(|pruned| match pruned {
+                Ok(pruned) => pruned < PRUNED_MAX,
+                Err(error) => {
+                    tracing::warn!(%error, "what is kept in vain could not be taken away");
+                    true
+                }
+            });
         self.prune_at = now + if is_done { PRUNE_EVERY } else { PRUNE_ON };
     }
 
@@ -253,7 +264,7 @@ impl Writer {
                     ..
                 } => (ack, Some(seq)),
                 Task::Probe { ack } => (ack, None),
-                Task::Keep(_) => continue,
+                Task::Keep(_) | Task::Note(_) => continue,
                 Task::Record { ack: None, .. } | Task::Complete { .. } | Task::Close => {
                     self.batch.push(entry);
                     continue;
@@ -272,6 +283,7 @@ fn write(task: &Task, transaction: &mut Batch<'_>) -> rusqlite::Result<()> {
         Task::Record { record, seq, .. } => transaction.record(seq.get(), record),
         Task::Complete { seq, outcome } => transaction.complete(seq.get(), outcome),
         Task::Keep(saving) => transaction.keep(saving.kept()),
+        Task::Note(noted) => transaction.note(noted.event()),
         Task::Probe { .. } => transaction.probe(),
         Task::Close => Ok(()),
     }
@@ -281,7 +293,7 @@ fn write(task: &Task, transaction: &mut Batch<'_>) -> rusqlite::Result<()> {
 /// that could be completed.
 fn has_row(task: &Task) -> bool {
     match task {
-        Task::Record { .. } | Task::Keep(_) | Task::Probe { .. } => true,
+        Task::Record { .. } | Task::Keep(_) | Task::Note(_) | Task::Probe { .. } => true,
         Task::Complete { seq, .. } => seq.get() != 0,
         Task::Close => false,
     }

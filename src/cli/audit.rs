@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::Exit;
 use super::inert::inert;
+use crate::audit::events::{EventFilter, StoredEvent, event_json};
 use crate::audit::query::{AuditReader, Filter, row_json};
 use crate::config::Settings;
 use crate::rules::record::StoredRecord;
@@ -24,6 +25,19 @@ pub(super) enum AuditCommand {
     List {
         #[command(flatten)]
         which: Which,
+        /// How many; 0 means all.
+        #[arg(long, default_value_t = LIST_ROWS)]
+        limit: usize,
+        /// JSON Lines instead of columns.
+        #[arg(long)]
+        json: bool,
+    },
+    /// When sites asked for less (429, 503), and when they were asked again, the
+    /// newest first.
+    #[command(after_help = "Example: politesse audit events --host site.example")]
+    Events {
+        #[command(flatten)]
+        which: WhichEvents,
         /// How many; 0 means all.
         #[arg(long, default_value_t = LIST_ROWS)]
         limit: usize,
@@ -68,6 +82,30 @@ pub(super) struct Which {
     effect: Option<String>,
 }
 
+/// Which events: those that meet every condition given.
+#[derive(Debug, Args)]
+pub(super) struct WhichEvents {
+    /// Then or later (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+    /// Before (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    until: Option<Timestamp>,
+    /// The host, without a port.
+    #[arg(long)]
+    host: Option<String>,
+}
+
+impl From<&WhichEvents> for EventFilter {
+    fn from(which: &WhichEvents) -> Self {
+        Self {
+            from: which.from,
+            until: which.until,
+            host: which.host.clone(),
+        }
+    }
+}
+
 impl From<&Which> for Filter {
     fn from(which: &Which) -> Self {
         Self {
@@ -87,12 +125,15 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
     match command {
         AuditCommand::List { which, limit, json } => {
             let records = reader.list(&which.into(), *limit)?;
-            list(&records, if *json { Form::Json } else { Form::Columns })
+            let form = Form::from(*json);
+            list(records.iter().map(|record| record_line(record, form)))
         }
-        AuditCommand::Verify { which, json } => {
-            let form = if *json { Form::Json } else { Form::Columns };
-            verify(&reader, &which.into(), form)
+        AuditCommand::Events { which, limit, json } => {
+            let events = reader.events(&which.into(), *limit)?;
+            let form = Form::from(*json);
+            list(events.iter().map(|event| event_line(event, form)))
         }
+        AuditCommand::Verify { which, json } => verify(&reader, &which.into(), Form::from(*json)),
     }
 }
 
@@ -103,15 +144,45 @@ enum Form {
     Columns,
 }
 
-fn list(records: &[StoredRecord], form: Form) -> anyhow::Result<Exit> {
+impl From<bool> for Form {
+    /// What `--json` asks for.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Columns }
+    }
+}
+
+/// Prints a line a row.
+fn list(lines: impl Iterator<Item = String>) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
-    for record in records {
-        match form {
-            Form::Json => writeln!(out, "{}", row_json(record))?,
-            Form::Columns => writeln!(out, "{}", columns(record))?,
-        }
+    for line in lines {
+        writeln!(out, "{line}")?;
     }
     Ok(Exit::Done)
+}
+
+fn record_line(record: &StoredRecord, form: Form) -> String {
+    match form {
+        Form::Json => row_json(record).to_string(),
+        Form::Columns => columns(record),
+    }
+}
+
+fn event_line(event: &StoredEvent, form: Form) -> String {
+    match form {
+        Form::Json => event_json(event).to_string(),
+        Form::Columns => event_columns(event),
+    }
+}
+
+fn event_columns(event: &StoredEvent) -> String {
+    let status = event
+        .status
+        .map_or(String::new(), |status| format!("{status}, "));
+    let line = format!(
+        "{:>6} {:.3} {:<15} {}  {status}until {:.0}, incident {}",
+        event.seq, event.at, event.kind, event.host, event.until, event.incidents,
+    );
+    inert(&line)
 }
 
 fn columns(record: &StoredRecord) -> String {
@@ -171,6 +242,8 @@ fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<E
                 "mismatches": sums.mismatches,
                 "missing": sums.missing,
                 "kept": sums.kept,
+                "events": sums.events,
+                "back_offs": sums.back_offs,
                 "findings": findings,
             })
         )?,

@@ -11,6 +11,7 @@ mod directives;
 mod inert;
 mod input;
 mod json_lines;
+mod pace;
 mod start;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -97,6 +98,9 @@ Exit codes: 0 told, whatever is in force; 1 a line of the batch was not understo
         after_help = "Example: politesse audit list --verdict disallow"
     )]
     Audit(audit::AuditCommand),
+    /// How fast hosts are asked, and what waits: the proxy that runs tells.
+    #[command(subcommand, after_help = "Example: politesse pace show")]
+    Pace(pace::PaceCommand),
     /// The configuration.
     #[command(
         subcommand,
@@ -219,6 +223,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Ca(command) => ca(command, &settings()?),
         Command::Run(run) => child::run(run, &|| Ok(settings()?)),
         Command::Audit(command) => audit::audit(command, &settings()?),
+        Command::Pace(command) => pace::pace(command, &settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
         Command::Config(ConfigCommand::Show) => print(&configuration(arguments)?.show()),
         Command::Config(ConfigCommand::Check) => print(&good(configuration(arguments)?.settings())),

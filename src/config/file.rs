@@ -434,8 +434,12 @@ keys! {
 
     /// What people and monitoring connect to.
     ["admin"] admin: Admin {
-        /// Where to listen for /healthz, /readyz and /metrics.
+        /// Where to listen for /healthz, /readyz, /metrics and the API.
         listen: SocketAddr = r#""127.0.0.1:3129""#, LISTEN;
+        /// A file with one line, the password of what names hosts (`/api/v1/pace`):
+        /// plain, or its Argon2 or bcrypt hash; readable by its owner alone (0600).
+        /// With "none" nobody may ask for that.
+        password_file: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
     }
 
     /// What goes to stderr.

@@ -114,6 +114,7 @@ impl Settings {
             },
             admin: admin::Options {
                 listen: effective.admin.listen,
+                password_file: effective.admin.password_file.map(|path| base.join(path)),
             },
             log: Log {
                 format: effective.log.format,

@@ -433,6 +433,7 @@ bounds! {
     audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a"] takes ["sqlite:a.db"];
     audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
+    admin_password_file: "admin.password_file" refuses ["''" "3"] takes ["none" "admin.password" "/etc/politesse/admin.password"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];
     log_format: "log.format" refuses ["text"] takes ["auto" "pretty" "json"];
     log_level: "log.level" refuses ["INFO" "off"] takes ["error" "warn" "info" "debug" "trace"];

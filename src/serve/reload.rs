@@ -48,10 +48,12 @@ impl Running {
     pub fn reload(&mut self, read: impl FnOnce() -> anyhow::Result<Settings>) -> Option<&Settings> {
         let built = read().and_then(|settings| {
             let in_force = self.build(&settings)?;
-            Ok((settings, in_force))
+            let password = settings.admin.password()?;
+            Ok((settings, in_force, password))
         });
         let (result, reloaded) = match built {
-            Ok((settings, in_force)) => {
+            Ok((settings, in_force, password)) => {
+                self.access.change(password);
                 self.put_in_force(settings, in_force);
                 ("successful", Some(&self.settings))
             }

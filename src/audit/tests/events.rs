@@ -1,0 +1,344 @@
+//! Events, and the back-offs that outlive the process. Issue 6, Deliver 5 and 6.
+
+use jiff::SignedDuration;
+
+use super::super::events::{EventFilter, StoredEvent, event_json};
+use super::*;
+use crate::metrics::ResultLabel;
+use crate::rules::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
+
+fn at() -> Timestamp {
+    "2026-11-21T10:00:00.5Z".parse().unwrap()
+}
+
+/// `host` asked for less, for `seconds`.
+fn entered(host: &str, seconds: i64) -> BackOffEvent {
+    BackOffEvent {
+        at: at(),
+        host: host.parse().unwrap(),
+        change: BackOffChange::Entered,
+        status: Some(429),
+        until: at() + SignedDuration::from_secs(seconds),
+        incidents: 3,
+    }
+}
+
+/// It may be asked again.
+fn left(host: &str, seconds: i64) -> BackOffEvent {
+    let entered = entered(host, seconds);
+    BackOffEvent {
+        at: entered.until,
+        change: BackOffChange::Left,
+        status: None,
+        ..entered
+    }
+}
+
+impl Kit {
+    /// Notes it, on disk when this returns.
+    async fn note(&self, event: BackOffEvent) {
+        self.log.note(event);
+        self.log.probe().await.unwrap();
+    }
+
+    fn events(&self, filter: &EventFilter) -> Vec<StoredEvent> {
+        self.reader().events(filter, 0).unwrap()
+    }
+
+    fn all_events(&self) -> Vec<StoredEvent> {
+        self.events(&EventFilter::default())
+    }
+
+    fn noted(&self, result: &'static str) -> u64 {
+        let label = ResultLabel { result };
+        self.metrics.audit_events.get_or_create(&label).get()
+    }
+}
+
+/// Holds that `kit` takes events.
+pub(super) async fn assert_notes(kit: &Kit) {
+    let before = kit.all_events().len();
+    kit.note(entered("o.test", 3600)).await;
+    assert_eq!(kit.all_events().len(), before + 1);
+    assert_eq!(kit.log.back_offs().len(), 1);
+}
+
+/// A log of one back-off, and of the beginning of another.
+async fn three() -> Kit {
+    let kit = Kit::new(Durability::Commit, 16);
+    for event in [
+        entered("o.test", 90),
+        left("o.test", 90),
+        entered("[::1]", 7200),
+    ] {
+        kit.note(event).await;
+    }
+    kit
+}
+
+#[tokio::test]
+async fn events_are_listed_the_newest_first() {
+    let kit = three().await;
+    let events = kit.all_events();
+    let said: Vec<_> = events
+        .iter()
+        .map(|event| {
+            (
+                event.seq,
+                event.kind.as_str(),
+                event.host.as_str(),
+                event.status,
+            )
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            (3, "backoff_entered", "[::1]", Some(429)),
+            (2, "backoff_left", "o.test", None),
+            (1, "backoff_entered", "o.test", Some(429)),
+        ]
+    );
+    assert_eq!(
+        event_json(&events[2]),
+        serde_json::json!({
+            "seq": 1,
+            "time": "2026-11-21T10:00:00.5Z",
+            "host": "o.test",
+            "kind": "backoff_entered",
+            "status": 429,
+            "until": "2026-11-21T10:01:30.5Z",
+            "incidents": 3,
+        })
+    );
+    assert_eq!(
+        kit.reader()
+            .events(&EventFilter::default(), 1)
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!((kit.noted("written"), kit.noted("lost")), (3, 0));
+}
+
+#[tokio::test]
+async fn a_filter_narrows_the_events() {
+    let kit = three().await;
+    let seqs = |filter: EventFilter| -> Vec<u64> {
+        kit.events(&filter).iter().map(|event| event.seq).collect()
+    };
+    let later = Some(at() + SignedDuration::from_secs(90));
+    let of = |host: &str| EventFilter {
+        host: Some(host.to_owned()),
+        ..EventFilter::default()
+    };
+    assert_eq!(seqs(of("O.TEST.")), [2, 1]);
+    assert_eq!(seqs(of("::1")), [3]);
+    assert_eq!(seqs(of("p.test")), [0; 0]);
+    assert_eq!(
+        seqs(EventFilter {
+            from: later,
+            ..EventFilter::default()
+        }),
+        [2]
+    );
+    assert_eq!(
+        seqs(EventFilter {
+            until: later,
+            ..EventFilter::default()
+        }),
+        [3, 1]
+    );
+    assert_eq!(
+        seqs(EventFilter {
+            until: later,
+            ..of("o.test")
+        }),
+        [1]
+    );
+}
+
+// Issue 6, Deliver 6.
+#[tokio::test]
+async fn a_long_back_off_is_known_to_the_next_process() {
+    let kit = three().await;
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    let mut kept = kit.log.back_offs();
+    kept.sort_by_key(|kept| kept.until);
+    let of = |host: &str, seconds: i64| KeptBackOff {
+        host: host.parse().unwrap(),
+        until: at() + SignedDuration::from_secs(seconds),
+        incidents: 3,
+        quiet_since: at() + SignedDuration::from_secs(seconds),
+    };
+    assert_eq!(kept, [of("o.test", 90), of("[::1]", 7200)]);
+}
+
+#[tokio::test]
+async fn a_host_has_one_back_off_its_last() {
+    let kit = three().await;
+    let last = BackOffEvent {
+        incidents: 4,
+        ..entered("o.test", 120)
+    };
+    kit.note(last).await;
+    let back_offs = kit.log.back_offs();
+    let mine = back_offs
+        .iter()
+        .find(|kept| kept.host.to_string() == "o.test");
+    assert_eq!((back_offs.len(), mine.unwrap().incidents), (2, 4));
+    kit.note(entered("o.test", 60)).await;
+    let back_offs = kit.log.back_offs();
+    assert_eq!(back_offs.len(), 1);
+    assert_eq!(back_offs[0].host.to_string(), "[::1]");
+}
+
+// Invariant 8: the table holds who asked for less in the last day.
+#[tokio::test]
+async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
+    let kit = Kit::new(Durability::Commit, 16);
+    for (host, hours) in [("c.test", 1), ("b.test", -23), ("a.test", -25)] {
+        let until = clock::now() + SignedDuration::from_hours(hours);
+        let at = until - SignedDuration::from_hours(1);
+        let event = entered(host, 0);
+        kit.note(BackOffEvent { at, until, ..event }).await;
+    }
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    assert_eq!(kit.log.back_offs().len(), 3);
+    kit.log.probe().await.unwrap();
+    kit.log.probe().await.unwrap();
+    let kept = kit.log.back_offs();
+    let hosts: Vec<_> = kept.iter().map(|kept| kept.host.to_string()).collect();
+    assert_eq!(hosts, ["b.test", "c.test"]);
+    assert_eq!(kit.all_events().len(), 3);
+}
+
+#[test]
+fn a_few_back_offs_are_taken_away_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&file(folder.path())).unwrap();
+    let all = (0..5).map(|n| entered(&format!("d{n}.test"), 3600 + n));
+    store
+        .write(|batch| all.into_iter().try_for_each(|event| batch.note(&event)))
+        .unwrap();
+    let before = at() + SignedDuration::from_secs(3604);
+    let pruned = || store.prune_back_offs(before, 3).unwrap();
+    assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
+}
+
+/// One test a row: what somebody's hand did, and what verification says.
+macro_rules! found {
+    ($($name:ident: $sql:literal is [$($said:literal),*] missing $missing:literal;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let kit = three().await;
+            let (untouched, found) = verify(&kit);
+            assert_eq!((untouched.events, untouched.back_offs), (3, 2));
+            assert_eq!((untouched.mismatches, untouched.missing, found.len()), (0, 0, 0));
+            kit.sql($sql);
+            let (verification, found) = verify(&kit);
+            let said: &[&str] = &[$($said),*];
+            assert_eq!(found, said);
+            assert_eq!(verification.missing, $missing);
+        }
+    )*};
+}
+
+// Decisions, Audit: whoever changes a row and not its digest is found.
+found! {
+    a_changed_time_is_found:
+        "UPDATE event SET time_us = time_us + 1 WHERE seq = 1"
+        is ["event 1: the row is not as it was written"] missing 0;
+    a_changed_host_is_found:
+        "UPDATE event SET host = 'p.test' WHERE seq = 2"
+        is ["event 2: the row is not as it was written"] missing 0;
+    a_changed_kind_is_found:
+        "UPDATE event SET kind = 'backoff_left' WHERE seq = 3"
+        is ["event 3: the row is not as it was written"] missing 0;
+    a_changed_status_is_found:
+        "UPDATE event SET status = 503 WHERE seq = 1"
+        is ["event 1: the row is not as it was written"] missing 0;
+    a_changed_end_is_found:
+        "UPDATE event SET until_us = 0 WHERE seq = 1"
+        is ["event 1: the row is not as it was written"] missing 0;
+    a_changed_count_is_found:
+        "UPDATE event SET incidents = 1 WHERE seq = 1"
+        is ["event 1: the row is not as it was written"] missing 0;
+    an_event_that_was_taken_away_is_missed:
+        "DELETE FROM event WHERE seq = 1"
+        is ["event 1: no such row"] missing 1;
+    events_that_were_taken_off_the_end_are_missed:
+        "DELETE FROM event WHERE 1 < seq"
+        is ["events 2 to 3: no such rows"] missing 2;
+    a_changed_back_off_is_found:
+        "UPDATE back_off SET until_us = 0 WHERE host = 'o.test'"
+        is ["o.test: the back-off kept is not as it was written"] missing 0;
+}
+
+// Ours: what was changed by hand is not gone by.
+#[tokio::test]
+async fn a_back_off_that_was_changed_by_hand_counts_as_absent() {
+    for change in [
+        "host = 'p.test'",
+        "host = CAST(x'ff' AS TEXT)",
+        "until_us = until_us + 1",
+        "incidents = 9",
+        "since_us = 0",
+        "digest = x''",
+    ] {
+        let kit = three().await;
+        kit.sql(&format!(
+            "UPDATE back_off SET {change} WHERE host = 'o.test'"
+        ));
+        assert_eq!(kit.log.back_offs().len(), 1, "{change}");
+    }
+}
+
+// Invariant 8.
+#[tokio::test]
+async fn events_that_find_no_place_are_lost_and_counted() {
+    let kit = Kit::new(Durability::Commit, 2);
+    // The decisions' queue is full, which is nothing to the events.
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    let lock = Connection::open(kit.path()).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for _ in 0..EVENTS_WAITING_MAX + 3 {
+        kit.log.note(entered("o.test", 90));
+    }
+    assert_eq!((kit.noted("written"), kit.noted("lost")), (0, 3));
+    lock.execute_batch("COMMIT").unwrap();
+    drop(ending);
+    kit.log.probe().await.unwrap();
+    let most = u64::try_from(EVENTS_WAITING_MAX).unwrap();
+    assert_eq!((kit.noted("written"), kit.noted("lost")), (most, 3));
+    assert_eq!(kit.all_events().len(), EVENTS_WAITING_MAX);
+}
+
+// Ours: what no decision rests on keeps none out.
+#[tokio::test]
+async fn an_event_that_cannot_be_written_is_counted_and_costs_no_decision() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.sql(
+        "CREATE TRIGGER broken_event BEFORE INSERT ON event
+         BEGIN SELECT RAISE(ABORT, 'disk full'); END;",
+    );
+    kit.log.note(entered("o.test", 90));
+    let (receipt, _ending) = kit.log.record(record("/a")).await.unwrap();
+    assert_eq!(receipt.seq(), 1);
+    assert_eq!((kit.noted("written"), kit.noted("lost")), (0, 1));
+    kit.sql("DROP TRIGGER broken_event");
+    kit.note(entered("o.test", 90)).await;
+    assert_eq!(kit.all_events()[0].seq, 1);
+}
+
+#[tokio::test]
+async fn a_closed_log_has_written_its_events_and_takes_no_more() {
+    let kit = Kit::new(Durability::Queue, 16);
+    kit.log.note(entered("o.test", 90));
+    let (log, metrics) = (Arc::clone(&kit.log), Arc::clone(&kit.metrics));
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 16);
+    log.note(entered("o.test", 90));
+    assert_eq!(kit.all_events().len(), 1);
+    let lost = ResultLabel { result: "lost" };
+    assert_eq!(metrics.audit_events.get_or_create(&lost).get(), 1);
+}

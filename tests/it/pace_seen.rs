@@ -1,0 +1,297 @@
+//! What is seen of the pace: the admin API, `pace show`, `audit events`.
+
+use std::fs::{Permissions, set_permissions, write};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::kit::origin::Script;
+use crate::kit::page::Page;
+use crate::kit::program::{Outcome, finish};
+use crate::kit::proxy::{Config, Place, Proxy};
+use crate::kit::{run, until};
+
+/// Of `pass word`.
+const ARGON2: &str = "$argon2id$v=19$m=64,t=2,p=4$L2Qk1JjG+oXhc1TQDAaYkA$GpDhkTMxcYqbtFOHyC2K19g5+NB7Dqim9wv6wIM6ttY";
+const BCRYPT: &str = "$2y$05$abcdefghijklmnopqrstuuIt/9/tGzLcigNq/.RWIDjeEVR30RSf.";
+
+/// Writes a file that its owner alone may read.
+fn private(place: &Place, name: &str, text: &str) {
+    write(place.path(name), text).unwrap();
+    set_permissions(place.path(name), Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A configuration with a password file.
+fn guarded() -> Config {
+    Config::default().set("admin.password_file = \"admin.password\"")
+}
+
+/// A proxy whose password file holds `line`.
+async fn start(line: &str) -> Proxy {
+    let place = Place::with(&guarded());
+    private(&place, "admin.password", line);
+    place.start().await
+}
+
+/// The status that curl gets from the API, and what else it prints.
+async fn curl(admin: SocketAddr, arguments: &[&str]) -> (String, String) {
+    let mut command = Command::new("curl");
+    command
+        .args([
+            "--silent",
+            "--show-error",
+            "--max-time",
+            "30",
+            "--noproxy",
+            "*",
+        ])
+        .args(["--write-out", "\n%{http_code}"])
+        .args(arguments)
+        .arg(format!("http://{admin}/api/v1/pace"));
+    let outcome = finish(command, b"").await;
+    let (body, status) = outcome.stdout.rsplit_once('\n').unwrap();
+    (status.to_owned(), body.to_owned())
+}
+
+/// `pace show`, asking the proxy at `admin`.
+async fn show(place: &Place, admin: SocketAddr, arguments: &[&str]) -> Outcome {
+    let listen = format!("admin.listen=\"{admin}\"");
+    let mut all = vec!["--set", &listen, "pace", "show"];
+    all.extend(arguments);
+    place.run(&all).await
+}
+
+// Contract, section 2, `admin`: Basic `admin:PASSWORD` or a bearer token.
+#[test]
+fn the_api_is_told_to_who_knows_the_password() {
+    run(async {
+        for line in ["pass word", ARGON2, BCRYPT] {
+            let proxy = start(line).await;
+            let (status, body) = curl(proxy.admin(), &["-u", "admin:pass word"]).await;
+            assert_eq!(status, "200", "{line}");
+            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+            assert!(body["hosts"].is_array() && body["total"].is_u64(), "{body}");
+            let bearer = ["-H", "Authorization: Bearer pass word"];
+            assert_eq!(curl(proxy.admin(), &bearer).await.0, "200", "{line}");
+            for wrong in ["admin:password", "admin:", "root:pass word"] {
+                assert_eq!(
+                    curl(proxy.admin(), &["-u", wrong]).await.0,
+                    "401",
+                    "{wrong}"
+                );
+            }
+            let (status, head) = curl(proxy.admin(), &["-i"]).await;
+            assert_eq!(status, "401");
+            assert!(head.contains("www-authenticate: Basic "), "{head}");
+            // Security, section 7: never a credential.
+            assert!(!proxy.log().contains("pass word"), "{}", proxy.log());
+        }
+    });
+}
+
+// Contract, section 2; security, section 8.
+#[test]
+fn without_a_password_file_the_api_names_the_key() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let (status, body) = curl(proxy.admin(), &["-u", "admin:"]).await;
+        assert_eq!(status, "403");
+        assert!(body.contains("admin.password_file"), "{body}");
+        let told = show(proxy.place(), proxy.admin(), &[]).await;
+        assert_eq!(told.code, Some(2), "{told:?}");
+        assert!(told.stderr.contains("set admin.password_file"), "{told:?}");
+    });
+}
+
+// Security, section 8: secrets from files only.
+#[test]
+fn nothing_starts_with_a_password_file_that_cannot_be_used() {
+    run(async {
+        let place = Place::with(&guarded());
+        let missing = place.run(&["serve"]).await;
+        private(&place, "admin.password", "x");
+        let open = Permissions::from_mode(0o644);
+        set_permissions(place.path("admin.password"), open).unwrap();
+        let readable = place.run(&["serve"]).await;
+        private(&place, "admin.password", "$6$salt$hash");
+        let unknown = place.run(&["serve"]).await;
+        for (outcome, why) in [
+            (missing, "cannot read"),
+            (readable, "has mode 644"),
+            (unknown, "neither of Argon2 nor of bcrypt"),
+        ] {
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            let told = &outcome.stderr;
+            assert!(
+                told.contains("admin.password") && told.contains(why),
+                "{told}"
+            );
+        }
+    });
+}
+
+// README, "Changing it while it runs".
+#[test]
+fn a_password_is_changed_by_sighup() {
+    run(async {
+        let proxy = start("old").await;
+        private(proxy.place(), "admin.password", "new\n");
+        assert_eq!(curl(proxy.admin(), &["-u", "admin:old"]).await.0, "200");
+        proxy.signal("HUP").await;
+        until("the new password", async || {
+            let status = curl(proxy.admin(), &["-u", "admin:old"]).await.0;
+            (status == "401").then_some(())
+        })
+        .await;
+        assert_eq!(curl(proxy.admin(), &["-u", "admin:new"]).await.0, "200");
+        // Not in force, whole: a file that cannot be used leaves the old one.
+        private(proxy.place(), "admin.password", "");
+        proxy.signal("HUP").await;
+        until("a refusal", async || {
+            proxy.log().contains("was not reloaded").then_some(())
+        })
+        .await;
+        assert_eq!(curl(proxy.admin(), &["-u", "admin:new"]).await.0, "200");
+    });
+}
+
+// Issue 6, Deliver 5.
+#[test]
+fn pace_show_asks_the_proxy_that_runs() {
+    run(async {
+        let proxy = start("pass word").await;
+        let (place, admin) = (proxy.place(), proxy.admin());
+        let table = show(place, admin, &[]).await;
+        assert_eq!(table.code, Some(0), "{table:?}");
+        assert!(
+            table
+                .stdout
+                .starts_with("HOST  IN FLIGHT  QUEUED  NEXT START"),
+            "{table:?}"
+        );
+        let json = show(place, admin, &["--json"]).await.json_lines();
+        assert_eq!((json.len(), json[0]["hosts"].is_array()), (1, true));
+        let bad = show(place, admin, &["--host", "a:1"]).await;
+        assert_eq!(bad.code, Some(1), "{bad:?}");
+        assert!(bad.stderr.contains("without a port"), "{bad:?}");
+    });
+}
+
+// Issue 6, Deliver 5: host, in flight, queued, next start, cause, back-off.
+#[test]
+fn pace_show_prints_what_the_proxy_tells() {
+    run(async {
+        let answer = json!({"hosts": [{
+            "host": "o.test", "in_flight": 1, "queued": 7,
+            "next_start": "2026-11-21T10:00:02Z", "cause": "backoff",
+            "backoff_until": "2026-11-21T11:00:00Z",
+        }], "total": 1});
+        let page = Page::typed("application/json", answer.to_string().as_bytes());
+        let target = "/api/v1/pace?limit=7&host=O.test";
+        let told = Script::robots("").page(target, page).start().await;
+        let place = Place::with(&guarded());
+        private(&place, "admin.password", "pass word");
+        let asked = ["--limit", "7", "--host", "O.test"];
+        let table = show(&place, told.address(), &asked).await;
+        assert_eq!(
+            table.stdout,
+            "HOST    IN FLIGHT  QUEUED  NEXT START            CAUSE    BACK-OFF UNTIL\n\
+             o.test  1          7       2026-11-21T10:00:02Z  backoff  2026-11-21T11:00:00Z\n",
+            "{table:?}"
+        );
+        let json = show(
+            &place,
+            told.address(),
+            &["--limit", "7", "--host", "O.test", "--json"],
+        );
+        assert_eq!(json.await.json_lines(), [answer]);
+        // Base64 of `admin:pass word`.
+        assert_eq!(
+            told.log()[0].values("authorization"),
+            ["Basic YWRtaW46cGFzcyB3b3Jk"]
+        );
+    });
+}
+
+// Issue 6, Deliver 5: said so that the operator knows what to do.
+#[test]
+fn pace_show_says_why_it_cannot_tell() {
+    run(async {
+        let proxy = start(ARGON2).await;
+        let (place, admin) = (proxy.place(), proxy.admin());
+        let hashed = show(place, admin, &[]).await;
+        assert_eq!(hashed.code, Some(2), "{hashed:?}");
+        assert!(hashed.stderr.contains("--password-file"), "{hashed:?}");
+        private(place, "mine", "pass word");
+        let mine = show(place, admin, &["--password-file", "mine"]).await;
+        assert_eq!(mine.code, Some(0), "{mine:?}");
+        private(place, "mine", "password");
+        let refused = show(place, admin, &["--password-file", "mine"]).await;
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(
+            refused.stderr.contains("password was refused"),
+            "{refused:?}"
+        );
+        let foreign = Script::robots("").start().await;
+        let page = show(place, foreign.address(), &["--password-file", "mine"]).await;
+        assert_eq!(page.code, Some(1), "{page:?}");
+        assert!(page.stderr.contains("does not tell a pace"), "{page:?}");
+        let place = proxy.stop().await;
+        let nobody = show(&place, admin, &["--password-file", "mine"]).await;
+        assert_eq!(nobody.code, Some(1), "{nobody:?}");
+        assert!(nobody.stderr.contains("nothing listens on"), "{nobody:?}");
+    });
+}
+
+// Issue 6, Deliver 5: an event when an origin enters and leaves back-off.
+#[test]
+fn events_are_listed_and_verified() {
+    run(async {
+        let place = Config::default().start().await.stop().await;
+        let none = place.run(&["audit", "events"]).await;
+        assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{none:?}");
+        // 2026-11-21T10:00:00Z; the digests are not those of the rows.
+        place
+            .database()
+            .execute_batch(
+                "INSERT INTO event VALUES
+                   (1, 1795255200000000, 'o.test', 'backoff_entered', 429, 1795255290000000, 2, x''),
+                   (2, 1795255290000000, 'p.test', 'backoff_left', NULL, 1795255290000000, 1, x'');",
+            )
+            .unwrap();
+        let all = place.run(&["audit", "events"]).await;
+        assert_eq!(
+            all.stdout,
+            "     2 2026-11-21T10:01:30.000Z backoff_left    p.test  until 2026-11-21T10:01:30Z, incident 1\n     \
+             1 2026-11-21T10:00:00.000Z backoff_entered o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
+        );
+        let told = json!({
+            "seq": 1, "time": "2026-11-21T10:00:00Z", "host": "o.test",
+            "kind": "backoff_entered", "status": 429,
+            "until": "2026-11-21T10:01:30Z", "incidents": 2,
+        });
+        for filter in [["--host", "O.test"], ["--until", "2026-11-21T10:01:00Z"]] {
+            let one = place
+                .run(&["audit", "events", "--json", filter[0], filter[1]])
+                .await;
+            let one = one.json_lines();
+            assert_eq!((one.len(), &one[0]), (1, &told), "{filter:?}");
+        }
+        let later = [
+            "audit",
+            "events",
+            "--from",
+            "2026-11-21T10:01:00Z",
+            "--json",
+        ];
+        assert_eq!(place.run(&later).await.json_lines()[0]["seq"], 2);
+        let newest = ["audit", "events", "--limit", "1", "--json"];
+        assert_eq!(place.run(&newest).await.json_lines()[0]["seq"], 2);
+        let verified = place.run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(1), "{verified:?}");
+        let changed = "event 1: the row is not as it was written\n";
+        assert!(verified.stdout.contains(changed), "{verified:?}");
+    });
+}

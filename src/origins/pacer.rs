@@ -16,6 +16,8 @@ mod hosts;
 
 mod gate;
 
+mod pace;
+
 mod line;
 
 mod ceilings;
@@ -35,9 +37,10 @@ use arc_swap::ArcSwap;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::ceilings::{Ceilings, Keys, Passed, Ticks};
-use self::gate::{Delayed, Gate, Now, Started, Step, Wish};
+use self::gate::{Gate, Joining, Step};
 use self::hosts::{Hosts, SLICES};
 use self::line::Whose;
+use self::pace::{Delayed, Now, Started, Wish};
 use self::places::{Full, Places};
 pub use self::turn::Turn;
 use self::waiting::{InVain, Waiting};
@@ -110,6 +113,8 @@ struct Desk {
     epoch: Instant,
     metrics: Arc<Metrics>,
     tasks: Tasks,
+    /// For those who wait, each one its own.
+    numbers: AtomicU64,
     /// In seconds since `epoch`.
     next_sweep: AtomicU64,
     /// How often drivers looked at their lines.
@@ -133,6 +138,7 @@ impl Pacer {
             epoch,
             metrics,
             tasks,
+            numbers: AtomicU64::new(0),
             next_sweep: AtomicU64::new(SWEEP_SECONDS),
             #[cfg(test)]
             steps: std::sync::atomic::AtomicUsize::default(),
@@ -252,7 +258,11 @@ impl Desk {
         self.sweep_if_due(now.moment);
         let Some(gate) = self.hosts.gate(asking.host, &now) else {
             let detail = "the paces of too many hosts have to be remembered";
-            return Err(Postponed::Later(self.later(Reason::Overload, Duration::ZERO, detail)));
+            return Err(Postponed::Later(self.later(
+                Reason::Overload,
+                Duration::ZERO,
+                detail,
+            )));
         };
         let ceilings = &in_force.ceilings;
         let mut wish = Wish {
@@ -281,7 +291,9 @@ impl Desk {
         }
         let crawler: Arc<str> = asking.crawler.into();
         let limits = &now.in_force.options.queue;
-        let pause = delayed.until.map_or(Duration::ZERO, |until| until.saturating_sub(now.moment));
+        let pause = delayed
+            .until
+            .map_or(Duration::ZERO, |until| until.saturating_sub(now.moment));
         let full = |what: &str| Postponed::Later(self.later(Reason::QueueFull, pause, what));
         let place = match self.places.take(&crawler, limits) {
             Ok(place) => place,
@@ -302,9 +314,15 @@ impl Desk {
         self: &Arc<Self>,
         (gate, whose): (Arc<Gate>, Whose),
         wish: Wish,
-        bounds: (Option<Moment>, usize),
+        (deadline, room): (Option<Moment>, usize),
     ) -> Option<Waiting> {
-        let joined = gate.join(&whose, wish, bounds)?;
+        let joining = Joining {
+            whose: &whose,
+            wish,
+            deadline,
+            room,
+        };
+        let joined = gate.join(joining, &self.numbers)?;
         if joined.is_first {
             let driver = drive(Arc::clone(&gate), Arc::clone(self));
             self.tasks.0.spawn(driver);
@@ -388,7 +406,11 @@ impl Desk {
             return;
         }
         let (next, order) = (now.as_secs() + SWEEP_SECONDS, Ordering::Relaxed);
-        if self.next_sweep.compare_exchange(due, next, order, order).is_ok() {
+        if self
+            .next_sweep
+            .compare_exchange(due, next, order, order)
+            .is_ok()
+        {
             let desk = Arc::clone(self);
             self.tasks.0.spawn(async move { desk.sweep().await });
         }
@@ -445,7 +467,10 @@ fn chance() -> f64 {
 }
 
 fn in_words(reason: Reason) -> &'static str {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the others are not about when")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the others are not about when"
+    )]
     match reason {
         Reason::CrawlDelay => "the site asks for a pause between requests",
         Reason::RequestRate => "the site asks for fewer requests in a time",

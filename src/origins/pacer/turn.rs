@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::Desk;
-use super::gate::{Gate, Started};
+use super::gate::Gate;
+use super::pace::Started;
 use crate::rules::pace::back_off::{Answered, Change};
 use crate::rules::pace::schedule::Outcome;
 
@@ -38,15 +39,12 @@ impl Turn {
         }
     }
 
-    pub(super) fn after(self, waited: Duration) -> Self {
-        Self::count_wait(&self.desk, waited);
-        let mut turn = self;
-        turn.waited = waited;
-        turn
-    }
-
-    fn count_wait(desk: &Desk, waited: Duration) {
-        desk.metrics.pace_wait_seconds.observe(waited.as_secs_f64());
+    /// The same, after a wait.
+    pub(super) fn after(mut self, waited: Duration) -> Self {
+        let waits = &self.desk.metrics.pace_wait_seconds;
+        waits.observe(waited.as_secs_f64());
+        self.waited = waited;
+        self
     }
 
     /// How long it was waited for.
@@ -88,6 +86,7 @@ impl Drop for Turn {
             return;
         };
         self.desk.metrics.pace_in_flight.dec();
+        drop(started.held);
         let outcome = match self.status.load(Ordering::Relaxed) {
             UNUSED => return self.gate.give_back(started.start),
             SENT | 400.. => Outcome::Failed,

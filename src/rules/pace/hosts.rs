@@ -105,8 +105,16 @@ mod tests {
             assert_eq!(text.parse::<Hosts>().unwrap().to_string(), hosts, "{text}");
         }
         for text in [
-            "", "*", "*.", "*.10.0.0.1", "a.*.example", "https://site.example/", "site.example:80",
-            "ftp://site.example", "https://u@site.example", "a b",
+            "",
+            "*",
+            "*.",
+            "*.10.0.0.1",
+            "a.*.example",
+            "https://site.example/",
+            "site.example:80",
+            "ftp://site.example",
+            "https://u@site.example",
+            "a b",
         ] {
             assert!(text.parse::<Hosts>().is_err(), "{text}");
         }
@@ -115,7 +123,14 @@ mod tests {
     // Contract, section 2: the first that fits.
     #[test]
     fn the_first_entry_that_fits_counts() {
-        let entries = ["a.site.example", "*.site.example", "b.site.example", "*.a.site.example", "site.example", "a.site.example"];
+        let entries = [
+            "a.site.example",
+            "*.site.example",
+            "b.site.example",
+            "*.a.site.example",
+            "site.example",
+            "a.site.example",
+        ];
         let entries = entries.map(|text| text.parse().unwrap());
         let first = FirstByHost::of(entries.iter());
         let place = |host: &str| first.place(&host.parse().unwrap());

@@ -26,7 +26,10 @@ const UNITS: [(&str, Duration); 3] = [
 
 /// The text is no rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("not a rate such as 5/s, 20/m or 3/h, from 1 to {}", Rate::REQUESTS_MAX)]
+#[error(
+    "not a rate such as 5/s, 20/m or 3/h, from 1 to {}",
+    Rate::REQUESTS_MAX
+)]
 pub struct InvalidRate;
 
 impl Rate {
@@ -71,12 +74,30 @@ mod tests {
     // Contract, section 2: rates are written `5/s`.
     #[test]
     fn rates_have_a_number_and_a_unit() {
-        for (text, requests, seconds) in [("5/s", 5, 1), ("20/m", 20, 60), ("1000000/h", 1_000_000, 3600)] {
+        for (text, requests, seconds) in [
+            ("5/s", 5, 1),
+            ("20/m", 20, 60),
+            ("1000000/h", 1_000_000, 3600),
+        ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!((rate.requests, rate.per.as_secs()), (requests, seconds));
             assert_eq!(rate.to_string(), text);
         }
-        for text in ["", "5", "/s", "5/", "0/s", "-1/s", "+1/s", "1.5/s", "5/d", "5/S", "5 /s", "1000001/s", "nan/s"] {
+        for text in [
+            "",
+            "5",
+            "/s",
+            "5/",
+            "0/s",
+            "-1/s",
+            "+1/s",
+            "1.5/s",
+            "5/d",
+            "5/S",
+            "5 /s",
+            "1000001/s",
+            "nan/s",
+        ] {
             assert_eq!(text.parse::<Rate>(), Err(InvalidRate), "{text}");
         }
     }

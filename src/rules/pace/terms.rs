@@ -177,7 +177,10 @@ impl PacePolicy {
     /// What holds for `host`.
     #[must_use]
     pub fn terms(&self, host: &Host) -> &Arc<Terms> {
-        let rule = self.first.place(host).and_then(|place| self.rules.get(place));
+        let rule = self
+            .first
+            .place(host)
+            .and_then(|place| self.rules.get(place));
         rule.map_or(&self.usual, |(_, terms)| terms)
     }
 
@@ -292,7 +295,10 @@ mod tests {
     fn ten_thousand_rules_are_looked_up_by_name() {
         let rules = (0..10_000).map(|number| {
             let below = if number % 2 == 0 { "*." } else { "" };
-            rule(&format!("{below}h{number}.example"), rate(&format!("{}/h", number + 1)))
+            rule(
+                &format!("{below}h{number}.example"),
+                rate(&format!("{}/h", number + 1)),
+            )
         });
         let policy = PacePolicy::new(Profile::Standard, &Ceilings::default(), rules.collect());
         assert_eq!(terms(&policy, "h9999.example").rate, rate("10000/h"));

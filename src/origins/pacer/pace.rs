@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::InForce;
 use super::ceilings::{Held, Keys, Passed};
+use super::desk::InForce;
 use crate::clock;
 use crate::rules::origin::Host;
 use crate::rules::pace::asked::Asked;
@@ -130,7 +130,9 @@ impl Pace {
         let (limits, reason) = self.limits(wish, now);
         match self.schedule.next(&limits) {
             Next::From(from, _) if from <= now.moment => {}
-            next => return Err(self.delayed(next, reason)),
+            next @ (Next::From(..) | Next::AfterEnd(_)) => {
+                return Err(self.delayed(next, reason));
+            }
         }
         let ceilings = &now.in_force.ceilings;
         let held = ceilings.pass(wish.keys, &mut wish.passed, now.moment);

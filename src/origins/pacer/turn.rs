@@ -1,11 +1,12 @@
 //! A turn that was granted: one start at one host, and its place among those
 //! under way there.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use super::Desk;
+use super::desk::Desk;
 use super::gate::Gate;
 use super::pace::Started;
 use crate::rules::pace::back_off::{Answered, Change};
@@ -69,7 +70,7 @@ impl Turn {
         let answered = Answered {
             status,
             retry_after,
-            chance: super::chance(),
+            chance: chance(),
         };
         let in_force = self.desk.in_force.load();
         let change = self.gate.observe(answered, &self.desk.now(&in_force));
@@ -96,4 +97,10 @@ impl Drop for Turn {
         let took = now.saturating_sub(started.at);
         self.gate.end(started.start, now, (took, outcome));
     }
+}
+
+/// A number from 0 to 1 that nobody can tell before.
+fn chance() -> f64 {
+    let bits = RandomState::new().hash_one(()) >> 32;
+    u32::try_from(bits).map_or(0.0, |bits| f64::from(bits) / f64::from(u32::MAX))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use super::Desk;
+use super::desk::Desk;
 use super::gate::{Answer, Gate};
 use super::line::Whose;
 use super::pace::{Delayed, Started, Wish};

@@ -44,12 +44,9 @@ pub struct QueueLimits {
 
 impl Default for QueueLimits {
     fn default() -> Self {
-        const fn places(count: usize) -> NonZeroUsize {
-            NonZeroUsize::new(count).unwrap()
-        }
-        const ORIGIN: NonZeroUsize = places(256);
-        const CRAWLER: NonZeroUsize = places(512);
-        const TOTAL: NonZeroUsize = places(10_000);
+        const ORIGIN: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+        const CRAWLER: NonZeroUsize = NonZeroUsize::new(512).unwrap();
+        const TOTAL: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
         Self {
             origin: ORIGIN,
             crawler: CRAWLER,

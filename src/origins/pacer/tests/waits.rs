@@ -1,7 +1,6 @@
 //! How long requests wait, and what comes of it when that is too long.
 
 use super::kit::*;
-use crate::origins::pacer::SWEEP_SECONDS;
 use crate::rules::pace::terms::Profile;
 use crate::rules::reason::Reason;
 use tokio::time::{advance, sleep};
@@ -222,7 +221,7 @@ async fn idle_hosts_are_forgotten_and_others_kept() {
     drop(turn);
     let metrics = &origin.pacer.desk.metrics;
     assert_eq!(metrics.pace_hosts.get(), 4);
-    sleep(seconds(SWEEP_SECONDS + 1)).await;
+    sleep(seconds(61)).await;
     origin.pacer.sweep().await;
     let mut hosts: Vec<String> = origin
         .pacer

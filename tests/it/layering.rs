@@ -182,7 +182,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "origins/connect.rs",
         "origins/parent.rs",
         "origins/egress/resolver.rs",
-        "origins/pacer.rs",
+        "origins/pacer/desk.rs",
         "audit/mod.rs",
         "audit/shelf.rs",
         "admin/mod.rs",

@@ -88,7 +88,12 @@ pub(super) struct Held {
 
 impl Ceilings {
     pub(super) fn new(options: &Options, ticks: &Ticks) -> Arc<Self> {
-        let all = [options.crawler, options.domain, options.address, options.total];
+        let all = [
+            options.crawler,
+            options.domain,
+            options.address,
+            options.total,
+        ];
         let over = all.map(|limits| Over {
             limits,
             rate: limits.rate.and_then(|rate| {
@@ -103,8 +108,16 @@ impl Ceilings {
 
     /// Whether these are the ceilings of other options too.
     pub(super) fn are_of(&self, options: &Options) -> bool {
-        let all = [options.crawler, options.domain, options.address, options.total];
-        self.over.iter().zip(all).all(|(over, limits)| over.limits == limits)
+        let all = [
+            options.crawler,
+            options.domain,
+            options.address,
+            options.total,
+        ];
+        self.over
+            .iter()
+            .zip(all)
+            .all(|(over, limits)| over.limits == limits)
     }
 
     /// The ceilings over a request.
@@ -159,7 +172,8 @@ impl Ceilings {
                 continue;
             };
             if let Some(rate) = &self.over[kind].rate {
-                rate.check_key(&key).map_err(|not| not.earliest_possible())?;
+                rate.check_key(&key)
+                    .map_err(|not| not.earliest_possible())?;
             }
             passed.0[kind] = true;
         }
@@ -202,7 +216,9 @@ impl Over {
     }
 
     fn under_way(&self) -> MutexGuard<'_, HashMap<u32, u32>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

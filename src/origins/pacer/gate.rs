@@ -5,83 +5,17 @@
 //! one; it is told when something ends or changes. The guard never crosses an
 //! await, and nothing of another host is held beside it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
-use super::InForce;
-use super::ceilings::{Held, Keys, Passed};
 use super::line::{Line, Waits, Whose};
-use crate::clock;
+use super::pace::{Delayed, Now, Pace, Scope, Started, Wish};
 use crate::rules::origin::Host;
-use crate::rules::pace::asked::Asked;
-use crate::rules::pace::back_off::{Answered, BackOff, Change};
-use crate::rules::pace::schedule::{Cause, Kind, Limits, Moment, Next, Outcome, Schedule, Start};
-use crate::rules::pace::terms::Terms;
-use crate::rules::ruling::Reason;
-
-/// How long a pause binds the whole host after it was last asked for, and at
-/// least as long as it lasts itself.
-const REMEMBERED: Duration = Duration::from_secs(600);
-
-/// The time, and what holds at it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Now<'a> {
-    pub(super) moment: Moment,
-    /// Found out where it is needed, if it is not known.
-    pub(super) wall: Option<Timestamp>,
-    pub(super) in_force: &'a InForce,
-}
-
-impl Now<'_> {
-    fn wall(&self) -> Timestamp {
-        self.wall.unwrap_or_else(clock::now)
-    }
-
-    /// A time of day as a moment.
-    fn moment_of(&self, wall: Timestamp) -> Moment {
-        let ahead = wall.duration_since(self.wall());
-        let ahead = Duration::try_from(ahead).unwrap_or_default();
-        self.moment.saturating_add(ahead)
-    }
-}
-
-/// What is asked for.
-#[derive(Debug, Clone)]
-pub(super) struct Wish {
-    pub(super) kind: Kind,
-    pub(super) asked: Option<Arc<Asked>>,
-    pub(super) keys: Keys,
-    pub(super) passed: Passed,
-}
-
-/// Why a request does not start now.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Delayed {
-    /// When it may, if nothing changes; `None` after the end of another.
-    pub(super) until: Option<Moment>,
-    pub(super) reason: Reason,
-    scope: Scope,
-}
-
-/// Whom a delay holds up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    /// Everyone at this host.
-    Host,
-    /// The one who asked, and who comes after him of the same crawler.
-    Own,
-}
-
-/// A start with what it counts as elsewhere.
-#[derive(Debug)]
-pub(super) struct Started {
-    pub(super) start: Start,
-    pub(super) held: Option<Held>,
-    pub(super) at: Moment,
-}
+use crate::rules::pace::back_off::{Answered, Change};
+use crate::rules::pace::schedule::{Moment, Outcome, Start};
 
 /// The word to one that waits.
 pub(super) type Answer = Result<Started, Delayed>;
@@ -105,6 +39,17 @@ impl Waits for Waiter {
     fn not_before(&self) -> Moment {
         self.not_before
     }
+}
+
+/// One that comes to wait.
+#[derive(Debug)]
+pub(super) struct Joining<'a> {
+    pub(super) whose: &'a Whose,
+    pub(super) wish: Wish,
+    /// When it goes; `None` is never.
+    pub(super) deadline: Option<Moment>,
+    /// How many pages may wait, with this one.
+    pub(super) room: usize,
 }
 
 /// What joining the line came to.
@@ -135,23 +80,17 @@ pub(super) struct Gate {
     state: Mutex<State>,
 }
 
-/// Small, because there are many: what only some have is in a box.
 #[derive(Debug)]
 struct State {
-    schedule: Schedule,
-    terms: Arc<Terms>,
-    generation: u32,
-    /// The longest pause that somebody was asked for, and when last.
-    asked: Option<(Weak<Asked>, Moment)>,
-    back_off: Option<Box<BackOff>>,
+    pace: Pace,
+    /// As long as somebody drives it; most hosts have none.
     queue: Option<Box<Queue>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Queue {
     line: Line<Waiter>,
     told: Arc<Notify>,
-    next_number: u64,
 }
 
 /// What is to be seen of a gate.
@@ -167,11 +106,7 @@ impl Gate {
     pub(super) fn new(host: &Host, now: &Now<'_>) -> Self {
         Self {
             state: Mutex::new(State {
-                schedule: Schedule::default(),
-                terms: Arc::clone(now.in_force.options.policy.terms(host)),
-                generation: now.in_force.generation,
-                asked: None,
-                back_off: None,
+                pace: Pace::new(host, now),
                 queue: None,
             }),
         }
@@ -184,9 +119,11 @@ impl Gate {
     /// Takes the terms in force; whoever waits is looked at again.
     pub(super) fn adopt(&self, host: &Host, now: &Now<'_>) {
         let mut state = self.state();
-        state.refresh(host, now);
+        state.pace.refresh(host, now);
         if let Some(queue) = &mut state.queue {
-            queue.line.for_each(|waiter| waiter.not_before = Moment::ZERO);
+            queue
+                .line
+                .for_each(|waiter| waiter.not_before = Moment::ZERO);
         }
         state.tell();
     }
@@ -204,49 +141,46 @@ impl Gate {
         now: &Now<'_>,
     ) -> Result<Started, Delayed> {
         let mut state = self.state();
-        state.refresh(host, now);
-        state.remember(wish.asked.as_ref(), now);
+        state.pace.refresh(host, now);
+        let is_longest = state.pace.remember(wish.asked.as_ref(), now);
         let Some(queue) = &state.queue else {
-            return state.start(wish, now);
+            return state.pace.start(wish, now);
         };
+        if is_longest {
+            queue.told.notify_one();
+        }
         let ahead = queue.line.ahead(&whose());
-        Err(state.estimate(wish, ahead, now))
+        Err(state.pace.estimate(wish, ahead, now))
     }
 
     /// When a turn would probably come that is asked for now.
     pub(super) fn estimate(&self, wish: &Wish, whose: &Whose, now: &Now<'_>) -> Delayed {
         let state = self.state();
         let queue = state.queue.as_ref();
-        state.estimate(wish, queue.map_or(0, |queue| queue.line.ahead(whose)), now)
+        let ahead = queue.map_or(0, |queue| queue.line.ahead(whose));
+        state.pace.estimate(wish, ahead, now)
     }
 
     /// Joins the line, unless it is full.
-    pub(super) fn join(
-        &self,
-        whose: &Whose,
-        wish: Wish,
-        (deadline, room): (Option<Moment>, usize),
-    ) -> Option<Joined> {
+    pub(super) fn join(&self, joining: Joining<'_>, numbers: &AtomicU64) -> Option<Joined> {
         let mut state = self.state();
-        let is_first = state.queue.is_none();
-        let queue = state.queue.get_or_insert_with(Queue::boxed);
-        if *whose != Whose::Robots && room <= queue.line.pages() {
-            if is_first {
-                state.queue = None;
-            }
+        let waiting = state.queue.as_ref().map_or(0, |queue| queue.line.pages());
+        if *joining.whose != Whose::Robots && joining.room <= waiting {
             return None;
         }
+        let is_first = state.queue.is_none();
+        let queue = state.queue.get_or_insert_default();
         let (sender, answer) = oneshot::channel();
-        let number = queue.next_number;
-        queue.next_number += 1;
+        // Under the lock, so that numbers rise along the line.
+        let number = numbers.fetch_add(1, Ordering::Relaxed);
         let waiter = Waiter {
             number,
-            wish,
-            deadline,
+            wish: joining.wish,
+            deadline: joining.deadline,
             not_before: Moment::ZERO,
             answer: sender,
         };
-        queue.line.push(whose, waiter);
+        queue.line.push(joining.whose, waiter);
         queue.told.notify_one();
         Some(Joined {
             number,
@@ -291,32 +225,23 @@ impl Gate {
     /// Takes back a turn of which nothing came.
     pub(super) fn give_back(&self, start: Start) {
         let mut state = self.state();
-        state.schedule.give_back(start);
+        state.pace.give_back(start);
         state.tell();
     }
 
     /// Ends a turn.
-    pub(super) fn end(&self, start: Start, now: Moment, (took, outcome): (Duration, Outcome)) {
+    pub(super) fn end(&self, start: Start, now: Moment, how: (Duration, Outcome)) {
         let mut state = self.state();
-        state.schedule.end(now, start);
-        if let Some(adaptive) = state.terms.adaptive {
-            state.schedule.adapt(&adaptive, took, outcome);
-        }
+        state.pace.end(start, now, how);
         state.tell();
     }
 
     /// Learns from a status. Those who wait and would wait in vain are told so
     /// at once.
     pub(super) fn observe(&self, answered: Answered, now: &Now<'_>) -> Change {
-        if !answered.asks_for_less() {
-            return Change::None;
-        }
-        let times = &now.in_force.options.back_off;
         let mut state = self.state();
-        let back_off = state.back_off.get_or_insert_default();
-        let change = back_off.note(answered, now.moment, times);
-        let until = back_off.until(now.moment);
-        let (Change::Entered | Change::Extended, Some(until)) = (change, until) else {
+        let (change, delayed) = state.pace.observe(answered, now);
+        let Some((delayed, until)) = delayed.and_then(|one| Some((one, one.until?))) else {
             return change;
         };
         state.tell();
@@ -326,11 +251,7 @@ impl Gate {
         drop(state);
         for waiter in gone {
             // Who has left does not mind.
-            let _ = waiter.answer.send(Err(Delayed {
-                until: Some(until),
-                reason: Reason::BackOff,
-                scope: Scope::Host,
-            }));
+            let _ = waiter.answer.send(Err(delayed));
         }
         change
     }
@@ -338,54 +259,25 @@ impl Gate {
     /// Whether a new gate in its place would do the same.
     pub(super) fn is_idle(&self, now: &Now<'_>) -> bool {
         let state = self.state();
-        let times = &now.in_force.options.back_off;
-        let back_off = state.back_off.as_ref();
-        let (limits, _) = state.limits_of(None, Kind::Page, now);
-        state.queue.is_none()
-            && back_off.is_none_or(|back_off| back_off.is_forgiven(now.moment, times))
-            && state.schedule.is_idle(now.moment, &limits)
+        state.queue.is_none() && state.pace.is_idle(now)
     }
 
     /// What is to be seen of it.
     pub(super) fn seen(&self, now: &Now<'_>) -> Seen {
         let state = self.state();
-        let (limits, reason) = state.limits_of(None, Kind::Page, now);
-        let next = state.delayed(state.schedule.next(&limits), reason);
         Seen {
-            in_flight: state.schedule.in_flight(),
+            in_flight: state.pace.in_flight(),
             queued: state.queue.as_ref().map_or(0, |queue| queue.line.len()),
-            next: next.until.is_none_or(|until| now.moment < until).then_some(next),
-            back_off: state.back_off_until(now.moment),
+            next: state.pace.next(now),
+            back_off: state.pace.back_off_until(now.moment),
         }
-    }
-}
-
-impl Queue {
-    fn boxed() -> Box<Self> {
-        Box::new(Self {
-            line: Line::default(),
-            told: Arc::default(),
-            next_number: 0,
-        })
     }
 }
 
 impl State {
-    /// Takes the terms in force, if others were before.
-    fn refresh(&mut self, host: &Host, now: &Now<'_>) {
-        if self.generation == now.in_force.generation {
-            return;
-        }
-        self.generation = now.in_force.generation;
-        self.terms = Arc::clone(now.in_force.options.policy.terms(host));
-        if self.terms.adaptive.is_none() {
-            self.schedule.forget_adaptive();
-        }
-    }
-
     /// Something changed that the line may depend on.
-    fn tell(&mut self) {
-        if let Some(queue) = &mut self.queue {
+    fn tell(&self) {
+        if let Some(queue) = &self.queue {
             queue.told.notify_one();
         }
     }
@@ -396,7 +288,7 @@ impl State {
         loop {
             let first = queue.line.first(now.moment);
             let waiter = first.map_err(|until| Step::Sleep(until, told()))?;
-            match self.start(&mut waiter.wish, now) {
+            match self.pace.start(&mut waiter.wish, now) {
                 Ok(started) => {
                     let waiter = queue.line.pop(now.moment).ok_or(Step::Again)?;
                     return Ok((waiter, started));
@@ -411,125 +303,6 @@ impl State {
                     Scope::Own => waiter.not_before = until,
                 },
             }
-        }
-    }
-
-    fn estimate(&self, wish: &Wish, ahead: usize, now: &Now<'_>) -> Delayed {
-        let (limits, reason) = self.limits(wish, now);
-        let next = self.delayed(self.schedule.next(&limits), reason);
-        let turns = u32::try_from(ahead).unwrap_or(u32::MAX);
-        let line = self.schedule.step(&limits).saturating_mul(turns);
-        let from = next.until.unwrap_or(now.moment).max(now.moment);
-        Delayed {
-            until: Some(from.saturating_add(line)),
-            ..next
-        }
-    }
-
-    fn start(&mut self, wish: &mut Wish, now: &Now<'_>) -> Result<Started, Delayed> {
-        let (limits, reason) = self.limits(wish, now);
-        match self.schedule.next(&limits) {
-            Next::From(from, _) if from <= now.moment => {}
-            next => return Err(self.delayed(next, reason)),
-        }
-        let ceilings = &now.in_force.ceilings;
-        let held = ceilings.pass(wish.keys, &mut wish.passed, now.moment);
-        let held = held.map_err(|until| Delayed {
-            until: Some(until),
-            reason: Reason::Ceiling,
-            scope: Scope::Own,
-        })?;
-        let start = self.schedule.start(now.moment, &limits, wish.kind);
-        let start = start.map_err(|next| self.delayed(next, reason))?;
-        let at = now.moment;
-        Ok(Started { start, held, at })
-    }
-
-    fn delayed(&self, next: Next, of_delay: Reason) -> Delayed {
-        let (until, cause) = match next {
-            Next::From(from, cause) => (Some(from), cause),
-            Next::AfterEnd(cause) => (None, cause),
-        };
-        let reason = match cause {
-            Cause::InFlight | Cause::Spacing | Cause::Adaptive => Reason::Ceiling,
-            Cause::Delay => of_delay,
-            Cause::Hours => Reason::VisitTime,
-            Cause::BackOff => Reason::BackOff,
-        };
-        let scope = if cause == Cause::Hours {
-            Scope::Own
-        } else {
-            Scope::Host
-        };
-        Delayed {
-            until,
-            reason,
-            scope,
-        }
-    }
-
-    fn limits(&self, wish: &Wish, now: &Now<'_>) -> (Limits, Reason) {
-        self.limits_of(wish.asked.as_deref(), wish.kind, now)
-    }
-
-    /// What holds for one request, and by what a pause is asked for.
-    fn limits_of(&self, asked: Option<&Asked>, kind: Kind, now: &Now<'_>) -> (Limits, Reason) {
-        let terms = &*self.terms;
-        let spacing = terms.rate.map_or(Duration::ZERO, |rate| rate.pause());
-        let mut limits = Limits {
-            in_flight: terms.in_flight,
-            spacing,
-            delay: Duration::ZERO,
-            back_off: self.back_off_until(now.moment).unwrap_or_default(),
-            opens: Moment::ZERO,
-        };
-        let mut reason = Reason::CrawlDelay;
-        if asked.is_none() && self.asked.is_none() && terms.hours.is_none() {
-            return (limits, reason);
-        }
-        let wall = now.wall();
-        let longest = self.remembered(now);
-        for asked in asked.into_iter().chain(longest.as_deref()) {
-            if let Some((delay, by)) = asked.delay(wall).filter(|(delay, _)| limits.delay < *delay) {
-                (limits.delay, reason) = (delay, by);
-            }
-        }
-        // A robots.txt is what says when one may come.
-        if kind == Kind::Page {
-            let site = asked.and_then(|asked| asked.opens(wall));
-            let hours = terms.hours.and_then(|hours| hours.opens(wall));
-            let opening = site.max(hours);
-            limits.opens = opening.map_or(Moment::ZERO, |opening| now.moment_of(opening));
-        }
-        (limits, reason)
-    }
-
-    fn back_off_until(&self, now: Moment) -> Option<Moment> {
-        self.back_off.as_ref().and_then(|back_off| back_off.until(now))
-    }
-
-    /// The longest pause that somebody was asked for of late, as long as the
-    /// robots.txt that asks for it is held.
-    fn remembered(&self, now: &Now<'_>) -> Option<Arc<Asked>> {
-        let (asked, last) = self.asked.as_ref()?;
-        let asked = asked.upgrade()?;
-        let (delay, _) = asked.delay(now.wall())?;
-        let until = last.saturating_add(delay.max(REMEMBERED));
-        (now.moment <= until).then_some(asked)
-    }
-
-    /// The longest pause asked for binds everyone at this host: it is one host
-    /// whatever the scheme, the port and the crawler.
-    fn remember(&mut self, asked: Option<&Arc<Asked>>, now: &Now<'_>) {
-        let Some(asked) = asked else { return };
-        let Some((delay, _)) = asked.delay(now.wall()) else {
-            return;
-        };
-        let longest = self.remembered(now);
-        let longest = longest.and_then(|longest| longest.delay(now.wall()));
-        if longest.is_none_or(|(longest, _)| longest <= delay) {
-            self.asked = Some((Arc::downgrade(asked), now.moment));
-            self.tell();
         }
     }
 }

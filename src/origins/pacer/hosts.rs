@@ -9,7 +9,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::gate::{Gate, Now};
+use super::gate::Gate;
+use super::pace::Now;
 use crate::metrics::Metrics;
 use crate::rules::origin::Host;
 
@@ -81,7 +82,9 @@ impl Hosts {
     }
 
     fn slice(&self, at: usize) -> MutexGuard<'_, Slice> {
-        self.slices[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.slices[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets the idle gates of one slice; how many they were.
@@ -95,7 +98,9 @@ impl Hosts {
             slice.shrink_to_fit();
         }
         self.gates.fetch_sub(gone, Ordering::Relaxed);
-        self.metrics.pace_hosts.dec_by(i64::try_from(gone).unwrap_or(0));
+        self.metrics
+            .pace_hosts
+            .dec_by(i64::try_from(gone).unwrap_or(0));
         gone
     }
 

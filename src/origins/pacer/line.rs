@@ -116,8 +116,13 @@ impl<W: Waits> Line<W> {
             earliest = earliest.min(not_before);
             self.crawlers.rotate_left(1);
         }
-        let front = self.crawlers.front_mut().and_then(|own| own.waiting.front_mut());
-        front.filter(|waiter| waiter.not_before() <= now).ok_or(earliest)
+        let front = self
+            .crawlers
+            .front_mut()
+            .and_then(|own| own.waiting.front_mut());
+        front
+            .filter(|waiter| waiter.not_before() <= now)
+            .ok_or(earliest)
     }
 
     /// Takes out whom [`Self::first`] named; its crawler comes last then.

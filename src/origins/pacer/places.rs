@@ -72,7 +72,11 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .places
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         taken.total -= 1;
         let left = taken.crawlers.get_mut(&self.crawler).map(|own| {
             *own -= 1;

@@ -1,12 +1,14 @@
 //! A turn that was granted: one start at one host, and its place among those
 //! under way there.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use super::Desk;
-use super::gate::{Gate, Started};
+use super::desk::Desk;
+use super::gate::Gate;
+use super::pace::Started;
 use crate::rules::pace::back_off::{Answered, Change};
 use crate::rules::pace::schedule::Outcome;
 
@@ -38,15 +40,12 @@ impl Turn {
         }
     }
 
-    pub(super) fn after(self, waited: Duration) -> Self {
-        Self::count_wait(&self.desk, waited);
-        let mut turn = self;
-        turn.waited = waited;
-        turn
-    }
-
-    fn count_wait(desk: &Desk, waited: Duration) {
-        desk.metrics.pace_wait_seconds.observe(waited.as_secs_f64());
+    /// The same, after a wait.
+    pub(super) fn after(mut self, waited: Duration) -> Self {
+        let waits = &self.desk.metrics.pace_wait_seconds;
+        waits.observe(waited.as_secs_f64());
+        self.waited = waited;
+        self
     }
 
     /// How long it was waited for.
@@ -71,7 +70,7 @@ impl Turn {
         let answered = Answered {
             status,
             retry_after,
-            chance: super::chance(),
+            chance: chance(),
         };
         let in_force = self.desk.in_force.load();
         let change = self.gate.observe(answered, &self.desk.now(&in_force));
@@ -88,6 +87,7 @@ impl Drop for Turn {
             return;
         };
         self.desk.metrics.pace_in_flight.dec();
+        drop(started.held);
         let outcome = match self.status.load(Ordering::Relaxed) {
             UNUSED => return self.gate.give_back(started.start),
             SENT | 400.. => Outcome::Failed,
@@ -97,4 +97,10 @@ impl Drop for Turn {
         let took = now.saturating_sub(started.at);
         self.gate.end(started.start, now, (took, outcome));
     }
+}
+
+/// A number from 0 to 1 that nobody can tell before.
+fn chance() -> f64 {
+    let bits = RandomState::new().hash_one(()) >> 32;
+    u32::try_from(bits).map_or(0.0, |bits| f64::from(bits) / f64::from(u32::MAX))
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use super::gate::{Answer, Delayed, Gate, Started, Wish};
+use super::desk::Desk;
+use super::gate::{Answer, Gate};
 use super::line::Whose;
+use super::pace::{Delayed, Started, Wish};
 use super::places::Place;
-use super::Desk;
 use crate::rules::pace::schedule::Moment;
 
 /// A place in a line. Dropped, it is somebody else's, and so is a turn that was

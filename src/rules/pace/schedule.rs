@@ -148,7 +148,7 @@ impl Schedule {
     pub fn start(&mut self, now: Moment, limits: &Limits, kind: Kind) -> Result<Start, Next> {
         match self.next(limits) {
             Next::From(from, _) if from <= now => {}
-            not_yet => return Err(not_yet),
+            not_yet @ (Next::From(..) | Next::AfterEnd(_)) => return Err(not_yet),
         }
         let mut start = Start {
             kind: Counted::Not,

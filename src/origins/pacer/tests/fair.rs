@@ -88,8 +88,7 @@ async fn a_turn_that_nobody_took_is_the_next_ones() {
     let asked = asked(10);
     let first = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
     let mut gone = Box::pin(origin.turn(Get::by("b", asked.as_ref())));
-    let polled = futures_poll_once(&mut gone).await;
-    assert!(polled.is_none());
+    assert!(polled_once(&mut gone).await.is_none());
     origin.get(Get::by("c", asked.as_ref())).await;
     // Nothing was sent, so that the driver grants the turn to `b` at once.
     drop(first);
@@ -101,7 +100,23 @@ async fn a_turn_that_nobody_took_is_the_next_ones() {
     assert_eq!(origin.order(), ["c"]);
 }
 
-async fn futures_poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+// Ours: who leaves late takes nobody else's place.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_begins_anew_knows_its_own() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let first = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
+    let mut gone = Box::pin(origin.turn(Get::by("a", asked.as_ref())));
+    assert!(polled_once(&mut gone).await.is_none());
+    drop(first);
+    settle().await;
+    let waits = origin.get(Get::by("a", asked.as_ref())).await;
+    drop(gone);
+    settle().await;
+    assert!(waits.is_finished() && waits.await.unwrap().is_ok());
+}
+
+async fn polled_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     use std::task::Poll;
     std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),

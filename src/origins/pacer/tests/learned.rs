@@ -30,7 +30,10 @@ async fn a_back_off_refuses_those_who_would_wait_in_vain() {
     let refused = origin.get(Get::by("a", None).within(seconds(5))).await;
     assert!(refused.is_finished());
     let later = refused.await.unwrap().unwrap_err();
-    assert_eq!((later.reason, later.retry_after), (Reason::BackOff, seconds(60)));
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::BackOff, seconds(60))
+    );
     assert_eq!(origin.pacer.desk.metrics.pace_backoffs.get(), 1);
     let waits = origin.get(Get::by("a", None).within(seconds(61))).await;
     sleep(seconds(59)).await;
@@ -61,13 +64,18 @@ async fn a_back_off_holds_for_those_who_wait_already() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(5);
     let turn = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
-    let short = origin.get(Get::by("b", asked.as_ref()).within(seconds(30))).await;
+    let short = origin
+        .get(Get::by("b", asked.as_ref()).within(seconds(30)))
+        .await;
     let long = origin.get(Get::by("c", asked.as_ref())).await;
     turn.observed(429, Some(seconds(100)));
     drop(turn);
     settle().await;
     let later = short.await.unwrap().unwrap_err();
-    assert_eq!((later.reason, later.retry_after), (Reason::BackOff, seconds(100)));
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::BackOff, seconds(100))
+    );
     sleep(seconds(99)).await;
     assert!(!long.is_finished());
     sleep(seconds(2)).await;

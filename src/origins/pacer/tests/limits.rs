@@ -32,7 +32,10 @@ async fn no_second_has_more_than_five_starts_at_a_host() {
     sleep(seconds(30)).await;
     let times = origin.times();
     let gaps = times.windows(6).map(|some| some[5] - some[0]);
-    assert!(gaps.clone().all(|gap| (1000..=1010).contains(&gap)), "{times:?}");
+    assert!(
+        gaps.clone().all(|gap| (1000..=1010).contains(&gap)),
+        "{times:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +101,12 @@ async fn ceilings_hold_over_all_hosts() {
     });
     for number in 0..10 {
         let host: &'static str = format!("h{number}.example").leak();
-        origin.get(Get { host, ..Get::by("a", None) }).await;
+        origin
+            .get(Get {
+                host,
+                ..Get::by("a", None)
+            })
+            .await;
     }
     sleep(seconds(20)).await;
     let times = origin.times();

@@ -1,7 +1,6 @@
 //! How long requests wait, and what comes of it when that is too long.
 
 use super::kit::*;
-use crate::origins::pacer::SWEEP_SECONDS;
 use crate::rules::pace::terms::Profile;
 use crate::rules::reason::Reason;
 use tokio::time::{advance, sleep};
@@ -17,7 +16,9 @@ async fn a_delay_counts_from_the_end_of_a_response() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(1);
     for _ in 0..4 {
-        origin.get(Get::by("a", asked.as_ref()).taking(seconds(3))).await;
+        origin
+            .get(Get::by("a", asked.as_ref()).taking(seconds(3)))
+            .await;
     }
     sleep(seconds(60)).await;
     assert_eq!(in_seconds(&origin.times()), [0, 4, 8, 12]);
@@ -29,13 +30,18 @@ async fn starts_are_as_far_apart_as_is_asked_and_no_farther() {
     let origin = Origin::new(profile(Profile::Standard));
     let asked = asked(1);
     for number in 0..102 {
-        origin.get(Get::by(&format!("c{}", number % 7), asked.as_ref())).await;
+        origin
+            .get(Get::by(&format!("c{}", number % 7), asked.as_ref()))
+            .await;
     }
     sleep(seconds(200)).await;
     let times = origin.times();
     let gaps: Vec<u128> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(gaps.len(), 101);
-    assert!(gaps.iter().all(|gap| (1000..=1001).contains(gap)), "{gaps:?}");
+    assert!(
+        gaps.iter().all(|gap| (1000..=1001).contains(gap)),
+        "{gaps:?}"
+    );
 }
 
 // Operations, 1.5: raising the delay from 1 to 10 s after a grant holds 10 s.
@@ -125,12 +131,16 @@ async fn a_wait_that_would_be_too_long_is_refused_at_once() {
     for _ in 0..3 {
         origin.get(Get::by("a", asked.as_ref())).await;
     }
-    let refused = origin.get(Get::by("b", asked.as_ref()).within(seconds(19))).await;
+    let refused = origin
+        .get(Get::by("b", asked.as_ref()).within(seconds(19)))
+        .await;
     assert!(refused.is_finished());
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.reason, Reason::CrawlDelay);
     assert_eq!(later.retry_after.as_secs(), 20);
-    let waits = origin.get(Get::by("b", asked.as_ref()).within(seconds(20))).await;
+    let waits = origin
+        .get(Get::by("b", asked.as_ref()).within(seconds(20)))
+        .await;
     assert!(!waits.is_finished());
 }
 
@@ -139,15 +149,24 @@ async fn a_wait_that_would_be_too_long_is_refused_at_once() {
 async fn a_wait_ends_when_the_longest_is_over() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(1);
-    origin.get(Get::by("a", asked.as_ref()).taking(seconds(1000))).await;
-    let waits = origin.get(Get::by("a", asked.as_ref()).within(seconds(5))).await;
+    origin
+        .get(Get::by("a", asked.as_ref()).taking(seconds(1000)))
+        .await;
+    let waits = origin
+        .get(Get::by("a", asked.as_ref()).within(seconds(5)))
+        .await;
     sleep(seconds(4)).await;
     assert!(!waits.is_finished());
     advance(seconds(2)).await;
     let later = waits.await.unwrap().unwrap_err();
     assert_eq!(later.reason, Reason::CrawlDelay);
-    let at_once = origin.get(Get::by("a", asked.as_ref()).within(seconds(0))).await;
-    assert_eq!(at_once.await.unwrap().unwrap_err().reason, Reason::CrawlDelay);
+    let at_once = origin
+        .get(Get::by("a", asked.as_ref()).within(seconds(0)))
+        .await;
+    assert_eq!(
+        at_once.await.unwrap().unwrap_err().reason,
+        Reason::CrawlDelay
+    );
     assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
 }
 
@@ -166,8 +185,12 @@ async fn outside_its_hours_a_site_is_visited_later() {
         ..Asked::default()
     });
     let origin = Origin::new(profile(Profile::Owned));
-    let waits = origin.get(Get::by("a", Some(&asked)).within(seconds(120))).await;
-    let refused = origin.get(Get::by("a", Some(&asked)).within(seconds(30))).await;
+    let waits = origin
+        .get(Get::by("a", Some(&asked)).within(seconds(120)))
+        .await;
+    let refused = origin
+        .get(Get::by("a", Some(&asked)).within(seconds(30)))
+        .await;
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.reason, Reason::VisitTime);
     assert!((60..=120).contains(&later.retry_after.as_secs()));
@@ -190,15 +213,22 @@ async fn idle_hosts_are_forgotten_and_others_kept() {
     };
     origin.get(get("idle.example", None)).await;
     origin.get(get("delayed.example", asked.as_ref())).await;
-    origin.get(get("busy.example", None).taking(seconds(3600))).await;
+    origin
+        .get(get("busy.example", None).taking(seconds(3600)))
+        .await;
     let turn = origin.turn(get("away.example", None)).await.unwrap();
     turn.observed(503, Some(seconds(600)));
     drop(turn);
     let metrics = &origin.pacer.desk.metrics;
     assert_eq!(metrics.pace_hosts.get(), 4);
-    sleep(seconds(SWEEP_SECONDS + 1)).await;
+    sleep(seconds(61)).await;
     origin.pacer.sweep().await;
-    let mut hosts: Vec<String> = origin.pacer.snapshot().into_iter().map(|host| host.host).collect();
+    let mut hosts: Vec<String> = origin
+        .pacer
+        .snapshot()
+        .into_iter()
+        .map(|host| host.host)
+        .collect();
     hosts.sort_unstable();
     assert_eq!(hosts, ["away.example", "busy.example", "delayed.example"]);
     assert_eq!(metrics.pace_hosts.get(), 3);

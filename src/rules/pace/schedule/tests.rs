@@ -82,8 +82,14 @@ fn a_robots_txt_delays_no_first_page_but_every_later_one() {
         schedule.end(seconds(at + 1), robots);
     }
     visited(&mut schedule, 2, &limits);
-    assert!(schedule.start(seconds(4), &limits, Kind::RobotsTxt).is_err());
-    let robots = schedule.start(seconds(5), &limits, Kind::RobotsTxt).unwrap();
+    assert!(
+        schedule
+            .start(seconds(4), &limits, Kind::RobotsTxt)
+            .is_err()
+    );
+    let robots = schedule
+        .start(seconds(5), &limits, Kind::RobotsTxt)
+        .unwrap();
     schedule.end(seconds(6), robots);
     assert_eq!(from(schedule.next(&limits)), (8, Cause::Delay));
 }

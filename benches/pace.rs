@@ -1,0 +1,160 @@
+//! What pacing adds to a request, and to memory: guards `Pacer::turn`, which
+//! each request asks once, and the gates of hosts at rest.
+//!
+//! `cargo bench --bench pace`. Nothing is sent.
+
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use politesse::clock;
+use politesse::metrics::Metrics;
+use politesse::origins::pacer::{Asking, Pacer};
+use politesse::rules::origin::Host;
+use politesse::rules::pace::asked::Asked;
+use politesse::rules::pace::options::Options;
+use politesse::rules::pace::terms::{Ceilings, PacePolicy, Profile};
+use politesse::tasks::Tasks;
+
+const ROUNDS: usize = 21;
+const CALLS: u32 = 10_000;
+const HOSTS: usize = 100_000;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    println!("| a request | in the gate |");
+    println!("|---|---|");
+    let none = None;
+    let hosts = hosts();
+    let each = memory(&hosts).await;
+    row("unpaced", &pacer(), &none).await;
+    let zero = Asked::default();
+    row(
+        "of a site that asks for hours only",
+        &pacer(),
+        &Some(Arc::new(zero)),
+    )
+    .await;
+    let full = pacer();
+    for host in &hosts {
+        drop(full.turn(asking(host, &none)).await);
+    }
+    row("unpaced, beside 100,000 hosts", &full, &none).await;
+    drop(full);
+    println!();
+    println!("a host at rest, with a delay: {each} octets of resident memory");
+    sweeps(&hosts).await;
+}
+
+fn pacer() -> Pacer {
+    // No rate: two starts may follow each other at once.
+    let policy = PacePolicy::new(Profile::Owned, &Ceilings::default(), Vec::new());
+    let options = Options {
+        policy: Arc::new(policy),
+        ..Options::default()
+    };
+    Pacer::new(options, Arc::new(Metrics::default()), Tasks::default())
+}
+
+fn hosts() -> Vec<Host> {
+    let names = (0..HOSTS).map(|number| format!("www.site-{number}.example"));
+    names.map(|name| name.parse().expect("a host")).collect()
+}
+
+fn asking<'a>(host: &'a Host, asked: &Option<Arc<Asked>>) -> Asking<'a> {
+    Asking {
+        host,
+        crawler: "foobot",
+        address: None,
+        asked: asked.clone(),
+        longest: Duration::from_secs(120),
+    }
+}
+
+async fn row(name: &str, pacer: &Pacer, asked: &Option<Arc<Asked>>) {
+    let host: Host = "www.site-77.example".parse().expect("a host");
+    let mut times = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let begun = clock::instant();
+        for _ in 0..CALLS {
+            let turn = pacer.turn(asking(black_box(&host), asked)).await;
+            let turn = turn.expect("a turn");
+            turn.observed(200, None);
+            drop(turn);
+        }
+        times.push(clock::instant().duration_since(begun) / CALLS);
+    }
+    times.sort_unstable();
+    println!("| {name} | {} ns |", times[ROUNDS / 2].as_nanos());
+}
+
+/// Octets in use by the process.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("Rss:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<usize>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+async fn memory(hosts: &[Host]) -> usize {
+    let asked = Some(Arc::new(Asked {
+        crawl_delay: Some(Duration::from_secs(1)),
+        ..Asked::default()
+    }));
+    let pacer = pacer();
+    let before = resident();
+    for host in hosts {
+        let turn = pacer.turn(asking(host, &asked)).await.expect("a turn");
+        turn.observed(200, None);
+    }
+    resident().saturating_sub(before) / hosts.len()
+}
+
+/// The time of single requests, with and without sweeps beside them.
+async fn sweeps(hosts: &[Host]) {
+    let pacer = Arc::new(pacer());
+    // Hosts that stay, since they were told to leave alone.
+    for host in hosts {
+        let turn = pacer.turn(asking(host, &None)).await.expect("a turn");
+        turn.observed(503, Some(Duration::from_secs(3600)));
+    }
+    let ten = hosts
+        .iter()
+        .step_by(10_000)
+        .map(|host| format!("other-{host}"));
+    let ten: Vec<Host> = ten.map(|name| name.parse().expect("a host")).collect();
+    println!();
+    println!("| 100,000 hosts held | median | p99 | p99.9 |");
+    println!("|---|---|---|---|");
+    for name in [
+        "no sweep",
+        "sweeps without a pause",
+        "no sweep",
+        "sweeps without a pause",
+    ] {
+        let over = Arc::new(AtomicBool::new(name == "no sweep"));
+        let (swept, until) = (Arc::clone(&pacer), Arc::clone(&over));
+        let sweeping = tokio::spawn(async move {
+            let mut sweeps = 0;
+            while !until.load(Ordering::Relaxed) {
+                swept.sweep().await;
+                sweeps += 1;
+            }
+            sweeps
+        });
+        let mut times = Vec::with_capacity(1_000_000);
+        for number in 0..1_000_000 {
+            let begun = clock::instant();
+            drop(pacer.turn(asking(&ten[number % ten.len()], &None)).await);
+            times.push(clock::instant().duration_since(begun));
+        }
+        over.store(true, Ordering::Relaxed);
+        let sweeps: u32 = sweeping.await.expect("the sweeps end");
+        times.sort_unstable();
+        let [median, p99, worst] = [500_000, 990_000, 999_000].map(|at| times[at].as_nanos());
+        println!("| {name} ({sweeps}) | {median} ns | {p99} ns | {worst} ns |");
+    }
+}

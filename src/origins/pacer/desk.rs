@@ -1,0 +1,323 @@
+//! Where requests ask for turns: finds the gate, says what becomes of those who
+//! have to wait, drives the lines, and forgets what is idle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::{Instant, sleep_until};
+
+use super::ceilings::{Ceilings, Keys, Passed, Ticks};
+use super::gate::{Gate, Joining, Step};
+use super::hosts::{Hosts, SLICES};
+use super::line::Whose;
+use super::pace::{Delayed, Now, Started, Wish};
+use super::places::{Full, Places};
+use super::waiting::{InVain, Waiting};
+use super::{Asking, Later, Turn};
+use crate::clock;
+use crate::metrics::{Metrics, ReasonLabel};
+use crate::rules::origin::Host;
+use crate::rules::pace::options::Options;
+use crate::rules::pace::schedule::{Kind, Moment};
+use crate::rules::reason::Reason;
+use crate::tasks::Tasks;
+
+/// How often what is idle is forgotten.
+const SWEEP_SECONDS: u64 = 60;
+
+/// Nobody is told to come back sooner.
+const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+
+/// One configuration's parts.
+#[derive(Debug)]
+pub(super) struct InForce {
+    pub(super) options: Options,
+    pub(super) ceilings: Arc<Ceilings>,
+    /// By which a gate sees that its terms are of another configuration.
+    pub(super) generation: u32,
+}
+
+/// What turns, lines and their drivers share.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) in_force: ArcSwap<InForce>,
+    pub(super) hosts: Hosts,
+    places: Arc<Places>,
+    pub(super) epoch: Instant,
+    pub(super) metrics: Arc<Metrics>,
+    tasks: Tasks,
+    /// For those who wait, each one its own.
+    numbers: AtomicU64,
+    /// In seconds since `epoch`.
+    next_sweep: AtomicU64,
+    /// How often drivers looked at their lines.
+    #[cfg(test)]
+    pub(super) steps: std::sync::atomic::AtomicUsize,
+}
+
+/// A request that does not start at once.
+pub(super) enum Postponed {
+    /// It is not to be sent now.
+    Later(Later),
+    /// It waits, from this moment on.
+    Waiting(Waiting, Moment),
+}
+
+impl Desk {
+    pub(super) fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
+        let epoch = clock::instant();
+        let in_force = InForce {
+            ceilings: Ceilings::new(&options, &Ticks::since(epoch)),
+            options,
+            generation: 0,
+        };
+        Self {
+            in_force: ArcSwap::from_pointee(in_force),
+            hosts: Hosts::new(Arc::clone(&metrics)),
+            places: Places::new(Arc::clone(&metrics)),
+            epoch,
+            metrics,
+            tasks,
+            numbers: AtomicU64::new(0),
+            next_sweep: AtomicU64::new(SWEEP_SECONDS),
+            #[cfg(test)]
+            steps: std::sync::atomic::AtomicUsize::default(),
+        }
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        clock::instant().saturating_duration_since(self.epoch)
+    }
+
+    pub(super) fn now<'a>(&self, in_force: &'a InForce) -> Now<'a> {
+        Now {
+            moment: self.moment(),
+            wall: None,
+            in_force,
+        }
+    }
+
+    /// A turn, if nothing keeps it from being now; else a place in line.
+    pub(super) fn ask(self: &Arc<Self>, asking: &Asking<'_>) -> Result<Turn, Postponed> {
+        let in_force = self.in_force.load();
+        let now = self.now(&in_force);
+        self.sweep_if_due(now.moment);
+        let Some(gate) = self.hosts.gate(asking.host, &now) else {
+            let detail = "the paces of too many hosts have to be remembered";
+            return Err(Postponed::Later(self.later(
+                Reason::Overload,
+                Duration::ZERO,
+                detail,
+            )));
+        };
+        let ceilings = &in_force.ceilings;
+        let mut wish = Wish {
+            kind: Kind::Page,
+            asked: asking.asked.clone(),
+            keys: ceilings.keys(asking.crawler, asking.host, asking.address),
+            passed: Passed::default(),
+        };
+        let whose = || Whose::Crawler(asking.crawler.into());
+        match gate.ask(&mut wish, (asking.host, &whose), &now) {
+            Ok(started) => Ok(Turn::new(Arc::clone(self), gate, started)),
+            Err(delayed) => Err(self.postpone((asking, wish), (gate, delayed), &now)),
+        }
+    }
+
+    fn postpone(
+        self: &Arc<Self>,
+        (asking, wish): (&Asking<'_>, Wish),
+        (gate, delayed): (Arc<Gate>, Delayed),
+        now: &Now<'_>,
+    ) -> Postponed {
+        let deadline = now.moment.saturating_add(asking.longest);
+        let is_too_long = delayed.until.is_some_and(|until| deadline < until);
+        if is_too_long || asking.longest.is_zero() {
+            return Postponed::Later(self.later_than(asking, delayed, now));
+        }
+        let crawler: Arc<str> = asking.crawler.into();
+        let limits = &now.in_force.options.queue;
+        let pause = delayed
+            .until
+            .map_or(Duration::ZERO, |until| until.saturating_sub(now.moment));
+        let full = |what: &str| Postponed::Later(self.later(Reason::QueueFull, pause, what));
+        let place = match self.places.take(&crawler, limits) {
+            Ok(place) => place,
+            Err(Full::Crawler) => return full("too many requests of this crawler wait already"),
+            Err(Full::Total) => return full("too many requests wait already"),
+        };
+        let whose = Whose::Crawler(crawler);
+        match self.join((gate, whose), wish, (Some(deadline), limits.origin.get())) {
+            Some(mut waiting) => {
+                waiting.place = Some(place);
+                Postponed::Waiting(waiting, now.moment)
+            }
+            None => full("too many requests for this host wait already"),
+        }
+    }
+
+    fn join(
+        self: &Arc<Self>,
+        (gate, whose): (Arc<Gate>, Whose),
+        wish: Wish,
+        (deadline, room): (Option<Moment>, usize),
+    ) -> Option<Waiting> {
+        let joining = Joining {
+            whose: &whose,
+            wish,
+            deadline,
+            room,
+        };
+        let joined = gate.join(joining, &self.numbers)?;
+        if joined.is_first {
+            let driver = drive(Arc::clone(&gate), Arc::clone(self));
+            self.tasks.0.spawn(driver);
+        }
+        Some(Waiting {
+            gate,
+            whose,
+            number: joined.number,
+            answer: joined.answer,
+            place: None,
+        })
+    }
+
+    pub(super) async fn robots_turn(self: &Arc<Self>, host: &Host, begun: Moment) -> Option<Turn> {
+        let (gate, waiting) = self.ask_for_robots(host)?;
+        let started = match waiting {
+            Ok(started) => return Some(Turn::new(Arc::clone(self), gate, started)),
+            Err(waiting) => waiting.turn(self, None).await.ok()?,
+        };
+        let waited = self.moment().saturating_sub(begun);
+        Some(Turn::new(Arc::clone(self), gate, started).after(waited))
+    }
+
+    fn ask_for_robots(
+        self: &Arc<Self>,
+        host: &Host,
+    ) -> Option<(Arc<Gate>, Result<Started, Waiting>)> {
+        let in_force = self.in_force.load();
+        let now = self.now(&in_force);
+        let gate = self.hosts.gate(host, &now)?;
+        let mut wish = Wish {
+            kind: Kind::RobotsTxt,
+            asked: None,
+            keys: Keys::default(),
+            passed: Passed::default(),
+        };
+        if let Ok(started) = gate.ask(&mut wish, (host, &|| Whose::Robots), &now) {
+            return Some((gate, Ok(started)));
+        }
+        let line = (Arc::clone(&gate), Whose::Robots);
+        let waiting = self.join(line, wish, (None, usize::MAX))?;
+        Some((gate, Err(waiting)))
+    }
+
+    pub(super) fn later_in_vain(&self, asking: &Asking<'_>, gate: &Gate, in_vain: InVain) -> Later {
+        let in_force = self.in_force.load();
+        let now = self.now(&in_force);
+        match in_vain {
+            InVain::Told(delayed) => self.later_than(asking, delayed, &now),
+            InVain::TooLong(wish) => {
+                let whose = Whose::Crawler(asking.crawler.into());
+                let delayed = gate.estimate(&wish, &whose, &now);
+                self.later_than(asking, delayed, &now)
+            }
+            InVain::Ended => self.later(Reason::Overload, Duration::ZERO, "stopping"),
+        }
+    }
+
+    fn later_than(&self, asking: &Asking<'_>, delayed: Delayed, now: &Now<'_>) -> Later {
+        let until = delayed.until.unwrap_or(now.moment);
+        let reason = delayed.reason;
+        let detail = format!("the pace of {}: {}", asking.host, in_words(reason));
+        self.later(reason, until.saturating_sub(now.moment), &detail)
+    }
+
+    fn later(&self, reason: Reason, pause: Duration, detail: &str) -> Later {
+        let label = ReasonLabel {
+            reason: reason.as_str(),
+        };
+        self.metrics.pace_later.get_or_create(&label).inc();
+        Later {
+            reason,
+            retry_after: pause.max(RETRY_AFTER_MIN),
+            detail: detail.to_owned(),
+        }
+    }
+
+    fn sweep_if_due(self: &Arc<Self>, now: Moment) {
+        let due = self.next_sweep.load(Ordering::Relaxed);
+        if now.as_secs() < due {
+            return;
+        }
+        let (next, order) = (now.as_secs() + SWEEP_SECONDS, Ordering::Relaxed);
+        if self
+            .next_sweep
+            .compare_exchange(due, next, order, order)
+            .is_ok()
+        {
+            let desk = Arc::clone(self);
+            self.tasks.0.spawn(async move { desk.sweep().await });
+        }
+    }
+
+    /// Looks through one slice at a time, and lets others run in between.
+    pub(super) async fn sweep(&self) {
+        for slice in 0..SLICES {
+            self.sweep_slice(slice);
+            tokio::task::yield_now().await;
+        }
+        self.in_force.load().ceilings.sweep();
+    }
+
+    fn sweep_slice(&self, slice: usize) {
+        let in_force = self.in_force.load();
+        let mut now = self.now(&in_force);
+        now.wall = Some(clock::now());
+        self.hosts.sweep(slice, &now);
+    }
+}
+
+/// Grants turns at one host for as long as somebody waits there.
+async fn drive(gate: Arc<Gate>, desk: Arc<Desk>) {
+    loop {
+        #[cfg(test)]
+        desk.steps.fetch_add(1, Ordering::Relaxed);
+        let step = {
+            let in_force = desk.in_force.load();
+            gate.step(&desk.now(&in_force))
+        };
+        match step {
+            Step::Again => {}
+            Step::Over => return,
+            Step::Wait(told) => told.notified().await,
+            Step::Sleep(until, told) => {
+                let Some(until) = desk.epoch.checked_add(until) else {
+                    told.notified().await;
+                    continue;
+                };
+                tokio::select! {
+                    () = told.notified() => {}
+                    () = sleep_until(until) => {}
+                }
+            }
+        }
+    }
+}
+
+fn in_words(reason: Reason) -> &'static str {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the others are not about when"
+    )]
+    match reason {
+        Reason::CrawlDelay => "the site asks for a pause between requests",
+        Reason::RequestRate => "the site asks for fewer requests in a time",
+        Reason::VisitTime => "it is not the time of day for it",
+        Reason::BackOff => "the site asked for less, and is left alone for a while",
+        _ => "a limit of the operator's",
+    }
+}

@@ -157,6 +157,7 @@ async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -
         r#"proxy.listen=["127.0.0.1:0"]"#.to_owned(),
         r#"admin.listen="127.0.0.1:0""#.to_owned(),
         r#"https.mode="refuse""#.to_owned(),
+        r#"pace.profile="owned""#.to_owned(),
         format!(r#"audit.durability="{durability}""#),
         format!(r#"upstream.resolve={{"o.test"="{origin}"}}"#),
     ];

@@ -22,6 +22,7 @@ use crate::clock;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 use crate::origins::egress::Egress;
+use crate::origins::pacer::Pacer;
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::HttpFetcher;
 use crate::origins::robots_store::{Forgetful, KeepRobots};
@@ -85,7 +86,9 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     )?);
     let own: Vec<_> = listen.iter().chain(&admin).copied().collect();
     let files = files(settings);
-    let proxy = proxy(settings, (Arc::clone(&audit), Arc::clone(&metrics)), &own)?;
+    let pacer = Arc::new(pacer(settings, (&audit, &metrics)));
+    let shared = (Arc::clone(&audit), Arc::clone(&metrics), Arc::clone(&pacer));
+    let proxy = proxy(settings, shared, &own)?;
     let in_force = InForce {
         proxy,
         interceptor,
@@ -107,7 +110,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
             metrics: Arc::clone(&metrics),
             stop: crawlers.stop.clone(),
             access: Arc::clone(&access),
-            pace: PaceSource(Arc::new(Vec::new)),
+            pace: pace_source(&pacer),
         };
         admin::listen(page, listener, (&admin_tracker, end.clone()));
     }
@@ -177,13 +180,18 @@ pub struct Origins {
 /// Roots that cannot be read.
 pub fn origins(settings: &Settings) -> anyhow::Result<Origins> {
     let metrics = Arc::new(Metrics::default());
-    origins_with(settings, &metrics, None)
+    let pacer = Pacer::new(
+        settings.pace.clone(),
+        Arc::clone(&metrics),
+        Tasks::default(),
+    );
+    origins_with(settings, (&metrics, &Arc::new(pacer)), None)
 }
 
 /// Builds them; what origins said is kept in `audit` for the next run.
 fn origins_with(
     settings: &Settings,
-    metrics: &Arc<Metrics>,
+    (metrics, pacer): (&Arc<Metrics>, &Arc<Pacer>),
     audit: Option<&Arc<AuditLog>>,
 ) -> anyhow::Result<Origins> {
     // Connections to origins end with their idle time or with the process: no
@@ -208,7 +216,8 @@ fn origins_with(
         }),
         None => Arc::new(Forgetful),
     };
-    let fetcher = HttpFetcher::new(Arc::clone(&upstream), settings.robots.max_bytes);
+    let (way_out, max_bytes) = (Arc::clone(&upstream), settings.robots.max_bytes);
+    let fetcher = HttpFetcher::new(way_out, Arc::clone(pacer), max_bytes);
     let robots = RobotsCache::new(
         settings.robots.clone(),
         (fetcher, store),
@@ -226,14 +235,14 @@ fn origins_with(
 /// through us.
 fn proxy(
     settings: &Settings,
-    (audit, metrics): (Arc<AuditLog>, Arc<Metrics>),
+    (audit, metrics, pacer): (Arc<AuditLog>, Arc<Metrics>, Arc<Pacer>),
     own: &[SocketAddr],
 ) -> anyhow::Result<Proxy> {
     let Origins {
         egress,
         upstream,
         robots,
-    } = origins_with(settings, &metrics, Some(&audit))?;
+    } = origins_with(settings, (&metrics, &pacer), Some(&audit))?;
     let told = egress.listeners(own.to_vec());
     told.context("upstream.parent cannot be dialled")?;
     Ok(Proxy {
@@ -242,11 +251,24 @@ fn proxy(
         egress,
         names: names(settings, &metrics),
         robots,
+        pacer,
         upstream,
         audit,
         annotator: annotator(settings, &metrics),
         metrics,
     })
+}
+
+/// What paces all that goes out, for as long as the process lives. A host that
+/// asks for less is on record, and left alone by the next process too.
+fn pacer(settings: &Settings, (_audit, metrics): (&Arc<AuditLog>, &Arc<Metrics>)) -> Pacer {
+    let options = settings.pace.clone();
+    Pacer::new(options, Arc::clone(metrics), Tasks::default())
+}
+
+fn pace_source(pacer: &Arc<Pacer>) -> PaceSource {
+    let pacer = Arc::clone(pacer);
+    PaceSource(Arc::new(move || pacer.snapshot()))
 }
 
 fn names(settings: &Settings, metrics: &Metrics) -> Option<Arc<Names>> {

@@ -78,6 +78,7 @@ impl Settings {
         };
         Self {
             exchange: exchange::Options {
+                max_wait: effective.pace.max_wait,
                 request: request::Options {
                     fields: fields::Options {
                         name: proxy.name.as_str().into(),

@@ -138,6 +138,14 @@ pub struct Admitted {
     pub addresses: Addresses,
 }
 
+impl Admitted {
+    /// Where the origin is, if it is dialled itself.
+    pub fn address(&self) -> Option<IpAddr> {
+        let first = self.addresses.first()?;
+        (self.hop == NextHop::Origin).then(|| first.ip())
+    }
+}
+
 /// A few addresses with ports; more than four are rare.
 pub type Addresses = SmallVec<[SocketAddr; 4]>;
 

@@ -23,8 +23,6 @@ mod robots_places;
 
 mod robots_lifetimes;
 
-mod freshness;
-
 mod location;
 
 pub mod robots_store;
@@ -34,6 +32,8 @@ pub mod robots_fetch;
 mod robots_body;
 
 pub mod pacer;
+
+mod freshness;
 
 pub mod upstream;
 

@@ -33,8 +33,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use self::ceilings::{Ceilings, Ticks};
 use self::desk::{Desk, InForce, Postponed};
 pub use self::turn::Turn;
@@ -47,9 +45,6 @@ use crate::rules::pace::options::Options;
 use crate::rules::pace::schedule::Moment;
 use crate::rules::reason::Reason;
 use crate::tasks::Tasks;
-
-/// When to look again for room for one more host.
-const ROOM: Duration = Duration::from_millis(100);
 
 /// What a request asks of the pacer.
 #[derive(Debug, Clone)]
@@ -134,16 +129,11 @@ impl Pacer {
 
     /// A turn for a robots.txt, before all pages that wait.
     ///
-    /// It waits for as long as it takes: whoever fetches has a time limit. No
-    /// delay follows it as long as no page was asked for.
-    pub async fn robots_turn(&self, host: &Host) -> Turn {
-        let begun = self.desk.moment();
-        loop {
-            if let Some(turn) = self.desk.robots_turn(host, begun).await {
-                return turn;
-            }
-            sleep(ROOM).await;
-        }
+    /// Nothing if that would take longer than `pace.max_wait`. No delay follows
+    /// it as long as no page was asked for.
+    pub async fn robots_turn(&self, host: &Host) -> Option<Turn> {
+        let longest = self.desk.in_force.load().options.max_wait;
+        self.desk.robots_turn(host, longest).await
     }
 
     /// Every host of which something is known, as it is now.

@@ -61,6 +61,12 @@ struct Shared<F> {
     tracker: TaskTracker,
 }
 
+/// What a fetch needs to ask a host.
+struct Leave<'a, F: FetchRobots> {
+    turn: F::Turn,
+    place: Place<'a>,
+}
+
 /// For whom a fetch is made.
 #[derive(Debug, Clone)]
 struct Client {
@@ -153,17 +159,14 @@ impl<F: FetchRobots> RobotsCache<F> {
         self.shared.policy.store(Arc::new(policy.for_redirects()));
     }
 
-    /// Whether a snapshot is still the one in force: neither expired, nor
-    /// replaced by another.
-    pub fn holds(&self, snapshot: &Arc<Snapshot>) -> bool {
-        let whose = Whose {
-            origin: snapshot.origin.clone(),
-            token: snapshot.token.clone(),
-        };
+    /// What is in force for an inquiry that was decided by `before`: that, or
+    /// what came in its place; nothing if the origin has to be asked.
+    pub fn still(&self, inquiry: &Inquiry, before: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
+        let whose = self.shared.whose(inquiry);
         match self.shared.snapshots.latest(&whose) {
-            Some(held) => Arc::ptr_eq(&held.snapshot, snapshot) && held.is_fresh(),
+            Some(held) => held.is_fresh().then(|| Arc::clone(&held.snapshot)),
             // Gone for lack of room, which makes it no less true.
-            None => clock::now() < snapshot.expires_at,
+            None => (clock::now() < before.expires_at).then(|| Arc::clone(before)),
         }
     }
 }
@@ -228,12 +231,12 @@ impl<F: FetchRobots> Shared<F> {
             }
         }
         let mut trail = Trail::new(flight.whose.origin.robots_txt());
-        let Some((flight, place)) = self.in_turn(flight, &client).await else {
+        let Some((flight, leave)) = self.in_turn(flight, &client).await else {
             return;
         };
-        let result = match place {
-            Ok(place) => self.ask((&mut trail, place), &flight, &client).await,
-            Err(cause) => Err(cause),
+        let result = match leave {
+            Some(leave) => self.ask((&mut trail, leave), &flight, &client).await,
+            None => Err(Cause::Busy),
         };
         let answer = trail.answer(result);
         let failed = Answer::internal(&flight.whose);
@@ -275,19 +278,26 @@ impl<F: FetchRobots> Shared<F> {
         Some(Arc::new(Held::restored(&kept, self.snapshots.lifetimes())))
     }
 
-    /// A place to ask from, if there is one in time; nothing where whoever waited
-    /// has hung up, so that they do not stand before those who wait.
+    /// Leave to ask, if it comes in time; nothing at all where whoever waited has
+    /// hung up, so that they do not stand before those who wait.
     async fn in_turn(
         &self,
         mut flight: Flight,
         client: &Client,
-    ) -> Option<(Flight, Result<Place<'_>, Cause>)> {
-        let place = self.places.take(client.asker.client);
-        let mut place = std::pin::pin!(timeout(self.options.timeout, place));
+    ) -> Option<(Flight, Option<Leave<'_, F>>)> {
+        let host = flight.whose.origin.host().clone();
+        // The turn first: a place that waits is taken from all hosts.
+        let leave = async {
+            let turn = self.fetcher.turn(&host).await?;
+            let place = self.places.take(client.asker.client);
+            let place = timeout(self.options.timeout, place).await.ok()?;
+            Some(Leave { turn, place })
+        };
+        let mut leave = std::pin::pin!(leave);
         loop {
             tokio::select! {
                 biased;
-                place = &mut place => return Some((flight, place.map_err(|_| Cause::Busy))),
+                leave = &mut leave => return Some((flight, leave)),
                 () = flight.abandoned() => match flight.abandon() {
                     Ok(()) => return None,
                     Err(again) => flight = again,
@@ -296,14 +306,14 @@ impl<F: FetchRobots> Shared<F> {
         }
     }
 
-    /// Asks from a place, within the time limit.
+    /// Asks, within the time limit; it begins with the leave.
     async fn ask<'a>(
         self: &'a Arc<Self>,
-        (trail, place): (&mut Trail, Place<'a>),
+        (trail, leave): (&mut Trail, Leave<'a, F>),
         flight: &Flight,
         client: &Client,
     ) -> Result<Hop, Cause> {
-        let walk = self.walk((trail, place), flight, client);
+        let walk = self.walk((trail, leave), flight, client);
         match timeout(self.options.timeout, walk).await {
             Ok(result) => result,
             Err(_) => Err(trail.late()),
@@ -313,11 +323,11 @@ impl<F: FetchRobots> Shared<F> {
     /// Follows redirects (RFC 9309, section 2.3.1.2).
     async fn walk<'a>(
         self: &'a Arc<Self>,
-        (trail, place): (&mut Trail, Place<'a>),
+        (trail, leave): (&mut Trail, Leave<'a, F>),
         flight: &Flight,
         client: &Client,
     ) -> Result<Hop, Cause> {
-        let mut place = Some(place);
+        let mut leave = Some(leave);
         let mut permit = RobotsPermit::first(&flight.whose.origin);
         loop {
             let url = trail.last.to_string();
@@ -330,13 +340,20 @@ impl<F: FetchRobots> Shared<F> {
             // Nobody keeps a place while he waits for another fetch, or all could
             // wait for each other.
             trail.waits = true;
-            let held = match place.take() {
-                Some(place) => place,
-                None => self.places.take(client.asker.client).await,
+            let Leave { turn, place } = match leave.take() {
+                Some(leave) => leave,
+                None => Leave {
+                    turn: self
+                        .fetcher
+                        .turn(trail.last.origin.host())
+                        .await
+                        .ok_or(Cause::Busy)?,
+                    place: self.places.take(client.asker.client).await,
+                },
             };
             trail.waits = false;
-            let fetched = self.fetcher.fetch(permit, query).await;
-            drop(held);
+            let fetched = self.fetcher.fetch(permit, query, turn).await;
+            drop(place);
             let hop = fetched.map_err(|error| trail.cause(&error))?;
             trail.status = Some(hop.status);
             if status_meaning(hop.status) != StatusMeaning::Redirect {

@@ -11,9 +11,11 @@ use http::HeaderMap;
 use thiserror::Error;
 
 use super::body::BodyError;
+use super::pacer::{Pacer, Turn};
 use super::robots_body::{Unreadable, read, skip};
 use super::upstream::{Upstream, UpstreamError};
 use crate::rules::decision::RobotsPermit;
+use crate::rules::origin::Host;
 use crate::rules::robots::access::{StatusMeaning, status_meaning};
 
 pub use super::upstream::{Asker, RobotsQuery};
@@ -62,11 +64,18 @@ impl From<Unreadable> for FetchError {
 ///
 /// A trait so that the cache can be tested with origins that fail on cue.
 pub trait FetchRobots: Send + Sync + 'static {
-    /// Spends a permit.
+    /// Leave to ask a host now.
+    type Turn: Send;
+
+    /// Waits for it; nothing if that would take too long.
+    fn turn(&self, host: &Host) -> impl Future<Output = Option<Self::Turn>> + Send;
+
+    /// Spends a permit and a turn.
     fn fetch(
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
+        turn: Self::Turn,
     ) -> impl Future<Output = Result<Hop, FetchError>> + Send;
 }
 
@@ -74,22 +83,39 @@ pub trait FetchRobots: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct HttpFetcher {
     upstream: Arc<Upstream>,
+    pacer: Arc<Pacer>,
     max_bytes: usize,
 }
 
 impl HttpFetcher {
-    /// A fetcher that stops reading after `max_bytes` (RFC 9309, section 2.5).
-    pub fn new(upstream: Arc<Upstream>, max_bytes: usize) -> Self {
+    /// A fetcher that stops reading after `max_bytes` (RFC 9309, section 2.5),
+    /// and asks in turn with all others.
+    pub fn new(upstream: Arc<Upstream>, pacer: Arc<Pacer>, max_bytes: usize) -> Self {
         Self {
             upstream,
+            pacer,
             max_bytes,
         }
     }
 }
 
 impl FetchRobots for HttpFetcher {
-    async fn fetch(&self, permit: RobotsPermit, query: RobotsQuery<'_>) -> Result<Hop, FetchError> {
-        let (head, body) = self.upstream.robots(permit, query).await?.into_parts();
+    type Turn = Turn;
+
+    async fn turn(&self, host: &Host) -> Option<Turn> {
+        self.pacer.robots_turn(host).await
+    }
+
+    async fn fetch(
+        &self,
+        permit: RobotsPermit,
+        query: RobotsQuery<'_>,
+        turn: Turn,
+    ) -> Result<Hop, FetchError> {
+        turn.sent();
+        let response = self.upstream.robots(permit, query).await?;
+        turn.answered(&response);
+        let (head, body) = response.into_parts();
         let mut hop = Hop {
             status: head.status.as_u16(),
             headers: head.headers,

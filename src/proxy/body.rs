@@ -22,6 +22,7 @@ use super::held::Held;
 use crate::audit::Ending;
 use crate::clock;
 use crate::origins::body::{BodyError, ResponseBody};
+use crate::origins::pacer::Turn;
 use crate::rules::decision::Evidence;
 use crate::rules::directives::Quotations;
 use crate::rules::record::{Outcome, Seen};
@@ -46,6 +47,15 @@ impl Body {
     pub fn noting(mut self, taken: Arc<Activity>) -> Self {
         if let Self::Origin(body) = &mut self {
             body.taken = Some(taken);
+        }
+        self
+    }
+
+    /// This body, at whose end the host's turn ends.
+    #[must_use]
+    pub fn within(mut self, turn: Option<Turn>) -> Self {
+        if let Self::Origin(body) = &mut self {
+            body.turn = turn;
         }
         self
     }
@@ -82,6 +92,8 @@ pub struct OriginBody {
     taken: Option<Arc<Activity>>,
     /// Whether `taken` counts this body among those that wait for an origin.
     waits: bool,
+    /// The turn at the host, which ends when nothing more comes from there.
+    turn: Option<Turn>,
     /// How it broke off, to be told once what came before is on its way.
     broken: Option<BodyError>,
 }
@@ -283,6 +295,7 @@ impl OriginBody {
             closing: None,
             taken: None,
             waits: false,
+            turn: None,
             broken: None,
         }
     }
@@ -305,12 +318,14 @@ impl OriginBody {
         match next {
             Some(Ok(frame)) => Poll::Ready(Some(Ok(self.passed(frame)))),
             Some(Err(error)) => {
+                self.turn = None;
                 end(&mut self.closing, Some(error.as_str()));
                 self.broken = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
             None => {
+                self.turn = None;
                 end(&mut self.closing, None);
                 Poll::Ready(None)
             }

@@ -1,9 +1,11 @@
 //! One request from first to last: start reading here.
 //!
 //! Every step is a line and every way out a `?`; the order is the product.
-//! Invariants 1, 3 and 4 meet in `Proxy::forward_if_allowed`.
+//! Invariants 1, 3 and 4 meet in `Proxy::forward_if_allowed`. Until its turn
+//! comes a request waits in `pace`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
@@ -17,6 +19,7 @@ use super::fields::{self, PROXY_STATUS};
 use super::max_forwards;
 use super::names::Names;
 use super::own_copy;
+use super::pace::{Decided, InTurn};
 use super::problem::{Problem, would_be_refused};
 use super::request::{self, Leg, Received};
 use crate::audit::AuditLog;
@@ -24,6 +27,7 @@ use crate::clock;
 use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
 use crate::origins::body::ResponseBody;
 use crate::origins::egress::{Egress, NotAdmitted};
+use crate::origins::pacer::{Pacer, Turn};
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::upstream::Upstream;
 use crate::rules::decision::{Decision, Evidence, Policy, decide};
@@ -41,6 +45,8 @@ pub struct Options {
     /// The status of what is refused while robots.txt is unreachable
     /// (`robots.unreachable_answer`).
     pub unreachable: StatusCode,
+    /// How long a request may wait for its turn (`pace.max_wait`).
+    pub max_wait: Duration,
 }
 
 /// The parts that every exchange shares.
@@ -57,6 +63,8 @@ pub struct Proxy {
     pub names: Option<Arc<Names>>,
     /// What origins said.
     pub robots: Arc<RobotsCache>,
+    /// When a host may be asked.
+    pub pacer: Arc<Pacer>,
     /// The way out.
     pub upstream: Arc<Upstream>,
     /// The record.
@@ -98,9 +106,12 @@ impl Proxy {
         if let Some(answer) = own {
             return Ok(answer);
         }
-        let decision = self.decide(&received).await;
+        let InTurn {
+            decision,
+            turn,
+            waited,
+        } = self.decide_in_turn(&received).await;
         let now = decision.evidence().at;
-        let waited = clock::instant().duration_since(started);
         let mut record = Record::of(&decision, leg.client, waited);
         let cached = self.options.serve_cached && decision.own_copy().is_some();
         if cached {
@@ -117,7 +128,7 @@ impl Proxy {
                 closing,
             ));
         }
-        match self.send(decision, &receipt, received).await {
+        match self.send((decision, turn), &receipt, received).await {
             Ok((response, told)) => Ok(attach(response, closing.with_told(told))),
             Err(problem) => {
                 let answer = problem.answer((now, self.options.unreachable));
@@ -131,9 +142,10 @@ impl Proxy {
 
     /// What holds for this inquiry now. Egress is asked first: an origin that
     /// may not be dialled is not asked for its robots.txt either.
-    async fn decide(&self, received: &Received) -> Decision {
+    pub(super) async fn decide(&self, received: &Received) -> Decided {
         let inquiry = &received.inquiry;
-        match self.egress.admits(&inquiry.target.origin).await {
+        let mut address = None;
+        let decision = match self.egress.admits(&inquiry.target.origin).await {
             Err(NotAdmitted::Denied(denial)) => Decision::denied(
                 Arc::clone(inquiry),
                 (&self.policy, clock::now()),
@@ -145,14 +157,16 @@ impl Proxy {
                 let snapshot = Arc::new(Snapshot::without_connection(origin, cause, now));
                 decide(inquiry, &snapshot, (&self.policy, now))
             }
-            Ok(_) => {
+            Ok(admitted) => {
+                address = admitted.address();
                 let snapshot = match self.one_name_too_many(received) {
                     Some(snapshot) => snapshot,
                     None => self.robots.snapshot(inquiry, &received.asker).await,
                 };
                 decide(inquiry, &snapshot, (&self.policy, clock::now()))
             }
-        }
+        };
+        Decided { decision, address }
     }
 
     /// What stands for a robots.txt that is not asked for, because its client
@@ -171,7 +185,7 @@ impl Proxy {
 
     async fn send(
         &self,
-        decision: Decision,
+        (decision, turn): (Decision, Option<Turn>),
         receipt: &Receipt,
         received: Received,
     ) -> Result<(Response<Body>, Told), Problem> {
@@ -183,11 +197,18 @@ impl Proxy {
             &outgoing.method,
             &outgoing.headers,
         );
+        if let Some(turn) = &turn {
+            turn.sent();
+        }
         let response = self
             .upstream
             .forward(permit, received.outgoing, received.upload)
             .await?;
-        let (mut response, told) = self.pass_on(response, &question).await;
+        if let Some(turn) = &turn {
+            turn.answered(&response);
+        }
+        let (response, told) = self.pass_on(response, &question).await;
+        let mut response = response.map(|body| body.within(turn));
         if evidence.is_reported() {
             self.tell(&mut response, &evidence);
         }

@@ -14,6 +14,8 @@ pub mod ca;
 
 pub mod exchange;
 
+mod pace;
+
 pub mod annotate;
 
 pub mod known;
@@ -23,6 +25,8 @@ pub mod selected;
 pub mod request;
 
 pub mod max_forwards;
+
+mod patience;
 
 pub mod problem;
 

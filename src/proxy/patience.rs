@@ -11,7 +11,7 @@ const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// The wait that is preferred; the first counts where there are several (RFC
 /// 7240, section 2).
-pub fn preferred(fields: &HeaderMap) -> Option<Duration> {
+pub(super) fn preferred(fields: &HeaderMap) -> Option<Duration> {
     let values = fields.get_all(PREFER).iter();
     let preferences = values
         .filter_map(|value| value.to_str().ok())

@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use super::body::Upload;
 use super::fields::{self, Forwarded};
 use super::max_forwards;
+use super::patience::preferred;
 use super::problem::{Malformed, Problem};
 use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::{Form, Outgoing};
@@ -54,6 +55,8 @@ pub struct Received {
     /// How long it may wait for a turn, if its crawler has a time of its own
     /// (`crawler.max_wait`).
     pub max_wait: Option<Duration>,
+    /// How long the crawler says that it waits (`Prefer: wait`).
+    pub patience: Option<Duration>,
     /// On whose behalf robots.txt is asked for.
     pub asker: Asker,
     /// Method and fields as they go on.
@@ -99,6 +102,7 @@ impl Received {
             }),
             client: leg.client,
             max_wait,
+            patience: preferred(&parts.headers),
             asker: Asker {
                 client: Some(leg.client),
                 user_agent: user_agent.cloned(),

@@ -91,6 +91,7 @@ impl Running {
                 before.names.clone()
             },
             robots,
+            pacer: Arc::clone(&before.pacer),
             upstream,
             audit: Arc::clone(&self.audit),
             annotator: if changes.concern(&["directives."]) {
@@ -117,7 +118,8 @@ impl Running {
         let proxy = &self.crawlers.in_force.load().proxy;
         let changed = changes.but(&NOT_ORIGINS).concern(&ORIGINS);
         if changed || files(settings) != self.files {
-            let origins = origins_with(settings, &proxy.metrics, Some(&self.audit))?;
+            let origins =
+                origins_with(settings, (&proxy.metrics, &proxy.pacer), Some(&self.audit))?;
             let told = origins.egress.listeners(self.own.clone());
             told.context("upstream.parent cannot be dialled")?;
             return Ok(origins);
@@ -160,6 +162,7 @@ impl Running {
             "the configuration was reloaded"
         );
         in_force.proxy.robots.judge_by(&settings.policy);
+        in_force.proxy.pacer.adopt(settings.pace.clone());
         self.crawlers.in_force.store(Arc::new(in_force));
         announce(&settings.policy, &self.crawlers.metrics);
         self.files = files(&settings);

@@ -184,11 +184,17 @@ impl Desk {
         })
     }
 
-    pub(super) async fn robots_turn(self: &Arc<Self>, host: &Host, begun: Moment) -> Option<Turn> {
-        let (gate, waiting) = self.ask_for_robots(host)?;
+    pub(super) async fn robots_turn(
+        self: &Arc<Self>,
+        host: &Host,
+        longest: Duration,
+    ) -> Option<Turn> {
+        let begun = self.moment();
+        let deadline = begun.saturating_add(longest);
+        let (gate, waiting) = self.ask_for_robots(host, deadline)?;
         let started = match waiting {
             Ok(started) => return Some(Turn::new(Arc::clone(self), gate, started)),
-            Err(waiting) => waiting.turn(self, None).await.ok()?,
+            Err(waiting) => waiting.turn(self, Some(deadline)).await.ok()?,
         };
         let waited = self.moment().saturating_sub(begun);
         Some(Turn::new(Arc::clone(self), gate, started).after(waited))
@@ -197,6 +203,7 @@ impl Desk {
     fn ask_for_robots(
         self: &Arc<Self>,
         host: &Host,
+        deadline: Moment,
     ) -> Option<(Arc<Gate>, Result<Started, Waiting>)> {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
@@ -207,11 +214,15 @@ impl Desk {
             keys: Keys::default(),
             passed: Passed::default(),
         };
-        if let Ok(started) = gate.ask(&mut wish, (host, &|| Whose::Robots), &now) {
-            return Some((gate, Ok(started)));
+        let delayed = match gate.ask(&mut wish, (host, &|| Whose::Robots), &now) {
+            Ok(started) => return Some((gate, Ok(started))),
+            Err(delayed) => delayed,
+        };
+        if delayed.until.is_some_and(|until| deadline < until) {
+            return None;
         }
         let line = (Arc::clone(&gate), Whose::Robots);
-        let waiting = self.join(line, wish, (None, usize::MAX))?;
+        let waiting = self.join(line, wish, (Some(deadline), usize::MAX))?;
         Some((gate, Err(waiting)))
     }
 

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use http::Response;
+
 use super::desk::Desk;
 use super::gate::Gate;
 use super::pace::Started;
+use crate::clock;
+use crate::origins::freshness::retry_after;
 use crate::rules::pace::back_off::{Answered, Change};
 use crate::rules::pace::schedule::Outcome;
 
@@ -59,6 +63,12 @@ impl Turn {
         let (sent, unused) = (SENT, UNUSED);
         let order = Ordering::Relaxed;
         let _ = self.status.compare_exchange(unused, sent, order, order);
+    }
+
+    /// The same as [`Turn::observed`], of a response.
+    pub fn answered<B>(&self, response: &Response<B>) -> Change {
+        let pause = retry_after(response.headers(), clock::now());
+        self.observed(response.status().as_u16(), pause)
     }
 
     /// The head of the response came, with this status and the time that its

@@ -5,18 +5,26 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::kit::{OK, RawOrigin, Setup, Step, setup};
+use crate::origins::pacer::Pacer;
 use crate::origins::robots_fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher, RobotsQuery};
 use crate::rules::decision::RobotsPermit;
 use crate::rules::origin::{Origin, Scheme};
+use crate::rules::pace::options::Options;
 use crate::rules::robots::access::Validators;
+use crate::tasks::Tasks;
 
 async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
-    let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), 20);
+    let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), pacer(), 20);
     let origin = Origin::new(Scheme::Http, "h.test");
     let query = RobotsQuery { asker, known: None };
-    fetcher
-        .fetch(RobotsPermit::first(&origin.unwrap()), query)
-        .await
+    let permit = RobotsPermit::first(&origin.unwrap());
+    let turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
+    fetcher.fetch(permit, query, turn).await
+}
+
+fn pacer() -> Arc<Pacer> {
+    let pacer = Pacer::new(Options::default(), Arc::default(), Tasks::default());
+    Arc::new(pacer)
 }
 
 async fn fetched(script: &'static [Step]) -> Result<Hop, FetchError> {
@@ -48,7 +56,7 @@ async fn our_request_says_who_asks_and_nothing_else() {
 #[tokio::test]
 async fn our_request_says_what_need_not_be_sent_again() {
     let origin = RawOrigin::start(&[&[OK]]).await;
-    let fetcher = HttpFetcher::new(Arc::clone(&setup(&origin).upstream), 20);
+    let fetcher = HttpFetcher::new(Arc::clone(&setup(&origin).upstream), pacer(), 20);
     let known = Validators {
         etag: Some(HeaderValue::from_static("W/\"1\"")),
         last_modified: Some(HeaderValue::from_static("yesterday")),
@@ -58,7 +66,8 @@ async fn our_request_says_what_need_not_be_sent_again() {
         known: Some(&known),
     };
     let permit = RobotsPermit::first(&Origin::new(Scheme::Http, "h.test").unwrap());
-    fetcher.fetch(permit, query).await.unwrap();
+    let turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
+    fetcher.fetch(permit, query, turn).await.unwrap();
     let end = "If-None-Match: W/\"1\"\r\nIf-Modified-Since: yesterday\r\n\r\n";
     assert!(
         origin.requests()[0].ends_with(end),

@@ -68,6 +68,10 @@ impl Place {
             "https.ca_key = \"certs/ca.key\"",
             "https.upstream_roots = \"roots.pem\"",
             "audit.store = \"sqlite:audit.db\"",
+            // A test that is not about pace is not to wait.
+            "pace.profile = \"owned\"",
+            "pace.origin = { in_flight = 1000 }",
+            "pace.backoff = { first = \"1ms\", longest = \"1ms\", forgive = \"1ms\" }",
         ];
         let key = |line: &str| line.split(" = ").next().unwrap().to_owned();
         let own: Vec<_> = config.0.iter().map(|line| key(line)).collect();

@@ -104,7 +104,7 @@ async fn the_longest_delay_asked_for_binds_the_host() {
 async fn a_robots_txt_comes_first_and_delays_no_first_page() {
     let origin = Origin::new(profile(Profile::Owned));
     let name = host("site.example");
-    let robots = origin.pacer.robots_turn(&name).await;
+    let robots = origin.pacer.robots_turn(&name).await.unwrap();
     robots.observed(200, None);
     drop(robots);
     let asked = asked(2);
@@ -114,7 +114,7 @@ async fn a_robots_txt_comes_first_and_delays_no_first_page() {
     assert_eq!(origin.times(), [0]);
     let again = origin.clone();
     tokio::spawn(async move {
-        let robots = again.pacer.robots_turn(&name).await;
+        let robots = again.pacer.robots_turn(&name).await.unwrap();
         again.log("robots".into());
         robots.observed(200, None);
     });

@@ -107,7 +107,7 @@ async fn the_number_of_snapshots_is_bounded() {
     );
     for url in &urls {
         let snapshot = ask_as(&cache, url, "ExampleBot").await;
-        assert!(cache.holds(&snapshot), "{url}");
+        assert!(holds(&cache, &snapshot), "{url}");
     }
     assert_eq!(cache.shared.snapshots.len(), 2);
     assert_eq!(script.asked(), urls);

@@ -11,7 +11,9 @@ use tokio::time::sleep;
 use super::*;
 use crate::origins::robots_fetch::FetchError;
 use crate::origins::robots_store::Forgetful;
+use crate::rules::crawler::ProductToken;
 use crate::rules::decision::Unauthorized;
+use crate::rules::origin::Host;
 use crate::rules::robots::access::{AccessResult, Validators};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -104,7 +106,18 @@ impl Script {
 }
 
 impl FetchRobots for Script {
-    async fn fetch(&self, permit: RobotsPermit, query: RobotsQuery<'_>) -> Result<Hop, FetchError> {
+    type Turn = ();
+
+    async fn turn(&self, _: &Host) -> Option<()> {
+        Some(())
+    }
+
+    async fn fetch(
+        &self,
+        permit: RobotsPermit,
+        query: RobotsQuery<'_>,
+        (): (),
+    ) -> Result<Hop, FetchError> {
         let mut reply = self.next(&permit.target().to_string(), query);
         loop {
             match reply {
@@ -191,6 +204,14 @@ pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) 
 
 pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {
     ask_as(cache, "http://a.test/page", "ExampleBot/1.0").await
+}
+
+/// Whether a snapshot is the one in force.
+pub(super) fn holds(cache: &RobotsCache<Script>, snapshot: &Arc<Snapshot>) -> bool {
+    let agent = snapshot.token.as_ref().map_or("", ProductToken::as_str);
+    let inquiry = inquiry(&snapshot.origin.robots_txt().to_string(), agent);
+    let now = cache.still(&inquiry, snapshot);
+    now.is_some_and(|now| Arc::ptr_eq(&now, snapshot))
 }
 
 pub(super) fn cause(snapshot: &Snapshot) -> Option<Cause> {

@@ -355,3 +355,61 @@ fn why(record: &StoredRecord) -> String {
         _ => record.ruling.reason.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::record::StoredRuling;
+
+    fn row(verdict: &str, reason: &str) -> StoredRecord {
+        StoredRecord {
+            seq: 1,
+            at: Timestamp::UNIX_EPOCH,
+            client: "127.0.0.1".to_owned(),
+            candidates: Vec::new(),
+            user_agent: None,
+            method: "GET".to_owned(),
+            url: "http://a.test/".to_owned(),
+            ruling: StoredRuling {
+                verdict: verdict.to_owned(),
+                reason: reason.to_owned(),
+                line: Some(2),
+                rule: Some("Allow: /".to_owned()),
+                group: Vec::new(),
+                crawler: None,
+                reading: None,
+                exception: None,
+            },
+            effect: Effect::Enforced.as_str().to_owned(),
+            snapshot: None,
+            policy: String::new(),
+            wait_ms: 1500,
+            status: None,
+            directives: None,
+            said: None,
+            bytes: None,
+            error: None,
+        }
+    }
+
+    // Contract, section 1 (`run`): refused and waited for; what was put off is
+    // neither allowed nor refused, and not for the rule that allowed it.
+    #[test]
+    fn what_was_put_off_is_counted_by_reason() {
+        let mut sums = Sums::default();
+        for row in [
+            row("allow", "rule"),
+            row("later", "backoff"),
+            row("later", "backoff"),
+        ] {
+            sums.add(&row);
+        }
+        assert_eq!(
+            sums.lines(),
+            [
+                "3 asked, 1 allowed, 0 refused, 2 put off; waited 4.5 s in all, 1.5 s at most",
+                "put off 2 × backoff",
+            ]
+        );
+    }
+}

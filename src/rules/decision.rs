@@ -11,8 +11,9 @@
 //! Invariant 2: [`decide`] is a pure function of [`Inquiry`], [`Snapshot`],
 //! [`Policy`] and the time, so that a record of the four can be decided again.
 
+mod evidence;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use thiserror::Error;
@@ -28,6 +29,7 @@ use super::receipt::Receipt;
 use super::robots::access::{AccessResult, Copy, Snapshot};
 use super::robots::{Binding, CanonicalPath, RobotsTxt};
 
+pub use self::evidence::{Evidence, PuttingOff};
 pub use super::policy::{Candidates, EnforcementMode, Policy, Readings, Unauthorized};
 pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 
@@ -40,36 +42,6 @@ pub struct Inquiry {
     pub target: Target,
     /// The method (RFC 9110, section 9); the verdict is the same for all.
     pub method: String,
-}
-
-/// Everything a decision was made from, and what it says: what a record keeps.
-#[derive(Debug)]
-pub struct Evidence {
-    /// Who asked for what.
-    pub inquiry: Arc<Inquiry>,
-    /// What the origin said; absent if it was not asked.
-    pub snapshot: Option<Arc<Snapshot>>,
-    /// Why the origin may not be dialled, if that is why it was not asked.
-    pub denial: Option<String>,
-    /// Until when it is put off, and for what, if it is.
-    pub putting_off: Option<PuttingOff>,
-    /// What the operator laid down.
-    pub policy: Arc<Policy>,
-    /// When it was decided, in whole microseconds: as exactly as it is kept.
-    pub at: Timestamp,
-    /// What follows.
-    pub ruling: Ruling,
-}
-
-/// Why a request is not sent now, although it may be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PuttingOff {
-    /// What it would wait for: one of [`Reason::OF_PACE`].
-    pub reason: Reason,
-    /// How long it would be.
-    pub retry_after: Duration,
-    /// The same in words.
-    pub detail: String,
 }
 
 /// A ruling on one inquiry. It says whether; only [`Decision::into_permit`]
@@ -354,48 +326,6 @@ impl Decision {
             Verdict::Later => NoPermit::Later(refusal),
             Verdict::Allow | Verdict::Disallow => NoPermit::Refused(refusal),
         })
-    }
-}
-
-impl Evidence {
-    /// Whether the request may be sent: it is allowed, or only reported.
-    pub fn lets_through(&self) -> bool {
-        self.ruling.verdict == Verdict::Allow || self.is_reported()
-    }
-
-    /// Whether it disallows what is forwarded all the same, because the policy
-    /// reports and does not enforce.
-    ///
-    /// That is about what robots.txt and the operator say of a page. Where
-    /// nothing may be dialled (`egress`), and where no connection was to be
-    /// had, there is no page to report about.
-    pub fn is_reported(&self) -> bool {
-        let can_be_had = match (self.ruling.reason, self.snapshot.as_deref()) {
-            (Reason::Egress, _) | (_, None) => false,
-            (_, Some(snapshot)) => snapshot.no_connection().is_none(),
-        };
-        let reports = self.policy.mode() == EnforcementMode::Report;
-        reports && can_be_had && self.ruling.verdict == Verdict::Disallow
-    }
-
-    /// A digest of all that tells one decision from another.
-    fn digest(&self) -> Digest {
-        let ruling = &self.ruling;
-        let snapshot = self.snapshot.as_deref();
-        let text = format!(
-            "{} {}\n{:?}\n{} {} {:?}\n{:?} {:?}\n{} {}",
-            self.inquiry.method,
-            self.inquiry.target,
-            self.inquiry.crawler.token(),
-            ruling.verdict.as_str(),
-            ruling.reason.as_str(),
-            ruling.rule.as_ref().map(|rule| rule.line),
-            snapshot.map(|snapshot| snapshot.fetched_at),
-            snapshot.and_then(Snapshot::copy).map(|copy| copy.digest),
-            self.policy.digest(),
-            self.at,
-        );
-        Digest::of(text.as_bytes())
     }
 }
 

@@ -80,6 +80,7 @@ fn rows_are_found_by_host_crawler_verdict_and_reason() {
             (&["--host", "o.test"][..], 2),
             (&["--crawler", "foobot"], 2),
             (&["--verdict", "disallow"], 1),
+            (&["--verdict", "later"], 0),
             (&["--reason", "no_rule"], 2),
             (&["--host", "o.test", "--verdict", "allow"], 1),
             (&["--until", "2020-01-01T00:00:00Z"], 0),
@@ -87,6 +88,7 @@ fn rows_are_found_by_host_crawler_verdict_and_reason() {
         ] {
             let all = [&["audit", "list", "--json"][..], filter].concat();
             let outcome = proxy.place().run(&all).await;
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
             assert_eq!(outcome.json_lines().len(), count, "{filter:?}");
         }
     });

@@ -103,6 +103,46 @@ fn a_request_under_way_keeps_the_policy_it_began_with_and_the_next_has_the_new()
     });
 }
 
+// Issue 6: pace is laid down anew while crawls go on; nothing about it is what
+// runs cannot change, or a reason to ask sites again.
+#[test]
+fn pace_can_be_changed_while_the_proxy_runs() {
+    run(async {
+        let origin = Script::robots(ROBOTS)
+            .page("/a", Page::text("x"))
+            .start()
+            .await;
+        let proxy = to(&origin).start().await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        let keys = [
+            "pace.profile = \"owned\"",
+            "pace.max_wait = \"5s\"",
+            "pace.origin = { in_flight = 8 }",
+            "pace.crawler = { rate = \"99/s\" }",
+            "pace.total = { rate = \"999/s\" }",
+            "pace.domain = { rate = \"99/s\" }",
+            "pace.address = { rate = \"99/s\" }",
+            "pace.queue = { origin = 9 }",
+            "pace.backoff = { first = \"9s\" }",
+            "pace.max_hosts = 9",
+            "pace.rule = [{ origin = \"b.test\", rate = \"1/h\", reason = \"x\" }]",
+            "crawler = [{ token = \"B\", user_agent = \"b/\", max_wait = \"9s\" }]",
+        ];
+        let config = keys.iter().fold(to(&origin), |config, key| config.set(key));
+        reload(&proxy, &config).await;
+        let told = events(&proxy, "the configuration was reloaded");
+        let changed: BTreeSet<_> = told[0]["changed"].as_str().unwrap().split(", ").collect();
+        let names = keys.iter().filter_map(|key| key.split(" = ").next());
+        assert_eq!(changed, names.collect());
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        assert_eq!(origin.targets(), ["/a", "/a"]);
+        assert_eq!(origin.robots_fetches(), 1);
+        let wrong = to(&origin).set("pace.max_wait = \"2h\"");
+        proxy.place().configure(&wrong);
+        hang_up(&proxy, "failed").await;
+    });
+}
+
 // Each request inside an opened CONNECT is one of its own.
 #[test]
 fn requests_inside_an_open_connect_have_the_new_configuration() {

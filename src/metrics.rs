@@ -100,6 +100,8 @@ pub struct Metrics {
     pub pace_later: Family<ReasonLabel, Counter>,
     /// How often a site was left alone because it asked for less.
     pub pace_backoffs: Counter,
+    /// How often lines were looked at: a few times a turn that was waited for.
+    pub pace_wakeups: Counter,
     /// Hosts whose pace is remembered (`pace.max_hosts`).
     pub pace_hosts: Gauge,
     /// Responses annotated, by state.
@@ -166,6 +168,7 @@ impl Default for Metrics {
             pace_wait_seconds: Histogram::new(WAITS),
             pace_later: Family::default(),
             pace_backoffs: Counter::default(),
+            pace_wakeups: Counter::default(),
             pace_hosts: Gauge::default(),
             annotations: Family::default(),
             hold_total: Gauge::default(),
@@ -349,6 +352,11 @@ impl Metrics {
             "pace_backoffs",
             "Hosts left alone because they asked for less",
             self.pace_backoffs.clone(),
+        );
+        r.register(
+            "pace_wakeups",
+            "How often lines of waiting requests were looked at",
+            self.pace_wakeups.clone(),
         );
         r.register(
             "pace_hosts",

@@ -4,6 +4,8 @@
 //! Invariants 1, 3 and 4 meet in `Proxy::forward_if_allowed`. Until its turn
 //! comes a request waits in `pace`.
 
+mod pace;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use self::pace::{Decided, InTurn};
 use super::annotate::{Annotator, Question};
 use super::answer::{Close, accepted, status_member, without_content};
 use super::body::{Body, Closing, OriginBody, Told, has_no_body};
@@ -19,7 +22,6 @@ use super::fields::{self, PROXY_STATUS};
 use super::max_forwards;
 use super::names::Names;
 use super::own_copy;
-use super::pace::{Decided, InTurn};
 use super::problem::{Problem, would_be_refused};
 use super::request::{self, Leg, Received};
 use crate::audit::AuditLog;

@@ -14,8 +14,6 @@ pub mod ca;
 
 pub mod exchange;
 
-mod pace;
-
 pub mod annotate;
 
 pub mod known;

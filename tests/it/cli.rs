@@ -114,7 +114,7 @@ fn five_mistakes_give_five_messages_and_nothing_starts() {
                 let told = outcome.stderr.lines().filter(|line| line.contains(key));
                 assert_eq!(told.count(), 1, "{key}: {}", outcome.stderr);
             }
-            assert!(outcome.stderr.contains("line 7"), "{}", outcome.stderr);
+            assert!(outcome.stderr.contains("line 10"), "{}", outcome.stderr);
         }
     });
 }

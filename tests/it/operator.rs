@@ -330,11 +330,11 @@ fn mistakes_in_tables_are_all_told_and_nothing_starts() {
             let outcome = place.run(command).await;
             assert_eq!(outcome.code, Some(2), "{outcome:?}");
             for told in [
-                "line 7: token of entry 1 of crawler is \"a/b\"",
-                "line 7: crawler.username is not a key",
-                "line 8: origin of entry 1 of robots.override is \"o.test\"",
-                "line 8: reason of entry 1 of robots.override is \"\"",
-                "line 8: entry 1 of robots.override is {",
+                "line 10: token of entry 1 of crawler is \"a/b\"",
+                "line 10: crawler.username is not a key",
+                "line 11: origin of entry 1 of robots.override is \"o.test\"",
+                "line 11: reason of entry 1 of robots.override is \"\"",
+                "line 11: entry 1 of robots.override is {",
             ] {
                 assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
             }

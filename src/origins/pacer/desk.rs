@@ -52,9 +52,6 @@ pub(super) struct Desk {
     numbers: AtomicU64,
     /// In seconds since `epoch`.
     next_sweep: AtomicU64,
-    /// How often drivers looked at their lines.
-    #[cfg(test)]
-    pub(super) steps: std::sync::atomic::AtomicUsize,
 }
 
 /// A request that does not start at once.
@@ -82,8 +79,6 @@ impl Desk {
             tasks,
             numbers: AtomicU64::new(0),
             next_sweep: AtomicU64::new(SWEEP_SECONDS),
-            #[cfg(test)]
-            steps: std::sync::atomic::AtomicUsize::default(),
         }
     }
 
@@ -295,8 +290,7 @@ impl Desk {
 /// Grants turns at one host for as long as somebody waits there.
 async fn drive(gate: Arc<Gate>, desk: Arc<Desk>) {
     loop {
-        #[cfg(test)]
-        desk.steps.fetch_add(1, Ordering::Relaxed);
+        desk.metrics.pace_wakeups.inc();
         let step = {
             let in_force = desk.in_force.load();
             gate.step(&desk.now(&in_force))

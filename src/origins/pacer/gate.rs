@@ -236,8 +236,8 @@ impl Gate {
         state.tell();
     }
 
-    /// Learns from a status. Those who wait and would wait in vain are told so
-    /// at once.
+    /// Learns from a response that asks for less. Those who wait and would wait
+    /// in vain are told so at once.
     pub(super) fn observe(&self, answered: Answered, now: &Now<'_>) -> Change {
         let mut state = self.state();
         let (change, delayed) = state.pace.observe(answered, now);

@@ -253,16 +253,13 @@ impl Pace {
         }
     }
 
-    /// Learns from a status. What changed, and until when the host is left
-    /// alone if that is later now.
+    /// Learns from a response that asks for less. What changed, and until when
+    /// the host is left alone if that is later now.
     pub(super) fn observe(
         &mut self,
         answered: Answered,
         now: &Now<'_>,
     ) -> (Change, Option<Delayed>) {
-        if !answered.asks_for_less() {
-            return (Change::None, None);
-        }
         let back_off = self.back_off.get_or_insert_default();
         let change = back_off.note(answered, now.moment, &now.in_force.options.back_off);
         let until = back_off

@@ -1,6 +1,8 @@
 //! The pacer in virtual time. Operations, section 1.5 (what the prototype
 //! `gate.rs` passes), and the "must hold"; what has no source is ours.
 
+mod chance;
+
 mod fair;
 
 mod kit;

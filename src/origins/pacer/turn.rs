@@ -77,11 +77,15 @@ impl Turn {
     /// grew longer.
     pub fn observed(&self, status: u16, retry_after: Option<Duration>) -> Change {
         self.status.store(status.max(SENT), Ordering::Relaxed);
-        let answered = Answered {
+        let mut answered = Answered {
             status,
             retry_after,
-            chance: chance(),
+            chance: 0.0,
         };
+        if !answered.asks_for_less() {
+            return Change::None;
+        }
+        answered.chance = chance();
         let in_force = self.desk.in_force.load();
         let change = self.gate.observe(answered, &self.desk.now(&in_force));
         if change == Change::Entered {

@@ -170,7 +170,7 @@ async fn those_who_wait_are_not_woken_in_between() {
     assert_eq!(origin.order().len(), 200);
     let polls = polls.load(Ordering::Relaxed);
     assert!(polls <= 400, "{polls}");
-    let steps = origin.pacer.desk.steps.load(Ordering::Relaxed);
+    let steps = origin.pacer.desk.metrics.pace_wakeups.get();
     // A grant, a wait for its end, a sleep for the delay.
     assert!(steps <= 3 * 200 + 3, "{steps}");
 }

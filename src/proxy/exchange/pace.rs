@@ -9,10 +9,10 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::exchange::Proxy;
-use super::request::Received;
+use super::Proxy;
 use crate::clock;
 use crate::origins::pacer::{Asking, Later, Turn};
+use crate::proxy::request::Received;
 use crate::rules::decision::{Decision, PuttingOff, decide};
 
 /// What holds for an inquiry now.

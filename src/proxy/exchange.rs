@@ -144,7 +144,7 @@ impl Proxy {
 
     /// What holds for this inquiry now. Egress is asked first: an origin that
     /// may not be dialled is not asked for its robots.txt either.
-    pub(super) async fn decide(&self, received: &Received) -> Decided {
+    async fn decide(&self, received: &Received) -> Decided {
         let inquiry = &received.inquiry;
         let mut address = None;
         let decision = match self.egress.admits(&inquiry.target.origin).await {

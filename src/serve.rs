@@ -22,7 +22,7 @@ use crate::clock;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 use crate::origins::egress::Egress;
-use crate::origins::pacer::Pacer;
+use crate::origins::pacer::{Pacer, Told};
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::HttpFetcher;
 use crate::origins::robots_store::{Forgetful, KeepRobots};
@@ -261,9 +261,13 @@ fn proxy(
 
 /// What paces all that goes out, for as long as the process lives. A host that
 /// asks for less is on record, and left alone by the next process too.
-fn pacer(settings: &Settings, (_audit, metrics): (&Arc<AuditLog>, &Arc<Metrics>)) -> Pacer {
+fn pacer(settings: &Settings, (audit, metrics): (&Arc<AuditLog>, &Arc<Metrics>)) -> Pacer {
     let options = settings.pace.clone();
-    Pacer::new(options, Arc::clone(metrics), Tasks::default())
+    let pacer = Pacer::new(options, Arc::clone(metrics), Tasks::default());
+    pacer.restore(audit.back_offs());
+    let record = Arc::clone(audit);
+    pacer.telling(Told(Box::new(move |event| record.note(event))));
+    pacer
 }
 
 fn pace_source(pacer: &Arc<Pacer>) -> PaceSource {

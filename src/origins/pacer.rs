@@ -12,6 +12,8 @@ mod desk;
 
 mod waiting;
 
+mod told;
+
 mod turn;
 
 mod hosts;
@@ -35,6 +37,7 @@ use std::time::Duration;
 
 use self::ceilings::{Ceilings, Ticks};
 use self::desk::{Desk, InForce, Postponed};
+pub use self::told::Told;
 pub use self::turn::Turn;
 use crate::clock;
 use crate::metrics::Metrics;
@@ -122,7 +125,7 @@ impl Pacer {
         let answer = waiting.turn(desk, Some(deadline)).await;
         let waited = desk.moment().saturating_sub(begun);
         match answer {
-            Ok(started) => Ok(Turn::new(Arc::clone(desk), gate, started).after(waited)),
+            Ok(started) => Ok(desk.granted(asking.host, gate, started).after(waited)),
             Err(in_vain) => Err(desk.later_in_vain(&asking, &gate, in_vain)),
         }
     }

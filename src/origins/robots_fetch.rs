@@ -112,9 +112,10 @@ impl FetchRobots for HttpFetcher {
         query: RobotsQuery<'_>,
         turn: Turn,
     ) -> Result<Hop, FetchError> {
+        let host = permit.target().origin.host().clone();
         turn.sent();
         let response = self.upstream.robots(permit, query).await?;
-        turn.answered(&response);
+        turn.answered(&host, &response);
         let (head, body) = response.into_parts();
         let mut hop = Hop {
             status: head.status.as_u16(),

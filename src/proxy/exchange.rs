@@ -207,7 +207,7 @@ impl Proxy {
             .forward(permit, received.outgoing, received.upload)
             .await?;
         if let Some(turn) = &turn {
-            turn.answered(&response);
+            turn.answered(evidence.inquiry.target.origin.host(), &response);
         }
         let (response, told) = self.pass_on(response, &question).await;
         let mut response = response.map(|body| body.within(turn));

@@ -295,3 +295,67 @@ fn events_are_listed_and_verified() {
         assert!(verified.stdout.contains(changed), "{verified:?}");
     });
 }
+
+/// The events on record, oldest first.
+async fn events(place: &Place) -> Vec<serde_json::Value> {
+    let told = place.run(&["audit", "events", "--json"]).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let mut events = told.json_lines();
+    events.sort_by_key(|event| event["time"].as_str().unwrap().to_owned());
+    events
+}
+
+// Issue 6, Deliver 5 and 6: an origin that asks for less is on record, is seen,
+// and is left alone by the next process too.
+#[test]
+fn a_back_off_is_on_record_and_outlives_a_restart() {
+    run(async {
+        let busy = |pause: &str| Page::status(429).field("Retry-After", pause);
+        let script = Script::robots("")
+            .page("/short", busy("1"))
+            .page("/long", busy("300"));
+        let origin = script.start().await;
+        let config = || {
+            guarded()
+                .resolve("o.test", origin.address())
+                .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"30m\" }")
+        };
+        let place = Place::with(&config());
+        private(&place, "admin.password", "pass word");
+        let proxy = place.start().await;
+        let get = async |proxy: &Proxy, path: &str| {
+            let url = format!("http://o.test{path}");
+            crate::kit::client::get(proxy, &url).await
+        };
+        assert_eq!(get(&proxy, "/short").await.head.value("retry-after"), "1");
+        assert_eq!(get(&proxy, "/page").await.status(), 200, "after a second");
+        let told = until("two events", async || {
+            Some(events(proxy.place()).await).filter(|events| 2 <= events.len())
+        })
+        .await;
+        let words: Vec<_> = told.iter().map(|event| event["kind"].clone()).collect();
+        assert_eq!(words, ["backoff_entered", "backoff_left"], "{told:?}");
+        assert_eq!(
+            (&told[0]["host"], &told[0]["status"]),
+            (&json!("o.test"), &json!(429))
+        );
+
+        assert_eq!(get(&proxy, "/long").await.status(), 429);
+        let (status, body) = curl(proxy.admin(), &["-u", "admin:pass word"]).await;
+        assert_eq!(status, "200", "{body}");
+        let seen: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(seen["hosts"][0]["host"], "o.test");
+        assert_eq!(seen["hosts"][0]["cause"], "backoff");
+        assert!(seen["hosts"][0]["backoff_until"].is_string(), "{body}");
+        let asked = origin.log().len();
+        let proxy = proxy.stop().await.start().await;
+        let refused = get(&proxy, "/page").await;
+        refused.assert_error(429, "http_request_denied");
+        let pause: u64 = refused.head.value("retry-after").parse().unwrap();
+        assert!((200..=300).contains(&pause), "{pause}");
+        assert_eq!(refused.json()["reason"], "backoff");
+        assert_eq!(origin.log().len(), asked, "nothing is sent");
+        let verified = proxy.stop().await.run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+    });
+}

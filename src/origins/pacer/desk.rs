@@ -1,8 +1,8 @@
 //! Where requests ask for turns: finds the gate, says what becomes of those who
 //! have to wait, drives the lines, and forgets what is idle.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -15,7 +15,7 @@ use super::line::Whose;
 use super::pace::{Delayed, Now, Started, Wish};
 use super::places::{Full, Places};
 use super::waiting::{InVain, Waiting};
-use super::{Asking, Later, Turn};
+use super::{Asking, Later, Told, Turn};
 use crate::clock;
 use crate::metrics::{Metrics, ReasonLabel};
 use crate::rules::origin::Host;
@@ -50,6 +50,7 @@ pub(super) struct Desk {
     tasks: Tasks,
     /// For those who wait, each one its own.
     numbers: AtomicU64,
+    pub(super) told: OnceLock<Told>,
     /// In seconds since `epoch`.
     next_sweep: AtomicU64,
 }
@@ -78,6 +79,7 @@ impl Desk {
             metrics,
             tasks,
             numbers: AtomicU64::new(0),
+            told: OnceLock::new(),
             next_sweep: AtomicU64::new(SWEEP_SECONDS),
         }
     }
@@ -116,9 +118,21 @@ impl Desk {
         };
         let whose = || Whose::Crawler(asking.crawler.into());
         match gate.ask(&mut wish, (asking.host, &whose), &now) {
-            Ok(started) => Ok(Turn::new(Arc::clone(self), gate, started)),
+            Ok(started) => Ok(self.granted(asking.host, gate, started)),
             Err(delayed) => Err(self.postpone((asking, wish), (gate, delayed), &now)),
         }
+    }
+
+    pub(super) fn granted(
+        self: &Arc<Self>,
+        host: &Host,
+        gate: Arc<Gate>,
+        started: Started,
+    ) -> Turn {
+        if let Some(ended) = started.ended {
+            self.tell_left(host, ended);
+        }
+        Turn::new(Arc::clone(self), gate, started)
     }
 
     fn postpone(
@@ -188,11 +202,11 @@ impl Desk {
         let deadline = begun.saturating_add(longest);
         let (gate, waiting) = self.ask_for_robots(host, deadline)?;
         let started = match waiting {
-            Ok(started) => return Some(Turn::new(Arc::clone(self), gate, started)),
+            Ok(started) => return Some(self.granted(host, gate, started)),
             Err(waiting) => waiting.turn(self, Some(deadline)).await.ok()?,
         };
         let waited = self.moment().saturating_sub(begun);
-        Some(Turn::new(Arc::clone(self), gate, started).after(waited))
+        Some(self.granted(host, gate, started).after(waited))
     }
 
     fn ask_for_robots(
@@ -283,6 +297,9 @@ impl Desk {
         let in_force = self.in_force.load();
         let mut now = self.now(&in_force);
         now.wall = Some(clock::now());
+        for (host, ended) in self.hosts.ended(slice, now.moment) {
+            self.tell_left(&host, ended);
+        }
         self.hosts.sweep(slice, &now);
     }
 }

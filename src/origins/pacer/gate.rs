@@ -13,8 +13,9 @@ use tokio::sync::{Notify, oneshot};
 
 use super::line::{Line, Waits, Whose};
 use super::pace::{Delayed, Now, Pace, Scope, Started, Wish};
+use super::told::Ended;
 use crate::rules::origin::Host;
-use crate::rules::pace::back_off::{Answered, Change};
+use crate::rules::pace::back_off::{Answered, BackOff, Change};
 use crate::rules::pace::schedule::{Moment, Outcome, Start};
 
 /// The word to one that waits.
@@ -254,6 +255,21 @@ impl Gate {
             let _ = waiter.answer.send(Err(delayed));
         }
         change
+    }
+
+    /// What the host asked for: until when it is left alone, and how often in a
+    /// row it named no time.
+    pub(super) fn left_alone(&self, now: Moment) -> Option<(Moment, u32)> {
+        self.state().pace.left_alone(now)
+    }
+
+    pub(super) fn take_end(&self, now: Moment) -> Option<Ended> {
+        self.state().pace.take_end(now)
+    }
+
+    /// Takes up what the process before knew.
+    pub(super) fn restore(&self, back_off: BackOff) {
+        self.state().pace.restore(back_off);
     }
 
     /// Whether a new gate in its place would do the same.

@@ -11,8 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::gate::Gate;
 use super::pace::Now;
+use super::told::Ended;
 use crate::metrics::Metrics;
 use crate::rules::origin::Host;
+use crate::rules::pace::schedule::Moment;
 
 /// How many maps there are. A sweep holds one of them at a time, so that fewer
 /// than one request in a hundred can meet it.
@@ -85,6 +87,13 @@ impl Hosts {
         self.slices[at]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The back-offs in one slice that are over, and not told yet.
+    pub(super) fn ended(&self, at: usize, now: Moment) -> Vec<(Host, Ended)> {
+        let slice = self.slice(at);
+        let ended = |(host, gate): (&Host, &Arc<Gate>)| Some((host.clone(), gate.take_end(now)?));
+        slice.iter().filter_map(ended).collect()
     }
 
     /// Forgets the idle gates of one slice; how many they were.

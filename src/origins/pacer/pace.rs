@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::ceilings::{Held, Keys, Passed};
 use super::desk::InForce;
+use super::told::Ended;
 use crate::clock;
 use crate::rules::origin::Host;
 use crate::rules::pace::asked::Asked;
@@ -78,6 +79,8 @@ pub(super) struct Started {
     pub(super) start: Start,
     pub(super) held: Option<Held>,
     pub(super) at: Moment,
+    /// The back-off that it is the first start behind.
+    pub(super) ended: Option<Ended>,
 }
 
 /// What is known of the pace of one host; small, because there are many.
@@ -143,8 +146,12 @@ impl Pace {
         })?;
         let start = self.schedule.start(now.moment, &limits, wish.kind);
         let start = start.map_err(|next| self.delayed(next, reason))?;
-        let at = now.moment;
-        Ok(Started { start, held, at })
+        Ok(Started {
+            start,
+            held,
+            at: now.moment,
+            ended: self.take_end(now.moment),
+        })
     }
 
     fn delayed(&self, next: Next, of_delay: Reason) -> Delayed {
@@ -271,6 +278,28 @@ impl Pace {
             scope: Scope::Host,
         });
         (change, delayed)
+    }
+
+    /// What the host asked for: until when it is left alone, and how often in a
+    /// row it named no time.
+    pub(super) fn left_alone(&self, now: Moment) -> Option<(Moment, u32)> {
+        let back_off = self.back_off.as_ref()?;
+        Some((back_off.until(now)?, back_off.incidents()))
+    }
+
+    /// When a back-off ended, if it is over and nobody was told.
+    pub(super) fn take_end(&mut self, now: Moment) -> Option<Ended> {
+        let back_off = self.back_off.as_mut()?;
+        let ended = Ended {
+            at: back_off.end()?,
+            incidents: back_off.incidents(),
+        };
+        back_off.take_end(now).then_some(ended)
+    }
+
+    /// Takes up what the process before knew.
+    pub(super) fn restore(&mut self, back_off: BackOff) {
+        self.back_off = Some(Box::new(back_off));
     }
 
     /// How many requests are under way.

@@ -13,6 +13,7 @@ use super::gate::Gate;
 use super::pace::Started;
 use crate::clock;
 use crate::origins::freshness::retry_after;
+use crate::rules::origin::Host;
 use crate::rules::pace::back_off::{Answered, Change};
 use crate::rules::pace::schedule::Outcome;
 
@@ -65,10 +66,17 @@ impl Turn {
         let _ = self.status.compare_exchange(unused, sent, order, order);
     }
 
-    /// The same as [`Turn::observed`], of a response.
-    pub fn answered<B>(&self, response: &Response<B>) -> Change {
+    /// The same as [`Turn::observed`], of a response of `host`; who keeps the
+    /// record is told.
+    pub fn answered<B>(&self, host: &Host, response: &Response<B>) {
+        let status = response.status().as_u16();
         let pause = retry_after(response.headers(), clock::now());
-        self.observed(response.status().as_u16(), pause)
+        if self.observed(status, pause) == Change::None {
+            return;
+        }
+        if let Some(left_alone) = self.gate.left_alone(self.desk.moment()) {
+            self.desk.tell_entered(host, left_alone, status);
+        }
     }
 
     /// The head of the response came, with this status and the time that its

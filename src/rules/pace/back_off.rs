@@ -119,6 +119,12 @@ impl BackOff {
         self.incidents
     }
 
+    /// The end of the latest back-off, over or not.
+    #[must_use]
+    pub fn end(&self) -> Option<Duration> {
+        self.until
+    }
+
     /// Whether a back-off is over that nobody was told of yet; then it is told.
     pub fn take_end(&mut self, now: Duration) -> bool {
         let is_over = self.until(now).is_none();

@@ -13,6 +13,7 @@ pub(crate) mod h2;
 pub(crate) mod loopback;
 pub(crate) mod namespace;
 pub(crate) mod origin;
+pub(crate) mod paced;
 pub(crate) mod page;
 pub(crate) mod parent;
 pub(crate) mod program;

@@ -1,0 +1,382 @@
+//! What crawlers get that would wait too long, and whose turn it is. Issue 6,
+//! Deliver 1, 4 and 5; contract, section 3, "A delay".
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::task::JoinHandle;
+
+use crate::kit::client::{Crawler, Reply, ask, get, get_as};
+use crate::kit::h2::H2Crawler;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::{
+    all, assert_apart, assert_later, at_once, delaying, metric, ms, pages, standard, statuses,
+    urls, verified,
+};
+use crate::kit::page::{Gate, Page};
+use crate::kit::proxy::{Config, Proxy};
+use crate::kit::{run, until};
+
+const FIRST: &str = "http://o.test/first";
+
+/// Asks for these without waiting for the answers.
+fn asking(proxy: &Arc<Proxy>, agent: &str, paths: &[&str]) -> JoinHandle<Vec<Reply>> {
+    let (proxy, agent) = (Arc::clone(proxy), agent.to_owned());
+    let urls: Vec<_> = paths
+        .iter()
+        .map(|path| format!("http://o.test{path}"))
+        .collect();
+    tokio::spawn(async move {
+        let requests: Vec<_> = urls.iter().map(|url| (&*agent, &**url)).collect();
+        at_once(&proxy, &requests).await
+    })
+}
+
+async fn queue(proxy: &Proxy, length: u32) {
+    until("a queue", async || {
+        let queued = metric(proxy, "politesse_pace_queued").await;
+        (queued == f64::from(length)).then_some(())
+    })
+    .await;
+}
+
+/// A proxy that has asked for one page of an origin which wants a minute's
+/// pause.
+async fn after_one(lines: &[&str]) -> (Origin, Arc<Proxy>) {
+    let origin = delaying("60").start().await;
+    let config = standard(&origin).set("pace.max_wait = \"1s\"");
+    let config = lines.iter().fold(config, |config, line| config.set(line));
+    let proxy = Arc::new(config.start().await);
+    assert_eq!(get(&proxy, FIRST).await.status(), 200);
+    (origin, proxy)
+}
+
+// Contract, section 3; RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
+#[test]
+fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
+    run(async {
+        let (origin, proxy) = after_one(&[]).await;
+        let begun = Instant::now();
+        let url = "http://o.test/1";
+        let fields = |accept: &str| format!("Accept: {accept}");
+        let kinds = [
+            (
+                "application/problem+json",
+                "\"type\":\"urn:politesse:later\"",
+            ),
+            ("text/html", "<dt>reason</dt><dd>crawl_delay</dd>"),
+            ("text/plain", "reason: crawl_delay\n"),
+        ];
+        for (kind, part) in kinds {
+            let reply = ask(&proxy, "GET", url, &[&fields(kind), "User-Agent: A/1"]).await;
+            reply.assert_error(429, "http_request_denied");
+            let told = reply.head.value("content-type");
+            assert!(told.starts_with(kind), "{told}");
+            assert!(reply.text().contains(part), "{}", reply.text());
+            let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
+            assert!((50..=60).contains(&seconds), "{seconds}");
+        }
+        let head = ask(&proxy, "HEAD", url, &["User-Agent: A/1"]).await;
+        assert_eq!((head.status(), head.body.len()), (429, 0));
+        let told = get(&proxy, url).await.json();
+        assert_eq!(
+            (&told["url"], &told["crawler"]),
+            (&url.into(), &"ExampleBot".into())
+        );
+        assert_eq!(told["robots"]["url"], "http://o.test/robots.txt");
+        // Not even the second that it might have waited.
+        assert!(begun.elapsed() < ms(5000));
+        assert_eq!(origin.targets(), ["/first"]);
+        let later = "politesse_pace_later_total{reason=\"crawl_delay\"}";
+        assert_eq!(metric(&proxy, later).await, 5.0);
+        verified(proxy, 6).await;
+    });
+}
+
+// Contract, section 3: inside the intercepted connection, which goes on.
+#[test]
+fn it_is_told_inside_the_intercepted_connection() {
+    run(async {
+        let origin = delaying("60").start_tls().await;
+        let config = standard(&origin).set("pace.max_wait = \"1s\"");
+        let proxy = Arc::new(config.start().await);
+        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+        assert_eq!(crawler.get("/1", "o.test").await.status(), 200);
+        for target in ["/2", "/3"] {
+            let seconds = assert_later(&crawler.get(target, "o.test").await, "crawl_delay");
+            assert!((50..=60).contains(&seconds), "{seconds}");
+        }
+        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        for target in ["/4", "/5"] {
+            let reply = crawler.get(&format!("https://o.test{target}")).await;
+            assert_eq!(reply.status(), 429);
+            let said = reply.headers()["proxy-status"].to_str().unwrap();
+            assert!(said.contains("error=http_request_denied"), "{said}");
+            assert!(reply.headers().contains_key("retry-after"));
+            let told: serde_json::Value = serde_json::from_slice(reply.body()).unwrap();
+            assert_eq!(told["reason"], "crawl_delay");
+        }
+        assert_eq!(origin.targets(), ["/1"]);
+        drop(crawler);
+        verified(proxy, 5).await;
+    });
+}
+
+// Contract, section 3: an upload is judged at the head, and the connection
+// closes.
+#[test]
+fn an_upload_that_is_put_off_is_not_read() {
+    run(async {
+        let (origin, proxy) = after_one(&[]).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        let lines = [
+            "POST http://o.test/1 HTTP/1.1",
+            "Host: o.test",
+            "User-Agent: A/1",
+            "Content-Length: 1000000",
+        ];
+        assert_later(&crawler.ask(&lines).await, "crawl_delay");
+        assert!(crawler.closes().await);
+        assert_eq!(origin.targets(), ["/first"]);
+        verified(proxy, 2).await;
+    });
+}
+
+/// How long it took until the request was put off.
+async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
+    let begun = Instant::now();
+    let reply = ask(proxy, "GET", "http://o.test/1", fields).await;
+    assert_later(&reply, "ceiling");
+    u64::try_from(begun.elapsed().as_millis()).unwrap()
+}
+
+// RFC 7240, section 4.3; contract, section 2: `max_wait`, of all and of a
+// crawler.
+#[test]
+fn a_wait_is_as_long_as_operator_and_crawler_allow() {
+    run(async {
+        let gate = Gate::shut();
+        let page = Page::text("x").after(&gate);
+        let origin = Script::robots("").page("/first", page).start().await;
+        let config = standard(&origin)
+            .set("pace.origin = { in_flight = 1 }")
+            .set("pace.max_wait = \"2s\"")
+            .set("crawler = [{ token = \"SlowBot\", user_agent = \"slow\", max_wait = \"3s\" }, { token = \"HastyBot\", user_agent = \"hasty\", max_wait = \"500ms\" }]");
+        let proxy = Arc::new(config.start().await);
+        let first = asking(&proxy, "ExampleBot", &["/first"]);
+        origin.arrival("/first").await;
+        let rows = [
+            ("A/1", None, 2000),
+            ("A/1", Some("wait=0"), 0),
+            ("A/1", Some("respond-async, wait=1"), 1000),
+            ("A/1", Some("wait=60"), 2000),
+            ("slow/1", None, 3000),
+            ("slow/1", Some("wait=1"), 1000),
+            ("hasty/1", None, 500),
+            ("hasty/1", Some("wait=60"), 500),
+        ];
+        for (agent, prefer, wanted) in rows {
+            let agent = format!("User-Agent: {agent}");
+            let prefer = prefer.map(|prefer| format!("Prefer: {prefer}"));
+            let mut fields = vec![&*agent];
+            fields.extend(prefer.as_deref());
+            let took = put_off(&proxy, &fields).await;
+            assert!((wanted..wanted + 500).contains(&took), "{fields:?}: {took}");
+        }
+        assert_eq!(origin.targets(), ["/first"]);
+        gate.open(1);
+        assert_eq!(statuses(&first.await.unwrap()), [200]);
+        verified(proxy, 9).await;
+    });
+}
+
+/// A proxy whose only place at the origin is taken until the gate opens.
+async fn taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Reply>>) {
+    let gate = Gate::shut();
+    let page = Page::text("x").after(&gate);
+    let origin = Script::robots("").page("/first", page).start().await;
+    let config: Config = standard(&origin)
+        .resolve("other.test", origin.address())
+        .set("pace.profile = \"owned\"")
+        .set("pace.origin = { in_flight = 1 }");
+    let config = lines.iter().fold(config, |config, line| config.set(line));
+    let proxy = Arc::new(config.start().await);
+    let first = asking(&proxy, "FirstBot", &["/first"]);
+    origin.arrival("/first").await;
+    (origin, proxy, gate, first)
+}
+
+// Contract, section 2, `pace.queue`: the bound on each, and what the next gets.
+#[test]
+fn no_more_wait_for_a_host_than_may() {
+    run(async {
+        let limit = "pace.queue = { origin = 2, crawler = 512, total = 10000 }";
+        let (origin, proxy, gate, first) = taken(&[limit]).await;
+        let waiting = asking(&proxy, "ExampleBot", &["/1", "/2"]);
+        queue(&proxy, 2).await;
+        assert_later(
+            &get_as(&proxy, "OtherBot", "http://o.test/3").await,
+            "queue_full",
+        );
+        assert_eq!(get(&proxy, "http://other.test/1").await.status(), 200);
+        gate.open(1);
+        assert_eq!(statuses(&waiting.await.unwrap()), [200; 2]);
+        first.await.unwrap();
+        // There is room again.
+        assert_eq!(get(&proxy, "http://o.test/4").await.status(), 200);
+        assert!(!origin.targets().contains(&"/3".to_owned()));
+        let later = "politesse_pace_later_total{reason=\"queue_full\"}";
+        assert_eq!(metric(&proxy, later).await, 1.0);
+        verified(proxy, 6).await;
+    });
+}
+
+#[test]
+fn no_more_of_a_crawler_wait_than_may() {
+    run(async {
+        let limit = "pace.queue = { origin = 256, crawler = 2, total = 10000 }";
+        let (_origin, proxy, gate, first) = taken(&[limit]).await;
+        let waiting = asking(&proxy, "ExampleBot", &["/1", "/2"]);
+        queue(&proxy, 2).await;
+        assert_later(&get(&proxy, "http://o.test/3").await, "queue_full");
+        let other = asking(&proxy, "OtherBot", &["/4"]);
+        queue(&proxy, 3).await;
+        gate.open(1);
+        assert_eq!(statuses(&waiting.await.unwrap()), [200; 2]);
+        assert_eq!(statuses(&other.await.unwrap()), [200]);
+        first.await.unwrap();
+        verified(proxy, 5).await;
+    });
+}
+
+#[test]
+fn no_more_wait_in_all_than_may() {
+    run(async {
+        let limit = "pace.queue = { origin = 256, crawler = 512, total = 2 }";
+        let (_origin, proxy, gate, first) = taken(&[limit]).await;
+        let waiting = asking(&proxy, "ExampleBot", &["/1"]);
+        let other = asking(&proxy, "OtherBot", &["/2"]);
+        queue(&proxy, 2).await;
+        assert_later(
+            &get_as(&proxy, "ThirdBot", "http://o.test/3").await,
+            "queue_full",
+        );
+        gate.open(1);
+        assert_eq!(statuses(&waiting.await.unwrap()), [200]);
+        assert_eq!(statuses(&other.await.unwrap()), [200]);
+        first.await.unwrap();
+        verified(proxy, 4).await;
+    });
+}
+
+// Issue 6, Deliver 1: cancellation gives the turn back.
+#[test]
+fn a_crawler_that_hangs_up_takes_no_turn() {
+    run(async {
+        let origin = delaying("0.8").start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        assert_eq!(get(&proxy, FIRST).await.status(), 200);
+        let mut gone = Vec::new();
+        for number in 1..=5 {
+            let mut crawler = Crawler::abrupt(&proxy).await;
+            let line = format!("GET http://o.test/gone/{number} HTTP/1.1\r\n");
+            crawler
+                .send((line + "Host: o.test\r\nUser-Agent: GoneBot/1.0\r\n\r\n").as_bytes())
+                .await;
+            gone.push(crawler);
+        }
+        queue(&proxy, 5).await;
+        drop(gone);
+        queue(&proxy, 0).await;
+        let replies = all(&proxy, &urls(2)).await;
+        assert_eq!(statuses(&replies), [200; 2]);
+        let seen = pages(&[&origin]);
+        assert_apart(&seen, 3, ms(800));
+        // The places of those who left are free: five of them are 4 s.
+        let span = seen[2].at.duration_since(seen[0].at);
+        assert!(span < ms(3500), "{span:?}");
+        verified(proxy, 3).await;
+    });
+}
+
+// Issue 6, Must hold: a flooder delays another crawler by one turn at most.
+#[test]
+fn a_flooder_keeps_nobody_waiting_for_its_queue() {
+    run(async {
+        let origin = delaying("0.3").start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        // So that its robots.txt is known.
+        assert_eq!(get_as(&proxy, "QuietBot/1.0", FIRST).await.status(), 200);
+        assert_eq!(get_as(&proxy, "FloodBot/1.0", FIRST).await.status(), 200);
+        let paths: Vec<_> = (1..=20).map(|number| format!("/flood/{number}")).collect();
+        let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+        let flood = asking(&proxy, "FloodBot", &paths);
+        until("a flood", async || {
+            (15.0 <= metric(&proxy, "politesse_pace_queued").await).then_some(())
+        })
+        .await;
+        let before = origin.targets().len();
+        let quiet = asking(&proxy, "QuietBot", &["/quiet"]);
+        assert_eq!(statuses(&quiet.await.unwrap()), [200]);
+        let targets = origin.targets();
+        let place = targets
+            .iter()
+            .position(|target| target == "/quiet")
+            .unwrap();
+        // One that is granted while it comes, and one ahead in the round.
+        assert!(place <= before + 2, "{before}: {targets:?}");
+        assert_eq!(statuses(&flood.await.unwrap()), [200; 20]);
+        assert_apart(&pages(&[&origin]), 23, ms(300));
+        verified(proxy, 23).await;
+    });
+}
+
+// Issue 6, Must hold: order within a crawler.
+#[test]
+fn requests_of_one_crawler_keep_their_order() {
+    run(async {
+        let origin = delaying("0.2").start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        assert_eq!(get(&proxy, FIRST).await.status(), 200);
+        let mut waiting = Vec::new();
+        let paths = ["/1", "/2", "/3", "/4", "/5"];
+        for path in paths {
+            waiting.push(asking(&proxy, "ExampleBot", &[path]));
+            tokio::time::sleep(ms(15)).await;
+        }
+        for reply in waiting {
+            assert_eq!(statuses(&reply.await.unwrap()), [200]);
+        }
+        assert_eq!(origin.targets()[1..], paths);
+        verified(proxy, 6).await;
+    });
+}
+
+// Issue 6, Deliver 5; contract, section 4.
+#[test]
+fn the_record_tells_what_was_put_off_and_why() {
+    run(async {
+        let (_origin, proxy) = after_one(&["pace.max_wait = \"0s\""]).await;
+        assert_later(&get(&proxy, "http://o.test/1").await, "crawl_delay");
+        let (place, rows) = verified(proxy, 2).await;
+        let said = |key: &str| rows.iter().map(|row| row[key].clone()).collect::<Vec<_>>();
+        assert_eq!(said("verdict"), ["allow", "later"]);
+        assert_eq!(said("wait_ms"), [0, 0]);
+        let listed = ["audit", "list", "--verdict", "later", "--json"];
+        let listed = place.run(&listed).await.json_lines();
+        assert_eq!(listed.len(), 1, "{listed:?}");
+        assert_eq!(listed[0], rows[1]);
+        assert_eq!(listed[0]["reason"], "crawl_delay");
+        assert_eq!(listed[0]["status"], 429);
+        let text = place.run(&["audit", "list", "--verdict", "later"]).await;
+        assert!(text.stdout.contains("later"), "{text:?}");
+        // Invariant 2: the evidence is why it might have come.
+        let changed = place.database().execute(
+            "UPDATE decision SET verdict = 'allow' WHERE verdict = 'later'",
+            [],
+        );
+        assert_eq!(changed.unwrap(), 1);
+        let outcome = place.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    });
+}

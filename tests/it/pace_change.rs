@@ -7,13 +7,13 @@ use std::time::{Instant, SystemTime};
 use jiff::{Timestamp, ToSpan as _};
 use tokio::task::JoinHandle;
 
-use crate::kit::client::Reply;
+use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::origin::Script;
 use crate::kit::paced::{
     all, assert_apart, assert_later, delaying, metric, ms, pages, standard, statuses, urls,
-    verified,
+    verified, when,
 };
-use crate::kit::page::Page;
+use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::{run, until};
 
@@ -185,5 +185,85 @@ fn a_pace_that_the_operator_lowers_holds_for_those_who_wait() {
             assert!(40 < assert_later(reply, "ceiling"));
         }
         verified(proxy, 3).await;
+    });
+}
+
+// Architecture, "A crawler that hangs up cancels its own exchange and nothing
+// else": the delay counts from there, and the place is free.
+#[test]
+fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
+    run(async {
+        let gate = Gate::shut();
+        let page = Page::stepped(&["a", "b"], &gate);
+        let origin = delaying("0.6").page("/1", page).start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        let mut crawler = Crawler::abrupt(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
+            .await;
+        assert_eq!(crawler.head().await.unwrap().status, 200);
+        let next = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { get(&proxy, "http://o.test/2").await.status() }
+        });
+        tokio::time::sleep(ms(800)).await;
+        assert_eq!(origin.targets(), ["/1"]);
+        let gone = Instant::now();
+        drop(crawler);
+        assert_eq!(next.await.unwrap(), 200);
+        let pause = when(&origin, "/2").duration_since(gone);
+        assert!((ms(600)..ms(3000)).contains(&pause), "{pause:?}");
+        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 0.0);
+        verified(proxy, 2).await;
+    });
+}
+
+// Issue 6, Deliver 1: a turn that led to no connection keeps nobody's place.
+#[test]
+fn a_host_that_cannot_be_reached_keeps_no_turn() {
+    run(async {
+        let tls = delaying("0.3").start_tls().await;
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = standard(&tls)
+            .resolve("o.test:8081", closed.local_addr().unwrap())
+            .set("pace.origin = { in_flight = 1 }");
+        drop(closed);
+        let proxy = Arc::new(config.start().await);
+        for _ in 0..3 {
+            let reply = get(&proxy, "http://o.test:8081/1").await;
+            reply.assert_error(502, "connection_refused");
+        }
+        assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
+        assert_eq!(get(&proxy, "https://o.test/2").await.status(), 200);
+        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 0.0);
+        verified(proxy, 5).await;
+    });
+}
+
+// Operations, a stop in order: who waits for longer than the stop may take is
+// not sent.
+#[test]
+fn a_stop_waits_no_longer_for_turns_than_it_may() {
+    run(async {
+        let origin = delaying("60").start().await;
+        let config = standard(&origin).set("proxy.shutdown_timeout = \"1s\"");
+        let proxy = config.start().await;
+        assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
+            .await;
+        until("a queue", async || {
+            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+        })
+        .await;
+        let begun = Instant::now();
+        let mut proxy = proxy;
+        proxy.signal("TERM").await;
+        proxy.ended().await;
+        assert!(begun.elapsed() < ms(8000), "{:?}", begun.elapsed());
+        assert_eq!(origin.targets(), ["/0"]);
+        let outcome = proxy.place().run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
     });
 }

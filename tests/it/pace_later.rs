@@ -17,6 +17,9 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::{run, until};
 
+/// One robots.txt for all crawlers, so that none has to wait for its own.
+const ONE_FILE: &str = "robots.user_agent = \"OneBot/1.0\"";
+
 const FIRST: &str = "http://o.test/first";
 
 /// Asks for these without waiting for the answers.
@@ -44,7 +47,9 @@ async fn queue(proxy: &Proxy, length: u32) {
 /// pause.
 async fn after_one(lines: &[&str]) -> (Origin, Arc<Proxy>) {
     let origin = delaying("60").start().await;
-    let config = standard(&origin).set("pace.max_wait = \"1s\"");
+    let config = standard(&origin)
+        .set("pace.max_wait = \"1s\"")
+        .set(ONE_FILE);
     let config = lines.iter().fold(config, |config, line| config.set(line));
     let proxy = Arc::new(config.start().await);
     assert_eq!(get(&proxy, FIRST).await.status(), 200);
@@ -161,6 +166,7 @@ fn a_wait_is_as_long_as_operator_and_crawler_allow() {
         let config = standard(&origin)
             .set("pace.origin = { in_flight = 1 }")
             .set("pace.max_wait = \"2s\"")
+            .set(ONE_FILE)
             .set("crawler = [{ token = \"SlowBot\", user_agent = \"slow\", max_wait = \"3s\" }, { token = \"HastyBot\", user_agent = \"hasty\", max_wait = \"500ms\" }]");
         let proxy = Arc::new(config.start().await);
         let first = asking(&proxy, "ExampleBot", &["/first"]);
@@ -198,7 +204,8 @@ async fn taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Repl
     let config: Config = standard(&origin)
         .resolve("other.test", origin.address())
         .set("pace.profile = \"owned\"")
-        .set("pace.origin = { in_flight = 1 }");
+        .set("pace.origin = { in_flight = 1 }")
+        .set(ONE_FILE);
     let config = lines.iter().fold(config, |config, line| config.set(line));
     let proxy = Arc::new(config.start().await);
     let first = asking(&proxy, "FirstBot", &["/first"]);

@@ -3,7 +3,6 @@
 //! Deliver 1 and 2.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use jiff::{Timestamp, ToSpan as _};
 use tokio::task::JoinSet;
@@ -17,7 +16,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
-use crate::kit::{run, until};
+use crate::kit::{clock, run, until};
 
 // Issue 6, Must hold: gaps are never under the delay.
 #[test]
@@ -25,10 +24,10 @@ fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
     run(async {
         let origin = delaying("0.4").start().await;
         let proxy = Arc::new(standard(&origin).start().await);
-        let begun = Instant::now();
+        let begun = clock::instant();
         let replies = all(&proxy, &urls(8)).await;
         assert_eq!(statuses(&replies), [200; 8]);
-        assert!(begun.elapsed() < ms(400 * 7 + 3000));
+        assert!(clock::since(begun) < ms(400 * 7 + 3000));
         assert_apart(&pages(&[&origin]), 8, ms(400));
         let queued = metric(&proxy, "politesse_pace_queued").await;
         let waits = metric(&proxy, "politesse_pace_wait_seconds_count").await;
@@ -73,7 +72,7 @@ fn a_crawl_delay_counts_from_the_end_of_the_response() {
         });
         tokio::time::sleep(ms(900)).await;
         assert_eq!(origin.targets(), ["/1"]);
-        let opened = Instant::now();
+        let opened = clock::instant();
         gate.open(1);
         assert_eq!(asking.await.unwrap().text(), "ab");
         assert_eq!(second.await.unwrap().status(), 200);
@@ -278,7 +277,7 @@ fn a_request_rate_keeps_requests_apart() {
 }
 
 /// A time of day, `hours` from now, as robots.txt writes it.
-fn clock(now: Timestamp, hours: i32) -> String {
+fn time_of_day(now: Timestamp, hours: i32) -> String {
     let then = now.checked_add(hours.hours()).unwrap();
     then.strftime("%H%M").to_string()
 }
@@ -287,16 +286,16 @@ fn clock(now: Timestamp, hours: i32) -> String {
 #[test]
 fn a_site_is_visited_in_its_time_alone() {
     run(async {
-        let now = Timestamp::now();
+        let now = clock::now();
         let shut = format!(
             "User-agent: *\nVisit-time: {}-{}\n",
-            clock(now, 2),
-            clock(now, 3)
+            time_of_day(now, 2),
+            time_of_day(now, 3)
         );
         let open = format!(
             "User-agent: *\nVisit-time: {}-{}\n",
-            clock(now, -1),
-            clock(now, 1)
+            time_of_day(now, -1),
+            time_of_day(now, 1)
         );
         let (shut, open) = (
             Script::robots(&shut).start().await,
@@ -308,7 +307,7 @@ fn a_site_is_visited_in_its_time_alone() {
         let seconds = i64::try_from(assert_later(&reply, "visit_time")).unwrap();
         let minute = now.as_second() / 60 * 60;
         let opening = minute + 2 * 60 * 60;
-        let told = Timestamp::now().as_second() + seconds;
+        let told = clock::now().as_second() + seconds;
         assert!(
             (opening..opening + 5).contains(&told),
             "{told} for {opening}"
@@ -332,12 +331,12 @@ fn what_is_refused_and_what_we_hold_takes_no_turn() {
         let origin = Script::robots(robots).start().await;
         let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
         assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        let begun = Instant::now();
+        let begun = clock::instant();
         get(&proxy, "http://o.test/private")
             .await
             .assert_error(403, "http_request_denied");
         assert_eq!(get(&proxy, "http://o.test/robots.txt").await.text(), robots);
-        assert!(begun.elapsed() < ms(5000));
+        assert!(clock::since(begun) < ms(5000));
         verified(proxy, 3).await;
     });
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use jiff::{Timestamp, ToSpan as _};
+use jiff::ToSpan as _;
 
 use crate::kit::client::{Reply, get};
 use crate::kit::origin::{Origin, Script};
@@ -12,7 +12,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Config;
-use crate::kit::{run, until};
+use crate::kit::{clock, run, until};
 
 const LEARNING: &str = "pace.backoff = { first = \"500ms\", longest = \"24h\", forgive = \"1h\" }";
 
@@ -62,7 +62,7 @@ fn a_503_is_passed_on_and_obeyed() {
 #[test]
 fn a_date_in_retry_after_is_obeyed() {
     run(async {
-        let then = Timestamp::now().checked_add(300.seconds()).unwrap();
+        let then = clock::now().checked_add(300.seconds()).unwrap();
         let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         is_left_alone(429, &date).await;
     });
@@ -206,7 +206,7 @@ fn answers_that_were_on_their_way_count_once() {
         origin.arrival("/1").await;
         origin.arrival("/2").await;
         origin.arrival("/3").await;
-        let opened = std::time::Instant::now();
+        let opened = clock::instant();
         gate.open(3);
         for reply in asking.await.unwrap() {
             assert_own(&reply, 429);

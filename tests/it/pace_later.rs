@@ -2,7 +2,6 @@
 //! Deliver 1, 4 and 5; contract, section 3, "A delay".
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::task::JoinHandle;
 
@@ -15,7 +14,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::{run, until};
+use crate::kit::{clock, run, until};
 
 /// One robots.txt for all crawlers, so that none has to wait for its own.
 const ONE_FILE: &str = "robots.user_agent = \"OneBot/1.0\"";
@@ -61,7 +60,7 @@ async fn after_one(lines: &[&str]) -> (Origin, Arc<Proxy>) {
 fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
     run(async {
         let (origin, proxy) = after_one(&[]).await;
-        let begun = Instant::now();
+        let begun = clock::instant();
         let url = "http://o.test/1";
         let fields = |accept: &str| format!("Accept: {accept}");
         let kinds = [
@@ -90,7 +89,7 @@ fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
         );
         assert_eq!(told["robots"]["url"], "http://o.test/robots.txt");
         // Not even the second that it might have waited.
-        assert!(begun.elapsed() < ms(5000));
+        assert!(clock::since(begun) < ms(5000));
         assert_eq!(origin.targets(), ["/first"]);
         let later = "politesse_pace_later_total{reason=\"crawl_delay\"}";
         assert_eq!(metric(&proxy, later).await, 5.0);
@@ -149,10 +148,10 @@ fn an_upload_that_is_put_off_is_not_read() {
 
 /// How long it took until the request was put off.
 async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
-    let begun = Instant::now();
+    let begun = clock::instant();
     let reply = ask(proxy, "GET", "http://o.test/1", fields).await;
     assert_later(&reply, "ceiling");
-    u64::try_from(begun.elapsed().as_millis()).unwrap()
+    u64::try_from(clock::since(begun).as_millis()).unwrap()
 }
 
 // RFC 7240, section 4.3; contract, section 2: `max_wait`, of all and of a

@@ -2,9 +2,8 @@
 //! `pace`; decisions, "Pace".
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use jiff::{Timestamp, ToSpan as _};
+use jiff::ToSpan as _;
 
 use crate::kit::client::get;
 use crate::kit::origin::Script;
@@ -13,7 +12,7 @@ use crate::kit::paced::{
     statuses, urls, verified, when,
 };
 use crate::kit::page::{Gate, Page};
-use crate::kit::{run, until};
+use crate::kit::{clock, run, until};
 
 // Contract, section 2: the first rule that fits; the rest is as for all.
 #[test]
@@ -58,13 +57,13 @@ fn a_rule_sets_the_rate_of_its_hosts_alone() {
 fn a_host_is_visited_in_its_hours_alone() {
     run(async {
         let origin = Script::robots("").start().await;
-        let now = Timestamp::now();
-        let clock = |hours: i32| {
+        let now = clock::now();
+        let time_of_day = |hours: i32| {
             let then = now.checked_add(hours.hours()).unwrap();
             then.strftime("%H:%M").to_string()
         };
         let rule = |host: &str, from: i32, to: i32| {
-            let hours = format!("{}-{}", clock(from), clock(to));
+            let hours = format!("{}-{}", time_of_day(from), time_of_day(to));
             format!("{{ origin = \"{host}\", hours = \"{hours}\", reason = \"by night\" }}")
         };
         let rules = [rule("o.test", 1, 2), rule("open.test", -1, 1)].join(", ");
@@ -75,7 +74,7 @@ fn a_host_is_visited_in_its_hours_alone() {
         let reply = get(&proxy, "http://o.test/1").await;
         let seconds = assert_later(&reply, "visit_time");
         let opening = now.as_second() / 60 * 60 + 60 * 60;
-        let told = Timestamp::now().as_second() + i64::try_from(seconds).unwrap();
+        let told = clock::now().as_second() + i64::try_from(seconds).unwrap();
         assert!(
             (opening..opening + 5).contains(&told),
             "{told} for {opening}"
@@ -218,8 +217,8 @@ fn an_archive_waits_the_longer_the_slower_the_host() {
             (metric(&proxy, "politesse_pace_queued").await == 2.0).then_some(())
         })
         .await;
-        tokio::time::sleep(ms(800).saturating_sub(begun.elapsed())).await;
-        let (took, opened) = (begun.elapsed(), Instant::now());
+        tokio::time::sleep(ms(800).saturating_sub(clock::since(begun))).await;
+        let (took, opened) = (clock::since(begun), clock::instant());
         gate.open(1);
         assert_eq!(first.await.unwrap().status(), 200);
         assert_eq!(statuses(&rest.await.unwrap()), [200; 2]);

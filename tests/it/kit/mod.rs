@@ -7,6 +7,7 @@
 
 pub(crate) mod certificates;
 pub(crate) mod client;
+pub(crate) mod clock;
 pub(crate) mod codings;
 pub(crate) mod directive_case;
 pub(crate) mod h2;

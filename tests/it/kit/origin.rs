@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificates::{Leaf, TestCa, Validity};
 use super::page::{OutBody, Page};
-use super::{Digest, soon};
+use super::{Digest, clock, soon};
 
 /// One request as an origin saw it.
 #[derive(Clone, Debug)]
@@ -341,7 +341,7 @@ fn seen(parts: &http::request::Parts) -> Seen {
         fields: fields.collect(),
         authority: host.or(authority).unwrap_or_default(),
         body: None,
-        at: Instant::now(),
+        at: clock::instant(),
     }
 }
 

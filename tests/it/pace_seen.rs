@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::json;
 use tokio::process::Command;
 
+use crate::kit::client::{Crawler, get};
 use crate::kit::origin::Script;
+use crate::kit::paced::{asking_for_less, delaying, metric};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish};
 use crate::kit::proxy::{Config, Place, Proxy};
@@ -293,5 +295,49 @@ fn events_are_listed_and_verified() {
         assert_eq!(verified.code, Some(1), "{verified:?}");
         let changed = "event 1: the row is not as it was written\n";
         assert!(verified.stdout.contains(changed), "{verified:?}");
+    });
+}
+
+// Issue 6, Deliver 5: what waits, for what, and which host is left alone.
+#[test]
+fn the_api_tells_the_pace_of_hosts_as_it_is() {
+    run(async {
+        let origin = delaying("60").start().await;
+        let less = asking_for_less(429, Some("300"));
+        let other = Script::robots("").page("/1", less).start().await;
+        let config = guarded()
+            .resolve("o.test", origin.address())
+            .resolve("other.test", other.address())
+            .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"1h\" }");
+        let place = Place::with(&config);
+        private(&place, "admin.password", "pass word");
+        let proxy = place.start().await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        assert_eq!(get(&proxy, "http://other.test/1").await.status(), 429);
+        let mut waiting = Crawler::plain(&proxy).await;
+        waiting
+            .send(b"GET http://o.test/2 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
+            .await;
+        until("a queue", async || {
+            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+        })
+        .await;
+        let (_, body) = curl(proxy.admin(), &["-u", "admin:pass word"]).await;
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let host = |name: &str| {
+            let mut hosts = body["hosts"].as_array().unwrap().iter();
+            hosts.find(|host| host["host"] == name).unwrap().clone()
+        };
+        let queued = host("o.test");
+        assert_eq!(
+            (&queued["queued"], &queued["in_flight"]),
+            (&1.into(), &0.into())
+        );
+        assert_eq!(queued["cause"], "crawl_delay");
+        assert!(queued["next_start"].is_string() && queued["backoff_until"].is_null());
+        let left = host("other.test");
+        assert_eq!(left["cause"], "backoff");
+        assert_eq!(left["backoff_until"], left["next_start"]);
+        assert!(left["backoff_until"].is_string());
     });
 }

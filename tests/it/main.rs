@@ -44,6 +44,7 @@ mod pace_change;
 mod pace_later;
 mod pace_operator;
 mod pace_seen;
+mod pace_turns;
 mod parent;
 mod properties;
 mod reading_the_field;

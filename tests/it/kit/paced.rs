@@ -8,12 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::client::{Reply, get_as, metrics};
 use super::origin::{Origin, Script, Seen};
 use super::page::Page;
 use super::proxy::{Config, Place, Proxy, resolve};
+use super::until;
+
+/// One robots.txt for all crawlers, so that none has to wait for its own.
+pub(crate) const ONE_FILE: &str = "robots.user_agent = \"OneBot/1.0\"";
 
 /// Milliseconds, as times in the tests are.
 pub(crate) fn ms(milliseconds: u64) -> Duration {
@@ -143,4 +147,26 @@ pub(crate) fn asking_for_less(status: u16, retry_after: Option<&str>) -> Page {
         Some(value) => page.field("Retry-After", value),
         None => page,
     }
+}
+
+/// Asks for these without waiting for the answers.
+pub(crate) fn asking(proxy: &Arc<Proxy>, agent: &str, paths: &[&str]) -> JoinHandle<Vec<Reply>> {
+    let (proxy, agent) = (Arc::clone(proxy), agent.to_owned());
+    let urls: Vec<_> = paths
+        .iter()
+        .map(|path| format!("http://o.test{path}"))
+        .collect();
+    tokio::spawn(async move {
+        let requests: Vec<_> = urls.iter().map(|url| (&*agent, &**url)).collect();
+        at_once(&proxy, &requests).await
+    })
+}
+
+/// Waits until so many wait.
+pub(crate) async fn queue(proxy: &Proxy, length: u32) {
+    until("a queue", async || {
+        let queued = metric(proxy, "politesse_pace_queued").await;
+        (queued == f64::from(length)).then_some(())
+    })
+    .await;
 }

@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::json;
 use tokio::process::Command;
 
+use crate::kit::client::{Crawler, get};
 use crate::kit::origin::Script;
+use crate::kit::paced::{asking_for_less, delaying, metric};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish};
 use crate::kit::proxy::{Config, Place, Proxy};
@@ -323,12 +325,10 @@ fn a_back_off_is_on_record_and_outlives_a_restart() {
         let place = Place::with(&config());
         private(&place, "admin.password", "pass word");
         let proxy = place.start().await;
-        let get = async |proxy: &Proxy, path: &str| {
-            let url = format!("http://o.test{path}");
-            crate::kit::client::get(proxy, &url).await
-        };
-        assert_eq!(get(&proxy, "/short").await.head.value("retry-after"), "1");
-        assert_eq!(get(&proxy, "/page").await.status(), 200, "after a second");
+        let ask =
+            async |proxy: &Proxy, path: &str| get(proxy, &format!("http://o.test{path}")).await;
+        assert_eq!(ask(&proxy, "/short").await.head.value("retry-after"), "1");
+        assert_eq!(ask(&proxy, "/page").await.status(), 200, "after a second");
         let told = until("two events", async || {
             Some(events(proxy.place()).await).filter(|events| 2 <= events.len())
         })
@@ -340,7 +340,7 @@ fn a_back_off_is_on_record_and_outlives_a_restart() {
             (&json!("o.test"), &json!(429))
         );
 
-        assert_eq!(get(&proxy, "/long").await.status(), 429);
+        assert_eq!(ask(&proxy, "/long").await.status(), 429);
         let (status, body) = curl(proxy.admin(), &["-u", "admin:pass word"]).await;
         assert_eq!(status, "200", "{body}");
         let seen: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -349,7 +349,7 @@ fn a_back_off_is_on_record_and_outlives_a_restart() {
         assert!(seen["hosts"][0]["backoff_until"].is_string(), "{body}");
         let asked = origin.log().len();
         let proxy = proxy.stop().await.start().await;
-        let refused = get(&proxy, "/page").await;
+        let refused = ask(&proxy, "/page").await;
         refused.assert_error(429, "http_request_denied");
         let pause: u64 = refused.head.value("retry-after").parse().unwrap();
         assert!((200..=300).contains(&pause), "{pause}");
@@ -357,5 +357,49 @@ fn a_back_off_is_on_record_and_outlives_a_restart() {
         assert_eq!(origin.log().len(), asked, "nothing is sent");
         let verified = proxy.stop().await.run(&["audit", "verify"]).await;
         assert_eq!(verified.code, Some(0), "{verified:?}");
+    });
+}
+
+// Issue 6, Deliver 5: what waits, for what, and which host is left alone.
+#[test]
+fn the_api_tells_the_pace_of_hosts_as_it_is() {
+    run(async {
+        let origin = delaying("60").start().await;
+        let less = asking_for_less(429, Some("300"));
+        let other = Script::robots("").page("/1", less).start().await;
+        let config = guarded()
+            .resolve("o.test", origin.address())
+            .resolve("other.test", other.address())
+            .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"1h\" }");
+        let place = Place::with(&config);
+        private(&place, "admin.password", "pass word");
+        let proxy = place.start().await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        assert_eq!(get(&proxy, "http://other.test/1").await.status(), 429);
+        let mut waiting = Crawler::plain(&proxy).await;
+        waiting
+            .send(b"GET http://o.test/2 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
+            .await;
+        until("a queue", async || {
+            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+        })
+        .await;
+        let (_, body) = curl(proxy.admin(), &["-u", "admin:pass word"]).await;
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let host = |name: &str| {
+            let mut hosts = body["hosts"].as_array().unwrap().iter();
+            hosts.find(|host| host["host"] == name).unwrap().clone()
+        };
+        let queued = host("o.test");
+        assert_eq!(
+            (&queued["queued"], &queued["in_flight"]),
+            (&1.into(), &0.into())
+        );
+        assert_eq!(queued["cause"], "crawl_delay");
+        assert!(queued["next_start"].is_string() && queued["backoff_until"].is_null());
+        let left = host("other.test");
+        assert_eq!(left["cause"], "backoff");
+        assert_eq!(left["backoff_until"], left["next_start"]);
+        assert!(left["backoff_until"].is_string());
     });
 }

@@ -115,7 +115,7 @@ fn pace_can_be_changed_while_the_proxy_runs() {
         let proxy = to(&origin).start().await;
         assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
         let keys = [
-            "pace.profile = \"owned\"",
+            "pace.profile = \"standard\"",
             "pace.max_wait = \"5s\"",
             "pace.origin = { in_flight = 8 }",
             "pace.crawler = { rate = \"99/s\" }",

@@ -62,6 +62,13 @@ impl H2Crawler {
         Ok(http::Response::from_parts(parts, body.to_bytes()))
     }
 
+    /// The same connection, for requests at the same time.
+    pub(crate) fn beside(&self) -> Self {
+        Self {
+            requests: self.requests.clone(),
+        }
+    }
+
     /// A GET of `url` as ExampleBot.
     pub(crate) async fn get(&mut self, url: &str) -> H2Reply {
         let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");

@@ -7,12 +7,14 @@
 
 pub(crate) mod certificates;
 pub(crate) mod client;
+pub(crate) mod clock;
 pub(crate) mod codings;
 pub(crate) mod directive_case;
 pub(crate) mod h2;
 pub(crate) mod loopback;
 pub(crate) mod namespace;
 pub(crate) mod origin;
+pub(crate) mod paced;
 pub(crate) mod page;
 pub(crate) mod parent;
 pub(crate) mod program;

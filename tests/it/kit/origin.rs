@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -17,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificates::{Leaf, TestCa, Validity};
 use super::page::{OutBody, Page};
-use super::{Digest, soon};
+use super::{Digest, clock, soon};
 
 /// One request as an origin saw it.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Seen {
     pub(crate) authority: String,
     /// Octets and SHA-256 of the body; none until it ended whole.
     pub(crate) body: Option<(u64, String)>,
+    /// When its head had come.
+    pub(crate) at: Instant,
 }
 
 impl Seen {
@@ -338,6 +341,7 @@ fn seen(parts: &http::request::Parts) -> Seen {
         fields: fields.collect(),
         authority: host.or(authority).unwrap_or_default(),
         body: None,
+        at: clock::instant(),
     }
 }
 

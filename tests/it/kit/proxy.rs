@@ -26,8 +26,11 @@ pub(crate) struct Place {
 pub(crate) struct Config(Vec<String>);
 
 impl Config {
-    /// Adds a line.
+    /// Adds a line, in place of one that sets the same `section.key`.
     pub(crate) fn set(mut self, line: &str) -> Self {
+        if key(line).contains('.') {
+            self.0.retain(|other| key(other) != key(line));
+        }
         self.0.push(line.to_owned());
         self
     }
@@ -46,6 +49,10 @@ impl Config {
 /// A configuration in which `name` means `address`, on every port.
 pub(crate) fn resolve(name: &str, address: SocketAddr) -> Config {
     Config::default().resolve(name, address)
+}
+
+fn key(line: &str) -> &str {
+    line.split(" = ").next().unwrap_or(line)
 }
 
 impl Place {
@@ -73,7 +80,6 @@ impl Place {
             "pace.origin = { in_flight = 1000 }",
             "pace.backoff = { first = \"1ms\", longest = \"1ms\", forgive = \"1ms\" }",
         ];
-        let key = |line: &str| line.split(" = ").next().unwrap().to_owned();
         let own: Vec<_> = config.0.iter().map(|line| key(line)).collect();
         let mut text = String::new();
         let kept = usual.into_iter().filter(|line| !own.contains(&key(line)));

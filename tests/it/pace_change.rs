@@ -1,0 +1,268 @@
+//! What changes while requests wait for their turns. Issue 6, Must hold: a
+//! verdict does not age.
+
+use std::sync::Arc;
+
+use jiff::ToSpan as _;
+use tokio::task::JoinHandle;
+
+use crate::kit::client::{Crawler, Reply, get};
+use crate::kit::origin::Script;
+use crate::kit::paced::{
+    all, assert_apart, assert_later, delaying, metric, ms, pages, standard, statuses, urls,
+    verified, when,
+};
+use crate::kit::page::{Gate, Page};
+use crate::kit::proxy::{Config, Proxy};
+use crate::kit::{clock, run, until};
+
+/// The first answer to a request for robots.txt, and that to every later one.
+fn changing(first: &str, then: &str) -> Script {
+    let first = Page::text(first)
+        .field("ETag", "\"1\"")
+        .field("Cache-Control", "max-age=1");
+    let then = Page::text(then).field("ETag", "\"2\"");
+    Script::robots_page(first).robots_if_conditional(then)
+}
+
+/// Asks for so many at once, and waits until all but one wait.
+async fn queued(proxy: &Arc<Proxy>, count: u32) -> JoinHandle<Vec<Reply>> {
+    let asking = tokio::spawn({
+        let proxy = Arc::clone(proxy);
+        async move { all(&proxy, &urls(count as usize)).await }
+    });
+    until("a queue", async || {
+        let queued = metric(proxy, "politesse_pace_queued").await;
+        (queued == f64::from(count - 1)).then_some(())
+    })
+    .await;
+    asking
+}
+
+async fn reload(proxy: &Proxy, config: &Config) {
+    let name = "politesse_config_reloads_total{result=\"successful\"}";
+    let before = metric(proxy, name).await;
+    proxy.place().configure(config);
+    proxy.signal("HUP").await;
+    until("reload", async || {
+        (before < metric(proxy, name).await).then_some(())
+    })
+    .await;
+}
+
+#[test]
+fn a_robots_txt_that_changes_while_a_request_waits_decides() {
+    run(async {
+        let delay = "User-agent: *\nCrawl-delay: 0.7\n";
+        let origin = changing(delay, &format!("{delay}Disallow: /\n"))
+            .start()
+            .await;
+        let config = standard(&origin).set("robots.ttl_min = \"1ms\"");
+        let proxy = Arc::new(config.start().await);
+        let replies = queued(&proxy, 6).await.await.unwrap();
+        let log = origin.log();
+        let second = log
+            .iter()
+            .rposition(|seen| seen.target == "/robots.txt")
+            .unwrap();
+        // Nothing after the file that forbids it.
+        assert_eq!(second, log.len() - 1, "{log:?}");
+        let mut statuses = statuses(&replies);
+        statuses.sort_unstable();
+        let served = log.len() - 2;
+        assert!((1..=3).contains(&served), "{log:?}");
+        assert_eq!(
+            statuses,
+            [vec![200; served], vec![403; 6 - served]].concat()
+        );
+        for reply in replies.iter().filter(|reply| reply.status() == 403) {
+            assert_eq!(reply.json()["reason"], "rule");
+        }
+        assert_apart(&pages(&[&origin]), served, ms(700));
+        let (_place, rows) = verified(proxy, 6).await;
+        let refused = rows.iter().filter(|row| row["verdict"] == "disallow");
+        assert!(
+            refused
+                .clone()
+                .all(|row| 700 < row["wait_ms"].as_u64().unwrap()),
+            "{rows:?}"
+        );
+        assert_eq!(refused.count(), 6 - served);
+    });
+}
+
+// The same for what it asks of pace.
+#[test]
+fn a_delay_that_grows_while_requests_wait_holds_for_them() {
+    run(async {
+        let then = "User-agent: *\nCrawl-delay: 1.5\n";
+        let origin = changing("User-agent: *\nCrawl-delay: 0.6\n", then)
+            .start()
+            .await;
+        let config = standard(&origin).set("robots.ttl_min = \"1ms\"");
+        let proxy = Arc::new(config.start().await);
+        let replies = queued(&proxy, 5).await.await.unwrap();
+        assert_eq!(statuses(&replies), [200; 5]);
+        let log = origin.log();
+        let second = log
+            .iter()
+            .rposition(|seen| seen.target == "/robots.txt")
+            .unwrap();
+        assert!((2..=4).contains(&second), "{log:?}");
+        assert_apart(&log[second + 1..], 6 - second, ms(1500));
+        assert_apart(&pages(&[&origin]), 5, ms(600));
+        verified(proxy, 5).await;
+    });
+}
+
+#[test]
+fn an_override_that_ends_while_a_request_waits_lets_nothing_through() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /\nCrawl-delay: 0.8\n")
+            .start()
+            .await;
+        let (now, instant) = (clock::now(), clock::instant());
+        let until = now.checked_add(3.seconds()).unwrap();
+        let table = format!(
+            "robots.override = [{{ origin = \"http://o.test\", action = \"allow\", \
+             reason = \"contract 114\", until = {until} }}]"
+        );
+        let proxy = Arc::new(standard(&origin).set(&table).start().await);
+        let replies = all(&proxy, &urls(8)).await;
+        let served = origin.targets().len();
+        assert!((1..=4).contains(&served), "{served}");
+        let mut statuses = statuses(&replies);
+        statuses.sort_unstable();
+        assert_eq!(
+            statuses,
+            [vec![200; served], vec![403; 8 - served]].concat()
+        );
+        for seen in pages(&[&origin]) {
+            let at = seen.at.duration_since(instant);
+            assert!(at < ms(3100), "{at:?}");
+        }
+        assert!(until <= clock::now());
+        verified(proxy, 8).await;
+    });
+}
+
+// Contract, section 2; issue 6, Deliver 1: delays that change at run time.
+#[test]
+fn a_pace_that_the_operator_lifts_lets_those_who_wait_go() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let slow = standard(&origin).set("pace.origin = { rate = \"1/m\" }");
+        let proxy = Arc::new(slow.start().await);
+        let asking = queued(&proxy, 3).await;
+        assert_eq!(origin.targets().len(), 1);
+        reload(&proxy, &standard(&origin).set("pace.profile = \"owned\"")).await;
+        assert_eq!(statuses(&asking.await.unwrap()), [200; 3]);
+        verified(proxy, 3).await;
+    });
+}
+
+#[test]
+fn a_pace_that_the_operator_lowers_holds_for_those_who_wait() {
+    run(async {
+        let origin = delaying("1").start().await;
+        let config = |rate: &str| {
+            let config = standard(&origin).set("pace.max_wait = \"4s\"");
+            config.set(&format!("pace.origin = {{ rate = \"{rate}\" }}"))
+        };
+        let proxy = Arc::new(config("5/s").start().await);
+        let asking = queued(&proxy, 3).await;
+        reload(&proxy, &config("1/m")).await;
+        let served = origin.targets().len();
+        let replies = asking.await.unwrap();
+        assert_eq!(origin.targets().len(), served);
+        let put_off: Vec<_> = replies
+            .iter()
+            .filter(|reply| reply.status() != 200)
+            .collect();
+        assert_eq!(put_off.len(), 3 - served);
+        for reply in put_off {
+            assert!(40 < assert_later(reply, "ceiling"));
+        }
+        verified(proxy, 3).await;
+    });
+}
+
+// Architecture, "A crawler that hangs up cancels its own exchange and nothing
+// else": the delay counts from there, and the place is free.
+#[test]
+fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
+    run(async {
+        let gate = Gate::shut();
+        let page = Page::stepped(&["a", "b"], &gate);
+        let origin = delaying("0.6").page("/1", page).start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        let mut crawler = Crawler::abrupt(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
+            .await;
+        assert_eq!(crawler.head().await.unwrap().status, 200);
+        let next = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { get(&proxy, "http://o.test/2").await.status() }
+        });
+        tokio::time::sleep(ms(800)).await;
+        assert_eq!(origin.targets(), ["/1"]);
+        let gone = clock::instant();
+        drop(crawler);
+        assert_eq!(next.await.unwrap(), 200);
+        let pause = when(&origin, "/2").duration_since(gone);
+        assert!((ms(600)..ms(3000)).contains(&pause), "{pause:?}");
+        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 0.0);
+        verified(proxy, 2).await;
+    });
+}
+
+// Issue 6, Deliver 1: a turn that led to no connection keeps nobody's place.
+#[test]
+fn a_host_that_cannot_be_reached_keeps_no_turn() {
+    run(async {
+        let tls = delaying("0.3").start_tls().await;
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = standard(&tls)
+            .resolve("o.test:8081", closed.local_addr().unwrap())
+            .set("pace.origin = { in_flight = 1 }");
+        drop(closed);
+        let proxy = Arc::new(config.start().await);
+        for _ in 0..3 {
+            let reply = get(&proxy, "http://o.test:8081/1").await;
+            reply.assert_error(502, "connection_refused");
+        }
+        assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
+        assert_eq!(get(&proxy, "https://o.test/2").await.status(), 200);
+        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 0.0);
+        verified(proxy, 5).await;
+    });
+}
+
+// Operations, a stop in order: who waits for longer than the stop may take is
+// not sent.
+#[test]
+fn a_stop_waits_no_longer_for_turns_than_it_may() {
+    run(async {
+        let origin = delaying("60").start().await;
+        let config = standard(&origin).set("proxy.shutdown_timeout = \"1s\"");
+        let proxy = config.start().await;
+        assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"GET http://o.test/1 HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n")
+            .await;
+        until("a queue", async || {
+            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+        })
+        .await;
+        let begun = clock::instant();
+        let mut proxy = proxy;
+        proxy.signal("TERM").await;
+        proxy.ended().await;
+        assert!(clock::since(begun) < ms(8000), "{:?}", clock::since(begun));
+        assert_eq!(origin.targets(), ["/0"]);
+        let outcome = proxy.place().run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}

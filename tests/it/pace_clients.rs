@@ -161,10 +161,11 @@ async fn crawl_at_full_speed(pages: usize) {
     let counts: serde_json::Value =
         serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(counts["pages"], pages + 1, "{outcome:?}");
-    // All but the first page asked for their turns at the same time.
+    // Behind the first page, the most that asked for turns at the same time.
+    let together = pages.min(16) as u64;
     let rows = proxy.place().completed(pages + 1).await;
     let longest = rows.iter().filter_map(|row| row["wait_ms"].as_u64()).max();
-    assert!(Some(2_000 * (pages as u64 - 1)) <= longest, "{rows:?}");
+    assert!(Some(2_000 * (together - 1)) <= longest, "{rows:?}");
     verified(&proxy).await;
 }
 

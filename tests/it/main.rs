@@ -39,6 +39,7 @@ mod meta_reference;
 mod methods;
 mod operator;
 mod pace_clients;
+mod pace_robots;
 mod pace_seen;
 mod parent;
 mod properties;

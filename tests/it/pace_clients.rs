@@ -90,7 +90,6 @@ async fn lost_pages(clients: &[&'static str], delay: u32) -> Vec<(&'static str, 
         assert_apart(origin, delay);
         let got = pages_told(client, &outcome);
         if got < PAGES {
-            println!("{client} got {got} pages: {outcome:?}");
             lost.push((*client, PAGES - got));
             continue;
         }

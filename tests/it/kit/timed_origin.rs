@@ -3,10 +3,13 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use politesse::clock;
 
 use super::raw_origin::find;
 
@@ -108,7 +111,7 @@ async fn serve(
             }
             continue;
         };
-        let came = Instant::now();
+        let came = clock::instant();
         let line = String::from_utf8_lossy(&unread[..head]).into_owned();
         let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
         unread.drain(..head + 4);
@@ -125,7 +128,7 @@ async fn serve(
         tokio::time::sleep(script.takes).await;
         // Taken before the octet goes, so that no pause is told too short
         // because this task was late to look.
-        log.lock().unwrap()[place].ended = Some(Instant::now());
+        log.lock().unwrap()[place].ended = Some(clock::instant());
         stream.write_all(&[*last]).await?;
     }
 }

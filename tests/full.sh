@@ -11,6 +11,7 @@ command -v certutil >/dev/null || need+=(libnss3-tools)
 command -v npm >/dev/null || need+=(nodejs npm)
 command -v javac >/dev/null || need+=(default-jdk-headless)
 command -v curl >/dev/null || need+=(curl)
+command -v wget >/dev/null || need+=(wget)
 if [ ${#need[@]} -gt 0 ]; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "${need[@]}" >/dev/null
@@ -81,6 +82,9 @@ target/debug/politesse --config examples/tour/politesse.toml audit verify
 
 echo '== Soak'
 cargo test --locked --test it soak -- --ignored --nocapture
+
+echo '== Clients that wait for long' # in the environment that tests/run makes
+cargo test --locked --test it pace_clients -- --ignored --nocapture
 
 echo '== A store of 100,000 robots.txt'
 cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture

@@ -182,7 +182,7 @@ async fn a_receipt_is_given_when_the_row_is_on_disk() {
     ));
 }
 
-// Invariant 3; architecture, section 4, step 8.
+// Invariant 3; architecture, section 4, step 9.
 #[tokio::test]
 async fn an_exchange_that_is_dropped_completes_its_row() {
     for durability in [Durability::Commit, Durability::Queue] {

@@ -67,6 +67,14 @@ struct Leave<'a, F: FetchRobots> {
     place: Place<'a>,
 }
 
+/// Where one request of a fetch led.
+enum Step {
+    /// To the answer.
+    End(Hop),
+    /// To another URL.
+    On(RobotsPermit),
+}
+
 /// For whom a fetch is made.
 #[derive(Debug, Clone)]
 struct Client {
@@ -131,7 +139,8 @@ impl<F: FetchRobots> RobotsCache<F> {
     /// force, or that of one fetch which all who ask meanwhile share.
     ///
     /// Never fails, and takes little longer than `robots.timeout`; twice that
-    /// where so many fetches are under way that it has to wait for its turn.
+    /// where so many fetches are under way that it has to wait for a place. A
+    /// host's pace may let each of its requests wait for its turn, besides.
     /// Dropped, it takes nothing from the others who wait.
     pub async fn snapshot(&self, inquiry: &Inquiry, asker: &Asker) -> Arc<Snapshot> {
         let shared = &self.shared;
@@ -306,68 +315,71 @@ impl<F: FetchRobots> Shared<F> {
         }
     }
 
-    /// Asks, within the time limit; it begins with the leave.
+    /// Asks, and follows redirects (RFC 9309, section 2.3.1.2), within the time
+    /// limit. It begins with the leave, and what the pace of a host takes does
+    /// not count.
     async fn ask<'a>(
         self: &'a Arc<Self>,
         (trail, leave): (&mut Trail, Leave<'a, F>),
         flight: &Flight,
         client: &Client,
     ) -> Result<Hop, Cause> {
-        let walk = self.walk((trail, leave), flight, client);
-        match timeout(self.options.timeout, walk).await {
-            Ok(result) => result,
-            Err(_) => Err(trail.late()),
+        let mut left = self.options.timeout;
+        let mut permit = RobotsPermit::first(&flight.whose.origin);
+        let (mut turn, mut place) = (leave.turn, Some(leave.place));
+        loop {
+            let begun = clock::instant();
+            let step = self.step((trail, permit), (turn, place.take()), (flight, client));
+            match timeout(left, step).await {
+                Ok(Ok(Step::End(hop))) => return Ok(hop),
+                Ok(Ok(Step::On(next))) => permit = next,
+                Ok(Err(cause)) => return Err(cause),
+                Err(_) => return Err(trail.late()),
+            }
+            left = left.saturating_sub(clock::instant().duration_since(begun));
+            let next = self.fetcher.turn(trail.last.origin.host()).await;
+            turn = next.ok_or(Cause::Busy)?;
         }
     }
 
-    /// Follows redirects (RFC 9309, section 2.3.1.2).
-    async fn walk<'a>(
+    /// Asks one URL, and sees where it leads.
+    ///
+    /// Nobody keeps a place while he waits for another fetch, or all could wait
+    /// for each other.
+    async fn step<'a>(
         self: &'a Arc<Self>,
-        (trail, leave): (&mut Trail, Leave<'a, F>),
-        flight: &Flight,
-        client: &Client,
-    ) -> Result<Hop, Cause> {
-        let mut leave = Some(leave);
-        let mut permit = RobotsPermit::first(&flight.whose.origin);
-        loop {
-            let url = trail.last.to_string();
-            let earlier = flight.earlier.as_deref();
-            let query = RobotsQuery {
-                asker: &client.asker,
-                known: earlier.and_then(|earlier| earlier.validators(&url)),
-            };
-            trail.conditional = query.known.is_some();
-            // Nobody keeps a place while he waits for another fetch, or all could
-            // wait for each other.
-            trail.waits = true;
-            let Leave { turn, place } = match leave.take() {
-                Some(leave) => leave,
-                None => Leave {
-                    turn: self
-                        .fetcher
-                        .turn(trail.last.origin.host())
-                        .await
-                        .ok_or(Cause::Busy)?,
-                    place: self.places.take(client.asker.client).await,
-                },
-            };
-            trail.waits = false;
-            let fetched = self.fetcher.fetch(permit, query, turn).await;
-            drop(place);
-            let hop = fetched.map_err(|error| trail.cause(&error))?;
-            trail.status = Some(hop.status);
-            if status_meaning(hop.status) != StatusMeaning::Redirect {
-                return Ok(hop);
-            }
-            let next = redirect_target(&trail.last, &hop.headers).ok_or(Cause::RedirectTarget)?;
-            trail.check(&next, self.options.redirects)?;
-            let foreign = next.origin != flight.whose.origin;
-            if foreign && next.path_and_query() != ROBOTS_TXT {
-                self.judge(&next, flight, client).await?;
-            }
-            trail.follow(next.clone());
-            permit = RobotsPermit::redirected(next);
+        (trail, permit): (&mut Trail, RobotsPermit),
+        (turn, place): (F::Turn, Option<Place<'a>>),
+        (flight, client): (&Flight, &Client),
+    ) -> Result<Step, Cause> {
+        let url = trail.last.to_string();
+        let earlier = flight.earlier.as_deref();
+        let query = RobotsQuery {
+            asker: &client.asker,
+            known: earlier.and_then(|earlier| earlier.validators(&url)),
+        };
+        trail.conditional = query.known.is_some();
+        trail.waits = true;
+        let place = match place {
+            Some(place) => place,
+            None => self.places.take(client.asker.client).await,
+        };
+        trail.waits = false;
+        let fetched = self.fetcher.fetch(permit, query, turn).await;
+        drop(place);
+        let hop = fetched.map_err(|error| trail.cause(&error))?;
+        trail.status = Some(hop.status);
+        if status_meaning(hop.status) != StatusMeaning::Redirect {
+            return Ok(Step::End(hop));
         }
+        let next = redirect_target(&trail.last, &hop.headers).ok_or(Cause::RedirectTarget)?;
+        trail.check(&next, self.options.redirects)?;
+        let foreign = next.origin != flight.whose.origin;
+        if foreign && next.path_and_query() != ROBOTS_TXT {
+            self.judge(&next, flight, client).await?;
+        }
+        trail.follow(next.clone());
+        Ok(Step::On(RobotsPermit::redirected(next)))
     }
 
     /// Asks another origin's rules whether a redirect may be followed to a

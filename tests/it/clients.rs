@@ -39,6 +39,11 @@ fn shop() -> Script {
 
 /// A Python program of `tests/clients`, its environment pointed at the proxy.
 async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
+    finish(python_command(proxy, program, arguments), b"").await
+}
+
+/// The same, not yet run.
+pub(crate) fn python_command(proxy: &Proxy, program: &str, arguments: &[&str]) -> Command {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let interpreter = root.join("target/venv/bin/python");
     assert!(
@@ -50,17 +55,22 @@ async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
     command
         .arg(root.join("tests/clients").join(program))
         .args(arguments);
-    let address = format!("http://{}", proxy.address());
-    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
-        command.env(name, &address);
-    }
-    command.env_remove("no_proxy").env_remove("NO_PROXY");
+    point_at(proxy, &mut command);
     let bundle = proxy.place().path("certs/ca.pem");
     command
         .env("REQUESTS_CA_BUNDLE", &bundle)
         .env("SSL_CERT_FILE", &bundle)
         .env_remove("CURL_CA_BUNDLE");
-    finish(command, b"").await
+    command
+}
+
+/// Leads what `command` asks for through the proxy.
+pub(crate) fn point_at(proxy: &Proxy, command: &mut Command) {
+    let address = format!("http://{}", proxy.address());
+    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+        command.env(name, &address);
+    }
+    command.env_remove("no_proxy").env_remove("NO_PROXY");
 }
 
 fn assert_polite(origin: &Origin) {

@@ -39,12 +39,15 @@ impl Proxy {
     pub(super) async fn decide_in_turn(&self, received: &Received) -> InTurn {
         let longest = self.longest_wait(received);
         let mut waited = Duration::ZERO;
+        let mut until = None;
         loop {
             let Decided { decision, address } = self.decide(received).await;
             if !self.is_to_be_sent(&decision) {
                 return InTurn::without_turn(decision, waited);
             }
-            let left = longest.saturating_sub(waited);
+            // What a robots.txt takes that expires again and again counts, too.
+            let now = clock::instant();
+            let left = (*until.get_or_insert(now + longest)).saturating_duration_since(now);
             let turn = match self.turn(&decision, (received, address), left).await {
                 Ok(turn) => turn,
                 Err(later) => return InTurn::without_turn(put_off(decision, later), waited),

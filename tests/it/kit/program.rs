@@ -45,7 +45,12 @@ pub(crate) fn politesse(folder: &Path) -> Command {
 }
 
 /// Runs `command` to its end with `input`.
-pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Outcome {
+pub(crate) async fn finish(command: Command, input: &[u8]) -> Outcome {
+    soon("end of the program", ended(command, input)).await
+}
+
+/// The same for a program that takes its time; the test has a bound of its own.
+pub(crate) async fn ended(mut command: Command, input: &[u8]) -> Outcome {
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -57,9 +62,7 @@ pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Outcome {
         // A program that fails early reads no input.
         let _ = stdin.write_all(&input).await;
     });
-    let output = soon("end of the program", child.wait_with_output())
-        .await
-        .unwrap();
+    let output = child.wait_with_output().await.unwrap();
     Outcome {
         code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -1,0 +1,153 @@
+//! An origin that knows when: each request it got, when that came and when the
+//! last octet of the answer went.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use politesse::clock;
+
+use super::raw_origin::find;
+
+/// One request of a page, and its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) target: String,
+    pub(crate) came: Instant,
+    /// None while the answer is under way.
+    pub(crate) ended: Option<Instant>,
+}
+
+/// What it answers, and how long an answer takes.
+#[derive(Clone)]
+struct Script {
+    robots: String,
+    page: String,
+    takes: Duration,
+}
+
+/// A running origin, over plain TCP.
+pub(crate) struct TimedOrigin {
+    address: SocketAddr,
+    log: Arc<Mutex<Vec<Served>>>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl TimedOrigin {
+    /// One whose robots.txt is `robots`, and whose every page is `page` in
+    /// HTML, the last octet of which comes `takes` after the others.
+    pub(crate) async fn start((robots, page): (&str, &str), takes: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let log = Arc::default();
+        let script = Script {
+            robots: robots.to_owned(),
+            page: page.to_owned(),
+            takes,
+        };
+        let accepting = tokio::spawn(accept(listener, script, Arc::clone(&log)));
+        Self {
+            address,
+            log,
+            accepting,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The pages it was asked for, in order of arrival.
+    pub(crate) fn pages(&self) -> Vec<Served> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// From the end of each answer to the arrival of the next request: nothing
+    /// where that came before the end.
+    pub(crate) fn pauses(&self) -> Vec<Duration> {
+        let pages = self.pages();
+        let pairs = pages.iter().zip(pages.iter().skip(1));
+        pairs
+            .map(|(before, next)| {
+                let ended = before.ended.unwrap_or(next.came);
+                next.came.saturating_duration_since(ended)
+            })
+            .collect()
+    }
+}
+
+impl Drop for TimedOrigin {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, script: Script, log: Arc<Mutex<Vec<Served>>>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (script, log) = (script.clone(), Arc::clone(&log));
+        tokio::spawn(async move {
+            // How a connection ends is the proxy's business.
+            let _ = serve(stream, &script, &log).await;
+        });
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    script: &Script,
+    log: &Mutex<Vec<Served>>,
+) -> std::io::Result<()> {
+    let mut unread = Vec::new();
+    loop {
+        let Some(head) = find(&unread, b"\r\n\r\n") else {
+            if stream.read_buf(&mut unread).await? == 0 {
+                return Ok(());
+            }
+            continue;
+        };
+        let came = clock::instant();
+        let line = String::from_utf8_lossy(&unread[..head]).into_owned();
+        let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        unread.drain(..head + 4);
+        if target == "/robots.txt" {
+            stream
+                .write_all(&answer("text/plain", &script.robots))
+                .await?;
+            continue;
+        }
+        let place = enter(log, target, came);
+        let octets = answer("text/html", &script.page);
+        let (last, first) = octets.split_last().unwrap();
+        stream.write_all(first).await?;
+        tokio::time::sleep(script.takes).await;
+        // Taken before the octet goes, so that no pause is told too short
+        // because this task was late to look.
+        log.lock().unwrap()[place].ended = Some(clock::instant());
+        stream.write_all(&[*last]).await?;
+    }
+}
+
+/// Writes a request into the log and tells its place there.
+fn enter(log: &Mutex<Vec<Served>>, target: String, came: Instant) -> usize {
+    let mut log = log.lock().unwrap();
+    log.push(Served {
+        target,
+        came,
+        ended: None,
+    });
+    log.len() - 1
+}
+
+fn answer(media_type: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}

@@ -38,6 +38,7 @@ mod many_origins;
 mod meta_reference;
 mod methods;
 mod operator;
+mod pace_held;
 mod pace_seen;
 mod parent;
 mod properties;

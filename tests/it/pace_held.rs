@@ -1,6 +1,10 @@
 //! What is told while the robots.txt itself has to wait for its turn. Issue 6,
 //! Deliver 1 and 4.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use crate::kit::client::{Reply, get};
 use crate::kit::origin::Script;
 use crate::kit::page::Page;
@@ -39,5 +43,29 @@ fn what_nobody_may_be_asked_about_yet_is_put_off() {
         let place = proxy.stop().await;
         let verified = place.run(&["audit", "verify"]).await;
         assert!(verified.stdout.contains(" 0 mismatches"), "{verified:?}");
+    });
+}
+
+// Contract, section 2, `pace.max_wait`: waits for a robots.txt that is asked
+// for again and again are waits.
+#[test]
+fn a_request_is_not_held_longer_whatever_it_waits_for() {
+    run(async {
+        let hop = Page::redirect("/robots-2.txt");
+        let rules =
+            Page::text("User-agent: *\nCrawl-delay: 2\n").field("Cache-Control", "max-age=1");
+        let origin = Script::robots_page(hop)
+            .page("/robots-2.txt", rules)
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address())
+            .set("robots.ttl_min = \"1s\"")
+            .set("robots.timeout = \"900ms\"")
+            .set("pace.max_wait = \"6s\"")
+            .start()
+            .await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        let held = timeout(Duration::from_secs(7), get(&proxy, "http://o.test/2"));
+        assert!(held.await.is_ok());
     });
 }

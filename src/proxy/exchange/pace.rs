@@ -39,12 +39,15 @@ impl Proxy {
     pub(super) async fn decide_in_turn(&self, received: &Received) -> InTurn {
         let longest = self.longest_wait(received);
         let mut waited = Duration::ZERO;
+        let mut begun = None;
         loop {
             let Decided { decision, address } = self.decide(received).await;
             if !self.is_to_be_sent(&decision) {
                 return InTurn::without_turn(self.unasked(decision), waited);
             }
-            let left = longest.saturating_sub(waited);
+            // Waits for a robots.txt in between count too, whatever they are for.
+            let begun = *begun.get_or_insert_with(clock::instant);
+            let left = longest.saturating_sub(clock::instant().duration_since(begun));
             let turn = match self.turn(&decision, (received, address), left).await {
                 Ok(turn) => turn,
                 Err(later) => return InTurn::without_turn(put_off(decision, later), waited),

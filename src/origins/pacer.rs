@@ -139,6 +139,12 @@ impl Pacer {
         self.desk.robots_turn(host, longest).await
     }
 
+    /// What keeps a robots.txt of `host` from being asked for now, if anything
+    /// does.
+    pub fn robots_later(&self, host: &Host) -> Option<Later> {
+        self.desk.robots_later(host)
+    }
+
     /// Every host of which something is known, as it is now.
     pub fn snapshot(&self) -> Vec<HostPace> {
         let in_force = self.desk.in_force.load();

@@ -243,11 +243,11 @@ impl Decision {
 
     /// The decision that what this one lets through has to come later. Rule,
     /// group and token stay those by which it may; a decision that refuses stays
-    /// as it is.
+    /// as it is, unless its origin is still to be asked.
     #[must_use]
     pub fn later(self, putting_off: PuttingOff) -> Self {
         let evidence = &*self.evidence;
-        if !evidence.lets_through() {
+        if !evidence.lets_through() && !evidence.lacks_an_answer_for_now() {
             return self;
         }
         Self::of(Evidence {

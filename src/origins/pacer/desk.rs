@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::{Instant, sleep_until};
 
-use super::ceilings::{Ceilings, Keys, Passed, Ticks};
+use super::ceilings::{Ceilings, Passed, Ticks};
 use super::gate::{Gate, Joining, Step};
 use super::hosts::{Hosts, SLICES};
 use super::line::Whose;
@@ -144,7 +144,7 @@ impl Desk {
         let deadline = now.moment.saturating_add(asking.longest);
         let is_too_long = delayed.until.is_some_and(|until| deadline < until);
         if is_too_long || asking.longest.is_zero() {
-            return Postponed::Later(self.later_than(asking, delayed, now));
+            return Postponed::Later(self.later_than(asking.host, delayed, now));
         }
         let crawler: Arc<str> = asking.crawler.into();
         let limits = &now.in_force.options.queue;
@@ -217,12 +217,7 @@ impl Desk {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         let gate = self.hosts.gate(host, &now)?;
-        let mut wish = Wish {
-            kind: Kind::RobotsTxt,
-            asked: None,
-            keys: Keys::default(),
-            passed: Passed::default(),
-        };
+        let mut wish = Wish::robots();
         let delayed = match gate.ask(&mut wish, (host, &|| Whose::Robots), &now) {
             Ok(started) => return Some((gate, Ok(started))),
             Err(delayed) => delayed,
@@ -235,24 +230,33 @@ impl Desk {
         Some((gate, Err(waiting)))
     }
 
+    pub(super) fn robots_later(&self, host: &Host) -> Option<Later> {
+        let in_force = self.in_force.load();
+        let now = self.now(&in_force);
+        let gate = self.hosts.gate(host, &now)?;
+        let delayed = gate.estimate(&Wish::robots(), &Whose::Robots, &now);
+        let is_delayed = delayed.until.is_some_and(|until| now.moment < until);
+        is_delayed.then(|| self.later_than(host, delayed, &now))
+    }
+
     pub(super) fn later_in_vain(&self, asking: &Asking<'_>, gate: &Gate, in_vain: InVain) -> Later {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         match in_vain {
-            InVain::Told(delayed) => self.later_than(asking, delayed, &now),
+            InVain::Told(delayed) => self.later_than(asking.host, delayed, &now),
             InVain::TooLong(wish) => {
                 let whose = Whose::Crawler(asking.crawler.into());
                 let delayed = gate.estimate(&wish, &whose, &now);
-                self.later_than(asking, delayed, &now)
+                self.later_than(asking.host, delayed, &now)
             }
             InVain::Ended => self.later(Reason::Overload, Duration::ZERO, "stopping"),
         }
     }
 
-    fn later_than(&self, asking: &Asking<'_>, delayed: Delayed, now: &Now<'_>) -> Later {
+    fn later_than(&self, host: &Host, delayed: Delayed, now: &Now<'_>) -> Later {
         let until = delayed.until.unwrap_or(now.moment);
         let reason = delayed.reason;
-        let detail = format!("the pace of {}: {}", asking.host, in_words(reason));
+        let detail = format!("the pace of {host}: {}", in_words(reason));
         self.later(reason, until.saturating_sub(now.moment), &detail)
     }
 

@@ -55,6 +55,18 @@ pub(super) struct Wish {
     pub(super) passed: Passed,
 }
 
+impl Wish {
+    /// For a robots.txt, of which neither a site nor a ceiling says anything.
+    pub(super) fn robots() -> Self {
+        Self {
+            kind: Kind::RobotsTxt,
+            asked: None,
+            keys: Keys::default(),
+            passed: Passed::default(),
+        }
+    }
+}
+
 /// Why a request does not start now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Delayed {

@@ -43,7 +43,7 @@ impl Proxy {
         loop {
             let Decided { decision, address } = self.decide(received).await;
             if !self.is_to_be_sent(&decision) {
-                return InTurn::without_turn(decision, waited);
+                return InTurn::without_turn(self.unasked(decision), waited);
             }
             // What a robots.txt takes that expires again and again counts, too.
             let now = clock::instant();
@@ -89,6 +89,22 @@ impl Proxy {
         received
             .patience
             .map_or(allowed, |wanted| wanted.min(allowed))
+    }
+
+    /// Where a robots.txt was not asked for because its host is not to be asked
+    /// now, that is no refusal: the request is put off like all others there.
+    fn unasked(&self, decision: Decision) -> Decision {
+        let evidence = decision.evidence();
+        if !evidence.lacks_an_answer_for_now() {
+            return decision;
+        }
+        match self
+            .pacer
+            .robots_later(evidence.inquiry.target.origin.host())
+        {
+            Some(later) => put_off(decision, later),
+            None => decision,
+        }
     }
 
     async fn turn(

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{EnforcementMode, Inquiry, Policy, Reason, Ruling, Verdict};
 use crate::rules::digest::Digest;
-use crate::rules::robots::access::Snapshot;
+use crate::rules::robots::access::{AccessResult, Cause, Snapshot};
 
 /// Everything a decision was made from, and what it says: what a record keeps.
 #[derive(Debug)]
@@ -43,6 +43,14 @@ impl Evidence {
     /// Whether the request may be sent: it is allowed, or only reported.
     pub fn lets_through(&self) -> bool {
         self.ruling.verdict == Verdict::Allow || self.is_reported()
+    }
+
+    /// Whether it disallows only because the robots.txt could not be asked for
+    /// yet, which says nothing about the page.
+    pub fn lacks_an_answer_for_now(&self) -> bool {
+        let result = self.snapshot.as_deref().map(|snapshot| &snapshot.result);
+        let was_busy = matches!(result, Some(AccessResult::Unreachable(Cause::Busy)));
+        was_busy && self.ruling.reason == Reason::Unreachable
     }
 
     /// Whether it disallows what is forwarded all the same, because the policy

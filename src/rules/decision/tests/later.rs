@@ -132,3 +132,19 @@ fn of_all_candidates_what_each_asks_for_counts() {
         assert_eq!(asked.opens(now()), opens);
     }
 }
+
+// Contract, section 3: "unreachable" is for what the origin answers badly, or
+// not at all; here nobody asked it.
+#[test]
+fn only_what_was_not_asked_for_is_put_off_though_it_disallows() {
+    let reasons = |cause: Cause| {
+        let snapshot = snapshot(503, AccessResult::Unreachable(cause));
+        let later = decided(&snapshot, "/a").later(putting_off(Reason::BackOff));
+        said(&later)
+    };
+    let disallowed = (Verdict::Disallow, Reason::Unreachable);
+    assert_eq!(reasons(Cause::Busy), (Verdict::Later, Reason::BackOff));
+    for cause in [Cause::Status, Cause::Timeout, Cause::Names] {
+        assert_eq!(reasons(cause), disallowed, "{cause:?}");
+    }
+}

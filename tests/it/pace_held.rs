@@ -1,0 +1,71 @@
+//! What is told while the robots.txt itself has to wait for its turn. Issue 6,
+//! Deliver 1 and 4.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::kit::client::{Reply, get};
+use crate::kit::origin::Script;
+use crate::kit::page::Page;
+use crate::kit::proxy::resolve;
+use crate::kit::run;
+
+/// The default, as no other test wants it.
+const BACK_OFF: &str = "pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }";
+
+/// Holds that it is put off for five minutes, because the host asked for it.
+fn assert_put_off(reply: &Reply) {
+    assert_eq!(reply.status(), 429, "{}", reply.text());
+    assert_eq!(reply.json()["reason"], "backoff");
+    let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
+    assert!((290..=300).contains(&seconds), "{seconds}");
+}
+
+// Contract, section 1: 429 with the time, where a 403 would lose the page.
+#[test]
+fn what_nobody_may_be_asked_about_yet_is_put_off() {
+    run(async {
+        let busy = Page::status(503).field("Retry-After", "300");
+        let origin = Script::robots("").page("/1", busy).start().await;
+        let other = Script::robots("").start().await;
+        let config = resolve("o.test", origin.address()).resolve("o.test:81", other.address());
+        let proxy = config
+            .set(BACK_OFF)
+            .set("egress.ports = [\"default\", \"81\"]")
+            .start()
+            .await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
+        // Of this origin, on the same host, no robots.txt was read before.
+        assert_put_off(&get(&proxy, "http://o.test:81/1").await);
+        other.assert_only_robots_fetched();
+        assert_eq!(other.robots_fetches(), 0);
+        let place = proxy.stop().await;
+        let verified = place.run(&["audit", "verify"]).await;
+        assert!(verified.stdout.contains(" 0 mismatches"), "{verified:?}");
+    });
+}
+
+// Contract, section 2, `pace.max_wait`: waits for a robots.txt that is asked
+// for again and again are waits.
+#[test]
+fn a_request_is_not_held_longer_whatever_it_waits_for() {
+    run(async {
+        let hop = Page::redirect("/robots-2.txt");
+        let rules =
+            Page::text("User-agent: *\nCrawl-delay: 2\n").field("Cache-Control", "max-age=1");
+        let origin = Script::robots_page(hop)
+            .page("/robots-2.txt", rules)
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address())
+            .set("robots.ttl_min = \"1s\"")
+            .set("robots.timeout = \"900ms\"")
+            .set("pace.max_wait = \"6s\"")
+            .start()
+            .await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        let held = timeout(Duration::from_secs(7), get(&proxy, "http://o.test/2"));
+        assert!(held.await.is_ok());
+    });
+}

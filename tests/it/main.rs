@@ -41,6 +41,7 @@ mod operator;
 mod pace;
 mod pace_back_off;
 mod pace_change;
+mod pace_clients;
 mod pace_held;
 mod pace_later;
 mod pace_operator;

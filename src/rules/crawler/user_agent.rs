@@ -80,23 +80,21 @@ enum Part<'a> {
 impl Name<'_> {
     /// The first word that can be a product token, then the name as sent.
     fn tokens(&self) -> impl Iterator<Item = ProductToken> {
-        let word = self
-            .words
-            .iter()
-            .find(|word| word.chars().all(is_name_letter));
         let whole = self.words.join(" ");
-        let texts = word
-            .map(|word| (*word).to_owned())
-            .into_iter()
-            .chain([whole]);
+        let texts = self.word().map(str::to_owned).into_iter().chain([whole]);
         texts.filter_map(|text| ProductToken::new(&text).ok())
+    }
+
+    /// The first word that is made of what names are made of.
+    fn word(&self) -> Option<&str> {
+        let is_name = |word: &&str| word.chars().all(is_name_letter);
+        self.words.iter().copied().find(is_name)
     }
 
     /// What can be a product token in the first word, where none is one whole:
     /// in `EvilBot:1.0` or `[EvilBot`.
     fn bare(&self) -> Option<ProductToken> {
-        let is_name = |word: &&str| word.chars().all(is_name_letter);
-        if self.words.iter().any(is_name) {
+        if self.word().is_some() {
             return None;
         }
         let word = self.words.first()?;

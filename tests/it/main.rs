@@ -48,6 +48,7 @@ mod pace_operator;
 mod pace_robots;
 mod pace_seen;
 mod pace_turns;
+mod pace_upgrade;
 mod parent;
 mod properties;
 mod reading_the_field;

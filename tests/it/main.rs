@@ -47,6 +47,7 @@ mod pace_later;
 mod pace_operator;
 mod pace_robots;
 mod pace_seen;
+mod pace_streams;
 mod pace_turns;
 mod pace_upgrade;
 mod parent;

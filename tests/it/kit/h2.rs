@@ -62,6 +62,18 @@ impl H2Crawler {
         Ok(http::Response::from_parts(parts, body.to_bytes()))
     }
 
+    /// Opens a stream with a GET of `url` now; what it gives is its status.
+    /// Dropped, it is reset.
+    pub(crate) fn open(
+        &mut self,
+        url: &str,
+    ) -> impl Future<Output = hyper::Result<u16>> + Send + use<> {
+        let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        let response = self.requests.send_request(request);
+        async move { Ok(response.await?.status().as_u16()) }
+    }
+
     /// The same connection, for requests at the same time.
     pub(crate) fn beside(&self) -> Self {
         Self {

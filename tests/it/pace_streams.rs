@@ -1,0 +1,96 @@
+//! Pace as crawlers see it, over HTTP/2 too, where all requests share a
+//! connection. Issue 6, Deliver 1 and 5.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::kit::client::get;
+use crate::kit::h2::H2Crawler;
+use crate::kit::paced::{
+    all, delaying, metric, ms, queue, standard, statuses, urls, verified, when,
+};
+use crate::kit::proxy::Proxy;
+use crate::kit::{clock, run};
+
+/// A crawler whose robots.txt is known: the first page is behind it.
+async fn known(proxy: &Proxy) -> H2Crawler {
+    let mut crawler = H2Crawler::inside(proxy, "o.test:443").await;
+    assert_eq!(crawler.get("https://o.test/0").await.status(), 200);
+    crawler
+}
+
+// Issue 6, Deliver 1: cancellation gives the turn back; RFC 9113, section 8.1.
+#[test]
+fn a_stream_that_is_reset_gives_its_place_up() {
+    run(async {
+        let origin = delaying("1").start_tls().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        let mut crawler = known(&proxy).await;
+        let mut gone = Vec::new();
+        for number in 1..=5 {
+            gone.push(crawler.open(&format!("https://o.test/gone/{number}")));
+        }
+        queue(&proxy, 5).await;
+        let last = crawler.open("https://o.test/last");
+        queue(&proxy, 6).await;
+        drop(gone);
+        queue(&proxy, 1).await;
+        assert_eq!(last.await.unwrap(), 200);
+        assert_eq!(origin.targets(), ["/0", "/last"]);
+        let pause = when(&origin, "/last").duration_since(when(&origin, "/0"));
+        assert!((ms(1000)..ms(4500)).contains(&pause), "{pause:?}");
+        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 0.0);
+        drop(crawler);
+        verified(proxy, 2).await;
+    });
+}
+
+// Issue 6, Deliver 1: a gate per host.
+#[test]
+fn streams_that_wait_keep_no_other_host_waiting() {
+    run(async {
+        let slow = delaying("60").start_tls().await;
+        let other = delaying("60").name("other.test").start_tls().await;
+        let config = standard(&slow)
+            .resolve("other.test", other.address())
+            .set("pace.max_wait = \"1h\"");
+        let proxy = Arc::new(config.start().await);
+        let mut crawler = known(&proxy).await;
+        let mut waiting = Vec::new();
+        for number in 1..=10 {
+            waiting.push(crawler.open(&format!("https://o.test/{number}")));
+        }
+        queue(&proxy, 10).await;
+        let begun = clock::instant();
+        let mut free = H2Crawler::inside(&proxy, "other.test:443").await;
+        let reply = free.get("https://other.test/1").await;
+        assert_eq!(reply.status(), 200);
+        assert!(clock::since(begun) < ms(10_000));
+        assert_eq!(slow.targets(), ["/0"]);
+        drop((waiting, crawler, free));
+        queue(&proxy, 0).await;
+        verified(proxy, 2).await;
+    });
+}
+
+// Issue 6, Deliver 5: waits in each record, as the crawler saw them.
+#[test]
+fn the_wait_on_record_is_that_of_the_crawler() {
+    run(async {
+        let origin = delaying("0.5").start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
+        let begun = clock::instant();
+        assert_eq!(statuses(&all(&proxy, &urls(3)).await), [200; 3]);
+        let took = clock::since(begun);
+        let (_place, rows) = verified(proxy, 4).await;
+        let wait = |row: &Value| ms(row["wait_ms"].as_u64().unwrap());
+        let longest = rows.iter().map(wait).max().unwrap();
+        // Nothing else takes long here.
+        assert!(
+            longest <= took && took < longest + ms(1500),
+            "{longest:?} of {took:?}"
+        );
+    });
+}

@@ -49,6 +49,7 @@ mod pace_robots;
 mod pace_seen;
 mod pace_streams;
 mod pace_turns;
+mod pace_unread;
 mod pace_upgrade;
 mod parent;
 mod properties;

@@ -1,0 +1,94 @@
+//! What is learned where the robots.txt itself is answered with 429 or 503.
+//! Issue 6, Deliver 2, 5 and 6; decisions, "Status of robots.txt".
+
+use jiff::ToSpan as _;
+
+use crate::kit::client::{Reply, get};
+use crate::kit::origin::Script;
+use crate::kit::paced::{asking_for_less, assert_later, gaps, ms, standard};
+use crate::kit::page::Page;
+use crate::kit::proxy::Proxy;
+use crate::kit::{clock, run, until};
+
+async fn page(proxy: &Proxy, number: u32) -> Reply {
+    get(proxy, &format!("http://o.test/{number}")).await
+}
+
+/// Holds that this is refused, and when to ask again: in about five minutes.
+fn assert_unreachable(reply: &Reply, status: u16) {
+    reply.assert_error(status, "http_request_denied");
+    assert_eq!(reply.json()["reason"], "unreachable");
+    let seconds: u64 = reply.head.value("retry-after").parse().unwrap();
+    assert!((200..=300).contains(&seconds), "{seconds}");
+}
+
+/// Holds that a host whose robots.txt is answered so is left alone, by the next
+/// process as well, and that it is on record.
+async fn is_left_alone(status: u16, retry_after: &str) {
+    let busy = asking_for_less(status, Some(retry_after));
+    let script = Script::robots_page(busy);
+    let (origin, other) = (script.start().await, Script::robots("").start().await);
+    let config = |answer| {
+        let config = standard(&origin).resolve("o.test:8081", other.address());
+        config.set(&format!("robots.unreachable_answer = {answer}"))
+    };
+    let proxy = config(403).start().await;
+    for number in 1..=2 {
+        assert_unreachable(&page(&proxy, number).await, 403);
+    }
+    // The host on another port: there was no robots.txt to ask for yet.
+    let elsewhere = get(&proxy, "http://o.test:8081/1").await;
+    assert_later(&elsewhere, "backoff");
+    let place = proxy.stop().await;
+    place.configure(&config(503));
+    let proxy = place.start().await;
+    assert_unreachable(&page(&proxy, 3).await, 503);
+    let place = proxy.stop().await;
+    let events = place.run(&["audit", "events", "--json"]).await.json_lines();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        (&events[0]["kind"], &events[0]["status"], &events[0]["host"]),
+        (&"backoff_entered".into(), &status.into(), &"o.test".into())
+    );
+    let verified = place.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    origin.assert_only_robots_fetched();
+    assert_eq!((origin.robots_fetches(), other.connections()), (1, 0));
+}
+
+// RFC 9110, section 10.2.3; RFC 6585, section 4.
+#[test]
+fn a_host_whose_robots_txt_is_429_is_left_alone() {
+    run(is_left_alone(429, "300"));
+}
+
+#[test]
+fn a_host_whose_robots_txt_is_503_until_a_date_is_left_alone() {
+    run(async {
+        let then = clock::now().checked_add(300.seconds()).unwrap();
+        let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        is_left_alone(503, &date).await;
+    });
+}
+
+// Decisions, "Status of robots.txt": unreachable until it was asked for again,
+// and that not before its time.
+#[test]
+fn a_robots_txt_is_asked_for_again_when_it_said() {
+    run(async {
+        let busy = Page::status(429).field("Retry-After", "2");
+        let origin = Script::robots_page(busy).start().await;
+        let proxy = standard(&origin)
+            .set("robots.retry = [\"1ms\", \"1ms\"]")
+            .start()
+            .await;
+        until("a second request for robots.txt", async || {
+            assert_eq!(page(&proxy, 1).await.json()["reason"], "unreachable");
+            (origin.robots_fetches() == 2).then_some(())
+        })
+        .await;
+        let gap = gaps(&origin.log())[0];
+        assert!((ms(2000)..ms(6000)).contains(&gap), "{gap:?}");
+        origin.assert_only_robots_fetched();
+    });
+}

@@ -44,6 +44,7 @@ mod pace_change;
 mod pace_clients;
 mod pace_held;
 mod pace_later;
+mod pace_long;
 mod pace_operator;
 mod pace_report;
 mod pace_robots;

@@ -71,6 +71,8 @@ fn asking<'a>(host: &'a Host, asked: &Option<Arc<Asked>>) -> Asking<'a> {
         address: None,
         asked: asked.clone(),
         longest: Duration::from_secs(120),
+        robots_from: None,
+        number: None,
     }
 }
 

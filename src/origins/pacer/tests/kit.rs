@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
@@ -64,6 +65,8 @@ pub(super) struct Get {
     pub(super) longest: Duration,
     /// How long the origin takes.
     pub(super) takes: Duration,
+    pub(super) robots_from: Option<Timestamp>,
+    pub(super) number: Option<u64>,
 }
 
 impl Get {
@@ -74,6 +77,8 @@ impl Get {
             asked: asked.cloned(),
             longest: PATIENT,
             takes: Duration::ZERO,
+            robots_from: None,
+            number: None,
         }
     }
 
@@ -105,6 +110,8 @@ impl Origin {
                 address: None,
                 asked: get.asked,
                 longest: get.longest,
+                robots_from: get.robots_from,
+                number: get.number,
             };
             pacer.turn(asking).await
         }
@@ -150,4 +157,13 @@ pub(super) async fn settle() {
     for _ in 0..20 {
         yield_now().await;
     }
+}
+
+pub(super) async fn polled_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    use std::task::Poll;
+    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }

@@ -9,10 +9,10 @@ use http::HeaderMap;
 use tokio::time::sleep;
 
 use super::*;
-use crate::origins::robots_fetch::FetchError;
+use crate::origins::robots_fetch::{FetchError, Hop, RobotsQuery};
 use crate::origins::robots_store::Forgetful;
 use crate::rules::crawler::ProductToken;
-use crate::rules::decision::Unauthorized;
+use crate::rules::decision::{RobotsPermit, Unauthorized};
 use crate::rules::origin::Host;
 use crate::rules::robots::access::{AccessResult, Validators};
 
@@ -56,6 +56,10 @@ pub(super) struct Script(Arc<Mutex<Scripted>>);
 pub(super) struct Scripted {
     replies: HashMap<String, VecDeque<Reply>>,
     asked: Vec<Asked>,
+    /// How long the next turns are waited for.
+    pub(super) turns: VecDeque<Duration>,
+    /// How long that is said to be.
+    pub(super) announced: Duration,
 }
 
 /// One request that an origin got.
@@ -109,14 +113,22 @@ impl FetchRobots for Script {
     type Turn = ();
 
     async fn turn(&self, _: &Host) -> Option<()> {
+        let pause = self.0.lock().unwrap().turns.pop_front();
+        if let Some(pause) = pause {
+            sleep(pause).await;
+        }
         Some(())
+    }
+
+    fn wait(&self, _: &Host) -> Duration {
+        self.0.lock().unwrap().announced
     }
 
     async fn fetch(
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        (): (),
+        (): &(),
     ) -> Result<Hop, FetchError> {
         let mut reply = self.next(&permit.target().to_string(), query);
         loop {
@@ -199,7 +211,9 @@ pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) 
         user_agent: HeaderValue::from_str(agent).ok(),
         from: None,
     };
-    cache.snapshot(&inquiry(url, agent), &asker).await
+    let inquiry = inquiry(url, agent);
+    let known = cache.snapshot(&inquiry, &asker, Duration::MAX);
+    known.await.snapshot
 }
 
 pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {

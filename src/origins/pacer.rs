@@ -67,9 +67,26 @@ pub struct Asking<'a> {
     /// When its origin's robots.txt came. If that was before this process
     /// began, a page may have been asked for until then.
     pub robots_from: Option<Timestamp>,
+    /// Whether its robots.txt had to be asked for first.
+    pub robots: RobotsAsked,
     /// The place in the order of arrival that it was given before
     /// ([`Turn::number`]).
     pub number: Option<u64>,
+}
+
+/// Whether a robots.txt had to be asked for before a page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RobotsAsked {
+    /// What is held did.
+    #[default]
+    No,
+    /// Since the request came. It waits for its turn behind that, unless that
+    /// takes longer than it may: or its crawler, which comes again, would find
+    /// that the robots.txt has to be asked for again.
+    Once,
+    /// Since its turn came: it does not hold for as long as the pause, so that
+    /// the page follows at once.
+    Again,
 }
 
 /// A request that is not to be sent now.
@@ -163,7 +180,14 @@ impl Pacer {
     /// What keeps a robots.txt of `host` from being asked for now, if anything
     /// does.
     pub fn robots_later(&self, host: &Host) -> Option<Later> {
-        self.desk.robots_later(host)
+        let wait = self.robots_wait(host);
+        (!wait.is_zero()).then(|| self.robots_later_by(host, wait))
+    }
+
+    /// The same for one that would have had to wait so much longer.
+    pub fn robots_later_by(&self, host: &Host, wait: Duration) -> Later {
+        let (reason, _) = self.desk.robots_delayed(host);
+        self.desk.later_of(host, reason, wait)
     }
 
     /// Every host of which something is known, as it is now.

@@ -67,19 +67,22 @@ struct Shared<F> {
 pub struct Known {
     /// What holds.
     pub snapshot: Arc<Snapshot>,
+    /// Whether the origin had to be asked first.
+    pub was_asked: bool,
     /// How long the fetch waited for turns meanwhile.
     pub waited: Duration,
-    /// The host for whose pace that would have been too long: nothing is known
-    /// then.
-    pub in_line_at: Option<Host>,
+    /// The host at which that would have been too long, and how much longer,
+    /// probably: nothing is known then.
+    pub too_long: Option<(Host, Duration)>,
 }
 
 impl Known {
     fn at_once(held: &Held) -> Self {
         Self {
             snapshot: Arc::clone(&held.snapshot),
+            was_asked: false,
             waited: Duration::ZERO,
-            in_line_at: None,
+            too_long: None,
         }
     }
 }
@@ -170,6 +173,7 @@ impl<F: FetchRobots> RobotsCache<F> {
         loop {
             let failed = |cause| Answer::none(&whose, cause).read(shared.policy.load().dialect());
             let known = |held: &Held| Known {
+                was_asked: true,
                 waited,
                 ..Known::at_once(held)
             };
@@ -190,7 +194,7 @@ impl<F: FetchRobots> RobotsCache<F> {
             waited += clock::instant().duration_since(begun);
             if too_long {
                 return Known {
-                    in_line_at: Some(host),
+                    too_long: Some((host, until.saturating_duration_since(clock::instant()))),
                     waited,
                     ..Known::at_once(&hold(Cause::Busy))
                 };

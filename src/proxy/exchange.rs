@@ -147,7 +147,8 @@ impl Proxy {
     /// nobody waits longer than `patience`.
     async fn decide(&self, received: &Received, patience: Duration) -> Decided {
         let inquiry = &received.inquiry;
-        let (mut address, mut waited, mut in_line_at) = (None, Duration::ZERO, None);
+        let mut address = None;
+        let mut known = None;
         let decision = match self.egress.admits(&inquiry.target.origin).await {
             Err(NotAdmitted::Denied(denial)) => Decision::denied(
                 Arc::clone(inquiry),
@@ -165,10 +166,8 @@ impl Proxy {
                 let snapshot = match self.one_name_too_many(received) {
                     Some(snapshot) => snapshot,
                     None => {
-                        let known = self.robots.snapshot(inquiry, &received.asker, patience);
-                        let known = known.await;
-                        (waited, in_line_at) = (known.waited, known.in_line_at);
-                        known.snapshot
+                        let asked = self.robots.snapshot(inquiry, &received.asker, patience);
+                        Arc::clone(&known.insert(asked.await).snapshot)
                     }
                 };
                 decide(inquiry, &snapshot, (&self.policy, clock::now()))
@@ -177,8 +176,7 @@ impl Proxy {
         Decided {
             decision,
             address,
-            waited,
-            in_line_at,
+            known,
         }
     }
 

@@ -16,7 +16,7 @@ use super::line::Whose;
 use super::pace::{Delayed, Now, Started, Wish};
 use super::places::{Full, Places};
 use super::waiting::{InVain, Waiting};
-use super::{Asking, Later, Told, Turn};
+use super::{Asking, Later, RobotsAsked, Told, Turn};
 use crate::clock;
 use crate::metrics::{Metrics, ReasonLabel};
 use crate::rules::origin::Host;
@@ -114,8 +114,12 @@ impl Desk {
             )));
         };
         let ceilings = &in_force.ceilings;
+        let kind = match asking.robots {
+            RobotsAsked::No | RobotsAsked::Once => Kind::Page,
+            RobotsAsked::Again => Kind::PageAtOnce,
+        };
         let mut wish = Wish {
-            kind: Kind::Page,
+            kind,
             asked: asking.asked.clone(),
             keys: ceilings.keys(asking.crawler, asking.host, asking.address),
             passed: Passed::default(),
@@ -125,7 +129,16 @@ impl Desk {
             gate.visited_before();
         }
         let whose = || Whose::Crawler(asking.crawler.into());
-        match gate.ask(&mut wish, (asking.host, &whose, asking.number), &now) {
+        let who = (asking.host, &whose, asking.number);
+        let mut answer = gate.ask(&mut wish, who, &now);
+        let is_too_long = answer
+            .as_ref()
+            .is_err_and(|delayed| is_too_long(asking, delayed, &now));
+        if is_too_long && asking.robots == RobotsAsked::Once {
+            wish.kind = Kind::PageAtOnce;
+            answer = gate.ask(&mut wish, who, &now);
+        }
+        match answer {
             Ok(started) => Ok(self.granted(asking.host, gate, started)),
             Err(delayed) => Err(self.postpone((asking, wish), (gate, delayed), &now)),
         }
@@ -150,8 +163,7 @@ impl Desk {
         now: &Now<'_>,
     ) -> Postponed {
         let deadline = now.moment.saturating_add(asking.longest);
-        let is_too_long = delayed.until.is_some_and(|until| deadline < until);
-        if is_too_long || asking.longest.is_zero() {
+        if is_too_long(asking, &delayed, now) {
             return Postponed::Later(self.later_than(asking.host, delayed, now));
         }
         let crawler: Arc<str> = asking.crawler.into();
@@ -253,11 +265,6 @@ impl Desk {
         (delayed.reason, until.saturating_sub(now.moment))
     }
 
-    pub(super) fn robots_later(&self, host: &Host) -> Option<Later> {
-        let (reason, pause) = self.robots_delayed(host);
-        (!pause.is_zero()).then(|| self.later_of(host, reason, pause))
-    }
-
     pub(super) fn later_in_vain(&self, asking: &Asking<'_>, gate: &Gate, in_vain: InVain) -> Later {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
@@ -277,7 +284,7 @@ impl Desk {
         self.later_of(host, delayed.reason, until.saturating_sub(now.moment))
     }
 
-    fn later_of(&self, host: &Host, reason: Reason, pause: Duration) -> Later {
+    pub(super) fn later_of(&self, host: &Host, reason: Reason, pause: Duration) -> Later {
         let detail = format!("the pace of {host}: {}", in_words(reason));
         self.later(reason, pause, &detail)
     }
@@ -328,6 +335,12 @@ impl Desk {
         }
         self.hosts.sweep(slice, &now);
     }
+}
+
+/// Whether a request may not wait for that.
+fn is_too_long(asking: &Asking<'_>, delayed: &Delayed, now: &Now<'_>) -> bool {
+    let deadline = now.moment.saturating_add(asking.longest);
+    asking.longest.is_zero() || delayed.until.is_some_and(|until| deadline < until)
 }
 
 /// Grants turns at one host for as long as somebody waits there.

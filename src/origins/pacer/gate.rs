@@ -314,36 +314,52 @@ impl State {
     /// Serves who comes next, or says what to do until that can be.
     fn serve(&mut self, queue: &mut Queue, now: &Now<'_>) -> Result<(Waiter, Started), Step> {
         let told = || Arc::clone(&queue.told);
+        let serve_first = if queue.line.is_robots_turn() {
+            [Self::serve_robots, Self::serve_page]
+        } else {
+            [Self::serve_page, Self::serve_robots]
+        };
         let mut earliest = Moment::MAX;
-        if let Some(waiter) = queue.line.robots() {
-            match self.pace.start(&mut waiter.wish, now) {
-                Ok(started) => {
-                    let waiter = queue.line.pop_robots().ok_or(Step::Again)?;
-                    return Ok((waiter, started));
-                }
-                Err(Delayed { until: None, .. }) => return Err(Step::Wait(told())),
-                // A page may come before it.
-                Err(Delayed {
-                    until: Some(until), ..
-                }) => earliest = until,
+        for serve in serve_first {
+            match serve(self, &mut queue.line, now) {
+                Ok(served) => return Ok(served),
+                // What ends makes it possible, for all of them.
+                Err(None) => return Err(Step::Wait(told())),
+                Err(Some(until)) => earliest = earliest.min(until),
             }
         }
+        Err(Step::Sleep(earliest, told()))
+    }
+
+    fn serve_robots(
+        &mut self,
+        line: &mut Line<Waiter>,
+        now: &Now<'_>,
+    ) -> Result<(Waiter, Started), Option<Moment>> {
+        let waiter = line.robots().ok_or(Some(Moment::MAX))?;
+        let started = self.pace.start(&mut waiter.wish, now);
+        let started = started.map_err(|delayed| delayed.until)?;
+        let waiter = line.pop_robots().ok_or(Some(now.moment))?;
+        Ok((waiter, started))
+    }
+
+    /// The page that comes next; else until when there is none, if that is
+    /// known.
+    fn serve_page(
+        &mut self,
+        line: &mut Line<Waiter>,
+        now: &Now<'_>,
+    ) -> Result<(Waiter, Started), Option<Moment>> {
         loop {
-            let first = queue.line.first(now.moment);
-            let waiter = first.map_err(|until| Step::Sleep(until.min(earliest), told()))?;
+            let waiter = line.first(now.moment).map_err(Some)?;
             match self.pace.start(&mut waiter.wish, now) {
                 Ok(started) => {
-                    let waiter = queue.line.pop().ok_or(Step::Again)?;
+                    let waiter = line.pop().ok_or(Some(now.moment))?;
                     return Ok((waiter, started));
                 }
-                Err(Delayed { until: None, .. }) => return Err(Step::Wait(told())),
-                Err(Delayed {
-                    until: Some(until),
-                    scope,
-                    ..
-                }) => match scope {
-                    Scope::Host => return Err(Step::Sleep(until.min(earliest), told())),
-                    Scope::Own => waiter.not_before = until,
+                Err(Delayed { until, scope, .. }) => match (until, scope) {
+                    (Some(until), Scope::Own) => waiter.not_before = until,
+                    (until, Scope::Host | Scope::Own) => return Err(until),
                 },
             }
         }

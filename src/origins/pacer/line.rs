@@ -1,7 +1,7 @@
 //! Who waits for a turn at one host, and who comes next.
 //!
-//! A robots.txt is in a line of its own: pages wait for it. Of them, one request
-//! of each crawler comes after the other, so that a crawler with a thousand requests delays
+//! A robots.txt comes first, since pages wait for it, but not twice in a row
+//! where a page waits. Of the pages one of each crawler comes after the other, so that a crawler with a thousand requests delays
 //! another by one turn; within a crawler, first in first out. What is waited
 //! for is not known here.
 
@@ -22,6 +22,8 @@ pub(super) trait Waits {
 #[derive(Debug)]
 pub(super) struct Line<W> {
     robots: VecDeque<W>,
+    /// Whether the last turn was one's of these.
+    robots_last: bool,
     /// In the order in which they come next; none is empty.
     crawlers: VecDeque<Own<W>>,
     pages: usize,
@@ -47,6 +49,7 @@ impl<W> Default for Line<W> {
     fn default() -> Self {
         Self {
             robots: VecDeque::new(),
+            robots_last: false,
             crawlers: VecDeque::new(),
             pages: 0,
         }
@@ -85,17 +88,24 @@ impl<W: Waits> Line<W> {
         }
     }
 
-    /// How many turns of its kind come at most before that of a request which
-    /// joins now, by this number. No page waits for the pause of a robots.txt.
+    /// How many turns come at most before that of a request which joins now,
+    /// by this number.
     pub(super) fn ahead(&self, whose: &Whose, number: u64) -> usize {
+        let robots = self.robots.len();
         let Whose::Crawler(name) = whose else {
-            return self.robots.len();
+            return robots + robots.min(self.pages);
         };
         let own = self.crawlers.iter().find(|own| own.name == *name);
         let others = self.crawlers.len() - usize::from(own.is_some());
         let own = own.map_or(0, |own| own.before(number));
         let turns = own.saturating_add(others.saturating_mul(own + 1));
-        turns.min(self.pages)
+        let turns = turns.min(self.pages);
+        turns + robots.min(turns + 1)
+    }
+
+    /// Whether a robots.txt comes next, if both could: but for one turn in two.
+    pub(super) fn is_robots_turn(&self) -> bool {
+        !self.robots_last || self.pages == 0
     }
 
     /// The robots.txt that comes next.
@@ -105,6 +115,7 @@ impl<W: Waits> Line<W> {
 
     /// Takes out what [`Self::robots`] named.
     pub(super) fn pop_robots(&mut self) -> Option<W> {
+        self.robots_last = true;
         self.robots.pop_front()
     }
 
@@ -136,6 +147,7 @@ impl<W: Waits> Line<W> {
 
     /// Takes out whom [`Self::first`] named; its crawler comes last then.
     pub(super) fn pop(&mut self) -> Option<W> {
+        self.robots_last = false;
         let mut own = self.crawlers.pop_front()?;
         let waiter = own.waiting.pop_front();
         self.pages -= usize::from(waiter.is_some());
@@ -251,15 +263,21 @@ mod tests {
     }
 
     #[test]
-    fn a_robots_txt_is_no_page() {
+    fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
         let mut line = line(&[("a", 1), ("b", 2)]);
         line.push(&Whose::Robots, One(3, 0));
         line.push(&Whose::Robots, One(4, 0));
         assert_eq!((line.pages(), line.len()), (2, 4));
+        assert!(line.is_robots_turn());
         assert_eq!(line.robots().map(|one| one.0), Some(3));
         assert_eq!(line.pop_robots().map(|one| one.0), Some(3));
-        assert_eq!(served(&mut line), [1, 2]);
+        assert!(!line.is_robots_turn());
+        assert_eq!(line.pop().map(|one| one.0), Some(1));
+        assert!(line.is_robots_turn());
+        assert_eq!(served(&mut line), [2]);
         assert_eq!((line.pages(), line.len()), (0, 1));
+        line.pop_robots();
+        assert!(line.is_robots_turn());
     }
 
     // The issue, "must hold": order within a crawler, also for one that gave
@@ -275,11 +293,17 @@ mod tests {
 
     #[test]
     fn turns_ahead_are_counted_in_the_order_of_service() {
-        let line = line(&[("a", 1), ("a", 2), ("a", 3), ("b", 4)]);
+        let mut line = line(&[("a", 1), ("a", 2), ("a", 3), ("b", 4)]);
         assert_eq!(line.ahead(&crawler("new"), 9), 2);
         assert_eq!(line.ahead(&crawler("b"), 9), 3);
         assert_eq!(line.ahead(&crawler("a"), 9), 4);
         assert_eq!(line.ahead(&Whose::Robots, 9), 0);
+        for number in 10..15 {
+            line.push(&Whose::Robots, One(number, 0));
+        }
+        assert_eq!(line.ahead(&crawler("new"), 20), 5);
+        assert_eq!(line.ahead(&crawler("a"), 0), 3);
+        assert_eq!(line.ahead(&Whose::Robots, 20), 9);
     }
 
     #[test]

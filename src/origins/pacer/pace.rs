@@ -236,7 +236,7 @@ impl Pace {
             }
         }
         // A robots.txt is what says when one may come.
-        if kind == Kind::Page {
+        if kind != Kind::RobotsTxt {
             let site = asked.and_then(|asked| asked.opens(wall));
             let hours = terms.hours.and_then(|hours| hours.opens(wall));
             let opening = site.max(hours);

@@ -84,6 +84,8 @@ impl<F: FetchRobots> Shared<F> {
     /// A turn at a host. Those who wait for the fetch are told if it does not
     /// come at once: their patience is not ours.
     async fn turn(&self, teller: &Teller, host: &Host) -> Option<F::Turn> {
+        // Before it stands in line itself.
+        let until = clock::instant() + self.fetcher.wait(host);
         let mut turn = pin!(self.fetcher.turn(host));
         tokio::select! {
             biased;
@@ -92,7 +94,7 @@ impl<F: FetchRobots> Shared<F> {
         }
         teller.tell(State::InLine {
             host: host.clone(),
-            until: clock::instant() + self.fetcher.wait(host),
+            until,
         });
         let turn = turn.await;
         teller.tell(State::Asking);

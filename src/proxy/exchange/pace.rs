@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::Proxy;
 use crate::clock;
-use crate::origins::pacer::{Asking, Later, Turn};
+use crate::origins::pacer::{Asking, Later, RobotsAsked, Turn};
+use crate::origins::robots_cache::Known;
 use crate::proxy::request::Received;
 use crate::rules::decision::{Decision, PuttingOff, decide};
-use crate::rules::origin::Host;
 use crate::rules::reason::Reason;
 
 /// When it is worth asking again where nobody had the room to ask an origin.
@@ -26,10 +26,8 @@ pub(super) struct Decided {
     pub(super) decision: Decision,
     /// Where its origin is dialled, if that is known.
     pub(super) address: Option<IpAddr>,
-    /// How long was waited for turns to ask for its robots.txt.
-    pub(super) waited: Duration,
-    /// The host where such a turn would have come too late.
-    pub(super) in_line_at: Option<Host>,
+    /// How its robots.txt came, if it was asked about.
+    pub(super) known: Option<Known>,
 }
 
 /// A decision that is acted on now.
@@ -47,11 +45,21 @@ pub(super) struct InTurn {
 struct Wait {
     so_far: Duration,
     left: Duration,
+    robots: RobotsAsked,
     /// Its place in the order of arrival, if it has one.
     number: Option<u64>,
 }
 
 impl Wait {
+    /// The decision took what was waited for a robots.txt.
+    fn decided(&mut self, known: Option<&Known>) {
+        let Some(known) = known else { return };
+        self.took(known.waited);
+        if known.was_asked && self.robots == RobotsAsked::No {
+            self.robots = RobotsAsked::Once;
+        }
+    }
+
     fn took(&mut self, waited: Duration) {
         self.so_far += waited;
         self.left = self.left.saturating_sub(waited);
@@ -65,11 +73,12 @@ impl Proxy {
         let mut wait = Wait {
             so_far: Duration::ZERO,
             left: self.longest_wait(received),
+            robots: RobotsAsked::No,
             number: None,
         };
         loop {
             let decided = self.decide(received, wait.left).await;
-            wait.took(decided.waited);
+            wait.decided(decided.known.as_ref());
             if !self.is_to_be_sent(&decided.decision) {
                 return InTurn::without(self.unasked(decided), &wait);
             }
@@ -89,7 +98,7 @@ impl Proxy {
                 Some(decision) => return InTurn::without(decision, &wait),
                 // Its robots.txt has expired, and is asked for first; then it
                 // has its place again.
-                None => wait.number = turn.number(),
+                None => (wait.number, wait.robots) = (turn.number(), RobotsAsked::Again),
             }
         }
     }
@@ -114,17 +123,21 @@ impl Proxy {
     /// put off like all others.
     fn unasked(&self, decided: Decided) -> Decision {
         let Decided {
-            decision,
-            in_line_at,
-            ..
+            decision, known, ..
         } = decided;
         let evidence = decision.evidence();
         if !evidence.lacks_an_answer_for_now() {
             return decision;
         }
-        let host = in_line_at.as_ref();
-        let host = host.unwrap_or(evidence.inquiry.target.origin.host());
-        let later = match self.pacer.robots_later(host) {
+        let too_long = known.and_then(|known| known.too_long);
+        let later = match &too_long {
+            Some((host, wait)) => Some(self.pacer.robots_later_by(host, *wait)),
+            None => {
+                let host = evidence.inquiry.target.origin.host();
+                self.pacer.robots_later(host)
+            }
+        };
+        let later = match later {
             Some(later) => later,
             None => Later {
                 reason: Reason::Overload,
@@ -154,6 +167,7 @@ impl Proxy {
             asked: decision.ruling().asked.clone(),
             longest: wait.left,
             robots_from: snapshot.map(|snapshot| snapshot.fetched_at),
+            robots: wait.robots,
             number: wait.number,
         };
         self.pacer.turn(asking).await

@@ -5,9 +5,9 @@
 //! before and what comes after it. Who comes next is not known here, nor why a
 //! pause is as long as it is.
 //!
-//! Invariant: between a page and the one before it lies the longer pause that
-//! either asks for, whatever was given back, ended or changed in between; and
-//! as long a one between a robots.txt and whatever came before it.
+//! Invariant: between a start and the one before it lies the longer pause that
+//! either asks for, whatever was given back, ended or changed in between; but
+//! for a robots.txt and the page that could not be asked for without it.
 
 use std::time::Duration;
 
@@ -34,12 +34,14 @@ pub struct Limits {
 /// What is to be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What a crawler asks for.
+    /// What a crawler asks for. The first of a host keeps no distance from the
+    /// robots.txt that has to be read before.
     Page,
-    /// A robots.txt, which keeps its distance from what came before, but which
-    /// the first page behind it may follow at once: it has to be read before a
-    /// page is, and where it does not hold for as long as the pause, no page
-    /// would ever come.
+    /// The same, for which a robots.txt was asked for that does not hold for as
+    /// long as the pause: it keeps its distance from pages alone, or it would
+    /// never come.
+    PageAtOnce,
+    /// A robots.txt.
     RobotsTxt,
 }
 
@@ -122,7 +124,11 @@ impl Schedule {
         } else if 0 < self.in_flight {
             return Next::AfterEnd(Cause::Delay);
         }
-        let robots = self.robots.filter(|_| kind == Kind::RobotsTxt);
+        let robots = match kind {
+            Kind::Page => self.robots.filter(|_| self.started.is_some()),
+            Kind::PageAtOnce => None,
+            Kind::RobotsTxt => self.robots,
+        };
         let after = |moment: Option<Moment>, pause: Duration| {
             let moment = moment.max(robots).filter(|_| !pause.is_zero());
             moment.map_or(Moment::ZERO, |moment| moment.saturating_add(pause))
@@ -154,7 +160,7 @@ impl Schedule {
         self.in_flight = self.in_flight.saturating_add(1);
         let delay_before = self.delay;
         let (number, last) = match kind {
-            Kind::Page => {
+            Kind::Page | Kind::PageAtOnce => {
                 self.delay = limits.delay;
                 (&mut self.number, &mut self.started)
             }
@@ -174,12 +180,12 @@ impl Schedule {
     pub fn give_back(&mut self, start: Start) {
         self.in_flight = self.in_flight.saturating_sub(1);
         match start.kind {
-            Kind::Page if start.number == self.number => {
+            Kind::Page | Kind::PageAtOnce if start.number == self.number => {
                 self.started = start.before;
                 self.delay = start.delay_before;
             }
             Kind::RobotsTxt if start.number == self.robots_number => self.robots = start.before,
-            Kind::Page | Kind::RobotsTxt => {}
+            Kind::Page | Kind::PageAtOnce | Kind::RobotsTxt => {}
         }
     }
 
@@ -187,7 +193,7 @@ impl Schedule {
     pub fn end(&mut self, now: Moment, start: Start) {
         self.in_flight = self.in_flight.saturating_sub(1);
         let last = match start.kind {
-            Kind::Page => &mut self.ended,
+            Kind::Page | Kind::PageAtOnce => &mut self.ended,
             Kind::RobotsTxt => &mut self.robots,
         };
         *last = (*last).max(Some(now));

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::clock;
 use crate::metrics::Metrics;
-use crate::origins::pacer::{Asking, Later, Pacer, Turn};
+use crate::origins::pacer::{Asking, Later, Pacer, RobotsAsked, Turn};
 use crate::rules::origin::Host;
 use crate::rules::pace::asked::Asked;
 use crate::rules::pace::options::Options;
@@ -66,6 +66,7 @@ pub(super) struct Get {
     /// How long the origin takes.
     pub(super) takes: Duration,
     pub(super) robots_from: Option<Timestamp>,
+    pub(super) robots: RobotsAsked,
     pub(super) number: Option<u64>,
 }
 
@@ -78,6 +79,7 @@ impl Get {
             longest: PATIENT,
             takes: Duration::ZERO,
             robots_from: None,
+            robots: RobotsAsked::No,
             number: None,
         }
     }
@@ -111,6 +113,7 @@ impl Origin {
                 asked: get.asked,
                 longest: get.longest,
                 robots_from: get.robots_from,
+                robots: get.robots,
                 number: get.number,
             };
             pacer.turn(asking).await

@@ -1,6 +1,7 @@
 //! How long requests wait, and what comes of it when that is too long.
 
 use super::kit::*;
+use crate::origins::pacer::RobotsAsked;
 use crate::rules::pace::terms::Profile;
 use crate::rules::reason::Reason;
 use tokio::time::{advance, sleep};
@@ -112,7 +113,7 @@ async fn robots(origin: &Origin) {
 
 // Decisions, Pace: robots.txt first in line, and no delay for the first page.
 #[tokio::test(start_paused = true)]
-async fn a_robots_txt_comes_first_and_delays_no_page() {
+async fn a_robots_txt_comes_first_and_delays_no_first_page() {
     let origin = Origin::new(profile(Profile::Owned));
     let name = host("site.example");
     let robots = origin.pacer.robots_turn(&name).await.unwrap();
@@ -126,13 +127,13 @@ async fn a_robots_txt_comes_first_and_delays_no_page() {
     self::robots(&origin).await;
     sleep(seconds(20)).await;
     assert_eq!(origin.order(), ["a", "robots", "a", "a"]);
-    assert_eq!(in_seconds(&origin.times()), [0, 2, 2, 4]);
+    assert_eq!(in_seconds(&origin.times()), [0, 2, 4, 6]);
 }
 
 // The issue, "must hold": a flooder never delays another crawler by more than
 // one turn each; not even by the robots.txt of names that it makes up.
 #[tokio::test(start_paused = true)]
-async fn robots_txts_keep_their_distance_and_no_page() {
+async fn of_robots_txts_and_pages_every_other_has_its_turn() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
     origin.get(Get::by("a", asked.as_ref())).await;
@@ -145,7 +146,7 @@ async fn robots_txts_keep_their_distance_and_no_page() {
     sleep(seconds(100)).await;
     let order = ["a", "robots", "a", "robots", "a", "robots", "a", "robots"];
     assert_eq!(origin.order(), order);
-    let times = [0, 10, 10, 20, 20, 30, 30, 40];
+    let times: Vec<u128> = (0..8).map(|turn| 10 * turn).collect();
     assert_eq!(in_seconds(&origin.times()), times);
 }
 
@@ -182,6 +183,7 @@ async fn one_that_comes_back_is_before_who_came_later() {
     let number = turn.number();
     let again = Get {
         number,
+        robots: RobotsAsked::Again,
         ..Get::by("a", asked.as_ref()).within(seconds(11))
     };
     let again = tokio::spawn(origin.turn(again));
@@ -193,6 +195,31 @@ async fn one_that_comes_back_is_before_who_came_later() {
     let turn = again.await.unwrap().unwrap();
     assert_eq!(turn.number(), number);
     assert_eq!(turn.waited().as_secs(), 10);
+}
+
+// The issue, purpose: no page waits for ever, where its robots.txt holds no
+// longer than the pause that it asks for.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_may_not_wait_follows_its_robots_txt() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(600);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    sleep(seconds(600)).await;
+    robots(&origin).await;
+    let get = |robots, longest| Get {
+        robots,
+        ..Get::by("a", asked.as_ref()).within(seconds(longest))
+    };
+    let refused = origin.get(get(RobotsAsked::No, 120)).await;
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(later.retry_after, seconds(600));
+    let patient = origin.turn(get(RobotsAsked::Once, 700));
+    assert!(polled_once(&mut Box::pin(patient)).await.is_none());
+    origin.get(get(RobotsAsked::Once, 120)).await;
+    assert_eq!(origin.order(), ["a", "robots", "a"]);
+    let refused = origin.get(get(RobotsAsked::Once, 120)).await;
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(later.retry_after, seconds(600));
 }
 
 // The issue, "must hold": a restart is no reason to come sooner.

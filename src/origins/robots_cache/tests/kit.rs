@@ -56,10 +56,9 @@ pub(super) struct Script(Arc<Mutex<Scripted>>);
 pub(super) struct Scripted {
     replies: HashMap<String, VecDeque<Reply>>,
     asked: Vec<Asked>,
-    /// How long the next turns are waited for.
-    pub(super) turns: VecDeque<Duration>,
-    /// How long that is said to be.
-    pub(super) announced: Duration,
+    turns: Vec<String>,
+    /// How long turns are waited for, and how long that is said to be.
+    pause: Option<(Duration, Duration)>,
 }
 
 /// One request that an origin got.
@@ -90,6 +89,16 @@ impl Script {
         self.0.lock().unwrap().asked.clone()
     }
 
+    /// Lets turns be waited for so long, and say that it will be this long.
+    pub(super) fn paced(&self, pause: Duration, announced: Duration) {
+        self.0.lock().unwrap().pause = Some((pause, announced));
+    }
+
+    /// The hosts at which turns were taken.
+    pub(super) fn turns(&self) -> Vec<String> {
+        self.0.lock().unwrap().turns.clone()
+    }
+
     fn next(&self, url: &str, query: RobotsQuery<'_>) -> Reply {
         let mut scripted = self.0.lock().unwrap();
         scripted.asked.push(Asked {
@@ -112,16 +121,18 @@ impl Script {
 impl FetchRobots for Script {
     type Turn = ();
 
-    async fn turn(&self, _: &Host) -> Option<()> {
-        let pause = self.0.lock().unwrap().turns.pop_front();
-        if let Some(pause) = pause {
+    async fn turn(&self, host: &Host) -> Option<()> {
+        let pause = self.0.lock().unwrap().pause;
+        if let Some((pause, _)) = pause {
             sleep(pause).await;
         }
+        self.0.lock().unwrap().turns.push(host.to_string());
         Some(())
     }
 
     fn wait(&self, _: &Host) -> Duration {
-        self.0.lock().unwrap().announced
+        let pause = self.0.lock().unwrap().pause;
+        pause.map_or(Duration::ZERO, |(_, announced)| announced)
     }
 
     async fn fetch(

@@ -91,7 +91,7 @@ fn a_start_given_back_is_free_unless_a_later_one_was_made() {
 // Decisions, Pace: robots.txt fetches take turns too, and set no delay for the
 // first page.
 #[test]
-fn a_robots_txt_keeps_its_distance_and_delays_no_page() {
+fn a_robots_txt_takes_its_turn_and_a_page_may_come_at_once() {
     let limits = delayed(10);
     let mut schedule = Schedule::default();
     visited(&mut schedule, 0, &limits);
@@ -103,9 +103,11 @@ fn a_robots_txt_keeps_its_distance_and_delays_no_page() {
         Next::AfterEnd(Cause::Delay)
     );
     schedule.end(seconds(13), start.unwrap());
-    assert_eq!(next(&schedule, Kind::Page), 11);
+    assert_eq!(next(&schedule, Kind::Page), 23);
+    assert_eq!(next(&schedule, Kind::PageAtOnce), 11);
     assert_eq!(next(&schedule, Kind::RobotsTxt), 23);
-    visited(&mut schedule, 14, &limits);
+    let start = schedule.start(seconds(14), &limits, Kind::PageAtOnce);
+    schedule.end(seconds(15), start.unwrap());
     assert_eq!(next(&schedule, Kind::Page), 25);
     assert_eq!(next(&schedule, Kind::RobotsTxt), 25);
     assert!(!schedule.is_idle(seconds(24), &FREE));
@@ -197,7 +199,11 @@ fn happens() -> impl Strategy<Value = Happens> {
         delay: seconds(delay),
         ..FREE
     });
-    let kind = prop_oneof![4 => Just(Kind::Page), 1 => Just(Kind::RobotsTxt)];
+    let kind = prop_oneof![
+        4 => Just(Kind::Page),
+        1 => Just(Kind::PageAtOnce),
+        1 => Just(Kind::RobotsTxt),
+    ];
     prop_oneof![
         3 => (0..6_u64).prop_map(Happens::Passes),
         6 => (limits, kind).prop_map(|(limits, kind)| Happens::Asks(limits, kind)),
@@ -216,10 +222,18 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether a later one keeps its distance from it: all from pages, and a
-    /// robots.txt from another.
-    fn binds(&self, kind: Kind) -> bool {
-        self.kind == Kind::Page || kind == Kind::RobotsTxt
+    fn is_page(&self) -> bool {
+        self.kind != Kind::RobotsTxt
+    }
+
+    /// Whether a later one keeps its distance from it: all from pages; from a
+    /// robots.txt the next one, and pages that are not the first.
+    fn binds(&self, kind: Kind, is_first: bool) -> bool {
+        match kind {
+            Kind::Page => self.is_page() || !is_first,
+            Kind::PageAtOnce => self.is_page(),
+            Kind::RobotsTxt => true,
+        }
     }
 
     fn is_far_enough(&self, now: Moment, delay: Duration) -> bool {
@@ -253,13 +267,15 @@ proptest! {
                     } else {
                         prop_assert!(under_way.is_empty());
                     }
-                    let asked = seen.iter().rfind(|one| one.kind == Kind::Page);
+                    let asked = seen.iter().rfind(|one| one.is_page());
+                    let is_first = asked.is_none();
                     let asked = asked.map_or(Duration::ZERO, |last| last.delay);
-                    if let Some(last) = seen.iter().rfind(|one| one.binds(kind)) {
+                    let binding = |one: &&Seen| one.binds(kind, is_first);
+                    if let Some(last) = seen.iter().rfind(binding) {
                         prop_assert!(last.at + limits.spacing <= now);
                         prop_assert!(last.is_far_enough(now, limits.delay.max(asked)));
                     }
-                    for one in seen.iter().filter(|one| one.binds(kind)) {
+                    for one in seen.iter().filter(binding) {
                         prop_assert!(one.is_far_enough(now, limits.delay));
                     }
                     let place = seen.len();
@@ -274,8 +290,9 @@ proptest! {
                 Happens::IsGivenBack(index) if index < under_way.len() => {
                     let (start, place) = under_way.remove(index);
                     schedule.give_back(start);
-                    let kind = seen[place].kind;
-                    if seen.iter().skip(place + 1).any(|later| later.kind == kind) {
+                    let is_page = seen[place].is_page();
+                    let mut later = seen.iter().skip(place + 1);
+                    if later.any(|later| later.is_page() == is_page) {
                         seen[place].ended = Some(Duration::ZERO);
                     } else {
                         // The origin has seen nothing of it.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use politesse::clock;
 use politesse::metrics::Metrics;
-use politesse::origins::pacer::{Asking, Pacer};
+use politesse::origins::pacer::{Asking, Pacer, RobotsAsked};
 use politesse::rules::origin::Host;
 use politesse::rules::pace::asked::Asked;
 use politesse::rules::pace::options::Options;
@@ -71,6 +71,9 @@ fn asking<'a>(host: &'a Host, asked: &Option<Arc<Asked>>) -> Asking<'a> {
         address: None,
         asked: asked.clone(),
         longest: Duration::from_secs(120),
+        robots_from: None,
+        robots: RobotsAsked::No,
+        number: None,
     }
 }
 

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -258,6 +259,12 @@ async fn found(origins: &Origins, inquiry: &Arc<Inquiry>, asker: &Asker) -> Foun
             let snapshot = Snapshot::without_connection(origin, cause, clock::now());
             Found::Snapshot(Arc::new(snapshot))
         }
-        Ok(_) => Found::Snapshot(origins.robots.snapshot(inquiry, asker).await),
+        Ok(_) => Found::Snapshot(
+            origins
+                .robots
+                .snapshot(inquiry, asker, Duration::MAX)
+                .await
+                .snapshot,
+        ),
     }
 }

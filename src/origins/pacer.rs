@@ -35,6 +35,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use self::ceilings::{Ceilings, Ticks};
 use self::desk::{Desk, InForce, Postponed};
 pub use self::told::Told;
@@ -62,6 +64,29 @@ pub struct Asking<'a> {
     pub asked: Option<Arc<Asked>>,
     /// How long it may wait.
     pub longest: Duration,
+    /// When its origin's robots.txt came. If that was before this process
+    /// began, a page may have been asked for until then.
+    pub robots_from: Option<Timestamp>,
+    /// Whether its robots.txt had to be asked for first.
+    pub robots: RobotsAsked,
+    /// The place in the order of arrival that it was given before
+    /// ([`Turn::number`]).
+    pub number: Option<u64>,
+}
+
+/// Whether a robots.txt had to be asked for before a page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RobotsAsked {
+    /// What is held did.
+    #[default]
+    No,
+    /// Since the request came. It waits for its turn behind that, unless that
+    /// takes longer than it may: or its crawler, which comes again, would find
+    /// that the robots.txt has to be asked for again.
+    Once,
+    /// Since its turn came: it does not hold for as long as the pause, so that
+    /// the page follows at once.
+    Again,
 }
 
 /// A request that is not to be sent now.
@@ -92,7 +117,8 @@ impl Pacer {
     /// started stays as it is.
     pub fn adopt(&self, options: Options) {
         let before = self.desk.in_force.load_full();
-        let ceilings = if before.ceilings.are_of(&options) {
+        let same = before.ceilings.are_of(&options);
+        let ceilings = if same {
             Arc::clone(&before.ceilings)
         } else {
             Ceilings::new(&options, &Ticks::since(self.desk.epoch))
@@ -104,7 +130,10 @@ impl Pacer {
         });
         self.desk.in_force.store(Arc::clone(&in_force));
         let now = self.desk.now(&in_force);
-        self.desk.hosts.each(|host, gate| gate.adopt(host, &now));
+        let new = (!same).then_some(&*in_force.ceilings);
+        self.desk
+            .hosts
+            .each(|host, gate| gate.adopt(host, &now, new));
     }
 
     /// A turn, once it comes.
@@ -120,29 +149,45 @@ impl Pacer {
             Err(Postponed::Later(later)) => return Err(later),
             Err(Postponed::Waiting(waiting, begun)) => (waiting, begun),
         };
-        let gate = Arc::clone(&waiting.gate);
+        let (gate, number) = (Arc::clone(&waiting.gate), waiting.number);
         let deadline = begun.saturating_add(asking.longest);
-        let answer = waiting.turn(desk, Some(deadline)).await;
+        let answer = waiting.turn(desk, deadline).await;
         let waited = desk.moment().saturating_sub(begun);
         match answer {
-            Ok(started) => Ok(desk.granted(asking.host, gate, started).after(waited)),
+            Ok(started) => {
+                let turn = desk.granted(asking.host, gate, started);
+                Ok(turn.after(waited, Some(number)))
+            }
             Err(in_vain) => Err(desk.later_in_vain(&asking, &gate, in_vain)),
         }
     }
 
     /// A turn for a robots.txt, before all pages that wait.
     ///
-    /// Nothing if that would take longer than `pace.max_wait`. No delay follows
-    /// it as long as no page was asked for.
+    /// Nothing if that would take longer than `pace.max_wait`. The first page
+    /// behind it need not wait.
     pub async fn robots_turn(&self, host: &Host) -> Option<Turn> {
         let longest = self.desk.in_force.load().options.max_wait;
         self.desk.robots_turn(host, longest).await
     }
 
+    /// About how long that would be waited for now.
+    pub fn robots_wait(&self, host: &Host) -> Duration {
+        let (_, wait) = self.desk.robots_delayed(host);
+        wait
+    }
+
     /// What keeps a robots.txt of `host` from being asked for now, if anything
     /// does.
     pub fn robots_later(&self, host: &Host) -> Option<Later> {
-        self.desk.robots_later(host)
+        let wait = self.robots_wait(host);
+        (!wait.is_zero()).then(|| self.robots_later_by(host, wait))
+    }
+
+    /// The same for one that would have had to wait so much longer.
+    pub fn robots_later_by(&self, host: &Host, wait: Duration) -> Later {
+        let (reason, _) = self.desk.robots_delayed(host);
+        self.desk.later_of(host, reason, wait)
     }
 
     /// Every host of which something is known, as it is now.

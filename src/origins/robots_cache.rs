@@ -8,6 +8,8 @@
 //! Invariant 4: not knowing means no. Whatever keeps a fetch from its answer,
 //! a panic of our own included, is a snapshot that disallows.
 
+mod asking;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +20,10 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::location::redirect_target;
 use super::robots_answer::Answer;
-use super::robots_fetch::{Asker, FetchRobots, Hop, HttpFetcher, RobotsQuery};
+use super::robots_fetch::{Asker, FetchRobots, HttpFetcher};
 use super::robots_held::Held;
-use super::robots_places::{Place, Places};
+use super::robots_places::Places;
 use super::robots_ready::{read, ready};
 use super::robots_snapshots::{Flight, Found, Room, Snapshots, State, Watched};
 use super::robots_store::KeepRobots;
@@ -30,9 +31,9 @@ use super::robots_trail::Trail;
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::rules::crawler::Crawler;
-use crate::rules::decision::{Inquiry, Policy, RobotsPermit, Verdict, decide};
-use crate::rules::origin::{ROBOTS_TXT, Target};
-use crate::rules::robots::access::{Cause, Snapshot, StatusMeaning, status_meaning};
+use crate::rules::decision::{Inquiry, Policy};
+use crate::rules::origin::Host;
+use crate::rules::robots::access::{Cause, Snapshot};
 use crate::rules::robots::kept::Whose;
 
 pub use super::robots_options::{Options, UserAgent};
@@ -61,18 +62,29 @@ struct Shared<F> {
     tracker: TaskTracker,
 }
 
-/// What a fetch needs to ask a host.
-struct Leave<'a, F: FetchRobots> {
-    turn: F::Turn,
-    place: Place<'a>,
+/// What is known for an inquiry.
+#[derive(Debug)]
+pub struct Known {
+    /// What holds.
+    pub snapshot: Arc<Snapshot>,
+    /// Whether the origin had to be asked first.
+    pub was_asked: bool,
+    /// How long the fetch waited for turns meanwhile.
+    pub waited: Duration,
+    /// The host at which that would have been too long, and how much longer,
+    /// probably: nothing is known then.
+    pub too_long: Option<(Host, Duration)>,
 }
 
-/// Where one request of a fetch led.
-enum Step {
-    /// To the answer.
-    End(Hop),
-    /// To another URL.
-    On(RobotsPermit),
+impl Known {
+    fn at_once(held: &Held) -> Self {
+        Self {
+            snapshot: Arc::clone(&held.snapshot),
+            was_asked: false,
+            waited: Duration::ZERO,
+            too_long: None,
+        }
+    }
 }
 
 /// For whom a fetch is made.
@@ -97,6 +109,12 @@ impl UserAgent {
             asker,
         })
     }
+}
+
+/// Where a fetch stands once `of` holds of that; nothing if it never will.
+async fn seen(watched: &mut Watched, of: impl Fn(&State) -> bool) -> Option<State> {
+    let state = watched.wait_for(of).await.ok()?;
+    Some(state.clone())
 }
 
 /// A snapshot, or the fetch that it will come from.
@@ -139,25 +157,47 @@ impl<F: FetchRobots> RobotsCache<F> {
     /// force, or that of one fetch which all who ask meanwhile share.
     ///
     /// Never fails, and takes little longer than `robots.timeout`; twice that
-    /// where so many fetches are under way that it has to wait for a place. A
-    /// host's pace may let each of its requests wait for its turn, besides.
-    /// Dropped, it takes nothing from the others who wait.
-    pub async fn snapshot(&self, inquiry: &Inquiry, asker: &Asker) -> Arc<Snapshot> {
+    /// where so many fetches are under way that it has to wait for a place.
+    /// While the fetch waits for its turn at a host, `patience` counts besides;
+    /// when that is over, or will not do, the fetch goes on without whoever
+    /// asked. Dropped, it takes nothing from the others who wait.
+    pub async fn snapshot(&self, inquiry: &Inquiry, asker: &Asker, patience: Duration) -> Known {
         let shared = &self.shared;
         let whose = shared.whose(inquiry);
         let client = || shared.client(&inquiry.crawler, asker);
         let mut watched = match shared.seek(&whose, client) {
-            Sought::InForce(held) => return Arc::clone(&held.snapshot),
+            Sought::InForce(held) => return Known::at_once(&held),
             Sought::Awaited(watched) => watched,
         };
-        let done = watched.wait_for(|state| matches!(state, State::Done(_)));
-        match done.await.as_deref() {
-            Ok(State::Done(held)) => Arc::clone(&held.snapshot),
-            Ok(State::Asking | State::Judging) | Err(_) => {
-                let failed = Answer::internal(&whose).read(shared.policy.load().dialect());
-                failed
-                    .hold(whose, shared.snapshots.lifetimes(), None)
-                    .snapshot
+        let mut waited = Duration::ZERO;
+        loop {
+            let failed = |cause| Answer::none(&whose, cause).read(shared.policy.load().dialect());
+            let known = |held: &Held| Known {
+                was_asked: true,
+                waited,
+                ..Known::at_once(held)
+            };
+            let hold =
+                |cause| failed(cause).hold(whose.clone(), shared.snapshots.lifetimes(), None);
+            let (host, until) = match seen(&mut watched, |state| state.matters()).await {
+                Some(State::Done(held)) => return known(&held),
+                Some(State::InLine { host, until }) => (host, until),
+                Some(State::Asking | State::Judging) | None => {
+                    return known(&hold(Cause::Internal));
+                }
+            };
+            let begun = clock::instant();
+            let goes_on = seen(&mut watched, |state| !matches!(state, State::InLine { .. }));
+            let left = patience.saturating_sub(waited);
+            let too_long = left < until.saturating_duration_since(begun);
+            let too_long = too_long || timeout(left, goes_on).await.is_err();
+            waited += clock::instant().duration_since(begun);
+            if too_long {
+                return Known {
+                    too_long: Some((host, until.saturating_duration_since(clock::instant()))),
+                    waited,
+                    ..Known::at_once(&hold(Cause::Busy))
+                };
             }
         }
     }
@@ -285,147 +325,6 @@ impl<F: FetchRobots> Shared<F> {
         let kept = self.store.load(whose, policy.dialect()).await?;
         let kept = ready(kept, &policy, &client.crawler).await?;
         Some(Arc::new(Held::restored(&kept, self.snapshots.lifetimes())))
-    }
-
-    /// Leave to ask, if it comes in time; nothing at all where whoever waited has
-    /// hung up, so that they do not stand before those who wait.
-    async fn in_turn(
-        &self,
-        mut flight: Flight,
-        client: &Client,
-    ) -> Option<(Flight, Option<Leave<'_, F>>)> {
-        let host = flight.whose.origin.host().clone();
-        // The turn first: a place that waits is taken from all hosts.
-        let leave = async {
-            let turn = self.fetcher.turn(&host).await?;
-            let place = self.places.take(client.asker.client);
-            let place = timeout(self.options.timeout, place).await.ok()?;
-            Some(Leave { turn, place })
-        };
-        let mut leave = std::pin::pin!(leave);
-        loop {
-            tokio::select! {
-                biased;
-                leave = &mut leave => return Some((flight, leave)),
-                () = flight.abandoned() => match flight.abandon() {
-                    Ok(()) => return None,
-                    Err(again) => flight = again,
-                },
-            }
-        }
-    }
-
-    /// Asks, and follows redirects (RFC 9309, section 2.3.1.2), within the time
-    /// limit. It begins with the leave, and what the pace of a host takes does
-    /// not count.
-    async fn ask<'a>(
-        self: &'a Arc<Self>,
-        (trail, leave): (&mut Trail, Leave<'a, F>),
-        flight: &Flight,
-        client: &Client,
-    ) -> Result<Hop, Cause> {
-        let mut left = self.options.timeout;
-        let mut permit = RobotsPermit::first(&flight.whose.origin);
-        let (mut turn, mut place) = (leave.turn, Some(leave.place));
-        loop {
-            let begun = clock::instant();
-            let step = self.step((trail, permit), (turn, place.take()), (flight, client));
-            match timeout(left, step).await {
-                Ok(Ok(Step::End(hop))) => return Ok(hop),
-                Ok(Ok(Step::On(next))) => permit = next,
-                Ok(Err(cause)) => return Err(cause),
-                Err(_) => return Err(trail.late()),
-            }
-            left = left.saturating_sub(clock::instant().duration_since(begun));
-            let next = self.fetcher.turn(trail.last.origin.host()).await;
-            turn = next.ok_or(Cause::Busy)?;
-        }
-    }
-
-    /// Asks one URL, and sees where it leads.
-    ///
-    /// Nobody keeps a place while he waits for another fetch, or all could wait
-    /// for each other.
-    async fn step<'a>(
-        self: &'a Arc<Self>,
-        (trail, permit): (&mut Trail, RobotsPermit),
-        (turn, place): (F::Turn, Option<Place<'a>>),
-        (flight, client): (&Flight, &Client),
-    ) -> Result<Step, Cause> {
-        let url = trail.last.to_string();
-        let earlier = flight.earlier.as_deref();
-        let query = RobotsQuery {
-            asker: &client.asker,
-            known: earlier.and_then(|earlier| earlier.validators(&url)),
-        };
-        trail.conditional = query.known.is_some();
-        trail.waits = true;
-        let place = match place {
-            Some(place) => place,
-            None => self.places.take(client.asker.client).await,
-        };
-        trail.waits = false;
-        let fetched = self.fetcher.fetch(permit, query, turn).await;
-        drop(place);
-        let hop = fetched.map_err(|error| trail.cause(&error))?;
-        trail.status = Some(hop.status);
-        if status_meaning(hop.status) != StatusMeaning::Redirect {
-            return Ok(Step::End(hop));
-        }
-        let next = redirect_target(&trail.last, &hop.headers).ok_or(Cause::RedirectTarget)?;
-        trail.check(&next, self.options.redirects)?;
-        let foreign = next.origin != flight.whose.origin;
-        if foreign && next.path_and_query() != ROBOTS_TXT {
-            self.judge(&next, flight, client).await?;
-        }
-        trail.follow(next.clone());
-        Ok(Step::On(RobotsPermit::redirected(next)))
-    }
-
-    /// Asks another origin's rules whether a redirect may be followed to a
-    /// page of it.
-    ///
-    /// That origin's own redirects are not waited for: two origins could wait
-    /// for each other. Each says that it judges before it looks at the other,
-    /// so at least one of them sees it.
-    async fn judge(
-        self: &Arc<Self>,
-        target: &Target,
-        flight: &Flight,
-        client: &Client,
-    ) -> Result<(), Cause> {
-        flight.judging();
-        let inquiry = Arc::new(Inquiry {
-            crawler: client.crawler.clone(),
-            target: target.clone(),
-            method: "GET".to_owned(),
-        });
-        let snapshot = self.rules_of(&inquiry, client).await;
-        let snapshot = snapshot.ok_or(Cause::RedirectDisallowed)?;
-        flight.asking();
-        let decision = decide(&inquiry, &snapshot, (&self.policy.load(), clock::now()));
-        match decision.ruling().verdict {
-            Verdict::Allow => Ok(()),
-            Verdict::Disallow | Verdict::Later => Err(Cause::RedirectDisallowed),
-        }
-    }
-
-    /// What the origin of an inquiry said, unless its fetch waits for another.
-    async fn rules_of(
-        self: &Arc<Self>,
-        inquiry: &Inquiry,
-        client: &Client,
-    ) -> Option<Arc<Snapshot>> {
-        let whose = self.whose(inquiry);
-        let mut watched = match self.seek(&whose, || client.clone()) {
-            Sought::InForce(held) => return Some(Arc::clone(&held.snapshot)),
-            Sought::Awaited(watched) => watched,
-        };
-        let state = watched.wait_for(|state| !matches!(state, State::Asking));
-        match state.await.as_deref() {
-            Ok(State::Done(held)) => Some(Arc::clone(&held.snapshot)),
-            Ok(State::Asking | State::Judging) | Err(_) => None,
-        }
     }
 }
 

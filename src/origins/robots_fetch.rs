@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -65,17 +66,20 @@ impl From<Unreadable> for FetchError {
 /// A trait so that the cache can be tested with origins that fail on cue.
 pub trait FetchRobots: Send + Sync + 'static {
     /// Leave to ask a host now.
-    type Turn: Send;
+    type Turn: Send + Sync;
 
     /// Waits for it; nothing if that would take too long.
     fn turn(&self, host: &Host) -> impl Future<Output = Option<Self::Turn>> + Send;
 
-    /// Spends a permit and a turn.
+    /// About how long that would be waited for.
+    fn wait(&self, host: &Host) -> Duration;
+
+    /// Spends a permit, in a turn.
     fn fetch(
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        turn: Self::Turn,
+        turn: &Self::Turn,
     ) -> impl Future<Output = Result<Hop, FetchError>> + Send;
 }
 
@@ -106,11 +110,15 @@ impl FetchRobots for HttpFetcher {
         self.pacer.robots_turn(host).await
     }
 
+    fn wait(&self, host: &Host) -> Duration {
+        self.pacer.robots_wait(host)
+    }
+
     async fn fetch(
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        turn: Turn,
+        turn: &Turn,
     ) -> Result<Hop, FetchError> {
         let host = permit.target().origin.host().clone();
         turn.sent();

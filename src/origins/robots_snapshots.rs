@@ -11,11 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::robots_answer::{Answer, ReadAnswer};
 use super::robots_held::Held;
 use super::robots_lifetimes::Lifetimes;
 use crate::metrics::{Metrics, ResultLabel};
+use crate::rules::origin::Host;
 use crate::rules::robots::Dialect;
 use crate::rules::robots::access::Cause;
 use crate::rules::robots::kept::Whose;
@@ -43,14 +45,37 @@ pub(super) struct Room {
 pub(super) type Watched = watch::Receiver<State>;
 
 /// Where a fetch stands.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum State {
     /// It asks the origin.
     Asking,
+    /// It waits for its turn at a host.
+    InLine {
+        /// Which.
+        host: Host,
+        /// When that comes, probably.
+        until: Instant,
+    },
     /// It waits for another origin's robots.txt, which a redirect needs.
     Judging,
     /// It came to this.
     Done(Arc<Held>),
+}
+
+impl State {
+    /// Whether those who wait for the end have to do something.
+    pub(super) fn matters(&self) -> bool {
+        matches!(self, Self::InLine { .. } | Self::Done(_))
+    }
+}
+
+/// Tells those who wait for a fetch where it stands.
+pub(super) struct Teller(watch::Sender<State>);
+
+impl Teller {
+    pub(super) fn tell(&self, state: State) {
+        self.0.send_replace(state);
+    }
 }
 
 /// What there is of a snapshot.
@@ -233,14 +258,9 @@ impl Flight {
         Ok(())
     }
 
-    /// Tells that it waits for another origin.
-    pub(super) fn judging(&self) {
-        self.state.send_replace(State::Judging);
-    }
-
-    /// Tells that it goes on.
-    pub(super) fn asking(&self) {
-        self.state.send_replace(State::Asking);
+    /// Tells where it stands on the way.
+    pub(super) fn teller(&self) -> Teller {
+        Teller(self.state.clone())
     }
 
     /// Ends with what an answer led to, or with what was kept and still holds.

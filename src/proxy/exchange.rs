@@ -143,10 +143,12 @@ impl Proxy {
     }
 
     /// What holds for this inquiry now. Egress is asked first: an origin that
-    /// may not be dialled is not asked for its robots.txt either.
-    async fn decide(&self, received: &Received) -> Decided {
+    /// may not be dialled is not asked for its robots.txt either, for whose turn
+    /// nobody waits longer than `patience`.
+    async fn decide(&self, received: &Received, patience: Duration) -> Decided {
         let inquiry = &received.inquiry;
         let mut address = None;
+        let mut known = None;
         let decision = match self.egress.admits(&inquiry.target.origin).await {
             Err(NotAdmitted::Denied(denial)) => Decision::denied(
                 Arc::clone(inquiry),
@@ -163,12 +165,19 @@ impl Proxy {
                 address = admitted.address();
                 let snapshot = match self.one_name_too_many(received) {
                     Some(snapshot) => snapshot,
-                    None => self.robots.snapshot(inquiry, &received.asker).await,
+                    None => {
+                        let asked = self.robots.snapshot(inquiry, &received.asker, patience);
+                        Arc::clone(&known.insert(asked.await).snapshot)
+                    }
                 };
                 decide(inquiry, &snapshot, (&self.policy, clock::now()))
             }
         };
-        Decided { decision, address }
+        Decided {
+            decision,
+            address,
+            known,
+        }
     }
 
     /// What stands for a robots.txt that is not asked for, because its client

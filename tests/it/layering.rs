@@ -151,7 +151,7 @@ fn a_robots_permit_is_known_to_four_files() {
     for (name, text) in sources() {
         let allowed = [
             "decision.rs",
-            "robots_cache.rs",
+            "robots_cache/asking.rs",
             "robots_fetch.rs",
             "upstream.rs",
         ];

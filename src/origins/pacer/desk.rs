@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 
 use super::ceilings::{Ceilings, Passed, Ticks};
@@ -15,7 +16,7 @@ use super::line::Whose;
 use super::pace::{Delayed, Now, Started, Wish};
 use super::places::{Full, Places};
 use super::waiting::{InVain, Waiting};
-use super::{Asking, Later, Told, Turn};
+use super::{Asking, Later, RobotsAsked, Told, Turn};
 use crate::clock;
 use crate::metrics::{Metrics, ReasonLabel};
 use crate::rules::origin::Host;
@@ -46,6 +47,8 @@ pub(super) struct Desk {
     pub(super) hosts: Hosts,
     places: Arc<Places>,
     pub(super) epoch: Instant,
+    /// The same by the clock of the wall.
+    began: Timestamp,
     pub(super) metrics: Arc<Metrics>,
     tasks: Tasks,
     /// For those who wait, each one its own.
@@ -76,6 +79,7 @@ impl Desk {
             hosts: Hosts::new(Arc::clone(&metrics)),
             places: Places::new(Arc::clone(&metrics)),
             epoch,
+            began: clock::now(),
             metrics,
             tasks,
             numbers: AtomicU64::new(0),
@@ -110,14 +114,31 @@ impl Desk {
             )));
         };
         let ceilings = &in_force.ceilings;
+        let kind = match asking.robots {
+            RobotsAsked::No | RobotsAsked::Once => Kind::Page,
+            RobotsAsked::Again => Kind::PageAtOnce,
+        };
         let mut wish = Wish {
-            kind: Kind::Page,
+            kind,
             asked: asking.asked.clone(),
             keys: ceilings.keys(asking.crawler, asking.host, asking.address),
             passed: Passed::default(),
+            address: asking.address,
         };
+        if asking.robots_from.is_some_and(|from| from < self.began) {
+            gate.visited_before();
+        }
         let whose = || Whose::Crawler(asking.crawler.into());
-        match gate.ask(&mut wish, (asking.host, &whose), &now) {
+        let who = (asking.host, &whose, asking.number);
+        let mut answer = gate.ask(&mut wish, who, &now);
+        let is_too_long = answer
+            .as_ref()
+            .is_err_and(|delayed| is_too_long(asking, delayed, &now));
+        if is_too_long && asking.robots == RobotsAsked::Once {
+            wish.kind = Kind::PageAtOnce;
+            answer = gate.ask(&mut wish, who, &now);
+        }
+        match answer {
             Ok(started) => Ok(self.granted(asking.host, gate, started)),
             Err(delayed) => Err(self.postpone((asking, wish), (gate, delayed), &now)),
         }
@@ -127,9 +148,9 @@ impl Desk {
         self: &Arc<Self>,
         host: &Host,
         gate: Arc<Gate>,
-        started: Started,
+        mut started: Started,
     ) -> Turn {
-        if let Some(ended) = started.ended {
+        if let Some(ended) = started.ended.take() {
             self.tell_left(host, ended);
         }
         Turn::new(Arc::clone(self), gate, started)
@@ -142,8 +163,7 @@ impl Desk {
         now: &Now<'_>,
     ) -> Postponed {
         let deadline = now.moment.saturating_add(asking.longest);
-        let is_too_long = delayed.until.is_some_and(|until| deadline < until);
-        if is_too_long || asking.longest.is_zero() {
+        if is_too_long(asking, &delayed, now) {
             return Postponed::Later(self.later_than(asking.host, delayed, now));
         }
         let crawler: Arc<str> = asking.crawler.into();
@@ -158,7 +178,14 @@ impl Desk {
             Err(Full::Total) => return full("too many requests wait already"),
         };
         let whose = Whose::Crawler(crawler);
-        match self.join((gate, whose), wish, (Some(deadline), limits.origin.get())) {
+        let joining = Joining {
+            whose: &whose,
+            wish,
+            deadline,
+            room: limits.origin.get(),
+            number: asking.number,
+        };
+        match self.join(gate, joining) {
             Some(mut waiting) => {
                 waiting.place = Some(place);
                 Postponed::Waiting(waiting, now.moment)
@@ -167,18 +194,8 @@ impl Desk {
         }
     }
 
-    fn join(
-        self: &Arc<Self>,
-        (gate, whose): (Arc<Gate>, Whose),
-        wish: Wish,
-        (deadline, room): (Option<Moment>, usize),
-    ) -> Option<Waiting> {
-        let joining = Joining {
-            whose: &whose,
-            wish,
-            deadline,
-            room,
-        };
+    fn join(self: &Arc<Self>, gate: Arc<Gate>, joining: Joining<'_>) -> Option<Waiting> {
+        let whose = joining.whose.clone();
         let joined = gate.join(joining, &self.numbers)?;
         if joined.is_first {
             let driver = drive(Arc::clone(&gate), Arc::clone(self));
@@ -203,10 +220,10 @@ impl Desk {
         let (gate, waiting) = self.ask_for_robots(host, deadline)?;
         let started = match waiting {
             Ok(started) => return Some(self.granted(host, gate, started)),
-            Err(waiting) => waiting.turn(self, Some(deadline)).await.ok()?,
+            Err(waiting) => waiting.turn(self, deadline).await.ok()?,
         };
         let waited = self.moment().saturating_sub(begun);
-        Some(self.granted(host, gate, started).after(waited))
+        Some(self.granted(host, gate, started).after(waited, None))
     }
 
     fn ask_for_robots(
@@ -218,25 +235,34 @@ impl Desk {
         let now = self.now(&in_force);
         let gate = self.hosts.gate(host, &now)?;
         let mut wish = Wish::robots();
-        let delayed = match gate.ask(&mut wish, (host, &|| Whose::Robots), &now) {
+        let delayed = match gate.ask(&mut wish, (host, &|| Whose::Robots, None), &now) {
             Ok(started) => return Some((gate, Ok(started))),
             Err(delayed) => delayed,
         };
         if delayed.until.is_some_and(|until| deadline < until) {
             return None;
         }
-        let line = (Arc::clone(&gate), Whose::Robots);
-        let waiting = self.join(line, wish, (Some(deadline), usize::MAX))?;
+        let joining = Joining {
+            whose: &Whose::Robots,
+            wish,
+            deadline,
+            room: usize::MAX,
+            number: None,
+        };
+        let waiting = self.join(Arc::clone(&gate), joining)?;
         Some((gate, Err(waiting)))
     }
 
-    pub(super) fn robots_later(&self, host: &Host) -> Option<Later> {
+    /// What keeps a robots.txt from being asked for, and about how long.
+    pub(super) fn robots_delayed(&self, host: &Host) -> (Reason, Duration) {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
-        let gate = self.hosts.gate(host, &now)?;
+        let Some(gate) = self.hosts.gate(host, &now) else {
+            return (Reason::Overload, Duration::ZERO);
+        };
         let delayed = gate.estimate(&Wish::robots(), &Whose::Robots, &now);
-        let is_delayed = delayed.until.is_some_and(|until| now.moment < until);
-        is_delayed.then(|| self.later_than(host, delayed, &now))
+        let until = delayed.until.unwrap_or_default();
+        (delayed.reason, until.saturating_sub(now.moment))
     }
 
     pub(super) fn later_in_vain(&self, asking: &Asking<'_>, gate: &Gate, in_vain: InVain) -> Later {
@@ -255,9 +281,12 @@ impl Desk {
 
     fn later_than(&self, host: &Host, delayed: Delayed, now: &Now<'_>) -> Later {
         let until = delayed.until.unwrap_or(now.moment);
-        let reason = delayed.reason;
+        self.later_of(host, delayed.reason, until.saturating_sub(now.moment))
+    }
+
+    pub(super) fn later_of(&self, host: &Host, reason: Reason, pause: Duration) -> Later {
         let detail = format!("the pace of {host}: {}", in_words(reason));
-        self.later(reason, until.saturating_sub(now.moment), &detail)
+        self.later(reason, pause, &detail)
     }
 
     fn later(&self, reason: Reason, pause: Duration, detail: &str) -> Later {
@@ -306,6 +335,12 @@ impl Desk {
         }
         self.hosts.sweep(slice, &now);
     }
+}
+
+/// Whether a request may not wait for that.
+fn is_too_long(asking: &Asking<'_>, delayed: &Delayed, now: &Now<'_>) -> bool {
+    let deadline = now.moment.saturating_add(asking.longest);
+    asking.longest.is_zero() || delayed.until.is_some_and(|until| deadline < until)
 }
 
 /// Grants turns at one host for as long as somebody waits there.

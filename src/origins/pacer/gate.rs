@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use super::ceilings::Ceilings;
 use super::line::{Line, Waits, Whose};
 use super::pace::{Delayed, Now, Pace, Scope, Started, Wish};
 use super::told::Ended;
@@ -26,8 +27,8 @@ pub(super) type Answer = Result<Started, Delayed>;
 pub(super) struct Waiter {
     pub(super) number: u64,
     pub(super) wish: Wish,
-    /// When it goes, if it waits for so long; `None` is never.
-    deadline: Option<Moment>,
+    /// When it goes, if it waits for so long.
+    deadline: Moment,
     not_before: Moment,
     answer: oneshot::Sender<Answer>,
 }
@@ -47,10 +48,12 @@ impl Waits for Waiter {
 pub(super) struct Joining<'a> {
     pub(super) whose: &'a Whose,
     pub(super) wish: Wish,
-    /// When it goes; `None` is never.
-    pub(super) deadline: Option<Moment>,
+    /// When it goes.
+    pub(super) deadline: Moment,
     /// How many pages may wait, with this one.
     pub(super) room: usize,
+    /// Its number, if it has one already.
+    pub(super) number: Option<u64>,
 }
 
 /// What joining the line came to.
@@ -117,16 +120,25 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the terms in force; whoever waits is looked at again.
-    pub(super) fn adopt(&self, host: &Host, now: &Now<'_>) {
+    /// Takes the terms in force; whoever waits is looked at again, under the
+    /// ceilings that are new, if they are.
+    pub(super) fn adopt(&self, host: &Host, now: &Now<'_>, ceilings: Option<&Ceilings>) {
         let mut state = self.state();
         state.pace.refresh(host, now);
         if let Some(queue) = &mut state.queue {
-            queue
-                .line
-                .for_each(|waiter| waiter.not_before = Moment::ZERO);
+            queue.line.each_page(|crawler, waiter| {
+                waiter.not_before = Moment::ZERO;
+                if let Some(ceilings) = ceilings {
+                    waiter.wish.move_under(ceilings, crawler, host);
+                }
+            });
         }
         state.tell();
+    }
+
+    /// The process before may have asked for pages of it.
+    pub(super) fn visited_before(&self) {
+        self.state().pace.visited_before();
     }
 
     /// Starts a request if nothing keeps it from that; else when its turn is
@@ -138,7 +150,7 @@ impl Gate {
     pub(super) fn ask(
         &self,
         wish: &mut Wish,
-        (host, whose): (&Host, &impl Fn() -> Whose),
+        (host, whose, number): (&Host, &impl Fn() -> Whose, Option<u64>),
         now: &Now<'_>,
     ) -> Result<Started, Delayed> {
         let mut state = self.state();
@@ -150,7 +162,7 @@ impl Gate {
         if is_longest {
             queue.told.notify_one();
         }
-        let ahead = queue.line.ahead(&whose());
+        let ahead = queue.line.ahead(&whose(), number.unwrap_or(u64::MAX));
         Err(state.pace.estimate(wish, ahead, now))
     }
 
@@ -158,7 +170,7 @@ impl Gate {
     pub(super) fn estimate(&self, wish: &Wish, whose: &Whose, now: &Now<'_>) -> Delayed {
         let state = self.state();
         let queue = state.queue.as_ref();
-        let ahead = queue.map_or(0, |queue| queue.line.ahead(whose));
+        let ahead = queue.map_or(0, |queue| queue.line.ahead(whose, u64::MAX));
         state.pace.estimate(wish, ahead, now)
     }
 
@@ -173,7 +185,8 @@ impl Gate {
         let queue = state.queue.get_or_insert_default();
         let (sender, answer) = oneshot::channel();
         // Under the lock, so that numbers rise along the line.
-        let number = numbers.fetch_add(1, Ordering::Relaxed);
+        let next = || numbers.fetch_add(1, Ordering::Relaxed);
+        let number = joining.number.unwrap_or_else(next);
         let waiter = Waiter {
             number,
             wish: joining.wish,
@@ -216,7 +229,7 @@ impl Gate {
             Ok((waiter, started)) => {
                 // He may just have left: then it is as if he had never come.
                 if let Err(Ok(unused)) = waiter.answer.send(Ok(started)) {
-                    self.give_back(unused.start);
+                    self.give_back(&unused);
                 }
                 Step::Again
             }
@@ -224,9 +237,9 @@ impl Gate {
     }
 
     /// Takes back a turn of which nothing came.
-    pub(super) fn give_back(&self, start: Start) {
+    pub(super) fn give_back(&self, started: &Started) {
         let mut state = self.state();
-        state.pace.give_back(start);
+        state.pace.give_back(started);
         state.tell();
     }
 
@@ -247,7 +260,7 @@ impl Gate {
         };
         state.tell();
         let queue = state.queue.as_mut();
-        let in_vain = |waiter: &Waiter| waiter.deadline.is_some_and(|deadline| deadline < until);
+        let in_vain = |waiter: &Waiter| waiter.deadline < until;
         let gone = queue.map_or_else(Vec::new, |queue| queue.line.remove_all(in_vain));
         drop(state);
         for waiter in gone {
@@ -301,22 +314,52 @@ impl State {
     /// Serves who comes next, or says what to do until that can be.
     fn serve(&mut self, queue: &mut Queue, now: &Now<'_>) -> Result<(Waiter, Started), Step> {
         let told = || Arc::clone(&queue.told);
+        let serve_first = if queue.line.is_robots_turn() {
+            [Self::serve_robots, Self::serve_page]
+        } else {
+            [Self::serve_page, Self::serve_robots]
+        };
+        let mut earliest = Moment::MAX;
+        for serve in serve_first {
+            match serve(self, &mut queue.line, now) {
+                Ok(served) => return Ok(served),
+                // What ends makes it possible, for all of them.
+                Err(None) => return Err(Step::Wait(told())),
+                Err(Some(until)) => earliest = earliest.min(until),
+            }
+        }
+        Err(Step::Sleep(earliest, told()))
+    }
+
+    fn serve_robots(
+        &mut self,
+        line: &mut Line<Waiter>,
+        now: &Now<'_>,
+    ) -> Result<(Waiter, Started), Option<Moment>> {
+        let waiter = line.robots().ok_or(Some(Moment::MAX))?;
+        let started = self.pace.start(&mut waiter.wish, now);
+        let started = started.map_err(|delayed| delayed.until)?;
+        let waiter = line.pop_robots().ok_or(Some(now.moment))?;
+        Ok((waiter, started))
+    }
+
+    /// The page that comes next; else until when there is none, if that is
+    /// known.
+    fn serve_page(
+        &mut self,
+        line: &mut Line<Waiter>,
+        now: &Now<'_>,
+    ) -> Result<(Waiter, Started), Option<Moment>> {
         loop {
-            let first = queue.line.first(now.moment);
-            let waiter = first.map_err(|until| Step::Sleep(until, told()))?;
+            let waiter = line.first(now.moment).map_err(Some)?;
             match self.pace.start(&mut waiter.wish, now) {
                 Ok(started) => {
-                    let waiter = queue.line.pop(now.moment).ok_or(Step::Again)?;
+                    let waiter = line.pop().ok_or(Some(now.moment))?;
                     return Ok((waiter, started));
                 }
-                Err(Delayed { until: None, .. }) => return Err(Step::Wait(told())),
-                Err(Delayed {
-                    until: Some(until),
-                    scope,
-                    ..
-                }) => match scope {
-                    Scope::Host => return Err(Step::Sleep(until, told())),
-                    Scope::Own => waiter.not_before = until,
+                Err(Delayed { until, scope, .. }) => match (until, scope) {
+                    (Some(until), Scope::Own) => waiter.not_before = until,
+                    (until, Scope::Host | Scope::Own) => return Err(until),
                 },
             }
         }

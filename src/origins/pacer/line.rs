@@ -1,7 +1,7 @@
 //! Who waits for a turn at one host, and who comes next.
 //!
-//! A robots.txt comes first: pages wait for it. Then one request of each
-//! crawler after the other, so that a crawler with a thousand requests delays
+//! A robots.txt comes first, since pages wait for it, but not twice in a row
+//! where a page waits. Of the pages one of each crawler comes after the other, so that a crawler with a thousand requests delays
 //! another by one turn; within a crawler, first in first out. What is waited
 //! for is not known here.
 
@@ -22,6 +22,8 @@ pub(super) trait Waits {
 #[derive(Debug)]
 pub(super) struct Line<W> {
     robots: VecDeque<W>,
+    /// Whether the last turn was one's of these.
+    robots_last: bool,
     /// In the order in which they come next; none is empty.
     crawlers: VecDeque<Own<W>>,
     pages: usize,
@@ -47,6 +49,7 @@ impl<W> Default for Line<W> {
     fn default() -> Self {
         Self {
             robots: VecDeque::new(),
+            robots_last: false,
             crawlers: VecDeque::new(),
             pages: 0,
         }
@@ -73,7 +76,8 @@ impl<W: Waits> Line<W> {
             Whose::Crawler(name) => {
                 self.pages += 1;
                 if let Some(own) = self.crawlers.iter_mut().find(|own| own.name == *name) {
-                    own.waiting.push_back(waiter);
+                    let at = own.before(waiter.number());
+                    own.waiting.insert(at, waiter);
                     return;
                 }
                 self.crawlers.push_back(Own {
@@ -84,29 +88,45 @@ impl<W: Waits> Line<W> {
         }
     }
 
-    /// How many turns come at most before that of a request which joins now.
-    pub(super) fn ahead(&self, whose: &Whose) -> usize {
+    /// How many turns come at most before that of a request which joins now,
+    /// by this number.
+    pub(super) fn ahead(&self, whose: &Whose, number: u64) -> usize {
+        let robots = self.robots.len();
         let Whose::Crawler(name) = whose else {
-            return self.robots.len();
+            return robots + robots.min(self.pages);
         };
         let own = self.crawlers.iter().find(|own| own.name == *name);
-        let own = own.map_or(0, |own| own.waiting.len());
-        let others = self.crawlers.len() - usize::from(0 < own);
+        let others = self.crawlers.len() - usize::from(own.is_some());
+        let own = own.map_or(0, |own| own.before(number));
         let turns = own.saturating_add(others.saturating_mul(own + 1));
-        self.robots.len() + turns.min(self.pages)
+        let turns = turns.min(self.pages);
+        turns + robots.min(turns + 1)
     }
 
-    /// Who comes next. Crawlers that need not be asked yet are passed over.
+    /// Whether a robots.txt comes next, if both could: but for one turn in two.
+    pub(super) fn is_robots_turn(&self) -> bool {
+        !self.robots_last || self.pages == 0
+    }
+
+    /// The robots.txt that comes next.
+    pub(super) fn robots(&mut self) -> Option<&mut W> {
+        self.robots.front_mut()
+    }
+
+    /// Takes out what [`Self::robots`] named.
+    pub(super) fn pop_robots(&mut self) -> Option<W> {
+        self.robots_last = true;
+        self.robots.pop_front()
+    }
+
+    /// The page that comes next. Crawlers that need not be asked yet are passed
+    /// over.
     ///
     /// # Errors
     ///
     /// When the first of them is to be asked, if no one is now.
     pub(super) fn first(&mut self, now: Moment) -> Result<&mut W, Moment> {
-        let robots = self.robots.front().map(Waits::not_before);
-        if robots.is_some_and(|not_before| not_before <= now) {
-            return self.robots.front_mut().ok_or(now);
-        }
-        let mut earliest = robots.unwrap_or(Moment::MAX);
+        let mut earliest = Moment::MAX;
         for _ in 0..self.crawlers.len() {
             let front = self.crawlers.front().and_then(|own| own.waiting.front());
             let not_before = front.map_or(Moment::MAX, Waits::not_before);
@@ -126,11 +146,8 @@ impl<W: Waits> Line<W> {
     }
 
     /// Takes out whom [`Self::first`] named; its crawler comes last then.
-    pub(super) fn pop(&mut self, now: Moment) -> Option<W> {
-        let robots = self.robots.front().map(Waits::not_before);
-        if robots.is_some_and(|not_before| not_before <= now) {
-            return self.robots.pop_front();
-        }
+    pub(super) fn pop(&mut self) -> Option<W> {
+        self.robots_last = false;
         let mut own = self.crawlers.pop_front()?;
         let waiter = own.waiting.pop_front();
         self.pages -= usize::from(waiter.is_some());
@@ -155,9 +172,10 @@ impl<W: Waits> Line<W> {
         Some(waiter)
     }
 
-    /// Takes out all pages of which this holds.
+    /// Takes out all of whom this holds.
     pub(super) fn remove_all(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
-        let mut gone = Vec::new();
+        let (mut gone, staying) = split(std::mem::take(&mut self.robots), &leaves);
+        self.robots = staying;
         for own in &mut self.crawlers {
             let waiting = std::mem::take(&mut own.waiting);
             let (leaving, staying): (Vec<W>, VecDeque<W>) = split(waiting, &leaves);
@@ -165,15 +183,24 @@ impl<W: Waits> Line<W> {
             gone.extend(leaving);
         }
         self.crawlers.retain(|own| !own.waiting.is_empty());
-        self.pages -= gone.len();
+        self.pages = self.crawlers.iter().map(|own| own.waiting.len()).sum();
         gone
     }
 
-    /// All that waits is to be asked again.
-    pub(super) fn for_each(&mut self, mut each: impl FnMut(&mut W)) {
-        self.robots.iter_mut().for_each(&mut each);
-        let pages = self.crawlers.iter_mut();
-        pages.for_each(|own| own.waiting.iter_mut().for_each(&mut each));
+    /// Does something with each page that waits, and whose it is.
+    pub(super) fn each_page(&mut self, mut each: impl FnMut(&str, &mut W)) {
+        for own in &mut self.crawlers {
+            let waiting = own.waiting.iter_mut();
+            waiting.for_each(|waiter| each(&own.name, waiter));
+        }
+    }
+}
+
+impl<W: Waits> Own<W> {
+    /// How many came before that number.
+    fn before(&self, number: u64) -> usize {
+        self.waiting
+            .partition_point(|waiter| waiter.number() < number)
     }
 }
 
@@ -224,8 +251,7 @@ mod tests {
     }
 
     fn served(line: &mut Line<One>) -> Vec<u64> {
-        let now = Moment::ZERO;
-        std::iter::from_fn(|| line.pop(now).map(|one| one.0)).collect()
+        std::iter::from_fn(|| line.pop().map(|one| one.0)).collect()
     }
 
     // The issue, deliverable 1: round robin, first in first out within one.
@@ -237,20 +263,47 @@ mod tests {
     }
 
     #[test]
-    fn a_robots_txt_comes_first() {
+    fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
         let mut line = line(&[("a", 1), ("b", 2)]);
         line.push(&Whose::Robots, One(3, 0));
-        assert_eq!((line.pages(), line.len()), (2, 3));
-        assert_eq!(served(&mut line), [3, 1, 2]);
+        line.push(&Whose::Robots, One(4, 0));
+        assert_eq!((line.pages(), line.len()), (2, 4));
+        assert!(line.is_robots_turn());
+        assert_eq!(line.robots().map(|one| one.0), Some(3));
+        assert_eq!(line.pop_robots().map(|one| one.0), Some(3));
+        assert!(!line.is_robots_turn());
+        assert_eq!(line.pop().map(|one| one.0), Some(1));
+        assert!(line.is_robots_turn());
+        assert_eq!(served(&mut line), [2]);
+        assert_eq!((line.pages(), line.len()), (0, 1));
+        line.pop_robots();
+        assert!(line.is_robots_turn());
+    }
+
+    // The issue, "must hold": order within a crawler, also for one that gave
+    // its turn back to have the robots.txt asked for again.
+    #[test]
+    fn one_that_comes_back_has_its_place() {
+        let mut line = line(&[("a", 2), ("a", 3), ("b", 5)]);
+        assert_eq!(line.ahead(&crawler("a"), 1), 1);
+        line.push(&crawler("a"), One(1, 0));
+        assert_eq!(line.remove(&crawler("a"), 2).map(|one| one.0), Some(2));
+        assert_eq!(served(&mut line), [1, 5, 3]);
     }
 
     #[test]
     fn turns_ahead_are_counted_in_the_order_of_service() {
-        let line = line(&[("a", 1), ("a", 2), ("a", 3), ("b", 4)]);
-        assert_eq!(line.ahead(&crawler("new")), 2);
-        assert_eq!(line.ahead(&crawler("b")), 3);
-        assert_eq!(line.ahead(&crawler("a")), 4);
-        assert_eq!(line.ahead(&Whose::Robots), 0);
+        let mut line = line(&[("a", 1), ("a", 2), ("a", 3), ("b", 4)]);
+        assert_eq!(line.ahead(&crawler("new"), 9), 2);
+        assert_eq!(line.ahead(&crawler("b"), 9), 3);
+        assert_eq!(line.ahead(&crawler("a"), 9), 4);
+        assert_eq!(line.ahead(&Whose::Robots, 9), 0);
+        for number in 10..15 {
+            line.push(&Whose::Robots, One(number, 0));
+        }
+        assert_eq!(line.ahead(&crawler("new"), 20), 5);
+        assert_eq!(line.ahead(&crawler("a"), 0), 3);
+        assert_eq!(line.ahead(&Whose::Robots, 20), 9);
     }
 
     #[test]
@@ -270,7 +323,7 @@ mod tests {
         line.push(&crawler("a"), One(1, 9));
         line.crawlers.rotate_left(1);
         assert_eq!(line.first(Moment::ZERO).map(|one| one.0), Ok(2));
-        assert_eq!(line.pop(Moment::ZERO).map(|one| one.0), Some(2));
+        assert_eq!(line.pop().map(|one| one.0), Some(2));
         let first = line.first(Moment::ZERO).map(|one| one.0);
         assert_eq!(first, Err(Moment::from_secs(9)));
         assert!(line.first(Moment::from_secs(9)).is_ok());

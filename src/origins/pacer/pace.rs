@@ -4,12 +4,13 @@
 //!
 //! Who waits is not known here.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::ceilings::{Held, Keys, Passed};
+use super::ceilings::{Ceilings, Held, Keys, Passed};
 use super::desk::InForce;
 use super::told::Ended;
 use crate::clock;
@@ -53,6 +54,8 @@ pub(super) struct Wish {
     pub(super) asked: Option<Arc<Asked>>,
     pub(super) keys: Keys,
     pub(super) passed: Passed,
+    /// Where the host is, if that is known.
+    pub(super) address: Option<IpAddr>,
 }
 
 impl Wish {
@@ -63,7 +66,14 @@ impl Wish {
             asked: None,
             keys: Keys::default(),
             passed: Passed::default(),
+            address: None,
         }
+    }
+
+    /// Comes under other ceilings.
+    pub(super) fn move_under(&mut self, ceilings: &Ceilings, crawler: &str, host: &Host) {
+        self.keys = ceilings.keys(crawler, host, self.address);
+        self.passed = Passed::default();
     }
 }
 
@@ -131,7 +141,16 @@ impl Pace {
 
     pub(super) fn estimate(&self, wish: &Wish, ahead: usize, now: &Now<'_>) -> Delayed {
         let (limits, reason) = self.limits(wish, now);
-        let next = self.delayed(self.schedule.next(&limits), reason);
+        let next = self.delayed(self.schedule.next(&limits, wish.kind), reason);
+        // When another ends is not known, but that nothing starts before this is.
+        let next = match next.until {
+            None if now.moment < limits.back_off => Delayed {
+                until: Some(limits.back_off),
+                reason: Reason::BackOff,
+                ..next
+            },
+            Some(_) | None => next,
+        };
         let turns = u32::try_from(ahead).unwrap_or(u32::MAX);
         let line = self.schedule.step(&limits).saturating_mul(turns);
         let from = next.until.unwrap_or(now.moment).max(now.moment);
@@ -143,7 +162,7 @@ impl Pace {
 
     pub(super) fn start(&mut self, wish: &mut Wish, now: &Now<'_>) -> Result<Started, Delayed> {
         let (limits, reason) = self.limits(wish, now);
-        match self.schedule.next(&limits) {
+        match self.schedule.next(&limits, wish.kind) {
             Next::From(from, _) if from <= now.moment => {}
             next @ (Next::From(..) | Next::AfterEnd(_)) => {
                 return Err(self.delayed(next, reason));
@@ -217,7 +236,7 @@ impl Pace {
             }
         }
         // A robots.txt is what says when one may come.
-        if kind == Kind::Page {
+        if kind != Kind::RobotsTxt {
             let site = asked.and_then(|asked| asked.opens(wall));
             let hours = terms.hours.and_then(|hours| hours.opens(wall));
             let opening = site.max(hours);
@@ -259,9 +278,19 @@ impl Pace {
         is_longest
     }
 
-    /// Takes back a start of which nothing came.
-    pub(super) fn give_back(&mut self, start: Start) {
-        self.schedule.give_back(start);
+    /// Takes back a start of which nothing came; a back-off that ended with it
+    /// is to be told by the next.
+    pub(super) fn give_back(&mut self, started: &Started) {
+        self.schedule.give_back(started.start);
+        if let Some(back_off) = self.back_off.as_mut().filter(|_| started.ended.is_some()) {
+            back_off.untake_end();
+        }
+    }
+
+    /// The process before may have asked for a page until this one began; it
+    /// is not known when.
+    pub(super) fn visited_before(&mut self) {
+        self.schedule.visited_before(Moment::ZERO);
     }
 
     /// Ends what was started.
@@ -322,7 +351,7 @@ impl Pace {
     /// What keeps a page from being asked for now, of which nothing is asked.
     pub(super) fn next(&self, now: &Now<'_>) -> Option<Delayed> {
         let (limits, reason) = self.limits_of(None, Kind::Page, now);
-        let next = self.delayed(self.schedule.next(&limits), reason);
+        let next = self.delayed(self.schedule.next(&limits, Kind::Page), reason);
         next.until
             .is_none_or(|until| now.moment < until)
             .then_some(next)

@@ -30,6 +30,7 @@ pub struct Turn {
     gate: Arc<Gate>,
     started: Option<Started>,
     waited: Duration,
+    number: Option<u64>,
     status: AtomicU16,
 }
 
@@ -41,16 +42,23 @@ impl Turn {
             gate,
             started: Some(started),
             waited: Duration::ZERO,
+            number: None,
             status: AtomicU16::new(UNUSED),
         }
     }
 
-    /// The same, after a wait.
-    pub(super) fn after(mut self, waited: Duration) -> Self {
+    /// The same, after a wait in this place.
+    pub(super) fn after(mut self, waited: Duration, number: Option<u64>) -> Self {
         let waits = &self.desk.metrics.pace_wait_seconds;
         waits.observe(waited.as_secs_f64());
-        self.waited = waited;
+        (self.waited, self.number) = (waited, number);
         self
+    }
+
+    /// Its place in the order of arrival, if it waited in line: whoever gives
+    /// it back, and asks again, has it again.
+    pub fn number(&self) -> Option<u64> {
+        self.number
     }
 
     /// How long it was waited for.
@@ -105,13 +113,13 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(started) = self.started.take() else {
+        let Some(mut started) = self.started.take() else {
             return;
         };
         self.desk.metrics.pace_in_flight.dec();
-        drop(started.held);
+        drop(started.held.take());
         let outcome = match self.status.load(Ordering::Relaxed) {
-            UNUSED => return self.gate.give_back(started.start),
+            UNUSED => return self.gate.give_back(&started),
             SENT | 400.. => Outcome::Failed,
             _ => Outcome::Served,
         };

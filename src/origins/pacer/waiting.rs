@@ -37,12 +37,8 @@ pub(super) enum InVain {
 
 impl Waiting {
     /// The turn, if it comes before `deadline`.
-    pub(super) async fn turn(
-        mut self,
-        desk: &Desk,
-        deadline: Option<Moment>,
-    ) -> Result<Started, InVain> {
-        let deadline = deadline.and_then(|deadline| desk.epoch.checked_add(deadline));
+    pub(super) async fn turn(mut self, desk: &Desk, deadline: Moment) -> Result<Started, InVain> {
+        let deadline = desk.epoch.checked_add(deadline);
         let answer = match deadline {
             Some(deadline) => timeout_at(deadline, &mut self.answer).await,
             None => Ok((&mut self.answer).await),
@@ -72,7 +68,7 @@ impl Drop for Waiting {
         // From here on no turn can be granted; one may have been before.
         self.answer.close();
         if let Ok(Ok(started)) = self.answer.try_recv() {
-            self.gate.give_back(started.start);
+            self.gate.give_back(&started);
         }
         self.place = None;
     }

@@ -8,6 +8,8 @@ mod kept;
 
 mod life;
 
+mod pace;
+
 mod redirects;
 
 use tokio::time::advance;

@@ -19,7 +19,7 @@ async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
     let query = RobotsQuery { asker, known: None };
     let permit = RobotsPermit::first(&origin.unwrap());
     let turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
-    fetcher.fetch(permit, query, turn).await
+    fetcher.fetch(permit, query, &turn).await
 }
 
 fn pacer() -> Arc<Pacer> {
@@ -67,7 +67,7 @@ async fn our_request_says_what_need_not_be_sent_again() {
     };
     let permit = RobotsPermit::first(&Origin::new(Scheme::Http, "h.test").unwrap());
     let turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
-    fetcher.fetch(permit, query, turn).await.unwrap();
+    fetcher.fetch(permit, query, &turn).await.unwrap();
     let end = "If-None-Match: W/\"1\"\r\nIf-Modified-Since: yesterday\r\n\r\n";
     assert!(
         origin.requests()[0].ends_with(end),

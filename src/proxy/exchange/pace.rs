@@ -11,9 +11,14 @@ use std::time::Duration;
 
 use super::Proxy;
 use crate::clock;
-use crate::origins::pacer::{Asking, Later, Turn};
+use crate::origins::pacer::{Asking, Later, RobotsAsked, Turn};
+use crate::origins::robots_cache::Known;
 use crate::proxy::request::Received;
 use crate::rules::decision::{Decision, PuttingOff, decide};
+use crate::rules::reason::Reason;
+
+/// When it is worth asking again where nobody had the room to ask an origin.
+const ROOM_AGAIN: Duration = Duration::from_secs(1);
 
 /// What holds for an inquiry now.
 #[derive(Debug)]
@@ -21,6 +26,8 @@ pub(super) struct Decided {
     pub(super) decision: Decision,
     /// Where its origin is dialled, if that is known.
     pub(super) address: Option<IpAddr>,
+    /// How its robots.txt came, if it was asked about.
+    pub(super) known: Option<Known>,
 }
 
 /// A decision that is acted on now.
@@ -33,44 +40,65 @@ pub(super) struct InTurn {
     pub(super) waited: Duration,
 }
 
+/// How long a request waits for turns.
+#[derive(Debug)]
+struct Wait {
+    so_far: Duration,
+    left: Duration,
+    robots: RobotsAsked,
+    /// Its place in the order of arrival, if it has one.
+    number: Option<u64>,
+}
+
+impl Wait {
+    /// The decision took what was waited for a robots.txt.
+    fn decided(&mut self, known: Option<&Known>) {
+        let Some(known) = known else { return };
+        self.took(known.waited);
+        if known.was_asked && self.robots == RobotsAsked::No {
+            self.robots = RobotsAsked::Once;
+        }
+    }
+
+    fn took(&mut self, waited: Duration) {
+        self.so_far += waited;
+        self.left = self.left.saturating_sub(waited);
+    }
+}
+
 impl Proxy {
     /// Decides, waits for a turn if the request is to be sent, and decides again
     /// when it has come.
     pub(super) async fn decide_in_turn(&self, received: &Received) -> InTurn {
-        let longest = self.longest_wait(received);
-        let mut waited = Duration::ZERO;
-        let mut until = None;
+        let mut wait = Wait {
+            so_far: Duration::ZERO,
+            left: self.longest_wait(received),
+            robots: RobotsAsked::No,
+            number: None,
+        };
         loop {
-            let Decided { decision, address } = self.decide(received).await;
-            if !self.is_to_be_sent(&decision) {
-                return InTurn::without_turn(self.unasked(decision), waited);
+            let decided = self.decide(received, wait.left).await;
+            wait.decided(decided.known.as_ref());
+            if !self.is_to_be_sent(&decided.decision) {
+                return InTurn::without(self.unasked(decided), &wait);
             }
-            // What a robots.txt takes that expires again and again counts, too.
-            let now = clock::instant();
-            let left = (*until.get_or_insert(now + longest)).saturating_duration_since(now);
-            let turn = match self.turn(&decision, (received, address), left).await {
+            let (decision, address) = (decided.decision, decided.address);
+            let turn = match self.turn(&decision, (received, address), &wait).await {
                 Ok(turn) => turn,
-                Err(later) => return InTurn::without_turn(put_off(decision, later), waited),
+                Err(later) => return InTurn::without(put_off(decision, later), &wait),
             };
             if turn.waited().is_zero() {
-                return InTurn {
-                    decision,
-                    turn: Some(turn),
-                    waited,
-                };
+                return InTurn::with(turn, decision, &wait);
             }
-            waited += turn.waited();
+            wait.took(turn.waited());
             match self.decide_again(&decision) {
                 Some(decision) if self.is_to_be_sent(&decision) => {
-                    return InTurn {
-                        decision,
-                        turn: Some(turn),
-                        waited,
-                    };
+                    return InTurn::with(turn, decision, &wait);
                 }
-                Some(decision) => return InTurn::without_turn(decision, waited),
-                // Its robots.txt has expired, and asking for it takes a turn.
-                None => drop(turn),
+                Some(decision) => return InTurn::without(decision, &wait),
+                // Its robots.txt has expired, and is asked for first; then it
+                // has its place again.
+                None => (wait.number, wait.robots) = (turn.number(), RobotsAsked::Again),
             }
         }
     }
@@ -91,39 +119,56 @@ impl Proxy {
             .map_or(allowed, |wanted| wanted.min(allowed))
     }
 
-    /// Where a robots.txt was not asked for because its host is not to be asked
-    /// now, that is no refusal: the request is put off like all others there.
-    fn unasked(&self, decision: Decision) -> Decision {
+    /// Where a robots.txt was not asked for, that is no refusal: the request is
+    /// put off like all others.
+    fn unasked(&self, decided: Decided) -> Decision {
+        let Decided {
+            decision, known, ..
+        } = decided;
         let evidence = decision.evidence();
         if !evidence.lacks_an_answer_for_now() {
             return decision;
         }
-        match self
-            .pacer
-            .robots_later(evidence.inquiry.target.origin.host())
-        {
-            Some(later) => put_off(decision, later),
-            None => decision,
-        }
+        let too_long = known.and_then(|known| known.too_long);
+        let later = match &too_long {
+            Some((host, wait)) => Some(self.pacer.robots_later_by(host, *wait)),
+            None => {
+                let host = evidence.inquiry.target.origin.host();
+                self.pacer.robots_later(host)
+            }
+        };
+        let later = match later {
+            Some(later) => later,
+            None => Later {
+                reason: Reason::Overload,
+                retry_after: ROOM_AGAIN,
+                detail: "its robots.txt could not be asked for yet".to_owned(),
+            },
+        };
+        put_off(decision, later)
     }
 
     async fn turn(
         &self,
         decision: &Decision,
         (received, address): (&Received, Option<IpAddr>),
-        longest: Duration,
+        wait: &Wait,
     ) -> Result<Turn, Later> {
         let inquiry = &received.inquiry;
         let crawler = match inquiry.crawler.token() {
             Some(token) => Cow::Borrowed(token.as_str()),
             None => Cow::Owned(received.client.to_string()),
         };
+        let snapshot = decision.evidence().snapshot.as_deref();
         let asking = Asking {
             host: inquiry.target.origin.host(),
             crawler: &crawler,
             address,
             asked: decision.ruling().asked.clone(),
-            longest,
+            longest: wait.left,
+            robots_from: snapshot.map(|snapshot| snapshot.fetched_at),
+            robots: wait.robots,
+            number: wait.number,
         };
         self.pacer.turn(asking).await
     }
@@ -140,11 +185,18 @@ impl Proxy {
 }
 
 impl InTurn {
-    fn without_turn(decision: Decision, waited: Duration) -> Self {
+    fn with(turn: Turn, decision: Decision, wait: &Wait) -> Self {
+        Self {
+            turn: Some(turn),
+            ..Self::without(decision, wait)
+        }
+    }
+
+    fn without(decision: Decision, wait: &Wait) -> Self {
         Self {
             decision,
             turn: None,
-            waited,
+            waited: wait.so_far,
         }
     }
 }

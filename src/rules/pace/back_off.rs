@@ -131,6 +131,11 @@ impl BackOff {
         is_over && std::mem::take(&mut self.is_told_of)
     }
 
+    /// Whoever was told of its end did not go on: the next one is told.
+    pub fn untake_end(&mut self) {
+        self.is_told_of = true;
+    }
+
     /// Whether the host has been quiet for so long that nothing of it has to be
     /// known any more.
     #[must_use]

@@ -6,7 +6,8 @@
 //! pause is as long as it is.
 //!
 //! Invariant: between a start and the one before it lies the longer pause that
-//! either asks for, whatever was given back, ended or changed in between.
+//! either asks for, whatever was given back, ended or changed in between; but
+//! for a robots.txt and the page that could not be asked for without it.
 
 use std::time::Duration;
 
@@ -33,10 +34,14 @@ pub struct Limits {
 /// What is to be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What a crawler asks for.
+    /// What a crawler asks for. The first of a host keeps no distance from the
+    /// robots.txt that has to be read before.
     Page,
-    /// A robots.txt, which no pause follows until the first page was asked for:
-    /// it has to be read before any page is.
+    /// The same, for which a robots.txt was asked for that does not hold for as
+    /// long as the pause: it keeps its distance from pages alone, or it would
+    /// never come.
+    PageAtOnce,
+    /// A robots.txt.
     RobotsTxt,
 }
 
@@ -69,19 +74,12 @@ pub enum Next {
 /// A start that was made; to be ended or given back, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    kind: Counted,
+    kind: Kind,
+    /// Among those of its kind.
+    number: u32,
     /// What to go back to.
     before: Option<Moment>,
     delay_before: Duration,
-}
-
-/// Whether later starts keep their distance from this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counted {
-    /// They do; the number of the start.
-    As(u32),
-    /// They do not.
-    Not,
 }
 
 /// How a response came, as far as a pause depends on it.
@@ -97,13 +95,17 @@ pub enum Outcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schedule {
     in_flight: u32,
-    /// Of the last start that counts.
+    /// Of the last page.
     number: u32,
     started: Option<Moment>,
     ended: Option<Moment>,
-    /// What the last start asked for.
+    /// What the last page asked for.
     delay: Duration,
     adaptive: Duration,
+    /// Of the last robots.txt.
+    robots_number: u32,
+    /// When the last robots.txt was asked for, or came.
+    robots: Option<Moment>,
 }
 
 impl Schedule {
@@ -112,8 +114,8 @@ impl Schedule {
         self.in_flight
     }
 
-    /// When the next request may start.
-    pub fn next(&self, limits: &Limits) -> Next {
+    /// When the next request of a kind may start.
+    pub fn next(&self, limits: &Limits, kind: Kind) -> Next {
         let delay = limits.delay.max(self.delay);
         if delay.is_zero() {
             if limits.in_flight.max(1) <= self.in_flight {
@@ -122,8 +124,13 @@ impl Schedule {
         } else if 0 < self.in_flight {
             return Next::AfterEnd(Cause::Delay);
         }
+        let robots = match kind {
+            Kind::Page => self.robots.filter(|_| self.started.is_some()),
+            Kind::PageAtOnce => None,
+            Kind::RobotsTxt => self.robots,
+        };
         let after = |moment: Option<Moment>, pause: Duration| {
-            let moment = moment.filter(|_| !pause.is_zero());
+            let moment = moment.max(robots).filter(|_| !pause.is_zero());
             moment.map_or(Moment::ZERO, |moment| moment.saturating_add(pause))
         };
         // Of equal ones the last is named.
@@ -146,40 +153,57 @@ impl Schedule {
     ///
     /// When it may.
     pub fn start(&mut self, now: Moment, limits: &Limits, kind: Kind) -> Result<Start, Next> {
-        match self.next(limits) {
+        match self.next(limits, kind) {
             Next::From(from, _) if from <= now => {}
             not_yet @ (Next::From(..) | Next::AfterEnd(_)) => return Err(not_yet),
         }
-        let mut start = Start {
-            kind: Counted::Not,
-            before: self.started,
-            delay_before: self.delay,
-        };
         self.in_flight = self.in_flight.saturating_add(1);
-        if kind == Kind::Page || self.started.is_some() {
-            self.number = self.number.wrapping_add(1);
-            start.kind = Counted::As(self.number);
-            self.started = Some(now);
-            self.delay = limits.delay;
-        }
-        Ok(start)
+        let delay_before = self.delay;
+        let (number, last) = match kind {
+            Kind::Page | Kind::PageAtOnce => {
+                self.delay = limits.delay;
+                (&mut self.number, &mut self.started)
+            }
+            Kind::RobotsTxt => (&mut self.robots_number, &mut self.robots),
+        };
+        *number = number.wrapping_add(1);
+        Ok(Start {
+            kind,
+            number: *number,
+            before: last.replace(now),
+            delay_before,
+        })
     }
 
     /// Takes back a start of which nothing came. Its time is free again unless
-    /// a later start was made, which kept its distance from it.
+    /// a later one of its kind was made, which kept its distance from it.
     pub fn give_back(&mut self, start: Start) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        if start.kind == Counted::As(self.number) {
-            self.started = start.before;
-            self.delay = start.delay_before;
+        match start.kind {
+            Kind::Page | Kind::PageAtOnce if start.number == self.number => {
+                self.started = start.before;
+                self.delay = start.delay_before;
+            }
+            Kind::RobotsTxt if start.number == self.robots_number => self.robots = start.before,
+            Kind::Page | Kind::PageAtOnce | Kind::RobotsTxt => {}
         }
     }
 
     /// Ends a request.
     pub fn end(&mut self, now: Moment, start: Start) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        if start.kind != Counted::Not {
-            self.ended = self.ended.max(Some(now));
+        let last = match start.kind {
+            Kind::Page | Kind::PageAtOnce => &mut self.ended,
+            Kind::RobotsTxt => &mut self.robots,
+        };
+        *last = (*last).max(Some(now));
+    }
+
+    /// A page ended then, of which nothing else is known; of no weight where
+    /// another was asked for since.
+    pub fn visited_before(&mut self, moment: Moment) {
+        if self.started.is_none() {
+            self.ended = self.ended.max(Some(moment));
         }
     }
 
@@ -205,7 +229,9 @@ impl Schedule {
 
     /// Whether nothing of it keeps a start from being made now.
     pub fn is_idle(&self, now: Moment, limits: &Limits) -> bool {
-        let is_over = matches!(self.next(limits), Next::From(from, _) if from <= now);
+        // Whatever a page has to wait for, a robots.txt has to as well.
+        let next = self.next(limits, Kind::RobotsTxt);
+        let is_over = matches!(next, Next::From(from, _) if from <= now);
         self.in_flight == 0 && is_over
     }
 }

@@ -116,15 +116,6 @@ async fn a_line_that_begins_anew_knows_its_own() {
     assert!(waits.is_finished() && waits.await.unwrap().is_ok());
 }
 
-async fn polled_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
-    use std::task::Poll;
-    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-}
-
 // The issue: origins in parallel do not slow one another.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_hosts_do_not_slow_one_another() {

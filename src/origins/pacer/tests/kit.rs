@@ -4,12 +4,13 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::clock;
 use crate::metrics::Metrics;
-use crate::origins::pacer::{Asking, Later, Pacer, Turn};
+use crate::origins::pacer::{Asking, Later, Pacer, RobotsAsked, Turn};
 use crate::rules::origin::Host;
 use crate::rules::pace::asked::Asked;
 use crate::rules::pace::options::Options;
@@ -64,6 +65,9 @@ pub(super) struct Get {
     pub(super) longest: Duration,
     /// How long the origin takes.
     pub(super) takes: Duration,
+    pub(super) robots_from: Option<Timestamp>,
+    pub(super) robots: RobotsAsked,
+    pub(super) number: Option<u64>,
 }
 
 impl Get {
@@ -74,6 +78,9 @@ impl Get {
             asked: asked.cloned(),
             longest: PATIENT,
             takes: Duration::ZERO,
+            robots_from: None,
+            robots: RobotsAsked::No,
+            number: None,
         }
     }
 
@@ -105,6 +112,9 @@ impl Origin {
                 address: None,
                 asked: get.asked,
                 longest: get.longest,
+                robots_from: get.robots_from,
+                robots: get.robots,
+                number: get.number,
             };
             pacer.turn(asking).await
         }
@@ -150,4 +160,13 @@ pub(super) async fn settle() {
     for _ in 0..20 {
         yield_now().await;
     }
+}
+
+pub(super) async fn polled_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    use std::task::Poll;
+    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }

@@ -1,7 +1,11 @@
 //! What a host's answers lead to.
 
+use std::sync::{Arc, Mutex};
+
 use super::kit::*;
+use crate::origins::pacer::Told;
 use crate::rules::pace::back_off::Change;
+use crate::rules::pace::event::{BackOffChange, BackOffEvent};
 use crate::rules::pace::terms::Profile;
 use crate::rules::reason::Reason;
 use tokio::time::{advance, sleep};
@@ -122,4 +126,54 @@ async fn what_a_host_waits_for_is_shown() {
     let shown = origin.pacer.snapshot();
     assert_eq!(shown[0].cause.as_deref(), Some("backoff"));
     assert!(shown[0].backoff_until.is_some());
+}
+
+// The issue, deliverable 4: nobody waits in vain, not even for a robots.txt.
+#[tokio::test(start_paused = true)]
+async fn a_back_off_ends_the_wait_for_a_robots_txt() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(5);
+    let turn = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
+    let waits = origin.clone();
+    let waits = tokio::spawn(async move {
+        let turn = waits.pacer.robots_turn(&host("site.example")).await;
+        turn.is_some()
+    });
+    settle().await;
+    turn.observed(503, Some(seconds(600)));
+    settle().await;
+    assert!(waits.is_finished());
+    assert!(!waits.await.unwrap());
+    let later = origin.pacer.robots_later(&host("site.example")).unwrap();
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::BackOff, seconds(600))
+    );
+}
+
+// The issue, deliverable 5: an event where a host leaves its back-off, also if
+// the first behind it has hung up.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&told);
+    let tell = move |event: BackOffEvent| log.lock().unwrap().push(event.change);
+    origin.pacer.telling(Told(Box::new(tell)));
+    let response = http::Response::builder().status(429);
+    let response = response.header("retry-after", "10").body(()).unwrap();
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.answered(&host("site.example"), &response);
+    drop(turn);
+    let mut gone = Box::pin(origin.turn(Get::by("a", None)));
+    assert!(polled_once(&mut gone).await.is_none());
+    advance(seconds(11)).await;
+    settle().await;
+    assert_eq!(origin.pacer.snapshot()[0].in_flight, 1);
+    drop(gone);
+    assert_eq!(*told.lock().unwrap(), [BackOffChange::Entered]);
+    drop(origin.turn(Get::by("a", None)).await);
+    origin.pacer.sweep().await;
+    let both = [BackOffChange::Entered, BackOffChange::Left];
+    assert_eq!(*told.lock().unwrap(), both);
 }

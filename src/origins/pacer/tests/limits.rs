@@ -164,3 +164,26 @@ async fn too_many_hosts_push_out_idle_ones_only() {
     assert_eq!(origin.pacer.snapshot().len(), 40);
     assert_eq!(Arc::strong_count(&origin.pacer), 1);
 }
+
+// The issue, deliverable 3; SIGHUP reloads: a ceiling that comes new holds for
+// those who wait already, each under its own name.
+#[tokio::test(start_paused = true)]
+async fn a_new_ceiling_holds_for_those_who_wait_already() {
+    let crawler = Ceilings {
+        in_flight: NonZeroU32::new(1),
+        rate: None,
+    };
+    let origin = Origin::new(profile(Profile::Archive));
+    for name in ["first", "a", "a", "b"] {
+        origin.get(Get::by(name, None).taking(seconds(10))).await;
+    }
+    assert_eq!(origin.order(), ["first"]);
+    origin.pacer.adopt(Options {
+        crawler,
+        ..profile(Profile::Owned)
+    });
+    sleep(seconds(1)).await;
+    assert_eq!(origin.order(), ["first", "a", "b"]);
+    sleep(seconds(11)).await;
+    assert_eq!(origin.order(), ["first", "a", "b", "a"]);
+}

@@ -1,6 +1,7 @@
 //! How long requests wait, and what comes of it when that is too long.
 
 use super::kit::*;
+use crate::origins::pacer::RobotsAsked;
 use crate::rules::pace::terms::Profile;
 use crate::rules::reason::Reason;
 use tokio::time::{advance, sleep};
@@ -99,6 +100,17 @@ async fn the_longest_delay_asked_for_binds_the_host() {
     assert_eq!(in_seconds(&origin.times()), [0, 10, 20, 30]);
 }
 
+/// Asks for a robots.txt in a task of its own.
+async fn robots(origin: &Origin) {
+    let origin = origin.clone();
+    tokio::spawn(async move {
+        let turn = origin.pacer.robots_turn(&host("site.example")).await;
+        origin.log("robots".into());
+        turn.unwrap().observed(200, None);
+    });
+    settle().await;
+}
+
 // Decisions, Pace: robots.txt first in line, and no delay for the first page.
 #[tokio::test(start_paused = true)]
 async fn a_robots_txt_comes_first_and_delays_no_first_page() {
@@ -112,15 +124,126 @@ async fn a_robots_txt_comes_first_and_delays_no_first_page() {
         origin.get(Get::by("a", asked.as_ref())).await;
     }
     assert_eq!(origin.times(), [0]);
-    let again = origin.clone();
-    tokio::spawn(async move {
-        let robots = again.pacer.robots_turn(&name).await.unwrap();
-        again.log("robots".into());
-        robots.observed(200, None);
-    });
+    self::robots(&origin).await;
     sleep(seconds(20)).await;
     assert_eq!(origin.order(), ["a", "robots", "a", "a"]);
     assert_eq!(in_seconds(&origin.times()), [0, 2, 4, 6]);
+}
+
+// The issue, "must hold": a flooder never delays another crawler by more than
+// one turn each; not even by the robots.txt of names that it makes up.
+#[tokio::test(start_paused = true)]
+async fn of_robots_txts_and_pages_every_other_has_its_turn() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    for _ in 0..4 {
+        robots(&origin).await;
+    }
+    for _ in 0..3 {
+        origin.get(Get::by("a", asked.as_ref())).await;
+    }
+    sleep(seconds(100)).await;
+    let order = ["a", "robots", "a", "robots", "a", "robots", "a", "robots"];
+    assert_eq!(origin.order(), order);
+    let times: Vec<u128> = (0..8).map(|turn| 10 * turn).collect();
+    assert_eq!(in_seconds(&origin.times()), times);
+}
+
+// The issue, "must hold": no turn without need for those whose site asks for
+// nothing, and cancellation gives a robots.txt's turn back as well.
+#[tokio::test(start_paused = true)]
+async fn a_robots_txt_that_nobody_waits_for_takes_no_turn() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    let name = host("site.example");
+    assert_eq!(origin.pacer.robots_wait(&name), seconds(10));
+    let left = tokio::time::timeout(seconds(5), origin.pacer.robots_turn(&name));
+    assert!(left.await.is_err());
+    robots(&origin).await;
+    assert_eq!(origin.pacer.robots_wait(&name), seconds(15));
+    sleep(seconds(20)).await;
+    assert_eq!(in_seconds(&origin.times()), [0, 10]);
+}
+
+// The issue, "must hold": order within a crawler. Who gives its turn back to
+// have the robots.txt asked for first has its place again.
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_back_is_before_who_came_later() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    origin.get(Get::by("first", asked.as_ref())).await;
+    let turn = tokio::spawn(origin.turn(Get::by("a", asked.as_ref())));
+    settle().await;
+    for name in ["b", "a"] {
+        origin.get(Get::by(name, asked.as_ref())).await;
+    }
+    let turn = turn.await.unwrap().unwrap();
+    let number = turn.number();
+    let again = Get {
+        number,
+        robots: RobotsAsked::Again,
+        ..Get::by("a", asked.as_ref()).within(seconds(11))
+    };
+    let again = tokio::spawn(origin.turn(again));
+    settle().await;
+    drop(turn);
+    settle().await;
+    assert_eq!(origin.order(), ["first", "b"]);
+    // Its own came later: it waits one turn, not two.
+    let turn = again.await.unwrap().unwrap();
+    assert_eq!(turn.number(), number);
+    assert_eq!(turn.waited().as_secs(), 10);
+}
+
+// The issue, purpose: no page waits for ever, where its robots.txt holds no
+// longer than the pause that it asks for.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_may_not_wait_follows_its_robots_txt() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(600);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    sleep(seconds(600)).await;
+    robots(&origin).await;
+    let get = |robots, longest| Get {
+        robots,
+        ..Get::by("a", asked.as_ref()).within(seconds(longest))
+    };
+    let refused = origin.get(get(RobotsAsked::No, 120)).await;
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(later.retry_after, seconds(600));
+    let patient = origin.turn(get(RobotsAsked::Once, 700));
+    assert!(polled_once(&mut Box::pin(patient)).await.is_none());
+    origin.get(get(RobotsAsked::Once, 120)).await;
+    assert_eq!(origin.order(), ["a", "robots", "a"]);
+    let refused = origin.get(get(RobotsAsked::Once, 120)).await;
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(later.retry_after, seconds(600));
+}
+
+// The issue, "must hold": a restart is no reason to come sooner.
+#[tokio::test(start_paused = true)]
+async fn the_process_before_may_have_been_there_until_now() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let before = crate::clock::now() - jiff::SignedDuration::from_secs(60);
+    let get = |host, robots_from| Get {
+        host,
+        robots_from,
+        ..Get::by(host, asked.as_ref())
+    };
+    sleep(seconds(4)).await;
+    let later = crate::clock::now() + jiff::SignedDuration::from_secs(60);
+    origin.get(get("kept.example", Some(before))).await;
+    origin.get(get("new.example", Some(later))).await;
+    sleep(seconds(10)).await;
+    assert_eq!(origin.order(), ["new.example", "kept.example"]);
+    assert_eq!(in_seconds(&origin.times()), [4, 10]);
+    // Of what this one did itself it knows.
+    origin.get(get("kept.example", Some(before))).await;
+    sleep(seconds(60)).await;
+    assert_eq!(in_seconds(&origin.times()), [4, 10, 20]);
 }
 
 // Decisions, Pace: 429 at once if the wait would be longer.

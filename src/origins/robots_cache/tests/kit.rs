@@ -9,10 +9,10 @@ use http::HeaderMap;
 use tokio::time::sleep;
 
 use super::*;
-use crate::origins::robots_fetch::FetchError;
+use crate::origins::robots_fetch::{FetchError, Hop, RobotsQuery};
 use crate::origins::robots_store::Forgetful;
 use crate::rules::crawler::ProductToken;
-use crate::rules::decision::Unauthorized;
+use crate::rules::decision::{RobotsPermit, Unauthorized};
 use crate::rules::origin::Host;
 use crate::rules::robots::access::{AccessResult, Validators};
 
@@ -56,6 +56,9 @@ pub(super) struct Script(Arc<Mutex<Scripted>>);
 pub(super) struct Scripted {
     replies: HashMap<String, VecDeque<Reply>>,
     asked: Vec<Asked>,
+    turns: Vec<String>,
+    /// How long turns are waited for, and how long that is said to be.
+    pause: Option<(Duration, Duration)>,
 }
 
 /// One request that an origin got.
@@ -86,6 +89,16 @@ impl Script {
         self.0.lock().unwrap().asked.clone()
     }
 
+    /// Lets turns be waited for so long, and say that it will be this long.
+    pub(super) fn paced(&self, pause: Duration, announced: Duration) {
+        self.0.lock().unwrap().pause = Some((pause, announced));
+    }
+
+    /// The hosts at which turns were taken.
+    pub(super) fn turns(&self) -> Vec<String> {
+        self.0.lock().unwrap().turns.clone()
+    }
+
     fn next(&self, url: &str, query: RobotsQuery<'_>) -> Reply {
         let mut scripted = self.0.lock().unwrap();
         scripted.asked.push(Asked {
@@ -108,15 +121,25 @@ impl Script {
 impl FetchRobots for Script {
     type Turn = ();
 
-    async fn turn(&self, _: &Host) -> Option<()> {
+    async fn turn(&self, host: &Host) -> Option<()> {
+        let pause = self.0.lock().unwrap().pause;
+        if let Some((pause, _)) = pause {
+            sleep(pause).await;
+        }
+        self.0.lock().unwrap().turns.push(host.to_string());
         Some(())
+    }
+
+    fn wait(&self, _: &Host) -> Duration {
+        let pause = self.0.lock().unwrap().pause;
+        pause.map_or(Duration::ZERO, |(_, announced)| announced)
     }
 
     async fn fetch(
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        (): (),
+        (): &(),
     ) -> Result<Hop, FetchError> {
         let mut reply = self.next(&permit.target().to_string(), query);
         loop {
@@ -199,7 +222,9 @@ pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) 
         user_agent: HeaderValue::from_str(agent).ok(),
         from: None,
     };
-    cache.snapshot(&inquiry(url, agent), &asker).await
+    let inquiry = inquiry(url, agent);
+    let known = cache.snapshot(&inquiry, &asker, Duration::MAX);
+    known.await.snapshot
 }
 
 pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {

@@ -41,20 +41,32 @@ fn a_delay_counts_from_the_end_and_lets_one_be_under_way() {
     let mut schedule = Schedule::default();
     let limits = delayed(2);
     let start = schedule.start(seconds(10), &limits, Kind::Page).unwrap();
-    assert_eq!(schedule.next(&limits), Next::AfterEnd(Cause::Delay));
+    assert_eq!(
+        schedule.next(&limits, Kind::Page),
+        Next::AfterEnd(Cause::Delay)
+    );
     schedule.end(seconds(13), start);
-    assert_eq!(from(schedule.next(&limits)), (15, Cause::Delay));
+    assert_eq!(from(schedule.next(&limits, Kind::Page)), (15, Cause::Delay));
 }
 
 #[test]
 fn a_delay_that_grows_or_shrinks_keeps_what_was_started() {
     let mut schedule = Schedule::default();
     visited(&mut schedule, 10, &delayed(1));
-    assert_eq!(from(schedule.next(&delayed(10))), (21, Cause::Delay));
+    assert_eq!(
+        from(schedule.next(&delayed(10), Kind::Page)),
+        (21, Cause::Delay)
+    );
     visited(&mut schedule, 21, &delayed(10));
-    assert_eq!(from(schedule.next(&delayed(1))), (32, Cause::Delay));
+    assert_eq!(
+        from(schedule.next(&delayed(1), Kind::Page)),
+        (32, Cause::Delay)
+    );
     visited(&mut schedule, 32, &delayed(1));
-    assert_eq!(from(schedule.next(&delayed(1))), (34, Cause::Delay));
+    assert_eq!(
+        from(schedule.next(&delayed(1), Kind::Page)),
+        (34, Cause::Delay)
+    );
 }
 
 #[test]
@@ -69,29 +81,60 @@ fn a_start_given_back_is_free_unless_a_later_one_was_made() {
     let first = schedule.start(seconds(11), &limits, Kind::Page).unwrap();
     let _second = schedule.start(seconds(16), &limits, Kind::Page).unwrap();
     schedule.give_back(first);
-    assert_eq!(from(schedule.next(&limits)), (21, Cause::Spacing));
+    assert_eq!(
+        from(schedule.next(&limits, Kind::Page)),
+        (21, Cause::Spacing)
+    );
     assert_eq!(schedule.in_flight(), 1);
 }
 
+// Decisions, Pace: robots.txt fetches take turns too, and set no delay for the
+// first page.
 #[test]
-fn a_robots_txt_delays_no_first_page_but_every_later_one() {
-    let limits = delayed(2);
+fn a_robots_txt_takes_its_turn_and_a_page_may_come_at_once() {
+    let limits = delayed(10);
+    let mut schedule = Schedule::default();
+    visited(&mut schedule, 0, &limits);
+    let next = |schedule: &Schedule, kind| from(schedule.next(&limits, kind)).0;
+    assert_eq!(next(&schedule, Kind::RobotsTxt), 11);
+    let start = schedule.start(seconds(11), &limits, Kind::RobotsTxt);
+    assert_eq!(
+        schedule.next(&limits, Kind::Page),
+        Next::AfterEnd(Cause::Delay)
+    );
+    schedule.end(seconds(13), start.unwrap());
+    assert_eq!(next(&schedule, Kind::Page), 23);
+    assert_eq!(next(&schedule, Kind::PageAtOnce), 11);
+    assert_eq!(next(&schedule, Kind::RobotsTxt), 23);
+    let start = schedule.start(seconds(14), &limits, Kind::PageAtOnce);
+    schedule.end(seconds(15), start.unwrap());
+    assert_eq!(next(&schedule, Kind::Page), 25);
+    assert_eq!(next(&schedule, Kind::RobotsTxt), 25);
+    assert!(!schedule.is_idle(seconds(24), &FREE));
+}
+
+// *Ours*: until a page asks for a pause, none is known.
+#[test]
+fn the_first_robots_txt_of_a_host_wait_for_nothing() {
     let mut schedule = Schedule::default();
     for at in [0, 1] {
         let robots = schedule.start(seconds(at), &FREE, Kind::RobotsTxt).unwrap();
         schedule.end(seconds(at + 1), robots);
     }
-    visited(&mut schedule, 2, &limits);
-    assert!(
-        schedule
-            .start(seconds(4), &limits, Kind::RobotsTxt)
-            .is_err()
-    );
-    let robots = schedule
-        .start(seconds(5), &limits, Kind::RobotsTxt)
-        .unwrap();
-    schedule.end(seconds(6), robots);
-    assert_eq!(from(schedule.next(&limits)), (8, Cause::Delay));
+    visited(&mut schedule, 2, &delayed(2));
+}
+
+#[test]
+fn what_one_kind_gives_back_is_nothing_to_the_other() {
+    let limits = delayed(10);
+    let mut schedule = Schedule::default();
+    visited(&mut schedule, 0, &limits);
+    let page = schedule.start(seconds(11), &limits, Kind::Page).unwrap();
+    schedule.give_back(page);
+    let robots = schedule.start(seconds(11), &limits, Kind::RobotsTxt);
+    schedule.give_back(robots.unwrap());
+    assert_eq!(from(schedule.next(&limits, Kind::RobotsTxt)).0, 11);
+    visited(&mut schedule, 11, &limits);
 }
 
 #[test]
@@ -100,9 +143,15 @@ fn what_makes_it_latest_is_named() {
     visited(&mut schedule, 10, &FREE);
     let mut limits = delayed(2);
     limits.opens = seconds(100);
-    assert_eq!(from(schedule.next(&limits)), (100, Cause::Hours));
+    assert_eq!(
+        from(schedule.next(&limits, Kind::Page)),
+        (100, Cause::Hours)
+    );
     limits.back_off = seconds(200);
-    assert_eq!(from(schedule.next(&limits)), (200, Cause::BackOff));
+    assert_eq!(
+        from(schedule.next(&limits, Kind::Page)),
+        (200, Cause::BackOff)
+    );
 }
 
 // Heritrix's factor, and Scrapy's rule that an error makes nothing faster.
@@ -124,10 +173,13 @@ fn an_adaptive_pause_follows_responses_within_bounds_and_no_error_shortens_it() 
     ];
     for (took, outcome, pause) in rows {
         schedule.adapt(&adaptive, seconds(took), outcome);
-        assert_eq!(from(schedule.next(&FREE)), (1 + pause, Cause::Adaptive));
+        assert_eq!(
+            from(schedule.next(&FREE, Kind::Page)),
+            (1 + pause, Cause::Adaptive)
+        );
     }
     schedule.forget_adaptive();
-    assert_eq!(from(schedule.next(&FREE)).0, 0);
+    assert_eq!(from(schedule.next(&FREE, Kind::Page)).0, 0);
 }
 
 /// What may happen to a schedule.
@@ -147,7 +199,11 @@ fn happens() -> impl Strategy<Value = Happens> {
         delay: seconds(delay),
         ..FREE
     });
-    let kind = prop_oneof![4 => Just(Kind::Page), 1 => Just(Kind::RobotsTxt)];
+    let kind = prop_oneof![
+        4 => Just(Kind::Page),
+        1 => Just(Kind::PageAtOnce),
+        1 => Just(Kind::RobotsTxt),
+    ];
     prop_oneof![
         3 => (0..6_u64).prop_map(Happens::Passes),
         6 => (limits, kind).prop_map(|(limits, kind)| Happens::Asks(limits, kind)),
@@ -162,6 +218,27 @@ struct Seen {
     at: Moment,
     ended: Option<Moment>,
     delay: Duration,
+    kind: Kind,
+}
+
+impl Seen {
+    fn is_page(&self) -> bool {
+        self.kind != Kind::RobotsTxt
+    }
+
+    /// Whether a later one keeps its distance from it: all from pages; from a
+    /// robots.txt the next one, and pages that are not the first.
+    fn binds(&self, kind: Kind, is_first: bool) -> bool {
+        match kind {
+            Kind::Page => self.is_page() || !is_first,
+            Kind::PageAtOnce => self.is_page(),
+            Kind::RobotsTxt => true,
+        }
+    }
+
+    fn is_far_enough(&self, now: Moment, delay: Duration) -> bool {
+        delay.is_zero() || self.ended.is_some_and(|ended| ended + delay <= now)
+    }
 }
 
 proptest! {
@@ -174,13 +251,13 @@ proptest! {
         let mut schedule = Schedule::default();
         let mut now = seconds(1_000);
         let mut seen: Vec<Seen> = Vec::new();
-        // What is under way, and where it stands in `seen`, if it counts.
-        let mut under_way: Vec<(Start, Option<usize>)> = Vec::new();
+        // What is under way, and where it stands in `seen`.
+        let mut under_way: Vec<(Start, usize)> = Vec::new();
         for event in events {
             match event {
                 Happens::Passes(time) => now += seconds(time),
                 Happens::Asks(limits, kind) => {
-                    let promised = schedule.next(&limits);
+                    let promised = schedule.next(&limits, kind);
                     let started = schedule.start(now, &limits, kind);
                     let may = matches!(promised, Next::From(from, _) if from <= now);
                     prop_assert_eq!(started.is_ok(), may);
@@ -190,40 +267,39 @@ proptest! {
                     } else {
                         prop_assert!(under_way.is_empty());
                     }
-                    if let Some(last) = seen.last() {
+                    let asked = seen.iter().rfind(|one| one.is_page());
+                    let is_first = asked.is_none();
+                    let asked = asked.map_or(Duration::ZERO, |last| last.delay);
+                    let binding = |one: &&Seen| one.binds(kind, is_first);
+                    if let Some(last) = seen.iter().rfind(binding) {
                         prop_assert!(last.at + limits.spacing <= now);
-                        let delay = limits.delay.max(last.delay);
-                        if !delay.is_zero() {
-                            prop_assert!(last.ended.is_some_and(|ended| ended + delay <= now));
-                        }
+                        prop_assert!(last.is_far_enough(now, limits.delay.max(asked)));
                     }
-                    for one in seen.iter().filter(|_| !limits.delay.is_zero()) {
-                        prop_assert!(one.ended.is_some_and(|ended| ended + limits.delay <= now));
+                    for one in seen.iter().filter(binding) {
+                        prop_assert!(one.is_far_enough(now, limits.delay));
                     }
-                    let place = (kind == Kind::Page || !seen.is_empty()).then_some(seen.len());
-                    if place.is_some() {
-                        seen.push(Seen { at: now, ended: None, delay: limits.delay });
-                    }
+                    let place = seen.len();
+                    seen.push(Seen { at: now, ended: None, delay: limits.delay, kind });
                     under_way.push((start, place));
                 }
                 Happens::Ends(index) if index < under_way.len() => {
                     let (start, place) = under_way.remove(index);
                     schedule.end(now, start);
-                    if let Some(place) = place {
-                        seen[place].ended = Some(now);
-                    }
+                    seen[place].ended = Some(now);
                 }
                 Happens::IsGivenBack(index) if index < under_way.len() => {
                     let (start, place) = under_way.remove(index);
                     schedule.give_back(start);
-                    match place {
+                    let is_page = seen[place].is_page();
+                    let mut later = seen.iter().skip(place + 1);
+                    if later.any(|later| later.is_page() == is_page) {
+                        seen[place].ended = Some(Duration::ZERO);
+                    } else {
                         // The origin has seen nothing of it.
-                        Some(place) if place + 1 == seen.len() => drop(seen.pop()),
-                        Some(place) => {
-                            seen[place].ended = Some(Duration::ZERO);
-                            seen[place].delay = Duration::ZERO;
+                        seen.remove(place);
+                        for (_, other) in &mut under_way {
+                            *other -= usize::from(place < *other);
                         }
-                        None => {}
                     }
                 }
                 Happens::Ends(_) | Happens::IsGivenBack(_) => {}

@@ -325,11 +325,12 @@ fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {
 }
 
 impl Running {
-    /// Stops: accepts no more, lets exchanges finish until
-    /// `proxy.shutdown_timeout` or until `hurry` is done, then writes the audit
-    /// to its end.
+    /// Stops: accepts no more, puts off who waits for a turn, lets exchanges
+    /// finish until `proxy.shutdown_timeout` or until `hurry` is done, then
+    /// writes the audit to its end.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
         self.crawlers.stop.cancel();
+        self.crawlers.in_force.load().proxy.pacer.close();
         let tasks = &self.crawlers.tasks.0;
         tasks.close();
         let longest = self.crawlers.in_force.load().options.shutdown_timeout;

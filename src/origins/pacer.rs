@@ -136,6 +136,12 @@ impl Pacer {
             .each(|host, gate| gate.adopt(host, &now, new));
     }
 
+    /// Keeps nobody waiting from now on, since the process ends: who cannot
+    /// start at once is put off ([`Reason::Overload`]).
+    pub fn close(&self) {
+        self.desk.close();
+    }
+
     /// A turn, once it comes.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Where requests ask for turns: finds the gate, says what becomes of those who
 //! have to wait, drives the lines, and forgets what is idle.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub(super) struct Desk {
     pub(super) told: OnceLock<Told>,
     /// In seconds since `epoch`.
     next_sweep: AtomicU64,
+    /// Whether nobody may wait any more.
+    is_closed: AtomicBool,
 }
 
 /// A request that does not start at once.
@@ -85,6 +87,7 @@ impl Desk {
             numbers: AtomicU64::new(0),
             told: OnceLock::new(),
             next_sweep: AtomicU64::new(SWEEP_SECONDS),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -197,6 +200,10 @@ impl Desk {
     fn join(self: &Arc<Self>, gate: Arc<Gate>, joining: Joining<'_>) -> Option<Waiting> {
         let whose = joining.whose.clone();
         let joined = gate.join(joining, &self.numbers)?;
+        // Looked at behind the gate's lock, so that none joins unseen by `close`.
+        if self.is_closed.load(Ordering::SeqCst) {
+            gate.empty();
+        }
         if joined.is_first {
             let driver = drive(Arc::clone(&gate), Arc::clone(self));
             self.tasks.0.spawn(driver);
@@ -275,8 +282,14 @@ impl Desk {
                 let delayed = gate.estimate(&wish, &whose, &now);
                 self.later_than(asking.host, delayed, &now)
             }
-            InVain::Ended => self.later(Reason::Overload, Duration::ZERO, "stopping"),
+            InVain::Ended => self.later(Reason::Overload, Duration::ZERO, "the proxy is stopping"),
         }
+    }
+
+    /// Sends all away that wait, and that would wait from now on.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.hosts.each(|_, gate| gate.empty());
     }
 
     fn later_than(&self, host: &Host, delayed: Delayed, now: &Now<'_>) -> Later {

@@ -212,6 +212,17 @@ impl Gate {
         Some(waiter.wish)
     }
 
+    /// Sends all away that wait.
+    pub(super) fn empty(&self) {
+        let mut state = self.state();
+        let queue = state.queue.as_mut();
+        let gone = queue.map(|queue| std::mem::take(&mut queue.line));
+        state.tell();
+        drop(state);
+        // Whoever is not answered any more knows that nobody will.
+        drop(gone);
+    }
+
     /// Grants one turn, if one is due.
     pub(super) fn step(&self, now: &Now<'_>) -> Step {
         let mut state = self.state();

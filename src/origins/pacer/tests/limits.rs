@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
 use super::kit::*;
+use crate::clock;
 use crate::rules::pace::options::{Options, QueueLimits};
 use crate::rules::pace::rate::Rate;
 use crate::rules::pace::terms::{Ceilings, Profile};
@@ -186,4 +187,33 @@ async fn a_new_ceiling_holds_for_those_who_wait_already() {
     assert_eq!(origin.order(), ["first", "a", "b"]);
     sleep(seconds(11)).await;
     assert_eq!(origin.order(), ["first", "a", "b", "a"]);
+}
+
+// Operations, a stop in order: queued waiters are sent away at once.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_once_it_is_closed() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(60);
+    let get = || Get::by("a", asked.as_ref());
+    origin.get(get()).await;
+    let waiting = origin.get(get()).await;
+    let robots = {
+        let pacer = Arc::clone(&origin.pacer);
+        tokio::spawn(async move { pacer.robots_turn(&host("site.example")).await.is_some() })
+    };
+    settle().await;
+    origin.pacer.close();
+    let begun = clock::instant();
+    assert_eq!(waiting.await.unwrap().unwrap_err().reason, Reason::Overload);
+    assert!(!robots.await.unwrap());
+    let next = origin.turn(get()).await;
+    assert_eq!(next.unwrap_err().reason, Reason::Overload);
+    assert_eq!(clock::instant(), begun);
+    assert_eq!(origin.order(), ["a"]);
+    // Who need not wait is served.
+    let other = Get {
+        host: "other.example",
+        ..get()
+    };
+    assert!(origin.turn(other).await.is_ok());
 }

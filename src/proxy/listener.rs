@@ -28,6 +28,7 @@ use super::activity::Activity;
 use super::body::Body;
 use super::connect::{self, Interceptor, Protocol};
 use super::exchange::Proxy;
+use super::in_order::Order;
 use super::problem::{Malformed, Problem};
 use super::request::{Leg, only_host};
 use super::socket::Socket;
@@ -166,15 +167,16 @@ impl Crawlers {
         let connected = place.socket.clone();
         let service = {
             let (crawlers, activity) = (Arc::clone(self), Arc::clone(&activity));
+            let order = Order::default();
             service_fn(move |request| {
                 let (crawlers, leg, place) =
                     (Arc::clone(&crawlers), leg.clone(), Arc::clone(&place));
                 let busy = activity.begin();
-                async move {
+                order.next(async move {
                     let response = crawlers.respond(request, (&leg, &place)).await;
                     let taken = busy.activity();
                     Ok::<_, Infallible>(response.map(|body| body.noting(taken)))
-                }
+                })
             })
         };
         let io = TokioIo::new(stream);

@@ -41,3 +41,5 @@ pub mod held;
 pub mod fields;
 
 pub mod activity;
+
+mod in_order;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::kit::client::get;
 use crate::kit::h2::H2Crawler;
 use crate::kit::paced::{
-    all, delaying, metric, ms, queue, standard, statuses, urls, verified, when,
+    all, assert_apart, delaying, metric, ms, pages, queue, standard, statuses, urls, verified, when,
 };
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run};
@@ -18,6 +18,28 @@ async fn known(proxy: &Proxy) -> H2Crawler {
     let mut crawler = H2Crawler::inside(proxy, "o.test:443").await;
     assert_eq!(crawler.get("https://o.test/0").await.status(), 200);
     crawler
+}
+
+// Must hold: order within a crawler.
+#[test]
+fn streams_are_sent_in_the_order_in_which_they_came() {
+    run(async {
+        let origin = delaying("0.2").start_tls().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        let mut crawler = known(&proxy).await;
+        let paths: Vec<_> = (1..=10).map(|number| format!("/{number}")).collect();
+        let mut streams = Vec::new();
+        for path in &paths {
+            streams.push(crawler.open(&format!("https://o.test{path}")));
+        }
+        for stream in streams {
+            assert_eq!(stream.await.unwrap(), 200);
+        }
+        assert_eq!(origin.targets()[1..], paths);
+        assert_apart(&pages(&[&origin]), 11, ms(200));
+        drop(crawler);
+        verified(proxy, 11).await;
+    });
 }
 
 // Issue 6, Deliver 1: cancellation gives the turn back; RFC 9113, section 8.1.

@@ -7,9 +7,12 @@ use serde_json::Value;
 
 use crate::kit::client::get;
 use crate::kit::h2::H2Crawler;
+use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, assert_apart, delaying, metric, ms, pages, queue, standard, statuses, urls, verified, when,
+    all, asking, assert_apart, assert_later, delaying, metric, ms, pages, queue, standard,
+    statuses, urls, verified, when,
 };
+use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run};
 
@@ -114,5 +117,28 @@ fn the_wait_on_record_is_that_of_the_crawler() {
             longest <= took && took < longest + ms(1500),
             "{longest:?} of {took:?}"
         );
+    });
+}
+
+// The same of a wait that was in vain.
+#[test]
+fn the_wait_on_record_is_that_of_who_was_put_off_after_it() {
+    run(async {
+        let gate = Gate::shut();
+        let page = Page::text("x").after(&gate);
+        let origin = Script::robots("").page("/first", page).start().await;
+        let config = standard(&origin)
+            .set("pace.origin = { in_flight = 1 }")
+            .set("pace.max_wait = \"700ms\"");
+        let proxy = Arc::new(config.start().await);
+        let first = asking(&proxy, "ExampleBot", &["/first"]);
+        origin.arrival("/first").await;
+        assert_later(&get(&proxy, "http://o.test/1").await, "ceiling");
+        gate.open(1);
+        first.await.unwrap();
+        let (_place, rows) = verified(proxy, 2).await;
+        let put_off = rows.iter().find(|row| row["verdict"] == "later");
+        let waited = put_off.unwrap()["wait_ms"].as_u64().unwrap();
+        assert!((700..2200).contains(&waited), "{waited}");
     });
 }

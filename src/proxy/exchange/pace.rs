@@ -83,9 +83,13 @@ impl Proxy {
                 return InTurn::without(self.unasked(decided), &wait);
             }
             let (decision, address) = (decided.decision, decided.address);
+            let begun = clock::instant();
             let turn = match self.turn(&decision, (received, address), &wait).await {
                 Ok(turn) => turn,
-                Err(later) => return InTurn::without(put_off(decision, later), &wait),
+                Err(later) => {
+                    wait.took(clock::instant().saturating_duration_since(begun));
+                    return InTurn::without(put_off(decision, later), &wait);
+                }
             };
             if turn.waited().is_zero() {
                 return InTurn::with(turn, decision, &wait);

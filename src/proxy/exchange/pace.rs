@@ -3,17 +3,26 @@
 //!
 //! Decisions, "A verdict does not age": waiting for a turn can outlive a
 //! robots.txt, or an override. So what is recorded and acted on is decided when
-//! the turn has come.
+//! the turn has come. A crawler that closes its connection meanwhile waits no
+//! longer.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::Proxy;
 use crate::clock;
 use crate::origins::pacer::{Asking, Later, Turn};
 use crate::proxy::request::Received;
 use crate::rules::decision::{Decision, PuttingOff, decide};
+use crate::rules::robots::access::Snapshot;
+
+/// How often it is looked whether the robots.txt of a crawler that has left
+/// still waits.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What holds for an inquiry now.
 #[derive(Debug)]
@@ -41,7 +50,10 @@ impl Proxy {
         let mut waited = Duration::ZERO;
         let mut until = None;
         loop {
-            let Decided { decision, address } = self.decide(received).await;
+            let Decided { decision, address } = match self.decide_unless_left(received).await {
+                Ok(decided) => decided,
+                Err(decision) => return InTurn::without_turn(decision, waited),
+            };
             if !self.is_to_be_sent(&decision) {
                 return InTurn::without_turn(self.unasked(decision), waited);
             }
@@ -72,6 +84,38 @@ impl Proxy {
                 // Its robots.txt has expired, and asking for it takes a turn.
                 None => drop(turn),
             }
+        }
+    }
+
+    /// Decides, unless the crawler leaves while its host may not even be asked
+    /// for its robots.txt.
+    ///
+    /// # Errors
+    ///
+    /// The decision that puts the request off.
+    async fn decide_unless_left(&self, received: &Received) -> Result<Decided, Decision> {
+        let later = tokio::select! {
+            biased;
+            decided = self.decide(received) => return Ok(decided),
+            later = self.left(received) => later,
+        };
+        let (inquiry, now) = (&received.inquiry, clock::now());
+        let snapshot = Arc::new(Snapshot::not_asked_yet(&inquiry.target.origin, now));
+        let decision = decide(inquiry, &snapshot, (&self.policy, now));
+        Err(put_off(decision, later))
+    }
+
+    /// Waits until the crawler has left and its host may not be asked: a
+    /// robots.txt that is under way is waited for, since a crawler that closed
+    /// its sending side alone gets its answer.
+    async fn left(&self, received: &Received) -> Later {
+        received.end.ended().await;
+        let host = received.inquiry.target.origin.host();
+        loop {
+            if let Some(later) = self.pacer.robots_later(host) {
+                return later;
+            }
+            sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -118,14 +162,19 @@ impl Proxy {
             Some(token) => Cow::Borrowed(token.as_str()),
             None => Cow::Owned(received.client.to_string()),
         };
-        let asking = Asking {
+        let asking = |longest| Asking {
             host: inquiry.target.origin.host(),
             crawler: &crawler,
             address,
             asked: decision.ruling().asked.clone(),
             longest,
         };
-        self.pacer.turn(asking).await
+        tokio::select! {
+            biased;
+            turn = self.pacer.turn(asking(longest)) => turn,
+            // Its place is free by now, and it learns what it waited for.
+            () = received.end.ended() => self.pacer.turn(asking(Duration::ZERO)).await,
+        }
     }
 
     /// The same inquiry, decided by what its origin says now; nothing if it has

@@ -104,6 +104,16 @@ impl Snapshot {
     /// The result for an origin that could not be connected to at `now`. It
     /// holds no longer than the request it was made for.
     pub fn without_connection(origin: &Origin, cause: NoConnection, now: Timestamp) -> Self {
+        Self::unreachable_at(now, origin, Cause::NoConnection(cause))
+    }
+
+    /// The result for an origin that was not asked by `now`, since others came
+    /// first. It holds no longer than the request it was made for.
+    pub fn not_asked_yet(origin: &Origin, now: Timestamp) -> Self {
+        Self::unreachable_at(now, origin, Cause::Busy)
+    }
+
+    fn unreachable_at(now: Timestamp, origin: &Origin, cause: Cause) -> Self {
         Self {
             origin: origin.clone(),
             token: None,
@@ -112,7 +122,7 @@ impl Snapshot {
             status: None,
             fetched_at: now,
             expires_at: now,
-            result: AccessResult::Unreachable(Cause::NoConnection(cause)),
+            result: AccessResult::Unreachable(cause),
             stale: None,
         }
     }

@@ -143,8 +143,8 @@ impl Proxy {
     }
 
     /// What holds for this inquiry now. Egress is asked first: an origin that
-    /// may not be dialled is not asked for its robots.txt either, for whose turn
-    /// nobody waits longer than `patience`.
+    /// may not be dialled is not asked for its robots.txt either. Nobody waits
+    /// longer than `patience` for the turn to do so, nor once he has left.
     async fn decide(&self, received: &Received, patience: Duration) -> Decided {
         let inquiry = &received.inquiry;
         let mut address = None;
@@ -166,6 +166,7 @@ impl Proxy {
                 let snapshot = match self.one_name_too_many(received) {
                     Some(snapshot) => snapshot,
                     None => {
+                        let patience = (patience, received.end.ended());
                         let asked = self.robots.snapshot(inquiry, &received.asker, patience);
                         Arc::clone(&known.insert(asked.await).snapshot)
                     }

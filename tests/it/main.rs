@@ -42,6 +42,7 @@ mod pace;
 mod pace_back_off;
 mod pace_change;
 mod pace_clients;
+mod pace_gone;
 mod pace_held;
 mod pace_later;
 mod pace_operator;

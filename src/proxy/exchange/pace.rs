@@ -3,7 +3,8 @@
 //!
 //! Decisions, "A verdict does not age": waiting for a turn can outlive a
 //! robots.txt, or an override. So what is recorded and acted on is decided when
-//! the turn has come.
+//! the turn has come. A crawler that closes its connection meanwhile waits no
+//! longer.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -160,17 +161,22 @@ impl Proxy {
             None => Cow::Owned(received.client.to_string()),
         };
         let snapshot = decision.evidence().snapshot.as_deref();
-        let asking = Asking {
+        let asking = |longest| Asking {
             host: inquiry.target.origin.host(),
             crawler: &crawler,
             address,
             asked: decision.ruling().asked.clone(),
-            longest: wait.left,
+            longest,
             robots_from: snapshot.map(|snapshot| snapshot.fetched_at),
             robots: wait.robots,
             number: wait.number,
         };
-        self.pacer.turn(asking).await
+        tokio::select! {
+            biased;
+            turn = self.pacer.turn(asking(wait.left)) => turn,
+            // Its place is free by now, and it learns what it waited for.
+            () = received.end.ended() => self.pacer.turn(asking(Duration::ZERO)).await,
+        }
     }
 
     /// The same inquiry, decided by what its origin says now; nothing if it has

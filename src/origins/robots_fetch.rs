@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -13,7 +14,7 @@ use thiserror::Error;
 use super::body::BodyError;
 use super::pacer::{Pacer, Turn};
 use super::robots_body::{Unreadable, read, skip};
-use super::upstream::{Upstream, UpstreamError};
+use super::upstream::{Starts, Upstream, UpstreamError};
 use crate::rules::decision::RobotsPermit;
 use crate::rules::origin::Host;
 use crate::rules::robots::access::{StatusMeaning, status_meaning};
@@ -99,6 +100,29 @@ impl HttpFetcher {
     }
 }
 
+/// The turns of one request for a robots.txt.
+struct Turns<'a> {
+    pacer: &'a Pacer,
+    host: &'a Host,
+    turn: Option<Turn>,
+}
+
+impl Starts for Turns<'_> {
+    fn pause(&self) -> Duration {
+        self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
+    }
+
+    async fn again(&mut self) -> bool {
+        // The one that failed ends first: its pause counts from here.
+        self.turn = None;
+        self.turn = self.pacer.robots_turn(self.host).await;
+        if let Some(turn) = &self.turn {
+            turn.sent();
+        }
+        self.turn.is_some()
+    }
+}
+
 impl FetchRobots for HttpFetcher {
     type Turn = Turn;
 
@@ -114,8 +138,17 @@ impl FetchRobots for HttpFetcher {
     ) -> Result<Hop, FetchError> {
         let host = permit.target().origin.host().clone();
         turn.sent();
-        let response = self.upstream.robots(permit, query).await?;
-        turn.answered(&host, &response);
+        let mut turns = Turns {
+            pacer: &self.pacer,
+            host: &host,
+            turn: Some(turn),
+        };
+        let response = self.upstream.robots(permit, query, &mut turns).await?;
+        // Until the body has come.
+        let turn = turns.turn;
+        if let Some(turn) = &turn {
+            turn.answered(&host, &response);
+        }
         let (head, body) = response.into_parts();
         let mut hop = Hop {
             status: head.status.as_u16(),

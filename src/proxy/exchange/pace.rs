@@ -13,7 +13,7 @@ use super::Proxy;
 use crate::clock;
 use crate::origins::pacer::{Asking, Later, Turn};
 use crate::proxy::request::Received;
-use crate::rules::decision::{Decision, PuttingOff, decide};
+use crate::rules::decision::{Decision, Evidence, PuttingOff, decide};
 
 /// What holds for an inquiry now.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(super) struct InTurn {
     pub(super) decision: Decision,
     /// Leave to send it now, if it is sent at all.
     pub(super) turn: Option<Turn>,
+    /// Where its origin is dialled, if that is known.
+    pub(super) address: Option<IpAddr>,
     /// How long was waited for turns.
     pub(super) waited: Duration,
 }
@@ -48,7 +50,8 @@ impl Proxy {
             // What a robots.txt takes that expires again and again counts, too.
             let now = clock::instant();
             let left = (*until.get_or_insert(now + longest)).saturating_duration_since(now);
-            let turn = match self.turn(&decision, (received, address), left).await {
+            let place = (received.client, address);
+            let turn = match self.turn(decision.evidence(), place, left).await {
                 Ok(turn) => turn,
                 Err(later) => return InTurn::without_turn(put_off(decision, later), waited),
             };
@@ -56,15 +59,17 @@ impl Proxy {
                 return InTurn {
                     decision,
                     turn: Some(turn),
+                    address,
                     waited,
                 };
             }
             waited += turn.waited();
-            match self.decide_again(&decision) {
+            match self.decide_again(decision.evidence()) {
                 Some(decision) if self.is_to_be_sent(&decision) => {
                     return InTurn {
                         decision,
                         turn: Some(turn),
+                        address,
                         waited,
                     };
                 }
@@ -84,7 +89,7 @@ impl Proxy {
 
     /// The wait that the operator allows, for all or for this crawler, unless
     /// the crawler wants a shorter one.
-    fn longest_wait(&self, received: &Received) -> Duration {
+    pub(super) fn longest_wait(&self, received: &Received) -> Duration {
         let allowed = received.max_wait.unwrap_or(self.options.max_wait);
         received
             .patience
@@ -107,22 +112,23 @@ impl Proxy {
         }
     }
 
-    async fn turn(
+    /// A turn for what was decided, for a client and the address of its origin.
+    pub(super) async fn turn(
         &self,
-        decision: &Decision,
-        (received, address): (&Received, Option<IpAddr>),
+        evidence: &Evidence,
+        (client, address): (IpAddr, Option<IpAddr>),
         longest: Duration,
     ) -> Result<Turn, Later> {
-        let inquiry = &received.inquiry;
+        let inquiry = &evidence.inquiry;
         let crawler = match inquiry.crawler.token() {
             Some(token) => Cow::Borrowed(token.as_str()),
-            None => Cow::Owned(received.client.to_string()),
+            None => Cow::Owned(client.to_string()),
         };
         let asking = Asking {
             host: inquiry.target.origin.host(),
             crawler: &crawler,
             address,
-            asked: decision.ruling().asked.clone(),
+            asked: evidence.ruling.asked.clone(),
             longest,
         };
         self.pacer.turn(asking).await
@@ -130,8 +136,7 @@ impl Proxy {
 
     /// The same inquiry, decided by what its origin says now; nothing if it has
     /// to be asked first.
-    fn decide_again(&self, decision: &Decision) -> Option<Decision> {
-        let evidence = decision.evidence();
+    pub(super) fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
         let before = evidence.snapshot.as_ref()?;
         let snapshot = self.robots.still(&evidence.inquiry, before)?;
         let terms = (&self.policy, clock::now());
@@ -144,6 +149,7 @@ impl InTurn {
         Self {
             decision,
             turn: None,
+            address: None,
             waited,
         }
     }

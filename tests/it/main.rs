@@ -39,6 +39,7 @@ mod meta_reference;
 mod methods;
 mod operator;
 mod pace;
+mod pace_again;
 mod pace_back_off;
 mod pace_change;
 mod pace_clients;

@@ -140,7 +140,7 @@ impl FetchRobots for Script {
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        (): &(),
+        (): &mut (),
     ) -> Result<Hop, FetchError> {
         let mut reply = self.next(&permit.target().to_string(), query);
         loop {

@@ -82,6 +82,8 @@ fn is_allowed_by_its_plain_name(robots: &[u8], path: &str) {
         return;
     };
     let query = path.find('?').map_or("", |at| &path[at..]);
+    // It spells nothing in a way that makes a rule match which does not match
+    // what was sent: a `%` of its own would (`Disallow: *%`).
     let plain = nginx::plain_path(&file);
     for name in [format!("{plain}{query}"), plain] {
         if name.contains('?') || query.len() < 2 {

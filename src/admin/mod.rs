@@ -6,21 +6,23 @@
 
 mod access;
 
+mod name;
+
 mod pace;
 
 pub mod password;
 
 mod tries;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -103,7 +105,7 @@ pub fn listen(
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .layer(from_fn_with_state((), own_name))
+        .layer(from_fn(name::guard))
         .with_state(admin);
     let connections = tracker.clone();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -154,32 +156,6 @@ async fn serve(stream: TcpStream, router: Router, end: CancellationToken) {
     if let Err(error) = ended {
         tracing::debug!(%error, "an admin connection ended badly");
     }
-}
-
-/// A page elsewhere could make a browser ask here under a name of its own (DNS
-/// rebinding), so only addresses and `localhost` are answered.
-async fn own_name(State(()): State<()>, request: Request, next: Next) -> Response {
-    if host_is_own(request.headers()) {
-        next.run(request).await
-    } else {
-        (
-            StatusCode::MISDIRECTED_REQUEST,
-            "ask by address, or as localhost\n",
-        )
-            .into_response()
-    }
-}
-
-fn host_is_own(fields: &HeaderMap) -> bool {
-    let Some(host) = fields
-        .get(header::HOST)
-        .and_then(|value| value.to_str().ok())
-    else {
-        return false;
-    };
-    let is_address = host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    is_address || name.eq_ignore_ascii_case("localhost") || name.starts_with('[')
 }
 
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {

@@ -16,6 +16,7 @@ mod terms;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::future::pending;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -262,7 +263,7 @@ async fn found(origins: &Origins, inquiry: &Arc<Inquiry>, asker: &Asker) -> Foun
         Ok(_) => Found::Snapshot(
             origins
                 .robots
-                .snapshot(inquiry, asker, Duration::MAX)
+                .snapshot(inquiry, asker, (Duration::MAX, pending()))
                 .await
                 .snapshot,
         ),

@@ -12,8 +12,13 @@ use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
-/// That of RFC 850, with two digits for the year, and that of C's asctime.
-const OBSOLETE_DATES: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+/// The preferred format, that of RFC 850, with two digits for the year, and that
+/// of C's asctime.
+const DATES: [&str; 3] = [
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%A, %d-%b-%y %H:%M:%S GMT",
+    "%a %b %e %H:%M:%S %Y",
+];
 
 /// The lifetime that is left by `Cache-Control`, else by `Expires`; `None` if
 /// neither says anything. What forbids storing, or use without asking, counts
@@ -102,18 +107,21 @@ fn expires(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(left.unwrap_or_default())
 }
 
-/// A date in any of the three formats that count (RFC 9110, section 5.6.7).
+/// A date in any of the three formats that count (RFC 9110, section 5.6.7). A
+/// weekday that does not belong to it is not looked at: when is said without.
 fn date(fields: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
-    const PARSER: DateTimeParser = DateTimeParser::new();
+    const PARSER: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
     let text = fields.get(name)?.as_bytes().trim_ascii();
     let preferred = PARSER.parse_timestamp(text).ok();
     preferred.or_else(|| {
-        let mut obsolete = OBSOLETE_DATES.iter();
-        let date = obsolete.find_map(|format| strtime::parse(format, text).ok())?;
-        let date = date.to_datetime().ok()?;
-        date.to_zoned(TimeZone::UTC)
-            .ok()
-            .map(|date| date.timestamp())
+        let mut formats = DATES.iter();
+        let mut date = formats.find_map(|format| strtime::parse(format, text).ok())?;
+        date.set_weekday(None);
+        let date = date.to_datetime().ok().filter(|date| 0 <= date.year())?;
+        // The last two days of the year 9999, which is written for "never", are
+        // later than any `Timestamp`.
+        let date = date.to_zoned(TimeZone::UTC);
+        Some(date.map_or(Timestamp::MAX, |date| date.timestamp()))
     })
 }
 
@@ -151,6 +159,9 @@ mod tests {
         assert_eq!(said(&[twice]), Some(60));
     }
 
+    /// To the end of all dates, from [`now`].
+    const NEVER: u64 = 252_618_098_400;
+
     // RFC 9110, section 10.2.3.
     #[test]
     fn a_pause_is_asked_for_in_seconds_or_until_a_date() {
@@ -162,6 +173,19 @@ mod tests {
             ("Sun Nov  6 08:49:37 1994", Some(49 * 60 + 37)),
             ("Sun, 06 Nov 1994 07:49:37 GMT", None),
             ("99999999999999999999", Some(u64::from(u32::MAX))),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", Some(u64::from(u32::MAX))),
+            ("Thu, 30 Dec 9999 21:00:00 GMT", Some(252_618_094_800)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(NEVER)),
+            ("Fri Dec 31 23:59:59 9999", Some(NEVER)),
+            // No weekday of that day, and a leap second.
+            ("Mon, 06 Nov 1994 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Monday, 06-Nov-94 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Mon Nov  6 08:49:37 1994", Some(49 * 60 + 37)),
+            ("Sun, 06 Nov 1994 08:59:60 GMT", Some(3599)),
+            ("Sun Nov  6 08:49:37 -9999", None),
+            ("Fri, 31 Feb 2100 08:49:37 GMT", None),
+            ("", None),
             ("soon", None),
             ("-1", None),
         ] {
@@ -194,6 +218,8 @@ mod tests {
             Some(0)
         );
         assert_eq!(said(&[("expires", "0")]), Some(0));
+        let never = ("expires", "Fri, 31 Dec 9999 23:59:59 GMT");
+        assert_eq!(said(&[never]), Some(NEVER));
         // RFC 9110, section 5.6.7: the obsolete formats are accepted.
         let rfc850 = ("expires", "Sunday, 06-Nov-94 08:49:37 GMT");
         let asctime = ("date", "Sun Nov  6 08:49:07 1994");

@@ -37,6 +37,8 @@ mod freshness;
 
 pub mod upstream;
 
+mod again;
+
 pub mod body;
 
 mod pool;

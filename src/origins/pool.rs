@@ -89,6 +89,14 @@ impl Pool {
         free.add(origin, connection, now);
     }
 
+    /// Closes what is free to `origin`. HTTP/2 exchanges under way go on.
+    pub(super) fn close(&self, origin: &Origin) {
+        let mut free = self.free();
+        while let Some(newest) = free.newest(origin) {
+            free.remove(newest);
+        }
+    }
+
     fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,9 +118,13 @@ impl Free {
         self.connections.insert(number, kept);
     }
 
+    fn newest(&self, origin: &Origin) -> Option<u64> {
+        self.by_origin.get(origin)?.back().copied()
+    }
+
     fn newest_open(&mut self, origin: &Origin) -> Option<Connection> {
         loop {
-            let newest = *self.by_origin.get(origin)?.back()?;
+            let newest = self.newest(origin)?;
             let connection = self.remove(newest)?;
             if !connection.is_closed() {
                 return Some(connection);

@@ -11,6 +11,7 @@
 mod asking;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,10 +159,16 @@ impl<F: FetchRobots> RobotsCache<F> {
     ///
     /// Never fails, and takes little longer than `robots.timeout`; twice that
     /// where so many fetches are under way that it has to wait for a place.
-    /// While the fetch waits for its turn at a host, `patience` counts besides;
-    /// when that is over, or will not do, the fetch goes on without whoever
-    /// asked. Dropped, it takes nothing from the others who wait.
-    pub async fn snapshot(&self, inquiry: &Inquiry, asker: &Asker, patience: Duration) -> Known {
+    /// While the fetch waits for its turn at a host, whoever asked is let go
+    /// when his patience is over, or will not do, or when he is `gone`. Dropped,
+    /// it takes nothing from the others who wait.
+    pub async fn snapshot(
+        &self,
+        inquiry: &Inquiry,
+        asker: &Asker,
+        (patience, gone): (Duration, impl Future<Output = ()>),
+    ) -> Known {
+        let mut gone = pin!(gone);
         let shared = &self.shared;
         let whose = shared.whose(inquiry);
         let client = || shared.client(&inquiry.crawler, asker);
@@ -189,8 +196,12 @@ impl<F: FetchRobots> RobotsCache<F> {
             let begun = clock::instant();
             let goes_on = seen(&mut watched, |state| !matches!(state, State::InLine { .. }));
             let left = patience.saturating_sub(waited);
-            let too_long = left < until.saturating_duration_since(begun);
-            let too_long = too_long || timeout(left, goes_on).await.is_err();
+            let too_long = left < until.saturating_duration_since(begun)
+                || tokio::select! {
+                    biased;
+                    in_time = timeout(left, goes_on) => in_time.is_err(),
+                    () = &mut gone => true,
+                };
             waited += clock::instant().duration_since(begun);
             if too_long {
                 return Known {

@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::body::BodyError;
 use super::pacer::{Pacer, Turn};
 use super::robots_body::{Unreadable, read, skip};
-use super::upstream::{Upstream, UpstreamError};
+use super::upstream::{Starts, Upstream, UpstreamError};
 use crate::rules::decision::RobotsPermit;
 use crate::rules::origin::Host;
 use crate::rules::robots::access::{StatusMeaning, status_meaning};
@@ -66,7 +66,7 @@ impl From<Unreadable> for FetchError {
 /// A trait so that the cache can be tested with origins that fail on cue.
 pub trait FetchRobots: Send + Sync + 'static {
     /// Leave to ask a host now.
-    type Turn: Send + Sync;
+    type Turn: Send;
 
     /// Waits for it; nothing if that would take too long.
     fn turn(&self, host: &Host) -> impl Future<Output = Option<Self::Turn>> + Send;
@@ -79,7 +79,7 @@ pub trait FetchRobots: Send + Sync + 'static {
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        turn: &Self::Turn,
+        turn: &mut Self::Turn,
     ) -> impl Future<Output = Result<Hop, FetchError>> + Send;
 }
 
@@ -103,11 +103,39 @@ impl HttpFetcher {
     }
 }
 
-impl FetchRobots for HttpFetcher {
-    type Turn = Turn;
+/// Leave to ask a host, and whom to ask for another.
+#[derive(Debug)]
+pub struct Turns {
+    pacer: Arc<Pacer>,
+    host: Host,
+    turn: Option<Turn>,
+}
 
-    async fn turn(&self, host: &Host) -> Option<Turn> {
-        self.pacer.robots_turn(host).await
+impl Starts for Turns {
+    fn pause(&self) -> Duration {
+        self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
+    }
+
+    async fn again(&mut self) -> bool {
+        // The one that failed ends first: its pause counts from here.
+        self.turn = None;
+        self.turn = self.pacer.robots_turn(&self.host).await;
+        if let Some(turn) = &self.turn {
+            turn.sent();
+        }
+        self.turn.is_some()
+    }
+}
+
+impl FetchRobots for HttpFetcher {
+    type Turn = Turns;
+
+    async fn turn(&self, host: &Host) -> Option<Turns> {
+        Some(Turns {
+            turn: Some(self.pacer.robots_turn(host).await?),
+            pacer: Arc::clone(&self.pacer),
+            host: host.clone(),
+        })
     }
 
     fn wait(&self, host: &Host) -> Duration {
@@ -118,12 +146,15 @@ impl FetchRobots for HttpFetcher {
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        turn: &Turn,
+        turns: &mut Turns,
     ) -> Result<Hop, FetchError> {
-        let host = permit.target().origin.host().clone();
-        turn.sent();
-        let response = self.upstream.robots(permit, query).await?;
-        turn.answered(&host, &response);
+        if let Some(turn) = &turns.turn {
+            turn.sent();
+        }
+        let response = self.upstream.robots(permit, query, turns).await?;
+        if let Some(turn) = &turns.turn {
+            turn.answered(&turns.host, &response);
+        }
         let (head, body) = response.into_parts();
         let mut hop = Hop {
             status: head.status.as_u16(),

@@ -20,6 +20,7 @@ use hyper::client::conn::TrySendError;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::again::{Again, Lost};
 use super::body::{Lease, ResponseBody};
 use super::connect::{Connection, Connector, Sender};
 use super::egress::{Egress, NextHop};
@@ -35,12 +36,16 @@ use crate::rules::origin::{Origin, Target};
 use crate::rules::robots::access::{NoConnection, Validators};
 use crate::tasks::Tasks;
 
+pub use super::again::Starts;
 pub use super::head::{Form, Outgoing};
 pub use super::tls::{Roots, UpstreamSetupError};
 pub use super::upstream_error::UpstreamError;
 
 /// How long a connection may take to be free after its last response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Behind a longer pause no connection is used again. It is more likely to be
+/// dead by then, and to send a request once more takes the pause once more.
+const REUSE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Limits and trust (`upstream.*`, `https.upstream_roots`).
 #[derive(Debug, Clone)]
@@ -111,21 +116,6 @@ enum Age {
     Reused,
 }
 
-/// An exchange that brought no response.
-struct Lost {
-    error: UpstreamError,
-    again: Again,
-}
-
-/// Whether a lost request may be sent again (RFC 9110, section 9.2.2).
-enum Again {
-    /// Nothing of it was written.
-    Unsent(Upload),
-    /// It is idempotent, has no body, and not an octet came back.
-    Harmless,
-    Never,
-}
-
 impl Upstream {
     /// An upstream without connections yet.
     ///
@@ -164,7 +154,8 @@ impl Upstream {
         })
     }
 
-    /// Spends a permit: sends `head` and `body` to the permit's URL.
+    /// Spends a permit: sends `head` and `body` to the permit's URL, in a start
+    /// at its host.
     ///
     /// # Errors
     ///
@@ -172,8 +163,8 @@ impl Upstream {
     pub async fn forward<B>(
         &self,
         permit: Permit,
-        head: Outgoing,
-        body: B,
+        (head, body): (Outgoing, B),
+        starts: &mut impl Starts,
     ) -> Result<Response<ResponseBody>, UpstreamError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -183,20 +174,21 @@ impl Upstream {
             target: permit.target(),
             head: &head,
         };
-        self.counted(message, Upload::new(body)).await
+        self.counted(message, Upload::new(body), starts).await
     }
 
-    /// Spends a robots permit: asks for its URL.
+    /// Spends a robots permit: asks for its URL, in a start at its host.
     pub(crate) async fn robots(
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
+        starts: &mut impl Starts,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         let message = Message {
             target: permit.target(),
             head: &robots_head(query),
         };
-        let response = self.counted(message, Upload::default()).await?;
+        let response = self.counted(message, Upload::default(), starts).await?;
         let from_parent = response.extensions().get() == Some(&NextHop::Parent);
         // A parent's "no" must not be taken for an origin without rules.
         if from_parent && is_made_on_the_way(response.status(), response.headers()) {
@@ -209,8 +201,9 @@ impl Upstream {
         &self,
         message: Message<'_>,
         body: Upload,
+        starts: &mut impl Starts,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
-        let sent = self.send(&message, body).await;
+        let sent = self.send(&message, body, starts).await;
         let result = match &sent {
             Ok(response) => class(response.status().as_u16()),
             Err(error) => error.as_str(),
@@ -223,14 +216,15 @@ impl Upstream {
     }
 
     /// Sends a request over a free connection or a new one, and once more over
-    /// a new one if that does no harm.
+    /// a new one if that does no harm, and its host may be asked again.
     async fn send(
         &self,
         message: &Message<'_>,
         body: Upload,
+        starts: &mut impl Starts,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         let origin = &message.target.origin;
-        let (connection, age) = match self.free(origin).await {
+        let (connection, age) = match self.reusable(origin, starts.pause()).await {
             Some(connection) => (connection, Age::Reused),
             None => (self.connect(origin).await?, Age::Fresh),
         };
@@ -239,14 +233,25 @@ impl Upstream {
             Err(lost) => lost,
         };
         let body = match lost.again {
+            // The host has seen nothing of it, so this start is not over.
             Again::Unsent(body) => body,
-            Again::Harmless if age == Age::Reused => Upload::default(),
+            Again::Harmless if age == Age::Reused && starts.again().await => Upload::default(),
             Again::Harmless | Again::Never => return Err(lost.error),
         };
         self.metrics.upstream_retries.inc();
         let connection = self.connect(origin).await?;
         let sent = self.exchange(connection, message, body).await;
         sent.map_err(|lost| lost.error)
+    }
+
+    /// A connection that had an exchange before, where `pause` lets it be used
+    /// again; else those that wait for it are closed.
+    async fn reusable(&self, origin: &Origin, pause: Duration) -> Option<Connection> {
+        if REUSE_PAUSE_MAX < pause {
+            self.pool.close(origin);
+            return None;
+        }
+        self.free(origin).await
     }
 
     /// A connection from the pool that can be written to.
@@ -359,38 +364,6 @@ impl Upstream {
             connection,
             upload,
         })
-    }
-}
-
-impl Lost {
-    fn of(mut error: TrySendError<Request<Upload>>, upload: &Progress) -> Self {
-        let unsent = error.take_message().map(Request::into_body);
-        let error = if upload.broke() {
-            UpstreamError::RequestBody
-        } else {
-            error.into_error().into()
-        };
-        let again = unsent.map_or(Again::Never, Again::Unsent);
-        Self { error, again }
-    }
-
-    /// The same, harmless to repeat if `condition` holds and it is a broken
-    /// connection that it was lost by.
-    fn repeatable_if(mut self, condition: bool) -> Self {
-        let broken = matches!(self.error, UpstreamError::Incomplete(_));
-        if condition && broken && matches!(self.again, Again::Never) {
-            self.again = Again::Harmless;
-        }
-        self
-    }
-}
-
-impl From<UpstreamError> for Lost {
-    fn from(error: UpstreamError) -> Self {
-        Self {
-            error,
-            again: Again::Never,
-        }
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod pace;
 
+mod turns;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use self::pace::{Decided, InTurn};
+use self::turns::Turns;
 use super::annotate::{Annotator, Question};
 use super::answer::{Close, accepted, status_member, without_content};
 use super::body::{Body, Closing, OriginBody, Told, has_no_body};
@@ -29,7 +32,7 @@ use crate::clock;
 use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
 use crate::origins::body::ResponseBody;
 use crate::origins::egress::{Egress, NotAdmitted};
-use crate::origins::pacer::{Pacer, Turn};
+use crate::origins::pacer::Pacer;
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::upstream::Upstream;
 use crate::rules::decision::{Decision, Evidence, Policy, decide};
@@ -108,20 +111,17 @@ impl Proxy {
         if let Some(answer) = own {
             return Ok(answer);
         }
-        let InTurn {
-            decision,
-            turn,
-            waited,
-        } = self.decide_in_turn(&received).await;
+        let in_turn = self.decide_in_turn(&received).await;
+        let decision = &in_turn.decision;
         let now = decision.evidence().at;
-        let mut record = Record::of(&decision, leg.client, waited);
+        let mut record = Record::of(decision, leg.client, in_turn.wait.so_far());
         let cached = self.options.serve_cached && decision.own_copy().is_some();
         if cached {
             record.effect = Effect::Cached;
         }
         let evidence = Arc::clone(decision.evidence());
         let (receipt, ending) = self.audit.record(record).await?;
-        self.count(&decision);
+        self.count(decision);
         let closing = Closing::new(ending, evidence, started);
         if cached && let Some((snapshot, copy)) = decision.own_copy() {
             let method = &received.outgoing.method;
@@ -130,7 +130,7 @@ impl Proxy {
                 closing,
             ));
         }
-        match self.send((decision, turn), &receipt, received).await {
+        match self.send(in_turn, &receipt, received).await {
             Ok((response, told)) => Ok(attach(response, closing.with_told(told))),
             Err(problem) => {
                 let answer = problem.answer((now, self.options.unreachable));
@@ -143,8 +143,8 @@ impl Proxy {
     }
 
     /// What holds for this inquiry now. Egress is asked first: an origin that
-    /// may not be dialled is not asked for its robots.txt either, for whose turn
-    /// nobody waits longer than `patience`.
+    /// may not be dialled is not asked for its robots.txt either. Nobody waits
+    /// longer than `patience` for the turn to do so, nor once he has left.
     async fn decide(&self, received: &Received, patience: Duration) -> Decided {
         let inquiry = &received.inquiry;
         let mut address = None;
@@ -166,6 +166,7 @@ impl Proxy {
                 let snapshot = match self.one_name_too_many(received) {
                     Some(snapshot) => snapshot,
                     None => {
+                        let patience = (patience, received.end.ended());
                         let asked = self.robots.snapshot(inquiry, &received.asker, patience);
                         Arc::clone(&known.insert(asked.await).snapshot)
                     }
@@ -196,25 +197,30 @@ impl Proxy {
 
     async fn send(
         &self,
-        (decision, turn): (Decision, Option<Turn>),
+        in_turn: InTurn,
         receipt: &Receipt,
         received: Received,
     ) -> Result<(Response<Body>, Told), Problem> {
-        let evidence = Arc::clone(decision.evidence());
-        let permit = decision.into_permit(receipt)?;
+        let evidence = Arc::clone(in_turn.decision.evidence());
+        let mut turns = Turns {
+            proxy: self,
+            evidence: Arc::clone(&evidence),
+            wait: in_turn.wait,
+            turn: in_turn.turn,
+        };
+        let permit = in_turn.decision.into_permit(receipt)?;
         let outgoing = &received.outgoing;
         let question = Question::of(
             (&evidence, receipt.seq()),
             &outgoing.method,
             &outgoing.headers,
         );
-        if let Some(turn) = &turn {
+        if let Some(turn) = &turns.turn {
             turn.sent();
         }
-        let response = self
-            .upstream
-            .forward(permit, received.outgoing, received.upload)
-            .await?;
+        let message = (received.outgoing, received.upload);
+        let response = self.upstream.forward(permit, message, &mut turns).await?;
+        let turn = turns.turn;
         if let Some(turn) = &turn {
             turn.answered(evidence.inquiry.target.origin.host(), &response);
         }

@@ -31,7 +31,7 @@ use super::exchange::Proxy;
 use super::in_order::Order;
 use super::problem::{Malformed, Problem};
 use super::request::{Leg, only_host};
-use super::socket::Socket;
+use super::socket::{ClientEnd, Socket};
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::origin::Origin;
 use crate::tasks::Tasks;
@@ -142,6 +142,7 @@ impl Crawlers {
             let leg = Leg {
                 client,
                 opened_for: None,
+                end: socket.client_end(),
             };
             crawlers.serve(socket, Protocol::Http1, (leg, place)).await;
         });
@@ -301,6 +302,7 @@ impl Crawlers {
                     let leg = Leg {
                         client,
                         opened_for: Some(opened.origin),
+                        end: client_end(opened.protocol, &place.socket),
                     };
                     crawlers
                         .serve(opened.stream, opened.protocol, (leg, place))
@@ -316,6 +318,14 @@ impl Crawlers {
         // Boxed, because serving the inside is serving a stream again.
         let inside: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(inside);
         self.tasks.0.spawn(inside);
+    }
+}
+
+/// Over HTTP/2 a crawler that goes cancels its requests itself.
+fn client_end(protocol: Protocol, socket: &Socket) -> ClientEnd {
+    match protocol {
+        Protocol::Http1 => socket.client_end(),
+        Protocol::Http2 => ClientEnd::default(),
     }
 }
 

@@ -6,8 +6,6 @@
 
 pub mod listener;
 
-pub mod socket;
-
 pub mod connect;
 
 pub mod ca;
@@ -25,6 +23,8 @@ pub mod request;
 pub mod max_forwards;
 
 mod patience;
+
+pub mod socket;
 
 pub mod problem;
 

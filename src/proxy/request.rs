@@ -19,6 +19,7 @@ use super::fields::{self, Forwarded};
 use super::max_forwards;
 use super::patience::preferred;
 use super::problem::{Malformed, Problem};
+use super::socket::ClientEnd;
 use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::{Form, Outgoing};
 use crate::rules::decision::Inquiry;
@@ -43,6 +44,9 @@ pub struct Leg {
     pub client: IpAddr,
     /// Inside CONNECT, the one origin that may be asked for.
     pub opened_for: Option<Origin>,
+    /// Where it is seen that the crawler has gone; over HTTP/2, which cancels
+    /// its requests, there is none.
+    pub end: ClientEnd,
 }
 
 /// A request taken apart: what is decided, and what goes on if it may.
@@ -57,6 +61,8 @@ pub struct Received {
     pub max_wait: Option<Duration>,
     /// How long the crawler says that it waits (`Prefer: wait`).
     pub patience: Option<Duration>,
+    /// Where it is seen that it waits no longer.
+    pub end: ClientEnd,
     /// On whose behalf robots.txt is asked for.
     pub asker: Asker,
     /// Method and fields as they go on.
@@ -103,6 +109,7 @@ impl Received {
             client: leg.client,
             max_wait,
             patience: preferred(&parts.headers),
+            end: leg.end.clone(),
             asker: Asker {
                 client: Some(leg.client),
                 user_agent: user_agent.cloned(),
@@ -291,6 +298,7 @@ mod tests {
         Leg {
             client: [127, 0, 0, 1].into(),
             opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
+            end: ClientEnd::default(),
         }
     }
 

@@ -2,8 +2,10 @@
 //!
 //! hyper does not read while it waits for an answer, so that a crawler may
 //! close its sending side and still be answered. A reset must be noticed all
-//! the same: nobody is there any more.
+//! the same: nobody is there any more. And whoever waits for a turn may have
+//! given up, which most say by closing (`ClientEnd`).
 
+use std::future::pending;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +33,44 @@ impl From<TcpStream> for Socket {
     }
 }
 
+/// The crawler's end of a connection whose requests come one after the other.
+/// Without a connection it never ends.
+#[derive(Debug, Clone, Default)]
+pub struct ClientEnd(Option<Arc<TcpStream>>);
+
+/// What Linux tells of besides data: that the peer sends no more, whatever of it
+/// is still unread. Elsewhere that is not told.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const END: Interest = Interest::PRIORITY.add(Interest::ERROR);
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const END: Interest = Interest::ERROR;
+
+impl ClientEnd {
+    /// Waits until the crawler sends no more: it has closed the connection, or
+    /// its sending side, which looks the same (RFC 9293, section 3.6).
+    ///
+    /// Nothing is read for it, so it costs no memory, and is the same inside
+    /// TLS. It is not seen behind more octets than the system's receive buffer
+    /// takes (an upload, requests in a pipeline), nor if only the TLS session is
+    /// closed. A reset is [`Socket::reset`]'s, which ends the exchange.
+    pub async fn ended(&self) {
+        if let Some(stream) = &self.0
+            && let Ok(ready) = stream.ready(END).await
+            && ready.is_read_closed()
+            && !ready.is_error()
+        {
+            return;
+        }
+        pending::<()>().await;
+    }
+}
+
 impl Socket {
+    /// The other end of it.
+    pub fn client_end(&self) -> ClientEnd {
+        ClientEnd(Some(Arc::clone(&self.stream)))
+    }
+
     /// Waits until the peer has reset the connection.
     pub async fn reset(&self) {
         loop {
@@ -124,6 +163,8 @@ impl AsyncWrite for Socket {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
@@ -157,6 +198,37 @@ mod tests {
         // Closing with something unread resets the connection.
         drop(peer);
         socket.reset().await;
+    }
+
+    // RFC 9293, section 3.6. A crawler may have more behind its request: a body,
+    // or requests in a pipeline.
+    #[tokio::test]
+    async fn an_end_is_noticed_behind_what_is_unread() {
+        let (socket, mut peer) = pair().await;
+        let end = socket.client_end();
+        peer.write_all(&[7; 20_000]).await.unwrap();
+        assert!(soon(end.ended()).await.is_none());
+        peer.shutdown().await.unwrap();
+        end.ended().await;
+        end.ended().await;
+        assert!(soon(ClientEnd::default().ended()).await.is_none());
+    }
+
+    // A reset ends the exchange, and nobody reads an answer.
+    #[tokio::test]
+    async fn a_reset_is_no_end() {
+        let (socket, peer) = pair().await;
+        peer.set_zero_linger().unwrap();
+        drop(peer);
+        socket.reset().await;
+        assert!(soon(socket.client_end().ended()).await.is_none());
+    }
+
+    /// What `future` comes to, if it does.
+    async fn soon<T>(future: impl Future<Output = T>) -> Option<T> {
+        tokio::time::timeout(Duration::from_millis(50), future)
+            .await
+            .ok()
     }
 
     #[tokio::test]

@@ -108,3 +108,45 @@ fn a_stopping_proxy_is_not_ready() {
         assert_eq!(crawler.reply_to("GET").await.status(), 200);
     });
 }
+
+/// The status of `/metrics` by this request line and these `Host` values.
+async fn asked(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
+    let fields = hosts.iter().map(|host| format!("Host: {host}"));
+    let lines: Vec<_> = [line.to_owned()].into_iter().chain(fields).collect();
+    let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+    Crawler::to(admin).await.ask(&lines).await.status()
+}
+
+// Security, section 8: DNS rebinding; RFC 9112, sections 3.2 and 3.2.2.
+#[test]
+fn pages_are_told_to_who_asks_for_us_and_nobody_else() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let admin = proxy.admin();
+        let own = admin.to_string();
+        let line = "GET /metrics HTTP/1.1";
+        for (hosts, status) in [
+            (&[&*own][..], 200),
+            (&["localhost"], 200),
+            (&["[::1]:1"], 200),
+            (&["evil.test"], 421),
+            (&["[evil.test"], 400),
+            (&["[::1].evil.test"], 400),
+            (&["a@localhost"], 400),
+            (&[""], 400),
+            (&[], 400),
+            (&[&own, &own], 400),
+            (&[&own, "evil.test"], 400),
+        ] {
+            assert_eq!(asked(admin, line, hosts).await, status, "{hosts:?}");
+        }
+        for (target, status) in [
+            (format!("http://{own}/metrics"), 200),
+            ("http://evil.test/metrics".to_owned(), 421),
+            ("http://a@localhost/metrics".to_owned(), 400),
+        ] {
+            let line = format!("GET {target} HTTP/1.1");
+            assert_eq!(asked(admin, &line, &[&own]).await, status, "{target}");
+        }
+    });
+}

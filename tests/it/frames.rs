@@ -26,12 +26,7 @@ struct Frame {
 /// Sends a request of these fields, without body, and reads the body of its
 /// answer; none if there is no answer.
 pub(crate) async fn ask(mut stream: impl Duplex, fields: &[(String, String)]) -> Option<Vec<u8>> {
-    let mut octets = PREFACE.to_vec();
-    octets.extend(frame((SETTINGS, 0), 0, &[]));
-    let block: Vec<u8> = fields.iter().flat_map(literal).collect();
-    octets.extend(frame((HEADERS, END_STREAM | END_HEADERS), 1, &block));
-    stream.write_all(&octets).await.unwrap();
-    stream.flush().await.unwrap();
+    send(&mut stream, fields).await;
     let mut body = Vec::new();
     while let Some(frame) = soon("a frame", next(&mut stream)).await {
         match frame.kind {
@@ -44,6 +39,16 @@ pub(crate) async fn ask(mut stream: impl Duplex, fields: &[(String, String)]) ->
         }
     }
     None
+}
+
+/// Begins a connection with a request of these fields, without body.
+pub(crate) async fn send(stream: &mut impl Duplex, fields: &[(String, String)]) {
+    let mut octets = PREFACE.to_vec();
+    octets.extend(frame((SETTINGS, 0), 0, &[]));
+    let block: Vec<u8> = fields.iter().flat_map(literal).collect();
+    octets.extend(frame((HEADERS, END_STREAM | END_HEADERS), 1, &block));
+    stream.write_all(&octets).await.unwrap();
+    stream.flush().await.unwrap();
 }
 
 fn frame((kind, flags): (u8, u8), stream: u8, payload: &[u8]) -> Vec<u8> {

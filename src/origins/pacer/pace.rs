@@ -101,6 +101,8 @@ pub(super) struct Started {
     pub(super) start: Start,
     pub(super) held: Option<Held>,
     pub(super) at: Moment,
+    /// How far the next start lies off, at least.
+    pub(super) pause: Duration,
     /// The back-off that it is the first start behind.
     pub(super) ended: Option<Ended>,
 }
@@ -181,6 +183,7 @@ impl Pace {
             start,
             held,
             at: now.moment,
+            pause: self.schedule.step(&limits),
             ended: self.take_end(now.moment),
         })
     }

@@ -66,6 +66,12 @@ impl Turn {
         self.waited
     }
 
+    /// How far the next start at the host lies off, at least.
+    pub fn pause(&self) -> Duration {
+        let started = self.started.as_ref();
+        started.map_or(Duration::ZERO, |started| started.pause)
+    }
+
     /// The request goes out: from here on the host may have seen something.
     pub fn sent(&self) {
         // A status is never taken back.

@@ -114,7 +114,7 @@ impl<F: FetchRobots> Shared<F> {
         let mut permit = RobotsPermit::first(&flight.whose.origin);
         let (mut turn, mut place) = (leave.turn, Some(leave.place));
         loop {
-            let step = self.step((trail, permit), (&turn, place.take()), (flight, client));
+            let step = self.step((trail, permit), (&mut turn, place.take()), (flight, client));
             let next = match left.spend(step).await {
                 Some(Ok(Step::End(hop))) => return Ok(hop),
                 Some(Ok(Step::On(next))) => next,
@@ -150,7 +150,7 @@ impl<F: FetchRobots> Shared<F> {
     async fn step(
         &self,
         (trail, permit): (&mut Trail, RobotsPermit),
-        (turn, place): (&F::Turn, Option<Place<'_>>),
+        (turn, place): (&mut F::Turn, Option<Place<'_>>),
         (flight, client): (&Flight, &Client),
     ) -> Result<Step, Cause> {
         let url = trail.last.to_string();

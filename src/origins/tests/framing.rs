@@ -11,7 +11,7 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 
 use super::kit::{
-    OK, RawOrigin, Setup, Step, body as text, options, outgoing, permit, setup, setup_with,
+    OK, Paced, RawOrigin, Setup, Step, body as text, options, outgoing, permit, setup, setup_with,
 };
 use crate::origins::body::BodyError;
 use crate::origins::upstream::{Options, UpstreamError};
@@ -56,7 +56,11 @@ async fn url_and_host_are_the_permits_and_host_keeps_its_place() {
     let upstream = setup(&origin).upstream;
     let body = Full::new(Bytes::new());
     upstream
-        .forward(permit("http://h.test:8080/a%2fb?"), head, body)
+        .forward(
+            permit("http://h.test:8080/a%2fb?"),
+            (head, body),
+            &mut Paced::freely(),
+        )
         .await
         .unwrap();
     assert_eq!(
@@ -77,7 +81,11 @@ async fn an_upload_is_framed_anew() {
     };
     let send = async |method, body| {
         let sent = upstream
-            .forward(permit("http://h.test/"), head(method), body)
+            .forward(
+                permit("http://h.test/"),
+                (head(method), body),
+                &mut Paced::freely(),
+            )
             .await;
         text(sent.unwrap()).await.unwrap()
     };
@@ -199,7 +207,11 @@ async fn a_broken_upload_is_the_crawlers_fault() {
     let upload = Parts(vec![Err(io::Error::other("hung up"))]);
     let head = outgoing(Method::POST, &[]);
     let sent = upstream
-        .forward(permit("http://h.test/"), head, upload)
+        .forward(
+            permit("http://h.test/"),
+            (head, upload),
+            &mut Paced::freely(),
+        )
         .await;
     assert!(matches!(sent.unwrap_err(), UpstreamError::RequestBody));
     assert_eq!(origin.requests(), [""; 0]);

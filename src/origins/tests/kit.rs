@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use crate::metrics::Metrics;
 use crate::origins::body::{BodyError, ResponseBody};
 use crate::origins::egress::{self, Deny, Egress, Ports, Resolve};
-use crate::origins::upstream::{Options, Outgoing, Roots, Upstream, UpstreamError};
+use crate::origins::upstream::{Options, Outgoing, Roots, Starts, Upstream, UpstreamError};
 use crate::rules::crawler::Crawler;
 use crate::rules::decision::{Inquiry, Permit, Policy, Unauthorized, decide};
 use crate::rules::origin::Target;
@@ -185,11 +185,44 @@ pub(super) fn setup(origin: &RawOrigin) -> Setup {
     setup_with(options(), &[("h.test", origin.address)])
 }
 
+/// Starts at a host whose pace a test sets.
+pub(super) struct Paced {
+    pub(super) pause: Duration,
+    /// How often it may still be asked again.
+    pub(super) left: usize,
+}
+
+impl Paced {
+    /// At a host without a pace.
+    pub(super) fn freely() -> Self {
+        Self {
+            pause: Duration::ZERO,
+            left: usize::MAX,
+        }
+    }
+}
+
+impl Starts for Paced {
+    fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    async fn again(&mut self) -> bool {
+        let may = 0 < self.left;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
+
 impl Setup {
     pub(super) async fn get(&self, url: &str) -> Result<Response<ResponseBody>, UpstreamError> {
         let head = outgoing(Method::GET, &[]);
         self.upstream
-            .forward(permit(url), head, Empty::<Bytes>::new())
+            .forward(
+                permit(url),
+                (head, Empty::<Bytes>::new()),
+                &mut Paced::freely(),
+            )
             .await
     }
 

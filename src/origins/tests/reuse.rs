@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use http_body_util::Full;
+use http_body_util::{Empty, Full};
 
-use super::kit::{OK, RawOrigin, Step, body, options, outgoing, permit, setup, setup_with};
+use super::kit::{
+    OK, Paced, RawOrigin, Setup, Step, body, options, outgoing, permit, setup, setup_with,
+};
 use crate::origins::upstream::{Options, UpstreamError};
 
 const URL: &str = "http://h.test/";
@@ -49,6 +51,46 @@ async fn an_origin_that_closes_idle_connections_is_asked_again() {
     assert_eq!(origin.requests().len(), 5);
 }
 
+/// Asks for the URL at a host of this pace; whether an answer came.
+async fn at_pace(setup: &Setup, mut starts: Paced) -> bool {
+    let request = (outgoing(Method::GET, &[]), Empty::<Bytes>::new());
+    let sent = setup.upstream.forward(permit(URL), request, &mut starts);
+    match sent.await {
+        Ok(response) => body(response).await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+// Issue 6, "Must hold": no two starts closer than the delay. What is sent again
+// is a start of its own.
+#[tokio::test]
+async fn nothing_is_sent_again_without_another_start() {
+    for (left, answered, seen) in [(1, true, 3), (0, false, 2)] {
+        let origin = RawOrigin::start(&[&[OK, Step::Close], &[OK]]).await;
+        let setup = setup(&origin);
+        let pause = Duration::from_secs(1);
+        assert!(at_pace(&setup, Paced { pause, left }).await);
+        assert_eq!(at_pace(&setup, Paced { pause, left }).await, answered);
+        assert_eq!(origin.requests().len(), seen);
+        assert_eq!(setup.metrics.upstream_retries.get(), left as u64);
+    }
+}
+
+// The same: where the pause is long nothing has to be sent again.
+#[tokio::test]
+async fn behind_a_long_pause_no_connection_is_used_again() {
+    let origin = RawOrigin::start(&[&[OK, Step::Close]]).await;
+    let setup = setup(&origin);
+    let pause = Duration::from_millis(1001);
+    for count in 1..4 {
+        assert!(at_pace(&setup, Paced { pause, left: 0 }).await);
+        assert_eq!(
+            (origin.requests().len(), origin.connections()),
+            (count, count)
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_connection_closed_in_time_is_not_used() {
     let origin = RawOrigin::start(&[&[OK]]).await;
@@ -80,7 +122,7 @@ async fn what_may_have_had_an_effect_is_not_sent_again() {
         setup.page(URL).await;
         let sent = setup
             .upstream
-            .forward(permit(URL), head(method), upload)
+            .forward(permit(URL), (head(method), upload), &mut Paced::freely())
             .await;
         assert!(matches!(sent.unwrap_err(), UpstreamError::Incomplete(_)));
         assert_eq!(origin.requests().len(), 2);

@@ -18,8 +18,8 @@ async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
     let origin = Origin::new(Scheme::Http, "h.test");
     let query = RobotsQuery { asker, known: None };
     let permit = RobotsPermit::first(&origin.unwrap());
-    let turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
-    fetcher.fetch(permit, query, &turn).await
+    let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
+    fetcher.fetch(permit, query, &mut turn).await
 }
 
 fn pacer() -> Arc<Pacer> {
@@ -66,8 +66,8 @@ async fn our_request_says_what_need_not_be_sent_again() {
         known: Some(&known),
     };
     let permit = RobotsPermit::first(&Origin::new(Scheme::Http, "h.test").unwrap());
-    let turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
-    fetcher.fetch(permit, query, &turn).await.unwrap();
+    let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
+    fetcher.fetch(permit, query, &mut turn).await.unwrap();
     let end = "If-None-Match: W/\"1\"\r\nIf-Modified-Since: yesterday\r\n\r\n";
     assert!(
         origin.requests()[0].ends_with(end),

@@ -21,7 +21,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::kit::{OK, Setup, Step, body, egress, options, outgoing, permit, play, setup_with};
+use super::kit::{
+    OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
+};
 use crate::origins::upstream::{Options, Roots, Upstream};
 use crate::rules::robots::access::NoConnection;
 use crate::tasks::Tasks;
@@ -141,8 +143,8 @@ async fn http2_is_used_where_agreed_on_without_connection_fields() {
     let sent = upstream
         .forward(
             permit("https://h.test:8443/a?b"),
-            head,
-            Empty::<Bytes>::new(),
+            (head, Empty::<Bytes>::new()),
+            &mut Paced::freely(),
         )
         .await;
     let response = sent.unwrap();

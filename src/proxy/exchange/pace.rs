@@ -3,7 +3,8 @@
 //!
 //! Decisions, "A verdict does not age": waiting for a turn can outlive a
 //! robots.txt, or an override. So what is recorded and acted on is decided when
-//! the turn has come.
+//! the turn has come. A crawler that closes its connection meanwhile waits no
+//! longer.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,7 +15,8 @@ use crate::clock;
 use crate::origins::pacer::{Asking, Later, RobotsAsked, Turn};
 use crate::origins::robots_cache::Known;
 use crate::proxy::request::Received;
-use crate::rules::decision::{Decision, PuttingOff, decide};
+use crate::proxy::socket::ClientEnd;
+use crate::rules::decision::{Decision, Evidence, PuttingOff, decide};
 use crate::rules::reason::Reason;
 
 /// When it is worth asking again where nobody had the room to ask an origin.
@@ -36,13 +38,17 @@ pub(super) struct InTurn {
     pub(super) decision: Decision,
     /// Leave to send it now, if it is sent at all.
     pub(super) turn: Option<Turn>,
-    /// How long was waited for turns.
-    pub(super) waited: Duration,
+    /// The wait for that.
+    pub(super) wait: Wait,
 }
 
-/// How long a request waits for turns.
+/// Who waits for turns, and how long.
 #[derive(Debug)]
-struct Wait {
+pub(super) struct Wait {
+    client: IpAddr,
+    end: ClientEnd,
+    /// Where the origin is dialled, if that is known.
+    address: Option<IpAddr>,
     so_far: Duration,
     left: Duration,
     robots: RobotsAsked,
@@ -51,9 +57,27 @@ struct Wait {
 }
 
 impl Wait {
+    fn of(received: &Received, longest: Duration) -> Self {
+        Self {
+            client: received.client,
+            end: received.end.clone(),
+            address: None,
+            so_far: Duration::ZERO,
+            left: longest,
+            robots: RobotsAsked::No,
+            number: None,
+        }
+    }
+
+    /// How long it was until now.
+    pub(super) fn so_far(&self) -> Duration {
+        self.so_far
+    }
+
     /// The decision took what was waited for a robots.txt.
-    fn decided(&mut self, known: Option<&Known>) {
-        let Some(known) = known else { return };
+    fn decided(&mut self, decided: &Decided) {
+        self.address = decided.address;
+        let Some(known) = &decided.known else { return };
         self.took(known.waited);
         if known.was_asked && self.robots == RobotsAsked::No {
             self.robots = RobotsAsked::Once;
@@ -70,36 +94,31 @@ impl Proxy {
     /// Decides, waits for a turn if the request is to be sent, and decides again
     /// when it has come.
     pub(super) async fn decide_in_turn(&self, received: &Received) -> InTurn {
-        let mut wait = Wait {
-            so_far: Duration::ZERO,
-            left: self.longest_wait(received),
-            robots: RobotsAsked::No,
-            number: None,
-        };
+        let mut wait = Wait::of(received, self.longest_wait(received));
         loop {
             let decided = self.decide(received, wait.left).await;
-            wait.decided(decided.known.as_ref());
+            wait.decided(&decided);
             if !self.is_to_be_sent(&decided.decision) {
-                return InTurn::without(self.unasked(decided), &wait);
+                return InTurn::without(self.unasked(decided), wait);
             }
-            let (decision, address) = (decided.decision, decided.address);
+            let decision = decided.decision;
             let begun = clock::instant();
-            let turn = match self.turn(&decision, (received, address), &wait).await {
+            let turn = match self.turn(decision.evidence(), &wait).await {
                 Ok(turn) => turn,
                 Err(later) => {
                     wait.took(clock::instant().saturating_duration_since(begun));
-                    return InTurn::without(put_off(decision, later), &wait);
+                    return InTurn::without(put_off(decision, later), wait);
                 }
             };
             if turn.waited().is_zero() {
-                return InTurn::with(turn, decision, &wait);
+                return InTurn::with(turn, decision, wait);
             }
             wait.took(turn.waited());
-            match self.decide_again(&decision) {
+            match self.decide_again(decision.evidence()) {
                 Some(decision) if self.is_to_be_sent(&decision) => {
-                    return InTurn::with(turn, decision, &wait);
+                    return InTurn::with(turn, decision, wait);
                 }
-                Some(decision) => return InTurn::without(decision, &wait),
+                Some(decision) => return InTurn::without(decision, wait),
                 // Its robots.txt has expired, and is asked for first; then it
                 // has its place again.
                 None => (wait.number, wait.robots) = (turn.number(), RobotsAsked::Again),
@@ -152,35 +171,48 @@ impl Proxy {
         put_off(decision, later)
     }
 
-    async fn turn(
-        &self,
-        decision: &Decision,
-        (received, address): (&Received, Option<IpAddr>),
-        wait: &Wait,
-    ) -> Result<Turn, Later> {
-        let inquiry = &received.inquiry;
+    /// A turn to send what was decided by `evidence`.
+    async fn turn(&self, evidence: &Evidence, wait: &Wait) -> Result<Turn, Later> {
+        let inquiry = &evidence.inquiry;
         let crawler = match inquiry.crawler.token() {
             Some(token) => Cow::Borrowed(token.as_str()),
-            None => Cow::Owned(received.client.to_string()),
+            None => Cow::Owned(wait.client.to_string()),
         };
-        let snapshot = decision.evidence().snapshot.as_deref();
-        let asking = Asking {
+        let snapshot = evidence.snapshot.as_deref();
+        let asking = |longest| Asking {
             host: inquiry.target.origin.host(),
             crawler: &crawler,
-            address,
-            asked: decision.ruling().asked.clone(),
-            longest: wait.left,
+            address: wait.address,
+            asked: evidence.ruling.asked.clone(),
+            longest,
             robots_from: snapshot.map(|snapshot| snapshot.fetched_at),
             robots: wait.robots,
             number: wait.number,
         };
-        self.pacer.turn(asking).await
+        tokio::select! {
+            biased;
+            turn = self.pacer.turn(asking(wait.left)) => turn,
+            // Its place is free by now, and it learns what it waited for.
+            () = wait.end.ended() => self.pacer.turn(asking(Duration::ZERO)).await,
+        }
+    }
+
+    /// Another turn for what was sent in vain, if it comes in time, and if what
+    /// is on record is what would be decided then: a verdict does not age, and
+    /// what is sent is sent by the one that is written down.
+    pub(super) async fn turn_again(&self, evidence: &Evidence, wait: &mut Wait) -> Option<Turn> {
+        let turn = self.turn(evidence, wait).await.ok()?;
+        wait.took(turn.waited());
+        if turn.waited().is_zero() {
+            return Some(turn);
+        }
+        let again = self.decide_again(evidence)?;
+        (*again.ruling() == evidence.ruling).then_some(turn)
     }
 
     /// The same inquiry, decided by what its origin says now; nothing if it has
     /// to be asked first.
-    fn decide_again(&self, decision: &Decision) -> Option<Decision> {
-        let evidence = decision.evidence();
+    fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
         let before = evidence.snapshot.as_ref()?;
         let snapshot = self.robots.still(&evidence.inquiry, before)?;
         let terms = (&self.policy, clock::now());
@@ -189,18 +221,18 @@ impl Proxy {
 }
 
 impl InTurn {
-    fn with(turn: Turn, decision: Decision, wait: &Wait) -> Self {
+    fn with(turn: Turn, decision: Decision, wait: Wait) -> Self {
         Self {
             turn: Some(turn),
             ..Self::without(decision, wait)
         }
     }
 
-    fn without(decision: Decision, wait: &Wait) -> Self {
+    fn without(decision: Decision, wait: Wait) -> Self {
         Self {
             decision,
             turn: None,
-            waited: wait.so_far,
+            wait,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Origins that answer on cue, and a cache that asks them.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::pending;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
@@ -139,7 +140,7 @@ impl FetchRobots for Script {
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        (): &(),
+        (): &mut (),
     ) -> Result<Hop, FetchError> {
         let mut reply = self.next(&permit.target().to_string(), query);
         loop {
@@ -150,7 +151,7 @@ impl FetchRobots for Script {
                 }
                 Reply::Answer(status, fields, body) => return Ok(hop(status, &fields, body)),
                 Reply::Fail(error) => return Err(error()),
-                Reply::Never => std::future::pending().await,
+                Reply::Never => pending().await,
                 Reply::Panic => panic!("scripted"),
             }
         }
@@ -223,7 +224,7 @@ pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) 
         from: None,
     };
     let inquiry = inquiry(url, agent);
-    let known = cache.snapshot(&inquiry, &asker, Duration::MAX);
+    let known = cache.snapshot(&inquiry, &asker, (Duration::MAX, pending()));
     known.await.snapshot
 }
 

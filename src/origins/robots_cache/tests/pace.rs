@@ -22,6 +22,7 @@ async fn ask_within(cache: &RobotsCache<Script>, patience: Duration) -> Known {
         user_agent: None,
         from: None,
     };
+    let patience = (patience, std::future::pending());
     cache.snapshot(&inquiry, &asker, patience).await
 }
 

@@ -1,0 +1,217 @@
+//! Requests that have to be sent again take a turn of their own. Issue 6, "Must
+//! hold": no two starts at an origin closer than its delay.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::kit::client::{ask, get};
+use crate::kit::paced::{metric, ms};
+use crate::kit::proxy::{Config, resolve};
+use crate::kit::raw_origin::find;
+use crate::kit::{clock, run};
+
+/// An origin that answers one request on a connection, reads the next and
+/// closes.
+struct Closing {
+    address: SocketAddr,
+    log: Arc<Mutex<Vec<(String, Instant)>>>,
+    accepting: JoinHandle<()>,
+}
+
+impl Closing {
+    async fn start(robots: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let log: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
+        let kept = Arc::clone(&log);
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, robots, Arc::clone(&kept)));
+            }
+        });
+        Self {
+            address,
+            log,
+            accepting,
+        }
+    }
+
+    /// A proxy's configuration with the pace that is in force by default.
+    fn config(&self) -> Config {
+        resolve("o.test", self.address)
+            .set("pace.profile = \"standard\"")
+            .set("pace.origin = {}")
+    }
+
+    /// What came, in order of arrival, the first robots.txt left out: no page
+    /// was asked for before it.
+    fn seen(&self) -> Vec<(String, Instant)> {
+        self.log.lock().unwrap()[1..].to_vec()
+    }
+
+    fn targets(&self) -> Vec<String> {
+        self.seen().into_iter().map(|(target, _)| target).collect()
+    }
+
+    fn assert_apart(&self, pause: Duration) {
+        let seen = self.seen();
+        let gaps = seen
+            .windows(2)
+            .map(|pair| pair[1].1.duration_since(pair[0].1));
+        let gaps: Vec<_> = gaps.collect();
+        assert!(gaps.iter().all(|gap| pause <= *gap), "{gaps:?} {seen:?}");
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn serve(mut stream: TcpStream, robots: &str, log: Arc<Mutex<Vec<(String, Instant)>>>) {
+    let first = next(&mut stream, &log).await;
+    let body = if first.as_deref() == Some("/robots.txt") {
+        robots
+    } else {
+        "x"
+    };
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    if first.is_some() && stream.write_all(answer.as_bytes()).await.is_ok() {
+        next(&mut stream, &log).await;
+    }
+}
+
+/// Reads one request; its target.
+async fn next(stream: &mut TcpStream, log: &Mutex<Vec<(String, Instant)>>) -> Option<String> {
+    let mut head = Vec::new();
+    while find(&head, b"\r\n\r\n").is_none() {
+        if stream.read_buf(&mut head).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let line = String::from_utf8_lossy(&head).into_owned();
+    let target = line.split(' ').nth(1)?.to_owned();
+    log.lock().unwrap().push((target.clone(), clock::instant()));
+    Some(target)
+}
+
+#[test]
+fn what_is_sent_again_waits_for_the_pause() {
+    run(async {
+        let origin = Closing::start("User-agent: *\nCrawl-delay: 0.6\n").await;
+        let proxy = origin.config().start().await;
+        for page in ["/1", "/2", "/3"] {
+            let reply = get(&proxy, &format!("http://o.test{page}")).await;
+            assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
+        }
+        origin.assert_apart(ms(600));
+        let again = metric(&proxy, "politesse_upstream_retries_total").await;
+        assert_eq!(origin.targets().len() as f64, 3.0 + again);
+        assert!(1.0 <= again, "no connection was used again");
+    });
+}
+
+// A page must not be lost, and the pause is not to be waited for twice.
+#[test]
+fn where_the_pause_is_long_nothing_is_sent_again() {
+    run(async {
+        let origin = Closing::start("User-agent: *\nCrawl-delay: 1.2\n").await;
+        let proxy = origin.config().start().await;
+        for page in ["/1", "/2", "/3"] {
+            assert_eq!(
+                get(&proxy, &format!("http://o.test{page}")).await.status(),
+                200
+            );
+        }
+        origin.assert_apart(ms(1200));
+        assert_eq!(origin.targets(), ["/1", "/2", "/3"]);
+    });
+}
+
+// The same for the operator's rate: five a second by default.
+#[test]
+fn without_a_pause_what_is_sent_again_comes_soon() {
+    run(async {
+        let origin = Closing::start("").await;
+        let proxy = origin.config().start().await;
+        let begun = clock::instant();
+        for page in 1..=4 {
+            assert_eq!(
+                get(&proxy, &format!("http://o.test/{page}")).await.status(),
+                200
+            );
+        }
+        assert!(clock::since(begun) < ms(5000));
+        // From start to start; what comes may come a little sooner.
+        origin.assert_apart(ms(150));
+        assert!(4 < origin.targets().len(), "no connection was used again");
+    });
+}
+
+#[test]
+fn a_robots_txt_that_is_sent_again_waits_as_well() {
+    run(async {
+        let origin = Closing::start("User-agent: *\nCrawl-delay: 0.6\n").await;
+        let config = origin.config().set("robots.ttl = \"1s\"");
+        let proxy = config.set("robots.ttl_min = \"1s\"").start().await;
+        for page in 1..=5 {
+            let reply = get(&proxy, &format!("http://o.test/{page}")).await;
+            assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
+        }
+        let targets = origin.targets();
+        assert!(targets.contains(&"/robots.txt".to_owned()), "{targets:?}");
+        origin.assert_apart(ms(600));
+    });
+}
+
+// Issue 6, Deliver 4: the wait is bounded. RFC 9209, section 2.3.
+#[test]
+fn who_would_wait_too_long_is_told_that_no_answer_came() {
+    run(async {
+        let origin = Closing::start("User-agent: *\nCrawl-delay: 0.8\n").await;
+        let proxy = origin.config().start().await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        tokio::time::sleep(ms(900)).await;
+        let fields = ["User-Agent: ExampleBot/1.0", "Prefer: wait=0"];
+        let lost = ask(&proxy, "GET", "http://o.test/2", &fields).await;
+        lost.assert_error(502, "http_response_incomplete");
+        let targets = origin.targets();
+        let sent = targets.iter().filter(|target| *target == "/2").count();
+        assert_eq!(sent, 1, "{targets:?}");
+        let rows = proxy.place().completed(2).await;
+        assert_eq!(rows[1]["status"], 502, "{rows:?}");
+        assert_eq!(rows[1]["verdict"], "allow");
+    });
+}
+
+// Decisions, "A verdict does not age".
+#[test]
+fn what_is_no_longer_allowed_is_not_sent_again() {
+    run(async {
+        let origin = Closing::start("User-agent: *\nDisallow: /2\nCrawl-delay: 1\n").await;
+        let until = clock::now() + ms(5000);
+        let leave = "origin = \"http://o.test\", action = \"allow\", reason = \"ours\"";
+        let leave = format!("robots.override = [{{ {leave}, until = {until} }}]");
+        let proxy = origin.config().set(&leave).start().await;
+        let first = get(&proxy, "http://o.test/1").await;
+        assert_eq!(first.status(), 200, "{}", first.text());
+        let left = until.duration_since(clock::now()) - SignedDuration::from_millis(500);
+        tokio::time::sleep(left.try_into().unwrap_or_default()).await;
+        let reply = get(&proxy, "http://o.test/2").await;
+        // On a slow machine it is refused before it was sent at all.
+        assert!([403, 502].contains(&reply.status()), "{}", reply.text());
+        let targets = origin.targets();
+        let sent = targets.iter().filter(|target| *target == "/2").count();
+        assert!(sent <= 1, "{targets:?}");
+    });
+}

@@ -245,9 +245,11 @@ fn proxy(
     } = origins_with(settings, (&metrics, &pacer), Some(&audit))?;
     let told = egress.listeners(own.to_vec());
     told.context("upstream.parent cannot be dialled")?;
+    let policy = Arc::new(settings.policy.clone());
     Ok(Proxy {
         options: settings.exchange.clone(),
-        policy: Arc::new(settings.policy.clone()),
+        latest: Arc::new(ArcSwap::new(Arc::clone(&policy))),
+        policy,
         egress,
         names: names(settings, &metrics),
         robots,

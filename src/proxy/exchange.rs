@@ -11,6 +11,7 @@ mod turns;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -61,6 +62,8 @@ pub struct Proxy {
     pub options: Options,
     /// What the operator laid down.
     pub policy: Arc<Policy>,
+    /// The same, as it is now: who has waited is decided about by this.
+    pub latest: Arc<ArcSwap<Policy>>,
     /// Which addresses may be dialled.
     pub egress: Arc<Egress>,
     /// How many names a client may come by; absent where a name costs an origin

@@ -84,6 +84,7 @@ impl Running {
         let proxy = Proxy {
             options: settings.exchange.clone(),
             policy: Arc::new(settings.policy.clone()),
+            latest: Arc::clone(&before.latest),
             egress,
             names: if changes.concern(&["robots.max_names", "robots.user_agent"]) {
                 names(settings, metrics)
@@ -162,6 +163,8 @@ impl Running {
             "the configuration was reloaded"
         );
         in_force.proxy.robots.judge_by(&settings.policy);
+        let latest = Arc::clone(&in_force.proxy.policy);
+        in_force.proxy.latest.store(latest);
         in_force.proxy.pacer.adopt(settings.pace.clone());
         self.crawlers.in_force.store(Arc::new(in_force));
         announce(&settings.policy, &self.crawlers.metrics);

@@ -266,3 +266,23 @@ fn a_stop_waits_no_longer_for_turns_than_it_may() {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     });
 }
+
+// Decisions, "A verdict does not age": nor does the operator's.
+#[test]
+fn an_override_that_comes_while_requests_wait_decides() {
+    run(async {
+        let origin = delaying("1").start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        let asking = queued(&proxy, 4).await;
+        let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
+        reload(&proxy, &standard(&origin).set(deny)).await;
+        let mut statuses = statuses(&asking.await.unwrap());
+        statuses.sort_unstable();
+        // One had its turn already, and one may have had it meanwhile.
+        let served = pages(&[&origin]).len();
+        assert!((1..=2).contains(&served), "{statuses:?}");
+        let refused = vec![403; 4 - served];
+        assert_eq!(statuses, [vec![200; served], refused].concat());
+        verified(proxy, 4).await;
+    });
+}

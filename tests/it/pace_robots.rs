@@ -2,7 +2,7 @@
 //! page from coming.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
@@ -13,7 +13,7 @@ use crate::kit::paced::{
 };
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, resolve};
-use crate::kit::run;
+use crate::kit::{clock, run};
 
 /// A robots.txt that holds for a second, and asks for as many.
 fn short_lived(seconds: &str) -> Page {
@@ -105,10 +105,10 @@ async fn asked_behind_a_page(lines: &[&str], fields: &[&str]) -> (Reply, Duratio
     let proxy = lines.iter().fold(config, |config, line| config.set(line));
     let proxy = Arc::new(proxy.start().await);
     assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-    let begun = Instant::now();
+    let begun = clock::instant();
     let fields = [fields, &["User-Agent: ExampleBot/1.0"]].concat();
     let reply = ask(&proxy, "GET", "http://o.test:81/1", &fields).await;
-    let took = begun.elapsed();
+    let took = clock::since(begun);
     assert_eq!(other.log().len(), 0, "{:?}", other.log());
     let (_, rows) = verified(proxy, 2).await;
     assert_eq!(rows[1]["verdict"], "later");
@@ -160,9 +160,9 @@ fn made_up_names_hold_nobody_up() {
         let flood = at_once(&proxy, &requests);
         let other = async {
             sleep(ms(300)).await;
-            let begun = Instant::now();
+            let begun = clock::instant();
             let reply = get_as(&proxy, "ExampleBot/1.0", "http://o.test/1").await;
-            (reply.status(), begun.elapsed())
+            (reply.status(), clock::since(begun))
         };
         let (flood, (status, took)) = tokio::join!(flood, other);
         assert_eq!(status, 200);

@@ -210,12 +210,16 @@ impl Proxy {
         (*again.ruling() == evidence.ruling).then_some(turn)
     }
 
-    /// The same inquiry, decided by what its origin says now; nothing if it has
-    /// to be asked first.
+    /// The same inquiry, decided by what its origin and the operator say now;
+    /// nothing if the origin has to be asked first.
     fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
         let before = evidence.snapshot.as_ref()?;
         let snapshot = self.robots.still(&evidence.inquiry, before)?;
-        let terms = (&self.policy, clock::now());
+        // What is held was read in one dialect.
+        let latest = self.latest.load_full();
+        let same = latest.dialect() == self.policy.dialect();
+        let policy = if same { &latest } else { &self.policy };
+        let terms = (policy, clock::now());
         Some(decide(&evidence.inquiry, &snapshot, terms))
     }
 }

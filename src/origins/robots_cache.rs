@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::robots_answer::Answer;
@@ -112,6 +112,37 @@ impl UserAgent {
     }
 }
 
+/// How long somebody waits for turns, and did until now.
+struct Patience {
+    left: Duration,
+    waited: Duration,
+}
+
+impl Patience {
+    /// Waits until a fetch has the turn that comes at `until`, probably; whether
+    /// it did, with somebody still there.
+    async fn lasts(
+        &mut self,
+        (watched, until): (&mut Watched, Instant),
+        gone: impl Future<Output = ()>,
+    ) -> bool {
+        let begun = clock::instant();
+        if self.left < until.saturating_duration_since(begun) {
+            return false;
+        }
+        let goes_on = seen(watched, |state| !matches!(state, State::InLine { .. }));
+        let lasts = tokio::select! {
+            biased;
+            in_time = timeout(self.left, goes_on) => in_time.is_ok(),
+            () = gone => false,
+        };
+        let waited = clock::instant().duration_since(begun);
+        self.waited += waited;
+        self.left = self.left.saturating_sub(waited);
+        lasts
+    }
+}
+
 /// Where a fetch stands once `of` holds of that; nothing if it never will.
 async fn seen(watched: &mut Watched, of: impl Fn(&State) -> bool) -> Option<State> {
     let state = watched.wait_for(of).await.ok()?;
@@ -176,40 +207,31 @@ impl<F: FetchRobots> RobotsCache<F> {
             Sought::InForce(held) => return Known::at_once(&held),
             Sought::Awaited(watched) => watched,
         };
-        let mut waited = Duration::ZERO;
-        loop {
-            let failed = |cause| Answer::none(&whose, cause).read(shared.policy.load().dialect());
-            let known = |held: &Held| Known {
-                was_asked: true,
-                waited,
-                ..Known::at_once(held)
-            };
-            let hold =
-                |cause| failed(cause).hold(whose.clone(), shared.snapshots.lifetimes(), None);
-            let (host, until) = match seen(&mut watched, |state| state.matters()).await {
-                Some(State::Done(held)) => return known(&held),
-                Some(State::InLine { host, until }) => (host, until),
-                Some(State::Asking | State::Judging) | None => {
-                    return known(&hold(Cause::Internal));
+        let mut patience = Patience {
+            left: patience,
+            waited: Duration::ZERO,
+        };
+        let known = loop {
+            match seen(&mut watched, State::matters).await {
+                Some(State::Done(held)) => break Known::at_once(&held),
+                Some(State::InLine { host, until }) => {
+                    if !patience.lasts((&mut watched, until), &mut gone).await {
+                        let left = until.saturating_duration_since(clock::instant());
+                        break Known {
+                            too_long: Some((host, left)),
+                            ..Known::at_once(&shared.failed(&whose, Cause::Busy))
+                        };
+                    }
                 }
-            };
-            let begun = clock::instant();
-            let goes_on = seen(&mut watched, |state| !matches!(state, State::InLine { .. }));
-            let left = patience.saturating_sub(waited);
-            let too_long = left < until.saturating_duration_since(begun)
-                || tokio::select! {
-                    biased;
-                    in_time = timeout(left, goes_on) => in_time.is_err(),
-                    () = &mut gone => true,
-                };
-            waited += clock::instant().duration_since(begun);
-            if too_long {
-                return Known {
-                    too_long: Some((host, until.saturating_duration_since(clock::instant()))),
-                    waited,
-                    ..Known::at_once(&hold(Cause::Busy))
-                };
+                Some(State::Asking | State::Judging) | None => {
+                    break Known::at_once(&shared.failed(&whose, Cause::Internal));
+                }
             }
+        };
+        Known {
+            was_asked: true,
+            waited: patience.waited,
+            ..known
         }
     }
 
@@ -239,6 +261,12 @@ impl<F: FetchRobots> Shared<F> {
             origin: inquiry.target.origin.clone(),
             token: asker.token().cloned(),
         }
+    }
+
+    /// What is held to where there is no answer.
+    fn failed(&self, whose: &Whose, cause: Cause) -> Held {
+        let none = Answer::none(whose, cause).read(self.policy.load().dialect());
+        none.hold(whose.clone(), self.snapshots.lifetimes(), None)
     }
 
     fn client(&self, crawler: &Crawler, asker: &Asker) -> Client {

@@ -1,15 +1,17 @@
 //! What is told while the robots.txt itself has to wait for its turn. Issue 6,
 //! Deliver 1 and 4.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use crate::kit::client::{Reply, get};
 use crate::kit::origin::Script;
-use crate::kit::page::Page;
+use crate::kit::paced::verified;
+use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
-use crate::kit::run;
+use crate::kit::{run, until};
 
 /// The default, as no other test wants it.
 const BACK_OFF: &str = "pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }";
@@ -67,5 +69,39 @@ fn a_request_is_not_held_longer_whatever_it_waits_for() {
         assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
         let held = timeout(Duration::from_secs(7), get(&proxy, "http://o.test/2"));
         assert!(held.await.is_ok());
+    });
+}
+
+// Contract, section 3: `overload`. A 403 would lose the page for a robots.txt
+// that nobody had the room to ask for.
+#[test]
+fn what_there_is_no_room_to_ask_for_is_put_off() {
+    run(async {
+        let gate = Gate::shut();
+        let slow = Page::text("").after(&gate);
+        let slow = Script::robots_page(slow).start().await;
+        let other = Script::robots("").start().await;
+        let proxy = resolve("slow.test", slow.address())
+            .resolve("o.test", other.address())
+            .set("robots.max_waiting = 1")
+            .start()
+            .await;
+        let proxy = Arc::new(proxy);
+        let first = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { get(&proxy, "http://slow.test/1").await.status() }
+        });
+        until("a fetch", async || {
+            (slow.robots_fetches() == 1).then_some(())
+        })
+        .await;
+        let reply = get(&proxy, "http://o.test/1").await;
+        assert_eq!(reply.status(), 503, "{}", reply.text());
+        assert_eq!(reply.json()["reason"], "overload");
+        assert_eq!(reply.head.value("retry-after"), "1");
+        gate.open(1);
+        assert_eq!(first.await.unwrap(), 200);
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        verified(proxy, 3).await;
     });
 }

@@ -68,7 +68,7 @@ pub struct BackOff {
     /// How many in a row were of our own length.
     incidents: u32,
     /// Whether its end has not been told yet.
-    is_told_of: bool,
+    is_untold: bool,
 }
 
 impl BackOff {
@@ -82,7 +82,7 @@ impl BackOff {
         Self {
             until: Some(until),
             incidents,
-            is_told_of: true,
+            is_untold: true,
         }
     }
 
@@ -103,7 +103,7 @@ impl BackOff {
         }
         let pause = named.unwrap_or_else(|| self.own_pause(answered.chance, times));
         self.until = Some(now.saturating_add(pause.min(times.longest)));
-        self.is_told_of = true;
+        self.is_untold = true;
         Change::Entered
     }
 
@@ -128,12 +128,12 @@ impl BackOff {
     /// Whether a back-off is over that nobody was told of yet; then it is told.
     pub fn take_end(&mut self, now: Duration) -> bool {
         let is_over = self.until(now).is_none();
-        is_over && std::mem::take(&mut self.is_told_of)
+        is_over && std::mem::take(&mut self.is_untold)
     }
 
     /// Whoever was told of its end did not go on: the next one is told.
     pub fn untake_end(&mut self) {
-        self.is_told_of = true;
+        self.is_untold = true;
     }
 
     /// Whether the host has been quiet for so long that nothing of it has to be

@@ -83,11 +83,6 @@ impl Reason {
         Self::Overload,
     ];
 
-    /// Whether a request is put off for it.
-    pub fn is_of_pace(self) -> bool {
-        Self::OF_PACE.contains(&self)
-    }
-
     /// The word for it in records, metrics and answers.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -145,8 +140,6 @@ mod tests {
         for reason in Reason::OF_PACE {
             let json = serde_json::to_value(reason).unwrap();
             assert_eq!(json, reason.as_str());
-            assert!(reason.is_of_pace());
         }
-        assert!(!Reason::Rule.is_of_pace());
     }
 }

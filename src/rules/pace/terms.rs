@@ -183,11 +183,6 @@ impl PacePolicy {
             .and_then(|place| self.rules.get(place));
         rule.map_or(&self.usual, |(_, terms)| terms)
     }
-
-    /// The rules, in order.
-    pub fn rules(&self) -> impl Iterator<Item = &PaceRule> {
-        self.rules.iter().map(|(rule, _)| rule)
-    }
 }
 
 impl Default for PacePolicy {
@@ -286,7 +281,6 @@ mod tests {
         assert_eq!(museum.reason.as_deref(), Some("asked by its owner"));
         let other = terms(&policy, "museum.example");
         assert_eq!(other, Profile::Standard.terms());
-        assert_eq!(policy.rules().count(), 3);
     }
 
     // Issue 6, Deliver 3: by origin pattern, with as many rules as may be

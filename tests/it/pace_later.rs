@@ -1,14 +1,14 @@
-//! What crawlers get that would wait too long. Issue 6, Deliver 4 and 5; contract, section 3, "A delay".
+//! What crawlers get that would wait too long. Issue 6, Deliver 4 and 5;
+//! contract, section 3, "A delay".
 
 use std::sync::Arc;
 
 use crate::kit::client::{Crawler, ask, get};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::Origin;
 use crate::kit::paced::{
-    ONE_FILE, asking, assert_later, delaying, metric, ms, standard, statuses, verified,
+    ONE_FILE, asking, assert_later, delaying, held, metric, ms, standard, statuses, verified,
 };
-use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run};
 
@@ -131,9 +131,7 @@ async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
 #[test]
 fn a_wait_is_as_long_as_operator_and_crawler_allow() {
     run(async {
-        let gate = Gate::shut();
-        let page = Page::text("x").after(&gate);
-        let origin = Script::robots("").page("/first", page).start().await;
+        let (gate, origin) = held("/first").await;
         let config = standard(&origin)
             .set("pace.origin = { in_flight = 1 }")
             .set("pace.max_wait = \"2s\"")

@@ -8,10 +8,9 @@ use jiff::ToSpan as _;
 use crate::kit::client::get;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, assert_apart, assert_later, at_once, delaying, metric, ms, pages, span, standard,
+    all, assert_apart, assert_later, at_once, delaying, held, metric, ms, pages, span, standard,
     statuses, urls, verified, when,
 };
-use crate::kit::page::{Gate, Page};
 use crate::kit::{clock, run, until};
 
 // Contract, section 2: the first rule that fits; the rest is as for all.
@@ -136,9 +135,7 @@ fn a_crawler_has_a_rate_of_its_own_over_all_hosts() {
 #[test]
 fn a_crawler_has_so_many_under_way_over_all_hosts() {
     run(async {
-        let gate = Gate::shut();
-        let page = Page::text("x").after(&gate);
-        let origin = Script::robots("").page("/1", page).start().await;
+        let (gate, origin) = held("/1").await;
         let config = standard(&origin)
             .resolve("other.test", origin.address())
             .set("pace.crawler = { in_flight = 1 }");
@@ -199,9 +196,7 @@ fn many_hosts_together_have_a_rate() {
 #[test]
 fn an_archive_waits_the_longer_the_slower_the_host() {
     run(async {
-        let gate = Gate::shut();
-        let page = Page::text("x").after(&gate);
-        let origin = Script::robots("").page("/1", page).start().await;
+        let (gate, origin) = held("/1").await;
         let config = standard(&origin).set("pace.profile = \"archive\"");
         let proxy = Arc::new(config.start().await);
         let first = tokio::spawn({

@@ -7,12 +7,10 @@ use serde_json::Value;
 
 use crate::kit::client::get;
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, asking, assert_apart, assert_later, delaying, metric, ms, pages, queue, standard,
+    all, asking, assert_apart, assert_later, delaying, held, metric, ms, pages, queue, standard,
     statuses, urls, verified, when,
 };
-use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run};
 
@@ -124,9 +122,7 @@ fn the_wait_on_record_is_that_of_the_crawler() {
 #[test]
 fn the_wait_on_record_is_that_of_who_was_put_off_after_it() {
     run(async {
-        let gate = Gate::shut();
-        let page = Page::text("x").after(&gate);
-        let origin = Script::robots("").page("/first", page).start().await;
+        let (gate, origin) = held("/first").await;
         let config = standard(&origin)
             .set("pace.origin = { in_flight = 1 }")
             .set("pace.max_wait = \"700ms\"");

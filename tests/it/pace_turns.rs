@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use crate::kit::client::{Crawler, Reply, get, get_as};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::Origin;
 use crate::kit::paced::{
-    ONE_FILE, all, asking, assert_apart, assert_later, delaying, metric, ms, pages, queue,
+    ONE_FILE, all, asking, assert_apart, assert_later, delaying, held, metric, ms, pages, queue,
     standard, statuses, urls, verified,
 };
-use crate::kit::page::{Gate, Page};
+use crate::kit::page::Gate;
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::{run, until};
 
@@ -18,9 +18,7 @@ const FIRST: &str = "http://o.test/first";
 
 /// A proxy whose only place at the origin is taken until the gate opens.
 async fn taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Reply>>) {
-    let gate = Gate::shut();
-    let page = Page::text("x").after(&gate);
-    let origin = Script::robots("").page("/first", page).start().await;
+    let (gate, origin) = held("/first").await;
     let config: Config = standard(&origin)
         .resolve("other.test", origin.address())
         .set("pace.profile = \"owned\"")

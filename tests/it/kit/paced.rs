@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::client::{Reply, get_as, metrics};
 use super::origin::{Origin, Script, Seen};
-use super::page::Page;
+use super::page::{Gate, Page};
 use super::proxy::{Config, Place, Proxy, resolve};
 use super::until;
 
@@ -27,6 +27,13 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
 /// An origin that asks every crawler for a pause of so many seconds.
 pub(crate) fn delaying(seconds: &str) -> Script {
     Script::robots(&format!("User-agent: *\nCrawl-delay: {seconds}\n"))
+}
+
+/// An origin that answers `path` when the gate opens, and asks for no pause.
+pub(crate) async fn held(path: &str) -> (Gate, Origin) {
+    let gate = Gate::shut();
+    let page = Page::text("x").after(&gate);
+    (gate, Script::robots("").page(path, page).start().await)
 }
 
 /// A configuration with the pace that is in force if nothing is configured.

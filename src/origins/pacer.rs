@@ -219,7 +219,7 @@ impl Pacer {
     }
 
     /// Forgets all hosts of which nothing has to be remembered, as is done each
-    /// minute.
+    /// minute in which a turn is asked for.
     pub async fn sweep(&self) {
         self.desk.sweep().await;
     }

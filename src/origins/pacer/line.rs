@@ -1,9 +1,9 @@
 //! Who waits for a turn at one host, and who comes next.
 //!
 //! A robots.txt comes first, since pages wait for it, but not twice in a row
-//! where a page waits. Of the pages one of each crawler comes after the other, so that a crawler with a thousand requests delays
-//! another by one turn; within a crawler, first in first out. What is waited
-//! for is not known here.
+//! where a page waits. Of the pages one of each crawler comes after the other,
+//! so that a crawler with a thousand requests delays another by one turn;
+//! within a crawler, first in first out. What is waited for is not known here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -121,7 +121,8 @@ impl Pacer {
         let ceilings = if same {
             Arc::clone(&before.ceilings)
         } else {
-            Ceilings::new(&options, &Ticks::since(self.desk.epoch))
+            let ticks = Ticks::since(self.desk.epoch);
+            Ceilings::new(&options, &ticks, Some(&before.ceilings))
         };
         let in_force = Arc::new(InForce {
             options,

@@ -6,18 +6,21 @@
 //! that no minute has more than twenty. What a host itself asks for is not
 //! known here.
 
-use std::collections::HashMap;
+mod lines;
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use governor::clock::Clock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::lines::{At, Enrolled, Lines, lock};
 use crate::clock;
 use crate::rules::origin::Host;
 use crate::rules::pace::options::Options;
@@ -27,10 +30,6 @@ use crate::rules::pace::terms::Ceilings as Limits;
 /// Names are told apart by this many numbers: whoever makes up more of them
 /// shares one with somebody, which lets neither do more.
 const KEYS: u64 = 1 << 18;
-
-/// When to look again whether fewer are under way. Who ends one does not know
-/// who waits for it at which host.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// How many kinds of ceiling there are.
 const KINDS: usize = 4;
@@ -58,83 +57,93 @@ type Limiter = RateLimiter<u32, HashMapStateStore<u32>, Ticks, NoOpMiddleware<Mo
 /// All ceilings of one configuration.
 #[derive(Debug)]
 pub(super) struct Ceilings {
-    over: [Over; KINDS],
+    limits: [Limits; KINDS],
+    rates: [Option<Arc<Limiter>>; KINDS],
+    /// Those of the configurations before as well.
+    lines: Arc<Mutex<Lines>>,
     hasher: RandomState,
 }
 
-/// The ceiling over one kind of thing.
-#[derive(Debug)]
-struct Over {
-    limits: Limits,
-    rate: Option<Limiter>,
-    under_way: Mutex<HashMap<u32, u32>>,
+/// What a request needs to start under its ceilings.
+#[derive(Debug, Default)]
+pub(super) struct Claim {
+    keys: [Option<u32>; KINDS],
+    /// The rates that have counted it already: once, however often it is held up
+    /// by the others.
+    counted: [bool; KINDS],
+    /// By what it is told that it is its turn, if it waits in a line.
+    told: Option<Arc<Notify>>,
+    /// Its place in the line of the ceiling that held it up last.
+    enrolled: Option<Enrolled>,
 }
-
-/// Under which ceilings a request comes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Keys([Option<u32>; KINDS]);
-
-/// The rates that a request has passed already: it is counted once, however
-/// often it is held up by the others.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Passed([bool; KINDS]);
 
 /// A request under way, as ceilings count it.
 #[derive(Debug)]
 pub(super) struct Held {
     ceilings: Arc<Ceilings>,
-    keys: Keys,
+    keys: [Option<u32>; KINDS],
+}
+
+fn limits(options: &Options) -> [Limits; KINDS] {
+    [
+        options.crawler,
+        options.domain,
+        options.address,
+        options.total,
+    ]
+}
+
+fn limiter(limits: Limits, ticks: &Ticks) -> Option<Arc<Limiter>> {
+    let quota = Quota::with_period(limits.rate?.pause())?;
+    let limiter = Limiter::hashmap_with_clock(quota, ticks.clone());
+    Some(Arc::new(limiter))
 }
 
 impl Ceilings {
-    pub(super) fn new(options: &Options, ticks: &Ticks) -> Arc<Self> {
-        let all = [
-            options.crawler,
-            options.domain,
-            options.address,
-            options.total,
-        ];
-        let over = all.map(|limits| Over {
+    /// What is under way under those of before is so under these.
+    pub(super) fn new(options: &Options, ticks: &Ticks, before: Option<&Self>) -> Arc<Self> {
+        let limits = limits(options);
+        let mut rates = limits.map(|limits| limiter(limits, ticks));
+        for (kind, rate) in rates.iter_mut().enumerate() {
+            let same = before.filter(|before| before.limits[kind].rate == limits[kind].rate);
+            if let Some(same) = same {
+                rate.clone_from(&same.rates[kind]);
+            }
+        }
+        Arc::new(Self {
             limits,
-            rate: limits.rate.and_then(|rate| {
-                let quota = Quota::with_period(rate.pause())?;
-                Some(Limiter::hashmap_with_clock(quota, ticks.clone()))
-            }),
-            under_way: Mutex::default(),
-        });
-        let hasher = RandomState::new();
-        Arc::new(Self { over, hasher })
+            rates,
+            lines: before.map_or_else(Arc::default, |before| Arc::clone(&before.lines)),
+            hasher: before.map_or_else(RandomState::new, |before| before.hasher.clone()),
+        })
     }
 
     /// Whether these are the ceilings of other options too.
     pub(super) fn are_of(&self, options: &Options) -> bool {
-        let all = [
-            options.crawler,
-            options.domain,
-            options.address,
-            options.total,
-        ];
-        self.over
-            .iter()
-            .zip(all)
-            .all(|(over, limits)| over.limits == limits)
+        self.limits == limits(options)
     }
 
-    /// The ceilings over a request.
-    pub(super) fn keys(&self, crawler: &str, host: &Host, address: Option<IpAddr>) -> Keys {
-        let mut keys = Keys::default();
-        for (kind, over) in self.over.iter().enumerate() {
-            if over.limits.are_none() {
+    /// The claim of a request. Without a crawler it is our own, for a
+    /// robots.txt.
+    pub(super) fn claim(
+        &self,
+        crawler: Option<&str>,
+        host: &Host,
+        address: Option<IpAddr>,
+    ) -> Claim {
+        let mut claim = Claim::default();
+        for (kind, limits) in self.limits.iter().enumerate() {
+            if limits.are_none() {
                 continue;
             }
-            keys.0[kind] = match kind {
-                0 => Some(self.number(crawler)),
+            claim.keys[kind] = match kind {
+                0 => crawler.map(|crawler| self.number(crawler)),
                 1 => Some(self.number(&registered_domain(host))),
                 2 => address.map(|address| self.number(&address)),
                 _ => Some(0),
             };
         }
-        keys
+        claim
     }
 
     fn number(&self, name: &(impl std::hash::Hash + ?Sized)) -> u32 {
@@ -146,89 +155,163 @@ impl Ceilings {
     ///
     /// # Errors
     ///
-    /// When to ask again.
+    /// When to ask again; [`Moment::MAX`] where it is told.
     pub(super) fn pass(
         self: &Arc<Self>,
-        keys: Keys,
-        passed: &mut Passed,
+        claim: &mut Claim,
         now: Moment,
     ) -> Result<Option<Held>, Moment> {
-        if keys.0.iter().all(Option::is_none) {
+        if claim.keys.iter().all(Option::is_none) {
             return Ok(None);
         }
-        let mut held = Held {
-            ceilings: Arc::clone(self),
-            keys: Keys::default(),
-        };
-        for (kind, key) in keys.0.into_iter().enumerate() {
-            let Some(key) = key else { continue };
-            if !self.over[kind].take(key) {
-                return Err(now.saturating_add(LOOK_AGAIN));
-            }
-            held.keys.0[kind] = Some(key);
+        let mut lines = lock(&self.lines);
+        if let Err((at, until)) = self.take(claim, &mut lines) {
+            return Err(self.wait_at(at, until.unwrap_or(now), (claim, lines)));
         }
-        for (kind, key) in keys.0.into_iter().enumerate() {
-            let Some(key) = key.filter(|_| !passed.0[kind]) else {
+        let held = Held {
+            ceilings: Arc::clone(self),
+            keys: claim.keys,
+        };
+        held.limited().for_each(|at| lines.begin(at));
+        drop(lines);
+        claim.enrolled = None;
+        Ok(Some(held))
+    }
+
+    /// Whether there is room under all of them; else which has none, and until
+    /// when if that is known.
+    ///
+    /// Who waits for one keeps to the order of that line, and of those behind
+    /// it: with two lines at once two could wait for each other.
+    fn take(&self, claim: &mut Claim, lines: &mut Lines) -> Result<(), (At, Option<Moment>)> {
+        let enrolled = claim.enrolled.as_ref();
+        for at in claim.all() {
+            let mine = enrolled.filter(|enrolled| enrolled.at == at);
+            let is_past = enrolled.is_some_and(|enrolled| at.0 < enrolled.at.0);
+            let most = self.limits[at.0].in_flight;
+            let is_full = most.is_some_and(|most| most.get() <= lines.under_way(at));
+            if is_full || !is_past && !lines.is_next(at, mine) {
+                return Err((at, None));
+            }
+        }
+        for at in claim.all() {
+            let (kind, key) = at;
+            let rate = self.rates[kind].as_ref();
+            let Some(rate) = rate.filter(|_| !claim.counted[kind]) else {
                 continue;
             };
-            if let Some(rate) = &self.over[kind].rate {
-                rate.check_key(&key)
-                    .map_err(|not| not.earliest_possible())?;
-            }
-            passed.0[kind] = true;
+            let counted = rate.check_key(&key);
+            counted.map_err(|not_until| (at, Some(not_until.earliest_possible())))?;
+            claim.counted[kind] = true;
         }
-        Ok(Some(held))
+        Ok(())
+    }
+
+    /// Has a claim wait for one ceiling; when to ask again.
+    fn wait_at(
+        &self,
+        at: At,
+        until: Moment,
+        (claim, mut lines): (&mut Claim, MutexGuard<'_, Lines>),
+    ) -> Moment {
+        let Some(told) = &claim.told else {
+            return until.saturating_add(self.wait_behind(at, &lines));
+        };
+        let mine = claim.enrolled.as_ref().filter(|enrolled| enrolled.at == at);
+        if mine.is_none() {
+            let enrolled = Enrolled::new(&self.lines, &mut lines, (at, told));
+            let before = claim.enrolled.replace(enrolled);
+            // To give that up takes the lock.
+            drop(lines);
+            drop(before);
+            lines = lock(&self.lines);
+        }
+        // Only who is first has a clock to look at.
+        let is_first = lines.is_next(at, claim.enrolled.as_ref());
+        let has_clock = self.rates[at.0].is_some() && is_first;
+        let is_full = self.limits[at.0]
+            .in_flight
+            .is_some_and(|most| most.get() <= lines.under_way(at));
+        if has_clock && !is_full {
+            until
+        } else {
+            Moment::MAX
+        }
+    }
+
+    fn wait_behind(&self, at: At, lines: &Lines) -> Duration {
+        let pause = self.limits[at.0]
+            .rate
+            .map_or(Duration::ZERO, |rate| rate.pause());
+        let waiting = u32::try_from(lines.waiting(at)).unwrap_or(u32::MAX);
+        pause.saturating_mul(waiting)
+    }
+
+    /// About how long the rates let a request wait that comes now.
+    pub(super) fn wait(&self, claim: &Claim) -> Duration {
+        if claim.keys.iter().all(Option::is_none) {
+            return Duration::ZERO;
+        }
+        let lines = lock(&self.lines);
+        let waits = claim.all().map(|at| self.wait_behind(at, &lines));
+        waits.max().unwrap_or_default()
     }
 
     /// Forgets what no longer limits anything.
     pub(super) fn sweep(&self) {
-        for rate in self.over.iter().filter_map(|over| over.rate.as_ref()) {
+        for rate in self.rates.iter().flatten() {
             rate.retain_recent();
             rate.shrink_to_fit();
         }
     }
 }
 
-impl Over {
-    /// Whether one more may be under way; if so it is.
-    fn take(&self, key: u32) -> bool {
-        let Some(most) = self.limits.in_flight else {
-            return true;
-        };
-        let mut under_way = self.under_way();
-        let own = under_way.entry(key).or_default();
-        let may = *own < most.get();
-        *own += u32::from(may);
-        may
+impl Claim {
+    /// It waits in a line, and is told by this.
+    pub(super) fn told_by(&mut self, told: &Arc<Notify>) {
+        self.told = Some(Arc::clone(told));
     }
 
-    fn end(&self, key: u32) {
-        if self.limits.in_flight.is_none() {
-            return;
-        }
-        let mut under_way = self.under_way();
-        let left = under_way.get(&key).map_or(0, |own| own.saturating_sub(1));
-        if left == 0 {
-            under_way.remove(&key);
-        } else {
-            under_way.insert(key, left);
+    /// The same under other ceilings.
+    pub(super) fn renewed(&self, claim: Self) -> Self {
+        Self {
+            told: self.told.clone(),
+            ..claim
         }
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<u32, u32>> {
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Gives up its place, because its host has it wait as well: whoever is
+    /// behind it must not wait for that.
+    pub(super) fn yields(&mut self) {
+        self.enrolled = None;
+    }
+
+    /// The ceilings that it comes under.
+    fn all(&self) -> impl Iterator<Item = At> + use<> {
+        all(self.keys)
+    }
+}
+
+fn all(keys: [Option<u32>; KINDS]) -> impl Iterator<Item = At> {
+    let keys = keys.into_iter().enumerate();
+    keys.filter_map(|(kind, key)| Some((kind, key?)))
+}
+
+impl Held {
+    /// Under which of them it counts as long as it is under way.
+    fn limited(&self) -> impl Iterator<Item = At> + use<> {
+        let is_limited = self
+            .ceilings
+            .limits
+            .map(|limits| limits.in_flight.is_some());
+        all(self.keys).filter(move |(kind, _)| is_limited[*kind])
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        for (over, key) in self.ceilings.over.iter().zip(self.keys.0) {
-            if let Some(key) = key {
-                over.end(key);
-            }
-        }
+        let mut lines = lock(&self.ceilings.lines);
+        self.limited().for_each(|at| lines.end(at));
     }
 }
 

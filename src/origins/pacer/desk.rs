@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 
-use super::ceilings::{Ceilings, Passed, Ticks};
+use super::ceilings::{Ceilings, Ticks};
 use super::gate::{Gate, Joining, Step};
 use super::hosts::{Hosts, SLICES};
 use super::line::Whose;
@@ -72,7 +72,7 @@ impl Desk {
     pub(super) fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
         let epoch = clock::instant();
         let in_force = InForce {
-            ceilings: Ceilings::new(&options, &Ticks::since(epoch)),
+            ceilings: Ceilings::new(&options, &Ticks::since(epoch), None),
             options,
             generation: 0,
         };
@@ -124,8 +124,7 @@ impl Desk {
         let mut wish = Wish {
             kind,
             asked: asking.asked.clone(),
-            keys: ceilings.keys(asking.crawler, asking.host, asking.address),
-            passed: Passed::default(),
+            claim: ceilings.claim(Some(asking.crawler), asking.host, asking.address),
             address: asking.address,
         };
         if asking.robots_from.is_some_and(|from| from < self.began) {
@@ -241,7 +240,7 @@ impl Desk {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         let gate = self.hosts.gate(host, &now)?;
-        let mut wish = Wish::robots();
+        let mut wish = Wish::robots(&in_force.ceilings, host);
         let delayed = match gate.ask(&mut wish, (host, &|| Whose::Robots, None), &now) {
             Ok(started) => return Some((gate, Ok(started))),
             Err(delayed) => delayed,
@@ -267,7 +266,8 @@ impl Desk {
         let Some(gate) = self.hosts.gate(host, &now) else {
             return (Reason::Overload, Duration::ZERO);
         };
-        let delayed = gate.estimate(&Wish::robots(), &Whose::Robots, &now);
+        let wish = Wish::robots(&in_force.ceilings, host);
+        let delayed = gate.estimate(&wish, &Whose::Robots, &now);
         let until = delayed.until.unwrap_or_default();
         (delayed.reason, until.saturating_sub(now.moment))
     }
@@ -367,7 +367,6 @@ async fn drive(gate: Arc<Gate>, desk: Arc<Desk>) {
         match step {
             Step::Again => {}
             Step::Over => return,
-            Step::Wait(told) => told.notified().await,
             Step::Sleep(until, told) => {
                 let Some(until) = desk.epoch.checked_add(until) else {
                     told.notified().await;

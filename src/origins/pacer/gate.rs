@@ -41,6 +41,16 @@ impl Waits for Waiter {
     fn not_before(&self) -> Moment {
         self.not_before
     }
+
+    fn wake(&mut self) {
+        if self.not_before == Moment::MAX {
+            self.not_before = Moment::ZERO;
+        }
+    }
+
+    fn yields(&mut self) {
+        self.wish.claim.yields();
+    }
 }
 
 /// One that comes to wait.
@@ -72,8 +82,6 @@ pub(super) enum Step {
     Again,
     /// Sleeps until then, or until told.
     Sleep(Moment, Arc<Notify>),
-    /// Waits until told.
-    Wait(Arc<Notify>),
     /// Ends: nobody waits.
     Over,
 }
@@ -126,10 +134,10 @@ impl Gate {
         let mut state = self.state();
         state.pace.refresh(host, now);
         if let Some(queue) = &mut state.queue {
-            queue.line.each_page(|crawler, waiter| {
+            queue.line.each(|crawler, waiter| {
                 waiter.not_before = Moment::ZERO;
                 if let Some(ceilings) = ceilings {
-                    waiter.wish.move_under(ceilings, crawler, host);
+                    waiter.wish.move_under(ceilings, (crawler, host));
                 }
             });
         }
@@ -156,7 +164,8 @@ impl Gate {
         let mut state = self.state();
         state.pace.refresh(host, now);
         let is_longest = state.pace.remember(wish.asked.as_ref(), now);
-        let Some(queue) = &state.queue else {
+        let waiting = state.queue.as_ref();
+        let Some(queue) = waiting.filter(|queue| !queue.line.is_empty()) else {
             return state.pace.start(wish, now);
         };
         if is_longest {
@@ -187,9 +196,11 @@ impl Gate {
         // Under the lock, so that numbers rise along the line.
         let next = || numbers.fetch_add(1, Ordering::Relaxed);
         let number = joining.number.unwrap_or_else(next);
+        let mut wish = joining.wish;
+        wish.claim.told_by(&queue.told);
         let waiter = Waiter {
             number,
-            wish: joining.wish,
+            wish,
             deadline: joining.deadline,
             not_before: Moment::ZERO,
             answer: sender,
@@ -232,6 +243,7 @@ impl Gate {
         if queue.line.is_empty() {
             return Step::Over;
         }
+        queue.line.wake();
         let step = state.serve(&mut queue, now);
         state.queue = Some(queue);
         drop(state);
@@ -324,7 +336,6 @@ impl State {
 
     /// Serves who comes next, or says what to do until that can be.
     fn serve(&mut self, queue: &mut Queue, now: &Now<'_>) -> Result<(Waiter, Started), Step> {
-        let told = || Arc::clone(&queue.told);
         let serve_first = if queue.line.is_robots_turn() {
             [Self::serve_robots, Self::serve_page]
         } else {
@@ -334,44 +345,48 @@ impl State {
         for serve in serve_first {
             match serve(self, &mut queue.line, now) {
                 Ok(served) => return Ok(served),
-                // What ends makes it possible, for all of them.
-                Err(None) => return Err(Step::Wait(told())),
-                Err(Some(until)) => earliest = earliest.min(until),
+                Err(until) => earliest = earliest.min(until),
             }
         }
-        Err(Step::Sleep(earliest, told()))
+        Err(Step::Sleep(earliest, Arc::clone(&queue.told)))
     }
 
+    /// The robots.txt that comes next; else when to ask again, which is for ever
+    /// where the line is told.
     fn serve_robots(
         &mut self,
         line: &mut Line<Waiter>,
         now: &Now<'_>,
-    ) -> Result<(Waiter, Started), Option<Moment>> {
-        let waiter = line.robots().ok_or(Some(Moment::MAX))?;
+    ) -> Result<(Waiter, Started), Moment> {
+        let waiter = line.robots().ok_or(Moment::MAX)?;
         let started = self.pace.start(&mut waiter.wish, now);
-        let started = started.map_err(|delayed| delayed.until)?;
-        let waiter = line.pop_robots().ok_or(Some(now.moment))?;
+        let started = started.map_err(|delayed| delayed.until.unwrap_or(Moment::MAX))?;
+        let waiter = line.pop_robots().ok_or(now.moment)?;
         Ok((waiter, started))
     }
 
-    /// The page that comes next; else until when there is none, if that is
-    /// known.
+    /// The same for the page that comes next.
     fn serve_page(
         &mut self,
         line: &mut Line<Waiter>,
         now: &Now<'_>,
-    ) -> Result<(Waiter, Started), Option<Moment>> {
+    ) -> Result<(Waiter, Started), Moment> {
         loop {
-            let waiter = line.first(now.moment).map_err(Some)?;
+            let waiter = line.first(now.moment)?;
             match self.pace.start(&mut waiter.wish, now) {
                 Ok(started) => {
-                    let waiter = line.pop().ok_or(Some(now.moment))?;
+                    let waiter = line.pop().ok_or(now.moment)?;
                     return Ok((waiter, started));
                 }
-                Err(Delayed { until, scope, .. }) => match (until, scope) {
-                    (Some(until), Scope::Own) => waiter.not_before = until,
-                    (until, Scope::Host | Scope::Own) => return Err(until),
-                },
+                Err(Delayed {
+                    until: Some(until),
+                    scope: Scope::Own,
+                    ..
+                }) => waiter.not_before = until,
+                Err(Delayed { until, .. }) => {
+                    line.yields();
+                    return Err(until.unwrap_or(Moment::MAX));
+                }
             }
         }
     }

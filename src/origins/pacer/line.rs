@@ -16,6 +16,10 @@ pub(super) trait Waits {
     fn number(&self) -> u64;
     /// It need not be asked before then.
     fn not_before(&self) -> Moment;
+    /// It may have been told something, if it waits for that.
+    fn wake(&mut self);
+    /// It cannot start now, and is to be in nobody's way elsewhere.
+    fn yields(&mut self);
 }
 
 /// The line of one host.
@@ -77,6 +81,9 @@ impl<W: Waits> Line<W> {
                 self.pages += 1;
                 if let Some(own) = self.crawlers.iter_mut().find(|own| own.name == *name) {
                     let at = own.before(waiter.number());
+                    if let Some(first) = own.waiting.front_mut().filter(|_| at == 0) {
+                        first.yields();
+                    }
                     own.waiting.insert(at, waiter);
                     return;
                 }
@@ -106,6 +113,22 @@ impl<W: Waits> Line<W> {
     /// Whether a robots.txt comes next, if both could: but for one turn in two.
     pub(super) fn is_robots_turn(&self) -> bool {
         !self.robots_last || self.pages == 0
+    }
+
+    /// Has all pages be asked that wait to be told something.
+    pub(super) fn wake(&mut self) {
+        self.each_first(Waits::wake);
+    }
+
+    /// None of the pages that come next starts now, or is asked.
+    pub(super) fn yields(&mut self) {
+        self.each_first(Waits::yields);
+    }
+
+    fn each_first(&mut self, each: impl FnMut(&mut W)) {
+        let crawlers = self.crawlers.iter_mut();
+        let pages = crawlers.filter_map(|own| own.waiting.front_mut());
+        pages.for_each(each);
     }
 
     /// The robots.txt that comes next.
@@ -187,11 +210,13 @@ impl<W: Waits> Line<W> {
         gone
     }
 
-    /// Does something with each page that waits, and whose it is.
-    pub(super) fn each_page(&mut self, mut each: impl FnMut(&str, &mut W)) {
+    /// Does something with each that waits, and tells whose it is, if it is a
+    /// page.
+    pub(super) fn each(&mut self, mut each: impl FnMut(Option<&str>, &mut W)) {
+        self.robots.iter_mut().for_each(|waiter| each(None, waiter));
         for own in &mut self.crawlers {
             let waiting = own.waiting.iter_mut();
-            waiting.for_each(|waiter| each(&own.name, waiter));
+            waiting.for_each(|waiter| each(Some(&own.name), waiter));
         }
     }
 }
@@ -226,7 +251,8 @@ fn remove<W: Waits>(waiting: &mut VecDeque<W>, number: u64) -> Option<W> {
 mod tests {
     use super::*;
 
-    struct One(u64, u64);
+    /// Its number, when it may, and whether it yielded.
+    struct One(u64, u64, bool);
 
     impl Waits for One {
         fn number(&self) -> u64 {
@@ -235,6 +261,12 @@ mod tests {
 
         fn not_before(&self) -> Moment {
             Moment::from_secs(self.1)
+        }
+
+        fn wake(&mut self) {}
+
+        fn yields(&mut self) {
+            self.2 = true;
         }
     }
 
@@ -245,7 +277,7 @@ mod tests {
     fn line(of: &[(&str, u64)]) -> Line<One> {
         let mut line = Line::default();
         for (name, number) in of {
-            line.push(&crawler(name), One(*number, 0));
+            line.push(&crawler(name), One(*number, 0, false));
         }
         line
     }
@@ -265,8 +297,8 @@ mod tests {
     #[test]
     fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
         let mut line = line(&[("a", 1), ("b", 2)]);
-        line.push(&Whose::Robots, One(3, 0));
-        line.push(&Whose::Robots, One(4, 0));
+        line.push(&Whose::Robots, One(3, 0, false));
+        line.push(&Whose::Robots, One(4, 0, false));
         assert_eq!((line.pages(), line.len()), (2, 4));
         assert!(line.is_robots_turn());
         assert_eq!(line.robots().map(|one| one.0), Some(3));
@@ -286,8 +318,10 @@ mod tests {
     fn one_that_comes_back_has_its_place() {
         let mut line = line(&[("a", 2), ("a", 3), ("b", 5)]);
         assert_eq!(line.ahead(&crawler("a"), 1), 1);
-        line.push(&crawler("a"), One(1, 0));
-        assert_eq!(line.remove(&crawler("a"), 2).map(|one| one.0), Some(2));
+        line.push(&crawler("a"), One(1, 0, false));
+        // Nobody behind the first is asked, so that it must be in nobody's way.
+        let second = line.remove(&crawler("a"), 2).map(|one| (one.0, one.2));
+        assert_eq!(second, Some((2, true)));
         assert_eq!(served(&mut line), [1, 5, 3]);
     }
 
@@ -299,7 +333,7 @@ mod tests {
         assert_eq!(line.ahead(&crawler("a"), 9), 4);
         assert_eq!(line.ahead(&Whose::Robots, 9), 0);
         for number in 10..15 {
-            line.push(&Whose::Robots, One(number, 0));
+            line.push(&Whose::Robots, One(number, 0, false));
         }
         assert_eq!(line.ahead(&crawler("new"), 20), 5);
         assert_eq!(line.ahead(&crawler("a"), 0), 3);
@@ -320,7 +354,7 @@ mod tests {
     #[test]
     fn a_crawler_that_may_not_yet_is_passed_over() {
         let mut line = line(&[("b", 2)]);
-        line.push(&crawler("a"), One(1, 9));
+        line.push(&crawler("a"), One(1, 9, false));
         line.crawlers.rotate_left(1);
         assert_eq!(line.first(Moment::ZERO).map(|one| one.0), Ok(2));
         assert_eq!(line.pop().map(|one| one.0), Some(2));

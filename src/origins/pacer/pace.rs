@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::ceilings::{Ceilings, Held, Keys, Passed};
+use super::ceilings::{Ceilings, Claim, Held};
 use super::desk::InForce;
 use super::told::Ended;
 use crate::clock;
@@ -48,32 +48,34 @@ impl Now<'_> {
 }
 
 /// What is asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Wish {
     pub(super) kind: Kind,
     pub(super) asked: Option<Arc<Asked>>,
-    pub(super) keys: Keys,
-    pub(super) passed: Passed,
+    pub(super) claim: Claim,
     /// Where the host is, if that is known.
     pub(super) address: Option<IpAddr>,
 }
 
 impl Wish {
-    /// For a robots.txt, of which neither a site nor a ceiling says anything.
-    pub(super) fn robots() -> Self {
+    /// For a robots.txt, of which no site says anything.
+    pub(super) fn robots(ceilings: &Ceilings, host: &Host) -> Self {
         Self {
             kind: Kind::RobotsTxt,
             asked: None,
-            keys: Keys::default(),
-            passed: Passed::default(),
+            claim: ceilings.claim(None, host, None),
             address: None,
         }
     }
 
     /// Comes under other ceilings.
-    pub(super) fn move_under(&mut self, ceilings: &Ceilings, crawler: &str, host: &Host) {
-        self.keys = ceilings.keys(crawler, host, self.address);
-        self.passed = Passed::default();
+    pub(super) fn move_under(
+        &mut self,
+        ceilings: &Ceilings,
+        (crawler, host): (Option<&str>, &Host),
+    ) {
+        let claim = ceilings.claim(crawler, host, self.address);
+        self.claim = self.claim.renewed(claim);
     }
 }
 
@@ -131,7 +133,9 @@ impl Pace {
 
     /// Takes the terms in force, if others were before.
     pub(super) fn refresh(&mut self, host: &Host, now: &Now<'_>) {
-        if self.generation == now.in_force.generation {
+        // An older one may still be at hand where a newer came meanwhile.
+        let ahead = now.in_force.generation.wrapping_sub(self.generation);
+        if !(1..=u32::MAX / 2).contains(&ahead) {
             return;
         }
         self.generation = now.in_force.generation;
@@ -156,8 +160,17 @@ impl Pace {
         let turns = u32::try_from(ahead).unwrap_or(u32::MAX);
         let line = self.schedule.step(&limits).saturating_mul(turns);
         let from = next.until.unwrap_or(now.moment).max(now.moment);
+        let from = from.saturating_add(line);
+        let ceilings = now.in_force.ceilings.wait(&wish.claim);
+        let under_them = now.moment.saturating_add(ceilings);
+        let reason = if from < under_them {
+            Reason::Ceiling
+        } else {
+            next.reason
+        };
         Delayed {
-            until: Some(from.saturating_add(line)),
+            until: Some(from.max(under_them)),
+            reason,
             ..next
         }
     }
@@ -167,11 +180,12 @@ impl Pace {
         match self.schedule.next(&limits, wish.kind) {
             Next::From(from, _) if from <= now.moment => {}
             next @ (Next::From(..) | Next::AfterEnd(_)) => {
+                wish.claim.yields();
                 return Err(self.delayed(next, reason));
             }
         }
         let ceilings = &now.in_force.ceilings;
-        let held = ceilings.pass(wish.keys, &mut wish.passed, now.moment);
+        let held = ceilings.pass(&mut wish.claim, now.moment);
         let held = held.map_err(|until| Delayed {
             until: Some(until),
             reason: Reason::Ceiling,

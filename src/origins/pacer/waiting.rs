@@ -46,16 +46,16 @@ impl Waiting {
         match answer {
             Ok(Ok(answer)) => answer.map_err(InVain::Told),
             Ok(Err(_)) => Err(InVain::Ended),
-            Err(_) => self.too_long(),
+            Err(_) => self.too_long().await,
         }
     }
 
-    fn too_long(&mut self) -> Result<Started, InVain> {
+    async fn too_long(&mut self) -> Result<Started, InVain> {
         if let Some(wish) = self.gate.leave(&self.whose, self.number) {
             return Err(InVain::TooLong(wish));
         }
-        // It was answered at the last moment.
-        match self.answer.try_recv() {
+        // It was taken out of the line, so that its answer is on the way.
+        match (&mut self.answer).await {
             Ok(answer) => answer.map_err(InVain::Told),
             Err(_) => Err(InVain::Ended),
         }

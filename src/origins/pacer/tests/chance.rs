@@ -1,7 +1,11 @@
 //! Whatever happens, by a fixed seed.
 
+use std::num::NonZeroU32;
+use std::time::Duration;
+
 use super::kit::*;
-use crate::rules::pace::terms::Profile;
+use crate::rules::pace::options::Options;
+use crate::rules::pace::terms::{Ceilings, Profile};
 use tokio::time::sleep;
 
 /// Knuth's generator, so that a failure can be had again.
@@ -12,6 +16,79 @@ impl Chance {
         let (factor, more) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
         self.0 = self.0.wrapping_mul(factor).wrapping_add(more);
         (self.0 >> 33) % end
+    }
+}
+
+// The issue, "must hold": whatever arrivals and cancellations, ceilings over
+// several hosts let everybody go in the end, and nobody too soon.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_forgotten_under_ceilings() {
+    const HOSTS: [&str; 4] = [
+        "a.one.example",
+        "b.one.example",
+        "two.example",
+        "three.example",
+    ];
+    for seed in 0..40 {
+        let mut chance = Chance(seed);
+        let origin = Origin::new(Options {
+            crawler: ceilings(2, "20/s"),
+            domain: ceilings(3, "10/s"),
+            total: ceilings(4, "15/s"),
+            ..profile(Profile::Standard)
+        });
+        let mut requests = Vec::new();
+        for _ in 0..120 {
+            let mut below = |end| usize::try_from(chance.below(end)).unwrap();
+            match below(10) {
+                0..7 => {
+                    let crawler = ["x", "y", "z"][below(3)];
+                    let asked = asked(2).filter(|_| below(4) == 0);
+                    let get = Get {
+                        host: HOSTS[below(4)],
+                        ..Get::by(crawler, asked.as_ref())
+                    };
+                    let takes = Duration::from_millis(50 * below(6) as u64);
+                    requests.push(origin.get(get.taking(takes)).await);
+                }
+                7 if !requests.is_empty() => {
+                    let index = below(requests.len() as u64);
+                    requests.remove(index).abort();
+                }
+                8 => {
+                    let pacer = std::sync::Arc::clone(&origin.pacer);
+                    let name = host(HOSTS[below(4)]);
+                    let robots = async move {
+                        let turn = pacer.robots_turn(&name).await;
+                        turn.unwrap().observed(200, None);
+                        Ok(())
+                    };
+                    requests.push(tokio::spawn(robots));
+                }
+                _ => sleep(Duration::from_millis(30 * below(10) as u64)).await,
+            }
+        }
+        for request in requests {
+            assert!(request.await.unwrap().is_ok(), "{seed}");
+        }
+        let times = origin.times();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(gaps.clone().all(|gap| 65 <= gap), "{seed}: {times:?}");
+        assert!(
+            origin
+                .pacer
+                .snapshot()
+                .iter()
+                .all(|host| host.in_flight + host.queued == 0)
+        );
+        assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+    }
+}
+
+fn ceilings(in_flight: u32, rate: &str) -> Ceilings {
+    Ceilings {
+        in_flight: NonZeroU32::new(in_flight),
+        rate: rate.parse().ok(),
     }
 }
 

@@ -217,3 +217,52 @@ async fn nobody_waits_once_it_is_closed() {
     };
     assert!(origin.turn(other).await.is_ok());
 }
+
+// The issue, "must hold": O(1) work a grant, also where many hosts wait for one
+// ceiling; and their order is that of arrival.
+#[tokio::test(start_paused = true)]
+async fn hosts_that_wait_for_one_ceiling_are_woken_one_by_one() {
+    let origin = Origin::new(Options {
+        total: rate("10/s"),
+        ..profile(Profile::Owned)
+    });
+    for number in 0..500 {
+        let host: &'static str = format!("h{number}.example").leak();
+        let name = number.to_string();
+        let get = Get {
+            host,
+            ..Get::by(&name, None)
+        };
+        origin.get(get).await;
+    }
+    sleep(seconds(60)).await;
+    let order: Vec<String> = (0..500).map(|number| number.to_string()).collect();
+    assert_eq!(origin.order(), order);
+    let woken = origin.pacer.desk.metrics.pace_wakeups.get();
+    assert!(woken <= 2_500, "{woken}");
+}
+
+// The issue, purpose: no crawl waits without need.
+#[tokio::test(start_paused = true)]
+async fn a_crawler_at_its_ceiling_goes_on_when_its_request_ends() {
+    let crawler = Ceilings {
+        in_flight: NonZeroU32::new(1),
+        rate: None,
+    };
+    let origin = Origin::new(Options {
+        crawler,
+        ..profile(Profile::Owned)
+    });
+    for number in 0..10 {
+        let host = ["one.example", "two.example"][number % 2];
+        let get = Get {
+            host,
+            ..Get::by("a", None)
+        };
+        let takes = std::time::Duration::from_millis(5);
+        origin.get(get.taking(takes)).await;
+    }
+    sleep(seconds(10)).await;
+    let times: Vec<u128> = (0..10).map(|number| 5 * number).collect();
+    assert_eq!(origin.times(), times);
+}

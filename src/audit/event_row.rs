@@ -19,6 +19,10 @@ pub(super) const INSERT_EVENT: &str = "
 INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, digest)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 
+/// Finds what was last written of a host.
+pub(super) const LAST_KIND: &str = "
+SELECT kind FROM event WHERE host = ? ORDER BY seq DESC LIMIT 1";
+
 /// What a query must select for [`event`]; the conditions are the caller's.
 pub(super) const EVENTS: &str = "
 SELECT seq, time_us, host, kind, status, until_us, incidents, digest FROM event";

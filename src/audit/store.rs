@@ -16,7 +16,7 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::event_row::{INSERT_EVENT, SAVE_BACK_OFF, back_off_values, event_values};
+use super::event_row::{INSERT_EVENT, LAST_KIND, SAVE_BACK_OFF, back_off_values, event_values};
 use super::kept_row::{SAVE, kept_values};
 use super::row::{
     SNAPSHOT_COLUMNS, blob, decision_digest, decision_values, ending_digest, ending_values,
@@ -181,8 +181,12 @@ impl Batch<'_> {
     }
 
     /// Writes an event, and what the next process must know after it. How a
-    /// host is left says nothing new: a back-off ends when it was to end.
+    /// host is left says nothing new: a back-off ends when it was to end. Of one
+    /// that is over each process tells again that it is; once is enough.
     pub(super) fn note(&self, event: &BackOffEvent) -> rusqlite::Result<()> {
+        if event.change == BackOffChange::Left && self.is_left(event)? {
+            return Ok(());
+        }
         let seq = 1 + schema::last_event(&self.transaction)?;
         self.execute(INSERT_EVENT, params_from_iter(event_values(seq, event)))?;
         match (event.change, event.kept()) {
@@ -195,6 +199,16 @@ impl Batch<'_> {
                 [event.host.to_string()],
             ),
         }
+    }
+
+    /// Whether the last that is on record of its host is that it was left.
+    fn is_left(&self, event: &BackOffEvent) -> rusqlite::Result<bool> {
+        let last: Option<String> = self
+            .transaction
+            .prepare_cached(LAST_KIND)?
+            .query_row([event.host.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(last.is_some_and(|kind| kind == BackOffChange::Left.as_str()))
     }
 
     /// Writes a decision as any other, and takes it back: what would keep a

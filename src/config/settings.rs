@@ -5,6 +5,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::changes::Values;
 use super::file::{Directives, Effective, Egress, Pace, Proxy, Robots, Upstream};
@@ -76,6 +77,9 @@ impl Settings {
             Roots::File(path) => Roots::File(base.join(path)),
             other @ (Roots::System | Roots::Webpki) => other,
         };
+        let waits = effective.root.crawler.iter();
+        let waits = waits.filter_map(|entry| entry.max_wait);
+        let longest_wait = waits.fold(effective.pace.max_wait, Duration::max);
         Self {
             exchange: exchange::Options {
                 max_wait: effective.pace.max_wait,
@@ -105,7 +109,7 @@ impl Settings {
             max_names: (robots.user_agent == UserAgent::Crawler).then_some(robots.max_names),
             robots: robots_options(robots, &policy),
             policy,
-            pace: pace_options(effective.pace),
+            pace: pace_options(effective.pace, longest_wait),
             upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream),
             audit: audit::Options {
@@ -186,9 +190,9 @@ fn robots_options(robots: Robots, policy: &Policy) -> robots_cache::Options {
     }
 }
 
-fn pace_options(pace: Pace) -> pace::Options {
+fn pace_options(pace: Pace, max_wait: Duration) -> pace::Options {
     pace::Options {
-        max_wait: pace.max_wait,
+        max_wait,
         queue: pace.queue,
         back_off: pace.backoff,
         crawler: pace.crawler,

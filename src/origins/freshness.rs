@@ -34,13 +34,20 @@ pub(super) fn max_age(fields: &HeaderMap) -> Option<Duration> {
     cache_control(fields).map(|lifetime| lifetime.saturating_sub(age(fields)))
 }
 
-/// How long a response asks to be left alone (RFC 9110, section 10.2.3).
+/// How long a response asks to be left alone (RFC 9110, section 10.2.3). Of
+/// several fields, as where a proxy on the way adds its own, the longest counts.
 pub(super) fn retry_after(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let value = fields.get(RETRY_AFTER)?.as_bytes().trim_ascii();
+    let values = fields.get_all(RETRY_AFTER).iter();
+    let pauses = values.filter_map(|value| pause(value.as_bytes().trim_ascii(), now));
+    pauses.max()
+}
+
+/// The time that one value of `Retry-After` names.
+fn pause(value: &[u8], now: Timestamp) -> Option<Duration> {
     if is_number(value) {
         return Some(Duration::from_secs(seconds_of(value)));
     }
-    let until = date(fields, &RETRY_AFTER)?;
+    let until = date_of(value)?;
     Duration::try_from(until.duration_since(now)).ok()
 }
 
@@ -107,11 +114,15 @@ fn expires(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(left.unwrap_or_default())
 }
 
+/// The date in a field.
+fn date(fields: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
+    date_of(fields.get(name)?.as_bytes().trim_ascii())
+}
+
 /// A date in any of the three formats that count (RFC 9110, section 5.6.7). A
 /// weekday that does not belong to it is not looked at: when is said without.
-fn date(fields: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
+fn date_of(text: &[u8]) -> Option<Timestamp> {
     const PARSER: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
-    let text = fields.get(name)?.as_bytes().trim_ascii();
     let preferred = PARSER.parse_timestamp(text).ok();
     preferred.or_else(|| {
         let mut formats = DATES.iter();
@@ -191,6 +202,25 @@ mod tests {
         ] {
             let asked_for = retry_after(&fields(&[("retry-after", value)]), now());
             assert_eq!(asked_for.map(|time| time.as_secs()), seconds, "{value}");
+        }
+    }
+
+    // Issue 6, purpose: no site is hurt. RFC 9110, section 5.3, leaves open which
+    // of several counts where there should be one.
+    #[test]
+    fn the_longest_of_several_pauses_counts() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        for (values, seconds) in [
+            (["5", "300"], Some(300)),
+            (["300", "5"], Some(300)),
+            (["soon", "300"], Some(300)),
+            (["300", "soon"], Some(300)),
+            (["5", date], Some(49 * 60 + 37)),
+            (["soon", "later"], None),
+        ] {
+            let lines = values.map(|value| ("retry-after", value));
+            let asked_for = retry_after(&fields(&lines), now());
+            assert_eq!(asked_for.map(|time| time.as_secs()), seconds, "{values:?}");
         }
     }
 

@@ -171,7 +171,7 @@ impl Pacer {
 
     /// A turn for a robots.txt, before all pages that wait.
     ///
-    /// Nothing if that would take longer than `pace.max_wait`. The first page
+    /// Nothing if that would take longer than anyone may wait. The first page
     /// behind it need not wait.
     pub async fn robots_turn(&self, host: &Host) -> Option<Turn> {
         let longest = self.desk.in_force.load().options.max_wait;

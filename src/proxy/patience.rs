@@ -15,9 +15,9 @@ pub(super) fn preferred(fields: &HeaderMap) -> Option<Duration> {
     let values = fields.get_all(PREFER).iter();
     let preferences = values
         .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
+        .flat_map(|value| parts(value, ','));
     let waits = preferences.filter_map(|preference| {
-        let stated = preference.split(';').next()?;
+        let stated = parts(preference, ';').next()?;
         let (name, value) = stated.split_once('=')?;
         let is_wait = name.trim().eq_ignore_ascii_case("wait");
         is_wait.then(|| value.trim().trim_matches('"').to_owned())
@@ -25,6 +25,18 @@ pub(super) fn preferred(fields: &HeaderMap) -> Option<Duration> {
     let first = waits.into_iter().next()?;
     let is_number = !first.is_empty() && first.bytes().all(|octet| octet.is_ascii_digit());
     is_number.then(|| Duration::from_secs(first.parse().unwrap_or(u64::MAX)))
+}
+
+/// What stands between separators, which a quoted string may hold too (RFC
+/// 9110, section 5.6.4).
+fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    text.split(move |letter: char| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        is_quoted ^= letter == '"' && !was_escaped;
+        is_escaped = is_quoted && letter == '\\' && !was_escaped;
+        letter == separator && !is_quoted
+    })
 }
 
 #[cfg(test)]
@@ -45,6 +57,9 @@ mod tests {
         assert_eq!(of(&["wait=10"]), Some(10));
         assert_eq!(of(&["respond-async, Wait = \"5\"; x=y", "wait=7"]), Some(5));
         assert_eq!(of(&["return=minimal", "wait=0"]), Some(0));
+        assert_eq!(of(&[r#"a="b, wait=0", wait=5"#]), Some(5));
+        assert_eq!(of(&[r#"a="\", wait=0"; b="c, wait=1", wait=6"#]), Some(6));
+        assert_eq!(of(&[r#"a="b, wait=0"#]), None);
         assert_eq!(of(&["wait=99999999999999999999"]), Some(u64::MAX));
         for value in ["", "wait", "wait=", "wait=-1", "wait=1.5", "waiting=3"] {
             assert_eq!(of(&[value]), None, "{value}");

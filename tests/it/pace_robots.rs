@@ -142,6 +142,27 @@ fn the_wait_of_a_crawler_bounds_that_for_a_robots_txt() {
     });
 }
 
+// Contract, section 2: `crawler.max_wait`. README: in place of `pace.max_wait`.
+#[test]
+fn a_crawler_that_may_wait_for_longer_waits_for_a_robots_txt_too() {
+    run(async {
+        let origin = delaying("2").start().await;
+        let patient =
+            "crawler = [{ token = \"PatientBot\", user_agent = \"patient\", max_wait = \"20s\" }]";
+        let config = resolve("o.test", origin.address()).set(patient);
+        let proxy = config.set("pace.max_wait = \"1s\"").start().await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        let patient = get_as(&proxy, "patient/1.0", "http://o.test/2");
+        let hasty = async {
+            sleep(ms(300)).await;
+            get_as(&proxy, "HastyBot/1.0", "http://o.test/3").await
+        };
+        let (patient, hasty) = tokio::join!(patient, hasty);
+        assert_eq!(patient.status(), 200, "{}", patient.text());
+        assert_later(&hasty, "crawl_delay");
+    });
+}
+
 // Issue 6, Must hold: a flooder never delays another crawler by more than one
 // turn each, not even by names that it makes up, each with its own robots.txt.
 #[test]

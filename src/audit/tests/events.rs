@@ -121,6 +121,37 @@ async fn events_are_listed_the_newest_first() {
     assert_eq!((kit.noted("written"), kit.noted("lost")), (3, 0));
 }
 
+// Issue 6, Deliver 5: an event when an origin leaves back-off. A process that
+// begins while its back-off is kept, for a day, cannot know that it was told.
+#[tokio::test]
+async fn that_a_host_was_left_is_on_record_once_for_each_back_off() {
+    let kit = Kit::new(Durability::Commit, 16);
+    for event in [
+        entered("o.test", 90),
+        left("o.test", 90),
+        left("o.test", 95),
+        left("p.test", 95),
+        entered("o.test", 99),
+        left("o.test", 99),
+    ] {
+        kit.note(event).await;
+    }
+    let events = kit.all_events();
+    let said = events
+        .iter()
+        .map(|event| (event.kind.as_str(), event.host.as_str()));
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            ("backoff_left", "o.test"),
+            ("backoff_entered", "o.test"),
+            ("backoff_left", "p.test"),
+            ("backoff_left", "o.test"),
+            ("backoff_entered", "o.test"),
+        ]
+    );
+}
+
 #[tokio::test]
 async fn a_filter_narrows_the_events() {
     let kit = three().await;

@@ -10,8 +10,8 @@ use super::terms::{Ceilings, PacePolicy};
 /// How requests are paced.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a request may wait for its turn (`pace.max_wait`), unless its
-    /// crawler has a time of its own.
+    /// How long any request may wait for its turn, the longest of
+    /// `pace.max_wait` and those of crawlers: a robots.txt may be for each.
     pub max_wait: Duration,
     /// How many may wait (`pace.queue`).
     pub queue: QueueLimits,

@@ -174,6 +174,8 @@ impl NoteKind {
             Self::JoinsGroup => "joins_group",
             Self::Noindex => "noindex",
             Self::InvalidCrawlDelay => "invalid_crawl_delay",
+            Self::InvalidRequestRate => "invalid_request_rate",
+            Self::InvalidVisitTime => "invalid_visit_time",
             Self::CutAtLimit => "cut_at_limit",
         }
     }

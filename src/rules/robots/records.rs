@@ -11,7 +11,7 @@ use std::fmt;
 use super::dialect::{Records as RecordEnd, Traits};
 use super::lines::{Field, Key, Line, Lines, Separator, Spelling, lossy};
 use super::token::is_blank;
-use super::{RobotsTxt, RuleKind};
+use super::{RequestRate, RobotsTxt, RuleKind, VisitTime};
 
 /// One line of a robots.txt that has a name and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +120,10 @@ pub enum NoteKind {
     Noindex,
     /// A Crawl-delay that is not a number of seconds.
     InvalidCrawlDelay,
+    /// A Request-rate that cannot be read, so that nobody keeps to it.
+    InvalidRequestRate,
+    /// A Visit-time that cannot be read.
+    InvalidVisitTime,
     /// The file was longer than is read; this line and what follows is not.
     CutAtLimit,
 }
@@ -249,7 +253,6 @@ impl<'a> Reader<'a> {
     /// What is odd about a record where it stands.
     fn oddity(&self, kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
         let is_rule = matches!(kind, RecordKind::Rule(_));
-        let is_delay = kind == RecordKind::CrawlDelay;
         if kind == RecordKind::UserAgent {
             let joins = (self.place == Place::Gap).then_some(NoteKind::JoinsGroup);
             return if value.is_empty() {
@@ -258,16 +261,16 @@ impl<'a> Reader<'a> {
                 joins
             };
         }
-        if (is_rule || is_delay) && self.place == Place::Outside {
+        if (is_rule || is_of_pace(kind)) && self.place == Place::Outside {
             return Some(NoteKind::OutsideGroup);
         }
         if is_rule && !matches!(value, [] | [b'/' | b'*', ..]) {
             return Some(NoteKind::NeverMatches);
         }
-        if is_delay && seconds(value).is_none() {
-            return Some(NoteKind::InvalidCrawlDelay);
+        if kind == RecordKind::Noindex {
+            return Some(NoteKind::Noindex);
         }
-        (kind == RecordKind::Noindex).then_some(NoteKind::Noindex)
+        invalid_pace(kind, value)
     }
 
     fn agent(&mut self) {
@@ -310,6 +313,30 @@ impl LineRead<'_> {
     }
 }
 
+/// Whether it says when a crawler may come, which its group alone is told.
+fn is_of_pace(kind: RecordKind) -> bool {
+    use RecordKind::{CrawlDelay, RequestRate, VisitTime};
+    matches!(kind, CrawlDelay | RequestRate | VisitTime)
+}
+
+/// What is wrong with the value of a record about pace: one that cannot be read
+/// is not kept to.
+fn invalid_pace(kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
+    let text = || lossy(value);
+    let (is_read, note) = if kind == RecordKind::CrawlDelay {
+        (seconds(value).is_some(), NoteKind::InvalidCrawlDelay)
+    } else if kind == RecordKind::RequestRate {
+        let rate = RequestRate::parse(&text());
+        (rate.is_some(), NoteKind::InvalidRequestRate)
+    } else if kind == RecordKind::VisitTime {
+        let time = VisitTime::parse(&text());
+        (time.is_some(), NoteKind::InvalidVisitTime)
+    } else {
+        return None;
+    };
+    (!is_read).then_some(note)
+}
+
 /// The value of a Crawl-delay, in seconds with or without a fraction.
 #[must_use]
 pub fn seconds(value: &[u8]) -> Option<f64> {
@@ -339,6 +366,8 @@ impl fmt::Display for NoteKind {
             }
             Self::Noindex => "noindex in robots.txt is not in force",
             Self::InvalidCrawlDelay => "a delay that is not a number of seconds",
+            Self::InvalidRequestRate => "a rate that is not written as 1/10s or 1/10s 0600-0845",
+            Self::InvalidVisitTime => "a time of the day that is not written as 0600-0845",
             Self::CutAtLimit => "the file is longer than is read: from here on nothing counts",
         })
     }

@@ -179,7 +179,9 @@ fn odd_lines_are_noted() {
     use NoteKind::*;
     let robots = RobotsTxt::parse(
         b"Disallow: /x\nUser-agent: *\nCrawl-delay: soon\nUser-agent: b\ndissallow: c\n\
-          Noindex: /d\nColour: e\n<b>\nUser-agent:\nSitemap: http://h.example/s",
+          Noindex: /d\nColour: e\n<b>\nUser-agent:\nSitemap: http://h.example/s\n\
+          User-agent: f\nRequest-rate: 1 per 5\nRequest-rate: 1/5\n\
+          Visit-time: 06:00-08:45\nVisit-time: 0600 - 0845",
     );
     let notes: Vec<_> = robots.notes().map(|note| (note.line, note.kind)).collect();
     let expected = [
@@ -192,6 +194,9 @@ fn odd_lines_are_noted() {
         (7, UnknownRecord),
         (8, NotARecord),
         (9, NamesNobody),
+        (11, JoinsGroup),
+        (12, InvalidRequestRate),
+        (14, InvalidVisitTime),
     ];
     assert_eq!(notes, expected);
 }

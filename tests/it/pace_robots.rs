@@ -95,6 +95,31 @@ fn who_comes_again_as_told_finds_no_robots_txt_in_its_way() {
     });
 }
 
+// Decisions, "A verdict does not age". The turn for the robots.txt that has
+// expired would come too late, that for a page at once.
+#[test]
+fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
+    run(async {
+        let page = |text: &str| Page::text(&format!("User-agent: *\nCrawl-delay: 4\n{text}"));
+        let first = page("").field("Cache-Control", "max-age=1");
+        let script = Script::robots_page(first.field("ETag", "\"1\""))
+            .robots_if_conditional(page("Disallow: /\n"))
+            .robots_for("OtherBot", page("Disallow: /\n"));
+        let origin = script.start().await;
+        let proxy = proxy(&origin).set("pace.max_wait = \"2s\"").start().await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        sleep(ms(4100)).await;
+        let other = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
+        assert_eq!(other.status(), 403, "{}", other.text());
+        let late = get(&proxy, "http://o.test/2").await;
+        let pause = assert_later(&late, "crawl_delay");
+        sleep(Duration::from_secs(pause)).await;
+        assert_eq!(get(&proxy, "http://o.test/2").await.status(), 403);
+        assert_eq!((pages(&[&origin]).len(), robots(&origin)), (1, 3));
+        verified(Arc::new(proxy), 4).await;
+    });
+}
+
 /// Asks for a page of an origin whose robots.txt is not known, on a host that
 /// was just asked for another and wants three seconds.
 async fn asked_behind_a_page(lines: &[&str], fields: &[&str]) -> (Reply, Duration) {

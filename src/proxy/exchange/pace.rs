@@ -127,10 +127,11 @@ impl Proxy {
     }
 
     /// Whether the origin is asked: not for what is refused, nor for what our
-    /// own copy answers.
+    /// own copy answers, nor by what it may not say any more.
     fn is_to_be_sent(&self, decision: &Decision) -> bool {
         let is_cached = self.options.serve_cached && decision.own_copy().is_some();
-        decision.evidence().lets_through() && !is_cached
+        let evidence = decision.evidence();
+        evidence.lets_through() && !evidence.is_out_of_date() && !is_cached
     }
 
     /// The wait that the operator allows, for all or for this crawler, unless
@@ -149,7 +150,8 @@ impl Proxy {
             decision, known, ..
         } = decided;
         let evidence = decision.evidence();
-        if !evidence.lacks_an_answer_for_now() {
+        let is_late = evidence.lets_through() && evidence.is_out_of_date();
+        if !is_late && !evidence.lacks_an_answer_for_now() {
             return decision;
         }
         let too_long = known.and_then(|known| known.too_long);
@@ -220,7 +222,8 @@ impl Proxy {
         let same = latest.dialect() == self.policy.dialect();
         let policy = if same { &latest } else { &self.policy };
         let terms = (policy, clock::now());
-        Some(decide(&evidence.inquiry, &snapshot, terms))
+        let decision = decide(&evidence.inquiry, &snapshot, terms);
+        (!decision.evidence().is_out_of_date()).then_some(decision)
     }
 }
 

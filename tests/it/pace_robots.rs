@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use crate::kit::client::{Reply, ask, get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{
-    assert_apart, assert_later, at_once, delaying, ms, pages, statuses, verified,
+    assert_apart, assert_later, at_once, delaying, ms, pages, standard, statuses, verified,
 };
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, resolve};
@@ -117,6 +117,30 @@ fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
         assert_eq!(get(&proxy, "http://o.test/2").await.status(), 403);
         assert_eq!((pages(&[&origin]).len(), robots(&origin)), (1, 3));
         verified(Arc::new(proxy), 4).await;
+    });
+}
+
+// Issue 6, Deliver 4: when to come again is worth knowing, also where it is
+// another host that the robots.txt is at; the first is not asked in vain.
+#[test]
+fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second() {
+    run(async {
+        let page = Page::status(503).field("Retry-After", "300");
+        let other = Script::robots("").page("/1", page).start().await;
+        let to = Page::redirect("http://p.test/robots.txt");
+        let origin = Script::robots_page(to).start().await;
+        let config = standard(&origin).resolve("p.test", other.address());
+        let proxy = config.start().await;
+        assert_eq!(get(&proxy, "http://p.test/1").await.status(), 503);
+        for _ in 0..2 {
+            let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/1").await;
+            assert!([429, 503].contains(&reply.status()), "{}", reply.text());
+            let pause: u64 = reply.head.value("retry-after").parse().unwrap();
+            assert!((250..=300).contains(&pause), "{pause}");
+            sleep(ms(1200)).await;
+        }
+        assert_eq!(robots(&origin), 1, "{:?}", origin.log());
+        origin.assert_only_robots_fetched();
     });
 }
 

@@ -156,21 +156,26 @@ impl Proxy {
         }
         let too_long = known.and_then(|known| known.too_long);
         let later = match &too_long {
-            Some((host, wait)) => Some(self.pacer.robots_later_by(host, *wait)),
-            None => {
-                let host = evidence.inquiry.target.origin.host();
-                self.pacer.robots_later(host)
-            }
-        };
-        let later = match later {
-            Some(later) => later,
-            None => Later {
-                reason: Reason::Overload,
-                retry_after: ROOM_AGAIN,
-                detail: "its robots.txt could not be asked for yet".to_owned(),
-            },
+            Some((host, wait)) => self.pacer.robots_later_by(host, *wait),
+            None => self.unasked_later(evidence),
         };
         put_off(decision, later)
+    }
+
+    /// When it is worth asking again where what was decided by holds for as long
+    /// as nobody can be asked.
+    fn unasked_later(&self, evidence: &Evidence) -> Later {
+        let host = evidence.inquiry.target.origin.host();
+        let later = self.pacer.robots_later(host).unwrap_or_else(|| Later {
+            reason: Reason::Overload,
+            retry_after: ROOM_AGAIN,
+            detail: "its robots.txt could not be asked for yet".to_owned(),
+        });
+        let held = evidence.holds_for(clock::now());
+        Later {
+            retry_after: later.retry_after.max(held),
+            ..later
+        }
     }
 
     /// A turn to send what was decided by `evidence`.

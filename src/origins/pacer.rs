@@ -177,6 +177,12 @@ impl Pacer {
         self.desk.robots_turn(host, longest).await
     }
 
+    /// Lets what a robots.txt asks for bind its host from now on, as the request
+    /// for a page does.
+    pub fn heed(&self, host: &Host, asked: &Arc<Asked>) {
+        self.desk.heed(host, asked);
+    }
+
     /// About how long that would be waited for now.
     pub fn robots_wait(&self, host: &Host) -> Duration {
         let (_, wait) = self.desk.robots_delayed(host);

@@ -120,6 +120,21 @@ fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
     });
 }
 
+// Issue 6, Deliver 1: robots.txt fetches take turns, by what the site asks for.
+#[test]
+fn robots_txts_are_apart_where_no_page_may_follow() {
+    run(async {
+        let text = "User-agent: *\nDisallow: /\nCrawl-delay: 2\n";
+        let origin = Script::robots(text).start().await;
+        let proxy = proxy(&origin).start().await;
+        for name in ["ABot/1.0", "BBot/1.0", "CBot/1.0"] {
+            let reply = get_as(&proxy, name, "http://o.test/1").await;
+            assert_eq!(reply.status(), 403, "{}", reply.text());
+        }
+        assert_apart(&origin.log(), 3, ms(2000));
+    });
+}
+
 // Issue 6, Deliver 4: when to come again is worth knowing, also where it is
 // another host that the robots.txt is at; the first is not asked in vain.
 #[test]

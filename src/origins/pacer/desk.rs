@@ -20,6 +20,7 @@ use super::{Asking, Later, RobotsAsked, Told, Turn};
 use crate::clock;
 use crate::metrics::{Metrics, ReasonLabel};
 use crate::rules::origin::Host;
+use crate::rules::pace::asked::Asked;
 use crate::rules::pace::options::Options;
 use crate::rules::pace::schedule::{Kind, Moment};
 use crate::rules::reason::Reason;
@@ -258,6 +259,14 @@ impl Desk {
         };
         let waiting = self.join(Arc::clone(&gate), joining)?;
         Some((gate, Err(waiting)))
+    }
+
+    pub(super) fn heed(&self, host: &Host, asked: &Arc<Asked>) {
+        let in_force = self.in_force.load();
+        let now = self.now(&in_force);
+        if let Some(gate) = self.hosts.gate(host, &now) {
+            gate.heed(asked, &now);
+        }
     }
 
     /// What keeps a robots.txt from being asked for, and about how long.

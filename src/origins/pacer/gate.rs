@@ -16,6 +16,7 @@ use super::line::{Line, Waits, Whose};
 use super::pace::{Delayed, Now, Pace, Scope, Started, Wish};
 use super::told::Ended;
 use crate::rules::origin::Host;
+use crate::rules::pace::asked::Asked;
 use crate::rules::pace::back_off::{Answered, BackOff, Change};
 use crate::rules::pace::schedule::{Moment, Outcome, Start};
 
@@ -164,6 +165,14 @@ impl Gate {
         }
         let ahead = queue.line.ahead(&whose(), number.unwrap_or(u64::MAX));
         Err(state.pace.estimate(wish, ahead, now))
+    }
+
+    /// Remembers what a robots.txt asks for.
+    pub(super) fn heed(&self, asked: &Arc<Asked>, now: &Now<'_>) {
+        let mut state = self.state();
+        if state.pace.remember(Some(asked), now) {
+            state.tell();
+        }
     }
 
     /// When a turn would probably come that is asked for now.

@@ -99,6 +99,7 @@ impl Proxy {
             let decided = self.decide(received, wait.left).await;
             wait.decided(&decided);
             if !self.is_to_be_sent(&decided.decision) {
+                self.heed(&decided);
                 return InTurn::without(self.unasked(decided), wait);
             }
             let decision = decided.decision;
@@ -132,6 +133,17 @@ impl Proxy {
         let is_cached = self.options.serve_cached && decision.own_copy().is_some();
         let evidence = decision.evidence();
         evidence.lets_through() && !evidence.is_out_of_date() && !is_cached
+    }
+
+    /// What was just asked for its robots.txt keeps the pause that this asks
+    /// for, though no page follows: other crawlers have theirs asked for.
+    fn heed(&self, decided: &Decided) {
+        let evidence = decided.decision.evidence();
+        let was_asked = decided.known.as_ref().is_some_and(|known| known.was_asked);
+        if let Some(asked) = evidence.ruling.asked.as_ref().filter(|_| was_asked) {
+            self.pacer
+                .heed(evidence.inquiry.target.origin.host(), asked);
+        }
     }
 
     /// The wait that the operator allows, for all or for this crawler, unless

@@ -192,8 +192,8 @@ impl Pacer {
     /// What keeps a robots.txt of `host` from being asked for now, if anything
     /// does.
     pub fn robots_later(&self, host: &Host) -> Option<Later> {
-        let wait = self.robots_wait(host);
-        (!wait.is_zero()).then(|| self.robots_later_by(host, wait))
+        let is_kept = self.desk.keeps_robots(host);
+        is_kept.then(|| self.robots_later_by(host, self.robots_wait(host)))
     }
 
     /// The same for one that would have had to wait so much longer.

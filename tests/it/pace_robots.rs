@@ -11,7 +11,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{
     assert_apart, assert_later, at_once, delaying, ms, pages, standard, statuses, verified,
 };
-use crate::kit::page::Page;
+use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::{clock, run};
 
@@ -156,6 +156,31 @@ fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second() {
         }
         assert_eq!(robots(&origin), 1, "{:?}", origin.log());
         origin.assert_only_robots_fetched();
+    });
+}
+
+// Contract, section 3: the reason is always why. How long the turn of another
+// takes is not known, and the proxy has nothing too much to do.
+#[test]
+fn who_waits_for_a_robots_txt_behind_a_long_response_is_told_of_the_pause() {
+    run(async {
+        let gate = Gate::shut();
+        let page = Page::stepped(&["a", "b"], &gate);
+        let origin = delaying("0.5").page("/1", page).start().await;
+        let config = standard(&origin).set("pace.max_wait = \"1s\"");
+        let proxy = Arc::new(config.start().await);
+        let long = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { get(&proxy, "http://o.test/1").await.status() }
+        });
+        origin.arrival("/1").await;
+        for _ in 0..2 {
+            let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
+            assert_later(&reply, "crawl_delay");
+        }
+        gate.open(1);
+        assert_eq!(long.await.unwrap(), 200);
+        verified(proxy, 3).await;
     });
 }
 

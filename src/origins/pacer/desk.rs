@@ -281,6 +281,14 @@ impl Desk {
         (delayed.reason, until.saturating_sub(now.moment))
     }
 
+    /// Whether anything does, though how long that will be may not be known.
+    pub(super) fn keeps_robots(&self, host: &Host) -> bool {
+        let in_force = self.in_force.load();
+        let now = self.now(&in_force);
+        let gate = self.hosts.gate(host, &now);
+        gate.is_some_and(|gate| gate.keeps_robots(&now))
+    }
+
     pub(super) fn later_in_vain(&self, asking: &Asking<'_>, gate: &Gate, in_vain: InVain) -> Later {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);

@@ -18,7 +18,7 @@ use super::told::Ended;
 use crate::rules::origin::Host;
 use crate::rules::pace::asked::Asked;
 use crate::rules::pace::back_off::{Answered, BackOff, Change};
-use crate::rules::pace::schedule::{Moment, Outcome, Start};
+use crate::rules::pace::schedule::{Kind, Moment, Outcome, Start};
 
 /// The word to one that waits.
 pub(super) type Answer = Result<Started, Delayed>;
@@ -183,6 +183,12 @@ impl Gate {
         state.pace.estimate(wish, ahead, now)
     }
 
+    /// Whether anything keeps a robots.txt from being asked for now.
+    pub(super) fn keeps_robots(&self, now: &Now<'_>) -> bool {
+        let state = self.state();
+        state.queue.is_some() || state.pace.next(Kind::RobotsTxt, now).is_some()
+    }
+
     /// Joins the line, unless it is full.
     pub(super) fn join(&self, joining: Joining<'_>, numbers: &AtomicU64) -> Option<Joined> {
         let mut state = self.state();
@@ -317,7 +323,7 @@ impl Gate {
         Seen {
             in_flight: state.pace.in_flight(),
             queued: state.queue.as_ref().map_or(0, |queue| queue.line.len()),
-            next: state.pace.next(now),
+            next: state.pace.next(Kind::Page, now),
             back_off: state.pace.back_off_until(now.moment),
         }
     }

@@ -178,6 +178,12 @@ impl Pacer {
         self.desk.robots_turn(host, longest).await
     }
 
+    /// Lets what a robots.txt asks for bind its host from now on, as the request
+    /// for a page does.
+    pub fn heed(&self, host: &Host, asked: &Arc<Asked>) {
+        self.desk.heed(host, asked);
+    }
+
     /// About how long that would be waited for now.
     pub fn robots_wait(&self, host: &Host) -> Duration {
         let (_, wait) = self.desk.robots_delayed(host);
@@ -187,8 +193,8 @@ impl Pacer {
     /// What keeps a robots.txt of `host` from being asked for now, if anything
     /// does.
     pub fn robots_later(&self, host: &Host) -> Option<Later> {
-        let wait = self.robots_wait(host);
-        (!wait.is_zero()).then(|| self.robots_later_by(host, wait))
+        let is_kept = self.desk.keeps_robots(host);
+        is_kept.then(|| self.robots_later_by(host, self.robots_wait(host)))
     }
 
     /// The same for one that would have had to wait so much longer.

@@ -27,6 +27,10 @@ const VALIDATOR_OCTETS_MAX: usize = 1024;
 /// When an origin is sought again that there was no room to ask.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
+/// The same where it is a redirect that leads to such a host: whoever comes
+/// sooner would have the first one asked in vain.
+const BUSY_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
+
 /// What asking came to, before it is read.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -34,6 +38,8 @@ pub(super) struct Answer {
     pub(super) place: Place,
     /// The last response, or why it cannot be used.
     pub(super) result: Result<Hop, Cause>,
+    /// How long the host that was not asked could not be, if that is known.
+    pub(super) not_before: Option<Duration>,
 }
 
 /// Where an answer came from.
@@ -84,6 +90,7 @@ impl Answer {
                 conditional: false,
             },
             result: Err(cause),
+            not_before: None,
         }
     }
 
@@ -95,7 +102,7 @@ impl Answer {
     /// Reads it. This takes time where it is a large file.
     pub(super) fn read(self, dialect: Dialect) -> ReadAnswer {
         let (said, stated) = match &self.result {
-            Err(cause) => (Said::Nothing(*cause), None),
+            Err(cause) => (Said::Nothing(*cause), self.not_before),
             Ok(hop) => said(hop, (&self.place, dialect)),
         };
         ReadAnswer {
@@ -219,7 +226,8 @@ impl ReadAnswer {
             Cause::Busy | Cause::NoConnection(NoConnection::NoSocket)
         );
         let (pause, failures) = if not_asked {
-            (BUSY_PAUSE, before)
+            let pause = self.stated.unwrap_or_default();
+            (pause.clamp(BUSY_PAUSE, BUSY_PAUSE_MAX), before)
         } else {
             let pause = lifetimes.pause(before, self.stated);
             (pause, before.saturating_add(1))

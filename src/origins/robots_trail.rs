@@ -3,6 +3,8 @@
 //! RFC 9309, section 2.3.1.2. It outlives the time limit of the fetch, so that
 //! a snapshot can say where the time ran out.
 
+use std::time::Duration;
+
 use super::body::BodyError;
 use super::robots_answer::{Answer, Place};
 use super::robots_fetch::{FetchError, Hop};
@@ -21,6 +23,8 @@ pub(super) struct Trail {
     pub(super) conditional: bool,
     /// Whether it waits for a place to ask the last URL from.
     pub(super) waits: bool,
+    /// How long the last URL could not be asked, since others take turns there.
+    pub(super) not_before: Option<Duration>,
 }
 
 impl Trail {
@@ -31,6 +35,7 @@ impl Trail {
             status: None,
             conditional: false,
             waits: false,
+            not_before: None,
         }
     }
 
@@ -85,6 +90,10 @@ impl Trail {
             status: self.status,
             conditional: self.conditional,
         };
-        Answer { place, result }
+        Answer {
+            place,
+            result,
+            not_before: self.not_before,
+        }
     }
 }

@@ -9,9 +9,9 @@ use tokio::time::{sleep, timeout};
 use crate::kit::client::{Reply, ask, get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{
-    assert_apart, assert_later, at_once, delaying, ms, pages, statuses, verified,
+    assert_apart, assert_later, at_once, delaying, ms, pages, standard, statuses, verified,
 };
-use crate::kit::page::Page;
+use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::{clock, run};
 
@@ -92,6 +92,95 @@ fn who_comes_again_as_told_finds_no_robots_txt_in_its_way() {
         }
         assert_eq!(put_off, 2);
         assert_apart(&pages(&[&origin]), 3, ms(2000));
+    });
+}
+
+// Decisions, "A verdict does not age". The turn for the robots.txt that has
+// expired would come too late, that for a page at once.
+#[test]
+fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
+    run(async {
+        let page = |text: &str| Page::text(&format!("User-agent: *\nCrawl-delay: 4\n{text}"));
+        let first = page("").field("Cache-Control", "max-age=1");
+        let script = Script::robots_page(first.field("ETag", "\"1\""))
+            .robots_if_conditional(page("Disallow: /\n"))
+            .robots_for("OtherBot", page("Disallow: /\n"));
+        let origin = script.start().await;
+        let proxy = proxy(&origin).set("pace.max_wait = \"2s\"").start().await;
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        sleep(ms(4100)).await;
+        let other = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
+        assert_eq!(other.status(), 403, "{}", other.text());
+        let late = get(&proxy, "http://o.test/2").await;
+        let pause = assert_later(&late, "crawl_delay");
+        sleep(Duration::from_secs(pause)).await;
+        assert_eq!(get(&proxy, "http://o.test/2").await.status(), 403);
+        assert_eq!((pages(&[&origin]).len(), robots(&origin)), (1, 3));
+        verified(Arc::new(proxy), 4).await;
+    });
+}
+
+// Issue 6, Deliver 1: robots.txt fetches take turns, by what the site asks for.
+#[test]
+fn robots_txts_are_apart_where_no_page_may_follow() {
+    run(async {
+        let text = "User-agent: *\nDisallow: /\nCrawl-delay: 2\n";
+        let origin = Script::robots(text).start().await;
+        let proxy = proxy(&origin).start().await;
+        for name in ["ABot/1.0", "BBot/1.0", "CBot/1.0"] {
+            let reply = get_as(&proxy, name, "http://o.test/1").await;
+            assert_eq!(reply.status(), 403, "{}", reply.text());
+        }
+        assert_apart(&origin.log(), 3, ms(2000));
+    });
+}
+
+// Issue 6, Deliver 4: when to come again is worth knowing, also where it is
+// another host that the robots.txt is at; the first is not asked in vain.
+#[test]
+fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second() {
+    run(async {
+        let page = Page::status(503).field("Retry-After", "300");
+        let other = Script::robots("").page("/1", page).start().await;
+        let to = Page::redirect("http://p.test/robots.txt");
+        let origin = Script::robots_page(to).start().await;
+        let config = standard(&origin).resolve("p.test", other.address());
+        let proxy = config.start().await;
+        assert_eq!(get(&proxy, "http://p.test/1").await.status(), 503);
+        for _ in 0..2 {
+            let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/1").await;
+            assert!([429, 503].contains(&reply.status()), "{}", reply.text());
+            let pause: u64 = reply.head.value("retry-after").parse().unwrap();
+            assert!((250..=300).contains(&pause), "{pause}");
+            sleep(ms(1200)).await;
+        }
+        assert_eq!(robots(&origin), 1, "{:?}", origin.log());
+        origin.assert_only_robots_fetched();
+    });
+}
+
+// Contract, section 3: the reason is always why. How long the turn of another
+// takes is not known, and the proxy has nothing too much to do.
+#[test]
+fn who_waits_for_a_robots_txt_behind_a_long_response_is_told_of_the_pause() {
+    run(async {
+        let gate = Gate::shut();
+        let page = Page::stepped(&["a", "b"], &gate);
+        let origin = delaying("0.5").page("/1", page).start().await;
+        let config = standard(&origin).set("pace.max_wait = \"1s\"");
+        let proxy = Arc::new(config.start().await);
+        let long = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { get(&proxy, "http://o.test/1").await.status() }
+        });
+        origin.arrival("/1").await;
+        for _ in 0..2 {
+            let reply = get_as(&proxy, "OtherBot/1.0", "http://o.test/2").await;
+            assert_later(&reply, "crawl_delay");
+        }
+        gate.open(1);
+        assert_eq!(long.await.unwrap(), 200);
+        verified(proxy, 3).await;
     });
 }
 

@@ -20,6 +20,7 @@ use super::{Asking, Later, RobotsAsked, Told, Turn};
 use crate::clock;
 use crate::metrics::{Metrics, ReasonLabel};
 use crate::rules::origin::Host;
+use crate::rules::pace::asked::Asked;
 use crate::rules::pace::options::Options;
 use crate::rules::pace::schedule::{Kind, Moment};
 use crate::rules::reason::Reason;
@@ -259,6 +260,14 @@ impl Desk {
         Some((gate, Err(waiting)))
     }
 
+    pub(super) fn heed(&self, host: &Host, asked: &Arc<Asked>) {
+        let in_force = self.in_force.load();
+        let now = self.now(&in_force);
+        if let Some(gate) = self.hosts.gate(host, &now) {
+            gate.heed(asked, &now);
+        }
+    }
+
     /// What keeps a robots.txt from being asked for, and about how long.
     pub(super) fn robots_delayed(&self, host: &Host) -> (Reason, Duration) {
         let in_force = self.in_force.load();
@@ -270,6 +279,14 @@ impl Desk {
         let delayed = gate.estimate(&wish, &Whose::Robots, &now);
         let until = delayed.until.unwrap_or_default();
         (delayed.reason, until.saturating_sub(now.moment))
+    }
+
+    /// Whether anything does, though how long that will be may not be known.
+    pub(super) fn keeps_robots(&self, host: &Host) -> bool {
+        let in_force = self.in_force.load();
+        let now = self.now(&in_force);
+        let gate = self.hosts.gate(host, &now);
+        gate.is_some_and(|gate| gate.keeps_robots(&now))
     }
 
     pub(super) fn later_in_vain(&self, asking: &Asking<'_>, gate: &Gate, in_vain: InVain) -> Later {

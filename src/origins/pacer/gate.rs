@@ -16,8 +16,9 @@ use super::line::{Line, Waits, Whose};
 use super::pace::{Delayed, Now, Pace, Scope, Started, Wish};
 use super::told::Ended;
 use crate::rules::origin::Host;
+use crate::rules::pace::asked::Asked;
 use crate::rules::pace::back_off::{Answered, BackOff, Change};
-use crate::rules::pace::schedule::{Moment, Outcome, Start};
+use crate::rules::pace::schedule::{Kind, Moment, Outcome, Start};
 
 /// The word to one that waits.
 pub(super) type Answer = Result<Started, Delayed>;
@@ -175,12 +176,26 @@ impl Gate {
         Err(state.pace.estimate(wish, ahead, now))
     }
 
+    /// Remembers what a robots.txt asks for.
+    pub(super) fn heed(&self, asked: &Arc<Asked>, now: &Now<'_>) {
+        let mut state = self.state();
+        if state.pace.remember(Some(asked), now) {
+            state.tell();
+        }
+    }
+
     /// When a turn would probably come that is asked for now.
     pub(super) fn estimate(&self, wish: &Wish, whose: &Whose, now: &Now<'_>) -> Delayed {
         let state = self.state();
         let queue = state.queue.as_ref();
         let ahead = queue.map_or(0, |queue| queue.line.ahead(whose, u64::MAX));
         state.pace.estimate(wish, ahead, now)
+    }
+
+    /// Whether anything keeps a robots.txt from being asked for now.
+    pub(super) fn keeps_robots(&self, now: &Now<'_>) -> bool {
+        let state = self.state();
+        state.queue.is_some() || state.pace.next(Kind::RobotsTxt, now).is_some()
     }
 
     /// Joins the line, unless it is full.
@@ -320,7 +335,7 @@ impl Gate {
         Seen {
             in_flight: state.pace.in_flight(),
             queued: state.queue.as_ref().map_or(0, |queue| queue.line.len()),
-            next: state.pace.next(now),
+            next: state.pace.next(Kind::Page, now),
             back_off: state.pace.back_off_until(now.moment),
         }
     }

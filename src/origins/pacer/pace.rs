@@ -365,10 +365,11 @@ impl Pace {
         self.schedule.in_flight()
     }
 
-    /// What keeps a page from being asked for now, of which nothing is asked.
-    pub(super) fn next(&self, now: &Now<'_>) -> Option<Delayed> {
-        let (limits, reason) = self.limits_of(None, Kind::Page, now);
-        let next = self.delayed(self.schedule.next(&limits, Kind::Page), reason);
+    /// What keeps one of a kind from being asked for now, of which nothing is
+    /// asked.
+    pub(super) fn next(&self, kind: Kind, now: &Now<'_>) -> Option<Delayed> {
+        let (limits, reason) = self.limits_of(None, kind, now);
+        let next = self.delayed(self.schedule.next(&limits, kind), reason);
         next.until
             .is_none_or(|until| now.moment < until)
             .then_some(next)

@@ -131,13 +131,15 @@ impl<F: FetchRobots> Shared<F> {
                 let judged = left.spend(self.judge(&next, flight, client)).await;
                 judged.unwrap_or_else(|| Err(trail.late()))?;
             }
-            turn = match kept {
-                Some(turn) => turn,
-                None => {
-                    let turn = self.turn(&flight.teller(), host).await;
-                    turn.ok_or(Cause::Busy)?
-                }
+            let again = match kept {
+                Some(turn) => Some(turn),
+                None => self.turn(&flight.teller(), host).await,
             };
+            let Some(again) = again else {
+                trail.not_before = Some(self.fetcher.wait(host));
+                return Err(Cause::Busy);
+            };
+            turn = again;
             trail.follow(next.clone());
             permit = RobotsPermit::redirected(next);
         }

@@ -99,6 +99,7 @@ impl Proxy {
             let decided = self.decide(received, wait.left).await;
             wait.decided(&decided);
             if !self.is_to_be_sent(&decided.decision) {
+                self.heed(&decided);
                 return InTurn::without(self.unasked(decided), wait);
             }
             let decision = decided.decision;
@@ -127,10 +128,22 @@ impl Proxy {
     }
 
     /// Whether the origin is asked: not for what is refused, nor for what our
-    /// own copy answers.
+    /// own copy answers, nor by what it may not say any more.
     fn is_to_be_sent(&self, decision: &Decision) -> bool {
         let is_cached = self.options.serve_cached && decision.own_copy().is_some();
-        decision.evidence().lets_through() && !is_cached
+        let evidence = decision.evidence();
+        evidence.lets_through() && !evidence.is_out_of_date() && !is_cached
+    }
+
+    /// What was just asked for its robots.txt keeps the pause that this asks
+    /// for, though no page follows: other crawlers have theirs asked for.
+    fn heed(&self, decided: &Decided) {
+        let evidence = decided.decision.evidence();
+        let was_asked = decided.known.as_ref().is_some_and(|known| known.was_asked);
+        if let Some(asked) = evidence.ruling.asked.as_ref().filter(|_| was_asked) {
+            self.pacer
+                .heed(evidence.inquiry.target.origin.host(), asked);
+        }
     }
 
     /// The wait that the operator allows, for all or for this crawler, unless
@@ -149,26 +162,32 @@ impl Proxy {
             decision, known, ..
         } = decided;
         let evidence = decision.evidence();
-        if !evidence.lacks_an_answer_for_now() {
+        let is_late = evidence.lets_through() && evidence.is_out_of_date();
+        if !is_late && !evidence.lacks_an_answer_for_now() {
             return decision;
         }
         let too_long = known.and_then(|known| known.too_long);
         let later = match &too_long {
-            Some((host, wait)) => Some(self.pacer.robots_later_by(host, *wait)),
-            None => {
-                let host = evidence.inquiry.target.origin.host();
-                self.pacer.robots_later(host)
-            }
-        };
-        let later = match later {
-            Some(later) => later,
-            None => Later {
-                reason: Reason::Overload,
-                retry_after: ROOM_AGAIN,
-                detail: "its robots.txt could not be asked for yet".to_owned(),
-            },
+            Some((host, wait)) => self.pacer.robots_later_by(host, *wait),
+            None => self.unasked_later(evidence),
         };
         put_off(decision, later)
+    }
+
+    /// When it is worth asking again where what was decided by holds for as long
+    /// as nobody can be asked.
+    fn unasked_later(&self, evidence: &Evidence) -> Later {
+        let host = evidence.inquiry.target.origin.host();
+        let later = self.pacer.robots_later(host).unwrap_or_else(|| Later {
+            reason: Reason::Overload,
+            retry_after: ROOM_AGAIN,
+            detail: "its robots.txt could not be asked for yet".to_owned(),
+        });
+        let held = evidence.holds_for(clock::now());
+        Later {
+            retry_after: later.retry_after.max(held),
+            ..later
+        }
     }
 
     /// A turn to send what was decided by `evidence`.
@@ -220,7 +239,8 @@ impl Proxy {
         let same = latest.dialect() == self.policy.dialect();
         let policy = if same { &latest } else { &self.policy };
         let terms = (policy, clock::now());
-        Some(decide(&evidence.inquiry, &snapshot, terms))
+        let decision = decide(&evidence.inquiry, &snapshot, terms);
+        (!decision.evidence().is_out_of_date()).then_some(decision)
     }
 }
 

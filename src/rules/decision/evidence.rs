@@ -53,6 +53,25 @@ impl Evidence {
         was_busy && self.ruling.reason == Reason::Unreachable
     }
 
+    /// For how long what the origin said holds.
+    pub fn holds_for(&self, now: Timestamp) -> Duration {
+        let until = self.snapshot.as_ref().map(|snapshot| snapshot.expires_at);
+        let left = until.and_then(|until| until.duration_since(now).try_into().ok());
+        left.unwrap_or_default()
+    }
+
+    /// Whether it goes by a robots.txt that has expired and could not be asked
+    /// for yet: what that allowed may be disallowed by now. An origin that does
+    /// not answer is another matter (RFC 9309, section 2.4).
+    pub fn is_out_of_date(&self) -> bool {
+        let stale = self.snapshot.as_deref().and_then(|snapshot| snapshot.stale);
+        let by_its_rules = matches!(
+            self.ruling.reason,
+            Reason::Rule | Reason::NoRule | Reason::NoGroup
+        );
+        stale == Some(Cause::Busy) && by_its_rules && self.ruling.overriding.is_none()
+    }
+
     /// Whether it disallows what is forwarded all the same, because the policy
     /// reports and does not enforce.
     ///

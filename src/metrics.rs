@@ -100,6 +100,8 @@ pub struct Metrics {
     pub pace_later: Family<ReasonLabel, Counter>,
     /// How often a site was left alone because it asked for less.
     pub pace_backoffs: Counter,
+    /// How often responses took longer than `pace.max_turn` while others waited.
+    pub pace_overruns: Counter,
     /// How often lines were looked at: a few times a turn that was waited for.
     pub pace_wakeups: Counter,
     /// Hosts whose pace is remembered (`pace.max_hosts`).
@@ -168,6 +170,7 @@ impl Default for Metrics {
             pace_wait_seconds: Histogram::new(WAITS),
             pace_later: Family::default(),
             pace_backoffs: Counter::default(),
+            pace_overruns: Counter::default(),
             pace_wakeups: Counter::default(),
             pace_hosts: Gauge::default(),
             annotations: Family::default(),
@@ -352,6 +355,11 @@ impl Metrics {
             "pace_backoffs",
             "Hosts left alone because they asked for less",
             self.pace_backoffs.clone(),
+        );
+        r.register(
+            "pace_overruns",
+            "Responses that took longer than others were kept from their host for",
+            self.pace_overruns.clone(),
         );
         r.register(
             "pace_wakeups",

@@ -355,6 +355,9 @@ keys! {
         /// `first`, doubled each time up to `longest`, until it was quiet for `forgive`.
         /// Retry-After is obeyed up to `longest`.
         backoff: BackOffTimes = r#"{ first = "60s", forgive = "30m", longest = "24h" }"#, BackOffTable;
+        /// How long one response keeps others from its host: a crawler that reads slowly
+        /// is not to hold up all. The pause that the site asks for counts from then.
+        max_turn: Duration = r#""2m""#, up_to(DAY);
         /// Of how many hosts something is known at a time; the idle ones go first.
         max_hosts: NonZeroUsize = "200000", count(1..=10_000_000);
         /// Where some hosts get something else, the first entry that fits. `origin` is a

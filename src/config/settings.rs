@@ -199,6 +199,7 @@ fn pace_options(pace: Pace, max_wait: Duration) -> pace::Options {
         total: pace.total,
         domain: pace.domain,
         address: pace.address,
+        max_turn: pace.max_turn,
         max_hosts: pace.max_hosts,
         policy: Arc::new(PacePolicy::new(pace.profile, &pace.origin, pace.rule)),
     }

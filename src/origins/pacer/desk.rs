@@ -29,6 +29,8 @@ use crate::tasks::Tasks;
 /// How often what is idle is forgotten.
 const SWEEP_SECONDS: u64 = 60;
 
+const TOO_MANY_HOSTS: &str = "the paces of too many hosts have to be remembered";
+
 /// Nobody is told to come back sooner.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
@@ -110,12 +112,8 @@ impl Desk {
         let now = self.now(&in_force);
         self.sweep_if_due(now.moment);
         let Some(gate) = self.hosts.gate(asking.host, &now) else {
-            let detail = "the paces of too many hosts have to be remembered";
-            return Err(Postponed::Later(self.later(
-                Reason::Overload,
-                Duration::ZERO,
-                detail,
-            )));
+            let later = self.later(Reason::Overload, Duration::ZERO, TOO_MANY_HOSTS);
+            return Err(Postponed::Later(later));
         };
         let ceilings = &in_force.ceilings;
         let kind = match asking.robots {
@@ -153,6 +151,8 @@ impl Desk {
         gate: Arc<Gate>,
         mut started: Started,
     ) -> Turn {
+        let overruns = &self.metrics.pace_overruns;
+        overruns.inc_by(started.overruns.into());
         if let Some(ended) = started.ended.take() {
             self.tell_left(host, ended);
         }
@@ -273,7 +273,7 @@ impl Desk {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         let Some(gate) = self.hosts.gate(host, &now) else {
-            return (Reason::Overload, Duration::ZERO);
+            return (Reason::Overload, RETRY_AFTER_MIN);
         };
         let wish = Wish::robots(&in_force.ceilings, host);
         let delayed = gate.estimate(&wish, &Whose::Robots, &now);
@@ -315,8 +315,29 @@ impl Desk {
     }
 
     pub(super) fn later_of(&self, host: &Host, reason: Reason, pause: Duration) -> Later {
-        let detail = format!("the pace of {host}: {}", in_words(reason));
+        if self.is_closed.load(Ordering::SeqCst) {
+            let detail = "the proxy is stopping";
+            return self.later(Reason::Overload, Duration::ZERO, detail);
+        }
+        if reason == Reason::Overload {
+            return self.later(reason, pause, TOO_MANY_HOSTS);
+        }
+        let why = self.why(host, reason);
+        let detail = format!("the pace of {host}: {}{why}", in_words(reason));
         self.later(reason, pause, &detail)
+    }
+
+    /// What the operator says of a limit.
+    fn why(&self, host: &Host, reason: Reason) -> String {
+        let in_force = self.in_force.load();
+        let terms = in_force.options.policy.terms(host);
+        let is_ours = match reason {
+            Reason::Ceiling => true,
+            Reason::VisitTime => terms.hours.is_some(),
+            _ => false,
+        };
+        let why = terms.reason.as_ref().filter(|_| is_ours);
+        why.map_or_else(String::new, |why| format!(" ({why})"))
     }
 
     fn later(&self, reason: Reason, pause: Duration, detail: &str) -> Later {
@@ -407,6 +428,7 @@ fn in_words(reason: Reason) -> &'static str {
         Reason::CrawlDelay => "the site asks for a pause between requests",
         Reason::RequestRate => "the site asks for fewer requests in a time",
         Reason::VisitTime => "it is not the time of day for it",
+        Reason::QueueFull => "too many requests wait already, most of them of this crawler",
         Reason::BackOff => "the site asked for less, and is left alone for a while",
         _ => "a limit of the operator's",
     }

@@ -19,6 +19,7 @@ use crate::rules::origin::Host;
 use crate::rules::pace::asked::Asked;
 use crate::rules::pace::back_off::{Answered, BackOff, Change};
 use crate::rules::pace::schedule::{Kind, Moment, Outcome, Start};
+use crate::rules::reason::Reason;
 
 /// The word to one that waits.
 pub(super) type Answer = Result<Started, Delayed>;
@@ -31,6 +32,8 @@ pub(super) struct Waiter {
     /// When it goes, if it waits for so long.
     deadline: Moment,
     not_before: Moment,
+    /// What keeps it alone, if it was asked.
+    kept_by: Option<Reason>,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -51,6 +54,29 @@ impl Waits for Waiter {
 
     fn yields(&mut self) {
         self.wish.claim.yields();
+    }
+}
+
+impl Line<Waiter> {
+    /// What the page that comes next waits for, if it is that alone.
+    fn first_kept(&self) -> Option<Delayed> {
+        let first = self.front()?;
+        let until = first.not_before;
+        Some(Delayed {
+            until: Some(until).filter(|until| *until < Moment::MAX),
+            again: until,
+            reason: first.kept_by?,
+            scope: Scope::Own,
+        })
+    }
+}
+
+impl Waiter {
+    /// Whether it would have gone before that.
+    fn is_in_vain(&self, delayed: &Delayed) -> bool {
+        // Nobody knows when he is told.
+        let until = delayed.until.filter(|until| *until < Moment::MAX);
+        until.is_some_and(|until| self.deadline < until)
     }
 }
 
@@ -201,10 +227,7 @@ impl Gate {
     /// Joins the line, unless it is full.
     pub(super) fn join(&self, joining: Joining<'_>, numbers: &AtomicU64) -> Option<Joined> {
         let mut state = self.state();
-        let waiting = state.queue.as_ref().map_or(0, |queue| queue.line.pages());
-        if *joining.whose != Whose::Robots && joining.room <= waiting {
-            return None;
-        }
+        state.make_room(&joining)?;
         let is_first = state.queue.is_none();
         let queue = state.queue.get_or_insert_default();
         let (sender, answer) = oneshot::channel();
@@ -218,6 +241,7 @@ impl Gate {
             wish,
             deadline: joining.deadline,
             not_before: Moment::ZERO,
+            kept_by: None,
             answer: sender,
         };
         queue.line.push(joining.whose, waiter);
@@ -323,6 +347,11 @@ impl Gate {
         self.state().pace.restore(back_off);
     }
 
+    /// Whether it need not even be remembered for those who come next.
+    pub(super) fn is_at_rest(&self, now: &Now<'_>) -> bool {
+        self.state().pace.is_at_rest(now)
+    }
+
     /// Whether a new gate in its place would do the same.
     pub(super) fn is_idle(&self, now: &Now<'_>) -> bool {
         let state = self.state();
@@ -332,16 +361,39 @@ impl Gate {
     /// What is to be seen of it.
     pub(super) fn seen(&self, now: &Now<'_>) -> Seen {
         let state = self.state();
+        let line = state.queue.as_ref().map(|queue| &queue.line);
+        // Where the host is free, what its first waits for alone.
+        let first = || line?.first_kept();
         Seen {
             in_flight: state.pace.in_flight(),
-            queued: state.queue.as_ref().map_or(0, |queue| queue.line.len()),
-            next: state.pace.next(Kind::Page, now),
+            queued: line.map_or(0, Line::len),
+            next: state.pace.next(Kind::Page, now).or_else(first),
             back_off: state.pace.back_off_until(now.moment),
         }
     }
 }
 
 impl State {
+    /// Whether one more may wait. A crawler that fills the line gives way to one
+    /// that has less in it.
+    fn make_room(&mut self, joining: &Joining<'_>) -> Option<()> {
+        let (Whose::Crawler(name), Some(queue)) = (joining.whose, &mut self.queue) else {
+            return Some(());
+        };
+        if queue.line.pages() < joining.room {
+            return Some(());
+        }
+        let crowded_out = queue.line.crowd_out(name)?;
+        // Who has left does not mind.
+        let _ = crowded_out.answer.send(Err(Delayed {
+            until: None,
+            again: Moment::MAX,
+            reason: Reason::QueueFull,
+            scope: Scope::Own,
+        }));
+        Some(())
+    }
+
     /// Something changed that the line may depend on.
     fn tell(&self) {
         if let Some(queue) = &self.queue {
@@ -375,7 +427,7 @@ impl State {
     ) -> Result<(Waiter, Started), Moment> {
         let waiter = line.robots().ok_or(Moment::MAX)?;
         let started = self.pace.start(&mut waiter.wish, now);
-        let started = started.map_err(|delayed| delayed.until.unwrap_or(Moment::MAX))?;
+        let started = started.map_err(|delayed| delayed.again)?;
         let waiter = line.pop_robots().ok_or(now.moment)?;
         Ok((waiter, started))
     }
@@ -393,14 +445,21 @@ impl State {
                     let waiter = line.pop().ok_or(now.moment)?;
                     return Ok((waiter, started));
                 }
+                Err(delayed) if waiter.is_in_vain(&delayed) => {
+                    if let Some(waiter) = line.take() {
+                        // Who has left does not mind.
+                        let _ = waiter.answer.send(Err(delayed));
+                    }
+                }
                 Err(Delayed {
-                    until: Some(until),
+                    again,
                     scope: Scope::Own,
+                    reason,
                     ..
-                }) => waiter.not_before = until,
-                Err(Delayed { until, .. }) => {
+                }) => (waiter.not_before, waiter.kept_by) = (again, Some(reason)),
+                Err(Delayed { again, .. }) => {
                     line.yields();
-                    return Err(until.unwrap_or(Moment::MAX));
+                    return Err(again);
                 }
             }
         }

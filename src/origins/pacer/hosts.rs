@@ -69,7 +69,7 @@ impl Hosts {
         let mut looked_at = 0;
         for at in (at..at + SLICES).map(|at| at % SLICES) {
             looked_at += self.slice(at).len();
-            if 0 < self.sweep(at, now) {
+            if 0 < self.forget(at, |gate| gate.is_idle(now)) {
                 return Some(());
             }
             if LOOKED_AT < looked_at {
@@ -96,12 +96,17 @@ impl Hosts {
         slice.iter().filter_map(ended).collect()
     }
 
-    /// Forgets the idle gates of one slice; how many they were.
-    pub(super) fn sweep(&self, at: usize, now: &Now<'_>) -> usize {
+    /// Forgets the gates of one slice that have been idle for long.
+    pub(super) fn sweep(&self, at: usize, now: &Now<'_>) {
+        self.forget(at, |gate| gate.is_at_rest(now) && gate.is_idle(now));
+    }
+
+    /// Forgets some gates of one slice; how many they were.
+    fn forget(&self, at: usize, may_go: impl Fn(&Gate) -> bool) -> usize {
         let mut slice = self.slice(at);
         let before = slice.len();
         // Whoever else has the gate could start something through it.
-        slice.retain(|_, gate| 1 < Arc::strong_count(gate) || !gate.is_idle(now));
+        slice.retain(|_, gate| 1 < Arc::strong_count(gate) || !may_go(gate));
         let gone = before - slice.len();
         if slice.len() * 4 < slice.capacity() {
             slice.shrink_to_fit();

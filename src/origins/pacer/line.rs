@@ -110,6 +110,11 @@ impl<W: Waits> Line<W> {
         turns + robots.min(turns + 1)
     }
 
+    /// The page that comes next, if it may.
+    pub(super) fn front(&self) -> Option<&W> {
+        self.crawlers.front()?.waiting.front()
+    }
+
     /// Whether a robots.txt comes next, if both could: but for one turn in two.
     pub(super) fn is_robots_turn(&self) -> bool {
         !self.robots_last || self.pages == 0
@@ -171,6 +176,11 @@ impl<W: Waits> Line<W> {
     /// Takes out whom [`Self::first`] named; its crawler comes last then.
     pub(super) fn pop(&mut self) -> Option<W> {
         self.robots_last = false;
+        self.take()
+    }
+
+    /// The same for one that leaves without a turn.
+    pub(super) fn take(&mut self) -> Option<W> {
         let mut own = self.crawlers.pop_front()?;
         let waiter = own.waiting.pop_front();
         self.pages -= usize::from(waiter.is_some());
@@ -178,6 +188,18 @@ impl<W: Waits> Line<W> {
             self.crawlers.push_back(own);
         }
         waiter
+    }
+
+    /// Makes room for one more of a crawler: the latest of the one that has most,
+    /// if that would still have no less than this one.
+    pub(super) fn crowd_out(&mut self, name: &str) -> Option<W> {
+        let own = self.crawlers.iter().find(|own| *own.name == *name);
+        let own = own.map_or(0, |own| own.waiting.len());
+        let most = self.crawlers.iter_mut().max_by_key(|own| own.waiting.len());
+        let most = most.filter(|most| own + 1 < most.waiting.len())?;
+        let latest = most.waiting.pop_back();
+        self.pages -= usize::from(latest.is_some());
+        latest
     }
 
     /// Takes out one that waits no longer.

@@ -84,6 +84,8 @@ impl Wish {
 pub(super) struct Delayed {
     /// When it may, if nothing changes; `None` after the end of another.
     pub(super) until: Option<Moment>,
+    /// When to look again at the latest.
+    pub(super) again: Moment,
     pub(super) reason: Reason,
     pub(super) scope: Scope,
 }
@@ -107,6 +109,8 @@ pub(super) struct Started {
     pub(super) pause: Duration,
     /// The back-off that it is the first start behind.
     pub(super) ended: Option<Ended>,
+    /// How often it was not waited for what took too long, until then.
+    pub(super) overruns: u32,
 }
 
 /// What is known of the pace of one host; small, because there are many.
@@ -118,6 +122,8 @@ pub(super) struct Pace {
     /// The longest pause that somebody was asked for, and when last.
     asked: Option<(Weak<Asked>, Moment)>,
     back_off: Option<Box<BackOff>>,
+    /// How often what was under way took longer than it may.
+    overruns: u32,
 }
 
 impl Pace {
@@ -128,6 +134,7 @@ impl Pace {
             generation: now.in_force.generation,
             asked: None,
             back_off: None,
+            overruns: 0,
         }
     }
 
@@ -152,6 +159,7 @@ impl Pace {
         let next = match next.until {
             None if now.moment < limits.back_off => Delayed {
                 until: Some(limits.back_off),
+                again: limits.back_off,
                 reason: Reason::BackOff,
                 ..next
             },
@@ -177,9 +185,11 @@ impl Pace {
 
     pub(super) fn start(&mut self, wish: &mut Wish, now: &Now<'_>) -> Result<Started, Delayed> {
         let (limits, reason) = self.limits(wish, now);
+        let overran = self.schedule.overrun(now.moment, &limits, wish.kind);
+        self.overruns += u32::from(overran);
         match self.schedule.next(&limits, wish.kind) {
             Next::From(from, _) if from <= now.moment => {}
-            next @ (Next::From(..) | Next::AfterEnd(_)) => {
+            next @ (Next::From(..) | Next::AfterEnd(..)) => {
                 wish.claim.yields();
                 return Err(self.delayed(next, reason));
             }
@@ -188,6 +198,7 @@ impl Pace {
         let held = ceilings.pass(&mut wish.claim, now.moment);
         let held = held.map_err(|until| Delayed {
             until: Some(until),
+            again: until,
             reason: Reason::Ceiling,
             scope: Scope::Own,
         })?;
@@ -199,13 +210,14 @@ impl Pace {
             at: now.moment,
             pause: self.schedule.step(&limits),
             ended: self.take_end(now.moment),
+            overruns: std::mem::take(&mut self.overruns),
         })
     }
 
     fn delayed(&self, next: Next, of_delay: Reason) -> Delayed {
-        let (until, cause) = match next {
-            Next::From(from, cause) => (Some(from), cause),
-            Next::AfterEnd(cause) => (None, cause),
+        let (until, again, cause) = match next {
+            Next::From(from, cause) => (Some(from), from, cause),
+            Next::AfterEnd(cause, at_latest) => (None, at_latest, cause),
         };
         let reason = match cause {
             Cause::InFlight | Cause::Spacing | Cause::Adaptive => Reason::Ceiling,
@@ -220,6 +232,7 @@ impl Pace {
         };
         Delayed {
             until,
+            again,
             reason,
             scope,
         }
@@ -239,6 +252,7 @@ impl Pace {
             delay: Duration::ZERO,
             back_off: self.back_off_until(now.moment).unwrap_or_default(),
             opens: Moment::ZERO,
+            longest: now.in_force.options.max_turn,
         };
         let mut reason = Reason::CrawlDelay;
         if asked.is_none() && self.asked.is_none() && terms.hours.is_none() {
@@ -279,8 +293,8 @@ impl Pace {
     }
 
     /// The longest pause asked for binds everyone at this host: it is one host
-    /// whatever the scheme, the port and the crawler. Says whether it is this
-    /// one.
+    /// whatever the scheme, the port and the crawler. Says whether this one is
+    /// longer.
     pub(super) fn remember(&mut self, asked: Option<&Arc<Asked>>, now: &Now<'_>) -> bool {
         let Some(asked) = asked else { return false };
         let Some((delay, _)) = asked.delay(now.wall()) else {
@@ -288,11 +302,11 @@ impl Pace {
         };
         let longest = self.remembered(now);
         let longest = longest.and_then(|longest| longest.delay(now.wall()));
-        let is_longest = longest.is_none_or(|(longest, _)| longest <= delay);
-        if is_longest {
+        let longest = longest.map_or(Duration::ZERO, |(longest, _)| longest);
+        if longest <= delay {
             self.asked = Some((Arc::downgrade(asked), now.moment));
         }
-        is_longest
+        longest < delay
     }
 
     /// Takes back a start of which nothing came; a back-off that ended with it
@@ -332,6 +346,7 @@ impl Pace {
             .filter(|_| change != Change::None);
         let delayed = until.map(|until| Delayed {
             until: Some(until),
+            again: until,
             reason: Reason::BackOff,
             scope: Scope::Host,
         });
@@ -373,6 +388,12 @@ impl Pace {
         next.until
             .is_none_or(|until| now.moment < until)
             .then_some(next)
+    }
+
+    /// Whether nothing was asked for of late, for which somebody may come that is
+    /// asked for a longer pause.
+    pub(super) fn is_at_rest(&self, now: &Now<'_>) -> bool {
+        self.schedule.latest().saturating_add(REMEMBERED) <= now.moment
     }
 
     /// Whether nothing of it has to be remembered.

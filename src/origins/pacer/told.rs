@@ -2,6 +2,9 @@
 //! the process before knew.
 
 use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::Pacer;
 use super::desk::Desk;
@@ -34,24 +37,29 @@ impl Pacer {
         let _ = self.desk.told.set(told);
     }
 
-    /// Leaves the hosts alone that the process before left alone. What was over
-    /// counts as over since now: how long ago is not worth a shorter pause.
+    /// Leaves the hosts alone that the process before left alone, but none for
+    /// longer than the longest back-off: the clock may have been wrong. What was
+    /// over and is not forgiven counts as over since now.
     pub fn restore(&self, kept: impl IntoIterator<Item = KeptBackOff>) {
         let in_force = self.desk.in_force.load();
         let now = self.desk.now(&in_force);
-        let wall = clock::now();
+        let (wall, times) = (clock::now(), in_force.options.back_off);
         for one in kept {
-            let left = one
-                .until
-                .duration_since(wall)
-                .try_into()
-                .unwrap_or_default();
+            let quiet = passed(one.quiet_since, wall);
+            if times.forgive <= quiet {
+                continue;
+            }
+            let left = passed(wall, one.until).min(times.longest);
             let until = now.moment.saturating_add(left);
             if let Some(gate) = self.desk.hosts.gate(&one.host, &now) {
                 gate.restore(BackOff::kept(until, one.incidents));
             }
         }
     }
+}
+
+fn passed(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
 impl Desk {

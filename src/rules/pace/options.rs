@@ -25,6 +25,8 @@ pub struct Options {
     pub domain: Ceilings,
     /// What all hosts at an address get (`pace.address`).
     pub address: Ceilings,
+    /// How long one response keeps others from its host (`pace.max_turn`).
+    pub max_turn: Duration,
     /// Of how many hosts something is known at a time (`pace.max_hosts`).
     pub max_hosts: NonZeroUsize,
     /// What is laid down for hosts (`pace.profile`, `pace.origin`, `pace.rule`).
@@ -66,6 +68,7 @@ impl Default for Options {
             total: Ceilings::default(),
             domain: Ceilings::default(),
             address: Ceilings::default(),
+            max_turn: Duration::from_secs(120),
             max_hosts: HOSTS,
             policy: Arc::default(),
         }

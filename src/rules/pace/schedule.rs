@@ -29,6 +29,8 @@ pub struct Limits {
     pub back_off: Moment,
     /// When the hours begin in which it may be visited.
     pub opens: Moment,
+    /// How long one request keeps others from the host at most.
+    pub longest: Duration,
 }
 
 /// What is to be started.
@@ -67,8 +69,8 @@ pub enum Cause {
 pub enum Next {
     /// From then on, if nothing changes; what makes it so late.
     From(Moment, Cause),
-    /// Not before one that is under way has ended.
-    AfterEnd(Cause),
+    /// Not before one that is under way has ended, or counts as if it had.
+    AfterEnd(Cause, Moment),
 }
 
 /// A start that was made; to be ended or given back, once.
@@ -106,6 +108,9 @@ pub struct Schedule {
     robots_number: u32,
     /// When the last robots.txt was asked for, or came.
     robots: Option<Moment>,
+    /// The last page and robots.txt that count as ended, whether they have or
+    /// not.
+    over: [u32; 2],
 }
 
 impl Schedule {
@@ -117,12 +122,14 @@ impl Schedule {
     /// When the next request of a kind may start.
     pub fn next(&self, limits: &Limits, kind: Kind) -> Next {
         let delay = limits.delay.max(self.delay);
+        let last = self.started.max(self.robots).unwrap_or_default();
+        let at_latest = last.saturating_add(limits.longest);
         if delay.is_zero() {
             if limits.in_flight.max(1) <= self.in_flight {
-                return Next::AfterEnd(Cause::InFlight);
+                return Next::AfterEnd(Cause::InFlight, at_latest);
             }
         } else if 0 < self.in_flight {
-            return Next::AfterEnd(Cause::Delay);
+            return Next::AfterEnd(Cause::Delay, at_latest);
         }
         let robots = match kind {
             Kind::Page => self.robots.filter(|_| self.started.is_some()),
@@ -142,9 +149,35 @@ impl Schedule {
             (limits.back_off, Cause::BackOff),
         ]
         .into_iter()
+        .filter(|(from, _)| !from.is_zero())
         .max_by_key(|(from, _)| *from)
         .unwrap_or((Moment::ZERO, Cause::Spacing));
         Next::From(from, cause)
+    }
+
+    /// Counts what is under way as ended, if that is what a request waits for,
+    /// and all of it takes longer than it may: somebody reads slowly, or the host
+    /// writes so. Whether it did.
+    pub fn overrun(&mut self, now: Moment, limits: &Limits, kind: Kind) -> bool {
+        let Next::AfterEnd(_, at_latest) = self.next(limits, kind) else {
+            return false;
+        };
+        if now < at_latest {
+            return false;
+        }
+        self.in_flight = 0;
+        self.over = [self.number, self.robots_number];
+        self.ended = self.ended.max(self.started.and(Some(at_latest)));
+        self.robots = self.robots.and(Some(at_latest));
+        true
+    }
+
+    fn is_over(&self, start: &Start) -> bool {
+        let over = match start.kind {
+            Kind::Page | Kind::PageAtOnce => self.over[0],
+            Kind::RobotsTxt => self.over[1],
+        };
+        over.wrapping_sub(start.number) < u32::MAX / 2
     }
 
     /// Starts a request, if it may start now.
@@ -155,7 +188,7 @@ impl Schedule {
     pub fn start(&mut self, now: Moment, limits: &Limits, kind: Kind) -> Result<Start, Next> {
         match self.next(limits, kind) {
             Next::From(from, _) if from <= now => {}
-            not_yet @ (Next::From(..) | Next::AfterEnd(_)) => return Err(not_yet),
+            not_yet @ (Next::From(..) | Next::AfterEnd(..)) => return Err(not_yet),
         }
         self.in_flight = self.in_flight.saturating_add(1);
         let delay_before = self.delay;
@@ -178,6 +211,9 @@ impl Schedule {
     /// Takes back a start of which nothing came. Its time is free again unless
     /// a later one of its kind was made, which kept its distance from it.
     pub fn give_back(&mut self, start: Start) {
+        if self.is_over(&start) {
+            return;
+        }
         self.in_flight = self.in_flight.saturating_sub(1);
         match start.kind {
             Kind::Page | Kind::PageAtOnce if start.number == self.number => {
@@ -191,7 +227,9 @@ impl Schedule {
 
     /// Ends a request.
     pub fn end(&mut self, now: Moment, start: Start) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+        if !self.is_over(&start) {
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
         let last = match start.kind {
             Kind::Page | Kind::PageAtOnce => &mut self.ended,
             Kind::RobotsTxt => &mut self.robots,
@@ -225,6 +263,12 @@ impl Schedule {
     /// the number under way is limited.
     pub fn step(&self, limits: &Limits) -> Duration {
         limits.delay.max(self.adaptive).max(limits.spacing)
+    }
+
+    /// When the last request began or ended.
+    pub fn latest(&self) -> Moment {
+        let latest = self.started.max(self.ended).max(self.robots);
+        latest.unwrap_or_default()
     }
 
     /// Whether nothing of it keeps a start from being made now.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::kit::*;
 use crate::origins::pacer::Told;
 use crate::rules::pace::back_off::Change;
-use crate::rules::pace::event::{BackOffChange, BackOffEvent};
+use crate::rules::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
 use crate::rules::pace::terms::Profile;
 use crate::rules::reason::Reason;
 use tokio::time::{advance, sleep};
@@ -176,4 +176,44 @@ async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
     origin.pacer.sweep().await;
     let both = [BackOffChange::Entered, BackOffChange::Left];
     assert_eq!(*told.lock().unwrap(), both);
+}
+
+// The issue, deliverable 6. A clock that was wrong is no reason to leave a host
+// alone for years, and what was forgiven is forgotten.
+#[tokio::test(start_paused = true)]
+async fn what_the_process_before_knew_is_taken_up_within_bounds() {
+    let wall = crate::clock::now();
+    let hours = jiff::SignedDuration::from_hours;
+    let kept = |name: &str, ahead| KeptBackOff {
+        host: host(name),
+        until: wall + hours(ahead),
+        incidents: 3,
+        quiet_since: wall + hours(ahead),
+    };
+    let origin = Origin::new(profile(Profile::Owned));
+    let rows = [
+        ("years.example", 20_000),
+        ("hour.example", 1),
+        ("quiet.example", -1),
+    ];
+    origin
+        .pacer
+        .restore(rows.map(|(name, ahead)| kept(name, ahead)));
+    let asks = |host| Get {
+        host,
+        ..Get::by("a", None).within(seconds(0))
+    };
+    for (host, hours) in [("years.example", 24), ("hour.example", 1)] {
+        let later = origin.turn(asks(host)).await.unwrap_err();
+        let left = later.retry_after.as_secs();
+        assert!(
+            (3600 * hours - 2..=3600 * hours).contains(&left),
+            "{host}: {left}"
+        );
+    }
+    let turn = origin.turn(asks("quiet.example")).await.unwrap();
+    turn.observed(503, None);
+    drop(turn);
+    let later = origin.turn(asks("quiet.example")).await.unwrap_err();
+    assert!((60..=66).contains(&later.retry_after.as_secs()));
 }

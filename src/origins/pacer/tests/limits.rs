@@ -70,7 +70,8 @@ async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
         ("one.example", "a", true),
         ("one.example", "a", false),
         ("one.example", "b", true),
-        ("one.example", "c", false),
+        // In place of the last of the crawler that has most.
+        ("one.example", "c", true),
         ("two.example", "b", true),
         ("two.example", "b", true),
         ("two.example", "d", false),
@@ -85,6 +86,8 @@ async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
         let later = task.await.unwrap().unwrap_err();
         assert_eq!(later.reason, Reason::QueueFull, "{host} {crawler}");
     }
+    let crowded_out = waiting.remove(2).await.unwrap().unwrap_err();
+    assert_eq!(crowded_out.reason, Reason::QueueFull);
     let metrics = &origin.pacer.desk.metrics;
     assert_eq!(metrics.pace_queued.get(), 4);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
@@ -265,4 +268,54 @@ async fn a_crawler_at_its_ceiling_goes_on_when_its_request_ends() {
     sleep(seconds(10)).await;
     let times: Vec<u128> = (0..10).map(|number| 5 * number).collect();
     assert_eq!(origin.times(), times);
+}
+
+// The issue, deliverable 4: 429 at once where the wait would be too long, and
+// with the reason that it has.
+#[tokio::test(start_paused = true)]
+async fn a_rate_over_all_hosts_tells_how_long_it_takes() {
+    let origin = Origin::new(Options {
+        total: rate("6/m"),
+        ..profile(Profile::Standard)
+    });
+    for host in ["a.example", "b.example", "c.example", "d.example"] {
+        let get = Get::by("a", None).within(seconds(30));
+        origin.get(Get { host, ..get }).await;
+    }
+    let get = Get::by("a", None).within(seconds(12));
+    let refused = origin
+        .get(Get {
+            host: "e.example",
+            ..get
+        })
+        .await;
+    assert!(refused.is_finished());
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::Ceiling, seconds(30))
+    );
+    // What is waited for is shown, too.
+    let shown = origin.pacer.snapshot();
+    let b = shown.iter().find(|host| host.host == "b.example").unwrap();
+    assert_eq!((b.queued, b.cause.as_deref()), (1, Some("ceiling")));
+    assert!(b.next_start.is_some());
+}
+
+// Contract, section 2, `pace.max_turn`: who reads slowly holds nobody up for
+// ever.
+#[tokio::test(start_paused = true)]
+async fn a_response_keeps_others_for_so_long_and_no_longer() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let get = || Get::by("a", asked.as_ref());
+    origin.get(get().taking(seconds(1000))).await;
+    origin.get(get()).await;
+    origin.get(get()).await;
+    sleep(seconds(200)).await;
+    let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
+    assert_eq!(times, [0, 130, 140]);
+    assert_eq!(origin.pacer.desk.metrics.pace_overruns.get(), 1);
+    sleep(seconds(1000)).await;
+    assert_eq!(origin.pacer.snapshot()[0].in_flight, 0);
 }

@@ -267,6 +267,25 @@ async fn a_wait_that_would_be_too_long_is_refused_at_once() {
     assert!(!waits.is_finished());
 }
 
+// The issue, deliverable 4: nobody waits in vain where a pause grows meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_would_wait_in_vain_by_now_is_told() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let (short, long) = (asked(5), asked(300));
+    origin.get(Get::by("a", short.as_ref())).await;
+    let waits = origin
+        .get(Get::by("a", short.as_ref()).within(seconds(60)))
+        .await;
+    assert!(!waits.is_finished());
+    origin.get(Get::by("b", long.as_ref())).await;
+    assert!(waits.is_finished());
+    let later = waits.await.unwrap().unwrap_err();
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::CrawlDelay, seconds(300))
+    );
+}
+
 // The issue, deliverable 4: bounded, whatever was estimated.
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_when_the_longest_is_over() {
@@ -345,6 +364,10 @@ async fn idle_hosts_are_forgotten_and_others_kept() {
     let metrics = &origin.pacer.desk.metrics;
     assert_eq!(metrics.pace_hosts.get(), 4);
     sleep(seconds(61)).await;
+    origin.pacer.sweep().await;
+    // One may come who is asked for a longer pause.
+    assert_eq!(metrics.pace_hosts.get(), 4);
+    sleep(seconds(600)).await;
     origin.pacer.sweep().await;
     let mut hosts: Vec<String> = origin
         .pacer

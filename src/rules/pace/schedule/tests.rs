@@ -10,6 +10,7 @@ const FREE: Limits = Limits {
     delay: Duration::ZERO,
     back_off: Duration::ZERO,
     opens: Duration::ZERO,
+    longest: Duration::from_secs(3600),
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -26,7 +27,7 @@ fn delayed(delay: u64) -> Limits {
 fn from(next: Next) -> (u64, Cause) {
     match next {
         Next::From(from, cause) => (from.as_secs(), cause),
-        Next::AfterEnd(_) => panic!("{next:?}"),
+        Next::AfterEnd(..) => panic!("{next:?}"),
     }
 }
 
@@ -43,7 +44,7 @@ fn a_delay_counts_from_the_end_and_lets_one_be_under_way() {
     let start = schedule.start(seconds(10), &limits, Kind::Page).unwrap();
     assert_eq!(
         schedule.next(&limits, Kind::Page),
-        Next::AfterEnd(Cause::Delay)
+        Next::AfterEnd(Cause::Delay, seconds(10 + 3600))
     );
     schedule.end(seconds(13), start);
     assert_eq!(from(schedule.next(&limits, Kind::Page)), (15, Cause::Delay));
@@ -100,7 +101,7 @@ fn a_robots_txt_takes_its_turn_and_a_page_may_come_at_once() {
     let start = schedule.start(seconds(11), &limits, Kind::RobotsTxt);
     assert_eq!(
         schedule.next(&limits, Kind::Page),
-        Next::AfterEnd(Cause::Delay)
+        Next::AfterEnd(Cause::Delay, seconds(11 + 3600))
     );
     schedule.end(seconds(13), start.unwrap());
     assert_eq!(next(&schedule, Kind::Page), 23);
@@ -137,10 +138,48 @@ fn what_one_kind_gives_back_is_nothing_to_the_other() {
     visited(&mut schedule, 11, &limits);
 }
 
+// Ours: a crawler that reads slowly holds up nobody for ever.
+#[test]
+fn what_takes_too_long_counts_as_ended() {
+    let limits = Limits {
+        longest: seconds(100),
+        ..delayed(10)
+    };
+    let mut schedule = Schedule::default();
+    let slow = schedule.start(seconds(5), &limits, Kind::Page).unwrap();
+    assert!(!schedule.overrun(seconds(104), &limits, Kind::Page));
+    assert!(schedule.overrun(seconds(105), &limits, Kind::Page));
+    assert_eq!(
+        from(schedule.next(&limits, Kind::Page)),
+        (115, Cause::Delay)
+    );
+    let next = schedule.start(seconds(115), &limits, Kind::Page).unwrap();
+    assert_eq!(schedule.in_flight(), 1);
+    // It is over now, and takes nothing from the one that came meanwhile.
+    schedule.end(seconds(120), slow);
+    assert_eq!(schedule.in_flight(), 1);
+    schedule.end(seconds(125), next);
+    assert_eq!(schedule.in_flight(), 0);
+    assert_eq!(
+        from(schedule.next(&limits, Kind::Page)),
+        (135, Cause::Delay)
+    );
+    let robots = schedule
+        .start(seconds(135), &limits, Kind::RobotsTxt)
+        .unwrap();
+    assert!(schedule.overrun(seconds(235), &limits, Kind::Page));
+    schedule.give_back(robots);
+    assert_eq!(schedule.in_flight(), 0);
+}
+
 #[test]
 fn what_makes_it_latest_is_named() {
     let mut schedule = Schedule::default();
     visited(&mut schedule, 10, &FREE);
+    assert_eq!(
+        from(Schedule::default().next(&FREE, Kind::Page)),
+        (0, Cause::Spacing)
+    );
     let mut limits = delayed(2);
     limits.opens = seconds(100);
     assert_eq!(

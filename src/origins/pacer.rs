@@ -39,6 +39,7 @@ use jiff::Timestamp;
 
 use self::ceilings::{Ceilings, Ticks};
 use self::desk::{Desk, InForce, Postponed};
+use self::places::Place;
 pub use self::told::Told;
 pub use self::turn::Turn;
 use crate::clock;
@@ -99,6 +100,10 @@ pub struct Later {
     /// The same for people.
     pub detail: String,
 }
+
+/// The place of a request that waits for its robots.txt.
+#[derive(Debug)]
+pub struct Seat(#[expect(dead_code, reason = "it counts until it is dropped")] Place);
 
 /// Grants turns.
 #[derive(Debug)]
@@ -194,12 +199,18 @@ impl Pacer {
     /// does.
     pub fn robots_later(&self, host: &Host) -> Option<Later> {
         let is_kept = self.desk.keeps_robots(host);
-        is_kept.then(|| self.robots_later_by(host, self.robots_wait(host)))
+        is_kept.then(|| {
+            let (reason, wait) = self.desk.robots_delayed(host);
+            self.desk.later_of(host, reason, wait)
+        })
     }
 
-    /// The same for one that would have had to wait so much longer.
-    pub fn robots_later_by(&self, host: &Host, wait: Duration) -> Later {
+    /// The same for one that would have had to wait so much longer, or to whom no
+    /// [`Pacer::seat`] is left.
+    pub fn robots_later_by(&self, host: &Host, (wait, crawler): (Duration, &str)) -> Later {
         let (reason, _) = self.desk.robots_delayed(host);
+        let is_full = self.desk.seat(crawler).is_none();
+        let reason = if is_full { Reason::QueueFull } else { reason };
         self.desk.later_of(host, reason, wait)
     }
 
@@ -223,6 +234,12 @@ impl Pacer {
             });
         });
         all
+    }
+
+    /// A place for a request that waits for its robots.txt, counted with those
+    /// that wait in line; nothing if too many do (`pace.queue`).
+    pub fn seat(&self, crawler: &str) -> Option<Seat> {
+        self.desk.seat(crawler).map(Seat)
     }
 
     /// Forgets all hosts of which nothing has to be remembered, as is done each

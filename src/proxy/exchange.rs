@@ -169,7 +169,7 @@ impl Proxy {
                 let snapshot = match self.one_name_too_many(received) {
                     Some(snapshot) => snapshot,
                     None => {
-                        let patience = (patience, received.end.ended());
+                        let patience = (patience, self.leaves(received));
                         let asked = self.robots.snapshot(inquiry, &received.asker, patience);
                         Arc::clone(&known.insert(asked.await).snapshot)
                     }

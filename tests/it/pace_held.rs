@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::kit::client::{Reply, get};
 use crate::kit::origin::Script;
-use crate::kit::paced::verified;
+use crate::kit::paced::{all, assert_later, delaying, queue, verified};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
 use crate::kit::{run, until};
@@ -103,5 +103,38 @@ fn what_there_is_no_room_to_ask_for_is_put_off() {
         assert_eq!(first.await.unwrap(), 200);
         assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
         verified(proxy, 3).await;
+    });
+}
+
+// Contract, section 2, `pace.queue`: who waits for a robots.txt in line waits,
+// too. Operations: at a stop nobody does.
+#[test]
+fn who_waits_behind_a_robots_txt_has_a_place() {
+    run(async {
+        let first = delaying("30").start().await;
+        let other = delaying("30").start().await;
+        let config = resolve("o.test", first.address()).resolve("o.test:81", other.address());
+        let proxy = config
+            .set("egress.ports = [\"default\", \"81\"]")
+            .set("pace.queue = { crawler = 2 }")
+            .start()
+            .await;
+        let proxy = Arc::new(proxy);
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        let urls: Vec<_> = (0..2)
+            .map(|page| format!("http://o.test:81/{page}"))
+            .collect();
+        let held = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { all(&proxy, &urls).await }
+        });
+        queue(&proxy, 2).await;
+        let full = get(&proxy, "http://o.test:81/3").await;
+        assert_later(&full, "queue_full");
+        proxy.signal("TERM").await;
+        for reply in held.await.unwrap() {
+            assert_eq!(reply.status(), 503, "{}", reply.text());
+            assert_eq!(reply.json()["reason"], "overload");
+        }
     });
 }

@@ -37,7 +37,9 @@ fn no_more_wait_for_a_host_than_may() {
     run(async {
         let limit = "pace.queue = { origin = 2, crawler = 512, total = 10000 }";
         let (origin, proxy, gate, first) = taken(&[limit]).await;
-        let waiting = asking(&proxy, "ExampleBot", &["/1", "/2"]);
+        let waiting = asking(&proxy, "ExampleBot", &["/1"]);
+        queue(&proxy, 1).await;
+        let second = asking(&proxy, "SecondBot", &["/2"]);
         queue(&proxy, 2).await;
         assert_later(
             &get_as(&proxy, "OtherBot", "http://o.test/3").await,
@@ -45,7 +47,8 @@ fn no_more_wait_for_a_host_than_may() {
         );
         assert_eq!(get(&proxy, "http://other.test/1").await.status(), 200);
         gate.open(1);
-        assert_eq!(statuses(&waiting.await.unwrap()), [200; 2]);
+        assert_eq!(statuses(&waiting.await.unwrap()), [200]);
+        assert_eq!(statuses(&second.await.unwrap()), [200]);
         first.await.unwrap();
         // There is room again.
         assert_eq!(get(&proxy, "http://o.test/4").await.status(), 200);
@@ -53,6 +56,30 @@ fn no_more_wait_for_a_host_than_may() {
         let later = "politesse_pace_later_total{reason=\"queue_full\"}";
         assert_eq!(metric(&proxy, later).await, 1.0);
         verified(proxy, 6).await;
+    });
+}
+
+// Issue 6, Must hold: a flooder that fills the line gives way to another.
+#[test]
+fn a_flooder_keeps_nobody_out_of_the_line() {
+    run(async {
+        let limit = "pace.queue = { origin = 3, crawler = 512, total = 10000 }";
+        let (_origin, proxy, gate, first) = taken(&[limit]).await;
+        let flood = asking(&proxy, "FloodBot", &["/1", "/2", "/3"]);
+        queue(&proxy, 3).await;
+        let other = asking(&proxy, "OtherBot", &["/4"]);
+        until("one to give way", async || {
+            let name = "politesse_pace_later_total{reason=\"queue_full\"}";
+            (metric(&proxy, name).await == 1.0).then_some(())
+        })
+        .await;
+        gate.open(1);
+        let mut flood = statuses(&flood.await.unwrap());
+        flood.sort_unstable();
+        assert_eq!(flood, [200, 200, 429]);
+        assert_eq!(statuses(&other.await.unwrap()), [200]);
+        first.await.unwrap();
+        verified(proxy, 5).await;
     });
 }
 

@@ -14,7 +14,7 @@ use super::gate::{Gate, Joining, Step};
 use super::hosts::{Hosts, SLICES};
 use super::line::Whose;
 use super::pace::{Delayed, Now, Started, Wish};
-use super::places::{Full, Places};
+use super::places::{Full, Place, Places};
 use super::waiting::{InVain, Waiting};
 use super::{Asking, Later, RobotsAsked, Told, Turn};
 use crate::clock;
@@ -197,6 +197,11 @@ impl Desk {
         }
     }
 
+    pub(super) fn seat(&self, crawler: &str) -> Option<Place> {
+        let limits = self.in_force.load().options.queue;
+        self.places.take(&crawler.into(), &limits).ok()
+    }
+
     fn join(self: &Arc<Self>, gate: Arc<Gate>, joining: Joining<'_>) -> Option<Waiting> {
         let whose = joining.whose.clone();
         let joined = gate.join(joining, &self.numbers)?;
@@ -331,11 +336,8 @@ impl Desk {
     fn why(&self, host: &Host, reason: Reason) -> String {
         let in_force = self.in_force.load();
         let terms = in_force.options.policy.terms(host);
-        let is_ours = match reason {
-            Reason::Ceiling => true,
-            Reason::VisitTime => terms.hours.is_some(),
-            _ => false,
-        };
+        let by_hours = reason == Reason::VisitTime && terms.hours.is_some();
+        let is_ours = reason == Reason::Ceiling || by_hours;
         let why = terms.reason.as_ref().filter(|_| is_ours);
         why.map_or_else(String::new, |why| format!(" ({why})"))
     }

@@ -51,6 +51,15 @@ impl Left {
     }
 }
 
+/// What comes of something without a wait, if anything does.
+async fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = ready(()) => None,
+    }
+}
+
 impl<F: FetchRobots> Shared<F> {
     /// Leave to ask, if it comes in time; nothing at all where whoever waited has
     /// hung up, so that they do not stand before those who wait.
@@ -61,14 +70,7 @@ impl<F: FetchRobots> Shared<F> {
     ) -> Option<(Flight, Option<Leave<'_, F>>)> {
         let host = flight.whose.origin.host().clone();
         let teller = flight.teller();
-        // The turn first: a place that waits is taken from all hosts.
-        let leave = async {
-            let turn = self.turn(&teller, &host).await?;
-            let place = self.places.take(client.asker.client);
-            let place = timeout(self.options.timeout, place).await.ok()?;
-            Some(Leave { turn, place })
-        };
-        let mut leave = pin!(leave);
+        let mut leave = pin!(self.leave(&teller, &host, client));
         loop {
             tokio::select! {
                 biased;
@@ -81,16 +83,33 @@ impl<F: FetchRobots> Shared<F> {
         }
     }
 
+    /// A turn and a place, if they come in time. Nobody has one while he waits
+    /// for the other: a place is taken from all hosts, a turn from all who wait
+    /// at that one.
+    async fn leave(&self, teller: &Teller, host: &Host, client: &Client) -> Option<Leave<'_, F>> {
+        let mut left = Left(self.options.timeout);
+        let place = || self.places.take(client.asker.client);
+        loop {
+            let turn = self.turn(teller, host).await?;
+            if let Some(place) = at_once(place()).await {
+                return Some(Leave { turn, place });
+            }
+            drop(turn);
+            let place = left.spend(place()).await?;
+            if let Some(turn) = at_once(self.fetcher.turn(host)).await.flatten() {
+                return Some(Leave { turn, place });
+            }
+        }
+    }
+
     /// A turn at a host. Those who wait for the fetch are told if it does not
     /// come at once: their patience is not ours.
     async fn turn(&self, teller: &Teller, host: &Host) -> Option<F::Turn> {
         // Before it stands in line itself.
         let until = clock::instant() + self.fetcher.wait(host);
         let mut turn = pin!(self.fetcher.turn(host));
-        tokio::select! {
-            biased;
-            turn = &mut turn => return turn,
-            () = ready(()) => {}
+        if let Some(turn) = at_once(turn.as_mut()).await {
+            return turn;
         }
         teller.tell(State::InLine {
             host: host.clone(),

@@ -16,7 +16,7 @@ use crate::origins::pacer::{Asking, Later, RobotsAsked, Turn};
 use crate::origins::robots_cache::Known;
 use crate::proxy::request::Received;
 use crate::proxy::socket::ClientEnd;
-use crate::rules::decision::{Decision, Evidence, PuttingOff, decide};
+use crate::rules::decision::{Decision, Evidence, Inquiry, PuttingOff, decide};
 use crate::rules::reason::Reason;
 
 /// When it is worth asking again where nobody had the room to ask an origin.
@@ -100,7 +100,7 @@ impl Proxy {
             wait.decided(&decided);
             if !self.is_to_be_sent(&decided.decision) {
                 self.heed(&decided);
-                return InTurn::without(self.unasked(decided), wait);
+                return InTurn::without(self.unasked(decided, received.client), wait);
             }
             let decision = decided.decision;
             let begun = clock::instant();
@@ -157,7 +157,7 @@ impl Proxy {
 
     /// Where a robots.txt was not asked for, that is no refusal: the request is
     /// put off like all others.
-    fn unasked(&self, decided: Decided) -> Decision {
+    fn unasked(&self, decided: Decided, client: IpAddr) -> Decision {
         let Decided {
             decision, known, ..
         } = decided;
@@ -168,7 +168,10 @@ impl Proxy {
         }
         let too_long = known.and_then(|known| known.too_long);
         let later = match &too_long {
-            Some((host, wait)) => self.pacer.robots_later_by(host, *wait),
+            Some((host, wait)) => {
+                let crawler = crawler(&evidence.inquiry, client);
+                self.pacer.robots_later_by(host, (*wait, &crawler))
+            }
             None => self.unasked_later(evidence),
         };
         put_off(decision, later)
@@ -190,29 +193,39 @@ impl Proxy {
         }
     }
 
+    /// Waits until the crawler has left, from the moment on when its robots.txt
+    /// waits for a turn; it waits in line as well, and leaves at once where that
+    /// is full.
+    pub(super) async fn leaves(&self, received: &Received) {
+        let crawler = crawler(&received.inquiry, received.client);
+        if let Some(_seat) = self.pacer.seat(&crawler) {
+            received.end.ended().await;
+        }
+    }
+
     /// A turn to send what was decided by `evidence`.
     async fn turn(&self, evidence: &Evidence, wait: &Wait) -> Result<Turn, Later> {
         let inquiry = &evidence.inquiry;
-        let crawler = match inquiry.crawler.token() {
-            Some(token) => Cow::Borrowed(token.as_str()),
-            None => Cow::Owned(wait.client.to_string()),
-        };
+        let crawler = crawler(inquiry, wait.client);
         let snapshot = evidence.snapshot.as_deref();
-        let asking = |longest| Asking {
+        let asking = |longest, robots| Asking {
             host: inquiry.target.origin.host(),
             crawler: &crawler,
             address: wait.address,
             asked: evidence.ruling.asked.clone(),
             longest,
             robots_from: snapshot.map(|snapshot| snapshot.fetched_at),
-            robots: wait.robots,
+            robots,
             number: wait.number,
         };
+        let wanted = self.pacer.turn(asking(wait.left, wait.robots));
         tokio::select! {
             biased;
-            turn = self.pacer.turn(asking(wait.left)) => turn,
+            turn = wanted => turn,
             // Its place is free by now, and it learns what it waited for.
-            () = wait.end.ended() => self.pacer.turn(asking(Duration::ZERO)).await,
+            () = wait.end.ended() => {
+                self.pacer.turn(asking(Duration::ZERO, RobotsAsked::No)).await
+            }
         }
     }
 
@@ -258,6 +271,14 @@ impl InTurn {
             turn: None,
             wait,
         }
+    }
+}
+
+/// By whom turns are taken: a product token, else a client's address.
+fn crawler(inquiry: &Inquiry, client: IpAddr) -> Cow<'_, str> {
+    match inquiry.crawler.token() {
+        Some(token) => Cow::Borrowed(token.as_str()),
+        None => Cow::Owned(client.to_string()),
     }
 }
 

@@ -2,6 +2,11 @@
 
 use super::kit::*;
 use super::*;
+use crate::origins::pacer::{Asking, Pacer, RobotsAsked};
+use crate::rules::decision::{Verdict, decide};
+use crate::rules::pace::asked::Asked;
+use crate::rules::pace::options as pace;
+use crate::tasks::Tasks;
 use tokio::time::sleep;
 
 /// An origin whose next turn comes in `pause`, and is said to come in
@@ -102,4 +107,54 @@ async fn a_host_is_asked_in_one_turn_wherever_it_redirects_to() {
     // each host, one of them for its own robots.txt.
     let turns = ["a.test", "a.test", "a.test", "b.test", "b.test", "b.test"];
     assert_eq!(script.turns(), turns);
+}
+
+// The issue, "must hold": a verdict does not age. What is in force when the turn
+// comes decides; and where that has expired, nothing does.
+#[tokio::test(start_paused = true)]
+async fn what_an_origin_says_while_somebody_waits_decides() {
+    let closed = "User-agent: *\nDisallow: /";
+    let script = Script::default().at(ROBOTS, [says("User-agent: *"), says(closed)]);
+    let cache = cache(&script);
+    let pacer = Pacer::new(pace::Options::default(), Arc::default(), Tasks::default());
+    let inquiry = Arc::new(inquiry("http://a.test/page", "ExampleBot/1.0"));
+    let crawl_delay = Some(400 * SECOND);
+    let asked = Asked {
+        crawl_delay,
+        ..Asked::default()
+    };
+    let asking = Asking {
+        host: inquiry.target.origin.host(),
+        crawler: "ExampleBot",
+        address: None,
+        asked: Some(Arc::new(asked)),
+        longest: HOUR,
+        robots_from: None,
+        robots: RobotsAsked::No,
+        number: None,
+    };
+    let before = ask_within(&cache, HOUR).await.snapshot;
+    let first = pacer.turn(asking.clone()).await.unwrap();
+    first.sent();
+    drop(first);
+    let waits = async {
+        let turn = pacer.turn(asking).await.unwrap();
+        assert_eq!(turn.waited().as_secs(), 400);
+        cache.still(&inquiry, &before)
+    };
+    let changes = async {
+        sleep(301 * SECOND).await;
+        ask_within(&cache, HOUR).await
+    };
+    let (now, _) = tokio::join!(waits, changes);
+    let policy = Arc::new(options().policy);
+    let decision = decide(&inquiry, &now.unwrap(), (&policy, clock::now()));
+    assert_eq!(decision.ruling().verdict, Verdict::Disallow);
+    sleep(300 * SECOND).await;
+    assert!(cache.still(&inquiry, &before).is_none());
+}
+
+/// A robots.txt that holds as short as any.
+fn says(text: &'static str) -> Reply {
+    Reply::Answer(200, vec![("cache-control", "max-age=1")], text)
 }

@@ -12,6 +12,10 @@ mod desk;
 
 mod waiting;
 
+mod robots;
+
+mod later;
+
 mod told;
 
 mod turn;
@@ -19,6 +23,8 @@ mod turn;
 mod hosts;
 
 mod gate;
+
+mod waiter;
 
 mod pace;
 

@@ -12,15 +12,15 @@ use tokio::time::{Instant, sleep_until};
 use super::ceilings::{Ceilings, Ticks};
 use super::gate::{Gate, Joining, Step};
 use super::hosts::{Hosts, SLICES};
+use super::later::TOO_MANY_HOSTS;
 use super::line::Whose;
 use super::pace::{Delayed, Now, Started, Wish};
 use super::places::{Full, Place, Places};
-use super::waiting::{InVain, Waiting};
+use super::waiting::Waiting;
 use super::{Asking, Later, RobotsAsked, Told, Turn};
 use crate::clock;
-use crate::metrics::{Metrics, ReasonLabel};
+use crate::metrics::Metrics;
 use crate::rules::origin::Host;
-use crate::rules::pace::asked::Asked;
 use crate::rules::pace::options::Options;
 use crate::rules::pace::schedule::{Kind, Moment};
 use crate::rules::reason::Reason;
@@ -28,11 +28,6 @@ use crate::tasks::Tasks;
 
 /// How often what is idle is forgotten.
 const SWEEP_SECONDS: u64 = 60;
-
-const TOO_MANY_HOSTS: &str = "the paces of too many hosts have to be remembered";
-
-/// Nobody is told to come back sooner.
-const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
 /// One configuration's parts.
 #[derive(Debug)]
@@ -60,7 +55,7 @@ pub(super) struct Desk {
     /// In seconds since `epoch`.
     next_sweep: AtomicU64,
     /// Whether nobody may wait any more.
-    is_closed: AtomicBool,
+    pub(super) is_closed: AtomicBool,
 }
 
 /// A request that does not start at once.
@@ -202,7 +197,7 @@ impl Desk {
         self.places.take(&crawler.into(), &limits).ok()
     }
 
-    fn join(self: &Arc<Self>, gate: Arc<Gate>, joining: Joining<'_>) -> Option<Waiting> {
+    pub(super) fn join(self: &Arc<Self>, gate: Arc<Gate>, joining: Joining<'_>) -> Option<Waiting> {
         let whose = joining.whose.clone();
         let joined = gate.join(joining, &self.numbers)?;
         // Looked at behind the gate's lock, so that none joins unseen by `close`.
@@ -222,136 +217,10 @@ impl Desk {
         })
     }
 
-    pub(super) async fn robots_turn(
-        self: &Arc<Self>,
-        host: &Host,
-        longest: Duration,
-    ) -> Option<Turn> {
-        let begun = self.moment();
-        let deadline = begun.saturating_add(longest);
-        let (gate, waiting) = self.ask_for_robots(host, deadline)?;
-        let started = match waiting {
-            Ok(started) => return Some(self.granted(host, gate, started)),
-            Err(waiting) => waiting.turn(self, deadline).await.ok()?,
-        };
-        let waited = self.moment().saturating_sub(begun);
-        Some(self.granted(host, gate, started).after(waited, None))
-    }
-
-    fn ask_for_robots(
-        self: &Arc<Self>,
-        host: &Host,
-        deadline: Moment,
-    ) -> Option<(Arc<Gate>, Result<Started, Waiting>)> {
-        let in_force = self.in_force.load();
-        let now = self.now(&in_force);
-        let gate = self.hosts.gate(host, &now)?;
-        let mut wish = Wish::robots(&in_force.ceilings, host);
-        let delayed = match gate.ask(&mut wish, (host, &|| Whose::Robots, None), &now) {
-            Ok(started) => return Some((gate, Ok(started))),
-            Err(delayed) => delayed,
-        };
-        if delayed.until.is_some_and(|until| deadline < until) {
-            return None;
-        }
-        let joining = Joining {
-            whose: &Whose::Robots,
-            wish,
-            deadline,
-            room: usize::MAX,
-            number: None,
-        };
-        let waiting = self.join(Arc::clone(&gate), joining)?;
-        Some((gate, Err(waiting)))
-    }
-
-    pub(super) fn heed(&self, host: &Host, asked: &Arc<Asked>) {
-        let in_force = self.in_force.load();
-        let now = self.now(&in_force);
-        if let Some(gate) = self.hosts.gate(host, &now) {
-            gate.heed(asked, &now);
-        }
-    }
-
-    /// What keeps a robots.txt from being asked for, and about how long.
-    pub(super) fn robots_delayed(&self, host: &Host) -> (Reason, Duration) {
-        let in_force = self.in_force.load();
-        let now = self.now(&in_force);
-        let Some(gate) = self.hosts.gate(host, &now) else {
-            return (Reason::Overload, RETRY_AFTER_MIN);
-        };
-        let wish = Wish::robots(&in_force.ceilings, host);
-        let delayed = gate.estimate(&wish, &Whose::Robots, &now);
-        let until = delayed.until.unwrap_or_default();
-        (delayed.reason, until.saturating_sub(now.moment))
-    }
-
-    /// Whether anything does, though how long that will be may not be known.
-    pub(super) fn keeps_robots(&self, host: &Host) -> bool {
-        let in_force = self.in_force.load();
-        let now = self.now(&in_force);
-        let gate = self.hosts.gate(host, &now);
-        gate.is_some_and(|gate| gate.keeps_robots(&now))
-    }
-
-    pub(super) fn later_in_vain(&self, asking: &Asking<'_>, gate: &Gate, in_vain: InVain) -> Later {
-        let in_force = self.in_force.load();
-        let now = self.now(&in_force);
-        match in_vain {
-            InVain::Told(delayed) => self.later_than(asking.host, delayed, &now),
-            InVain::TooLong(wish) => {
-                let whose = Whose::Crawler(asking.crawler.into());
-                let delayed = gate.estimate(&wish, &whose, &now);
-                self.later_than(asking.host, delayed, &now)
-            }
-            InVain::Ended => self.later(Reason::Overload, Duration::ZERO, "the proxy is stopping"),
-        }
-    }
-
     /// Sends all away that wait, and that would wait from now on.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.hosts.each(|_, gate| gate.empty());
-    }
-
-    fn later_than(&self, host: &Host, delayed: Delayed, now: &Now<'_>) -> Later {
-        let until = delayed.until.unwrap_or(now.moment);
-        self.later_of(host, delayed.reason, until.saturating_sub(now.moment))
-    }
-
-    pub(super) fn later_of(&self, host: &Host, reason: Reason, pause: Duration) -> Later {
-        if self.is_closed.load(Ordering::SeqCst) {
-            let detail = "the proxy is stopping";
-            return self.later(Reason::Overload, Duration::ZERO, detail);
-        }
-        if reason == Reason::Overload {
-            return self.later(reason, pause, TOO_MANY_HOSTS);
-        }
-        let why = self.why(host, reason);
-        let detail = format!("the pace of {host}: {}{why}", in_words(reason));
-        self.later(reason, pause, &detail)
-    }
-
-    /// What the operator says of a limit.
-    fn why(&self, host: &Host, reason: Reason) -> String {
-        let in_force = self.in_force.load();
-        let terms = in_force.options.policy.terms(host);
-        let by_hours = reason == Reason::VisitTime && terms.hours.is_some();
-        let is_ours = reason == Reason::Ceiling || by_hours;
-        let why = terms.reason.as_ref().filter(|_| is_ours);
-        why.map_or_else(String::new, |why| format!(" ({why})"))
-    }
-
-    fn later(&self, reason: Reason, pause: Duration, detail: &str) -> Later {
-        let label = ReasonLabel {
-            reason: reason.as_str(),
-        };
-        self.metrics.pace_later.get_or_create(&label).inc();
-        Later {
-            reason,
-            retry_after: pause.max(RETRY_AFTER_MIN),
-            detail: detail.to_owned(),
-        }
     }
 
     fn sweep_if_due(self: &Arc<Self>, now: Moment) {
@@ -418,20 +287,5 @@ async fn drive(gate: Arc<Gate>, desk: Arc<Desk>) {
                 }
             }
         }
-    }
-}
-
-fn in_words(reason: Reason) -> &'static str {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "the others are not about when"
-    )]
-    match reason {
-        Reason::CrawlDelay => "the site asks for a pause between requests",
-        Reason::RequestRate => "the site asks for fewer requests in a time",
-        Reason::VisitTime => "it is not the time of day for it",
-        Reason::QueueFull => "too many requests wait already, most of them of this crawler",
-        Reason::BackOff => "the site asked for less, and is left alone for a while",
-        _ => "a limit of the operator's",
     }
 }

@@ -5,6 +5,8 @@
 //! one; it is told when something ends or changes. The guard never crosses an
 //! await, and nothing of another host is held beside it.
 
+mod serve;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,73 +14,15 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::ceilings::Ceilings;
-use super::line::{Line, Waits, Whose};
+use super::line::{Line, Whose};
 use super::pace::{Delayed, Now, Pace, Scope, Started, Wish};
 use super::told::Ended;
+use super::waiter::{Answer, Waiter};
 use crate::rules::origin::Host;
 use crate::rules::pace::asked::Asked;
 use crate::rules::pace::back_off::{Answered, BackOff, Change};
 use crate::rules::pace::schedule::{Kind, Moment, Outcome, Start};
 use crate::rules::reason::Reason;
-
-/// The word to one that waits.
-pub(super) type Answer = Result<Started, Delayed>;
-
-/// One that waits.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    pub(super) number: u64,
-    pub(super) wish: Wish,
-    /// When it goes, if it waits for so long.
-    deadline: Moment,
-    not_before: Moment,
-    /// What keeps it alone, if it was asked.
-    kept_by: Option<Reason>,
-    answer: oneshot::Sender<Answer>,
-}
-
-impl Waits for Waiter {
-    fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn not_before(&self) -> Moment {
-        self.not_before
-    }
-
-    fn wake(&mut self) {
-        if self.not_before == Moment::MAX {
-            self.not_before = Moment::ZERO;
-        }
-    }
-
-    fn yields(&mut self) {
-        self.wish.claim.yields();
-    }
-}
-
-impl Line<Waiter> {
-    /// What the page that comes next waits for, if it is that alone.
-    fn first_kept(&self) -> Option<Delayed> {
-        let first = self.front()?;
-        let until = first.not_before;
-        Some(Delayed {
-            until: Some(until).filter(|until| *until < Moment::MAX),
-            again: until,
-            reason: first.kept_by?,
-            scope: Scope::Own,
-        })
-    }
-}
-
-impl Waiter {
-    /// Whether it would have gone before that.
-    fn is_in_vain(&self, delayed: &Delayed) -> bool {
-        // Nobody knows when he is told.
-        let until = delayed.until.filter(|until| *until < Moment::MAX);
-        until.is_some_and(|until| self.deadline < until)
-    }
-}
 
 /// One that comes to wait.
 #[derive(Debug)]
@@ -398,70 +342,6 @@ impl State {
     fn tell(&self) {
         if let Some(queue) = &self.queue {
             queue.told.notify_one();
-        }
-    }
-
-    /// Serves who comes next, or says what to do until that can be.
-    fn serve(&mut self, queue: &mut Queue, now: &Now<'_>) -> Result<(Waiter, Started), Step> {
-        let serve_first = if queue.line.is_robots_turn() {
-            [Self::serve_robots, Self::serve_page]
-        } else {
-            [Self::serve_page, Self::serve_robots]
-        };
-        let mut earliest = Moment::MAX;
-        for serve in serve_first {
-            match serve(self, &mut queue.line, now) {
-                Ok(served) => return Ok(served),
-                Err(until) => earliest = earliest.min(until),
-            }
-        }
-        Err(Step::Sleep(earliest, Arc::clone(&queue.told)))
-    }
-
-    /// The robots.txt that comes next; else when to ask again, which is for ever
-    /// where the line is told.
-    fn serve_robots(
-        &mut self,
-        line: &mut Line<Waiter>,
-        now: &Now<'_>,
-    ) -> Result<(Waiter, Started), Moment> {
-        let waiter = line.robots().ok_or(Moment::MAX)?;
-        let started = self.pace.start(&mut waiter.wish, now);
-        let started = started.map_err(|delayed| delayed.again)?;
-        let waiter = line.pop_robots().ok_or(now.moment)?;
-        Ok((waiter, started))
-    }
-
-    /// The same for the page that comes next.
-    fn serve_page(
-        &mut self,
-        line: &mut Line<Waiter>,
-        now: &Now<'_>,
-    ) -> Result<(Waiter, Started), Moment> {
-        loop {
-            let waiter = line.first(now.moment)?;
-            match self.pace.start(&mut waiter.wish, now) {
-                Ok(started) => {
-                    let waiter = line.pop().ok_or(now.moment)?;
-                    return Ok((waiter, started));
-                }
-                Err(delayed) if waiter.is_in_vain(&delayed) => {
-                    if let Some(waiter) = line.take() {
-                        // Who has left does not mind.
-                        let _ = waiter.answer.send(Err(delayed));
-                    }
-                }
-                Err(Delayed {
-                    again,
-                    scope: Scope::Own,
-                    reason,
-                    ..
-                }) => (waiter.not_before, waiter.kept_by) = (again, Some(reason)),
-                Err(Delayed { again, .. }) => {
-                    line.yields();
-                    return Err(again);
-                }
-            }
         }
     }
 }

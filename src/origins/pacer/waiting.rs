@@ -6,10 +6,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use super::desk::Desk;
-use super::gate::{Answer, Gate};
+use super::gate::Gate;
 use super::line::Whose;
 use super::pace::{Delayed, Started, Wish};
 use super::places::Place;
+use super::waiter::Answer;
 use crate::rules::pace::schedule::Moment;
 
 /// A place in a line. Dropped, it is somebody else's, and so is a turn that was

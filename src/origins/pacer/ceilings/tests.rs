@@ -248,3 +248,21 @@ async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
     drop(total);
     assert!(kit.pass(&mut waiting).is_ok());
 }
+
+// Ours: who has left is not waited for, nor remembered behind one who waits.
+#[tokio::test(start_paused = true)]
+async fn who_left_a_line_does_not_count_in_it() {
+    let kit = Kit::new(&Options {
+        total: rate(1),
+        ..Options::default()
+    });
+    drop(kit.pass(&mut kit.claim("a", "one.example")).unwrap());
+    let (mut first, _told) = kit.waiting("a", "one.example");
+    assert!(kit.pass(&mut first).is_err());
+    for _ in 0..100 {
+        let (mut leaving, _told) = kit.waiting("b", "two.example");
+        assert!(kit.pass(&mut leaving).is_err());
+    }
+    let wait = kit.ceilings.wait(&kit.claim("c", "three.example"));
+    assert_eq!(wait, Duration::from_secs(1));
+}

@@ -71,6 +71,10 @@ pub(super) struct Claim {
     /// The rates that have counted it already: once, however often it is held up
     /// by the others.
     counted: [bool; KINDS],
+    /// The rate that did not let it pass, and until when it will not. It stays
+    /// in that line until then: between two lines that hold each other up it
+    /// could go back and forth without end.
+    shut: Option<(At, Moment)>,
     /// By what it is told that it is its turn, if it waits in a line.
     told: Option<Arc<Notify>>,
     /// Its place in the line of the ceiling that held it up last.
@@ -165,7 +169,8 @@ impl Ceilings {
             return Ok(None);
         }
         let mut lines = lock(&self.lines);
-        if let Err((at, until)) = self.take(claim, &mut lines) {
+        if let Err((at, until)) = self.take(claim, now, &mut lines) {
+            claim.shut = until.map(|until| (at, until));
             return Err(self.wait_at(at, until.unwrap_or(now), (claim, lines)));
         }
         let held = Held {
@@ -183,7 +188,15 @@ impl Ceilings {
     ///
     /// Who waits for one keeps to the order of that line, and of those behind
     /// it: with two lines at once two could wait for each other.
-    fn take(&self, claim: &mut Claim, lines: &mut Lines) -> Result<(), (At, Option<Moment>)> {
+    fn take(
+        &self,
+        claim: &mut Claim,
+        now: Moment,
+        lines: &mut Lines,
+    ) -> Result<(), (At, Option<Moment>)> {
+        if let Some((at, until)) = claim.shut.filter(|(_, until)| now < *until) {
+            return Err((at, Some(until)));
+        }
         let enrolled = claim.enrolled.as_ref();
         for at in claim.all() {
             let mine = enrolled.filter(|enrolled| enrolled.at == at);
@@ -255,6 +268,12 @@ impl Ceilings {
         let lines = lock(&self.lines);
         let waits = claim.all().map(|at| self.wait_behind(at, &lines));
         waits.max().unwrap_or_default()
+    }
+
+    /// How many lines there are to remember.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        lock(&self.lines).len()
     }
 
     /// Forgets what no longer limits anything.

@@ -197,13 +197,14 @@ impl Gate {
         })
     }
 
-    /// Leaves the line before its turn; `None` if that was answered already.
-    pub(super) fn leave(&self, whose: &Whose, number: u64) -> Option<Wish> {
+    /// Leaves the line before its turn, with what it waited for alone; `None` if
+    /// that was answered already.
+    pub(super) fn leave(&self, whose: &Whose, number: u64) -> Option<(Wish, Option<Reason>)> {
         let mut state = self.state();
         let queue = state.queue.as_mut();
         let waiter = queue.and_then(|queue| queue.line.remove(whose, number))?;
         state.tell();
-        Some(waiter.wish)
+        Some((waiter.wish, waiter.kept_by))
     }
 
     /// Sends all away that wait.

@@ -24,9 +24,14 @@ impl Desk {
         let now = self.now(&in_force);
         match in_vain {
             InVain::Told(delayed) => self.later_than(asking.host, delayed, &now),
-            InVain::TooLong(wish) => {
+            InVain::TooLong(wish, kept_by) => {
                 let whose = Whose::Crawler(asking.crawler.into());
-                let delayed = gate.estimate(&wish, &whose, &now);
+                let mut delayed = gate.estimate(&wish, &whose, &now);
+                // Nothing else is known that would keep it now.
+                let is_free = delayed.until.is_none_or(|until| until <= now.moment);
+                if let Some(kept_by) = kept_by.filter(|_| is_free) {
+                    delayed.reason = kept_by;
+                }
                 self.later_than(asking.host, delayed, &now)
             }
             InVain::Ended => self.later(Reason::Overload, Duration::ZERO, "the proxy is stopping"),

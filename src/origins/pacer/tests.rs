@@ -3,6 +3,8 @@
 
 mod chance;
 
+mod chaos;
+
 mod fair;
 
 mod kit;

@@ -12,6 +12,7 @@ use super::pace::{Delayed, Started, Wish};
 use super::places::Place;
 use super::waiter::Answer;
 use crate::rules::pace::schedule::Moment;
+use crate::rules::reason::Reason;
 
 /// A place in a line. Dropped, it is somebody else's, and so is a turn that was
 /// granted and not taken.
@@ -30,8 +31,8 @@ pub(super) struct Waiting {
 pub(super) enum InVain {
     /// Before its time, since it would have been too long.
     Told(Delayed),
-    /// It was too long.
-    TooLong(Wish),
+    /// It was too long; with what it waited for alone.
+    TooLong(Wish, Option<Reason>),
     /// Nobody drives the line any more: the process ends.
     Ended,
 }
@@ -52,8 +53,8 @@ impl Waiting {
     }
 
     async fn too_long(&mut self) -> Result<Started, InVain> {
-        if let Some(wish) = self.gate.leave(&self.whose, self.number) {
-            return Err(InVain::TooLong(wish));
+        if let Some((wish, kept_by)) = self.gate.leave(&self.whose, self.number) {
+            return Err(InVain::TooLong(wish, kept_by));
         }
         // It was taken out of the line, so that its answer is on the way.
         match (&mut self.answer).await {

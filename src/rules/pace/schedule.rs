@@ -79,6 +79,8 @@ pub struct Start {
     kind: Kind,
     /// Among those of its kind.
     number: u32,
+    /// [`Schedule::overruns`] at its time.
+    overruns: u32,
     /// What to go back to.
     before: Option<Moment>,
     delay_before: Duration,
@@ -108,9 +110,8 @@ pub struct Schedule {
     robots_number: u32,
     /// When the last robots.txt was asked for, or came.
     robots: Option<Moment>,
-    /// The last page and robots.txt that count as ended, whether they have or
-    /// not.
-    over: [u32; 2],
+    /// How often all that was under way was counted as ended.
+    overruns: u32,
 }
 
 impl Schedule {
@@ -166,18 +167,15 @@ impl Schedule {
             return false;
         }
         self.in_flight = 0;
-        self.over = [self.number, self.robots_number];
+        self.overruns = self.overruns.wrapping_add(1);
         self.ended = self.ended.max(self.started.and(Some(at_latest)));
         self.robots = self.robots.and(Some(at_latest));
         true
     }
 
+    /// Whether it counts as ended, whether it has or not.
     fn is_over(&self, start: &Start) -> bool {
-        let over = match start.kind {
-            Kind::Page | Kind::PageAtOnce => self.over[0],
-            Kind::RobotsTxt => self.over[1],
-        };
-        over.wrapping_sub(start.number) < u32::MAX / 2
+        start.overruns != self.overruns
     }
 
     /// Starts a request, if it may start now.
@@ -203,6 +201,7 @@ impl Schedule {
         Ok(Start {
             kind,
             number: *number,
+            overruns: self.overruns,
             before: last.replace(now),
             delay_before,
         })

@@ -24,6 +24,8 @@ pub(super) struct Lines([HashMap<u32, Line>; KINDS]);
 struct Line {
     under_way: u32,
     waiting: VecDeque<Arc<Entry>>,
+    /// How many of these have left.
+    gone: usize,
 }
 
 /// One that waits.
@@ -53,9 +55,10 @@ impl Lines {
         self.0[kind].get(&key).map_or(0, |line| line.under_way)
     }
 
-    /// How many wait, about: some may have left.
+    /// How many wait.
     pub(super) fn waiting(&self, (kind, key): At) -> usize {
-        self.0[kind].get(&key).map_or(0, |line| line.waiting.len())
+        let line = self.0[kind].get(&key);
+        line.map_or(0, |line| line.waiting.len() - line.gone)
     }
 
     /// Whether nobody waits before this one, or before one that comes now.
@@ -103,8 +106,20 @@ impl Line {
             && first.is_gone.load(Ordering::Relaxed)
         {
             self.waiting.pop_front();
+            self.gone -= 1;
         }
         self.waiting.front()
+    }
+
+    /// One has left. Those who left behind others are taken out in one go, when
+    /// they are more than who waits.
+    fn leave(&mut self) {
+        self.gone += 1;
+        if self.waiting.len() < 2 * self.gone {
+            self.waiting
+                .retain(|entry| !entry.is_gone.load(Ordering::Relaxed));
+            self.gone = 0;
+        }
     }
 
     fn tell_first(&mut self) {
@@ -137,11 +152,14 @@ impl Enrolled {
 
 impl Drop for Enrolled {
     fn drop(&mut self) {
-        self.entry.is_gone.store(true, Ordering::Relaxed);
         lock(&self.lines).change(self.at, |line| {
-            let before = line.waiting.len();
-            line.first();
-            if line.waiting.len() < before {
+            let was_first = line
+                .first()
+                .is_some_and(|first| Arc::ptr_eq(first, &self.entry));
+            // Under the lock, which guards the count.
+            self.entry.is_gone.store(true, Ordering::Relaxed);
+            line.leave();
+            if was_first {
                 line.tell_first();
             }
         });

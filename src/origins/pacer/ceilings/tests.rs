@@ -227,3 +227,42 @@ async fn a_robots_txt_comes_under_the_total() {
     assert!(kit.pass(&mut robots()).is_err());
     drop(held);
 }
+
+// The issue, "must hold": no wake-up storm. Between a rate and another ceiling
+// that is full one went back and forth, telling the next one each time.
+#[tokio::test(start_paused = true)]
+async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
+    let kit = Kit::new(&Options {
+        domain: rate(1),
+        total: at_once(1),
+        ..Options::default()
+    });
+    drop(kit.pass(&mut kit.claim("a", "one.example")).unwrap());
+    let (mut waiting, _told) = kit.waiting("a", "one.example");
+    let until = kit.pass(&mut waiting).unwrap_err();
+    assert_eq!(until, Duration::from_secs(1));
+    let total = kit.pass(&mut kit.claim("b", "two.example")).unwrap();
+    assert_eq!(kit.pass(&mut waiting).unwrap_err(), until);
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(kit.pass(&mut waiting).unwrap_err(), Moment::MAX);
+    drop(total);
+    assert!(kit.pass(&mut waiting).is_ok());
+}
+
+// Ours: who has left is not waited for, nor remembered behind one who waits.
+#[tokio::test(start_paused = true)]
+async fn who_left_a_line_does_not_count_in_it() {
+    let kit = Kit::new(&Options {
+        total: rate(1),
+        ..Options::default()
+    });
+    drop(kit.pass(&mut kit.claim("a", "one.example")).unwrap());
+    let (mut first, _told) = kit.waiting("a", "one.example");
+    assert!(kit.pass(&mut first).is_err());
+    for _ in 0..100 {
+        let (mut leaving, _told) = kit.waiting("b", "two.example");
+        assert!(kit.pass(&mut leaving).is_err());
+    }
+    let wait = kit.ceilings.wait(&kit.claim("c", "three.example"));
+    assert_eq!(wait, Duration::from_secs(1));
+}

@@ -70,6 +70,7 @@ impl State {
                     ..
                 }) => (waiter.not_before, waiter.kept_by) = (again, Some(reason)),
                 Err(Delayed { again, .. }) => {
+                    waiter.kept_by = None;
                     line.yields();
                     return Err(again);
                 }

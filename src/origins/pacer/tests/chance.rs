@@ -9,10 +9,14 @@ use crate::rules::pace::terms::{Ceilings, Profile};
 use tokio::time::sleep;
 
 /// Knuth's generator, so that a failure can be had again.
-struct Chance(u64);
+pub(super) struct Chance(u64);
 
 impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         let (factor, more) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
         self.0 = self.0.wrapping_mul(factor).wrapping_add(more);
         (self.0 >> 33) % end
@@ -30,7 +34,7 @@ async fn nobody_is_forgotten_under_ceilings() {
         "three.example",
     ];
     for seed in 0..40 {
-        let mut chance = Chance(seed);
+        let mut chance = Chance::of(seed);
         let origin = Origin::new(Options {
             crawler: ceilings(2, "20/s"),
             domain: ceilings(3, "10/s"),
@@ -85,7 +89,7 @@ async fn nobody_is_forgotten_under_ceilings() {
     }
 }
 
-fn ceilings(in_flight: u32, rate: &str) -> Ceilings {
+pub(super) fn ceilings(in_flight: u32, rate: &str) -> Ceilings {
     Ceilings {
         in_flight: NonZeroU32::new(in_flight),
         rate: rate.parse().ok(),
@@ -99,7 +103,7 @@ async fn no_two_starts_are_closer_than_the_delay_that_either_asks_for() {
     const DELAYS: [u64; 4] = [0, 1, 3, 10];
     let mut starts = 0;
     for seed in 0..40 {
-        let mut chance = Chance(seed);
+        let mut chance = Chance::of(seed);
         let origin = Origin::new(profile(Profile::Owned));
         let mut requests = Vec::new();
         for _ in 0..80 {

@@ -319,3 +319,29 @@ async fn a_response_keeps_others_for_so_long_and_no_longer() {
     sleep(seconds(1000)).await;
     assert_eq!(origin.pacer.snapshot()[0].in_flight, 0);
 }
+
+// Contract, section 2: the reason is what was waited for. The pause of the site
+// is over; what has no room is the total.
+#[tokio::test(start_paused = true)]
+async fn who_waited_for_a_ceiling_in_vain_is_told_of_that() {
+    let total = Ceilings {
+        in_flight: NonZeroU32::new(1),
+        rate: None,
+    };
+    let origin = Origin::new(Options {
+        total,
+        ..profile(Profile::Owned)
+    });
+    let asked = asked(1);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    sleep(seconds(5)).await;
+    let other = Get {
+        host: "other.example",
+        ..Get::by("b", None)
+    };
+    origin.get(other.taking(seconds(100))).await;
+    let get = Get::by("a", asked.as_ref()).within(seconds(10));
+    let waits = origin.get(get).await;
+    let later = waits.await.unwrap().unwrap_err();
+    assert_eq!(later.reason, Reason::Ceiling);
+}

@@ -347,3 +347,20 @@ proptest! {
         }
     }
 }
+
+// Ours: what ends is not under way any more, however many there were.
+#[test]
+fn requests_end_after_their_numbers_wrapped() {
+    for number in [u32::MAX / 2 - 1, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX] {
+        let mut schedule = Schedule {
+            number,
+            robots_number: number,
+            ..Schedule::default()
+        };
+        for kind in [Kind::Page, Kind::RobotsTxt] {
+            let start = schedule.start(seconds(1), &FREE, kind).unwrap();
+            schedule.end(seconds(2), start);
+            assert_eq!(schedule.in_flight(), 0, "{number}, {kind:?}");
+        }
+    }
+}

@@ -34,6 +34,9 @@ const KEYS: u64 = 1 << 18;
 /// How many kinds of ceiling there are.
 const KINDS: usize = 4;
 
+/// The one that is over all.
+const TOTAL: usize = KINDS - 1;
+
 /// tokio's clock, so that tests can pause it.
 #[derive(Debug, Clone)]
 pub(super) struct Ticks(Instant);
@@ -79,6 +82,9 @@ pub(super) struct Claim {
     told: Option<Arc<Notify>>,
     /// Its place in the line of the ceiling that held it up last.
     enrolled: Option<Enrolled>,
+    /// The place that it had before it came to the line of all: none of those
+    /// behind it would come further than it has.
+    kept: Option<Enrolled>,
 }
 
 /// A request under way, as ceilings count it.
@@ -179,7 +185,7 @@ impl Ceilings {
         };
         held.limited().for_each(|at| lines.begin(at));
         drop(lines);
-        claim.enrolled = None;
+        claim.yields();
         Ok(Some(held))
     }
 
@@ -199,7 +205,7 @@ impl Ceilings {
         }
         let enrolled = claim.enrolled.as_ref();
         for at in claim.all() {
-            let mine = enrolled.filter(|enrolled| enrolled.at == at);
+            let mine = claim.place_at(at);
             let is_past = enrolled.is_some_and(|enrolled| at.0 < enrolled.at.0);
             let most = self.limits[at.0].in_flight;
             let is_full = most.is_some_and(|most| most.get() <= lines.under_way(at));
@@ -230,13 +236,30 @@ impl Ceilings {
         let Some(told) = &claim.told else {
             return until.saturating_add(self.wait_behind(at, &lines));
         };
-        let mine = claim.enrolled.as_ref().filter(|enrolled| enrolled.at == at);
-        if mine.is_none() {
-            let enrolled = Enrolled::new(&self.lines, &mut lines, (at, told));
+        if claim
+            .enrolled
+            .as_ref()
+            .is_none_or(|enrolled| enrolled.at != at)
+        {
+            let kept = claim.kept.take();
+            let (enrolled, kept) = match kept {
+                Some(kept) if kept.at == at => (kept, None),
+                kept => (Enrolled::new(&self.lines, &mut lines, (at, told)), kept),
+            };
             let before = claim.enrolled.replace(enrolled);
-            // To give that up takes the lock.
+            let goes_on = at.0 == TOTAL;
+            let goes_on = goes_on
+                && before
+                    .as_ref()
+                    .is_some_and(|one| lines.is_next(one.at, before.as_ref()));
+            // To give one up takes the lock.
             drop(lines);
-            drop(before);
+            if goes_on {
+                claim.kept = before;
+            } else {
+                drop(before);
+            }
+            drop(kept);
             lines = lock(&self.lines);
         }
         // Only who is first has a clock to look at.
@@ -302,7 +325,12 @@ impl Claim {
     /// Gives up its place, because its host has it wait as well: whoever is
     /// behind it must not wait for that.
     pub(super) fn yields(&mut self) {
-        self.enrolled = None;
+        (self.enrolled, self.kept) = (None, None);
+    }
+
+    fn place_at(&self, at: At) -> Option<&Enrolled> {
+        let places = [&self.enrolled, &self.kept].into_iter().flatten();
+        places.into_iter().find(|place| place.at == at)
     }
 
     /// The ceilings that it comes under.

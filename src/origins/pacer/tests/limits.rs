@@ -345,3 +345,34 @@ async fn who_waited_for_a_ceiling_in_vain_is_told_of_that() {
     let later = waits.await.unwrap().unwrap_err();
     assert_eq!(later.reason, Reason::Ceiling);
 }
+
+// The same where two ceilings meet: whoever goes on to the second keeps the
+// first place in the other line.
+#[tokio::test(start_paused = true)]
+async fn two_ceilings_wake_hosts_one_by_one_too() {
+    let most = |in_flight| Ceilings {
+        in_flight: NonZeroU32::new(in_flight),
+        rate: None,
+    };
+    for total in [most(3), rate("20/s"), rate("60/s")] {
+        let origin = Origin::new(Options {
+            crawler: most(2),
+            total,
+            ..profile(Profile::Owned)
+        });
+        for number in 0..300 {
+            let host: &'static str = format!("h{number}.example").leak();
+            let crawler = ["a", "b", "c"][number % 3];
+            let takes = std::time::Duration::from_millis(50);
+            let get = Get {
+                host,
+                ..Get::by(crawler, None)
+            };
+            origin.get(get.taking(takes)).await;
+        }
+        sleep(seconds(60)).await;
+        assert_eq!(origin.times().len(), 300);
+        let woken = origin.pacer.desk.metrics.pace_wakeups.get();
+        assert!(woken <= 3_000, "{total:?}: {woken}");
+    }
+}

@@ -94,6 +94,24 @@ pub enum Host {
     Address(IpAddr),
 }
 
+impl Host {
+    /// The name of a pattern such as `*.site.example`, which stands for every
+    /// name below that one; nothing where `text` is no pattern.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidTarget`] where there is no name behind the `*.`.
+    pub fn below(text: &str) -> Result<Option<Box<str>>, InvalidTarget> {
+        let Some(name) = text.strip_prefix("*.") else {
+            return Ok(None);
+        };
+        match name.parse()? {
+            Self::Name(name) => Ok(Some(name)),
+            Self::Address(_) => Err(InvalidTarget::Host),
+        }
+    }
+}
+
 impl FromStr for Host {
     type Err = InvalidTarget;
 

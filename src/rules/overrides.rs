@@ -92,11 +92,8 @@ impl FromStr for Origins {
     type Err = InvalidTarget;
 
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
-        if let Some(name) = text.strip_prefix("*.") {
-            return match name.parse()? {
-                Host::Name(name) => Ok(Self::Below(name)),
-                Host::Address(_) => Err(InvalidTarget::Host),
-            };
+        if let Some(name) = Host::below(text)? {
+            return Ok(Self::Below(name));
         }
         let (scheme, authority) = text.split_once("://").ok_or(InvalidTarget::Scheme)?;
         Origin::new(scheme.parse()?, authority).map(Self::One)

@@ -21,11 +21,8 @@ impl FromStr for Hosts {
     type Err = InvalidTarget;
 
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
-        if let Some(name) = text.strip_prefix("*.") {
-            return match name.parse()? {
-                Host::Name(name) => Ok(Self::Below(name)),
-                Host::Address(_) => Err(InvalidTarget::Host),
-            };
+        if let Some(name) = Host::below(text)? {
+            return Ok(Self::Below(name));
         }
         if let Some((scheme, authority)) = text.split_once("://") {
             let origin = Origin::new(scheme.parse()?, authority)?;

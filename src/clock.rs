@@ -4,6 +4,8 @@
 //! pause); records and HTTP dates use the wall clock. Time is read after each
 //! wait and never carried across one.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -29,6 +31,12 @@ pub fn now() -> Timestamp {
         None => began.checked_sub(at.duration_since(now)),
     };
     moved.unwrap_or(began)
+}
+
+/// The time from one moment of the wall clock to a later one; none if it is not
+/// later.
+pub fn passed(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
 /// The monotonic clock: for pauses and lifetimes.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::robots_lifetimes::{LIFETIME_MAX, Lifetimes, passed};
-use crate::clock;
+use super::robots_lifetimes::{LIFETIME_MAX, Lifetimes};
+use crate::clock::{self, passed};
 use crate::rules::robots::access::{AccessResult, Snapshot, Validators};
 use crate::rules::robots::kept::Kept;
 

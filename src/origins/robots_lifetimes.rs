@@ -56,11 +56,6 @@ fn bounded(lifetime: Duration) -> Duration {
     lifetime.clamp(LIFETIME_MIN, LIFETIME_MAX)
 }
 
-/// The time from one moment to a later one; none if it is not later.
-pub(super) fn passed(from: Timestamp, to: Timestamp) -> Duration {
-    Duration::try_from(to.duration_since(from)).unwrap_or_default()
-}
-
 /// The moment so much later.
 pub(super) fn later(now: Timestamp, by: Duration) -> Timestamp {
     SignedDuration::try_from(by)

@@ -41,9 +41,7 @@ impl Now<'_> {
 
     /// A time of day as a moment.
     fn moment_of(&self, wall: Timestamp) -> Moment {
-        let ahead = wall.duration_since(self.wall());
-        let ahead = Duration::try_from(ahead).unwrap_or_default();
-        self.moment.saturating_add(ahead)
+        self.moment.saturating_add(clock::passed(self.wall(), wall))
     }
 }
 
@@ -185,9 +183,12 @@ impl Pace {
 
     pub(super) fn start(&mut self, wish: &mut Wish, now: &Now<'_>) -> Result<Started, Delayed> {
         let (limits, reason) = self.limits(wish, now);
-        let overran = self.schedule.overrun(now.moment, &limits, wish.kind);
-        self.overruns += u32::from(overran);
-        match self.schedule.next(&limits, wish.kind) {
+        let mut next = self.schedule.next(&limits, wish.kind);
+        if self.schedule.overrun(now.moment, next) {
+            self.overruns += 1;
+            next = self.schedule.next(&limits, wish.kind);
+        }
+        match next {
             Next::From(from, _) if from <= now.moment => {}
             next @ (Next::From(..) | Next::AfterEnd(..)) => {
                 wish.claim.yields();

@@ -2,13 +2,10 @@
 //! the process before knew.
 
 use std::fmt;
-use std::time::Duration;
-
-use jiff::Timestamp;
 
 use super::Pacer;
 use super::desk::Desk;
-use crate::clock;
+use crate::clock::{self, passed};
 use crate::rules::origin::Host;
 use crate::rules::pace::back_off::BackOff;
 use crate::rules::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
@@ -56,10 +53,6 @@ impl Pacer {
             }
         }
     }
-}
-
-fn passed(from: Timestamp, to: Timestamp) -> Duration {
-    Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
 impl Desk {

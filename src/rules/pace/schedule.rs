@@ -156,11 +156,11 @@ impl Schedule {
         Next::From(from, cause)
     }
 
-    /// Counts what is under way as ended, if that is what a request waits for,
-    /// and all of it takes longer than it may: somebody reads slowly, or the host
-    /// writes so. Whether it did.
-    pub fn overrun(&mut self, now: Moment, limits: &Limits, kind: Kind) -> bool {
-        let Next::AfterEnd(_, at_latest) = self.next(limits, kind) else {
+    /// Counts what is under way as ended, if that is what a request waits for by
+    /// `next`, and all of it takes longer than it may: somebody reads slowly, or
+    /// the host writes so. Whether it did.
+    pub fn overrun(&mut self, now: Moment, next: Next) -> bool {
+        let Next::AfterEnd(_, at_latest) = next else {
             return false;
         };
         if now < at_latest {

@@ -147,8 +147,8 @@ fn what_takes_too_long_counts_as_ended() {
     };
     let mut schedule = Schedule::default();
     let slow = schedule.start(seconds(5), &limits, Kind::Page).unwrap();
-    assert!(!schedule.overrun(seconds(104), &limits, Kind::Page));
-    assert!(schedule.overrun(seconds(105), &limits, Kind::Page));
+    assert!(!schedule.overrun(seconds(104), schedule.next(&limits, Kind::Page)));
+    assert!(schedule.overrun(seconds(105), schedule.next(&limits, Kind::Page)));
     assert_eq!(
         from(schedule.next(&limits, Kind::Page)),
         (115, Cause::Delay)
@@ -167,7 +167,7 @@ fn what_takes_too_long_counts_as_ended() {
     let robots = schedule
         .start(seconds(135), &limits, Kind::RobotsTxt)
         .unwrap();
-    assert!(schedule.overrun(seconds(235), &limits, Kind::Page));
+    assert!(schedule.overrun(seconds(235), schedule.next(&limits, Kind::Page)));
     schedule.give_back(robots);
     assert_eq!(schedule.in_flight(), 0);
 }

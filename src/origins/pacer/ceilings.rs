@@ -207,9 +207,7 @@ impl Ceilings {
         for at in claim.all() {
             let mine = claim.place_at(at);
             let is_past = enrolled.is_some_and(|enrolled| at.0 < enrolled.at.0);
-            let most = self.limits[at.0].in_flight;
-            let is_full = most.is_some_and(|most| most.get() <= lines.under_way(at));
-            if is_full || !is_past && !lines.is_next(at, mine) {
+            if self.is_full(at, lines) || !is_past && !lines.is_next(at, mine) {
                 return Err((at, None));
             }
         }
@@ -247,14 +245,12 @@ impl Ceilings {
                 kept => (Enrolled::new(&self.lines, &mut lines, (at, told)), kept),
             };
             let before = claim.enrolled.replace(enrolled);
-            let goes_on = at.0 == TOTAL;
-            let goes_on = goes_on
-                && before
-                    .as_ref()
-                    .is_some_and(|one| lines.is_next(one.at, before.as_ref()));
+            let was_first = before
+                .as_ref()
+                .is_some_and(|one| lines.is_next(one.at, Some(one)));
             // To give one up takes the lock.
             drop(lines);
-            if goes_on {
+            if at.0 == TOTAL && was_first {
                 claim.kept = before;
             } else {
                 drop(before);
@@ -265,14 +261,16 @@ impl Ceilings {
         // Only who is first has a clock to look at.
         let is_first = lines.is_next(at, claim.enrolled.as_ref());
         let has_clock = self.rates[at.0].is_some() && is_first;
-        let is_full = self.limits[at.0]
-            .in_flight
-            .is_some_and(|most| most.get() <= lines.under_way(at));
-        if has_clock && !is_full {
+        if has_clock && !self.is_full(at, &lines) {
             until
         } else {
             Moment::MAX
         }
+    }
+
+    fn is_full(&self, at: At, lines: &Lines) -> bool {
+        let most = self.limits[at.0].in_flight;
+        most.is_some_and(|most| most.get() <= lines.under_way(at))
     }
 
     fn wait_behind(&self, at: At, lines: &Lines) -> Duration {

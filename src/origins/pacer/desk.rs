@@ -127,10 +127,10 @@ impl Desk {
         let whose = || Whose::Crawler(asking.crawler.into());
         let who = (asking.host, &whose, asking.number);
         let mut answer = gate.ask(&mut wish, who, &now);
-        let is_too_long = answer
-            .as_ref()
-            .is_err_and(|delayed| is_too_long(asking, delayed, &now));
-        if is_too_long && asking.robots == RobotsAsked::Once {
+        if asking.robots == RobotsAsked::Once
+            && let Err(delayed) = &answer
+            && is_too_long(asking, delayed, &now)
+        {
             wish.kind = Kind::PageAtOnce;
             answer = gate.ask(&mut wish, who, &now);
         }
@@ -160,7 +160,6 @@ impl Desk {
         (gate, delayed): (Arc<Gate>, Delayed),
         now: &Now<'_>,
     ) -> Postponed {
-        let deadline = now.moment.saturating_add(asking.longest);
         if is_too_long(asking, &delayed, now) {
             return Postponed::Later(self.later_than(asking.host, delayed, now));
         }
@@ -179,7 +178,7 @@ impl Desk {
         let joining = Joining {
             whose: &whose,
             wish,
-            deadline,
+            deadline: now.moment.saturating_add(asking.longest),
             room: limits.origin.get(),
             number: asking.number,
         };

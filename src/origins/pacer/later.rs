@@ -34,7 +34,7 @@ impl Desk {
                 }
                 self.later_than(asking.host, delayed, &now)
             }
-            InVain::Ended => self.later(Reason::Overload, Duration::ZERO, "the proxy is stopping"),
+            InVain::Ended => self.stopping(),
         }
     }
 
@@ -45,8 +45,7 @@ impl Desk {
 
     pub(super) fn later_of(&self, host: &Host, reason: Reason, pause: Duration) -> Later {
         if self.is_closed.load(Ordering::SeqCst) {
-            let detail = "the proxy is stopping";
-            return self.later(Reason::Overload, Duration::ZERO, detail);
+            return self.stopping();
         }
         if reason == Reason::Overload {
             return self.later(reason, pause, TOO_MANY_HOSTS);
@@ -54,6 +53,10 @@ impl Desk {
         let why = self.why(host, reason);
         let detail = format!("the pace of {host}: {}{why}", in_words(reason));
         self.later(reason, pause, &detail)
+    }
+
+    fn stopping(&self) -> Later {
+        self.later(Reason::Overload, Duration::ZERO, "the proxy is stopping")
     }
 
     /// What the operator says of a limit.

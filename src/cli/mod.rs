@@ -6,12 +6,12 @@
 
 mod audit;
 mod check;
-mod child;
 mod directives;
 mod inert;
 mod input;
 mod json_lines;
 mod pace;
+mod run;
 mod start;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -91,7 +91,7 @@ Exit codes: 0 told, whatever is in force; 1 a line of the batch was not understo
     Ca(CaCommand),
     /// Runs a command whose requests go through the proxy.
     #[command(after_help = "Example: politesse run -- scrapy crawl shop")]
-    Run(child::Run),
+    Run(run::Run),
     /// What was decided, and whether the record still says so.
     #[command(
         subcommand,
@@ -221,7 +221,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         ),
         Command::Directives(question) => directives::directives(question, &settings()?),
         Command::Ca(command) => ca(command, &settings()?),
-        Command::Run(run) => child::run(run, &|| Ok(settings()?)),
+        Command::Run(run) => run::run(run, &|| Ok(settings()?)),
         Command::Audit(command) => audit::audit(command, &settings()?),
         Command::Pace(command) => pace::pace(command, &settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),

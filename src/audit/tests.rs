@@ -97,7 +97,7 @@ fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
 }
 
 fn snapshot(result: AccessResult, status: Option<u16>) -> Arc<Snapshot> {
-    let at: Timestamp = "2026-11-21T04:00:00.123456Z".parse().unwrap();
+    let at: Timestamp = "2126-11-21T04:00:00.123456Z".parse().unwrap();
     Arc::new(Snapshot {
         origin: "http://o.test".parse::<Target>().unwrap().origin,
         token: None,
@@ -125,7 +125,7 @@ fn inquiry(path: &str) -> Arc<Inquiry> {
 }
 
 fn now() -> Timestamp {
-    "2026-11-21T04:30:00Z".parse().unwrap()
+    "2126-11-21T04:30:00Z".parse().unwrap()
 }
 
 fn policy() -> Arc<Policy> {
@@ -665,11 +665,11 @@ async fn a_filter_narrows_what_is_listed_and_verified() {
     assert_eq!(filter(|f| f.host = Some("p.test".into())).len(), 0);
     assert_eq!(filter(|f| f.crawler = Some("FOOBOT".into())).len(), 6);
     assert_eq!(
-        filter(|f| f.from = "2026-11-21T04:30:00Z".parse().ok()).len(),
+        filter(|f| f.from = "2126-11-21T04:30:00Z".parse().ok()).len(),
         6
     );
     assert_eq!(
-        filter(|f| f.until = "2026-11-21T04:30:00Z".parse().ok()).len(),
+        filter(|f| f.until = "2126-11-21T04:30:00Z".parse().ok()).len(),
         0
     );
 
@@ -719,7 +719,7 @@ async fn a_row_is_printed_with_the_names_of_the_contract() {
     let row = row_json(&rows[4]);
     let said = serde_json::json!([{ "by": "x-robots-tag", "said": "NoIndex, spam" }]);
     let expected = serde_json::json!({
-        "seq": 2, "time": "2026-11-21T04:30:00Z", "client": "127.0.0.1",
+        "seq": 2, "time": "2126-11-21T04:30:00Z", "client": "127.0.0.1",
         "crawler": "FooBot", "user_agent": "FooBot/2.1", "method": "GET",
         "url": "http://o.test/private/x", "verdict": "disallow", "reason": "rule",
         "effect": "enforced", "line": 2, "rule": "Disallow: /private",

@@ -8,7 +8,7 @@ use crate::metrics::ResultLabel;
 use crate::rules::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
 
 fn at() -> Timestamp {
-    "2026-11-21T10:00:00.5Z".parse().unwrap()
+    "2126-11-21T10:00:00.5Z".parse().unwrap()
 }
 
 /// `host` asked for less, for `seconds`.
@@ -103,11 +103,11 @@ async fn events_are_listed_the_newest_first() {
         event_json(&events[2]),
         serde_json::json!({
             "seq": 1,
-            "time": "2026-11-21T10:00:00.5Z",
+            "time": "2126-11-21T10:00:00.5Z",
             "host": "o.test",
             "kind": "backoff_entered",
             "status": 429,
-            "until": "2026-11-21T10:01:30.5Z",
+            "until": "2126-11-21T10:01:30.5Z",
             "incidents": 3,
         })
     );

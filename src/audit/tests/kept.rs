@@ -30,7 +30,7 @@ fn whose(name: &str, token: Option<ProductToken>) -> Whose {
 
 /// What is known of `whose`: `result`, got a minute ago.
 fn kept(whose: &Whose, result: AccessResult) -> Kept {
-    let at: Timestamp = "2026-11-21T04:00:00.123456Z".parse().unwrap();
+    let at: Timestamp = "2126-11-21T04:00:00.123456Z".parse().unwrap();
     let snapshot = Snapshot {
         origin: whose.origin.clone(),
         token: whose.token.clone(),
@@ -231,7 +231,7 @@ async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
 async fn a_snapshot_that_was_read_again_is_the_same_evidence() {
     let kit = Kit::new(Durability::Commit, 16);
     let first = but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
-        snapshot.fetched_at = "2026-11-21T04:00:00.123456789Z".parse().unwrap();
+        snapshot.fetched_at = "2126-11-21T04:00:00.123456789Z".parse().unwrap();
     });
     kit.keep(&first).await;
     let again = kit.kept(&mine()).await.unwrap();

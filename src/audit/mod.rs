@@ -35,6 +35,8 @@ mod store;
 
 mod schema;
 
+mod folder;
+
 mod kept_row;
 
 mod event_row;
@@ -99,8 +101,8 @@ pub enum Durability {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AuditError {
-    /// Another process writes to this log.
-    #[error("the audit log {} is in use by another process", .0.display())]
+    /// Another process writes to the record in this folder.
+    #[error("the record in {} is in use by another process; a folder holds one record", .0.display())]
     Locked(PathBuf),
     /// There is no log to read.
     #[error("there is no audit log {}", .0.display())]
@@ -168,8 +170,8 @@ pub struct AuditLog {
 
 impl AuditLog {
     /// Opens the log, made with its folder if it is not there, and starts its
-    /// writer as a task of `tracker`. The lock file beside it is held until the
-    /// writer ends. To be called inside a tokio runtime.
+    /// writer as a task of `tracker`. The folder is locked until the writer
+    /// ends. To be called inside a tokio runtime.
     ///
     /// # Errors
     ///

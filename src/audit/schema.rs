@@ -1,12 +1,9 @@
-//! The SQLite file: where it stands, who may open it, and its tables.
+//! The SQLite file: how it is opened, and its tables.
 //!
-//! One process writes to it, which holds the lock file beside it; any number
-//! read. What is in a row is not known here.
+//! One process writes to it, which has locked its folder; any number read.
+//! Does not know what is in a row.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
@@ -186,48 +183,6 @@ PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA foreign_keys = ON;
 PRAGMA journal_size_limit = 67108864;";
-
-/// Makes the folder and the files, for their owner alone, and takes the lock.
-pub(super) fn lock(path: &Path) -> Result<File, AuditError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| AuditError::Create { path, source }
-    };
-    if let Some(folder) = path.parent() {
-        let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(folder);
-        made.map_err(failed(folder))?;
-    }
-    // SQLite would make it readable for everyone, and gives the files beside
-    // it the permissions of this one.
-    private_file(path).map_err(failed(path))?;
-    // Two names of one file are one log.
-    let real = path.canonicalize().map_err(failed(path))?;
-    let lock_path = lock_path(&real);
-    let lock = private_file(&lock_path).map_err(failed(&lock_path))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(AuditError::Locked(path.to_owned())),
-        Err(TryLockError::Error(source)) => return Err(failed(&lock_path)(source)),
-    }
-    Ok(lock)
-}
-
-fn lock_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    name.into()
-}
-
-fn private_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-}
 
 /// Opens the file at `path` for writing, and makes the tables if it is new.
 ///

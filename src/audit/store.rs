@@ -5,7 +5,6 @@
 //! transaction is made, and with what, is the writer's to say.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
@@ -17,6 +16,7 @@ use rusqlite::{
 };
 
 use super::event_row::{INSERT_EVENT, LAST_KIND, SAVE_BACK_OFF, back_off_values, event_values};
+use super::folder::LockedFolder;
 use super::kept_row::{SAVE, kept_values};
 use super::row::{
     SNAPSHOT_COLUMNS, blob, decision_digest, decision_values, ending_digest, ending_values,
@@ -51,8 +51,8 @@ const PROBE_SEQ: i64 = 0;
 pub(super) struct Store {
     connection: Connection,
     written: Written,
-    /// Open as long as the store is: the lock goes with it.
-    _lock: File,
+    /// Locked for as long as the store is open.
+    _folder: LockedFolder,
 }
 
 impl Store {
@@ -60,14 +60,15 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`AuditError::Locked`] if another process writes to it,
+    /// [`AuditError::Locked`] if another process writes to its folder,
     /// [`AuditError::Create`], [`AuditError::Open`] and [`AuditError::Schema`].
     pub(super) fn open(path: &Path) -> Result<Self, AuditError> {
-        let lock = schema::lock(path)?;
+        let folder = LockedFolder::lock(path)?;
+        folder.make_database()?;
         Ok(Self {
-            connection: schema::open(path)?,
+            connection: schema::open(&folder.database)?,
             written: Written::default(),
-            _lock: lock,
+            _folder: folder,
         })
     }
 

@@ -246,11 +246,16 @@ async fn a_full_queue_refuses_after_a_second_and_uses_up_no_number() {
 }
 
 #[tokio::test]
-async fn a_second_log_on_the_same_file_is_refused_until_the_first_has_ended() {
+async fn a_second_log_in_the_same_folder_is_refused_until_the_first_has_ended() {
     let kit = Kit::new(Durability::Commit, 16);
-    let options = options(kit.folder.path(), Durability::Commit, 16);
-    let second = AuditLog::open(&options, Arc::clone(&kit.metrics), &kit.tracker);
-    assert!(matches!(second, Err(AuditError::Locked(path)) if path == kit.path()));
+    let real = kit.path().parent().unwrap().canonicalize().unwrap();
+    // Whoever removes the files does not make room for a second writer.
+    for name in ["audit.db", "other.db"] {
+        let mut options = options(kit.folder.path(), Durability::Commit, 16);
+        options.path.set_file_name(name);
+        let second = AuditLog::open(&options, Arc::clone(&kit.metrics), &kit.tracker);
+        assert!(matches!(second, Err(AuditError::Locked(folder)) if folder == real));
+    }
     let folder = kit.closed().await;
     Kit::reopened(folder, Durability::Commit, 16).closed().await;
 }
@@ -521,7 +526,7 @@ async fn the_log_is_for_its_owner_alone() {
     kit.log.probe().await.unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(kit.path().parent().unwrap()), 0o700);
-    for extension in ["db", "db.lock", "db-wal", "db-shm"] {
+    for extension in ["db", "db-wal", "db-shm"] {
         assert_eq!(
             mode(&kit.path().with_extension(extension)),
             0o600,

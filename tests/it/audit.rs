@@ -210,7 +210,7 @@ fn after_kill_9_every_request_that_the_origin_saw_is_on_record() {
     });
 }
 
-// Contract, section 1: a second one on the same audit file exits 1.
+// Ours: one process writes to a record, and the record is found by its folder.
 #[test]
 fn a_second_proxy_on_the_same_file_does_not_start() {
     run(async {
@@ -218,7 +218,9 @@ fn a_second_proxy_on_the_same_file_does_not_start() {
         let proxy = resolve("o.test", origin.address()).start().await;
         let second = proxy.place().run(&["serve"]).await;
         assert_eq!((second.code, second.stdout.as_str()), (Some(1), ""));
-        assert!(second.stderr.contains("audit.db"), "{}", second.stderr);
+        let folder = proxy.place().folder().canonicalize().unwrap();
+        let folder = format!("the record in {} is in use", folder.display());
+        assert!(second.stderr.contains(&folder), "{}", second.stderr);
         assert_eq!(
             get(&proxy, "http://o.test/a").await.status(),
             200,
@@ -275,8 +277,7 @@ fn queued_rows_are_written_before_a_stop() {
     });
 }
 
-// Contract, section 1: a second proxy on the same audit file exits 1, by
-// whatever name it knows the file.
+// Ours: a record is the same by whatever name it is opened.
 #[test]
 fn a_second_proxy_on_the_same_file_by_another_name_does_not_start() {
     run(async {
@@ -286,9 +287,24 @@ fn a_second_proxy_on_the_same_file_by_another_name_does_not_start() {
         let second = ["--set", "audit.store=sqlite:other.db", "serve"];
         let outcome = proxy.place().run(&second).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(
-            outcome.stderr.contains("audit.db") || outcome.stderr.contains("other.db"),
-            "{outcome:?}"
-        );
+        assert!(outcome.stderr.contains("in use"), "{outcome:?}");
+    });
+}
+
+// Ours: the lock is on the folder, so that removing every file in it makes no
+// room for a second writer.
+#[test]
+fn a_second_proxy_does_not_start_in_a_folder_whose_files_were_removed() {
+    run(async {
+        let proxy = Config::default().start().await;
+        for name in ["audit.db", "audit.db-wal", "audit.db-shm"] {
+            std::fs::remove_file(proxy.place().path(name)).unwrap();
+        }
+        for store in ["sqlite:audit.db", "sqlite:other.db"] {
+            let store = format!("audit.store={store}");
+            let outcome = proxy.place().run(&["--set", &store, "serve"]).await;
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            assert!(outcome.stderr.contains("in use"), "{outcome:?}");
+        }
     });
 }

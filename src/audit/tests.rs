@@ -6,6 +6,8 @@ mod kept;
 
 mod later;
 
+mod revision;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::ControlFlow;
@@ -576,6 +578,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
     assert_eq!(found, Vec::<String>::new());
     let expected = Verification {
         decided: 5,
+        other_revision: 0,
         form_only: 1,
         mismatches: 0,
         missing: 0,

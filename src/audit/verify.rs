@@ -16,6 +16,7 @@ use super::kept_row::{self, ALL};
 use super::query::{AuditReader, Filter};
 use super::row::{blob, count, digest, is_as_written, is_untouched, stored};
 use super::schema::{last_event, last_seq};
+use crate::rules::decision::Revision;
 use crate::rules::digest::Digest;
 use crate::rules::record::{Again, StoredRecord, StoredRuling, Undecidable, decide_again};
 
@@ -24,6 +25,9 @@ use crate::rules::record::{Again, StoredRecord, StoredRuling, Undecidable, decid
 pub struct Verification {
     /// Rows that were decided again, whatever came of it.
     pub decided: u64,
+    /// Rows among them that another revision of the engine decided, and that
+    /// this one decides otherwise. They are no mismatches.
+    pub other_revision: u64,
     /// Rows that rest on no snapshot (`egress`) and were checked for form.
     pub form_only: u64,
     /// Findings that are mismatches.
@@ -49,6 +53,18 @@ pub enum Finding {
         found: Box<StoredRuling>,
         /// What follows from its evidence.
         again: Box<StoredRuling>,
+    },
+    /// Another revision of the engine decided the row, and this one decides
+    /// otherwise. The row is as it was written. It is told, and is no mismatch.
+    OtherRevision {
+        /// The row.
+        seq: u64,
+        /// The revision that decided it.
+        decided_by: Revision,
+        /// What it says.
+        found: Box<StoredRuling>,
+        /// What this revision says.
+        now: Box<StoredRuling>,
     },
     /// The row cannot be decided again.
     Undecidable {
@@ -111,7 +127,10 @@ pub enum Finding {
 impl Finding {
     /// Whether it contradicts the log.
     pub fn is_mismatch(&self) -> bool {
-        !matches!(self, Self::Missing { .. } | Self::MissingEvents { .. })
+        !matches!(
+            self,
+            Self::OtherRevision { .. } | Self::Missing { .. } | Self::MissingEvents { .. }
+        )
     }
 }
 
@@ -123,6 +142,18 @@ impl fmt::Display for Finding {
                 "{seq}: the row says {}, its evidence {}",
                 Answer(found),
                 Answer(again)
+            ),
+            Self::OtherRevision {
+                seq,
+                decided_by,
+                found,
+                now,
+            } => write!(
+                f,
+                "{seq}: decided by revision {decided_by}: {}; revision {} says {}",
+                Answer(found),
+                Revision::CURRENT,
+                Answer(now)
             ),
             Self::Undecidable { seq, why } => write!(f, "{seq}: cannot be decided again: {why}"),
             Self::Changed { seq } => write!(f, "{seq}: the row is not as it was written"),
@@ -250,6 +281,19 @@ impl<F: FnMut(Finding)> Check<'_, F> {
             Err(why) => {
                 self.found(Finding::Undecidable { seq, why });
                 return Ok(());
+            }
+            Ok(Again::OfRevision { decided_by, now }) => {
+                self.sums.decided += 1;
+                if untouched {
+                    self.sums.other_revision += 1;
+                    let found = Box::new(record.ruling);
+                    self.found(Finding::OtherRevision {
+                        seq,
+                        decided_by,
+                        found,
+                        now,
+                    });
+                }
             }
             Ok(Again::Same) => self.sums.decided += 1,
             Ok(Again::FormOnly) => self.sums.form_only += 1,

@@ -9,6 +9,7 @@ use super::Exit;
 use super::inert::inert;
 use crate::audit::events::{EventFilter, StoredEvent, event_json};
 use crate::audit::query::{AuditReader, Filter, row_json};
+use crate::audit::verify::Verification;
 use crate::config::Settings;
 use crate::rules::record::StoredRecord;
 
@@ -224,6 +225,18 @@ fn shown(url: &str) -> String {
     format!("{head}…")
 }
 
+/// What a verification came to, in one line.
+fn summary(sums: &Verification) -> String {
+    let other_revision = match sums.other_revision {
+        0 => String::new(),
+        rows => format!(", {rows} decided otherwise by another revision"),
+    };
+    format!(
+        "{} decided again, {} checked for form, {} mismatches, {} missing{other_revision}",
+        sums.decided, sums.form_only, sums.mismatches, sums.missing
+    )
+}
+
 fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<Exit> {
     let mut findings = Vec::new();
     let mut out = std::io::stdout().lock();
@@ -238,6 +251,7 @@ fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<E
             "{}",
             serde_json::json!({
                 "decided": sums.decided,
+                "other_revision": sums.other_revision,
                 "form_only": sums.form_only,
                 "mismatches": sums.mismatches,
                 "missing": sums.missing,
@@ -247,11 +261,7 @@ fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<E
                 "findings": findings,
             })
         )?,
-        Form::Columns => writeln!(
-            out,
-            "{} decided again, {} checked for form, {} mismatches, {} missing",
-            sums.decided, sums.form_only, sums.mismatches, sums.missing
-        )?,
+        Form::Columns => writeln!(out, "{}", summary(&sums))?,
     }
     // Nothing removes rows but a hand from outside.
     Ok(if sums.mismatches + sums.missing == 0 {

@@ -30,7 +30,7 @@ use super::robots::access::{AccessResult, Copy, Snapshot};
 use super::robots::{Binding, CanonicalPath, RobotsTxt};
 
 pub use self::evidence::{Evidence, PuttingOff};
-pub use super::policy::{Candidates, EnforcementMode, Policy, Readings, Unauthorized};
+pub use super::policy::{Candidates, EnforcementMode, Policy, Readings, Revision, Unauthorized};
 pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 
 /// Who asks for what, how.

@@ -1,14 +1,48 @@
 //! What the operator laid down, as far as decisions depend on it.
 //!
 //! A policy is kept as JSON beside the decisions made by it, named by its
-//! SHA-256, so that they can be decided again. How it is applied is
-//! `decision`'s.
+//! SHA-256, so that they can be decided again. The JSON names the engine's
+//! [`Revision`] as well. How it is applied is `decision`'s.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::overrides::{Action, Override};
 use super::robots::Dialect;
+
+/// The revision of the engine that decided: of all in `rules/` that a verdict
+/// depends on besides its inputs.
+///
+/// It is raised by whoever changes a verdict under the same settings. A row of
+/// another revision that is decided otherwise now was not tampered with: the
+/// engine has changed since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Revision(u32);
+
+impl Revision {
+    /// The revision of policies that name none: they are older than the name.
+    pub const FIRST: Self = Self(1);
+
+    /// The revision of this engine.
+    pub const CURRENT: Self = Self(2);
+
+    fn first() -> Self {
+        Self::FIRST
+    }
+
+    fn is_first(&self) -> bool {
+        *self == Self::FIRST
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// What a 401 or 403 for robots.txt is taken for (`robots.status.unauthorized`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +119,11 @@ pub struct Policy {
 /// their digest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Terms {
+    #[serde(
+        default = "Revision::first",
+        skip_serializing_if = "Revision::is_first"
+    )]
+    pub(super) revision: Revision,
     pub(super) unauthorized: Unauthorized,
     pub(super) readings: Readings,
     #[serde(default, skip_serializing_if = "Dialect::is_default")]
@@ -109,6 +148,7 @@ impl Policy {
     /// The policy of a proxy: it judges every reading that servers take.
     pub fn new(unauthorized: Unauthorized) -> Self {
         Self::of(Terms {
+            revision: Revision::CURRENT,
             unauthorized,
             readings: Readings::default(),
             dialect: Dialect::default(),
@@ -125,6 +165,11 @@ impl Policy {
             dialect,
             ..self.terms
         })
+    }
+
+    /// The revision of the engine that decides, or decided, by it.
+    pub fn revision(&self) -> Revision {
+        self.terms.revision
     }
 
     /// By which text robots.txt files are read.

@@ -13,7 +13,9 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::crawler::{Crawler, ProductToken};
-use super::decision::{Decision, Evidence, Inquiry, Policy, PuttingOff, Reason, Verdict, decide};
+use super::decision::{
+    Decision, Evidence, Inquiry, Policy, PuttingOff, Reason, Revision, Verdict, decide,
+};
 use super::digest::Digest;
 use super::origin::InvalidTarget;
 use super::robots::Dialect;
@@ -235,8 +237,17 @@ pub fn result_word(result: &AccessResult) -> &'static str {
 pub enum Again {
     /// The same answer.
     Same,
-    /// Another answer: the row, or the code, has changed.
+    /// Another answer, by the revision that decided the row: the row or its
+    /// evidence has changed.
     Differs(Box<StoredRuling>),
+    /// Another answer, but the row was decided by another revision of the
+    /// engine, so that it may well be the answer of then.
+    OfRevision {
+        /// The revision that decided the row.
+        decided_by: Revision,
+        /// The answer of this one.
+        now: Box<StoredRuling>,
+    },
     /// The record rests on no snapshot (`egress`); its form is right.
     FormOnly,
 }
@@ -305,11 +316,14 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
         None => decision,
     };
     let again = StoredRuling::of(decision.evidence());
-    if again == record.ruling {
-        Ok(Again::Same)
-    } else {
-        Ok(Again::Differs(Box::new(again)))
-    }
+    Ok(match policy.revision() {
+        _ if again == record.ruling => Again::Same,
+        Revision::CURRENT => Again::Differs(Box::new(again)),
+        decided_by => Again::OfRevision {
+            decided_by,
+            now: Box::new(again),
+        },
+    })
 }
 
 /// Only an egress refusal is decided without asking the origin.

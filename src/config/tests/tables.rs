@@ -167,7 +167,7 @@ fn overrides_are_read_in_order_as_the_policy_keeps_them() {
     assert_eq!(
         settings.policy.json(),
         concat!(
-            r#"{"unauthorized":"allow","readings":"server","overrides":["#,
+            r#"{"revision":2,"unauthorized":"allow","readings":"server","overrides":["#,
             r#"{"origin":"https://site.example","agent":"legacybot","path":"/open/*","#,
             r#""action":"allow","reason":"contract 114","until":"2027-01-31T00:00:00.5Z"},"#,
             r#"{"origin":"*.site.example","action":"deny","reason":"asked by its owner"},"#,
@@ -185,7 +185,10 @@ fn readings_are_part_of_the_policy() {
     let config = file("robots.readings = \"dots\"\n").unwrap();
     let settings = config.settings();
     let json = settings.policy.json();
-    assert_eq!(json, r#"{"unauthorized":"allow","readings":"dots"}"#);
+    assert_eq!(
+        json,
+        r#"{"revision":2,"unauthorized":"allow","readings":"dots"}"#
+    );
     // A redirect of a robots.txt is judged by the same.
     assert_eq!(settings.robots.policy.digest(), settings.policy.digest());
 }
@@ -197,7 +200,10 @@ fn candidates_are_part_of_the_policy() {
     assert!(json.contains(r#""candidates":"all""#), "{json}");
     let nothing = file("").unwrap();
     let json = nothing.settings().policy.json();
-    assert_eq!(json, r#"{"unauthorized":"allow","readings":"server"}"#);
+    assert_eq!(
+        json,
+        r#"{"revision":2,"unauthorized":"allow","readings":"server"}"#
+    );
 }
 
 /// One test a row: an override with one key changed, and what is told.

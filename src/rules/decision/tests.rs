@@ -227,8 +227,23 @@ fn a_policy_of_an_earlier_version_is_restored_with_its_digest() {
     let json = r#"{"unauthorized":"allow","readings":"dots"}"#;
     let policy = Policy::restore(json).unwrap();
     assert_eq!(policy.json(), json);
-    let now = Policy::new(Unauthorized::Allow);
-    assert_eq!(policy.digest(), now.with_readings(Readings::Dots).digest());
+    assert_eq!(policy.revision(), Revision::FIRST);
+    let changed = policy.with_readings(Readings::Server);
+    assert_eq!(changed.revision(), Revision::FIRST);
+}
+
+// A change of the engine must not look like a change of the record.
+#[test]
+fn a_policy_names_the_revision_of_the_engine_and_its_digest_follows() {
+    let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::Dots);
+    assert_eq!(
+        policy.json(),
+        r#"{"revision":2,"unauthorized":"allow","readings":"dots"}"#
+    );
+    assert_eq!(policy.revision(), Revision::CURRENT);
+    let earlier = Policy::restore(r#"{"unauthorized":"allow","readings":"dots"}"#).unwrap();
+    assert_ne!(policy.digest(), earlier.digest());
+    assert_eq!(Revision::CURRENT.to_string(), "2");
 }
 
 /// One test a row: what is said of a path by each level, where /private is

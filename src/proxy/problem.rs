@@ -47,6 +47,11 @@ pub enum Malformed {
     /// `Max-Forwards` that is no number, or there twice, where it counts.
     #[error("Max-Forwards must be one number")]
     MaxForwards,
+    /// TRACE with content, or with a transfer coding, which announces some. It
+    /// would be sent back to whoever asked, and is never needed for that (RFC
+    /// 9110, section 9.3.8).
+    #[error("TRACE cannot have content")]
+    TraceContent,
     /// A framing that readers disagree on.
     #[error("the request can be framed in two ways: {0}")]
     Framing(&'static str),
@@ -194,6 +199,7 @@ impl Malformed {
             | Self::UserAgent
             | Self::Names
             | Self::MaxForwards
+            | Self::TraceContent
             | Self::Framing(_) => StatusCode::BAD_REQUEST,
         }
     }

@@ -81,6 +81,10 @@ impl Received {
         let (parts, body) = request.into_parts();
         let target = target(&parts, leg)?;
         unambiguous(&parts)?;
+        // `Content-Length: 0` is no content, and ends the stream at once.
+        if parts.method == Method::TRACE && !body.is_end_stream() {
+            return Err(Malformed::TraceContent.into());
+        }
         if fields::has_come_through(&parts.headers, &options.fields.name) {
             return Err(Problem::Loop(options.fields.name.to_string()));
         }

@@ -150,6 +150,61 @@ fn a_hop_is_taken_off_for_trace_and_options_alone() {
     });
 }
 
+// RFC 9110, section 9.3.8: a client must not send content in a TRACE. `Max-Forwards`
+// makes no difference, nor does a body that turns out to be empty.
+#[test]
+fn trace_with_content_is_malformed_wherever_it_comes() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start_tls().await;
+        let plain = RawOrigin::with(ROBOTS, Octets::text("ok")).await;
+        let proxy = resolve("o.test", origin.address())
+            .resolve("p.test", plain.address())
+            .start()
+            .await;
+        for (framing, hops, body, status) in [
+            ("Content-Length: 0", "X: y", "", 200),
+            ("Content-Length: 4", "X: y", "body", 400),
+            ("Content-Length: 4", "Max-Forwards: 0", "body", 400),
+            (
+                "Transfer-Encoding: chunked",
+                "X: y",
+                "4\r\nbody\r\n0\r\n\r\n",
+                400,
+            ),
+            ("Transfer-Encoding: chunked", "X: y", "0\r\n\r\n", 400),
+        ] {
+            let message = |target: &str, host: &str| {
+                format!(
+                    "TRACE {target} HTTP/1.1\r\nHost: {host}\r\n{hops}\r\n{framing}\r\n\r\n{body}"
+                )
+            };
+            let mut outside = Crawler::plain(&proxy).await;
+            let mut cleartext = Crawler::connect(&proxy, "p.test:80").await;
+            let mut secured = Crawler::inside(&proxy, "o.test:443").await;
+            for (crawler, message) in [
+                (&mut outside, message("http://p.test/a", "p.test")),
+                (&mut cleartext, message("/a", "p.test")),
+                (&mut secured, message("/a", "o.test")),
+            ] {
+                crawler.send(message.as_bytes()).await;
+                let reply = crawler.reply_to("TRACE").await;
+                assert_eq!(reply.status(), status, "{message:?}: {}", reply.text());
+                assert!(status == 200 || crawler.closes().await, "{message:?}");
+            }
+        }
+        for (body, status) in [("", 200), ("body", 400)] {
+            let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+            let request = http::Request::builder()
+                .method("TRACE")
+                .uri("https://o.test/a");
+            let reply = crawler.send(request, body.into()).await.unwrap();
+            assert_eq!(reply.status(), status, "{body:?}");
+        }
+        assert_eq!(plain.lines(), ["TRACE /a"; 2]);
+        assert_eq!(origin.targets(), ["/a"; 2]);
+    });
+}
+
 // Contract, section 2: robots.unreachable_answer.
 #[test]
 fn what_is_unreachable_can_be_answered_with_503() {

@@ -7,7 +7,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -22,6 +22,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::ca::{Ca, CaError};
+use super::first_bytes::{FirstBytes, Foreign, Refusal, TLS_HANDSHAKE};
 use crate::rules::digest::Digest;
 use crate::rules::origin::{InvalidTarget, Origin, Scheme};
 
@@ -43,8 +44,6 @@ pub enum Mode {
     Refuse,
 }
 
-/// A TLS record's content type for a handshake (RFC 8446, section 5.1).
-const TLS_HANDSHAKE: u8 = 0x16;
 /// The fatal alert `unrecognized_name` as a record (RFC 6066, section 3).
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x70];
 
@@ -67,6 +66,14 @@ pub enum ConnectError {
         host: String,
         /// What rustls says.
         source: io::Error,
+    },
+    /// The first byte is that of TLS, and no ClientHello follows.
+    #[error("another protocol inside CONNECT for {host}")]
+    Foreign {
+        /// The host of the CONNECT.
+        host: String,
+        /// What was expected.
+        source: Foreign,
     },
     /// The server name is not the host of the CONNECT.
     #[error("CONNECT for {host}, but the handshake asks for {server_name}")]
@@ -103,6 +110,8 @@ pub struct Opened {
     pub origin: Origin,
     /// How they are framed.
     pub protocol: Protocol,
+    /// Set where the first of those bytes are no request.
+    pub refusal: Refusal,
 }
 
 /// Reads the authority of a CONNECT: a host and a port, nothing else
@@ -163,15 +172,22 @@ impl Interceptor {
         let first = timeout(self.timeout, io.read_u8())
             .await?
             .map_err(ConnectError::Broken)?;
+        let is_tls = first == TLS_HANDSHAKE;
         let io = Peeked {
             first: Some(first),
             io,
+            expected: if is_tls {
+                FirstBytes::client_hello()
+            } else {
+                FirstBytes::http1()
+            },
         };
-        if first == TLS_HANDSHAKE {
+        if is_tls {
             return timeout(self.timeout, self.handshake(io, origin)).await?;
         }
         Ok(Opened {
             origin: plain(&origin).unwrap_or(origin),
+            refusal: io.expected.refusal(),
             stream: Inside::Plain(io),
             protocol: Protocol::Http1,
         })
@@ -179,9 +195,16 @@ impl Interceptor {
 
     async fn handshake(&self, io: Peeked, origin: Origin) -> Result<Opened, ConnectError> {
         let host = origin.host().to_string();
-        let failed = |source| ConnectError::Handshake {
-            host: host.clone(),
-            source,
+        let refusal = io.expected.refusal();
+        let failed = |source| match refusal.get() {
+            Some(source) => ConnectError::Foreign {
+                host: host.clone(),
+                source: *source,
+            },
+            None => ConnectError::Handshake {
+                host: host.clone(),
+                source,
+            },
         };
         let mut start = LazyConfigAcceptor::new(Acceptor::default(), io)
             .await
@@ -206,8 +229,14 @@ impl Interceptor {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
         };
+        let expected = match protocol {
+            Protocol::Http1 => FirstBytes::http1(),
+            // hyper checks the preface of HTTP/2 byte by byte.
+            Protocol::Http2 => FirstBytes::unchecked(),
+        };
         Ok(Opened {
-            stream: Inside::Tls(Box::new(stream)),
+            refusal: expected.refusal(),
+            stream: Inside::Tls(Box::new(Secured { stream, expected })),
             origin,
             protocol,
         })
@@ -252,11 +281,12 @@ impl ResolvesServerCert for Leaf {
     }
 }
 
-/// A stream whose first octet was read to see what it carries.
+/// A stream whose first byte was read to see what it carries.
 #[derive(Debug)]
 pub struct Peeked {
     first: Option<u8>,
     io: TokioIo<Upgraded>,
+    expected: FirstBytes,
 }
 
 impl AsyncRead for Peeked {
@@ -269,9 +299,10 @@ impl AsyncRead for Peeked {
             && let Some(first) = self.first.take()
         {
             buffer.put_slice(&[first]);
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(self.expected.check(&[first]).map_err(io::Error::from));
         }
-        Pin::new(&mut self.io).poll_read(cx, buffer)
+        let this = self.get_mut();
+        poll_checked(&mut this.io, &mut this.expected, cx, buffer)
     }
 }
 
@@ -305,13 +336,36 @@ impl AsyncWrite for Peeked {
     }
 }
 
+/// Reads from `io`, and checks what was read.
+fn poll_checked<S: AsyncRead + Unpin>(
+    io: &mut S,
+    expected: &mut FirstBytes,
+    cx: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    let before = buffer.filled().len();
+    ready!(Pin::new(io).poll_read(cx, buffer))?;
+    Poll::Ready(
+        expected
+            .check(&buffer.filled()[before..])
+            .map_err(io::Error::from),
+    )
+}
+
+/// A TLS session, and what its client must begin with.
+#[derive(Debug)]
+pub struct Secured {
+    stream: TlsStream<Peeked>,
+    expected: FirstBytes,
+}
+
 /// What stands inside a CONNECT.
 #[derive(Debug)]
 pub enum Inside {
     /// HTTP without TLS.
     Plain(Peeked),
     /// A TLS session.
-    Tls(Box<TlsStream<Peeked>>),
+    Tls(Box<Secured>),
 }
 
 impl AsyncRead for Inside {
@@ -322,7 +376,10 @@ impl AsyncRead for Inside {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_read(cx, buffer),
-            Self::Tls(io) => Pin::new(io).poll_read(cx, buffer),
+            Self::Tls(io) => {
+                let Secured { stream, expected } = &mut **io;
+                poll_checked(stream, expected, cx, buffer)
+            }
         }
     }
 }
@@ -335,7 +392,7 @@ impl AsyncWrite for Inside {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_write(cx, octets),
-            Self::Tls(io) => Pin::new(io).poll_write(cx, octets),
+            Self::Tls(io) => Pin::new(&mut io.stream).poll_write(cx, octets),
         }
     }
 
@@ -346,28 +403,28 @@ impl AsyncWrite for Inside {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_write_vectored(cx, slices),
-            Self::Tls(io) => Pin::new(io).poll_write_vectored(cx, slices),
+            Self::Tls(io) => Pin::new(&mut io.stream).poll_write_vectored(cx, slices),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(io) => io.is_write_vectored(),
-            Self::Tls(io) => io.is_write_vectored(),
+            Self::Tls(io) => io.stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_flush(cx),
-            Self::Tls(io) => Pin::new(io).poll_flush(cx),
+            Self::Tls(io) => Pin::new(&mut io.stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_shutdown(cx),
-            Self::Tls(io) => Pin::new(io).poll_shutdown(cx),
+            Self::Tls(io) => Pin::new(&mut io.stream).poll_shutdown(cx),
         }
     }
 }

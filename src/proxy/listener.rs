@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::body::Body;
-use super::connect::{self, Interceptor, Protocol};
+use super::connect::{self, ConnectError, Interceptor, Protocol};
 use super::exchange::Proxy;
 use super::in_order::Order;
 use super::problem::{Malformed, Problem};
@@ -299,6 +299,7 @@ impl Crawlers {
             drop(interceptor);
             match opened {
                 Ok(opened) => {
+                    let host = opened.origin.host().to_string();
                     let leg = Leg {
                         client,
                         opened_for: Some(opened.origin),
@@ -307,17 +308,30 @@ impl Crawlers {
                     crawlers
                         .serve(opened.stream, opened.protocol, (leg, place))
                         .await;
+                    if let Some(source) = opened.refusal.get().copied() {
+                        crawlers.note(&ConnectError::Foreign { host, source }, client);
+                    }
                 }
-                Err(error) => {
-                    crawlers.metrics.tls_handshake_failures.inc();
-                    let cause = std::error::Error::source(&error).map(tracing::field::display);
-                    tracing::warn!(%client, cause, "{error}");
-                }
+                Err(error) => crawlers.note(&error, client),
             }
         };
         // Boxed, because serving the inside is serving a stream again.
         let inside: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(inside);
         self.tasks.0.spawn(inside);
+    }
+}
+
+impl Crawlers {
+    /// Counts and logs why no request could be read from inside a CONNECT of
+    /// `client`.
+    fn note(&self, error: &ConnectError, client: IpAddr) {
+        if matches!(error, ConnectError::Foreign { .. }) {
+            self.turn_away("protocol");
+        } else {
+            self.metrics.tls_handshake_failures.inc();
+        }
+        let cause = std::error::Error::source(error).map(tracing::field::display);
+        tracing::warn!(%client, cause, "{error}");
     }
 }
 

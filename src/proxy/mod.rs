@@ -8,6 +8,8 @@ pub mod listener;
 
 pub mod connect;
 
+pub mod first_bytes;
+
 pub mod ca;
 
 pub mod exchange;

@@ -5,15 +5,16 @@ use std::os::unix::fs::PermissionsExt;
 
 use http::Version;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
 use crate::kit::certificates;
-use crate::kit::client::{Crawler, curl, get};
+use crate::kit::client::{Crawler, curl, get, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::run;
+use crate::kit::{run, soon};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -208,21 +209,60 @@ fn plain_http_inside_connect_is_seen_and_judged() {
     });
 }
 
-// Invariant 6: what is neither TLS nor HTTP goes nowhere.
+/// What a client sends first that speaks neither TLS nor HTTP/1, or speaks TLS
+/// and then something else.
+const OTHER_PROTOCOLS: [(&str, &[u8]); 12] = [
+    ("SSH", b"SSH-2.0-OpenSSH_9.2\r\n"),
+    ("SMTP", b"EHLO a.test\r\n"),
+    ("IMAP", b"a1 LOGIN a b\r\n"),
+    ("Redis", b"*1\r\n$4\r\nPING\r\n"),
+    ("SOCKS", b"\x05\x01\x00"),
+    ("RTSP", b"OPTIONS rtsp://o.test RTSP/1.0\r\n"),
+    ("HTTP/2 in the clear", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    ("no blank", &[b'A'; 100]),
+    ("empty lines", b"\r\n\r\n"),
+    ("no TLS version", b"\x16\x03\x09"),
+    ("an empty record", b"\x16\x03\x01\x00\x00\x16"),
+    ("a ServerHello", b"\x16\x03\x01\x02\x00\x02"),
+];
+
+// Ours; invariant 6: what is neither TLS nor HTTP goes nowhere. Both time limits
+// are far longer than the test may take, so none of them closes a connection.
 #[test]
-fn other_protocols_inside_connect_are_closed() {
+fn other_protocols_inside_connect_are_closed_at_once() {
     run(async {
         let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        let mut crawler = Crawler::connect(&proxy, "o.test:22").await;
-        crawler.send(b"SSH-2.0-OpenSSH_9.2\r\n").await;
-        assert!(
-            crawler
-                .try_reply_to("GET")
-                .await
-                .is_none_or(|reply| reply.status() == 400)
-        );
-        assert_eq!(origin.connections(), 0);
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.header_timeout = \"1h\"")
+            .set("https.handshake_timeout = \"1h\"")
+            .start()
+            .await;
+        for (name, bytes) in OTHER_PROTOCOLS {
+            let mut crawler = Crawler::connect(&proxy, "o.test:22").await;
+            crawler.send(bytes).await;
+            assert!(crawler.closes().await, "{name}");
+            let mut inside = Crawler::inside(&proxy, "o.test:443").await;
+            inside.send(bytes).await;
+            assert!(inside.closes().await, "{name} inside TLS");
+            let stream = Crawler::connect(&proxy, "o.test:443").await.into_stream();
+            let http2 = TlsConnector::from(certificates::client(&proxy.ca(), &["h2"]));
+            let name = ServerName::try_from("o.test").unwrap();
+            let mut http2 = http2.connect(name, stream).await.unwrap();
+            let is_preface = bytes.starts_with(b"PRI");
+            let bytes: &[u8] = if is_preface { b"PRI * HTTP/1.1" } else { bytes };
+            http2.write_all(bytes).await.unwrap();
+            let mut rest = Vec::new();
+            // SETTINGS may be on their way; the end is what counts.
+            let _ = soon("end", http2.read_to_end(&mut rest)).await;
+        }
+        // A request after one empty line is one (RFC 9112, section 2.2).
+        let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
+        crawler.send(b"\r\n").await;
+        assert_eq!(crawler.get("/a", "o.test").await.status(), 200);
+        assert_eq!(origin.targets(), ["/a"]);
+        let metrics = metrics(&proxy).await;
+        let counted = "politesse_connections_refused_total{result=\"protocol\"} 24";
+        assert!(metrics.contains(counted), "{metrics}");
     });
 }
 

@@ -1,0 +1,268 @@
+//! The first bytes that a client sends inside a CONNECT: whether they begin a
+//! TLS handshake or an HTTP/1 request, as the connection is read.
+//!
+//! hyper looks for the blank line behind a head before it reads any of it, and
+//! rustls waits for a whole record. Without this check an SSH banner would hold
+//! its connection until `proxy.header_timeout`. How the protocols are read is
+//! not known here.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use thiserror::Error;
+
+/// The bytes of a connection begin another protocol than the one that it is
+/// read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Foreign {
+    /// The first byte is that of TLS, and no ClientHello follows.
+    #[error("the bytes begin like TLS, but with no ClientHello")]
+    Tls,
+    /// The bytes begin no HTTP/1 request.
+    #[error("the bytes begin neither TLS nor an HTTP/1 request")]
+    Http,
+}
+
+impl From<Foreign> for io::Error {
+    fn from(foreign: Foreign) -> Self {
+        Self::new(io::ErrorKind::InvalidData, foreign)
+    }
+}
+
+/// The content type of a TLS record that holds a handshake (RFC 8446, section
+/// 5.1).
+pub const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Method names are short; the longest registered one is `UPDATEREDIRECTREF`.
+/// Without a bound, bytes that never hold a blank would be waited for.
+const METHOD_BYTES_MAX: usize = 32;
+/// The start of a request is looked for in so many bytes. A longer request line
+/// is left to the limits that hyper has for heads.
+const START_BYTES_MAX: usize = 1024;
+
+/// The check of the bytes that a connection begins with, as they come.
+#[derive(Debug)]
+pub struct FirstBytes {
+    expected: Expected,
+    /// The bytes so far; empty again once they were enough.
+    seen: Vec<u8>,
+    refusal: Refusal,
+}
+
+/// Why a connection was ended, if its bytes were refused.
+///
+/// To be asked when the connection is over: hyper takes an error before the
+/// first byte of a request for an ordinary end.
+pub type Refusal = Arc<OnceLock<Foreign>>;
+
+#[derive(Debug, Clone, Copy)]
+enum Expected {
+    ClientHello,
+    Http1,
+    Anything,
+}
+
+/// What can be told from the bytes so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    Incomplete,
+    Right,
+    Wrong,
+}
+
+impl FirstBytes {
+    /// Expects a TLS ClientHello.
+    pub fn client_hello() -> Self {
+        Self::expecting(Expected::ClientHello)
+    }
+
+    /// Expects an HTTP/1 request.
+    pub fn http1() -> Self {
+        Self::expecting(Expected::Http1)
+    }
+
+    /// Expects nothing: the bytes are checked by whoever reads them.
+    pub fn unchecked() -> Self {
+        Self::expecting(Expected::Anything)
+    }
+
+    fn expecting(expected: Expected) -> Self {
+        Self {
+            expected,
+            seen: Vec::new(),
+            refusal: Refusal::default(),
+        }
+    }
+
+    /// Where a refusal will be found.
+    pub fn refusal(&self) -> Refusal {
+        Arc::clone(&self.refusal)
+    }
+
+    /// Checks the bytes that were read next.
+    ///
+    /// # Errors
+    ///
+    /// [`Foreign`] as soon as they cannot become what is expected.
+    pub fn check(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
+        let (start, foreign): (fn(&[u8]) -> Start, _) = match self.expected {
+            Expected::ClientHello => (client_hello, Foreign::Tls),
+            Expected::Http1 => (http1_request, Foreign::Http),
+            Expected::Anything => return Ok(()),
+        };
+        let room = START_BYTES_MAX - self.seen.len();
+        self.seen.extend(bytes.iter().take(room));
+        match start(&self.seen) {
+            Start::Incomplete if self.seen.len() < START_BYTES_MAX => Ok(()),
+            Start::Incomplete | Start::Right => {
+                self.expected = Expected::Anything;
+                self.seen = Vec::new();
+                Ok(())
+            }
+            Start::Wrong => Err(*self.refusal.get_or_init(|| foreign)),
+        }
+    }
+}
+
+/// The start of a record with a ClientHello: content type, version, length, and
+/// the type of the handshake message (RFC 8446, sections 4 and 5.1).
+fn client_hello(bytes: &[u8]) -> Start {
+    let is_right = |(at, byte): (usize, &u8)| match at {
+        0 => *byte == TLS_HANDSHAKE,
+        1 => *byte == 3,
+        // SSL 3.0 to TLS 1.3.
+        2 => *byte <= 4,
+        // A record has 2^14 bytes at most.
+        3 => *byte <= 0x40,
+        5 => *byte == 1,
+        _ => true,
+    };
+    if !bytes.iter().enumerate().all(is_right) {
+        Start::Wrong
+    } else if bytes.len() <= 5 {
+        Start::Incomplete
+    } else {
+        Start::Right
+    }
+}
+
+/// The start of a request: a method, a blank, and a path, or a line that ends
+/// with a version (RFC 9112, section 3). What is wrong in other ways is left to
+/// hyper, which answers it.
+fn http1_request(bytes: &[u8]) -> Start {
+    let line = after_empty_line(bytes);
+    let method_length = line.iter().position(|byte| !is_token(*byte));
+    let (method, rest) = line.split_at(method_length.unwrap_or(line.len()));
+    if METHOD_BYTES_MAX < method.len() {
+        return Start::Wrong;
+    }
+    match rest {
+        [] => Start::Incomplete,
+        // PRI begins the preface of HTTP/2, and is never a method (RFC 9113,
+        // section 3.4). We speak HTTP/2 in TLS alone.
+        [b' ', ..] if method.is_empty() || method == b"PRI" => Start::Wrong,
+        [b' ', b'/', ..] => Start::Right,
+        [b' ', rest @ ..] => match rest.iter().position(|byte| *byte == b'\n') {
+            None => Start::Incomplete,
+            Some(end) if ends_with_version(&rest[..end]) => Start::Right,
+            Some(_) => Start::Wrong,
+        },
+        [_, ..] => Start::Wrong,
+    }
+}
+
+/// Without the empty line that a server ignores before a request (RFC 9112,
+/// section 2.2).
+fn after_empty_line(bytes: &[u8]) -> &[u8] {
+    match bytes {
+        [b'\r', b'\n', rest @ ..] | [b'\n', rest @ ..] => rest,
+        [b'\r'] => &[],
+        _ => bytes,
+    }
+}
+
+fn ends_with_version(line: &[u8]) -> bool {
+    let line = line.trim_ascii_end();
+    let words = line.rsplit(|byte| *byte == b' ');
+    words.take(1).any(|last| last.starts_with(b"HTTP/"))
+}
+
+/// Whether a byte may stand in a method (RFC 9110, section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many bytes, one at a time, `first` refuses them.
+    fn refused_after(mut first: FirstBytes, bytes: &[u8]) -> Option<usize> {
+        let at = bytes.iter().position(|byte| first.check(&[*byte]).is_err());
+        at.map(|at| at + 1)
+    }
+
+    // RFC 8446, section 5.1.
+    #[test]
+    fn a_client_hello_is_told_from_other_bytes_at_the_first_that_differs() {
+        assert_eq!(FirstBytes::client_hello().refusal().get(), None);
+        for (bytes, refused) in [
+            (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"[..], None),
+            (b"\x16\x03\x03\x40\x00\x01", None),
+            (b"\x16\x03", None),
+            (b"\x16abc", Some(2)),
+            (b"\x16\x03\x09", Some(3)),
+            (b"\x16\x03\x01\xff", Some(4)),
+            (b"\x16\x03\x01\x02\x00\x02", Some(6)),
+        ] {
+            let whole = FirstBytes::client_hello().check(bytes);
+            assert_eq!(whole.is_err(), refused.is_some(), "{bytes:x?}");
+            let first = FirstBytes::client_hello();
+            assert_eq!(refused_after(first, bytes), refused, "{bytes:x?}");
+        }
+    }
+
+    // RFC 9112, sections 2.2 and 3; RFC 9113, section 3.4.
+    #[test]
+    fn a_request_is_told_from_other_bytes_at_the_first_that_differs() {
+        for (bytes, refused) in [
+            (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], None),
+            (b"\r\nGET /", None),
+            (b"\nM-SEARCH * HTTP/1.1\r\n\r\n", None),
+            (b"GET http://a.test/ HTTP/1.0\n", None),
+            (b"GET a b HTTP/1.1\r\n", None),
+            (b"GET /a\r\n", None),
+            (b"BREW", None),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", Some(20)),
+            (b"EHLO a.test\r\n", Some(13)),
+            (b"QUIT\r\n", Some(5)),
+            (b"OPTIONS rtsp://a.test RTSP/1.0\r\n", Some(32)),
+            (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n", Some(36)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(4)),
+            (b"*1\r\n$4\r\nPING\r\n", Some(3)),
+            (b"\x05\x01\x00", Some(1)),
+            (b"\x80\x2e\x01", Some(1)),
+            (b"\r\n\r\n", Some(3)),
+            (b"\rGET /", Some(2)),
+            (b" GET /", Some(1)),
+            (&[b'A'; 40], Some(33)),
+        ] {
+            let shown = bytes.escape_ascii();
+            let whole = FirstBytes::http1().check(bytes);
+            assert_eq!(whole.is_err(), refused.is_some(), "{shown}");
+            assert_eq!(
+                refused_after(FirstBytes::http1(), bytes),
+                refused,
+                "{shown}"
+            );
+        }
+    }
+
+    // Ours: a long request line has hyper's limits.
+    #[test]
+    fn a_line_longer_than_is_looked_at_is_let_through() {
+        let long = [b"GET http://a.test/", &[b'a'; 4096][..], b"\r\n"].concat();
+        assert_eq!(refused_after(FirstBytes::http1(), &long), None);
+        assert_eq!(FirstBytes::http1().check(&long), Ok(()));
+    }
+}

@@ -5,6 +5,7 @@
 //! tells a proxy that token, so it is derived from User-Agent (RFC 9110,
 //! section 10.1.5). Which groups there are is not known here.
 
+mod common_names;
 mod user_agent;
 
 use std::cmp::Ordering;

@@ -4,6 +4,7 @@
 //! first, and comments. Where crawlers put their name in it is habit: most of
 //! them claim to be a browser first, and say who they are in a comment.
 
+use super::common_names::{is_generic, is_library};
 use super::{ProductToken, is_identifier};
 
 /// How many names are looked at. The longest User-Agent seen in the wild has
@@ -30,7 +31,7 @@ pub(super) fn candidates(values: &[String]) -> Derived {
     }
     let are_too_many = NAMES_MAX < names.len();
     names.sort_by_key(|name| name.rank);
-    let is_own = |name: &Name<'_>| !name.words.iter().any(|word| is_one_of(word, LIBRARIES));
+    let is_own = |name: &Name<'_>| !name.words.iter().any(|word| is_library(word));
     if names.iter().any(is_own) {
         names.retain(is_own);
     }
@@ -274,53 +275,7 @@ fn is_contact(word: &str) -> bool {
     word.contains("://") || word.contains('@') || word.starts_with('+') || begins_with(word, "www.")
 }
 
-/// Whether a word names no crawler: it has no letter, or browsers send it.
-fn is_generic(name: &str) -> bool {
-    let name = name.split(':').next().unwrap_or(name);
-    !name.contains(char::is_alphabetic) || is_one_of(name, GENERIC)
-}
-
-fn is_one_of(word: &str, list: &[&str]) -> bool {
-    list.iter().any(|name| name.eq_ignore_ascii_case(word))
-}
-
 fn begins_with(word: &str, beginning: &str) -> bool {
     let start = word.get(..beginning.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(beginning))
 }
-
-/// What browsers say of themselves and their systems.
-#[rustfmt::skip]
-const GENERIC: &[&str] = &[
-    "Mozilla", "compatible", "AppleWebKit", "WebKit", "KHTML", "like", "Gecko",
-    "Chrome", "Chromium", "CriOS", "Safari", "Version", "Mobile", "Firefox",
-    "FxiOS", "Edge", "Edg", "EdgA", "EdgiOS", "OPR", "Opera", "Presto", "Vivaldi",
-    "SamsungBrowser", "YaBrowser", "UCBrowser", "MSIE", "Trident", "Windows", "NT",
-    "Win64", "WOW64", "x64", "x86_64", "i686", "Linux", "X11", "Ubuntu", "Android",
-    "Macintosh", "Mac", "Intel", "PPC", "OS", "X", "CPU", "iPhone", "iPad", "iPod",
-    "CrOS", "U", "rv", "Build", "wv", "Tablet", "Touch", "FreeBSD", "OpenBSD",
-    "SunOS", "Fedora", "Debian", "Konqueror", "Epiphany", "SeaMonkey", "Iceweasel",
-    "PaleMoon", "Waterfox", "Maxthon", "Brave", "Whale", "Silk", "GSA", "Ddg",
-    "MiuiBrowser", "HuaweiBrowser", "QQBrowser", "MQQBrowser",
-];
-
-/// What crawlers are written with. As a name of their own it is the last choice,
-/// but robots.txt files do name these.
-#[rustfmt::skip]
-const LIBRARIES: &[&str] = &[
-    "python-requests", "python-urllib", "python-urllib3", "Python", "CPython", "PyPy",
-    "urllib3", "aiohttp", "httpx", "python-httpx", "Scrapy", "curl", "libcurl",
-    "PycURL", "GuzzleHttp", "PHP", "Wget", "Wget2", "Go-http-client", "Java",
-    "Java-http-client", "Apache-HttpClient", "Jakarta", "Jersey", "okhttp", "Dalvik",
-    "libwww-perl", "LWP", "Perl", "Ruby", "Faraday", "Mechanize", "node", "Node.js",
-    "node-fetch", "undici", "axios", "got", "superagent", "reqwest", "hyper", "ureq",
-    "OpenSSL", "LibreSSL", "GnuTLS", "zlib", "brotli", "nghttp2", "HeadlessChrome",
-    "PhantomJS", "Puppeteer", "Playwright", "Selenium", "HTTPie", "PostmanRuntime",
-    "Dart", "CFNetwork", "Darwin", "http.rb", "rest-client", "Typhoeus", "Guzzle",
-    "RestSharp", "Symfony",
-    // What curl is built with, which it names behind itself (`curl --version`).
-    "NSS", "BoringSSL", "AWS-LC", "mbedTLS", "wolfSSL", "rustls-ffi", "Schannel",
-    "SecureTransport", "WinIDN", "AppleIDN", "c-ares", "libidn", "libidn2", "libpsl",
-    "libssh", "libssh2", "librtmp", "libgsasl", "nghttp3", "ngtcp2", "quiche", "zstd",
-    "libzstd", "OpenLDAP", "GSS",
-];

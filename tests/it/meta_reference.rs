@@ -130,7 +130,7 @@ pages! {
 }
 
 /// Parts of pages that together make nearly anything.
-const PARTS: [&str; 84] = [
+const PARTS: [&str; 85] = [
     "<head>",
     "</head>",
     "<html>",
@@ -143,6 +143,7 @@ const PARTS: [&str; 84] = [
     "</br>",
     "<meta name=c content=noai>",
     "<META NAME='d' x CONTENT=\"none\"/>",
+    "<meta name=robot content=nofollow>",
     "<meta name=e",
     " content=nofollow>",
     "<meta content=noindex name=f name=g>",

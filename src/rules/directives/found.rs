@@ -106,7 +106,7 @@ impl Found {
             self.notice(Notice::TdmPolicy, (&content, place));
         // The descriptions and keywords of a page would fill the bound. What a
         // robots meta says that nobody knows is evidence.
-        } else if word.eq_ignore_ascii_case("robots") || restricts(&content) {
+        } else if segment::is_meta_for_everyone(word) || restricts(&content) {
             let (name, content) = (name.into_owned(), content.into_owned());
             self.keep(Meta { name, content }, place);
         }
@@ -233,8 +233,9 @@ mod tests {
     #[test]
     fn a_meta_is_kept_once_and_if_it_restricts_or_is_for_robots() {
         let tags = "<meta name=robots content=noindex><meta content=noindex name=robots>\
-                    <meta name=description content=index><meta name=robots content=notrain>";
-        assert_eq!(found(tags.as_bytes(), UTF_8).metas.len(), 2);
+                    <meta name=description content=index><meta name=robots content=notrain>\
+                    <meta name=Robot content=notrain>";
+        assert_eq!(found(tags.as_bytes(), UTF_8).metas.len(), 3);
     }
 
     #[test]

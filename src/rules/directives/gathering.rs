@@ -223,13 +223,13 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Whom a `<meta>` element speaks to: it is named by a product token, of which
-/// `*` is one, or `robots` (draft-illyes-repext-03, section 3.1.2). Other names
+/// Returns the crawlers that a `<meta>` element speaks to. It is named by a
+/// product token, of which `*` is one, or by `robots` or `robot`. Other names
 /// that a field has for everyone are none here.
 fn scope_of(meta: &Meta) -> Scope<'_> {
     let name = segment::trimmed(&meta.name);
     let token = name.split('/').next().unwrap_or_default();
-    if token.eq_ignore_ascii_case("robots") || token == "*" {
+    if segment::is_meta_for_everyone(token) || token == "*" {
         Scope::Everyone
     } else {
         Scope::Agent(token)

@@ -202,6 +202,15 @@ impl<'a> Scope<'a> {
     }
 }
 
+/// Whether `<meta>` elements of this name speak to every crawler: `robots`
+/// (draft-illyes-repext-03, section 3.1.2), and `robot`, which is in no standard
+/// and which Google obeys.
+pub(super) fn is_meta_for_everyone(name: &str) -> bool {
+    ["robots", "robot"]
+        .iter()
+        .any(|word| name.eq_ignore_ascii_case(word))
+}
+
 /// What the content of a `<meta>` element restricts. The element's name says
 /// whom; a crawler's name inside is header syntax, and its segment is dropped.
 pub(super) fn read_content(content: &str) -> Vec<Restriction> {

@@ -8,9 +8,9 @@
 use libfuzzer_sys::fuzz_target;
 use politesse::rules::crawler::{Crawler, ProductToken};
 
-/// 64 names are looked at, and each gives two candidates at most: its first word
-/// and the whole.
-const CANDIDATES_MAX: usize = 2 * 64;
+/// 64 names are looked at, and each gives four candidates at most: its first
+/// word and the whole, each with and without a version.
+const CANDIDATES_MAX: usize = 4 * 64;
 
 /// Some of what every browser says.
 #[rustfmt::skip]

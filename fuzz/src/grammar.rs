@@ -25,6 +25,7 @@ const PARTS: &[&str] = &[
 
 const NAMES: &[&str] = &[
     "a", "A-b", "ab", "a2", "a.b", "Foo", "foo-bar", "x_y", "a b", "MJ12bot",
+    "008", "J", "J\u{e4}-a", "J\u{e4}-b",
 ];
 
 const AGENT_KEYS: &[&str] = &["User-agent: ", "useragent:", "User-agent ", "User agent: "];

@@ -30,11 +30,10 @@ impl Question {
 
     /// The crawler's token; none if no crawler could have it.
     ///
-    /// A User-Agent gives no token with a `/` or `*`; what was not UTF-8 is
-    /// compared as text by the engine and as octets by the reference.
+    /// A User-Agent gives no token with a `/` or `*`.
     #[must_use]
     pub fn token(&self) -> Option<ProductToken> {
-        let is_odd = self.agent.contains(['/', '*', char::REPLACEMENT_CHARACTER]);
+        let is_odd = self.agent.contains(['/', '*']);
         let token = ProductToken::new(&self.agent).ok();
         token.filter(|_| !is_odd)
     }

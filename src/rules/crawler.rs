@@ -6,6 +6,7 @@
 //! section 10.1.5). Which groups there are is not known here.
 
 mod common_names;
+mod name_text;
 mod user_agent;
 
 use std::cmp::Ordering;
@@ -14,6 +15,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use thiserror::Error;
+
+pub(super) use name_text::decode;
+use name_text::{is_identifier, leading_run};
 
 /// A product token; equality, hashing and ordering ignore ASCII case (RFC 9309,
 /// section 2.2.1), `Display` gives it as written.
@@ -85,13 +89,14 @@ impl ProductToken {
     /// It does if it equals the token, ignoring case, or begins with it and goes
     /// on with what cannot belong to a name: `ExampleBot/2.0`, `ExampleBot*`
     /// and `ExampleBot (compatible)` mean `ExampleBot`; `ExampleBot-News` does
-    /// not.
+    /// not, nor does `ExampleBotä`: other letters than the RFC's belong to names
+    /// as well.
     #[must_use]
     pub fn is_named_by(&self, value: &str) -> bool {
         let names =
             |name: Option<&str>| name.is_some_and(|name| name.eq_ignore_ascii_case(&self.0));
         names(Some(value))
-            || names(value.split(|letter| !is_identifier(letter)).next())
+            || names(leading_run(value, is_identifier))
             || names(value.split(['/', ' ', '\t', '*']).next())
     }
 }
@@ -157,9 +162,11 @@ impl Crawler {
     /// if there is no other. Who sends nothing that can be used has no
     /// candidates, and is bound by the group of everyone.
     pub fn from_user_agent<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let values = values.into_iter().map(String::from_utf8_lossy);
-        let values: Vec<String> = values.map(|value| value.trim().to_owned()).collect();
-        let user_agent = values.join(", ");
+        let values: Vec<&[u8]> = values.into_iter().collect();
+        let shown = values.iter().map(|value| String::from_utf8_lossy(value));
+        let shown: Vec<String> = shown.map(|value| value.trim().to_owned()).collect();
+        let user_agent = shown.join(", ");
+        let values: Vec<_> = values.into_iter().map(decode).collect();
         let derived = user_agent::candidates(&values);
         Self {
             candidates: derived.candidates.into(),
@@ -238,11 +245,6 @@ impl Crawler {
     }
 }
 
-/// `identifier` of RFC 9309, section 2.2.
-fn is_identifier(letter: char) -> bool {
-    letter.is_ascii_alphabetic() || letter == '-' || letter == '_'
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,6 +286,26 @@ mod tests {
         libraries_of_a_library_come_behind_it:
             "curl/7.19.7 (x86_64-redhat-linux-gnu) libcurl/7.19.7 NSS/3.14.0.0 zlib/1.2.3 libidn/1.18 libssh2/1.4.2"
             => ["curl", "libcurl", "NSS", "zlib", "libidn", "libssh2"];
+        number_with_a_version_is_a_name: "Mozilla/5.0 (compatible; 008/0.83; http://www.80legs.com/webcrawler.html) Gecko/2008032620" => ["008"];
+        number_with_a_contact_is_a_name: "008 (+https://f.example)" => ["008"];
+        number_behind_compatible_is_a_name: "Mozilla/5.0 (compatible; 008 +https://f.example)" => ["008"];
+        number_is_a_product_among_others: "FooBot/1.0 008/0.83" => ["FooBot", "008"];
+        number_alone_is_itself: "008" => ["008"];
+        version_alone_is_nobody: "5.0" => [];
+        versions_are_nobody: "Mozilla/5.0 537.36 20100101 (2008; 5.0; compatible; MSIE 6.0; 64) 1.0/2.0" => [];
+        number_in_a_list_or_a_date_is_nobody: "Mozilla/4.0 (compatible; MSIE 6.0; Windows 95/98) Debian 01/02/2007" => [];
+        version_may_stand_behind_a_hyphen: "grub-client-1.4.3" => ["grub-client-1.4.3", "grub-client"];
+        version_may_stand_behind_an_underscore: "larbin_2.6.3 (larbin2.6.3@unspecified.mail)" => ["larbin_2.6.3", "larbin"];
+        hyphenated_version_may_have_another: "nutch-1.4/Nutch-1.4" => ["nutch-1.4", "nutch"];
+        name_without_its_version_comes_before_other_names: "Mozilla/5.0 (compatible; Foo-2/1; BarBot/1)" => ["Foo-2", "Foo", "BarBot"];
+        version_of_several_words: "Foo web spider-v4/1" => ["Foo", "Foo web spider-v4", "Foo web spider"];
+        version_of_a_library: "libwww-perl-5.805" => ["libwww-perl-5.805", "libwww-perl"];
+        library_with_a_version_is_a_library: "libwww-perl-5.805 (x) FooBot/1.0" => ["FooBot"];
+        browser_with_a_version_is_no_candidate: "Mozilla-5.0" => ["Mozilla-5.0"];
+        letter_outside_ascii_ends_no_name: "jävla-fanbot/1.0" => ["jävla-fanbot"];
+        letter_of_two_characters_ends_no_name: "ja\u{308}vla-fanbot/1.0" => ["ja\u{308}vla-fanbot"];
+        letter_outside_ascii_begins_a_name: "öbot:1.0" => ["öbot:1.0"];
+        quotes_outside_ascii_are_no_letters: "“EvilBot”/1" => ["“EvilBot”", "EvilBot"];
         quoted_parenthesis_closes_nothing: "A/1 (b\\) c/1; http://a.example) D/2" => ["c", "A", "D"];
     }
 
@@ -334,10 +356,23 @@ mod tests {
     #[test]
     fn value_that_goes_on_with_no_name_means_the_token() {
         let named = |token, value| ProductToken::new(token).unwrap().is_named_by(value);
-        for value in ["foo", "Foo/2.0", "Foo*", "Foo (x)", "Foo, Bar", "Foo2"] {
+        for value in [
+            "foo", "Foo/2.0", "Foo*", "Foo (x)", "Foo, Bar", "Foo2", "Foo”",
+        ] {
             assert!(named("Foo", value), "{value}");
         }
-        for value in ["", "*", "Foo-News", "\"Foo\"", "*Foo", "Fo", "Bar, Foo"] {
+        let others = [
+            "",
+            "*",
+            "Foo-News",
+            "\"Foo\"",
+            "*Foo",
+            "Fo",
+            "Bar, Foo",
+            "Fooä",
+            "Foo\u{301}",
+        ];
+        for value in others {
             assert!(!named("Foo", value), "{value}");
         }
         assert!(named("MJ12bot", "mj12bot/v1.4"));
@@ -366,7 +401,7 @@ mod tests {
     #[test]
     fn every_field_value_counts() {
         let crawler = Crawler::from_user_agent([&b"A/1 (open"[..], b"", b"B\xFF/2"]);
-        assert_eq!(candidates(&crawler), ["A", "B\u{fffd}", "B"]);
+        assert_eq!(candidates(&crawler), ["A", "Bÿ"]);
         let restored = Crawler::restore(
             crawler.candidates().to_vec(),
             Some("A/1 (open, , B\u{fffd}/2".into()),
@@ -402,15 +437,15 @@ mod tests {
         }
     }
 
-    // Invariant 8: a name of several words is two candidates, its first word
-    // and the whole.
+    // Invariant 8: a name of several words is its first word and the whole, each
+    // with and without a version.
     #[test]
-    fn candidates_are_at_most_twice_as_many_as_the_names_that_are_looked_at() {
+    fn candidates_are_at_most_four_times_as_many_as_the_names_that_are_looked_at() {
         let names = |count: usize| -> String {
-            let names = (0..count).map(|n| format!("Foo{n} Bar/1 "));
+            let names = (0..count).map(|n| format!("Foo{n}-1 Bar-1/1 "));
             names.collect()
         };
-        for (count, most) in [(1, 2), (64, 128), (65, 128), (1000, 128)] {
+        for (count, most) in [(1, 4), (64, 256), (65, 256), (1000, 256)] {
             let crawler = Crawler::parse(&names(count));
             assert_eq!(crawler.candidates().len(), most, "{count} names");
         }

@@ -47,7 +47,20 @@ fn difference(
 
 fn token() -> impl Strategy<Value = String> {
     prop::sample::select(vec![
-        "a", "A-b", "ab", "a2", "a.b", "Foo", "foo-bar", "x_y", "a b",
+        "a",
+        "A-b",
+        "ab",
+        "a2",
+        "a.b",
+        "Foo",
+        "foo-bar",
+        "x_y",
+        "a b",
+        "00",
+        "j",
+        "J\u{e4}",
+        "j\u{e4}-a",
+        "J\u{e4}-b",
     ])
     .prop_map(str::to_owned)
 }
@@ -126,6 +139,7 @@ fn line() -> impl Strategy<Value = String> {
             6 => token(),
             1 => token().prop_map(|token| format!("{token}/1.0")),
             1 => token().prop_map(|token| format!("{token}*")),
+            1 => token().prop_map(|token| format!("{token}\u{b4}")),
             1 => Just(String::new()),
             1 => Just("* x".to_owned()),
         ],
@@ -153,10 +167,21 @@ fn line() -> impl Strategy<Value = String> {
 fn file() -> impl Strategy<Value = Vec<u8>> {
     let end = prop::sample::select(vec!["\n", "\n", "\r\n", "\r", " # c\n", " \n"]);
     let mark = prop::sample::select(vec![&b""[..], b"", b"", b"\xEF\xBB\xBF", b"\xEF\xBB"]);
-    (mark, vec((line(), end), 0..14)).prop_map(|(mark, lines)| {
+    let encode = prop::sample::select(vec![utf8 as fn(&str) -> Vec<u8>, utf8, latin1]);
+    (mark, vec((line(), end), 0..14), encode).prop_map(|(mark, lines, encode)| {
         let lines = lines.iter().map(|(line, end)| format!("{line}{end}"));
-        [mark, lines.collect::<String>().as_bytes()].concat()
+        [mark, &encode(&lines.collect::<String>())].concat()
     })
+}
+
+fn utf8(text: &str) -> Vec<u8> {
+    text.into()
+}
+
+/// The text in ISO-8859-1, which old files are written in.
+fn latin1(text: &str) -> Vec<u8> {
+    let bytes = text.chars().map(|letter| u8::try_from(letter).unwrap());
+    bytes.collect()
 }
 
 /// Files with so many rules with wildcards that they are not tried in turn.

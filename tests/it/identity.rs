@@ -75,6 +75,46 @@ fn a_name_is_found_wherever_a_product_or_a_crawler_s_comment_can_stand() {
     });
 }
 
+/// Names that RFC 9309, section 2.2.1, has no letters for.
+const ODD_NAMES: &str = "User-agent: 008\nUser-agent: grub-client\nUser-agent: larbin\n\
+                         User-agent: J\u{e4}vla-Foobot\nDisallow: /\n";
+
+#[test]
+fn a_name_binds_by_its_digits_and_without_its_version_and_with_all_its_letters() {
+    run(async {
+        let origin = RawOrigin::with(ODD_NAMES, Octets::text("page")).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let refused: [&[u8]; 6] = [
+            b"Mozilla/5.0 (compatible; 008/0.83; http://www.80legs.com/webcrawler.html) Gecko/2008032620",
+            b"008",
+            b"grub-client-1.4.3",
+            b"larbin_2.6.3 (larbin2.6.3@unspecified.mail)",
+            "j\u{e4}vla-foobot/1".as_bytes(),
+            b"j\xE4vla-foobot/1",
+        ];
+        for agent in refused {
+            let reply = ask(&proxy, "/a", agent).await;
+            let shown = String::from_utf8_lossy(agent);
+            assert_eq!(reply.status(), 403, "{shown}: {}", reply.text());
+        }
+        assert_eq!(origin.lines(), [""; 0]);
+        let allowed: [&[u8]; 6] = [
+            b"Mozilla/5.0 (X11; 008) Gecko/008",
+            b"grub-client-news-1.4.3",
+            b"larbin2.6.3",
+            "j\u{e4}vla-fanbot/1".as_bytes(),
+            b"j\xF6vla-foobot/1",
+            b"J/1",
+        ];
+        for agent in allowed {
+            let shown = String::from_utf8_lossy(agent);
+            assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{shown}");
+        }
+        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}
+
 #[test]
 fn who_gives_no_name_is_bound_as_everyone() {
     run(async {

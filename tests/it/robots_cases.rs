@@ -72,7 +72,7 @@ fn every_robots_case_is_answered_as_google_does() {
 #[test]
 fn every_user_agent_case_holds() {
     let cases = cases(include_str!("../cases/user-agent.jsonl"));
-    assert_eq!(cases.len(), 28);
+    assert_eq!(cases.len(), 40);
     for case in &cases {
         let crawler = Crawler::from_user_agent([text(case, "header").as_bytes()]);
         let found: Vec<_> = crawler

@@ -119,43 +119,83 @@ fn names(dialect: Dialect, value: &[u8], token: &str) -> bool {
     if is_everyone(value) || token.is_empty() {
         return false;
     }
+    let value = text(value);
     match dialect {
-        Dialect::Koster1994 | Dialect::Conner2 => is_part_of(value, token.as_bytes()),
+        Dialect::Koster1994 | Dialect::Conner2 => is_part_of(&value, token),
         Dialect::Rfc9309 | Dialect::Draft2019 | Dialect::Draft1996 | Dialect::Google => {
-            equals(value, token.as_bytes())
+            equals(&value, token)
         }
     }
 }
 
 /// RFC 9309, section 2.2.1, and 1996, section 3.2.1: the names are equal,
-/// whatever their case. What is no part of a name may follow it: any octet that
-/// a product token cannot have (Google's reading), or a version, words or `*`
-/// where the name itself has such octets (`MJ12bot/1.0`).
-fn equals(value: &[u8], token: &[u8]) -> bool {
-    let is_letter = |octet: &u8| octet.is_ascii_alphabetic() || b"_-".contains(octet);
+/// whatever their case. What is no part of a name may follow it: any character
+/// that a product token cannot have (Google's reading) but letters outside
+/// ASCII, or a version, words or `*` where the name itself has such characters
+/// (`MJ12bot/1.0`).
+fn equals(value: &str, token: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphabetic() || "_-".contains(letter);
+    let letters = until(value, |letter| !is_letter(letter));
+    let next = value[letters.len()..].chars().next();
+    let goes_on = next.is_some_and(|next| !next.is_ascii() && is_part_of_letter(next));
+    let google = if goes_on { value } else { letters };
     let readings = [
         value,
-        until(value, |octet| !is_letter(&octet)),
-        until(value, |octet| b"/ \t*".contains(&octet)),
+        google,
+        until(value, |letter| "/ \t*".contains(letter)),
     ];
     readings.iter().any(|name| name.eq_ignore_ascii_case(token))
+}
+
+/// Letters and digits of any script, accents, and what could not be decoded.
+fn is_part_of_letter(letter: char) -> bool {
+    letter.is_alphabetic()
+        || letter.is_numeric()
+        || ('\u{300}'..'\u{370}').contains(&letter)
+        || letter == '\u{FFFD}'
 }
 
 /// 1994, `User-agent`: "A case insensitive substring match of the name without
 /// version information is recommended." Blanks before the version belong to
 /// neither.
-fn is_part_of(value: &[u8], token: &[u8]) -> bool {
-    let without_version = until(value, |octet| octet == b'/');
-    let last = without_version.iter().rposition(|octet| !is_blank(*octet));
-    let name = &without_version[..last.map_or(0, |last| last + 1)];
-    [value, name].iter().any(|name| {
-        let mut parts = token.windows(name.len().max(1));
-        !name.is_empty() && parts.any(|part| part.eq_ignore_ascii_case(name))
-    })
+fn is_part_of(value: &str, token: &str) -> bool {
+    let without_version = until(value, |letter| letter == '/');
+    let name = without_version.trim_end_matches([' ', '\t']);
+    let token = token.to_ascii_lowercase();
+    [value, name]
+        .iter()
+        .any(|name| !name.is_empty() && token.contains(&name.to_ascii_lowercase()))
 }
 
-/// What stands before the first octet for which `ends` holds.
-fn until(text: &[u8], ends: impl Fn(u8) -> bool) -> &[u8] {
-    let end = text.iter().position(|&octet| ends(octet));
-    &text[..end.unwrap_or(text.len())]
+/// What stands before the first character for which `ends` holds.
+fn until(text: &str, ends: impl Fn(char) -> bool) -> &str {
+    text.split(ends).next().unwrap_or_default()
 }
+
+/// A name as text. What is no UTF-8 is taken for Windows-1252, byte by byte.
+fn text(mut bytes: &[u8]) -> String {
+    let mut text = String::new();
+    while !bytes.is_empty() {
+        let valid = match str::from_utf8(bytes) {
+            Ok(all) => all,
+            Err(error) => str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+        };
+        text.push_str(valid);
+        bytes = &bytes[valid.len()..];
+        if let [byte, rest @ ..] = bytes {
+            text.push(match byte {
+                0x80..0xA0 => WINDOWS_1252[usize::from(byte - 0x80)],
+                _ => char::from(*byte),
+            });
+            bytes = rest;
+        }
+    }
+    text
+}
+
+/// Where Windows-1252 differs from ISO-8859-1: the characters of 0x80 to 0x9F.
+#[rustfmt::skip]
+const WINDOWS_1252: [char; 32] = [
+    '€', '\u{FFFD}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{FFFD}', 'Ž', '\u{FFFD}',
+    '\u{FFFD}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{FFFD}', 'ž', 'Ÿ',
+];

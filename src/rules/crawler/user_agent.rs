@@ -4,8 +4,13 @@
 //! first, and comments. Where crawlers put their name in it is habit: most of
 //! them claim to be a browser first, and say who they are in a comment.
 
+use std::borrow::Cow;
+
+use super::ProductToken;
 use super::common_names::{is_generic, is_library};
-use super::{ProductToken, is_identifier};
+use super::name_text::{
+    is_letter_outside_ascii, is_name_letter, is_number, leading_run, without_version,
+};
 
 /// How many names are looked at. The longest User-Agent seen in the wild has
 /// a quarter of that.
@@ -24,22 +29,21 @@ pub(super) struct Derived {
 ///
 /// What every browser sends is never taken, the name of a library only if there
 /// is no other.
-pub(super) fn candidates(values: &[String]) -> Derived {
+pub(super) fn candidates(values: &[Cow<'_, str>]) -> Derived {
     let mut names: Vec<_> = values.iter().flat_map(|value| names(value)).collect();
     if names.is_empty() {
         names.extend(values.iter().flat_map(|value| names_by_trade(value)));
     }
     let are_too_many = NAMES_MAX < names.len();
     names.sort_by_key(|name| name.rank);
-    let is_own = |name: &Name<'_>| !name.words.iter().any(|word| is_library(word));
+    let is_own = |name: &Name<'_>| !name.is_library();
     if names.iter().any(is_own) {
         names.retain(is_own);
     }
     let is_nameless = |name: &Name<'_>| name.tokens().next().is_none();
     let is_cut = are_too_many || names.iter().any(is_nameless);
     let mut candidates = Vec::new();
-    let tokens = |name: &Name<'_>| name.tokens().chain(name.bare()).collect::<Vec<_>>();
-    for token in names.iter().take(NAMES_MAX).flat_map(tokens) {
+    for token in names.iter().take(NAMES_MAX).flat_map(Name::candidates) {
         if !candidates.contains(&token) {
             candidates.push(token);
         }
@@ -79,6 +83,22 @@ enum Part<'a> {
 }
 
 impl Name<'_> {
+    /// The tokens that may be meant, best first: as sent, then without a
+    /// version that no slash sets off.
+    fn candidates(&self) -> Vec<ProductToken> {
+        let mut candidates: Vec<_> = self.tokens().chain(self.bare()).collect();
+        let texts = candidates
+            .iter()
+            .filter_map(|token| without_version(token.as_str()));
+        // `Windows-10` is no crawler, and `Windows` is none either.
+        let texts = texts.filter(|text| !is_generic(text));
+        let further: Vec<_> = texts
+            .filter_map(|text| ProductToken::new(text).ok())
+            .collect();
+        candidates.extend(further);
+        candidates
+    }
+
     /// The first word that can be a product token, then the name as sent.
     fn tokens(&self) -> impl Iterator<Item = ProductToken> {
         let whole = self.words.join(" ");
@@ -93,15 +113,25 @@ impl Name<'_> {
     }
 
     /// What can be a product token in the first word, where none is one whole:
-    /// in `EvilBot:1.0` or `[EvilBot`.
+    /// in `EvilBot:1.0` or `[EvilBot`. A word is not cut at a letter outside
+    /// ASCII: `Jävla-Bot` is no `J`.
     fn bare(&self) -> Option<ProductToken> {
         if self.word().is_some() {
             return None;
         }
         let word = self.words.first()?;
         let named = word.trim_start_matches(|letter| !is_name_letter(letter));
-        let end = named.find(|letter| !is_name_letter(letter));
-        ProductToken::new(&named[..end.unwrap_or(named.len())]).ok()
+        let margin = &word[..word.len() - named.len()];
+        if margin.ends_with(is_letter_outside_ascii) {
+            return None;
+        }
+        ProductToken::new(leading_run(named, is_name_letter)?).ok()
+    }
+
+    /// Whether this is a library, with or without a version.
+    fn is_library(&self) -> bool {
+        let mut words = self.words.iter();
+        words.any(|word| is_library(word) || without_version(word).is_some_and(is_library))
     }
 
     /// Whether this name begins with `other`.
@@ -115,7 +145,9 @@ impl Name<'_> {
 fn names(value: &str) -> Vec<Name<'_>> {
     let mut products = Vec::new();
     let mut in_comments = Vec::new();
-    for part in parts(value) {
+    let parts = parts(value);
+    products.extend(first_number(&parts));
+    for part in parts {
         match part {
             Part::Products(text) => {
                 products.extend(fragments(text).flat_map(|text| names_in(text, Rank::Product)));
@@ -140,10 +172,13 @@ fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
         .map(str::trim)
         .skip_while(|text| !text.eq_ignore_ascii_case("compatible"))
         .skip(1)
-        .filter(|text| !text.is_empty())
-        .map(|text| names_in(text, Rank::Compatible));
+        .filter(|text| !text.is_empty());
     let first = behind.next().unwrap_or_default();
-    let rest: Vec<_> = behind.flatten().collect();
+    let rest: Vec<_> = behind
+        .flat_map(|text| names_in(text, Rank::Compatible))
+        .collect();
+    let number = number_alone(first, Rank::Compatible).into_iter();
+    let first: Vec<_> = number.chain(names_in(first, Rank::Compatible)).collect();
     if first.iter().chain(&rest).any(|name| name.versioned) {
         let all = first.into_iter().chain(rest);
         return all.filter(|name| name.versioned).collect();
@@ -190,11 +225,36 @@ fn says_trade(word: &str) -> bool {
         .any(|trade| word.contains(trade))
 }
 
+/// The number that a User-Agent begins with and that is all of its name: `008`
+/// of `008 (+https://…)`.
+fn first_number<'a>(parts: &[Part<'a>]) -> Option<Name<'a>> {
+    match parts.first()? {
+        Part::Products(text) => number_alone(fragments(text).next()?, Rank::Product),
+        Part::Comment(_) => None,
+    }
+}
+
+/// A name without a letter and without a version, with nothing but contacts
+/// beside it. Anywhere else a number alone is a version or a date.
+fn number_alone(text: &str, rank: Rank) -> Option<Name<'_>> {
+    let mut words = text.split_whitespace();
+    let number = words.next().filter(|word| is_number(word))?;
+    words.all(is_contact).then(|| Name {
+        words: vec![number],
+        versioned: false,
+        rank,
+    })
+}
+
 /// The names in a stretch without separators: runs of words that a version, a
 /// contact or a word that names no crawler ends.
+///
+/// A number is a name if it has a version of its own and begins a product:
+/// `008/0.83`, but not `95` in `Windows 95/98`.
 fn names_in(text: &str, rank: Rank) -> Vec<Name<'_>> {
     let mut names = Vec::new();
     let mut words: Vec<&str> = Vec::new();
+    let mut begins_product = true;
     let mut end = |words: &mut Vec<_>, versioned| {
         let words = std::mem::take(words);
         if !words.is_empty() {
@@ -210,7 +270,9 @@ fn names_in(text: &str, rank: Rank) -> Vec<Name<'_>> {
             Some((name, _)) => (name, true),
             None => (word.trim_end_matches('+'), false),
         };
-        let means_crawler = !is_contact(word) && !is_generic(name);
+        let is_numbered = version && begins_product && is_number(name);
+        let means_crawler = !is_contact(word) && (!is_generic(name) || is_numbered);
+        begins_product = version;
         let fits = name.len() <= ProductToken::OCTETS_MAX;
         // It is no part of another name, and can be none of its own.
         if means_crawler && !fits {
@@ -263,11 +325,6 @@ fn parts(value: &str) -> Vec<Part<'_>> {
 
 fn fragments(text: &str) -> impl Iterator<Item = &str> {
     text.split([';', ',', '(', ')'])
-}
-
-/// What one-word names are made of in practice.
-fn is_name_letter(letter: char) -> bool {
-    is_identifier(letter) || letter.is_ascii_digit() || letter == '.'
 }
 
 /// Whether a word is a URL or a mail address.

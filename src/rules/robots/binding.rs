@@ -14,7 +14,7 @@ use super::pattern::{CanonicalPath, Pattern};
 use super::rules::{Answer, Rules};
 use super::token::{GroupRanges, GroupSet, Token, TokenKind};
 use super::{RobotsTxt, RuleKind};
-use crate::rules::crawler::{Crawler, ProductToken};
+use crate::rules::crawler::{self, Crawler, ProductToken};
 use crate::rules::pace::asked::Asked;
 
 /// The path of robots.txt itself.
@@ -134,10 +134,10 @@ impl Traits {
                 // Whatever means the token begins with it.
                 let first = value.first().map(u8::to_ascii_lowercase);
                 let wanted = token.as_str().bytes().next();
-                // But for what is no UTF-8, and replaced.
+                // But for what is no UTF-8, and is decoded.
                 (first == wanted.map(|octet| octet.to_ascii_lowercase())
                     || first.is_some_and(|octet| !octet.is_ascii()))
-                    && token.is_named_by(&lossy(value))
+                    && token.is_named_by(&crawler::decode(value))
             }
             Binds::Letters => {
                 let is_letter =
@@ -147,7 +147,7 @@ impl Traits {
                 letters.eq_ignore_ascii_case(token.as_str().as_bytes())
             }
             Binds::Part => {
-                let name = lossy(value).to_ascii_lowercase();
+                let name = crawler::decode(value).to_ascii_lowercase();
                 let name = name
                     .split('/')
                     .next()

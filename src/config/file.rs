@@ -16,7 +16,7 @@ use tracing::Level;
 use super::kinds::{Choice, Flag, Growing, Kind, List, Size, Span, count, few, up_to};
 use super::log::LogFormat;
 use super::network::{
-    ALLOW, CLIENTS, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PORTS, ROOTS,
+    ALLOW, CLIENTS, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS,
     ResolveTable, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BackOffTable, CeilingsTable, PaceRuleTable, QueueTable, WAIT};
@@ -419,7 +419,7 @@ keys! {
         allow: Vec<Allow> = "[]", List { of: ALLOW, len: 0..=1024 };
         /// Which ports may be asked for. "default" is 80, 443 and 1024-65535 but
         /// those of well-known databases.
-        ports: Vec<Ports> = r#"["default"]"#, List { of: PORTS, len: 1..=1024 };
+        ports: Vec<Ports> = r#"["default"]"#, List { of: PortRange, len: 1..=1024 };
     }
 
     /// The record of every decision.

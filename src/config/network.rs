@@ -51,18 +51,37 @@ pub(super) const ALLOW: Text<Allow> = Text {
     },
 };
 
-/// Ports that may be asked for.
-pub(super) const PORTS: Text<Ports> = Text {
-    wanted: "\"default\", a port such as \"8080\", or a range such as \"9000-9100\"",
-    parse: |text| match text {
-        "default" => Some(Ports::Default),
-        _ => {
-            let (first, last) = text.split_once('-').unwrap_or((text, text));
-            let (first, last) = (port(first)?, port(last)?);
-            (first <= last).then_some(Ports::Range(first..=last))
-        }
-    },
-};
+/// Ports that may be asked for: a number, or a string for what is none.
+pub(super) struct PortRange;
+
+impl Kind for PortRange {
+    type Value = Ports;
+
+    fn wanted(&self) -> String {
+        "\"default\", a port such as 8080, or a range such as \"9000-9100\"".to_owned()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Ports, Vec<Fault>> {
+        let value = written.get_ref();
+        let number = value
+            .as_integer()
+            .and_then(|number| u16::from_str_radix(number.as_str(), number.radix()).ok())
+            .filter(|&port| 0 < port)
+            .map(|port| Ports::Range(port..=port));
+        let ports = number.or_else(|| port_range(value.as_str()?));
+        ports.ok_or_else(|| vec![Fault::whole(written, self.wanted())])
+    }
+}
+
+/// `default`, `8080` or `9000-9100`.
+fn port_range(text: &str) -> Option<Ports> {
+    if text == "default" {
+        return Some(Ports::Default);
+    }
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (port(first)?, port(last)?);
+    (first <= last).then_some(Ports::Range(first..=last))
+}
 
 /// A name that may stand in `Via` (RFC 9110, sections 5.6.2 and 7.6.3).
 pub(super) const TOKEN: Text<String> = Text {

@@ -64,6 +64,14 @@ pub enum Problem {
         /// The key that was probably meant.
         near: Option<String>,
     },
+    /// A variable of the environment sets nothing for want of an underscore.
+    #[error("{place}: sets nothing; did you mean {wanted}, with two underscores?")]
+    Variable {
+        /// Always [`Place::Environment`].
+        place: Place,
+        /// The variable that sets the key.
+        wanted: String,
+    },
     /// The value has the wrong type, form or size.
     #[error("{place}: {key} is {found}; {wanted} is wanted")]
     Value {
@@ -93,6 +101,7 @@ impl Problem {
         match self {
             Self::Syntax { place, .. }
             | Self::UnknownKey { place, .. }
+            | Self::Variable { place, .. }
             | Self::Value { place, .. }
             | Self::NoValue { place, .. } => place,
         }
@@ -140,7 +149,10 @@ impl<'a> IntoIterator for &'a Problems {
 fn rank(problem: &Problem) -> u8 {
     match problem {
         Problem::Syntax { .. } => 0,
-        Problem::UnknownKey { .. } | Problem::Value { .. } | Problem::NoValue { .. } => 1,
+        Problem::UnknownKey { .. }
+        | Problem::Variable { .. }
+        | Problem::Value { .. }
+        | Problem::NoValue { .. } => 1,
     }
 }
 

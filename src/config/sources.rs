@@ -251,8 +251,10 @@ impl<'a> Layers<'a> {
     /// `POLITESSE_SECTION__KEY`, or `POLITESSE_KEY` of a key outside every
     /// section.
     ///
-    /// Another name without `__` is not meant for us even if it begins like
-    /// ours: container platforms set `POLITESSE_PORT` for a service of our name.
+    /// A name with single underscores that spells a key is a mistake: the
+    /// proxy would run with the default, and nobody would know. Any other name
+    /// without `__` is not meant for us even if it begins like ours: container
+    /// platforms set `POLITESSE_PORT` for a service of our name.
     fn add_variable(&mut self, name: &'a str, value: &'a str) {
         let Some(rest) = name.strip_prefix(PREFIX) else {
             return;
@@ -260,7 +262,20 @@ impl<'a> Layers<'a> {
         let path = rest.to_ascii_lowercase().replace("__", ".");
         if rest.contains("__") || self.key("", &path).is_some() {
             self.add_path(&path, (value, Source::Environment { name }));
+        } else if let Some(wanted) = self.variable_spelled_like(rest) {
+            let place = Source::Environment { name }.place(0);
+            self.problems.push(Problem::Variable { place, wanted });
         }
+    }
+
+    /// The variable of the key or section that `rest` names, were there no
+    /// difference between one underscore and two.
+    fn variable_spelled_like(&self, rest: &str) -> Option<String> {
+        let mut known = self.known();
+        let key = known.find(|key| key.replace('.', "_").eq_ignore_ascii_case(rest))?;
+        // A section by itself has no variable, and `pace` is spelled as it is.
+        key.contains('.')
+            .then(|| format!("{PREFIX}{}", key.replace('.', "__").to_ascii_uppercase()))
     }
 
     /// `section.key=value`.

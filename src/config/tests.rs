@@ -266,9 +266,73 @@ fn variables_that_are_not_for_keys_are_left_alone() {
     let variables = [
         ("POLITESSE_CONFIG", "/etc/politesse/politesse.toml"),
         ("POLITESSE_PORT_3128_TCP_ADDR", "10.0.0.1"),
+        ("POLITESSE_PROXY", "http://10.0.0.1"),
         ("PATH__X", "/bin"),
     ];
     assert!(read("", &variables, &[]).is_ok());
+}
+
+#[test]
+fn ports_are_the_same_as_numbers_and_as_strings() {
+    let ports = |written: &str| {
+        let config = read("", &[], &[&format!("egress.ports={written}")]).unwrap();
+        format!("{:?}", config.settings().egress.ports)
+    };
+    assert_eq!(ports("[443, 8443]"), ports("['443', '8443']"));
+}
+
+#[test]
+fn a_variable_that_wants_another_underscore_is_named() {
+    let variables = [
+        ("POLITESSE_PROXY_LISTEN", "[]"),
+        ("POLITESSE_UPSTREAM_CONNECT_TIMEOUT", "5s"),
+        ("POLITESSE_ROBOTS_STATUS_UNAUTHORIZED", "refuse"),
+        ("POLITESSE_PACE_RULE", "[]"),
+        ("POLITESSE_ROBOTS_OVERRIDE", "[]"),
+        ("POLITESSE_ROBOTS_STATUS", "{}"),
+    ];
+    let wanted = [
+        "POLITESSE_PROXY__LISTEN",
+        "POLITESSE_UPSTREAM__CONNECT_TIMEOUT",
+        "POLITESSE_ROBOTS__STATUS__UNAUTHORIZED",
+        "POLITESSE_PACE__RULE",
+        "POLITESSE_ROBOTS__OVERRIDE",
+        "POLITESSE_ROBOTS__STATUS",
+    ];
+    for (variable, wanted) in variables.into_iter().zip(wanted) {
+        let told = format!(
+            "environment, {}: sets nothing; did you mean {wanted}, with two underscores?",
+            variable.0
+        );
+        assert_eq!(problems(read("", &[variable], &[])), [told]);
+    }
+}
+
+// What Kubernetes sets in each container for the services of a namespace.
+#[test]
+fn variables_of_a_container_platform_spell_no_key() {
+    let services = [
+        "", "PROXY_", "ADMIN_", "EGRESS_", "AUDIT_", "LOG_", "ROBOTS_",
+    ];
+    let endings = [
+        "SERVICE_HOST",
+        "SERVICE_PORT",
+        "SERVICE_PORT_HTTP",
+        "PORT",
+        "PORT_3128_TCP",
+        "PORT_3128_TCP_ADDR",
+        "PORT_3128_TCP_PORT",
+        "PORT_3128_TCP_PROTO",
+    ];
+    for service in services {
+        for ending in endings {
+            let name = format!("POLITESSE_{service}{ending}");
+            assert!(
+                read("", &[(&name, "tcp://10.0.0.1:3128")], &[]).is_ok(),
+                "{name}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -430,7 +494,9 @@ bounds! {
     upstream_parent_auth: "upstream.parent_auth" refuses ["''" "3"] takes ["none" "parent.auth" "/etc/politesse/parent.auth"];
     egress_deny: "egress.deny" refuses ["default" "['a.example']" "['10.1.2.3/8']"] takes ["[]" "['default', '203.0.113.0/24', '::1']"];
     egress_allow: "egress.allow" refuses ["['*.example']" "['-a']" "['10.0.0']" "['a..b']" "['']"] takes ["[]" "['Intranet.Example.', '10.1.0.0/16', 'a_b']"];
-    egress_ports: "egress.ports" refuses ["[]" "['0']" "['65536']" "['2-1']" "['1-']" "['+1']" "[80]"] takes ["['default']" "['1', '1-65535', '8080']"];
+    egress_ports: "egress.ports"
+        refuses ["[]" "['0']" "['65536']" "['2-1']" "['1-']" "['+1']" "[0]" "[65536]" "[-1]" "[80.0]"]
+        takes ["['default']" "['1', '1-65535', '8080']" "[443, 8443]" "[0x1F90, '9000-9100', 65_535]"];
     audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a"] takes ["sqlite:a.db"];
     audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];

@@ -7,6 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Exit, runtime, start_logging};
 use crate::config::Settings;
+use crate::proxy::ca::closed_to_others;
 use crate::proxy::connect::Mode;
 use crate::serve::{self, Running};
 
@@ -20,6 +21,7 @@ pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Resu
     let end = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let mut running = serve::start(&settings).await?;
+        warn_of_closed_certificate(&settings);
         announce(&settings, &running)?;
         while signals.next().await == Asked::Reload {
             if let Some(settings) = running.reload(read) {
@@ -47,6 +49,28 @@ fn take_descriptors() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, all) {
         tracing::warn!(%error, limit = limit.current, "no more descriptors are to be had");
+    }
+}
+
+/// Warns where crawlers that run as other users cannot read the certificate
+/// that they have to trust.
+fn warn_of_closed_certificate(settings: &Settings) {
+    if settings.connect.mode == Mode::Refuse {
+        return;
+    }
+    let closed = closed_to_others(&settings.ca.cert).into_iter();
+    let commands: Vec<_> = closed
+        .map(|closed| {
+            let path = shell_quoted(&closed.path.display().to_string());
+            format!("chmod {:o} {path}", closed.wanted_mode)
+        })
+        .collect();
+    if !commands.is_empty() {
+        tracing::warn!(
+            certificate = %settings.ca.cert.display(),
+            "crawlers of other users cannot read the CA certificate; to let them: {}",
+            commands.join("; ")
+        );
     }
 }
 

@@ -5,11 +5,11 @@
 //! signature. Nothing of an origin's own certificate is copied: what is wrong
 //! with it is answered inside the intercepted connection.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,9 +53,14 @@ const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// A leaf holds from a day ago for eight days, and is made anew each day.
 const LEAF_LIFETIME: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 const LEAF_KEPT: Duration = DAY;
-/// Only the owner may read the key or list its folder.
+/// Only the owner may read the key.
 const KEY_MODE: u32 = 0o600;
-const FOLDER_MODE: u32 = 0o700;
+/// Folder of a key that does not lie beside its certificate.
+const KEY_FOLDER_MODE: u32 = 0o700;
+/// Everybody may read the certificate: crawlers run as other users, and it
+/// holds nothing secret.
+const CERT_MODE: u32 = 0o644;
+const CERT_FOLDER_MODE: u32 = 0o755;
 
 /// Why there is no authority to intercept with. Each keeps the proxy from
 /// starting.
@@ -168,8 +173,12 @@ impl Ca {
         }
         let key = KeyPair::generate()?;
         let certificate = authority_params(clock::now())?.self_signed(&key)?;
-        write_new(&options.key, &key.serialize_pem())?;
-        write_new(&options.cert, &certificate.pem()).inspect_err(|_| {
+        // The certificate's folder first: where both share one it must be open
+        // to others, and the key is protected by its own mode.
+        make_folder(&options.cert, CERT_FOLDER_MODE)?;
+        make_folder(&options.key, KEY_FOLDER_MODE)?;
+        write_new(&options.key, &key.serialize_pem(), KEY_MODE)?;
+        write_new(&options.cert, &certificate.pem(), CERT_MODE).inspect_err(|_| {
             // A key without a certificate would keep the next start from
             // making both.
             let _ = std::fs::remove_file(&options.key);
@@ -365,36 +374,84 @@ fn read(path: &Path) -> Result<String, CaError> {
     })
 }
 
-/// Writes a file that was not there, for its owner alone.
-fn write_new(path: &Path, text: &str) -> Result<(), CaError> {
+/// Makes the folder of `path` with `mode`, unless it is there. Folders above it
+/// are made as the umask has it.
+fn make_folder(path: &Path, mode: u32) -> Result<(), CaError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    let make = || -> io::Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(folder)?;
+        // A strict umask (077) would keep the certificate from other users.
+        std::fs::set_permissions(folder, Permissions::from_mode(mode))
+    };
+    make().map_err(|source| CaError::Write {
+        path: folder.to_owned(),
+        source,
+    })
+}
+
+/// Writes a file that was not there, with exactly the permissions `mode`.
+fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CaError> {
+    let fill = |mut file: File| -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
     let write = || -> io::Result<()> {
-        if let Some(folder) = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-        {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(FOLDER_MODE)
-                .create(folder)?;
-        }
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .write(true)
             .create_new(true)
+            // Nobody else opens it before its final mode is set.
             .mode(KEY_MODE)
             .open(path)?;
-        let written = file
-            .write_all(text.as_bytes())
-            .and_then(|()| file.sync_all());
-        if written.is_err() {
+        fill(file).inspect_err(|_| {
             // Half a file would be taken for an authority at the next start.
             let _ = std::fs::remove_file(path);
-        }
-        written
+        })
     };
     write().map_err(|source| CaError::Write {
         path: path.to_owned(),
         source,
     })
+}
+
+/// A file or folder that keeps other users from the certificate.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ClosedPath {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The permissions that would let them read the certificate.
+    pub wanted_mode: u32,
+}
+
+/// What keeps crawlers of other users from reading the certificate at `cert`.
+///
+/// Only the file and its folder are looked at: a home folder that is closed to
+/// others is its owner's choice.
+pub fn closed_to_others(cert: &Path) -> Vec<ClosedPath> {
+    let is_closed = |path: &Path, bits: u32| {
+        let metadata = path.metadata();
+        metadata.is_ok_and(|metadata| metadata.mode() & bits != bits)
+    };
+    let mut closed = Vec::new();
+    if let Some(folder) = cert.parent().filter(|folder| is_closed(folder, 0o001)) {
+        closed.push(ClosedPath {
+            path: folder.to_owned(),
+            wanted_mode: CERT_FOLDER_MODE,
+        });
+    }
+    if is_closed(cert, 0o004) {
+        closed.push(ClosedPath {
+            path: cert.to_owned(),
+            wanted_mode: CERT_MODE,
+        });
+    }
+    closed
 }
 
 #[cfg(test)]
@@ -420,6 +477,52 @@ mod tests {
         assert!(matches!(Ca::create(&options), Err(CaError::Exists(_))));
     }
 
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o777
+    }
+
+    // Ours: crawlers run as other users, and must read the certificate.
+    #[test]
+    fn the_certificate_can_be_read_by_every_user_and_the_key_by_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        Ca::create(&options).unwrap();
+        assert_eq!(mode(&options.cert), 0o644);
+        assert_eq!(mode(options.cert.parent().unwrap()), 0o755);
+        assert_eq!(mode(&options.key), 0o600);
+        assert_eq!(closed_to_others(&options.cert), []);
+    }
+
+    #[test]
+    fn a_key_in_a_folder_of_its_own_has_it_to_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            key: folder.path().join("private/ca.key"),
+            ..options(folder.path())
+        };
+        Ca::create(&options).unwrap();
+        assert_eq!(mode(options.key.parent().unwrap()), 0o700);
+        assert_eq!(mode(options.cert.parent().unwrap()), 0o755);
+    }
+
+    // A folder that was there is somebody else's: its mode is told, not changed.
+    #[test]
+    fn what_keeps_other_users_from_the_certificate_is_told_with_the_commands() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        let certs = options.cert.parent().unwrap();
+        DirBuilder::new().mode(0o700).create(certs).unwrap();
+        Ca::create(&options).unwrap();
+        assert_eq!(mode(certs), 0o700);
+        std::fs::set_permissions(&options.cert, Permissions::from_mode(0o600)).unwrap();
+        let told = |path: &Path, wanted_mode| ClosedPath {
+            path: path.to_owned(),
+            wanted_mode,
+        };
+        let wanted = [told(certs, 0o755), told(&options.cert, 0o644)];
+        assert_eq!(closed_to_others(&options.cert), wanted);
+    }
+
     #[test]
     fn half_an_authority_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
@@ -432,7 +535,6 @@ mod tests {
 
     #[test]
     fn a_key_that_others_may_read_is_refused() {
-        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         Ca::create(&options).unwrap();
@@ -459,8 +561,10 @@ mod tests {
     fn refused(params: &CertificateParams, own: &KeyPair, key: &KeyPair) -> String {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
-        write_new(&options.key, &key.serialize_pem()).unwrap();
-        write_new(&options.cert, &params.self_signed(own).unwrap().pem()).unwrap();
+        make_folder(&options.cert, CERT_FOLDER_MODE).unwrap();
+        write_new(&options.key, &key.serialize_pem(), KEY_MODE).unwrap();
+        let certificate = params.self_signed(own).unwrap().pem();
+        write_new(&options.cert, &certificate, CERT_MODE).unwrap();
         Ca::open(&options).unwrap_err().to_string()
     }
 

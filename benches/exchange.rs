@@ -166,6 +166,7 @@ async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -
         environment: Vec::new(),
         overrides: &overrides,
         working_directory: folder.to_owned(),
+        data_directory: None,
     });
     serve::start(config.expect("a configuration").settings())
         .await

@@ -21,6 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         environment: Vec::new(),
         overrides: &overrides,
         working_directory: std::env::temp_dir().join("politesse-embed"),
+        data_directory: None,
     })?;
     let running = serve::start(config.settings()).await?;
     println!("point a crawler at http://{}", running.listen[0]);

@@ -11,6 +11,7 @@ mod inert;
 mod input;
 mod json_lines;
 mod pace;
+mod places;
 mod run;
 mod start;
 
@@ -24,6 +25,7 @@ use thiserror::Error;
 use tracing::Level;
 use tracing_subscriber::{EnvFilter, reload};
 
+use self::places::{Found, Home, Places};
 use crate::clock;
 use crate::config::{Config, LogFormat, Problems, Settings, Sources, default_file};
 use crate::proxy::ca::Ca;
@@ -34,12 +36,24 @@ use crate::rules::decision::EnforcementMode;
 #[command(
     version,
     about,
-    after_help = "Example: politesse run -- curl https://example.com/"
+    after_help = "\
+Example: politesse run -- curl https://example.com/
+
+The configuration is the file that --config names, else POLITESSE_CONFIG, else
+~/.config/politesse/politesse.toml (XDG_CONFIG_HOME), else
+/etc/politesse/politesse.toml, else the built-in defaults. Paths in it are relative
+to its folder. Certificates and the record of the user's file, and those without a
+file, are in ~/.local/state/politesse (XDG_STATE_HOME). `politesse config show` tells
+which file it is."
 )]
 struct Arguments {
     /// The configuration file.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Leaves the user's folders alone: without a configuration file, certificates and the
+    /// record are in this folder.
+    #[arg(long, global = true, overrides_with = "here")]
+    here: bool,
     /// Sets one key over the file and the environment.
     #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
     overrides: Vec<String>,
@@ -225,7 +239,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Audit(command) => audit::audit(command, &settings()?),
         Command::Pace(command) => pace::pace(command, &settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
-        Command::Config(ConfigCommand::Show) => print(&configuration(arguments)?.show()),
+        Command::Config(ConfigCommand::Show) => print(&shown(arguments)?),
         Command::Config(ConfigCommand::Check) => print(&good(configuration(arguments)?.settings())),
     }
 }
@@ -258,29 +272,40 @@ fn print(text: &str) -> anyhow::Result<Exit> {
 
 /// The configuration from its file, the environment and the command line.
 fn configuration(arguments: &Arguments) -> Result<Config, Usage> {
-    let named = arguments.config.clone().or_else(|| {
-        std::env::var_os("POLITESSE_CONFIG")
-            .filter(|path| !path.is_empty())
-            .map(PathBuf::from)
-    });
-    let system = PathBuf::from("/etc/politesse/politesse.toml");
-    let path = named.or_else(|| system.exists().then_some(system));
-    let file = match path {
-        Some(path) => Some((path.clone(), read_file(path)?)),
-        None => None,
+    found(arguments).and_then(|found| read(arguments, found))
+}
+
+/// The configuration file of every command.
+fn found(arguments: &Arguments) -> Result<Found, Usage> {
+    let home = if arguments.here {
+        Home::Here
+    } else {
+        Home::User
     };
+    Places::new(arguments.config.as_deref(), home).find()
+}
+
+fn read(arguments: &Arguments, found: Found) -> Result<Config, Usage> {
     Ok(Config::read(&Sources {
-        file,
+        file: found.file,
         environment: std::env::vars_os()
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
         overrides: &arguments.overrides,
-        working_directory: std::env::current_dir().unwrap_or_default(),
+        working_directory: working_directory(),
+        data_directory: found.data,
     })?)
 }
 
-fn read_file(path: PathBuf) -> Result<String, Usage> {
-    std::fs::read_to_string(&path).map_err(|source| Usage::File { path, source })
+fn working_directory() -> PathBuf {
+    std::env::current_dir().unwrap_or_default()
+}
+
+/// Every key in force, below the file and the folders that count.
+fn shown(arguments: &Arguments) -> Result<String, Usage> {
+    let found = found(arguments)?;
+    let comment = found.comment(&working_directory());
+    Ok(comment + &read(arguments, found)?.show())
 }
 
 fn ca(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {

@@ -22,6 +22,7 @@ pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Resu
         let mut signals = Signals::new()?;
         let mut running = serve::start(&settings).await?;
         warn_of_closed_certificate(&settings);
+        warn_of_unused_authority(&settings);
         announce(&settings, &running)?;
         while signals.next().await == Asked::Reload {
             if let Some(settings) = running.reload(read) {
@@ -74,7 +75,7 @@ fn warn_of_closed_certificate(settings: &Settings) {
     }
 }
 
-/// Where it listens, and a line to try it with.
+/// Prints where the proxy listens, what it goes by, and a line to try it with.
 fn announce(settings: &Settings, running: &Running) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for address in &running.listen {
@@ -85,22 +86,72 @@ fn announce(settings: &Settings, running: &Running) -> anyhow::Result<()> {
         )?;
     }
     writeln!(out, "health and metrics on http://{}", running.admin)?;
+    out.write_all(in_force(settings).as_bytes())?;
     if let Some(address) = running.listen.first() {
-        let ca = match settings.connect.mode {
-            Mode::Intercept => {
-                format!(" --cacert {}", shell_quoted(&plain_path(&settings.ca.cert)))
-            }
-            Mode::Refuse => String::new(),
-        };
-        let scheme = if ca.is_empty() { "http" } else { "https" };
-        writeln!(
-            out,
-            "try: curl --proxy http://{}{ca} {scheme}://example.com/",
-            reachable(address)
-        )?;
+        writeln!(out, "try: {}", curl_line(settings, &reachable(address)))?;
     }
     out.flush()?;
     Ok(())
+}
+
+/// Lines that say which configuration, record and authority are in use.
+fn in_force(settings: &Settings) -> String {
+    let file = settings.file.as_deref().map(plain_path);
+    let value = |key: &str| settings.values.get(key).unwrap_or_default().to_owned();
+    let ca = match settings.connect.mode {
+        Mode::Intercept => plain_path(&settings.ca.cert),
+        Mode::Refuse => "none, https.mode is \"refuse\"".to_owned(),
+    };
+    format!(
+        "configuration: {}\n\
+         enforcement.mode: {}, pace.profile: {}\n\
+         record: {}\n\
+         CA: {ca}\n",
+        file.as_deref().unwrap_or("no file, built-in defaults"),
+        value("enforcement.mode"),
+        value("pace.profile"),
+        plain_path(&settings.audit.path),
+    )
+}
+
+/// A command that fetches a page through the proxy at `proxy`: of a host that
+/// the configuration knows, or of example.com.
+fn curl_line(settings: &Settings, proxy: &str) -> String {
+    let intercepts = settings.connect.mode == Mode::Intercept;
+    let usual_port = if intercepts { 443 } else { 80 };
+    let known = settings.egress.resolve.iter().min_by_key(|entry| {
+        let port = entry.port.unwrap_or(usual_port);
+        (port != usual_port, port != 80)
+    });
+    let host = known.map_or("example.com", |entry| &entry.name);
+    let port = known.and_then(|entry| entry.port).unwrap_or(usual_port);
+    let scheme = if intercepts && port != 80 {
+        "https"
+    } else {
+        "http"
+    };
+    let shown_port = match port {
+        80 | 443 => String::new(),
+        _ => format!(":{port}"),
+    };
+    let ca = if scheme == "https" {
+        format!(" --cacert {}", shell_quoted(&plain_path(&settings.ca.cert)))
+    } else {
+        String::new()
+    };
+    format!("curl --proxy http://{proxy}{ca} {scheme}://{host}{shown_port}/")
+}
+
+/// Warns where the working directory has an authority that an earlier version
+/// would have used: crawlers that trust it would fail without a word.
+fn warn_of_unused_authority(settings: &Settings) {
+    let here = std::path::Path::new("certs/ca.key");
+    let is_other = || here.canonicalize().ok() != settings.ca.key.canonicalize().ok();
+    if settings.file.is_none() && here.exists() && is_other() {
+        tracing::warn!(
+            "certs/ and data/ of this folder are not in use: `politesse --here` uses them"
+        );
+    }
 }
 
 /// An address to connect to: a wildcard listens on loopback as well.

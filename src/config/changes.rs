@@ -29,6 +29,12 @@ impl Values {
         Self(values.collect())
     }
 
+    /// The value of one key, such as `pace.profile`, as TOML.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
     /// The keys whose value is another than in `other`, in alphabetical order.
     #[must_use]
     pub fn changed_from(&self, other: &Self) -> Vec<&str> {

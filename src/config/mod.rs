@@ -56,20 +56,36 @@ pub struct Sources<'a> {
     pub overrides: &'a [String],
     /// What the file's name, and without a file every path, is relative to.
     pub working_directory: PathBuf,
+    /// The folder that the files which the proxy writes (`https.ca_cert`,
+    /// `https.ca_key`, `audit.store`) are relative to; absent: as other paths.
+    pub data_directory: Option<PathBuf>,
+}
+
+/// The folders that relative paths of a configuration start from.
+struct Folders {
+    /// Of what the proxy reads, such as `https.upstream_roots`.
+    base: PathBuf,
+    /// Of what the proxy writes.
+    data: PathBuf,
 }
 
 impl Sources<'_> {
-    /// The folder that paths are relative to, whoever wrote them: with a file,
+    /// The folders that paths are relative to, whoever wrote them: with a file,
     /// its folder, so that a file and its data can be moved together.
-    fn base(&self) -> PathBuf {
-        let file = self
-            .file
-            .as_ref()
-            .map(|(path, _)| self.working_directory.join(path));
-        match file.as_deref().and_then(Path::parent) {
-            Some(folder) => folder.to_owned(),
-            None => self.working_directory.clone(),
+    fn folders(&self) -> Folders {
+        let path = self.path();
+        let folder = path.as_deref().and_then(Path::parent);
+        let base = folder.unwrap_or(&self.working_directory).to_owned();
+        Folders {
+            data: self.data_directory.clone().unwrap_or_else(|| base.clone()),
+            base,
         }
+    }
+
+    /// The file, as the working directory has it.
+    fn path(&self) -> Option<PathBuf> {
+        let (path, _) = self.file.as_ref()?;
+        Some(self.working_directory.join(path))
     }
 }
 
@@ -96,8 +112,9 @@ impl Config {
         match effective {
             Some(effective) if problems.is_empty() => Ok(Self {
                 settings: Settings {
+                    file: sources.path(),
                     values,
-                    ..Settings::new(effective, &sources.base())
+                    ..Settings::new(effective, &sources.folders())
                 },
                 shown,
             }),

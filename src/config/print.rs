@@ -15,7 +15,9 @@ const HEAD: &str = "\
 # This file may be left out, and so may any key in it. A key is overridden by the
 # environment (POLITESSE_UPSTREAM__CONNECT_TIMEOUT=5s), that by the command line
 # (--set upstream.connect_timeout=5s). Durations are written 250ms, 10s, 5m, 2h,
-# 30d; sizes 512B, 64KiB, 1MiB. A path is relative to the folder of this file.
+# 30d; sizes 512B, 64KiB, 1MiB. A path is relative to the folder of this file; but
+# ca_cert, ca_key and store of a file in ~/.config/politesse are relative to
+# ~/.local/state/politesse.
 ";
 
 /// The commented default file.

@@ -3,10 +3,11 @@
 //! Nothing can fail here: the kinds of the keys have seen to that.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Folders;
 use super::changes::Values;
 use super::file::{Directives, Effective, Egress, Pace, Proxy, Robots, Upstream};
 use super::log::Log;
@@ -24,6 +25,8 @@ use crate::{admin, audit};
 /// What each module is to be built with.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The configuration file that was read, if any.
+    pub file: Option<PathBuf>,
     /// Where crawlers connect, and who may.
     pub listener: listener::Options,
     /// The way of one request.
@@ -58,8 +61,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Splits `effective`; `base` is the folder that its paths are relative to.
-    pub(super) fn new(effective: Effective, base: &Path) -> Self {
+    /// Splits `effective`, whose paths are relative to `folders`.
+    pub(super) fn new(effective: Effective, folders: &Folders) -> Self {
+        let Folders { base, data } = folders;
         let Effective {
             proxy,
             https,
@@ -81,6 +85,7 @@ impl Settings {
         let waits = waits.filter_map(|entry| entry.max_wait);
         let longest_wait = waits.fold(effective.pace.max_wait, Duration::max);
         Self {
+            file: None,
             exchange: exchange::Options {
                 max_wait: effective.pace.max_wait,
                 request: request::Options {
@@ -101,8 +106,8 @@ impl Settings {
                 handshake_timeout: https.handshake_timeout,
             },
             ca: ca::Options {
-                cert: base.join(https.ca_cert),
-                key: base.join(https.ca_key),
+                cert: data.join(https.ca_cert),
+                key: data.join(https.ca_key),
                 leaf_cache: https.leaf_cache,
             },
             annotate: annotate_options(effective.directives),
@@ -113,7 +118,7 @@ impl Settings {
             upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream),
             audit: audit::Options {
-                path: base.join(effective.audit.store),
+                path: data.join(effective.audit.store),
                 durability: effective.audit.durability,
                 queue: effective.audit.queue,
             },

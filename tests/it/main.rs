@@ -58,6 +58,7 @@ mod pace_turns;
 mod pace_unread;
 mod pace_upgrade;
 mod parent;
+mod places;
 mod properties;
 mod reading_the_field;
 mod readings_reference;

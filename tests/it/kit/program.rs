@@ -26,17 +26,19 @@ impl Outcome {
     }
 }
 
-/// The proxy's program, to be run in `folder` and nothing of this machine's
-/// configuration in its environment.
+/// The proxy's program, to be run in `folder`, which is its user's home as well:
+/// nothing of this machine's configuration is read, and nothing is written there.
 pub(crate) fn politesse(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_politesse"));
     command.current_dir(folder).kill_on_drop(true);
     for (name, _) in std::env::vars_os() {
         let lower = name.to_string_lossy().to_ascii_lowercase();
-        if lower.starts_with("politesse_") || lower.ends_with("_proxy") {
+        let is_ours = lower.starts_with("politesse_") || lower.starts_with("xdg_");
+        if is_ours || lower.ends_with("_proxy") {
             command.env_remove(&name);
         }
     }
+    command.env("HOME", folder);
     let config = folder.join("politesse.toml");
     if config.exists() {
         command.env("POLITESSE_CONFIG", config);

@@ -170,8 +170,12 @@ impl Proxy {
             }
         });
         let banner = soon("banner", banner(&mut child)).await;
-        assert_eq!(banner.len(), 3, "no start: {}", log.lock().unwrap());
-        let (address, admin) = (address_in(&banner[0]), address_in(&banner[1]));
+        let has_started = banner.last().is_some_and(|line| line.starts_with("try: "));
+        assert!(has_started, "no start: {}", log.lock().unwrap());
+        let admin = banner
+            .iter()
+            .find(|line| line.starts_with("health and metrics"));
+        let (address, admin) = (address_in(&banner[0]), address_in(admin.unwrap()));
         Self {
             child,
             place,
@@ -260,10 +264,12 @@ impl Proxy {
 async fn banner(child: &mut Child) -> Vec<String> {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut banner = Vec::new();
-    while banner.len() < 3
-        && let Some(line) = lines.next_line().await.unwrap()
-    {
+    while let Some(line) = lines.next_line().await.unwrap() {
+        let is_last = line.starts_with("try: ");
         banner.push(line);
+        if is_last {
+            break;
+        }
     }
     banner
 }

@@ -1,0 +1,262 @@
+//! Where the configuration is found, and where certificates and the record lie
+//! when nobody says otherwise. All of it is ours.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::kit::program::{Outcome, finish, politesse};
+use crate::kit::proxy::{Config, Place, Proxy};
+use crate::kit::run;
+
+/// A user with a home, and another folder to work in.
+struct User {
+    root: TempDir,
+}
+
+impl User {
+    fn new() -> Self {
+        let root = TempDir::new().unwrap();
+        for folder in ["home", "work"] {
+            std::fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        Self { root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().canonicalize().unwrap().join(name)
+    }
+
+    /// Writes a configuration where `name` says.
+    fn configure(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// The program, working in `work`.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = politesse(&self.path("home"));
+        command.current_dir(self.path("work")).args(arguments);
+        command
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Outcome {
+        finish(self.command(arguments), b"").await
+    }
+
+    /// Whether nothing was written into the folder that the user works in.
+    fn left_work_alone(&self) -> bool {
+        std::fs::read_dir(self.path("work")).unwrap().count() == 0
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+const FREE_PORTS: [&str; 4] = [
+    "--set",
+    "proxy.listen=['127.0.0.1:0']",
+    "--set",
+    "admin.listen=127.0.0.1:0",
+];
+
+/// A `serve` of this user, on free ports.
+async fn serve(command: &mut Command) -> Vec<String> {
+    command.args(FREE_PORTS).arg("serve");
+    let command = std::mem::replace(command, Command::new("true"));
+    let proxy = Proxy::start(Place::with(&Config::default()), command).await;
+    let banner = proxy.banner().to_vec();
+    proxy.stop().await;
+    banner
+}
+
+#[test]
+fn without_a_configuration_all_that_is_written_lies_in_the_state_folder() {
+    run(async {
+        let user = User::new();
+        let banner = serve(&mut user.command(&[])).await;
+        let state = user.path("home/.local/state/politesse");
+        assert!(user.left_work_alone());
+        let lines = &banner[2..];
+        let ca = shown(&state.join("certs/ca.pem"));
+        assert_eq!(lines[0], "configuration: no file, built-in defaults");
+        assert_eq!(
+            lines[1],
+            "enforcement.mode: \"enforce\", pace.profile: \"standard\""
+        );
+        assert_eq!(
+            lines[2],
+            format!("record: {}", shown(&state.join("data/audit.db")))
+        );
+        assert_eq!(lines[3], format!("CA: {ca}"));
+        assert!(lines[4].starts_with("try: curl --proxy http://127.0.0.1:"));
+        assert!(lines[4].ends_with(&format!(" --cacert {ca} https://example.com/")));
+        let show = user.run(&["ca", "show"]).await;
+        assert!(show.stdout.contains(&ca), "{show:?}");
+        let audit = user.run(&["audit", "list", "--json"]).await;
+        assert_eq!(audit.code, Some(0), "{audit:?}");
+    });
+}
+
+#[test]
+fn here_keeps_certificates_and_the_record_in_the_working_folder() {
+    run(async {
+        let user = User::new();
+        user.configure("home/.config/politesse/politesse.toml", "nonsense");
+        serve(&mut user.command(&["--here"])).await;
+        assert!(user.path("work/certs/ca.pem").exists());
+        assert!(user.path("work/data/audit.db").exists());
+        assert!(!user.path("home/.local").exists());
+        // start.sh says it already.
+        let twice = user.run(&["--here", "config", "check", "--here"]).await;
+        assert_eq!(twice.code, Some(0), "{twice:?}");
+    });
+}
+
+#[test]
+fn here_leaves_the_paths_of_a_named_file_relative_to_it() {
+    run(async {
+        let user = User::new();
+        user.configure("own/politesse.toml", "");
+        let file = shown(&user.path("own/politesse.toml"));
+        let init = user.run(&["--here", "--config", &file, "ca", "init"]).await;
+        assert_eq!(init.code, Some(0), "{init:?}");
+        assert!(user.path("own/certs/ca.pem").exists());
+        assert!(user.left_work_alone());
+    });
+}
+
+#[test]
+fn without_a_home_it_is_as_with_here() {
+    run(async {
+        let user = User::new();
+        let mut command = user.command(&["ca", "init"]);
+        command.env_remove("HOME");
+        assert_eq!(finish(command, b"").await.code, Some(0));
+        assert!(user.path("work/certs/ca.pem").exists());
+    });
+}
+
+#[test]
+fn a_configuration_in_the_users_folder_has_its_data_in_the_state_folder() {
+    run(async {
+        let user = User::new();
+        user.configure(
+            "conf/politesse/politesse.toml",
+            "[admin]\npassword_file = \"password\"\n",
+        );
+        user.configure("conf/politesse/password", "secret\n");
+        let password = user.path("conf/politesse/password");
+        std::fs::set_permissions(password, Permissions::from_mode(0o600)).unwrap();
+        let mut command = user.command(&[]);
+        command
+            .env("XDG_CONFIG_HOME", user.path("conf"))
+            .env("XDG_STATE_HOME", user.path("state"));
+        let banner = serve(&mut command).await;
+        let file = shown(&user.path("conf/politesse/politesse.toml"));
+        assert_eq!(banner[2], format!("configuration: {file}"));
+        assert!(user.path("state/politesse/certs/ca.pem").exists());
+        assert!(user.path("state/politesse/data/audit.db").exists());
+        assert!(user.left_work_alone());
+        assert_eq!(
+            std::fs::read_dir(user.path("conf/politesse"))
+                .unwrap()
+                .count(),
+            2
+        );
+    });
+}
+
+#[test]
+fn every_command_finds_the_users_configuration() {
+    run(async {
+        let user = User::new();
+        let name = "home/.config/politesse/politesse.toml";
+        user.configure(name, "[proxy]\nvia = 3\n");
+        for arguments in [
+            &["serve"][..],
+            &["run", "--", "true"],
+            &["audit", "list"],
+            &["audit", "events"],
+            &["audit", "verify"],
+            &["ca", "show"],
+            &["pace", "show"],
+            &["check", "http://o.test/"],
+            &["directives", "-"],
+            &["config", "show"],
+            &["config", "check"],
+        ] {
+            let outcome = user.run(arguments).await;
+            assert_eq!(outcome.code, Some(2), "{arguments:?}: {outcome:?}");
+            let place = format!("{}, line 2", shown(&user.path(name)));
+            assert!(
+                outcome.stderr.contains(&place),
+                "{arguments:?}: {outcome:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn config_show_tells_the_file_and_the_folders() {
+    run(async {
+        let user = User::new();
+        let nothing = user.run(&["config", "show"]).await.stdout;
+        let file = shown(&user.path("home/.config/politesse/politesse.toml"));
+        let told = format!(
+            "# Configuration file: none; there is no {file} and no /etc/politesse/politesse.toml\n\
+             # ca_cert, ca_key and store are relative to {}\n\
+             # other paths are relative to {}\n",
+            shown(&user.path("home/.local/state/politesse")),
+            shown(&user.path("work"))
+        );
+        assert!(nothing.starts_with(&told), "{nothing}");
+        user.configure("home/.config/politesse/politesse.toml", "");
+        let found = user.run(&["config", "show"]).await.stdout;
+        assert!(
+            found.starts_with(&format!("# Configuration file: {file}\n")),
+            "{found}"
+        );
+    });
+}
+
+#[test]
+fn a_certificate_that_other_users_cannot_read_is_told_with_the_command() {
+    run(async {
+        let place = Place::with(&Config::default());
+        assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
+        let cert = place.path("certs/ca.pem");
+        std::fs::set_permissions(&cert, Permissions::from_mode(0o600)).unwrap();
+        let proxy = place.start().await;
+        let told = format!("chmod 644 {}", cert.display());
+        assert!(proxy.log().contains(&told), "{}", proxy.log());
+        let place = proxy.stop().await;
+        std::fs::set_permissions(&cert, Permissions::from_mode(0o644)).unwrap();
+        let proxy = place.start().await;
+        assert!(!proxy.log().contains("chmod"), "{}", proxy.log());
+        proxy.stop().await;
+    });
+}
+
+#[test]
+fn an_authority_of_the_working_folder_that_is_not_used_is_told() {
+    run(async {
+        let user = User::new();
+        let init = user.run(&["--here", "ca", "init"]).await;
+        assert_eq!(init.code, Some(0), "{init:?}");
+        let mut command = user.command(&FREE_PORTS);
+        command.arg("serve");
+        let proxy = Proxy::start(Place::with(&Config::default()), command).await;
+        assert!(
+            proxy.log().contains("`politesse --here` uses them"),
+            "{}",
+            proxy.log()
+        );
+        proxy.stop().await;
+    });
+}

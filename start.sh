@@ -4,24 +4,42 @@
 # Arguments go to politesse: ./start.sh --config examples/tour/politesse.toml
 set -eu
 here=$(dirname -- "$0")
+target=${CARGO_TARGET_DIR:-$here/target}
+say() { echo "start.sh: $*" >&2; }
+
 if ! command -v cc >/dev/null; then
     apt-get update -qq
     apt-get install -qq -y gcc libc6-dev
 fi
 
-# Cargo is silent while it compiles the last crate, which takes minutes.
-seconds=0
-while sleep "${TICK:=20}"; do
-    seconds=$((seconds + TICK))
-    echo "start.sh: building for $seconds s. The last crate, politesse itself, takes one to three minutes: it is optimised together with what it uses." >&2
-done &
-ticker=$!
-trap 'kill "$ticker" 2>/dev/null || true' EXIT
+# Cargo says nothing while the last crate compiles, which looks like a standstill.
+# It writes invoked.timestamp when it begins with a crate.
+started=$(mktemp)
+tell_of_last_crate() {
+    while [ -z "$(find "$target"/release/.fingerprint/politesse-* \
+        -name invoked.timestamp -newer "$started" 2>/dev/null)" ]; do
+        sleep 1 2>/dev/null
+    done
+    say "compiling the last crate, politesse itself. It is optimised together with all that it uses, which takes one to three minutes."
+    seconds=0
+    while sleep 30 2>/dev/null; do
+        seconds=$((seconds + 30))
+        say "still compiling politesse ($seconds s)"
+    done
+}
+tell_of_last_crate </dev/null >/dev/null &
+teller=$!
+finish() {
+    kill "$teller" 2>/dev/null || true
+    rm -f "$started"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 cargo build --release --locked --manifest-path "$here/Cargo.toml"
-kill "$ticker" 2>/dev/null || true
-trap - EXIT
+# The EXIT trap does not outlive exec.
+finish
 
-program=${CARGO_TARGET_DIR:-$here/target}/release/politesse
-program=$(cd -- "$(dirname -- "$program")" && pwd)/politesse
-echo "start.sh: the program is $program" >&2
+program=$(cd -- "$target/release" && pwd)/politesse
+say "the program is $program"
 exec "$program" --here "$@"

@@ -71,6 +71,7 @@ mod restart;
 mod robots;
 mod robots_cases;
 mod robots_hops;
+mod scripts;
 mod shutdown;
 mod soak;
 mod strict;

@@ -6,6 +6,7 @@
 
 mod audit;
 mod check;
+mod demo;
 mod directives;
 mod inert;
 mod input;
@@ -66,6 +67,14 @@ enum Command {
     /// Runs the proxy; what happens without a command.
     #[command(after_help = "Example: politesse --set proxy.listen='[\"127.0.0.1:8080\"]' serve")]
     Serve,
+    /// Shows what the proxy does: a small site, a proxy that knows it, and lines to try.
+    #[command(after_help = "\
+Example: politesse demo
+
+Site and proxy listen on 127.0.0.1 alone, on ports 3128 and 3129 if they are free,
+and keep all they write in a temporary folder. Ctrl-C ends both and removes it. No
+configuration is read; --set changes the demo's own.")]
+    Demo,
     /// Decides URLs by a robots.txt, saved or fetched.
     #[command(after_help = "\
 Example: politesse check --agent FooBot --robots robots.txt https://site.example/a
@@ -226,6 +235,13 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
     let settings = || configuration(arguments).map(|config| config.settings().clone());
     match arguments.command.as_ref().unwrap_or(&Command::Serve) {
         Command::Serve => start::serve(&|| Ok(settings()?)),
+        Command::Demo => match &arguments.config {
+            None => demo::demo(&arguments.overrides),
+            Some(_) => {
+                let text = "the demo brings its own configuration: leave --config out";
+                Err(Usage::Arguments(text.to_owned()).into())
+            }
+        },
         Command::Check(check) => check::check(
             check,
             &check::Configuration {

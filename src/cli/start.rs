@@ -172,7 +172,7 @@ fn plain_path(path: &std::path::Path) -> String {
 }
 
 /// A word that a shell takes as it is.
-fn shell_quoted(word: &str) -> String {
+pub(super) fn shell_quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     if word.chars().all(plain) {
         word.to_owned()

@@ -21,6 +21,7 @@ mod check;
 mod checklist;
 mod cli;
 mod clients;
+mod demo;
 mod dialect_table;
 mod directive_cases;
 mod directives;

@@ -1,0 +1,197 @@
+//! A small local site to crawl: `shop.test`, over HTTP and over HTTPS, with a
+//! robots.txt and some pages.
+//!
+//! It prints every request it gets, so that one sees what the proxy lets
+//! through. Nothing of the proxy is known here: `examples/site.rs` is this file
+//! in a program of its own.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// The rules of the site.
+pub(crate) const ROBOTS_TXT: &str = "\
+# The rules of shop.test
+User-agent: *
+Disallow: /basket
+Allow: /basket/help
+
+User-agent: HungryBot
+Disallow: /
+";
+
+struct Page {
+    path: &'static str,
+    media_type: &'static str,
+    /// `X-Robots-Tag`, if any.
+    tag: Option<&'static str>,
+    body: &'static str,
+}
+
+const PAGES: [Page; 5] = [
+    Page {
+        path: "/",
+        media_type: "text/html",
+        tag: None,
+        body: "<!doctype html><title>Shop</title><a href=/lamp>Lamp</a> <a href=/basket>Basket</a>\n",
+    },
+    Page {
+        path: "/lamp",
+        media_type: "text/html",
+        tag: None,
+        body: "<!doctype html><title>Lamp</title><meta name=robots content=\"noarchive, max-snippet:50\"><p>A lamp.\n",
+    },
+    Page {
+        path: "/basket",
+        media_type: "text/html",
+        tag: None,
+        body: "<!doctype html><title>Basket</title><p>Yours alone.\n",
+    },
+    Page {
+        path: "/basket/help",
+        media_type: "text/plain",
+        tag: None,
+        body: "How the basket works.\n",
+    },
+    Page {
+        path: "/price-list",
+        media_type: "text/plain",
+        tag: Some("noindex, hungrybot: nofollow"),
+        body: "Lamp: 20\n",
+    },
+];
+
+/// The site, ready to serve.
+pub(crate) struct Site {
+    plain: TcpListener,
+    secure: TcpListener,
+    acceptor: TlsAcceptor,
+    ca_pem: String,
+}
+
+/// Where the site listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SiteAddresses {
+    /// Over HTTP.
+    pub(crate) plain: SocketAddr,
+    /// Over HTTPS.
+    pub(crate) secure: SocketAddr,
+}
+
+impl Site {
+    /// Listens, with a certificate of an authority made now.
+    ///
+    /// # Errors
+    ///
+    /// An address that is taken.
+    pub(crate) async fn bind(addresses: SiteAddresses) -> anyhow::Result<Self> {
+        let listen = async |address: SocketAddr| {
+            let listener = TcpListener::bind(address).await;
+            listener.with_context(|| format!("shop.test cannot listen on {address}"))
+        };
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let key = KeyPair::generate()?;
+        let leaf = CertificateParams::new(vec!["shop.test".to_owned()])?.signed_by(&key, &ca)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![leaf.der().clone()],
+                PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+            )?;
+        Ok(Self {
+            plain: listen(addresses.plain).await?,
+            secure: listen(addresses.secure).await?,
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            ca_pem: ca.pem(),
+        })
+    }
+
+    /// The authority that a client of the site has to trust, in PEM.
+    pub(crate) fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// Where it listens, ports as really bound.
+    ///
+    /// # Errors
+    ///
+    /// The system does not say.
+    pub(crate) fn addresses(&self) -> std::io::Result<SiteAddresses> {
+        Ok(SiteAddresses {
+            plain: self.plain.local_addr()?,
+            secure: self.secure.local_addr()?,
+        })
+    }
+
+    /// Answers until the process or the task ends.
+    ///
+    /// # Errors
+    ///
+    /// No more connections are to be had.
+    pub(crate) async fn serve(self) -> anyhow::Result<()> {
+        loop {
+            tokio::select! {
+                accepted = self.plain.accept() => {
+                    tokio::spawn(answer(accepted?.0));
+                }
+                accepted = self.secure.accept() => {
+                    let (stream, acceptor) = (accepted?.0, self.acceptor.clone());
+                    tokio::spawn(async move {
+                        if let Ok(stream) = acceptor.accept(stream).await {
+                            answer(stream).await;
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let service = service_fn(async |request| Ok::<_, Infallible>(page(&request)));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        eprintln!("shop.test: a connection ended badly: {error}");
+    }
+}
+
+fn page(request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    eprintln!("shop.test got {} {}", request.method(), request.uri());
+    let path = request.uri().path();
+    if path == "/robots.txt" {
+        return Response::new(Full::from(ROBOTS_TXT));
+    }
+    let response = Response::builder();
+    let Some(page) = PAGES.iter().find(|page| page.path == path) else {
+        let missing = response
+            .status(StatusCode::NOT_FOUND)
+            .body(Full::from("There is no such page.\n"));
+        return missing.unwrap_or_default();
+    };
+    let response = response.header("content-type", page.media_type);
+    let response = match page.tag {
+        Some(tag) => response.header("x-robots-tag", tag),
+        None => response,
+    };
+    response.body(Full::from(page.body)).unwrap_or_default()
+}

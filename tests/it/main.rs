@@ -28,6 +28,7 @@ mod directives;
 mod egress;
 mod egress_namespace;
 mod engine_reference;
+mod foreign_cases;
 mod forward;
 mod frames;
 mod framing_cases;

@@ -1,0 +1,173 @@
+//! Runs `tests/cases/foreign`: the verdicts that the test suites of other
+//! engines want, through the library and through `check --batch`.
+//!
+//! Where we answer otherwise, the row says what and why. Both ways are held: a
+//! row without a reason must get the answer that its suite wants, and a row with
+//! one must get the other.
+
+use std::fmt;
+
+use politesse::rules::crawler::Crawler;
+use politesse::rules::origin::Target;
+use politesse::rules::robots::access::{StatusMeaning, status_meaning};
+use politesse::rules::robots::{Dialect, RobotsTxt};
+use serde_json::Value;
+
+use crate::kit::program::{ended, politesse};
+use crate::kit::run;
+use crate::robots_cases::{body, cases, text};
+
+const SUITES: [&str; 8] = [
+    include_str!("../cases/foreign/cpython.jsonl"),
+    include_str!("../cases/foreign/crawler-commons.jsonl"),
+    include_str!("../cases/foreign/google-robotstxt.jsonl"),
+    include_str!("../cases/foreign/google-spec-test.jsonl"),
+    include_str!("../cases/foreign/protego.jsonl"),
+    include_str!("../cases/foreign/robots-parser.jsonl"),
+    include_str!("../cases/foreign/temoto.jsonl"),
+    include_str!("../cases/foreign/www-robotrules.jsonl"),
+];
+
+/// Rows of all suites together.
+const ROWS: usize = 2141;
+
+fn rows() -> Vec<Value> {
+    let rows: Vec<Value> = SUITES.into_iter().flat_map(cases).collect();
+    assert_eq!(rows.len(), ROWS);
+    rows
+}
+
+/// An answer that is not the one that its row has for us.
+struct Miss {
+    id: String,
+    /// The verdict that the suite wants.
+    theirs: String,
+    /// The verdict that the row says we give in place of it, if any.
+    ours: Option<String>,
+    found: String,
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, theirs, .. } = self;
+        match &self.ours {
+            None => write!(
+                f,
+                "{id}: {} in place of {theirs}, without a reason",
+                self.found
+            ),
+            Some(_) if self.found == *theirs => write!(
+                f,
+                "{id}: {theirs}, as the suite wants; its `ours` and `reason` can go"
+            ),
+            Some(ours) => write!(f, "{id}: {} in place of our {ours}", self.found),
+        }
+    }
+}
+
+/// The answers that are not those of their rows.
+fn misses(rows: &[Value], answers: impl IntoIterator<Item = String>) -> Vec<String> {
+    let answered = rows.iter().zip(answers);
+    let missed = answered.filter_map(|(row, found)| {
+        let theirs = text(row, "expect").to_owned();
+        let ours = row["ours"].as_str().map(str::to_owned);
+        let id = text(row, "id").to_owned();
+        let is_met = *ours.as_ref().unwrap_or(&theirs) == found;
+        (!is_met).then(|| {
+            Miss {
+                id,
+                theirs,
+                ours,
+                found,
+            }
+            .to_string()
+        })
+    });
+    missed.collect()
+}
+
+/// The verdict of the library; `error` where the URL is none.
+fn verdict(row: &Value) -> &'static str {
+    let Ok(target) = text(row, "url").parse::<Target>() else {
+        return "error";
+    };
+    let status = row["status"].as_u64().unwrap_or(200);
+    let allows = match status_meaning(u16::try_from(status).unwrap()) {
+        StatusMeaning::Parse => judged(row, target.path_and_query()),
+        StatusMeaning::Unavailable => true,
+        StatusMeaning::Redirect | StatusMeaning::Unreachable => false,
+    };
+    if allows { "allow" } else { "disallow" }
+}
+
+fn judged(row: &Value, path: &str) -> bool {
+    let dialect: Dialect = text(row, "dialect").parse().unwrap();
+    let robots = RobotsTxt::in_dialect(body(row), dialect);
+    let binding = robots.binding(&Crawler::parse(text(row, "agent")));
+    binding.judge(path).allows()
+}
+
+#[test]
+fn the_library_answers_as_other_suites_want_but_where_a_row_says_why_not() {
+    let rows = rows();
+    let answers = rows.iter().map(|row| verdict(row).to_owned());
+    let missed = misses(&rows, answers);
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+#[test]
+fn check_answers_as_other_suites_want_but_where_a_row_says_why_not() {
+    run(async {
+        let rows = rows();
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = politesse(folder.path());
+        command.args(["check", "--batch", "-"]);
+        let lines = rows.iter().map(|row| format!("{row}\n"));
+        let outcome = ended(command, lines.collect::<String>().as_bytes()).await;
+        let told = outcome.stdout.split('\n').filter(|line| !line.is_empty());
+        let told: Vec<Value> = told
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(told.len(), rows.len(), "{}", outcome.stderr);
+        let answers = told.iter().map(|answer| {
+            let verdict = answer["verdict"].as_str();
+            verdict.unwrap_or("error").to_owned()
+        });
+        let missed = misses(&rows, answers);
+        assert!(missed.is_empty(), "{missed:#?}");
+    });
+}
+
+#[test]
+fn every_answer_of_ours_has_a_reason_and_every_row_an_id_of_its_own() {
+    let rows = rows();
+    for row in &rows {
+        let ours = row["ours"].as_str();
+        assert_eq!(ours.is_some(), row["reason"].is_string(), "{row}");
+        assert_ne!(ours, row["expect"].as_str(), "{row}");
+    }
+    let mut ids: Vec<&str> = rows.iter().map(|row| text(row, "id")).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), ROWS);
+}
+
+// The test of the test: each way in which a row can be wrong is told.
+#[test]
+fn a_row_that_changes_is_told_in_both_directions() {
+    let agreed = serde_json::json!({"id": "a", "expect": "allow"});
+    let differing = serde_json::json!({"id": "b", "expect": "allow", "ours": "disallow"});
+    let misses_of = |found: &str| {
+        let rows = [agreed.clone(), differing.clone()];
+        misses(&rows, [found.to_owned(), found.to_owned()])
+    };
+    assert_eq!(
+        misses_of("allow"),
+        ["b: allow, as the suite wants; its `ours` and `reason` can go"]
+    );
+    assert_eq!(
+        misses_of("disallow"),
+        ["a: disallow in place of allow, without a reason"]
+    );
+    assert_eq!(misses_of("error").len(), 2);
+}

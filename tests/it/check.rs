@@ -136,6 +136,39 @@ fn what_a_site_asks_for_is_shown() {
     });
 }
 
+// Ours: a pace record is for the agents directly above it.
+#[test]
+fn the_pace_records_that_bind_are_told_with_the_agents_they_are_for() {
+    const JOINED: &str = "User-agent: spbot\nCrawl-delay: 2000\nVisit-time: 0100-0200\n\n\
+        User-agent: *\nCrawl-delay: 20\nDisallow: /x\nRequest-rate: 1/3s\n";
+    run(async {
+        let url = "http://shop.test/x";
+        let shown = check(JOINED, &["--agent", AGENT, url]).await;
+        assert_tells(
+            &shown,
+            &[
+                "crawl delay: 20 s",
+                "pace record: line 6, \"Crawl-delay: 20\": for line 5, \"User-agent: *\"",
+                "pace record: line 8, \"Request-rate: 1/3s\": for all of its group, below whose \
+                 rules it stands",
+            ],
+        );
+        assert!(!shown.stdout.contains("for line 1,"), "{}", shown.stdout);
+        let note = "What lines 2 to 3 ask about pace is for the agents above them alone.";
+        assert!(shown.stdout.contains(note), "{}", shown.stdout);
+        let object = object(JOINED, &["--agent", "spbot", url]).await;
+        assert_eq!(object["crawl_delay"], 2000.0);
+        assert_eq!(
+            object["pace_records"],
+            json!([
+                {"line": 2, "agent_line": 1},
+                {"line": 3, "agent_line": 1},
+                {"line": 8, "agent_line": null},
+            ])
+        );
+    });
+}
+
 // Issue 3, Deliver 5.
 #[test]
 fn a_verdict_is_explained_to_programs() {
@@ -256,7 +289,8 @@ fn a_group_that_blocks_by_accident_is_said_plainly() {
         let outcome = check(robots, &["--agent", "GoodBot", URL]).await;
         let note = "note: line 4, \"User-agent: BadBot\" joins the group above: no rule stands \
                     between it and line 1, \"User-agent: *\", so the rules below bind both. An \
-                    empty \"Disallow:\" above line 4 keeps them apart.";
+                    empty \"Disallow:\" above line 4 keeps them apart. Line 2, \"Crawl-delay: 5\", \
+                    is for the agents above it alone.";
         assert_tells(&outcome, &[note]);
         assert_eq!(outcome.stdout.matches("note:").count(), 1, "{outcome:?}");
         let object = object(robots, &["--agent", "GoodBot", URL]).await;

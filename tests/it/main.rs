@@ -50,6 +50,7 @@ mod pace_held;
 mod pace_later;
 mod pace_long;
 mod pace_operator;
+mod pace_records;
 mod pace_report;
 mod pace_robots;
 mod pace_seen;

@@ -12,7 +12,9 @@ use super::terms::Terms;
 use crate::rules::crawler::{Crawler, ProductToken};
 use crate::rules::decision::{Decision, Evidence, Reason, Ruling, Verdict, ruling};
 use crate::rules::robots::access::{Copy, Snapshot};
-use crate::rules::robots::{Binding, Dialect, Joined, Judgement, Outranked, RobotsTxt, Rule};
+use crate::rules::robots::{
+    Binding, Dialect, Joined, Judgement, Outranked, PaceRecord, RobotsTxt, Rule,
+};
 
 /// A decision, and what it was made from.
 pub(super) struct Explained {
@@ -147,6 +149,12 @@ impl Explained {
             (Some(robots), Some(rule)) => robots.joined(rule.line),
             _ => Vec::new(),
         }
+    }
+
+    /// The pace records that bind the crawler.
+    pub(super) fn pace_records(&self) -> Vec<PaceRecord> {
+        let binding = self.binding.as_ref();
+        binding.map_or_else(Vec::new, Binding::pace_records)
     }
 
     /// The reading of the path for which the proxy would refuse what is allowed

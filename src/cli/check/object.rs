@@ -6,6 +6,7 @@ use super::answer::Members;
 use super::explained::{Bound, Explained};
 use crate::rules::overrides::Override;
 use crate::rules::robots::access::{AccessResult, Snapshot};
+use crate::rules::robots::{PaceRecord, PaceScope};
 
 /// The members of the batch format, and all that explains them.
 #[derive(Serialize)]
@@ -21,6 +22,7 @@ pub(super) struct Object<'a> {
     length: Option<usize>,
     request_rate: Vec<String>,
     visit_time: Vec<String>,
+    pace_records: Vec<PaceLine>,
     competing: Vec<Competitor>,
     reading: Option<&'a str>,
     refused_reading: Option<String>,
@@ -30,6 +32,14 @@ pub(super) struct Object<'a> {
     robots: Option<Robots<'a>>,
     joins: Vec<Join>,
     notes: Vec<Noted>,
+}
+
+/// A pace record that binds, with the agent line directly above by which; none
+/// if it binds the group, below whose rules it stands.
+#[derive(Serialize)]
+struct PaceLine {
+    line: u32,
+    agent_line: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -92,6 +102,7 @@ impl<'a> Object<'a> {
             length: explained.rule().map(|rule| rule.length()),
             request_rate: asked.map_or_else(Vec::new, |asked| texts(&asked.rates)),
             visit_time: asked.map_or_else(Vec::new, |asked| texts(&asked.visits)),
+            pace_records: pace_records(explained),
             competing: competitors(explained),
             reading: ruling.reading.as_deref(),
             refused_reading: explained.refused_reading(),
@@ -120,6 +131,19 @@ fn bound(explained: &Explained) -> Option<&str> {
         Bound::Everyone => Some("*"),
         Bound::Nobody => None,
     }
+}
+
+fn pace_records(explained: &Explained) -> Vec<PaceLine> {
+    let records = explained.pace_records().into_iter();
+    records
+        .map(|PaceRecord { line, scope }| PaceLine {
+            line,
+            agent_line: match scope {
+                PaceScope::Agents { line } => Some(line),
+                PaceScope::Group => None,
+            },
+        })
+        .collect()
 }
 
 fn competitors(explained: &Explained) -> Vec<Competitor> {

@@ -7,7 +7,7 @@ use crate::rules::crawler::ProductToken;
 use crate::rules::decision::{Candidates, Reason};
 use crate::rules::overrides::{Action, Override};
 use crate::rules::robots::access::{AccessResult, Cause, Snapshot};
-use crate::rules::robots::{Joined, Note, NoteKind, RobotsTxt};
+use crate::rules::robots::{Joined, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 
 /// More of one kind are counted, not told.
 const TOLD_MAX: usize = 10;
@@ -65,7 +65,33 @@ fn pace(explained: &Explained) -> Vec<String> {
     };
     let rates = (!rates.is_empty()).then(|| format!("request rate: {rates}"));
     let visits = (!visits.is_empty()).then(|| format!("visit time: {visits} (UTC)"));
-    [delay, rates, visits].into_iter().flatten().collect()
+    let asked = [delay, rates, visits].into_iter().flatten();
+    asked.chain(pace_records(explained)).collect()
+}
+
+/// Which pace records bind the crawler, each with the agent line by which.
+fn pace_records(explained: &Explained) -> Vec<String> {
+    let (Some(robots), records) = (explained.robots(), explained.pace_records()) else {
+        return Vec::new();
+    };
+    let more = records.len().saturating_sub(TOLD_MAX);
+    let told = records.iter().take(TOLD_MAX);
+    let mut lines: Vec<String> = told
+        .map(|PaceRecord { line, scope }| {
+            let binds = match scope {
+                PaceScope::Agents { line } => format!("line {line}{}", written(*line, robots)),
+                PaceScope::Group => "all of its group, below whose rules it stands".to_owned(),
+            };
+            format!(
+                "pace record: line {line}{}: for {binds}",
+                written(*line, robots)
+            )
+        })
+        .collect();
+    if 0 < more {
+        lines.push(format!("pace record: {more} more, which --json has"));
+    }
+    lines
 }
 
 fn texts(values: &[impl ToString]) -> String {
@@ -233,13 +259,38 @@ fn joins(explained: &Explained) -> Vec<String> {
     told.map(|joined| join(*joined, robots)).collect()
 }
 
-fn join(Joined { line, above }: Joined, robots: &RobotsTxt) -> String {
+fn join(joined: Joined, robots: &RobotsTxt) -> String {
+    let Joined { line, above } = joined;
     format!(
         "note: line {line}{} joins the group above: no rule stands between it and line {above}{}, \
-         so the rules below bind both. An empty \"Disallow:\" above line {line} keeps them apart.",
+         so the rules below bind both. An empty \"Disallow:\" above line {line} keeps them apart.{}",
         written(line, robots),
         written(above, robots),
+        pace_between(joined, robots),
     )
+}
+
+/// What is to be said of the pace records between two agent lines that share
+/// their rules: those are not shared.
+fn pace_between(Joined { line, above }: Joined, robots: &RobotsTxt) -> String {
+    let records = robots.records().skip_while(|record| record.line < above);
+    let between = records.take_while(|record| record.line < line);
+    let lines: Vec<u32> = between
+        .filter(|record| record.kind.is_of_pace())
+        .map(|record| record.line)
+        .collect();
+    match lines.as_slice() {
+        [] => String::new(),
+        [one] => format!(
+            " Line {one}{}, is for the agents above it alone.",
+            written(*one, robots)
+        ),
+        [first, .., last] => {
+            format!(
+                " What lines {first} to {last} ask about pace is for the agents above them alone."
+            )
+        }
+    }
 }
 
 /// How the file was got, if it was fetched.

@@ -2,7 +2,7 @@
 //! and `Visit-time`.
 //!
 //! RFC 9309 does not define them; section 2.2.4 leaves such records to the
-//! crawler. Like rules, they bind only the crawlers of their group.
+//! crawler. Which of them bind a crawler is known to `robots/pace_records.rs`.
 //!
 //! Invariant: they say when, never whether. `decision` does not look at them.
 
@@ -18,7 +18,8 @@ use crate::rules::reason::Reason;
 /// What the groups that bind a crawler ask for, as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// The longest pause that a `Crawl-delay` names, as written.
+    /// The pause that a `Crawl-delay` names, as written; the longest, if several
+    /// bind.
     pub crawl_delay: Option<Duration>,
     /// The rates, each for its time of the day.
     pub rates: Vec<RequestRate>,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::dialect::{Binds, Dialect, Groups, LineForm, Traits};
 use super::lines::lossy;
+use super::pace_records::{self, PaceRecord};
 use super::pattern::{CanonicalPath, Pattern};
 use super::rules::{Answer, Rules};
 use super::token::{GroupRanges, GroupSet, Token, TokenKind};
@@ -26,6 +27,9 @@ pub(super) const ROBOTS_TXT: &str = "/robots.txt";
 pub struct Binding {
     token: Option<ProductToken>,
     rules: Arc<Rules>,
+    /// What the pace records that bind ask for; absent if nothing. Crawlers
+    /// that share their rules may be asked for different paces.
+    asked: Option<Arc<Asked>>,
 }
 
 /// What the rules say of one path.
@@ -109,7 +113,13 @@ impl RobotsTxt {
             .bound
             .rules(&groups)
             .unwrap_or_else(|| Arc::new(Rules::new(&self.file, groups)));
-        Binding { token, rules }
+        let names = |value: &[u8]| traits.addresses(value, token.as_ref());
+        let asked = pace_records::asked(&self.file, &rules.groups, names);
+        Binding {
+            asked: asked.map(Arc::new),
+            token,
+            rules,
+        }
     }
 
     fn groups_with(&self, binds: impl Fn(&[u8]) -> bool, which: Groups) -> GroupSet {
@@ -127,6 +137,15 @@ impl RobotsTxt {
 }
 
 impl Traits {
+    /// Whether the value of an agent line means `token`, or everyone if there
+    /// is none.
+    fn addresses(&self, value: &[u8], token: Option<&ProductToken>) -> bool {
+        match token {
+            Some(token) => self.names(value, token),
+            None => self.is_everyone(value),
+        }
+    }
+
     /// Whether the value of an agent line means `token`.
     fn names(&self, value: &[u8], token: &ProductToken) -> bool {
         match self.binds {
@@ -262,34 +281,47 @@ impl Binding {
     #[must_use]
     pub fn agent_line(&self, rule: &Rule<'_>) -> Option<u32> {
         let mut agents = self.rules.agents(rule.group()?);
-        let traits = self.rules.file.traits();
-        let binds = |value: &[u8]| match &self.token {
-            Some(token) => traits.names(value, token),
-            None => traits.is_everyone(value),
-        };
         agents
-            .find(|agent| binds(self.rules.file.value(*agent)))
+            .find(|agent| self.is_addressed(self.rules.file.value(*agent)))
             .map(|agent| agent.line)
     }
 
-    /// What the groups ask of the crawler; `None` if nothing.
+    /// Whether the value of an agent line means the crawler, or everyone where
+    /// those groups bind it.
+    fn is_addressed(&self, value: &[u8]) -> bool {
+        let traits = self.rules.file.traits();
+        traits.addresses(value, self.token.as_ref())
+    }
+
+    /// What the pace records that bind ask of the crawler; `None` if nothing.
     #[must_use]
     pub fn asked(&self) -> Option<&Arc<Asked>> {
-        self.rules.asked.as_ref()
+        self.asked.as_ref()
+    }
+
+    /// The pace records that bind the crawler, in file order: not all of its
+    /// groups do.
+    ///
+    /// Found again each time, for explanations.
+    #[must_use]
+    pub fn pace_records(&self) -> Vec<PaceRecord> {
+        let names = |value: &[u8]| self.is_addressed(value);
+        pace_records::records(&self.rules.file, &self.rules.groups, names)
     }
 
     /// The pause asked for, in seconds: the longest that any of the groups
-    /// names.
+    /// asks of the crawler.
     #[must_use]
     pub fn crawl_delay(&self) -> Option<f64> {
-        let pause = self.rules.asked.as_ref()?.crawl_delay?;
+        let pause = self.asked.as_ref()?.crawl_delay?;
         Some(pause.as_secs_f64())
     }
 
     /// The memory that the rules take beside the file, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
-        size_of::<Self>() + self.rules.memory()
+        let asked = self.asked.as_ref().map_or(0, |asked| asked.memory());
+        size_of::<Self>() + self.rules.memory() + asked
     }
 
     pub(super) fn shared(&self) -> &Arc<Rules> {

@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
                 joins
             };
         }
-        if (is_rule || is_of_pace(kind)) && self.place == Place::Outside {
+        if (is_rule || kind.is_of_pace()) && self.place == Place::Outside {
             return Some(NoteKind::OutsideGroup);
         }
         if is_rule && !matches!(value, [] | [b'/' | b'*', ..]) {
@@ -313,10 +313,12 @@ impl LineRead<'_> {
     }
 }
 
-/// Whether it says when a crawler may come, which its group alone is told.
-fn is_of_pace(kind: RecordKind) -> bool {
-    use RecordKind::{CrawlDelay, RequestRate, VisitTime};
-    matches!(kind, CrawlDelay | RequestRate | VisitTime)
+impl RecordKind {
+    /// Whether it says when a crawler may come, not where.
+    #[must_use]
+    pub fn is_of_pace(self) -> bool {
+        matches!(self, Self::CrawlDelay | Self::RequestRate | Self::VisitTime)
+    }
 }
 
 /// What is wrong with the value of a record about pace: one that cannot be read

@@ -14,22 +14,17 @@ use super::builder::Builder;
 use super::canonical::{Buffer, fold, has_folding, query_start};
 use super::dialect::{AllowLines, IndexPages, Order, Query, Traits};
 use super::index::{Index, NotCanonical, Path};
-use super::lines::lossy;
 use super::pattern::{FoldedPath, Pattern};
 use super::rank::{Entry, Octets, Place, Rank};
-use super::records::seconds;
 use super::shape::{Shape, folder_of_index};
 use super::token::{File, GroupSet, Token, TokenKind};
 use super::wildcard::Fuel;
-use crate::rules::pace::asked::Asked;
 
 /// The rules of some groups of a file, as one set.
 pub(super) struct Rules {
     pub(super) file: Arc<File>,
     /// The groups they come from.
     pub(super) groups: GroupSet,
-    /// What they ask for; absent if they ask for nothing.
-    pub(super) asked: Option<Arc<Asked>>,
     index: Index,
     /// Whether a rule may speak of a query.
     reaches_query: bool,
@@ -58,27 +53,16 @@ pub(super) enum Answer {
 impl Rules {
     pub(super) fn new(file: &Arc<File>, groups: GroupSet) -> Self {
         let mut draft = Draft::new(file);
-        let mut asked = Asked::default();
         for group in &groups {
             for (at, token) in (group.start..).zip(file.of_group(group)) {
-                let value = || file.value(*token);
-                match token.kind() {
-                    TokenKind::Allow | TokenKind::Disallow => draft.take(at, *token),
-                    TokenKind::CrawlDelay => {
-                        seconds(value())
-                            .into_iter()
-                            .for_each(|s| asked.take_delay(s));
-                    }
-                    TokenKind::RequestRate => asked.take_rate(&lossy(value())),
-                    TokenKind::VisitTime => asked.take_visit(&lossy(value())),
-                    TokenKind::Agent | TokenKind::Blank => {}
+                if token.rule_kind().is_some() {
+                    draft.take(at, *token);
                 }
             }
         }
         Self {
             file: Arc::clone(file),
             groups,
-            asked: (!asked.is_nothing()).then(|| Arc::new(asked)),
             reaches_query: draft.reaches_query,
             escapes_reserved: draft.escapes_reserved,
             index: draft.index(),
@@ -186,8 +170,7 @@ impl Rules {
     pub(super) fn memory(&self) -> usize {
         let folded = self.folded.get();
         let folded = folded.map_or(0, |folded| size_of::<Folded>() + folded.index.memory());
-        let asked = self.asked.as_ref().map_or(0, |asked| asked.memory());
-        size_of::<Self>() - size_of::<Index>() + self.index.memory() + folded + asked
+        size_of::<Self>() - size_of::<Index>() + self.index.memory() + folded
     }
 }
 

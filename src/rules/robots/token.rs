@@ -35,6 +35,13 @@ pub(super) enum TokenKind {
     Blank,
 }
 
+impl TokenKind {
+    /// Whether it is a record about pace.
+    pub(super) fn is_of_pace(self) -> bool {
+        matches!(self, Self::CrawlDelay | Self::RequestRate | Self::VisitTime)
+    }
+}
+
 const KINDS: [TokenKind; 8] = [
     TokenKind::Agent,
     TokenKind::Allow,

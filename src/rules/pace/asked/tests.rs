@@ -39,7 +39,7 @@ pauses! {
     a_delay_is_seconds: "Crawl-delay: 10" at "12:00" is Some((10.0, CrawlDelay));
     a_delay_may_have_a_fraction: "crawl-delay: 0.5" at "12:00" is Some((0.5, CrawlDelay));
     a_delay_of_nothing_asks_for_none: "Crawl-delay: 0" at "12:00" is None;
-    the_longest_of_several_lines_counts: "Crawl-delay: 1\nCrawl-delay: 3\nCrawl-delay: 2" at "12:00" is Some((3.0, CrawlDelay));
+    the_last_of_several_delays_counts: "Crawl-delay: 1\nCrawl-delay: 3\nCrawl-delay: 2" at "12:00" is Some((2.0, CrawlDelay));
     a_delay_of_years_is_a_day: "Crawl-delay: 999999999" at "12:00" is Some((86_400.0, CrawlDelay));
     a_delay_past_every_number_is_a_day: "Crawl-delay: 9999999999999999999999999999999999999999" at "12:00" is Some((86_400.0, CrawlDelay));
     an_exponent_is_no_delay: "Crawl-delay: 1e9" at "12:00" is None;
@@ -74,10 +74,10 @@ fn where_nothing_is_asked_there_is_nothing() {
     assert_eq!(asked("User-agent: FooBot\nVisit-time: soon\n"), None);
 }
 
-// RFC 9309, section 2.2.1: groups of one crawler are one; 2.2.4: other records
-// are no part of what ends a group.
+// RFC 9309, section 2.2.1: groups of one crawler are one. Ours: in each of
+// them a pace record is for the agents directly above it.
 #[test]
-fn records_bind_the_crawlers_of_their_group() {
+fn records_of_every_group_bind_the_agents_above_them() {
     let robots = "User-agent: *\nRequest-rate: 1/9\nDisallow: /x\n\
                   User-agent: FooBot\nVisit-time: 0600-0845\nUser-agent: BarBot\n\
                   Request-rate: 1/2\nDisallow: /y\n\
@@ -85,7 +85,7 @@ fn records_bind_the_crawlers_of_their_group() {
     let asked = asked(robots).unwrap();
     let rates: Vec<_> = asked.rates.iter().map(ToString::to_string).collect();
     let visits: Vec<_> = asked.visits.iter().map(ToString::to_string).collect();
-    assert_eq!(rates, ["1/2s", "1/4s"]);
+    assert_eq!(rates, ["1/4s"]);
     assert_eq!(visits, ["0600-0845", "1000-1100"]);
     assert_eq!(asked.crawl_delay, Some(Duration::from_secs(1)));
 }

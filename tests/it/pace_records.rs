@@ -1,0 +1,260 @@
+//! Which pace records bind a crawler: the made cases of `tests/cases/pace.jsonl`,
+//! and 1,000 pairs of a real file and an agent, whose delay a reader of a few
+//! lines finds as well.
+//!
+//! The real files are not in the repository. Where the folder is missing, the
+//! test of them says so and passes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use politesse::rules::crawler::Crawler;
+use politesse::rules::robots::RobotsTxt;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::kit::program::{finish, politesse};
+use crate::kit::run;
+use crate::robots_cases::{cases, text};
+
+/// The pairs that are compared, and the least number that must be found.
+const PAIRS: usize = 1000;
+
+/// More agents of one file are not asked about.
+const AGENTS_MAX: usize = 4;
+
+/// What `check --batch` answers, a question each.
+async fn answers(questions: &[Value]) -> Vec<Value> {
+    let mut command = politesse(std::env::temp_dir().as_path());
+    command.args(["check", "--batch", "-"]);
+    let lines: String = questions.iter().map(|line| format!("{line}\n")).collect();
+    let outcome = finish(command, lines.as_bytes()).await;
+    let answers = outcome.json_lines();
+    assert_eq!(answers.len(), questions.len(), "{}", outcome.stderr);
+    answers
+}
+
+#[test]
+fn every_pace_case_holds() {
+    run(async {
+        let cases = cases(include_str!("../cases/pace.jsonl"));
+        let questions: Vec<Value> = cases.iter().map(question).collect();
+        for (case, answer) in cases.iter().zip(answers(&questions).await) {
+            let delay = answer["crawl_delay"].as_f64();
+            assert_eq!(delay, case["crawl_delay"].as_f64(), "{case}");
+            let (rates, visits) = rates_and_visits(case);
+            assert_eq!(json!(rates), case["request_rate"], "{case}");
+            assert_eq!(json!(visits), case["visit_time"], "{case}");
+        }
+    });
+}
+
+fn question(case: &Value) -> Value {
+    json!({
+        "id": case["id"],
+        "robots": case["robots"],
+        "agent": case["agent"],
+        "url": "https://h.example/",
+        "dialect": case["dialect"].as_str().unwrap_or("rfc9309"),
+    })
+}
+
+/// What the engine finds beside the delay, which the batch format does not have.
+fn rates_and_visits(case: &Value) -> (Vec<String>, Vec<String>) {
+    let dialect = case["dialect"].as_str().unwrap_or("rfc9309");
+    let file = text(case, "robots").to_owned();
+    let robots = RobotsTxt::in_dialect(file, dialect.parse().unwrap());
+    let binding = robots.binding(&Crawler::parse(text(case, "agent")));
+    let Some(asked) = binding.asked() else {
+        return (Vec::new(), Vec::new());
+    };
+    let rates = asked.rates.iter().map(ToString::to_string);
+    (
+        rates.collect(),
+        asked.visits.iter().map(ToString::to_string).collect(),
+    )
+}
+
+#[test]
+fn the_delay_of_a_thousand_real_pairs_is_what_a_reader_of_few_lines_finds() {
+    let Some(corpus) = Corpus::found() else {
+        eprintln!("skipped: the real files are not here");
+        return;
+    };
+    run(async {
+        let pairs = pairs(&corpus);
+        assert!(PAIRS <= pairs.len(), "{} pairs", pairs.len());
+        // From all over the corpus, and the same ones each time.
+        let step = pairs.len() / PAIRS;
+        let pairs: Vec<Pair> = pairs.into_iter().step_by(step).take(PAIRS).collect();
+        let questions: Vec<Value> = pairs.iter().map(Pair::question).collect();
+        let answers = answers(&questions).await;
+        let differences = pairs.iter().zip(answers).filter_map(|(pair, answer)| {
+            let found = answer["crawl_delay"].as_f64();
+            let wanted = delay(&pair.robots, &pair.agent);
+            (found != wanted)
+                .then(|| format!("{}, {}: {found:?}, not {wanted:?}", pair.file, pair.agent))
+        });
+        let differences: Vec<String> = differences.collect();
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
+    });
+}
+
+/// The delay that a file asks of an agent, in seconds, by a reader that knows
+/// lists of agents, groups and delays, and nothing else.
+fn delay(robots: &str, agent: &str) -> Option<f64> {
+    let mut delays: BTreeMap<String, Option<f64>> = BTreeMap::new();
+    let (mut list, mut group) = (Vec::new(), Vec::new());
+    let (mut is_list_open, mut is_below_rule) = (false, false);
+    for (key, value) in fields(robots) {
+        if key == "user-agent" {
+            if is_below_rule {
+                group.clear();
+            }
+            if !is_list_open {
+                list.clear();
+            }
+            (is_list_open, is_below_rule) = (true, false);
+            delays.entry(value.clone()).or_default();
+            list.push(value.clone());
+            group.push(value);
+            continue;
+        }
+        is_list_open = false;
+        is_below_rule |= key == "allow" || key == "disallow";
+        let seconds = value.parse().ok().filter(|_| key == "crawl-delay");
+        for agent in if is_below_rule { &group } else { &list } {
+            let longest = delays.entry(agent.clone()).or_default();
+            *longest = seconds.into_iter().chain(*longest).reduce(f64::max);
+        }
+    }
+    let own = delays.get(&agent.to_ascii_lowercase());
+    own.or(delays.get("*")).copied().flatten()
+}
+
+/// Names and values of the lines that say something, in lower case.
+fn fields(robots: &str) -> impl Iterator<Item = (String, String)> {
+    let content = |line: &str| {
+        line.split('#')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_lowercase()
+    };
+    let lines = robots.lines().map(content).filter(|line| !line.is_empty());
+    lines.map(|line| match line.split_once(':') {
+        Some((key, value)) => (key.trim().to_owned(), value.trim().to_owned()),
+        None => (line, String::new()),
+    })
+}
+
+/// A file, and an agent that it may name.
+struct Pair {
+    file: String,
+    robots: String,
+    agent: String,
+}
+
+impl Pair {
+    fn question(&self) -> Value {
+        json!({
+            "id": self.file,
+            "robots": self.robots,
+            "agent": self.agent,
+            "url": "https://h.example/",
+        })
+    }
+}
+
+/// The pairs to choose from: of each file with a delay some agents that it
+/// names, and one that it does not.
+fn pairs(corpus: &Corpus) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for (file, robots) in corpus.files() {
+        if !fields(&robots).any(|(key, _)| key == "crawl-delay") || is_beyond_the_reader(&robots) {
+            continue;
+        }
+        let agents = named(&robots).into_iter().take(AGENTS_MAX);
+        for agent in agents.chain(["nobody-knows-this-bot".to_owned()]) {
+            let (file, robots) = (file.clone(), robots.clone());
+            pairs.push(Pair {
+                file,
+                robots,
+                agent,
+            });
+        }
+    }
+    pairs
+}
+
+/// Whether the file has what the reader does not know: line ends of CR alone,
+/// lines without a colon, misspelt names.
+fn is_beyond_the_reader(robots: &str) -> bool {
+    let is_known = |key: &str| {
+        let odd = key.split([' ', '\t']).count() == 2;
+        let misspelt = (key.starts_with("dis") || key.starts_with("dia")) && key != "disallow";
+        !odd && !misspelt && key != "useragent"
+    };
+    robots.replace("\r\n", "").contains('\r') || !fields(robots).all(|(key, _)| is_known(&key))
+}
+
+/// The names in the file that are letters alone and are written in one way.
+fn named(robots: &str) -> Vec<String> {
+    let agents = fields(robots).filter(|(key, _)| key == "user-agent");
+    let agents: Vec<String> = agents.map(|(_, value)| value).collect();
+    let is_letter = |letter: char| letter.is_ascii_alphabetic() || "_-".contains(letter);
+    let is_plain = |name: &&String| {
+        let letters = |value: &str| value.split(|letter| !is_letter(letter)).next() == Some(name);
+        !name.is_empty()
+            && name.chars().all(is_letter)
+            && agents.iter().all(|other| other == *name || !letters(other))
+    };
+    let mut names: Vec<String> = agents.iter().filter(is_plain).cloned().collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The real files, unpacked.
+struct Corpus {
+    folder: PathBuf,
+    _unpacked: Option<TempDir>,
+}
+
+impl Corpus {
+    /// The folder that `POLITESSE_CORPUS` names, or the archive that lies beside
+    /// the repository, if either is there.
+    fn found() -> Option<Self> {
+        if let Some(folder) = std::env::var_os("POLITESSE_CORPUS") {
+            return Some(Self {
+                folder: folder.into(),
+                _unpacked: None,
+            });
+        }
+        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus/robots.tar.xz");
+        let unpacked = archive.exists().then(|| TempDir::new().unwrap())?;
+        let mut command = Command::new("tar");
+        command.arg("-xJf").arg(archive);
+        command
+            .args(["--strip-components=1", "-C"])
+            .arg(unpacked.path());
+        let is_unpacked = command.status().is_ok_and(|status| status.success());
+        is_unpacked.then(|| Self {
+            folder: unpacked.path().to_owned(),
+            _unpacked: Some(unpacked),
+        })
+    }
+
+    /// The files that are UTF-8, by name.
+    fn files(&self) -> BTreeMap<String, String> {
+        let files = std::fs::read_dir(&self.folder).unwrap();
+        let read = files.filter_map(|file| {
+            let file = file.unwrap();
+            let robots = std::fs::read_to_string(file.path()).ok()?;
+            let name = file.file_name().to_string_lossy().into_owned();
+            Some((name, robots.trim_start_matches('\u{feff}').to_owned()))
+        });
+        read.collect()
+    }
+}

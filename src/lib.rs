@@ -5,7 +5,7 @@
 //! its evidence, and only then refuses or forwards.
 //!
 //! The modules by layer; one uses only layers below its own, and all but
-//! [`rules`] may use [`clock`], [`metrics`] and [`tasks`]:
+//! [`rules`] may use [`clock`], [`descriptors`], [`metrics`] and [`tasks`]:
 //!
 //! - 0: [`rules`], pure: what an origin said, and what follows.
 //! - 1: [`origins`], everything we say to origins; [`audit`], everything we
@@ -33,6 +33,8 @@ pub mod serve;
 pub mod cli;
 
 pub mod clock;
+
+pub mod descriptors;
 
 pub mod metrics;
 

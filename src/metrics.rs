@@ -116,6 +116,13 @@ pub struct Metrics {
     pub exchange_seconds: Histogram,
     /// Connections from crawlers now open.
     pub connections: Gauge,
+    /// Connections that may wait to be accepted at one address
+    /// (`proxy.backlog`, or what the system allows).
+    pub backlog: Gauge,
+    /// Descriptors that the process may have open.
+    pub descriptors_limit: Gauge,
+    /// Descriptors that the configuration can need.
+    pub descriptors_wanted: Gauge,
     /// Connections turned away, by reason.
     pub connections_refused: Family<ResultLabel, Counter>,
     /// Handshakes with crawlers that failed.
@@ -178,6 +185,9 @@ impl Default for Metrics {
             known: Gauge::default(),
             exchange_seconds: Histogram::new(SECONDS),
             connections: Gauge::default(),
+            backlog: Gauge::default(),
+            descriptors_limit: Gauge::default(),
+            descriptors_wanted: Gauge::default(),
             connections_refused: Family::default(),
             tls_handshake_failures: Counter::default(),
             audit_commit_seconds: Histogram::new(SECONDS),
@@ -228,6 +238,7 @@ impl Metrics {
         self.register_pace();
         self.register_directives();
         self.register_connections_and_audit();
+        self.register_capacity();
         self.register_events_and_admin();
     }
 
@@ -424,6 +435,25 @@ impl Metrics {
             "audit_failures",
             "Audit commits that failed",
             self.audit_failures.clone(),
+        );
+    }
+
+    fn register_capacity(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "backlog",
+            "Connections that may wait to be accepted at one address",
+            self.backlog.clone(),
+        );
+        r.register(
+            "descriptors_limit",
+            "Descriptors that the process may have open",
+            self.descriptors_limit.clone(),
+        );
+        r.register(
+            "descriptors_wanted",
+            "Descriptors that the configuration can need",
+            self.descriptors_wanted.clone(),
         );
     }
 

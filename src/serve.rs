@@ -1,5 +1,6 @@
 //! The one place where the parts are built, started and stopped, in order.
 
+pub mod capacity;
 mod kept;
 mod reload;
 
@@ -15,6 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::capacity::bind;
 use self::kept::KeptInAudit;
 use crate::admin::{self, Access, Admin, PaceSource};
 use crate::audit::AuditLog;
@@ -71,8 +73,9 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
              addresses and names, not against what names lead to there"
         );
     }
-    let listeners = bind(&settings.listener.listen).await?;
-    let admin_listener = bind(&[settings.admin.listen]).await?;
+    let backlog = settings.listener.backlog;
+    let listeners = bind(&settings.listener.listen, backlog)?;
+    let admin_listener = bind(&[settings.admin.listen], backlog)?;
     let listen = addresses(&listeners)?;
     let admin = addresses(&admin_listener)?;
     let interceptor = interceptor(settings)?;
@@ -95,6 +98,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         options: settings.listener.clone(),
     };
     announce(&settings.policy, &metrics);
+    capacity::show(settings, &metrics);
     let crawlers = Arc::new(Crawlers {
         in_force: ArcSwap::from_pointee(in_force),
         metrics: Arc::clone(&metrics),
@@ -306,17 +310,6 @@ fn files(settings: &Settings) -> [Option<Digest>; 2] {
     };
     [roots, settings.upstream.parent_auth.as_ref()]
         .map(|path| std::fs::read(path?).ok().map(|octets| Digest::of(&octets)))
-}
-
-async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
-    let mut listeners = Vec::with_capacity(addresses.len());
-    for address in addresses {
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen on {address}"))?;
-        listeners.push(listener);
-    }
-    Ok(listeners)
 }
 
 fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {

@@ -85,7 +85,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest a connection may last: it serves one page.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections open at one time; more are closed at once.
-const CONNECTIONS_MAX: usize = 64;
+pub const CONNECTIONS_MAX: usize = 64;
 /// After a failed `accept`: time for descriptors to come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The content type of OpenMetrics 1.0.

@@ -9,6 +9,7 @@ use super::{Exit, runtime, start_logging};
 use crate::config::Settings;
 use crate::proxy::ca::closed_to_others;
 use crate::proxy::connect::Mode;
+use crate::serve::capacity::warn_of_shortages;
 use crate::serve::{self, Running};
 
 /// Runs the proxy until SIGTERM or SIGINT; a second one ends it at once, after
@@ -24,8 +25,10 @@ pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Resu
         warn_of_closed_certificate(&settings);
         warn_of_unused_authority(&settings);
         announce(&settings, &running)?;
+        warn_of_shortages(&settings);
         while signals.next().await == Asked::Reload {
             if let Some(settings) = running.reload(read) {
+                warn_of_shortages(settings);
                 level.set(settings.log.level);
             }
         }

@@ -5,7 +5,7 @@
 //! a key added here is known everywhere.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use http::{HeaderName, StatusCode};
 use ipnet::IpNet;
 use tracing::Level;
 
-use super::kinds::{Choice, Flag, Growing, Kind, List, Size, Span, count, few, up_to};
+use super::kinds::{Choice, Flag, Growing, Kind, List, Size, Span, count, few, places, up_to};
 use super::log::LogFormat;
 use super::network::{
     ALLOW, CLIENTS, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS,
@@ -147,8 +147,17 @@ keys! {
         via: bool = "true", Flag;
         /// Who may use this proxy; the connections of others are closed at once.
         clients: Vec<Vec<IpNet>> = r#"["loopback"]"#, List { of: CLIENTS, len: 1..=1024 };
+        /// How many connections may wait to be accepted, at each address: the system
+        /// drops what comes beyond that, and its client tries again after a second. Not
+        /// more than the system allows (`net.core.somaxconn`); the log says at the start
+        /// if that is less. Counts for `admin.listen`, too.
+        backlog: NonZeroU32 = "4096", places(1..=1_000_000);
         /// How many connections of crawlers may be open; the next is closed at once,
-        /// and counted.
+        /// and counted. Each counts for two descriptors, its own and one to an origin.
+        /// With `upstream.pool_idle_total`, `robots.max_fetches`, twice
+        /// `upstream.dns_lookups` and some 130 more they make 10,500 by default; the log
+        /// says at the start if the limit (`ulimit -Hn`) is lower. The last 128 of the
+        /// limit, or the last quarter of a low one, are kept for the admin listener.
         max_connections: NonZeroUsize = "4096", count(1..=1_000_000);
         /// How long a crawler may take to send the head of a request, so that slow
         /// senders do not use up the connections.

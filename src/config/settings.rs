@@ -138,6 +138,7 @@ impl Settings {
 fn listener_options(proxy: Proxy) -> listener::Options {
     listener::Options {
         listen: proxy.listen,
+        backlog: proxy.backlog,
         clients: proxy.clients.concat(),
         max_connections: proxy.max_connections,
         header_timeout: proxy.header_timeout,

@@ -12,7 +12,7 @@ use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::io::Errno;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -23,6 +23,7 @@ use super::tls::handshake_failure;
 use super::upload::Upload;
 use super::wire::{Received, Wire};
 use crate::clock;
+use crate::descriptors;
 use crate::rules::origin::{Host, Origin, Scheme};
 use crate::rules::robots::access::NoConnection;
 use crate::tasks::Tasks;
@@ -200,7 +201,7 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
     for (address, left) in addresses.iter().zip(counts) {
         let now = clock::instant();
         let part = deadline.saturating_duration_since(now) / left;
-        match timeout_at(now + part, TcpStream::connect(address)).await {
+        match timeout_at(now + part, connect_to(*address)).await {
             Ok(Ok(stream)) => {
                 // Nagle's algorithm costs small requests 40 ms. Where it cannot
                 // be switched off, that is all it costs.
@@ -212,6 +213,19 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
         }
     }
     Err(failure)
+}
+
+/// Connects to `address`, unless the descriptors that are left are kept for
+/// others.
+async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    if descriptors::is_reserved(&socket) {
+        return Err(Errno::MFILE.into());
+    }
+    socket.connect(address).await
 }
 
 /// Whether it says nothing of the origin: the process or the system has no

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,6 +32,7 @@ use super::in_order::Order;
 use super::problem::{Malformed, Problem};
 use super::request::{Leg, only_host};
 use super::socket::{ClientEnd, Socket};
+use crate::descriptors;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::origin::Origin;
 use crate::tasks::Tasks;
@@ -41,6 +42,9 @@ use crate::tasks::Tasks;
 pub struct Options {
     /// The addresses to listen on; port 0 takes any.
     pub listen: Vec<SocketAddr>,
+    /// Connections that wait to be accepted, at each address and at the admin
+    /// listener.
+    pub backlog: NonZeroU32,
     /// Who may connect; others are closed at once and counted.
     pub clients: Vec<IpNet>,
     /// Connections open at one time; more are closed at once and counted.
@@ -127,6 +131,10 @@ impl Crawlers {
         if !in_force.options.admit(client) {
             tracing::warn!(%client, "not in proxy.clients, closed");
             return self.turn_away("client");
+        }
+        if descriptors::is_reserved(&stream) {
+            tracing::warn!(%client, "no descriptors are left for crawlers, closed");
+            return self.turn_away("descriptors");
         }
         // Without it, Nagle's algorithm and delayed acknowledgements add 40 ms.
         if let Err(error) = stream.set_nodelay(true) {

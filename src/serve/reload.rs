@@ -9,7 +9,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use thiserror::Error;
 
-use super::{Origins, Running, annotator, announce, files, interceptor, names, origins_with};
+use super::{
+    Origins, Running, annotator, announce, capacity, files, interceptor, names, origins_with,
+};
 use crate::config::Settings;
 use crate::metrics::ResultLabel;
 use crate::proxy::ca::Ca;
@@ -19,7 +21,13 @@ use crate::proxy::listener::InForce;
 
 /// Keys, or sections, that what runs cannot change: sockets, the record, and
 /// the form of the log.
-const FIXED: [&str; 4] = ["proxy.listen", "admin.listen", "audit.", "log.format"];
+const FIXED: [&str; 5] = [
+    "proxy.listen",
+    "proxy.backlog",
+    "admin.listen",
+    "audit.",
+    "log.format",
+];
 
 /// Keys that concern what is said to origins, or what is remembered of it.
 const ORIGINS: [&str; 4] = ["upstream.", "egress.", "robots.", "https.upstream_roots"];
@@ -168,6 +176,7 @@ impl Running {
         in_force.proxy.pacer.adopt(settings.pace.clone());
         self.crawlers.in_force.store(Arc::new(in_force));
         announce(&settings.policy, &self.crawlers.metrics);
+        capacity::show(&settings, &self.crawlers.metrics);
         self.files = files(&settings);
         self.settings = settings;
     }

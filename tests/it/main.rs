@@ -16,6 +16,7 @@ mod annotate_codings;
 mod annotate_cost;
 mod annotate_record;
 mod audit;
+mod capacity;
 mod case_files;
 mod check;
 mod checklist;

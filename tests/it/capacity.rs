@@ -1,0 +1,167 @@
+//! What the system allows: the queue of a listener, and descriptors.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::kit::client::{Crawler, metrics};
+use crate::kit::origin::Script;
+use crate::kit::program::politesse;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::{run, until};
+
+/// Connections that come at once.
+const BURST: usize = 1000;
+/// A connection that the system drops is tried again by its client after 1, 3
+/// and 7 seconds; others are made at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest queue that this system allows a listener.
+fn somaxconn() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+    text.trim().parse().unwrap()
+}
+
+/// Lets this process open as many connections as a test needs.
+fn take_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, all).unwrap();
+}
+
+/// Opens `count` connections to `address` at the same time; those that are made
+/// within [`PATIENCE`].
+async fn burst(address: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let mut attempts = JoinSet::new();
+    for _ in 0..count {
+        attempts.spawn(timeout(PATIENCE, TcpStream::connect(address)));
+    }
+    let outcomes = attempts.join_all().await;
+    outcomes.into_iter().flatten().flatten().collect()
+}
+
+/// A proxy in `place` that may have `limit` descriptors and no more.
+async fn start_with_descriptors(place: Place, limit: u32) -> Proxy {
+    let program = politesse(place.folder());
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("ulimit -n {limit} && exec \"$0\" serve")])
+        .arg(program.as_std().get_program())
+        .env("POLITESSE_CONFIG", place.path("politesse.toml"))
+        .current_dir(place.folder())
+        .kill_on_drop(true);
+    Proxy::start(place, command).await
+}
+
+// Ours: while the process is stopped it accepts nothing, so all of them are in
+// the queue.
+#[test]
+fn a_thousand_connections_at_once_wait_to_be_accepted() {
+    run(async {
+        take_descriptors();
+        let config = Config::default().set("proxy.header_timeout = \"1h\"");
+        let proxy = config.start().await;
+        if somaxconn() < BURST {
+            assert!(proxy.log().contains("net.core.somaxconn is"));
+            return;
+        }
+        proxy.signal("STOP").await;
+        let made = burst(proxy.address(), BURST).await;
+        let admin = burst(proxy.admin(), 200).await;
+        proxy.signal("CONT").await;
+        assert_eq!((made.len(), admin.len()), (BURST, 200));
+        drop(admin);
+        until("all accepted", async || {
+            let mut admin = Crawler::to(proxy.admin()).await;
+            let host = format!("Host: {}", proxy.admin());
+            let asked = format!("GET /metrics HTTP/1.1\r\n{host}\r\n\r\n");
+            admin.send(asked.as_bytes()).await;
+            // It is closed while those of the burst take all of its places.
+            let metrics = admin.try_reply_to("GET").await?.text();
+            let open = format!("politesse_connections {BURST}\n");
+            metrics.contains(&open).then_some(())
+        })
+        .await;
+    });
+}
+
+// Ours.
+#[test]
+fn a_queue_that_the_system_cuts_is_told_at_the_start() {
+    run(async {
+        let config = Config::default().set("proxy.backlog = 1000000");
+        let proxy = config.start().await;
+        let wanted = format!(
+            "net.core.somaxconn is {}, less than proxy.backlog, 1000000",
+            somaxconn()
+        );
+        until("warning", async || {
+            proxy.log().contains(&wanted).then_some(())
+        })
+        .await;
+        let shown = metrics(&proxy).await;
+        assert!(
+            shown.contains(&format!("politesse_backlog {}\n", somaxconn())),
+            "{shown}"
+        );
+    });
+}
+
+// Ours: crawlers take what there is, and the admin listener still answers.
+#[test]
+fn some_descriptors_are_kept_for_the_admin_listener() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let config = resolve("o.test", origin.address()).set("proxy.header_timeout = \"1h\"");
+        let place = Place::with(&config.set("proxy.max_connections = 1000"));
+        let proxy = start_with_descriptors(place, 120).await;
+        let told = "the hard limit of descriptors is 120, and this configuration wants 4305";
+        until("warning", async || proxy.log().contains(told).then_some(())).await;
+        let mut held = burst(proxy.address(), 200).await;
+        held.push(TcpStream::connect(proxy.address()).await.unwrap());
+        let shown = until("connections refused", async || {
+            let shown = metrics(&proxy).await;
+            shown
+                .contains("connections_refused_total{result=\"descriptors\"}")
+                .then_some(shown)
+        })
+        .await;
+        assert!(
+            shown.contains("politesse_descriptors_limit 120\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("politesse_descriptors_wanted 4305\n"),
+            "{shown}"
+        );
+        let mut others = Vec::new();
+        for _ in 0..8 {
+            others.push(Crawler::to(proxy.admin()).await);
+        }
+        for admin in &mut others {
+            let host = format!("Host: {}", proxy.admin());
+            let reply = admin.ask(&["GET /readyz HTTP/1.1", &host]).await;
+            assert_eq!((reply.status(), reply.text().as_str()), (200, "ready\n"));
+        }
+        assert!(!proxy.log().contains("cannot accept"), "{}", proxy.log());
+        drop(held);
+        until("a page again", async || {
+            let mut crawler = Crawler::plain(&proxy).await;
+            crawler
+                .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+                .await;
+            // It is closed until those that were dropped have been noticed.
+            let reply = crawler.try_reply_to("GET").await?;
+            (reply.status() == 200).then_some(())
+        })
+        .await;
+    });
+}

@@ -16,7 +16,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -105,6 +105,10 @@ impl Site {
         };
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Under the name that the leaf has as well, OpenSSL takes the leaf for
+        // one that signed itself.
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, "CA of shop.test");
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let key = KeyPair::generate()?;
         let leaf = CertificateParams::new(vec!["shop.test".to_owned()])?.signed_by(&key, &ca)?;

@@ -135,11 +135,11 @@ fn password(show: &Show, admin: &Options) -> anyhow::Result<String> {
 async fn ask(listen: SocketAddr, show: &Show, password: &str) -> Result<Bytes, Untold> {
     let broken = |error| Untold::Broken(listen, error);
     let address = reachable(&listen);
-    let stream = TcpStream::connect(&address).await;
+    let stream = TcpStream::connect(address).await;
     let stream = stream.map_err(|error| Untold::Nobody(listen, error))?;
     let connection = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connection.map_err(broken)?;
-    let request = request(&address, show, password);
+    let request = request(&address.to_string(), show, password);
     let exchange = async move {
         let response = sender.send_request(request).await.map_err(broken)?;
         let status = response.status();

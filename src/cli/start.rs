@@ -1,6 +1,7 @@
 //! `serve`: the proxy, until a signal stops it.
 
 use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -91,7 +92,11 @@ fn announce(settings: &Settings, running: &Running) -> anyhow::Result<()> {
     writeln!(out, "health and metrics on http://{}", running.admin)?;
     out.write_all(in_force(settings).as_bytes())?;
     if let Some(address) = running.listen.first() {
-        writeln!(out, "try: {}", curl_line(settings, &reachable(address)))?;
+        writeln!(
+            out,
+            "try: {}",
+            curl_line(settings, &reachable(address).to_string())
+        )?;
     }
     out.flush()?;
     Ok(())
@@ -157,13 +162,15 @@ fn warn_of_unused_authority(settings: &Settings) {
     }
 }
 
-/// An address to connect to: a wildcard listens on loopback as well.
-pub(super) fn reachable(address: &std::net::SocketAddr) -> String {
-    match address {
-        _ if !address.ip().is_unspecified() => address.to_string(),
-        std::net::SocketAddr::V4(_) => format!("127.0.0.1:{}", address.port()),
-        std::net::SocketAddr::V6(_) => format!("[::1]:{}", address.port()),
-    }
+/// Address to connect to for a listener on `address`: one on a wildcard address
+/// listens on loopback as well.
+pub(super) fn reachable(address: &SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V4(_) | IpAddr::V6(_) => address.ip(),
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// A path without detours; the file was made by now.

@@ -217,6 +217,11 @@ impl Ca {
         })
     }
 
+    /// Its certificate, in DER.
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
     /// The certificate, as the crawler's trust store wants it.
     pub fn pem(&self) -> &str {
         &self.pem

@@ -75,6 +75,7 @@ mod restart;
 mod robots;
 mod robots_cases;
 mod robots_hops;
+mod run_environment;
 mod scripts;
 mod shutdown;
 mod soak;

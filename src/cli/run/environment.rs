@@ -1,60 +1,83 @@
-//! Environment of the command: variables that name the proxy, and files that
-//! lead clients to trust its certificate authority.
+//! Environment of the command: variables that lead its clients through the
+//! proxy, and have them trust the proxy's certificate authority and no other.
+//!
+//! All requests are meant to go through the proxy, so no other root is needed.
+//! A client that goes round it finds the certificates of sites untrusted, and
+//! gets nothing over https. Verification is never turned off.
 //!
 //! Does not know how the command is started or which proxy serves it.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
+use super::files::{Files, Wget, java_path};
 use crate::cli::start::reachable;
 use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Mode;
 
-/// Variables that name the proxy, in the spellings that clients look for.
-const PROXY_VARIABLES: [&str; 6] = [
+/// Variables that name the proxy. The last four overrule what a user's own
+/// settings of these programs say.
+const PROXY_VARIABLES: [&str; 10] = [
     "http_proxy",
     "https_proxy",
     "all_proxy",
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "ALL_PROXY",
+    "npm_config_proxy",
+    "npm_config_https_proxy",
+    "PIP_PROXY",
+    "CARGO_HTTP_PROXY",
 ];
-/// Variables that would lead a crawler round the proxy.
-const BYPASS_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
-/// Variables that replace a client's roots: the system's and ours together.
-const BUNDLE_VARIABLES: [&str; 7] = [
+/// Variables that make clients look at those above: Node from version 24 on,
+/// and libwww-perl.
+const HEED_PROXY_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
+/// Variables that would lead a client round the proxy.
+const BYPASS_VARIABLES: [&str; 4] = [
+    "no_proxy",
+    "NO_PROXY",
+    "npm_config_noproxy",
+    "npm_config_no_proxy",
+];
+/// Variables that name a file of roots. Where a client reads several of them, it
+/// finds the same file in each.
+const AUTHORITY_VARIABLES: [&str; 13] = [
+    // OpenSSL, and so Ruby, PHP and Python; Go, Rust and .NET, too.
     "SSL_CERT_FILE",
+    // Programs built by Nix read it before the one above.
+    "NIX_SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
-    "PIP_CERT",
+    "PERL_LWP_SSL_CA_FILE",
+    "HTTPS_CA_FILE",
+    "NODE_EXTRA_CA_CERTS",
+    "DENO_CERT",
     "AWS_CA_BUNDLE",
+    "PIP_CERT",
+    "npm_config_cafile",
     "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO",
 ];
-/// Where systems keep their roots.
-const SYSTEM_BUNDLES: [&str; 5] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-    "/usr/local/share/certs/ca-root-nss.crt",
-];
+/// Variables that name folders of further roots.
+const ROOT_FOLDER_VARIABLES: [&str; 3] = ["PERL_LWP_SSL_CA_PATH", "HTTPS_CA_DIR", "GIT_SSL_CAPATH"];
+
+/// Variables to set.
+type Variables = Vec<(OsString, OsString)>;
+/// Reads a variable of the environment that `run` itself was started in.
+type Inherited<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// Changes to the environment of the command. Dropping it removes the files that
 /// its variables name, so it is kept until the command has ended.
 pub(super) struct Environment {
     /// Variables to set.
-    pub(super) set: Vec<(OsString, OsString)>,
+    pub(super) set: Variables,
     /// Variables to remove.
     pub(super) remove: Vec<OsString>,
-    /// Keeps the file of roots while the command runs.
-    _bundle: Option<Bundle>,
+    /// Keeps the files while the command runs. With `https.mode = "refuse"`
+    /// nothing is intercepted, so there is nothing to trust, and none.
+    _files: Option<Files>,
 }
 
 impl Environment {
@@ -62,76 +85,255 @@ impl Environment {
     ///
     /// # Errors
     ///
-    /// A certificate authority that cannot be read, or a file of roots that
-    /// cannot be written.
+    /// A certificate authority that cannot be read, or files that cannot be
+    /// written.
     pub(super) fn new(settings: &Settings, proxy: SocketAddr) -> anyhow::Result<Self> {
-        let bundle = Bundle::new(settings)?;
-        let url = format!("http://{}", reachable(&proxy));
-        let mut set: Vec<(OsString, OsString)> = PROXY_VARIABLES
-            .iter()
-            .map(|name| (name.into(), (&url).into()))
-            .collect();
-        if let Some(bundle) = &bundle {
-            let path = || bundle.path.clone().into_os_string();
-            set.extend(BUNDLE_VARIABLES.iter().map(|name| (name.into(), path())));
-            let cert = settings.ca.cert.clone().into_os_string();
-            set.push(("NODE_EXTRA_CA_CERTS".into(), cert));
-            set.push(("NODE_USE_ENV_PROXY".into(), "1".into()));
+        let files = match settings.connect.mode {
+            Mode::Refuse => None,
+            Mode::Intercept => Some(Files::create(&Ca::load(&settings.ca)?)?),
+        };
+        let proxy = reachable(&proxy);
+        let inherited: Inherited<'_> = &|name| std::env::var_os(name);
+        let mut java = java_proxy_options(proxy);
+        let mut set = proxy_variables(proxy, inherited);
+        if let Some(files) = &files {
+            java.push(java_trust_options(&files.java_store()));
+            set.extend(trust_variables(files, inherited));
+            set.extend(wget_variables(files, &url(proxy), inherited)?);
         }
+        let java = appended(inherited("JAVA_TOOL_OPTIONS"), java);
+        set.push(("JAVA_TOOL_OPTIONS".into(), java));
+        let remove = BYPASS_VARIABLES.iter().chain(&ROOT_FOLDER_VARIABLES);
         Ok(Self {
             set,
-            remove: BYPASS_VARIABLES.iter().map(OsString::from).collect(),
-            _bundle: bundle,
+            remove: remove.map(OsString::from).collect(),
+            _files: files,
         })
     }
 }
 
-/// The system's roots and our CA in one file, gone when the command has ended.
-struct Bundle {
-    path: PathBuf,
+fn url(proxy: SocketAddr) -> String {
+    format!("http://{proxy}")
 }
 
-impl Bundle {
-    /// Nothing is intercepted with `https.mode = "refuse"`, so there is nothing
-    /// to trust.
-    fn new(settings: &Settings) -> anyhow::Result<Option<Self>> {
-        if settings.connect.mode == Mode::Refuse {
-            return Ok(None);
-        }
-        let ours = Ca::load(&settings.ca)?;
-        let path = std::env::temp_dir().join(format!(
-            "politesse-{}-{}.pem",
-            std::process::id(),
-            ours.fingerprint()
-        ));
-        let write = || -> std::io::Result<()> {
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)?;
-            file.write_all(system_roots().as_bytes())?;
-            file.write_all(b"\n")?;
-            file.write_all(ours.pem().as_bytes())
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Some(Self { path }))
-    }
-}
-
-impl Drop for Bundle {
-    fn drop(&mut self) {
-        // Left behind it harms nobody: it holds certificates alone.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// The roots that the command would have trusted without us.
-fn system_roots() -> String {
-    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+fn proxy_variables(proxy: SocketAddr, inherited: Inherited<'_>) -> Variables {
+    let url = url(proxy);
+    let named = PROXY_VARIABLES
+        .iter()
+        .map(|name| (name.into(), (&url).into()));
+    let heeded = HEED_PROXY_VARIABLES
+        .iter()
+        .map(|name| (name.into(), "1".into()));
     named
-        .into_iter()
-        .chain(SYSTEM_BUNDLES.map(PathBuf::from))
-        .find_map(|path| std::fs::read_to_string(path).ok())
-        .unwrap_or_default()
+        .chain(heeded)
+        .chain(git_variables(&url, inherited))
+        .collect()
+}
+
+/// Variables that set `http.proxy` of Git, which counts before `https_proxy`
+/// where the user's settings have it. They are numbered, and the user's own stay.
+fn git_variables(url: &str, inherited: Inherited<'_>) -> Variables {
+    let count = inherited("GIT_CONFIG_COUNT").unwrap_or_else(|| "0".into());
+    // Git itself refuses to run with another value.
+    let Some(count) = count.to_str().and_then(|count| count.parse::<u32>().ok()) else {
+        return Vec::new();
+    };
+    vec![
+        ("GIT_CONFIG_COUNT".into(), (count + 1).to_string().into()),
+        (
+            format!("GIT_CONFIG_KEY_{count}").into(),
+            "http.proxy".into(),
+        ),
+        (format!("GIT_CONFIG_VALUE_{count}").into(), url.into()),
+    ]
+}
+
+fn trust_variables(files: &Files, inherited: Inherited<'_>) -> Variables {
+    let authority = files.authority();
+    let mut set: Variables = AUTHORITY_VARIABLES
+        .iter()
+        .map(|name| (name.into(), (&authority).into()))
+        .collect();
+    set.push(("SSL_CERT_DIR".into(), files.no_roots().into()));
+    // Deno's own roots go; "system" are those of SSL_CERT_FILE.
+    set.push(("DENO_TLS_CA_STORE".into(), "system".into()));
+    set.extend(node_options(inherited("NODE_OPTIONS")).map(|value| ("NODE_OPTIONS".into(), value)));
+    let php = php_folders(inherited("PHP_INI_SCAN_DIR"), &files.php_folder());
+    set.push(("PHP_INI_SCAN_DIR".into(), php));
+    set
+}
+
+/// Options of Node that have it take its roots from `SSL_CERT_FILE`: with
+/// `NODE_EXTRA_CA_CERTS` alone it goes on to trust those that are built in.
+///
+/// None where the user asks for the built-in ones: Node does not start with both.
+fn node_options(own: Option<OsString>) -> Option<OsString> {
+    const OPENSSL: &str = "--use-openssl-ca";
+    let text = own.clone().unwrap_or_default();
+    let text = text.to_string_lossy();
+    let chosen = |option: &str| text.split_whitespace().any(|word| word == option);
+    (!chosen(OPENSSL) && !chosen("--use-bundled-ca")).then(|| appended(own, OPENSSL.into()))
+}
+
+/// Folders in which PHP looks for settings: those of before, and ours behind
+/// them, so that it counts. An empty entry is the folder that PHP was built
+/// with; an empty list is none at all.
+fn php_folders(own: Option<OsString>, ours: &Path) -> OsString {
+    let mut folders = own.unwrap_or_else(|| ":".into());
+    if !folders.is_empty() && folders != ":" {
+        folders.push(":");
+    }
+    folders.push(ours);
+    folders
+}
+
+fn wget_variables(files: &Files, url: &str, inherited: Inherited<'_>) -> anyhow::Result<Variables> {
+    let clients = [
+        (Wget::One, "WGETRC", own_wgetrc(inherited)),
+        (Wget::Two, "WGET2RC", own_wget2rc(inherited)),
+    ];
+    let mut set = Vec::new();
+    for (client, name, own) in clients {
+        let path = files.write_settings(client, &own, url)?;
+        set.push((name.into(), path.into()));
+    }
+    Ok(set)
+}
+
+/// Places where Wget looks for a user's settings.
+fn own_wgetrc(inherited: Inherited<'_>) -> Vec<PathBuf> {
+    let named = inherited("WGETRC").map(PathBuf::from);
+    let home = inherited("HOME").map(|home| Path::new(&home).join(".wgetrc"));
+    named.or(home).into_iter().collect()
+}
+
+/// Places where Wget2 looks for a user's settings, in its order.
+fn own_wget2rc(inherited: Inherited<'_>) -> Vec<PathBuf> {
+    if let Some(named) = inherited("WGET2RC") {
+        return vec![named.into()];
+    }
+    let home = inherited("HOME").map(PathBuf::from);
+    let config = inherited("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| home.as_ref().map(|home| home.join(".config")));
+    let paths = [
+        config.map(|config| config.join("wget/wget2rc")),
+        home.map(|home| home.join(".wget2rc")),
+    ];
+    paths.into_iter().flatten().collect()
+}
+
+/// System properties that lead a Java program through the proxy, to any host:
+/// without `nonProxyHosts` it goes to this machine directly.
+fn java_proxy_options(proxy: SocketAddr) -> OsString {
+    let (host, port) = (proxy.ip(), proxy.port());
+    let options = ["http", "https"]
+        .map(|scheme| format!("-D{scheme}.proxyHost={host} -D{scheme}.proxyPort={port} "));
+    format!("{}-Dhttp.nonProxyHosts=", options.concat()).into()
+}
+
+/// System properties that have a Java program trust the authority alone.
+fn java_trust_options(store: &Path) -> OsString {
+    let mut options =
+        OsString::from(" -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStore=");
+    options.push(java_path(store));
+    options
+}
+
+/// Options behind those that are set, so that they count.
+fn appended(own: Option<OsString>, options: OsString) -> OsString {
+    match own {
+        Some(mut own) if !own.is_empty() => {
+            own.push(" ");
+            own.push(options);
+            own
+        }
+        _ => options,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "/run/ours";
+
+    fn text(value: impl Into<Option<OsString>>) -> Option<String> {
+        value.into().map(|value| value.into_string().unwrap())
+    }
+
+    fn os(text: Option<&str>) -> Option<OsString> {
+        text.map(OsString::from)
+    }
+
+    // Ours: the folder that PHP was built with stays, unless the user took it
+    // away.
+    #[test]
+    fn php_reads_its_own_settings_and_then_ours() {
+        for (own, wanted) in [
+            (None, ":/run/ours"),
+            (Some(""), "/run/ours"),
+            (Some(":"), ":/run/ours"),
+            (Some("/etc/mine"), "/etc/mine:/run/ours"),
+            (Some(":/etc/mine"), ":/etc/mine:/run/ours"),
+        ] {
+            let folders = php_folders(os(own), Path::new(OURS));
+            assert_eq!(text(folders).as_deref(), Some(wanted), "{own:?}");
+        }
+    }
+
+    // Ours: Node ends at once if it is asked for both kinds of roots.
+    #[test]
+    fn node_takes_roots_from_openssl_unless_asked_for_others() {
+        for (own, wanted) in [
+            (None, Some("--use-openssl-ca")),
+            (
+                Some("--trace-warnings"),
+                Some("--trace-warnings --use-openssl-ca"),
+            ),
+            (Some("--use-bundled-ca"), None),
+            (Some("--use-openssl-ca"), None),
+        ] {
+            assert_eq!(text(node_options(os(own))).as_deref(), wanted, "{own:?}");
+        }
+    }
+
+    #[test]
+    fn java_options_stand_behind_those_of_the_user() {
+        let options = java_proxy_options("127.0.0.1:3128".parse().unwrap());
+        assert_eq!(
+            text(appended(os(Some("-Xmx1g")), options)).unwrap(),
+            "-Xmx1g -Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 \
+             -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128 -Dhttp.nonProxyHosts="
+        );
+        let store = java_trust_options(Path::new("/tmp/my files/ca.p12"));
+        assert!(
+            text(store)
+                .unwrap()
+                .ends_with("trustStore=\"/tmp/my files/ca.p12\"")
+        );
+    }
+
+    // git-config(1): the variables are numbered from 0.
+    #[test]
+    fn settings_of_git_that_the_user_gave_stay() {
+        let two: Inherited<'_> = &|_| os(Some("2"));
+        let set = git_variables("http://127.0.0.1:1", two);
+        let names: Vec<_> = set.iter().map(|(name, _)| name.to_str().unwrap()).collect();
+        assert_eq!(
+            names,
+            ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_2", "GIT_CONFIG_VALUE_2"]
+        );
+        assert_eq!(set[0].1, "3");
+        assert_eq!(git_variables("", &|_| None)[0].1, "1");
+        assert!(git_variables("", &|_| os(Some("many"))).is_empty());
+    }
+
+    #[test]
+    fn wget2_reads_the_settings_that_it_would_have_read() {
+        let home: Inherited<'_> = &|name| os((name == "HOME").then_some("/home/a"));
+        let paths = ["/home/a/.config/wget/wget2rc", "/home/a/.wget2rc"];
+        assert_eq!(own_wget2rc(home), paths.map(PathBuf::from));
+        let named: Inherited<'_> = &|name| os((name == "WGET2RC").then_some("/etc/mine"));
+        assert_eq!(own_wget2rc(named), [PathBuf::from("/etc/mine")]);
+    }
 }

@@ -1,7 +1,9 @@
 //! `run -- CMD`: a command whose requests go through the proxy.
 
 mod environment;
+mod files;
 mod summary;
+mod trust_store;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read as _, Write as _};

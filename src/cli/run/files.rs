@@ -1,0 +1,200 @@
+//! Files that the variables of the command name: the certificate authority in
+//! the forms that clients read, and settings of clients that take them from a
+//! file only.
+//!
+//! Does not know which variable names which file.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, OpenOptions, remove_dir_all};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::trust_store::pkcs12;
+use crate::proxy::ca::Ca;
+
+/// Folder of one run, which only its user can enter. Dropping it removes it
+/// with all that it holds.
+pub(super) struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    /// Creates the folder, with the files that hold `authority` and nothing of
+    /// the user's.
+    ///
+    /// # Errors
+    ///
+    /// A folder for temporary files that cannot be written to.
+    pub(super) fn create(authority: &Ca) -> anyhow::Result<Self> {
+        let files = Self {
+            folder: new_folder()?,
+        };
+        files.make_folder(&files.no_roots())?;
+        files.make_folder(&files.php_folder())?;
+        files.write(&files.authority(), authority.pem().as_bytes())?;
+        files.write(&files.java_store(), &pkcs12(authority.certificate()))?;
+        let php = format!(
+            "openssl.cafile = \"{path}\"\ncurl.cainfo = \"{path}\"\n",
+            path = files.authority().display()
+        );
+        files.write(&files.php_folder().join("politesse.ini"), php.as_bytes())?;
+        Ok(files)
+    }
+
+    /// Certificate of the authority, in PEM, and no other.
+    pub(super) fn authority(&self) -> PathBuf {
+        self.folder.join("ca.pem")
+    }
+
+    /// Empty folder, for clients that would read other roots from one.
+    pub(super) fn no_roots(&self) -> PathBuf {
+        self.folder.join("no-roots")
+    }
+
+    /// Trust store for Java.
+    pub(super) fn java_store(&self) -> PathBuf {
+        self.folder.join("ca.p12")
+    }
+
+    /// Folder with settings of PHP.
+    pub(super) fn php_folder(&self) -> PathBuf {
+        self.folder.join("php")
+    }
+
+    /// Writes settings for `client` that lead it through the proxy at `url`,
+    /// and gives their path. They begin with the user's own, which this file
+    /// stands in for: the first of `own` that exists.
+    ///
+    /// # Errors
+    ///
+    /// A file of the user's that cannot be read, or one of ours that cannot be
+    /// written.
+    pub(super) fn write_settings(
+        &self,
+        client: Wget,
+        own: &[PathBuf],
+        url: &str,
+    ) -> anyhow::Result<PathBuf> {
+        let mut text = read_first(own)?;
+        text.extend_from_slice(b"\n");
+        text.extend_from_slice(client.settings(self, url).as_bytes());
+        let path = self.folder.join(client.file_name());
+        self.write(&path, &text)?;
+        Ok(path)
+    }
+
+    fn make_folder(&self, path: &Path) -> anyhow::Result<()> {
+        let made = DirBuilder::new().mode(FOLDER_MODE).create(path);
+        made.with_context(|| format!("cannot make {}", path.display()))
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+        let write = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(FILE_MODE);
+            options.open(path)?.write_all(bytes)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // Left behind it harms nobody: other users cannot enter it.
+        let _ = remove_dir_all(&self.folder);
+    }
+}
+
+/// The two programs of the name, whose settings are written differently.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wget {
+    /// GNU Wget.
+    One,
+    /// GNU Wget2.
+    Two,
+}
+
+impl Wget {
+    fn file_name(self) -> &'static str {
+        match self {
+            Self::One => "wgetrc",
+            Self::Two => "wget2rc",
+        }
+    }
+
+    /// Settings that stand behind the user's, and so count before them. Without
+    /// a folder of roots the certificates of the system are read as well.
+    fn settings(self, files: &Files, url: &str) -> String {
+        let authority = files.authority();
+        let no_roots = files.no_roots();
+        let pairs: &[(&str, &dyn std::fmt::Display)] = match self {
+            Self::One => &[
+                ("ca_certificate", &authority.display()),
+                ("ca_directory", &no_roots.display()),
+                ("use_proxy", &"on"),
+                ("http_proxy", &url),
+                ("https_proxy", &url),
+                ("no_proxy", &""),
+            ],
+            Self::Two => &[
+                ("ca-certificate", &authority.display()),
+                ("ca-directory", &no_roots.display()),
+                ("http-proxy", &url),
+                ("https-proxy", &url),
+            ],
+        };
+        pairs.iter().fold(String::new(), |mut text, (key, value)| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{key} = {value}");
+            text
+        })
+    }
+}
+
+/// A user's settings may hold passwords, so nobody else reads a copy of them.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// Creates a folder for temporary files. Its name cannot be guessed, so that no
+/// other user can take it first.
+fn new_folder() -> anyhow::Result<PathBuf> {
+    let mut random = [0; 8];
+    aws_lc_rs::rand::fill(&mut random)
+        .map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    let name = format!("politesse-run-{:016x}", u64::from_be_bytes(random));
+    // The command may change its folder, and still has to find the files.
+    let folder = std::path::absolute(std::env::temp_dir().join(name))?;
+    let made = DirBuilder::new().mode(FOLDER_MODE).create(&folder);
+    made.with_context(|| format!("cannot make {}; is TMPDIR right?", folder.display()))?;
+    Ok(folder)
+}
+
+/// Reads the first of `paths` that exists; nothing if none does.
+fn read_first(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
+    for path in paths {
+        match std::fs::read(path) {
+            Ok(text) => return Ok(text),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Path in an option of Java, whose options are separated by blanks.
+pub(super) fn java_path(path: &Path) -> OsString {
+    let text = path.as_os_str();
+    if !path.to_string_lossy().contains(char::is_whitespace) {
+        return text.to_owned();
+    }
+    let mut quoted = OsString::from("\"");
+    quoted.push(text);
+    quoted.push("\"");
+    quoted
+}

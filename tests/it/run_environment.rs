@@ -1,0 +1,228 @@
+//! `politesse run`: what the environment of the command makes of real clients.
+//!
+//! `tests/clients/table/run` tries more of them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
+use crate::kit::program::{Outcome, finish, politesse};
+use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::{run, until};
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /basket\n";
+
+async fn shop(name: &str) -> Origin {
+    let script = Script::robots(ROBOTS).page("/page", Page::html("A page"));
+    script.name(name).start_tls().await
+}
+
+/// A folder for `run`, with one for its temporary files and a home.
+fn place(config: &Config) -> Place {
+    let place = Place::with(config);
+    fs::create_dir(place.path("tmp")).unwrap();
+    fs::create_dir(place.path("home")).unwrap();
+    place
+}
+
+/// `politesse run -- COMMAND`.
+fn through_run(place: &Place, command: &[&str]) -> Command {
+    let mut program = politesse(place.folder());
+    program
+        .env("TMPDIR", place.path("tmp"))
+        .env("HOME", place.path("home"))
+        .args(["run", "--"])
+        .args(command);
+    program
+}
+
+fn temporary_files(place: &Place) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place.path("tmp")).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// The variables that `run` sets or removes, as its command sees them, less
+/// those that are as they were.
+async fn changed_variables(place: &Place) -> HashMap<String, String> {
+    let outcome = finish(through_run(place, &["env", "-0"]), b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let pairs = outcome
+        .stdout
+        .split('\0')
+        .filter_map(|pair| pair.split_once('='));
+    pairs
+        .filter(|(name, value)| std::env::var(name).as_deref() != Ok(value))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+// Ours: a client that replaces its roots trusts one certificate, ours.
+#[test]
+fn every_variable_of_roots_names_one_file_with_our_authority() {
+    run(async {
+        let place = place(&Config::default());
+        let variables = changed_variables(&place).await;
+        let file = &variables["SSL_CERT_FILE"];
+        for name in [
+            "CURL_CA_BUNDLE",
+            "REQUESTS_CA_BUNDLE",
+            "PERL_LWP_SSL_CA_FILE",
+            "NODE_EXTRA_CA_CERTS",
+            "DENO_CERT",
+            "AWS_CA_BUNDLE",
+            "PIP_CERT",
+            "GIT_SSL_CAINFO",
+            "CARGO_HTTP_CAINFO",
+            "npm_config_cafile",
+        ] {
+            assert_eq!(variables.get(name), Some(file), "{name}");
+        }
+        let show = "cat \"$SSL_CERT_FILE\"; ls -A \"$SSL_CERT_DIR\"";
+        let shown = finish(through_run(&place, &["sh", "-c", show]), b"").await;
+        let authority = fs::read_to_string(place.path("certs/ca.pem")).unwrap();
+        assert_eq!(shown.stdout, authority, "{shown:?}");
+    });
+}
+
+// Ours: nothing is intercepted, so there is no authority to trust.
+#[test]
+fn without_interception_the_roots_stay_the_users() {
+    run(async {
+        let place = place(&Config::default().set("https.mode = \"refuse\""));
+        let variables = changed_variables(&place).await;
+        assert!(variables.contains_key("https_proxy"), "{variables:?}");
+        assert!(!variables.contains_key("SSL_CERT_FILE"), "{variables:?}");
+        assert!(temporary_files(&place).is_empty());
+    });
+}
+
+/// Runs `command` through the proxy against a shop, and expects that a page
+/// came by https and a disallowed one was refused.
+async fn assert_led(place: &Place, origin: &Origin, command: Command) -> Outcome {
+    let outcome = finish(command, b"").await;
+    assert!(
+        outcome.stderr.contains("2 asked, 1 allowed, 1 refused"),
+        "{outcome:?}"
+    );
+    assert_eq!(origin.targets(), ["/page"]);
+    assert!(temporary_files(place).is_empty());
+    outcome
+}
+
+#[test]
+fn curl_and_requests_trust_the_authority() {
+    run(async {
+        for client in ["curl -sS", "PYTHON"] {
+            let origin = shop("shop.test").await;
+            let place = place(&resolve("shop.test", origin.address()));
+            let root = env!("CARGO_MANIFEST_DIR");
+            let python = format!("{root}/target/venv/bin/python {root}/tests/clients/fetch.py");
+            let words = client.replace("PYTHON", &python);
+            let mut command: Vec<&str> = words.split(' ').collect();
+            command.extend(["https://shop.test/page", "https://shop.test/basket"]);
+            let outcome = assert_led(&place, &origin, through_run(&place, &command)).await;
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        }
+    });
+}
+
+// Ours: what the user set for wget stays, but not where it leads round us.
+#[test]
+fn wget_keeps_the_settings_of_its_user_and_trusts_the_authority() {
+    run(async {
+        let origin = shop("shop.test").await;
+        let place = place(&resolve("shop.test", origin.address()));
+        let own = "header = X-Own: yes\nuse_proxy = off\nhttps_proxy = http://127.0.0.1:1\n";
+        fs::write(place.path("home/.wgetrc"), own).unwrap();
+        let urls = ["https://shop.test/page", "https://shop.test/basket"];
+        let command = [
+            "wget",
+            "-nv",
+            "-t",
+            "1",
+            "-O",
+            "/dev/null",
+            urls[0],
+            urls[1],
+        ];
+        let outcome = assert_led(&place, &origin, through_run(&place, &command)).await;
+        // A server's error (wget(1), "Exit status"): the refusal.
+        assert_eq!(outcome.code, Some(8), "{outcome:?}");
+        assert_eq!(origin.arrival("/page").await.values("x-own"), ["yes"]);
+    });
+}
+
+/// A program that goes to https://localhost:PORT/page whatever the proxy, and
+/// trusts the origin if its user's settings count.
+async fn round_the_proxy(program: &[&str]) -> (Outcome, Outcome) {
+    let origin = shop("localhost").await;
+    let place = place(&Config::default());
+    let url = format!("https://localhost:{}/page", origin.address().port());
+    let command: Vec<&str> = program.iter().copied().chain([url.as_str()]).collect();
+    let roots = place.path("roots.pem");
+    let with_own_roots = |mut command: Command| {
+        command
+            .env("CURL_CA_BUNDLE", &roots)
+            .env("NODE_EXTRA_CA_CERTS", &roots)
+            .env("SSL_CERT_FILE", &roots);
+        command
+    };
+    let mut alone = Command::new(command[0]);
+    alone.args(&command[1..]);
+    let alone = finish(with_own_roots(alone), b"").await;
+    let led = finish(with_own_roots(through_run(&place, &command)), b"").await;
+    assert_eq!(origin.targets(), ["/page"], "{led:?}");
+    (alone, led)
+}
+
+// Ours: over https a bypass fails closed, since no site's root is trusted.
+#[test]
+fn a_client_that_goes_round_gets_nothing_over_https() {
+    run(async {
+        let curl = ["curl", "-sS", "--noproxy", "*"];
+        let (alone, led) = round_the_proxy(&curl).await;
+        assert_eq!(alone.code, Some(0), "{alone:?}");
+        // The peer's certificate is not known to be good (curl(1), "Exit codes").
+        assert_eq!(led.code, Some(60), "{led:?}");
+        let script = "require('https').get(process.argv[1], { agent: new (require('https').Agent)() }, \
+                      response => console.log(response.statusCode))";
+        let (alone, led) = round_the_proxy(&["node", "-e", script]).await;
+        assert_eq!(alone.stdout, "200\n", "{alone:?}");
+        assert!(led.stderr.contains("certificate"), "{led:?}");
+    });
+}
+
+// Ours: the files of a run are for its user alone, and go with it.
+#[test]
+fn the_files_of_a_run_are_private_and_gone_after_a_signal() {
+    run(async {
+        let place = place(&Config::default());
+        let mut command = through_run(&place, &["sh", "-c", "touch ready; exec sleep 60"]);
+        let mut child = command
+            .current_dir(place.folder())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let ready = place.path("ready");
+        until("the command", async || ready.exists().then_some(())).await;
+        let folders = temporary_files(&place);
+        let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(folders.iter().map(mode).collect::<Vec<_>>(), [0o700]);
+        for entry in fs::read_dir(&folders[0]).unwrap() {
+            let path = entry.unwrap().path();
+            let wanted = if path.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(&path), wanted, "{}", path.display());
+        }
+        let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        assert_eq!(child.wait().await.unwrap().code(), Some(128 + 15));
+        assert!(temporary_files(&place).is_empty());
+    });
+}

@@ -1,0 +1,2 @@
+#!/bin/sh
+exec curl -s -o /dev/null -w '%{http_code} %{url}\n' "$@"

@@ -50,6 +50,15 @@ impl Lost {
         Self { error, again }
     }
 
+    /// The same, lost because interim responses flooded in: it is not sent
+    /// again, unless nothing of it was written.
+    pub(super) fn by_flood(mut self) -> Self {
+        if matches!(self.again, Again::Never) {
+            self.error = UpstreamError::InterimResponses;
+        }
+        self
+    }
+
     /// The same, harmless to repeat if `condition` holds and it is a broken
     /// connection that it was lost by.
     pub(super) fn repeatable_if(mut self, condition: bool) -> Self {

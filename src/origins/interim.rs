@@ -1,8 +1,10 @@
-//! The interim responses to a request (1xx).
+//! Interim responses to a request (1xx): how many there may be, and how they are
+//! counted on HTTP/1.1.
 //!
 //! RFC 9110, section 15.2. hyper reads them and passes none on; what is left to
-//! do is to end a row of them. Which connection they come from, and how it is
-//! made to read no more, is not known here.
+//! do is to end a row of them. `response_heads` counts them on HTTP/2. Which
+//! connection they come from, and how it is made to read no more, is not known
+//! here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::Request;
 use tokio::sync::Notify;
 
-/// Interim responses to one request.
-const INTERIM_RESPONSES_MAX: usize = 16;
+/// Interim responses to one request. Real ones are a 100, a 103 or a few 102.
+pub(super) const INTERIM_RESPONSES_MAX: usize = 16;
 
-/// Watches the interim responses to one request. A few tell something (RFC
-/// 9110, section 15.2); an endless row of them is a way to hold a crawler.
+/// Watches the interim responses to one request on HTTP/1.1. A few tell
+/// something (RFC 9110, section 15.2); an endless row of them is a way to hold a
+/// crawler.
 pub(super) struct Flood(Arc<Notify>);
 
 impl Flood {

@@ -47,13 +47,15 @@ mod connect;
 
 mod head;
 
-mod interim;
-
 mod upload;
 
 pub mod upstream_error;
 
 mod wire;
+
+mod response_heads;
+
+mod interim;
 
 mod tls;
 

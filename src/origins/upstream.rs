@@ -302,10 +302,12 @@ impl Upstream {
                 self.head_unless(flood, answer, &upload).await
             }
             Sender::Http2(sender) => {
-                let mut request = http2_request(message.target, message.head, body)?;
-                let flood = Flood::watch(&mut request, || {});
-                let answer = sender.try_send_request(request);
-                self.head_unless(flood, answer, &upload).await
+                let request = http2_request(message.target, message.head, body)?;
+                let answer = self.head(sender.try_send_request(request), &upload).await;
+                answer.map_err(|lost| {
+                    let is_flooded = connection.received.is_flooded();
+                    if is_flooded { lost.by_flood() } else { lost }
+                })
             }
         };
         // On a shared connection the octets may belong to anyone; that the

@@ -2,7 +2,8 @@
 //!
 //! It remembers whether anything was received: a request to which not one
 //! octet came back may be sent again, any other may not. And it can be told to
-//! read no more, which ends whatever reads from it at once.
+//! read no more, which ends whatever reads from it at once: on HTTP/2 it does so
+//! by itself when interim responses flood in.
 
 use std::io;
 use std::pin::Pin;
@@ -14,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::response_heads::ResponseHeads;
 use crate::tasks::Turn;
 
 /// A stream to an origin, in the clear or not.
@@ -22,6 +24,8 @@ pub(super) struct Wire {
     stream: Stream,
     received: Received,
     turn: Turn,
+    /// Counts response heads, if this is an HTTP/2 connection.
+    heads: Option<ResponseHeads>,
 }
 
 #[derive(Debug)]
@@ -39,6 +43,7 @@ pub(super) struct Received(Arc<Inflow>);
 struct Inflow {
     octets: AtomicU64,
     is_enough: AtomicBool,
+    is_flooded: AtomicBool,
 }
 
 impl Received {
@@ -53,6 +58,12 @@ impl Received {
     pub(super) fn enough(&self) {
         self.0.is_enough.store(true, Ordering::Relaxed);
     }
+
+    /// Whether the connection was ended because of too many interim responses
+    /// on HTTP/2.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.0.is_flooded.load(Ordering::Relaxed)
+    }
 }
 
 impl From<TcpStream> for Wire {
@@ -61,16 +72,19 @@ impl From<TcpStream> for Wire {
             stream: Stream::Plain(stream),
             received: Received::default(),
             turn: Turn::default(),
+            heads: None,
         }
     }
 }
 
 impl From<TlsStream<TcpStream>> for Wire {
     fn from(stream: TlsStream<TcpStream>) -> Self {
+        let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Self {
             stream: Stream::Tls(Box::new(stream)),
             received: Received::default(),
             turn: Turn::default(),
+            heads: speaks_http2.then(ResponseHeads::default),
         }
     }
 }
@@ -82,10 +96,7 @@ impl Wire {
 
     /// Whether HTTP/2 was agreed on (RFC 7301, RFC 9113, section 3.2).
     pub(super) fn speaks_http2(&self) -> bool {
-        match &self.stream {
-            Stream::Plain(_) => false,
-            Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
-        }
+        self.heads.is_some()
     }
 }
 
@@ -102,7 +113,7 @@ impl AsyncRead for Wire {
         }
         ready!(this.turn.poll_go_on(cx));
         let before = buffer.filled().len();
-        let polled = match &mut this.stream {
+        let mut polled = match &mut this.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
@@ -110,6 +121,14 @@ impl AsyncRead for Wire {
         this.turn.note(&polled, octets);
         let octets = u64::try_from(octets).unwrap_or(u64::MAX);
         received.octets.fetch_add(octets, Ordering::Relaxed);
+        if let Some(heads) = &mut this.heads
+            && heads.read(&buffer.filled()[before..]).is_err()
+        {
+            buffer.set_filled(before);
+            received.is_flooded.store(true, Ordering::Relaxed);
+            received.is_enough.store(true, Ordering::Relaxed);
+            polled = Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         polled
     }
 }

@@ -25,6 +25,7 @@ use super::kit::{
     OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
 };
 use crate::origins::upstream::{Options, Roots, Upstream};
+use crate::origins::upstream_error::UpstreamError;
 use crate::rules::robots::access::NoConnection;
 use crate::tasks::Tasks;
 
@@ -252,7 +253,8 @@ fn roots_that_cannot_be_read_are_named() {
 
 /// An HTTP/2 origin that answers the first stream with `frames`, octet by
 /// octet as given.
-async fn framed_origin(tls: TlsAcceptor, frames: &'static [u8]) -> SocketAddr {
+async fn framed_origin(tls: TlsAcceptor, frames: impl Into<Vec<u8>>) -> SocketAddr {
+    let frames = frames.into();
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const HEADERS: u8 = 1;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -269,7 +271,8 @@ async fn framed_origin(tls: TlsAcceptor, frames: &'static [u8]) -> SocketAddr {
             let mut payload = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
             stream.read_exact(&mut payload).await.unwrap();
         }
-        stream.write_all(frames).await.unwrap();
+        // The other side may hang up in the middle.
+        stream.write_all(&frames).await.unwrap_or_default();
         let mut rest = Vec::new();
         // It stays until the other side has had enough.
         stream.read_to_end(&mut rest).await.unwrap_or_default();
@@ -285,7 +288,7 @@ async fn a_stream_reset_without_error_before_its_end_is_a_broken_body() {
     let frames = b"\0\0\x01\x01\x04\0\0\0\x01\x88\
         \0\0\x02\0\0\0\0\0\x01he\
         \0\0\x04\x03\0\0\0\0\x01\0\0\0\0";
-    let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), frames).await;
+    let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), *frames).await;
     let response = trusting(&ca, address).get(URL).await.unwrap();
     assert!(body(response).await.is_err());
 }
@@ -295,7 +298,41 @@ async fn a_stream_reset_without_error_before_its_end_is_a_broken_body() {
 async fn a_stream_that_ends_is_a_whole_body() {
     let ca = Ca::new();
     let frames = b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x02\0\x01\0\0\0\x01he";
-    let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), frames).await;
+    let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), *frames).await;
     let response = trusting(&ca, address).get(URL).await.unwrap();
     assert_eq!(body(response).await.unwrap(), "he");
+}
+
+/// So many interim responses to the first stream, then a response.
+fn interim_then_response(interim: usize) -> Vec<u8> {
+    let hint = b"\0\0\x05\x01\x04\0\0\0\x01\x08\x03103".repeat(interim);
+    let response = b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x02\0\x01\0\0\0\x01he";
+    [&hint[..], response].concat()
+}
+
+// RFC 9110, section 15.2: a client must be able to parse interim responses. How
+// many, is ours.
+#[tokio::test]
+async fn a_few_interim_responses_on_http2_are_skipped() {
+    let ca = Ca::new();
+    let tls = ca.server(&leaf("h.test"), &["h2"]);
+    let address = framed_origin(tls, interim_then_response(16)).await;
+    let response = trusting(&ca, address).get(URL).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(body(response).await.unwrap(), "he");
+}
+
+// Ours: as on HTTP/1.1.
+#[tokio::test]
+async fn an_http2_origin_that_floods_with_interim_responses_is_cut_off() {
+    for interim in [18, 100_000] {
+        let ca = Ca::new();
+        let tls = ca.server(&leaf("h.test"), &["h2"]);
+        let address = framed_origin(tls, interim_then_response(interim)).await;
+        let error = trusting(&ca, address).get(URL).await.unwrap_err();
+        assert!(
+            matches!(error, UpstreamError::InterimResponses),
+            "{interim}: {error:?}"
+        );
+    }
 }

@@ -1,0 +1,178 @@
+//! Counts the response heads that an origin sends on an HTTP/2 connection.
+//!
+//! HTTP/2 (RFC 9113, section 8.1) puts any number of interim responses before
+//! the response. hyper skips them and tells nobody: its callback for interim
+//! responses is called on HTTP/1.1 alone, and h2 hands them to its own callers
+//! only. So they are counted in the bytes that come in, by frame headers (RFC
+//! 9113, section 4.1). Fields stay unread, since they are compressed: a head
+//! that does not end its stream is taken for an interim response or for the
+//! response itself. What becomes of the connection is not known here.
+
+use std::collections::BTreeMap;
+
+use super::interim::INTERIM_RESPONSES_MAX;
+
+/// Heads on one stream that do not end it: the interim responses, and the
+/// response.
+const HEADS_MAX: usize = INTERIM_RESPONSES_MAX + 1;
+
+/// Streams whose heads are counted. Entries of streams that the client has
+/// reset stay until they are the oldest of so many.
+const STREAMS_MAX: usize = 1024;
+
+/// Length of a frame header, in bytes.
+const FRAME_HEADER: usize = 9;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const END_STREAM: u8 = 1;
+
+/// Follows the frames that an origin sends.
+#[derive(Debug, Default)]
+pub(super) struct ResponseHeads {
+    /// The beginning of a frame header, as far as it has come in.
+    header: [u8; FRAME_HEADER],
+    header_bytes: usize,
+    /// Bytes of the current frame behind its header that are still to come.
+    payload_bytes: usize,
+    /// Heads by stream, of streams that have not ended.
+    heads: BTreeMap<u32, usize>,
+}
+
+/// A stream had more heads than any response needs.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooManyHeads;
+
+impl ResponseHeads {
+    /// Takes in the bytes that the origin sent next, cut anywhere.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyHeads`] if one stream has more than [`INTERIM_RESPONSES_MAX`]
+    /// interim responses. One more goes unnoticed if the response has no body.
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), TooManyHeads> {
+        while !bytes.is_empty() {
+            let (payload, behind) = bytes.split_at(self.payload_bytes.min(bytes.len()));
+            self.payload_bytes -= payload.len();
+            let missing = FRAME_HEADER - self.header_bytes;
+            let (header, rest) = behind.split_at(missing.min(behind.len()));
+            self.header[self.header_bytes..][..header.len()].copy_from_slice(header);
+            self.header_bytes += header.len();
+            if self.header_bytes == FRAME_HEADER {
+                self.header_bytes = 0;
+                self.begin_frame()?;
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Reads the frame header, which is complete.
+    fn begin_frame(&mut self) -> Result<(), TooManyHeads> {
+        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = self.header;
+        self.payload_bytes = usize::from(l0) << 16 | usize::from(l1) << 8 | usize::from(l2);
+        // The first bit is reserved.
+        let stream = u32::from_be_bytes([s0, s1, s2, s3]) & (u32::MAX >> 1);
+        let ends = flags & END_STREAM != 0;
+        match kind {
+            DATA | HEADERS if ends => {
+                self.heads.remove(&stream);
+            }
+            RST_STREAM => {
+                self.heads.remove(&stream);
+            }
+            HEADERS => return self.count_head(stream),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn count_head(&mut self, stream: u32) -> Result<(), TooManyHeads> {
+        let heads = self.heads.entry(stream).or_default();
+        *heads += 1;
+        if HEADS_MAX < *heads {
+            return Err(TooManyHeads);
+        }
+        if STREAMS_MAX < self.heads.len() {
+            // The oldest: numbers of streams grow.
+            self.heads.pop_first();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload];
+        head.concat()
+    }
+
+    fn head(stream: u32) -> Vec<u8> {
+        frame(HEADERS, 4, stream, b"\x08\x03103")
+    }
+
+    fn read(frames: &[Vec<u8>]) -> Result<(), TooManyHeads> {
+        ResponseHeads::default().read(&frames.concat())
+    }
+
+    #[test]
+    fn one_stream_has_so_many_heads_at_most() {
+        let most = vec![head(1); HEADS_MAX];
+        assert_eq!(read(&most), Ok(()));
+        let one_more = [most, vec![head(1)]].concat();
+        assert_eq!(read(&one_more), Err(TooManyHeads));
+        let mut heads = ResponseHeads::default();
+        let cut: Vec<_> = one_more.concat();
+        let mut read = cut.iter().map(|byte| heads.read(&[*byte]));
+        assert!(read.any(|read| read.is_err()), "in pieces of one byte");
+    }
+
+    #[test]
+    fn heads_of_several_streams_do_not_add_up() {
+        let both = [head(1), head(3)].concat();
+        assert_eq!(read(&vec![both; HEADS_MAX]), Ok(()));
+    }
+
+    // RFC 9113, section 5.1: a stream that has ended gets no more heads, and its
+    // number is not used again; a server that ignores that is h2's to refuse.
+    #[test]
+    fn a_stream_that_ended_is_forgotten() {
+        let mut heads = ResponseHeads::default();
+        let ends = [
+            frame(DATA, END_STREAM, 1, b"x"),
+            frame(HEADERS, 4 | END_STREAM, 1, b""),
+            frame(RST_STREAM, 0, 1, &[0; 4]),
+        ];
+        for end in ends {
+            let most = vec![head(1); HEADS_MAX].concat();
+            assert_eq!(heads.read(&most), Ok(()));
+            assert_eq!(heads.read(&end), Ok(()));
+            assert!(heads.heads.is_empty());
+        }
+    }
+
+    #[test]
+    fn payloads_are_not_read() {
+        let body = frame(DATA, 0, 1, &vec![head(1); 100].concat());
+        assert_eq!(read(&[body]), Ok(()));
+        // A frame without payload, a reserved bit, and what no frame is called.
+        let others = [frame(4, 1, 0, b""), frame(0xFF, 0, 1 << 31, b"x")];
+        assert_eq!(read(&others), Ok(()));
+    }
+
+    // Invariant 8.
+    #[test]
+    fn streams_are_forgotten_when_they_are_many() {
+        let mut heads = ResponseHeads::default();
+        for stream in (1..10_000).step_by(2) {
+            assert_eq!(heads.read(&head(stream)), Ok(()));
+        }
+        assert_eq!(heads.heads.len(), STREAMS_MAX);
+        assert_eq!(heads.heads.keys().next_back(), Some(&9_999));
+    }
+}

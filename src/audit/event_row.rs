@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::Value;
 
+use super::pages::KeyedTable;
 use super::row::{blob, count, integer, is_as_written, row_digest};
 use crate::rules::pace::event::{BackOffEvent, KeptBackOff};
 
@@ -36,8 +37,10 @@ REPLACE INTO back_off (host, until_us, incidents, since_us, digest)
 VALUES (?, ?, ?, ?, ?)";
 
 /// All states.
-pub(super) const BACK_OFFS: &str = "
-SELECT host, until_us, incidents, since_us, digest FROM back_off";
+pub(super) const BACK_OFFS: KeyedTable = KeyedTable {
+    select: "SELECT host, until_us, incidents, since_us, digest FROM back_off",
+    key: &["host"],
+};
 
 /// An event as the log has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,63 +1,58 @@
 //! Questions people ask of the events: when did an origin ask for less?
 
-use jiff::Timestamp;
-use rusqlite::params_from_iter;
-use rusqlite::types::Value;
+use std::ops::ControlFlow;
+
 use serde_json::json;
 
 use super::AuditError;
+use super::event_row::EVENTS;
 pub use super::event_row::StoredEvent;
-use super::event_row::{EVENTS, event};
-use super::query::{AuditReader, conditions, limit_value, normal_host};
+use super::event_row::event;
+pub use super::filter::EventFilter;
+use super::order::all_below;
+use super::pages::{Direction, NumberedTable, Scan};
+use super::query::AuditReader;
 
-/// Which events are asked for: those that meet every condition given.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EventFilter {
-    /// Then or later.
-    pub from: Option<Timestamp>,
-    /// Before.
-    pub until: Option<Timestamp>,
-    /// The host, without a port.
-    pub host: Option<String>,
-}
-
-impl EventFilter {
-    /// The conditions in SQL, each with its value.
-    fn conditions(&self) -> Vec<(&'static str, Value)> {
-        let time = |time: Option<Timestamp>| time.map(|time| time.as_microsecond().into());
-        let host = self.host.as_deref().map(|host| normal_host(host).into());
-        [
-            ("time_us >= ?", time(self.from)),
-            ("time_us < ?", time(self.until)),
-            ("host = ?", host),
-        ]
-        .into_iter()
-        .filter_map(|(condition, value)| Some((condition, value?)))
-        .collect()
-    }
-}
+/// Events.
+const EVENT_TABLE: NumberedTable = NumberedTable {
+    name: "event",
+    select: EVENTS,
+    number: "seq",
+};
 
 impl AuditReader {
-    /// The newest `limit` events that meet `filter`, the newest first; 0 means
-    /// all.
+    /// Hands the events that meet `filter` to `visit`, the newest first, until
+    /// it breaks.
     ///
     /// # Errors
     ///
     /// [`AuditError::Read`].
-    pub fn events(
+    pub fn newest_events(
         &self,
         filter: &EventFilter,
-        limit: usize,
-    ) -> Result<Vec<StoredEvent>, AuditError> {
-        let (sql, mut values) = conditions(EVENTS, filter.conditions());
-        values.push(limit_value(limit));
-        let read = || {
-            let sql = format!("{sql} ORDER BY seq DESC LIMIT ?");
-            let mut statement = self.connection.prepare_cached(&sql)?;
-            let events = statement.query_map(params_from_iter(values), event)?;
-            events.collect::<rusqlite::Result<Vec<_>>>()
+        mut visit: impl FnMut(StoredEvent) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        let mut read = || {
+            let scan = self.event_scan(filter, Direction::NewestFirst)?;
+            scan.run(event, |page| page.into_iter().try_for_each(&mut visit))
         };
         read().map_err(AuditError::Read)
+    }
+
+    /// The scan of all events for `filter`. Sites ask for less now and then, so
+    /// there are few enough to look at each one's time.
+    pub(super) fn event_scan(
+        &self,
+        filter: &EventFilter,
+        direction: Direction,
+    ) -> rusqlite::Result<Scan<'_>> {
+        Ok(Scan {
+            connection: &self.connection,
+            table: EVENT_TABLE,
+            conditions: filter.conditions(),
+            ranges: all_below(self.end_of(EVENT_TABLE)?),
+            direction,
+        })
     }
 }
 

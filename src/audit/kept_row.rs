@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::{FromSql, Value};
 
+use super::pages::KeyedTable;
 use super::row::{SNAPSHOT_COLUMNS, blob, digest, is_as_written, row_digest, snapshot_values};
 use crate::rules::crawler::ProductToken;
 use crate::rules::digest::Digest;
@@ -24,9 +25,8 @@ use crate::rules::robots::kept::{Kept, Whose};
 /// The columns under the digest: those of the snapshot, and six of the rest.
 pub(super) const KEPT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
 
-/// Where a snapshot has its token, and where the digest of its body.
+/// Where a snapshot has its token.
 const TOKEN_AT: usize = 1;
-const BODY_KEY_AT: usize = SNAPSHOT_COLUMNS - 2;
 
 /// Where [`LOAD`] has the body, behind the digest of the row.
 const BODY_AT: usize = KEPT_COLUMNS + 1;
@@ -47,10 +47,13 @@ FROM kept AS k LEFT JOIN body AS b ON b.sha256 = k.body
 WHERE k.origin = ? AND k.token = ?";
 
 /// All rows, without bodies.
-pub(super) const ALL: &str = "
+pub(super) const KEPT: KeyedTable = KeyedTable {
+    select: "
 SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body,
        hops, whole, content_type, etag, last_modified, failures, led_to, digest
-FROM kept";
+FROM kept",
+    key: &["origin", "token"],
+};
 
 /// The key of a row: an origin, and a token or ''.
 pub(super) fn key(whose: &Whose) -> (String, &str) {
@@ -81,27 +84,51 @@ pub(super) fn kept_values(kept: &Kept) -> Vec<Value> {
     values
 }
 
-/// Whether a row of [`LOAD`] or [`ALL`] holds the values it was written with.
+/// Whether a row of [`LOAD`] or [`KEPT`] holds the values it was written with.
 pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
     is_as_written(row, KEPT_COLUMNS)
 }
 
-/// What a row of [`LOAD`] holds, its file read by `dialect`; nothing if it is
-/// not what was written.
-pub(super) fn kept(row: &Row<'_>, dialect: Dialect) -> rusqlite::Result<Option<Kept>> {
-    if !is_untouched(row)? {
-        return Ok(None);
+/// The columns of [`LOAD`], in order; the digest of the row is left out.
+const COLUMNS: [&str; KEPT_COLUMNS + 1] = [
+    "origin",
+    "token",
+    "url",
+    "status",
+    "fetched_us",
+    "expires_us",
+    "result",
+    "cause",
+    "body_key",
+    "hops",
+    "whole",
+    "content_type",
+    "etag",
+    "last_modified",
+    "failures",
+    "led_to",
+    "body",
+];
+
+/// The values of a row of [`LOAD`], copied so that the transaction can end
+/// before a large file is parsed. What was written by another version, or under
+/// a digest that somebody made anew, has no value.
+#[derive(Debug)]
+pub(super) struct KeptCells(Vec<Value>);
+
+impl KeptCells {
+    /// The values of `row`; `None` if it is not what was written.
+    pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
+        if !is_untouched(row)? {
+            return Ok(None);
+        }
+        let columns = (0..KEPT_COLUMNS).chain([BODY_AT]);
+        let values = columns.map(|column| row.get(column).unwrap_or(Value::Null));
+        Ok(Some(Self(values.collect())))
     }
-    let cells = Cells(row);
-    Ok(cells.kept(dialect))
-}
 
-/// The columns of a row of [`LOAD`], by name. What was written by another
-/// version, or under a digest that somebody made anew, has no value.
-struct Cells<'a>(&'a Row<'a>);
-
-impl Cells<'_> {
-    fn kept(&self, dialect: Dialect) -> Option<Kept> {
+    /// What the row says, its file read by `dialect`.
+    pub(super) fn kept(&self, dialect: Dialect) -> Option<Kept> {
         Some(Kept {
             snapshot: Arc::new(self.snapshot(dialect)?),
             failures: self.take("failures")?,
@@ -161,8 +188,10 @@ impl Cells<'_> {
 
     /// The file, if the body kept under its digest has that digest.
     fn copy(&self, dialect: Dialect) -> Option<Copy> {
-        let body = self.0.get_ref(BODY_AT).ok()?.as_blob().ok()?;
-        let wanted: Option<Digest> = digest(self.0.get_ref(BODY_KEY_AT).ok()?.as_blob().ok()?);
+        let Value::Blob(body) = self.value("body")? else {
+            return None;
+        };
+        let wanted: Option<Digest> = digest(&self.take::<Vec<u8>>("body_key")?);
         let mut copy = Copy {
             whole: self.take("whole")?,
             content_type: self.take("content_type")?,
@@ -186,6 +215,11 @@ impl Cells<'_> {
     }
 
     fn take<T: FromSql>(&self, column: &str) -> Option<T> {
-        self.0.get(column).ok()
+        T::column_result(self.value(column)?.into()).ok()
+    }
+
+    fn value(&self, column: &str) -> Option<&Value> {
+        let at = COLUMNS.iter().position(|name| *name == column)?;
+        self.0.get(at)
     }
 }

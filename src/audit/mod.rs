@@ -31,6 +31,8 @@ pub mod events;
 
 pub mod query;
 
+mod filter;
+
 mod store;
 
 mod schema;
@@ -42,6 +44,10 @@ mod kept_row;
 mod event_row;
 
 mod row;
+
+mod pages;
+
+mod order;
 
 use std::io;
 use std::num::NonZeroUsize;

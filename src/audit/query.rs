@@ -1,85 +1,49 @@
 //! Questions people ask of the log, while the proxy runs or after.
 //!
-//! A reader opens the file read-only and waits for nobody. It reads a page at
-//! a time: a transaction that stays open would keep the WAL from being reused.
+//! A reader opens the file read-only and waits for nobody. It reads a page at a
+//! time and holds no more than that in memory.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use jiff::Timestamp;
-use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::json;
 
-use super::row::{SELECT, stored};
+pub use super::filter::{Filter, InvalidRulePattern, InvalidUrlPattern, RulePattern, UrlPattern};
+use super::order::{self, Times};
+use super::pages::{Direction, NumberedTable, Scan};
+use super::row::{RowReader, SELECT, blob, count, is_untouched};
 use super::{AuditError, schema};
 use crate::rules::digest::Digest;
-use crate::rules::origin::Host;
 use crate::rules::record::{StoredRecord, StoredSnapshot};
 
-/// Rows read in one transaction.
-const PAGE: i64 = 512;
+/// Decisions, with what they rest on.
+const DECISIONS: NumberedTable = NumberedTable {
+    name: "decision",
+    select: SELECT,
+    number: "d.seq",
+};
 
-/// Which decisions are asked for: those that meet every condition given.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Made then or later.
-    pub from: Option<Timestamp>,
-    /// Made before.
-    pub until: Option<Timestamp>,
-    /// The host of the URL, without a port.
-    pub host: Option<String>,
-    /// The token that was bound, in any case.
-    pub crawler: Option<String>,
-    /// The verdict's word.
-    pub verdict: Option<String>,
-    /// The reason's word.
-    pub reason: Option<String>,
-    /// The word for what was done about it.
-    pub effect: Option<String>,
-}
-
-impl Filter {
-    /// Whether it asks for every decision there is.
-    pub fn is_open(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The conditions in SQL, each with its value.
-    fn conditions(&self) -> Vec<(&'static str, Value)> {
-        let time = |time: Option<Timestamp>| time.map(|time| time.as_microsecond().into());
-        let word = |word: &Option<String>| word.clone().map(Value::from);
-        [
-            ("d.time_us >= ?", time(self.from)),
-            ("d.time_us < ?", time(self.until)),
-            (
-                "d.host = ?",
-                self.host.as_deref().map(|host| normal_host(host).into()),
-            ),
-            ("d.crawler = ? COLLATE NOCASE", word(&self.crawler)),
-            ("d.verdict = ?", word(&self.verdict)),
-            ("d.reason = ?", word(&self.reason)),
-            ("d.effect = ?", word(&self.effect)),
-        ]
-        .into_iter()
-        .filter_map(|(condition, value)| Some((condition, value?)))
-        .collect()
-    }
-}
-
-/// The host as the log has it: lower case, no final dot, an IPv6 address in
-/// brackets.
-pub(super) fn normal_host(text: &str) -> String {
-    let host = text
-        .parse::<Host>()
-        .or_else(|_| format!("[{text}]").parse());
-    host.map_or_else(|_| text.to_ascii_lowercase(), |host| host.to_string())
-}
+/// Decisions, for counting them.
+const DECISION_NUMBERS: NumberedTable = NumberedTable {
+    name: "decision",
+    select: "SELECT d.seq FROM decision AS d",
+    number: "d.seq",
+};
 
 /// The log as others read it.
 #[derive(Debug)]
 pub struct AuditReader {
     pub(super) connection: Connection,
+}
+
+/// What the log holds, in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// The lowest number of a decision.
+    pub first: u64,
+    /// The highest number of a decision.
+    pub last: u64,
 }
 
 impl AuditReader {
@@ -93,29 +57,22 @@ impl AuditReader {
         Ok(Self { connection })
     }
 
-    /// The newest `limit` records that meet `filter`, the newest first; 0 means
-    /// all.
+    /// Hands the records that meet `filter` to `visit`, the newest first, until
+    /// it breaks. Records that are written meanwhile are not among them.
     ///
     /// # Errors
     ///
     /// [`AuditError::Read`].
-    pub fn list(&self, filter: &Filter, limit: usize) -> Result<Vec<StoredRecord>, AuditError> {
-        let (sql, mut values) = conditions(SELECT, filter.conditions());
-        values.push(limit_value(limit));
-        let mut records = Vec::new();
-        self.rows(
-            &format!("{sql} ORDER BY d.seq DESC LIMIT ?"),
-            values,
-            |row| {
-                records.push(stored(row)?);
-                Ok(())
-            },
-        )?;
-        Ok(records)
+    pub fn newest(
+        &self,
+        filter: &Filter,
+        visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        self.visit(filter, Direction::NewestFirst, visit)
     }
 
     /// Hands the records that meet `filter` to `visit`, the oldest first, until
-    /// it breaks.
+    /// it breaks. Records that are written meanwhile are not among them.
     ///
     /// # Errors
     ///
@@ -123,81 +80,159 @@ impl AuditReader {
     pub fn each(
         &self,
         filter: &Filter,
-        mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+        visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
-        self.pages(filter, stored, |page| {
-            page.into_iter().try_for_each(&mut visit)
-        })
+        self.visit(filter, Direction::OldestFirst, visit)
     }
 
-    /// Hands what `read` makes of the rows to `visit`, a page at a time, the
-    /// oldest first, until it breaks. No transaction is open meanwhile.
-    pub(super) fn pages<T>(
-        &self,
-        filter: &Filter,
-        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
-        mut visit: impl FnMut(Vec<T>) -> ControlFlow<()>,
-    ) -> Result<(), AuditError> {
-        let mut after = i64::MIN;
-        loop {
-            let mut wanted = filter.conditions();
-            wanted.push(("d.seq > ?", after.into()));
-            let (sql, mut values) = conditions(SELECT, wanted);
-            values.push(PAGE.into());
-            let mut page = Vec::new();
-            self.rows(&format!("{sql} ORDER BY d.seq LIMIT ?"), values, |row| {
-                after = row.get(0)?;
-                page.push(read(row)?);
-                Ok(())
-            })?;
-            if page.is_empty() || visit(page).is_break() {
-                return Ok(());
-            }
-        }
+    /// How many records meet `filter`. Its `rule` is compared by its path only.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn count(&self, filter: &Filter) -> Result<u64, AuditError> {
+        let mut count = 0;
+        let scan = self.scan(filter, DECISION_NUMBERS, filter.times());
+        let scan = scan.map_err(AuditError::Read)?;
+        let counted = scan.run(
+            |_| Ok(()),
+            |page| {
+                count += page.len() as u64;
+                ControlFlow::Continue(())
+            },
+        );
+        counted.map_err(AuditError::Read)?;
+        Ok(count)
     }
 
-    fn rows(
-        &self,
-        sql: &str,
-        values: Vec<Value>,
-        mut visit: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
-    ) -> Result<(), AuditError> {
+    /// The record with the number `seq`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn record(&self, seq: u64) -> Result<Option<StoredRecord>, AuditError> {
+        let Ok(seq) = i64::try_from(seq) else {
+            return Ok(None);
+        };
         let read = || {
-            let mut statement = self.connection.prepare_cached(sql)?;
-            let mut rows = statement.query(params_from_iter(values))?;
-            while let Some(row) = rows.next()? {
-                visit(row)?;
-            }
-            Ok(())
+            self.connection
+                .prepare_cached(&format!("{SELECT}\nWHERE d.seq = ?"))?
+                .query_row([seq], |row| RowReader::default().record(row))
+                .optional()
         };
         read().map_err(AuditError::Read)
     }
-}
 
-/// A limit as SQL has it; 0 means all.
-pub(super) fn limit_value(limit: usize) -> Value {
-    let limit = match limit {
-        0 => -1,
-        limit => i64::try_from(limit).unwrap_or(i64::MAX),
-    };
-    limit.into()
-}
-
-/// The query `select` for the rows that meet all of `wanted`, and its values in
-/// order.
-pub(super) fn conditions(select: &str, wanted: Vec<(&'static str, Value)>) -> (String, Vec<Value>) {
-    let mut sql = select.to_owned();
-    let mut values = Vec::new();
-    for (condition, value) in wanted {
-        sql.push_str(if values.is_empty() {
-            "\nWHERE "
-        } else {
-            " AND "
-        });
-        sql.push_str(condition);
-        values.push(value);
+    /// Whether the record `seq` holds the values it was written with; `None` if
+    /// there is no such record.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn is_as_written(&self, seq: u64) -> Result<Option<bool>, AuditError> {
+        let Ok(seq) = i64::try_from(seq) else {
+            return Ok(None);
+        };
+        let read = || {
+            self.connection
+                .prepare_cached(&format!("{SELECT}\nWHERE d.seq = ?"))?
+                .query_row([seq], is_untouched)
+                .optional()
+        };
+        read().map_err(AuditError::Read)
     }
-    (sql, values)
+
+    /// The body of a robots.txt, if the log has it.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn body(&self, sha256: Digest) -> Result<Option<Vec<u8>>, AuditError> {
+        let read = || {
+            self.connection
+                .prepare_cached("SELECT body FROM body WHERE sha256 = ?")?
+                .query_row([blob(sha256)], |row| row.get(0))
+                .optional()
+        };
+        read().map_err(AuditError::Read)
+    }
+
+    /// The lowest and highest numbers of decisions, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn extent(&self) -> Result<Option<Extent>, AuditError> {
+        let read = |sql| {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            statement.query_row([], |row| row.get::<_, Option<i64>>(0))
+        };
+        let first = read("SELECT min(seq) FROM decision").map_err(AuditError::Read)?;
+        let last = read("SELECT max(seq) FROM decision").map_err(AuditError::Read)?;
+        let number = |number: Option<i64>| number.map(count);
+        Ok(number(first)
+            .zip(number(last))
+            .map(|(first, last)| Extent { first, last }))
+    }
+
+    fn visit(
+        &self,
+        filter: &Filter,
+        direction: Direction,
+        mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        let mut reader = RowReader::default();
+        let mut read = || {
+            let scan = self.scan(filter, DECISIONS, filter.times())?;
+            Scan { direction, ..scan }.run(
+                |row| reader.record(row),
+                |page| {
+                    let mut admitted = page.into_iter().filter(|record| filter.admits(record));
+                    admitted.try_for_each(&mut visit)
+                },
+            )
+        };
+        read().map_err(AuditError::Read)
+    }
+
+    /// Hands what `read` makes of the rows to `visit`, a page at a time, the
+    /// oldest first, until it breaks. Looks at every row, whatever its number
+    /// says of its time: somebody's hand may have been in it.
+    pub(super) fn pages<T>(
+        &self,
+        filter: &Filter,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+        visit: impl FnMut(Vec<T>) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        let scan = self.scan(filter, DECISIONS, Times::default());
+        scan.and_then(|scan| scan.run(read, visit))
+            .map_err(AuditError::Read)
+    }
+
+    /// The scan of `table` for `filter`, the oldest first, in the numbers that
+    /// `times` may have.
+    fn scan(
+        &self,
+        filter: &Filter,
+        table: NumberedTable,
+        times: Times,
+    ) -> rusqlite::Result<Scan<'_>> {
+        Ok(Scan {
+            connection: &self.connection,
+            table,
+            conditions: filter.conditions(),
+            ranges: order::ranges(&self.connection, times, self.end_of(table)?)?,
+            direction: Direction::OldestFirst,
+        })
+    }
+
+    /// The number that the next row of `table` may have.
+    pub(super) fn end_of(&self, table: NumberedTable) -> rusqlite::Result<i64> {
+        let sql = format!("SELECT max(seq) FROM {}", table.name);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let last: Option<i64> = statement.query_row([], |row| row.get(0))?;
+        Ok(last.unwrap_or_default().saturating_add(1))
+    }
 }
 
 /// A record as `audit list` and the others print it, one object a row.
@@ -217,8 +252,9 @@ pub fn row_json(record: &StoredRecord) -> serde_json::Value {
         "line": ruling.line,
         "rule": ruling.rule,
         "group": (!ruling.group.is_empty()).then_some(&ruling.group),
+        "reading": ruling.reading,
         "robots": record.snapshot.as_ref().map(robots),
-        "policy": Digest::of(record.policy.as_bytes()).to_string(),
+        "policy": record.policy.sha256.to_string(),
         "wait_ms": record.wait_ms,
         "status": record.status,
         "directives": record.directives.as_ref().map(|value| json!({

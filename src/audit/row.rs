@@ -12,7 +12,7 @@ use rusqlite::types::{FromSql, Value, ValueRef};
 
 use crate::rules::digest::Digest;
 use crate::rules::record::{
-    Effect, Outcome, Record, StoredRecord, StoredRuling, StoredSnapshot, result_word,
+    Effect, Outcome, Record, StoredPolicy, StoredRecord, StoredRuling, StoredSnapshot, result_word,
 };
 use crate::rules::robots::access::{AccessResult, Snapshot};
 
@@ -22,7 +22,7 @@ pub(super) const DECISION_COLUMNS: usize = 18;
 /// The columns of a snapshot.
 pub(super) const SNAPSHOT_COLUMNS: usize = 10;
 
-/// What a query must select for [`stored`] and [`is_untouched`], and from
+/// What a query must select for [`RowReader`] and [`is_untouched`], and from
 /// where; the conditions are the caller's. A row is found even if what it
 /// refers to was taken away, so that verification can say so.
 pub(super) const SELECT: &str = "
@@ -36,6 +36,9 @@ SELECT d.seq, d.time_us, d.client, d.candidates, d.crawler, d.user_agent,
 FROM decision AS d
 LEFT JOIN snapshot AS s ON s.id = d.snapshot
 LEFT JOIN policy AS p ON p.sha256 = d.policy";
+
+/// Where [`SELECT`] has the digest of the policy.
+const POLICY_KEY_AT: usize = DECISION_COLUMNS - 1;
 
 /// Where [`SELECT`] has the policy's JSON.
 const POLICY_AT: usize = DECISION_COLUMNS + SNAPSHOT_COLUMNS;
@@ -189,8 +192,7 @@ pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
     let kept = |column| row.get_ref(column).map(|value| value.as_blob().ok());
     Ok(kept(DIGEST_AT)? == Some(digest.as_bytes().as_slice())
         && is_ending_untouched(row)?
-        && kept(DECISION_COLUMNS - 1)?
-            == policy.as_ref().map(|policy| policy.as_bytes().as_slice()))
+        && kept(POLICY_KEY_AT)? == policy.as_ref().map(|policy| policy.as_bytes().as_slice()))
 }
 
 /// Whether the ending of a row is the one it was completed with. Rows that are
@@ -204,12 +206,40 @@ fn is_ending_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
     Ok(kept == ValueRef::Null || kept.as_blob().ok() == Some(digest.as_bytes().as_slice()))
 }
 
-/// The record in a row of [`SELECT`].
-///
-/// A value that no version writes (a list that is no JSON, a negative count)
-/// is read as near as may be: the log must be readable after somebody's hand
-/// was in it, and [`is_untouched`] tells that it was.
-pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
+/// Reads rows of [`SELECT`]. Rows that follow one another mostly rest on one
+/// policy, whose text is long: it is read once and shared by them.
+#[derive(Debug, Default)]
+pub(super) struct RowReader {
+    /// The policy of the row before, and the key it was found under.
+    last_policy: Option<(Vec<u8>, StoredPolicy)>,
+}
+
+impl RowReader {
+    /// The record in a row of [`SELECT`].
+    ///
+    /// A value that no version writes (a list that is no JSON, a negative count)
+    /// is read as near as may be: the log must be readable after somebody's hand
+    /// was in it, and [`is_untouched`] tells that it was.
+    pub(super) fn record(&mut self, row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
+        let policy = self.policy(row)?;
+        stored(row, policy)
+    }
+
+    fn policy(&mut self, row: &Row<'_>) -> rusqlite::Result<StoredPolicy> {
+        let key = octets(row.get_ref(POLICY_KEY_AT)?).unwrap_or_default();
+        if let Some((last, policy)) = &self.last_policy
+            && last == key
+        {
+            return Ok(policy.clone());
+        }
+        let json = octets(row.get_ref(POLICY_AT)?).unwrap_or_default();
+        let policy = StoredPolicy::new(&String::from_utf8_lossy(json));
+        self.last_policy = Some((key.to_vec(), policy.clone()));
+        Ok(policy)
+    }
+}
+
+fn stored(row: &Row<'_>, policy: StoredPolicy) -> rusqlite::Result<StoredRecord> {
     let mut cells = Cells { row, next: 0 };
     let seq = cells.unsigned()?;
     let at = cells.time()?;
@@ -233,7 +263,9 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
         exception: Effect::exception(&effect),
     };
     let wait_ms = cells.unsigned()?;
-    let _policy: Vec<u8> = cells.take()?;
+    cells.skip();
+    let snapshot = cells.snapshot()?;
+    cells.skip();
     Ok(StoredRecord {
         seq,
         at,
@@ -244,8 +276,8 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
         url,
         ruling,
         effect,
-        snapshot: cells.snapshot()?,
-        policy: cells.word()?,
+        snapshot,
+        policy,
         wait_ms,
         status: cells.small()?,
         directives: cells.text()?,
@@ -253,6 +285,11 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
         bytes: cells.take::<Option<i64>>()?.map(count),
         error: cells.text()?,
     })
+}
+
+/// The snapshot in a row whose first columns are those of a snapshot.
+pub(super) fn snapshot_of(row: &Row<'_>) -> rusqlite::Result<StoredSnapshot> {
+    Cells { row, next: 0 }.snapshot_columns()
 }
 
 /// The list in a column, or what stands there in place of one.
@@ -279,6 +316,11 @@ impl Cells<'_> {
         self.next += 1;
         let octets = octets(self.row.get_ref(self.next - 1)?);
         Ok(octets.map(|octets| String::from_utf8_lossy(octets).into_owned()))
+    }
+
+    /// Passes over a column that is read elsewhere.
+    fn skip(&mut self) {
+        self.next += 1;
     }
 
     /// Text where there always is some.
@@ -317,8 +359,16 @@ impl Cells<'_> {
     }
 
     fn snapshot(&mut self) -> rusqlite::Result<Option<StoredSnapshot>> {
-        let origin = self.text()?;
-        let snapshot = StoredSnapshot {
+        let origin = self.row.get_ref(self.next)?;
+        // Without a row to join with, every column is null.
+        let is_there = origin != ValueRef::Null;
+        let snapshot = self.snapshot_columns()?;
+        Ok(is_there.then_some(snapshot))
+    }
+
+    fn snapshot_columns(&mut self) -> rusqlite::Result<StoredSnapshot> {
+        self.skip();
+        Ok(StoredSnapshot {
             token: self.text()?,
             url: self.word()?,
             status: self.small()?,
@@ -328,9 +378,7 @@ impl Cells<'_> {
             cause: self.text()?,
             sha256: self.take::<Option<Vec<u8>>>()?.as_deref().and_then(digest),
             hops: self.some()?,
-        };
-        // Without a row to join with, every column is null.
-        Ok(origin.map(|_| snapshot))
+        })
     }
 }
 

@@ -9,10 +9,11 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::AuditError;
+use super::order::{AS_FROM_4, FROM_4};
 use super::row::count;
 
 /// The version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 4;
+const SCHEMA_VERSION: i64 = 5;
 
 /// How long a lock of another process on the file is waited for.
 const BUSY: Duration = Duration::from_secs(2);
@@ -200,7 +201,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     if is_empty(&connection).map_err(failed)? {
         connection.execute_batch(SCHEMA).map_err(failed)?;
     }
-    for (from, step) in [(1, FROM_1), (2, FROM_2), (3, FROM_3)] {
+    for (from, step) in [(1, FROM_1), (2, FROM_2), (3, FROM_3), (4, FROM_4)] {
         if version(&connection).map_err(failed)? == from {
             connection.execute_batch(step).map_err(failed)?;
         }
@@ -231,9 +232,10 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
         source,
     };
     let views: &[&str] = match version(&connection).map_err(failed)? {
-        1 => &[AS_FROM_1, AS_FROM_2, AS_FROM_3],
-        2 => &[AS_FROM_2, AS_FROM_3],
-        3 => &[AS_FROM_3],
+        1 => &[AS_FROM_1, AS_FROM_2, AS_FROM_3, AS_FROM_4],
+        2 => &[AS_FROM_2, AS_FROM_3, AS_FROM_4],
+        3 => &[AS_FROM_3, AS_FROM_4],
+        4 => &[AS_FROM_4],
         _ => {
             check_version(&connection, path)?;
             &[]

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 use super::AuditError;
 use super::event_row::{BACK_OFFS, back_off};
-use super::kept_row::{LOAD, kept, key};
+use super::kept_row::{KeptCells, LOAD, key};
 use super::schema::open_to_read;
 use crate::rules::pace::event::KeptBackOff;
 use crate::rules::robots::Dialect;
@@ -79,16 +79,14 @@ impl Shelf {
     /// What opening and reading the file can meet.
     pub(super) fn back_offs(&self) -> Result<(Vec<KeptBackOff>, usize), AuditError> {
         let connection = open_to_read(&self.path)?;
-        let read = || {
-            let mut statement = connection.prepare(BACK_OFFS)?;
-            let rows = statement.query_map([], back_off)?;
-            let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-            let all = rows.len();
-            let kept: Vec<_> = rows.into_iter().flatten().collect();
-            let changed = all - kept.len();
-            Ok((kept, changed))
-        };
-        read().map_err(AuditError::Read)
+        let mut rows = Vec::new();
+        BACK_OFFS
+            .each_page(&connection, back_off, |page| rows.extend(page))
+            .map_err(AuditError::Read)?;
+        let all = rows.len();
+        let kept: Vec<_> = rows.into_iter().flatten().collect();
+        let changed = all - kept.len();
+        Ok((kept, changed))
     }
 
     /// Reads no more, and closes the file.
@@ -116,13 +114,13 @@ impl Shelf {
 }
 
 fn find(connection: &Connection, whose: &Whose, dialect: Dialect) -> rusqlite::Result<Found> {
-    let found = connection
+    let cells = connection
         .prepare_cached(LOAD)?
-        .query_row(key(whose), |row| kept(row, dialect))
+        .query_row(key(whose), KeptCells::of)
         .optional()?;
-    Ok(match found {
-        Some(Some(kept)) => Found::Kept(kept),
-        Some(None) => Found::Changed,
-        None => Found::Nothing,
-    })
+    let Some(cells) = cells else {
+        return Ok(Found::Nothing);
+    };
+    let kept = cells.and_then(|cells| cells.kept(dialect));
+    Ok(kept.map_or(Found::Changed, Found::Kept))
 }

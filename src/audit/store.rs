@@ -18,6 +18,7 @@ use rusqlite::{
 use super::event_row::{INSERT_EVENT, LAST_KIND, SAVE_BACK_OFF, back_off_values, event_values};
 use super::folder::LockedFolder;
 use super::kept_row::{SAVE, kept_values};
+use super::order::{BEGIN_RUN, ClockOrder};
 use super::row::{
     SNAPSHOT_COLUMNS, blob, decision_digest, decision_values, ending_digest, ending_values,
     integer, snapshot_values,
@@ -158,6 +159,10 @@ impl Batch<'_> {
         };
         let decided = decision_values(seq, record);
         let digest = decision_digest(decided.iter().chain(&said).map(Into::into));
+        let order = &mut self.written.order;
+        if order.begins_run(&self.transaction, evidence.at)? {
+            self.execute(BEGIN_RUN, [integer(seq)])?;
+        }
         let rest = [id.into(), blob(digest)];
         self.execute(INSERT, params_from_iter(decided.into_iter().chain(rest)))
     }
@@ -301,6 +306,7 @@ struct Written {
     /// another snapshot.
     snapshots: HashMap<usize, (Weak<Snapshot>, i64)>,
     policies: HashSet<Digest>,
+    order: ClockOrder,
 }
 
 impl Written {

@@ -11,10 +11,12 @@ use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
 use super::AuditError;
-use super::event_row::{BACK_OFF_COLUMNS, BACK_OFFS, EVENT_COLUMNS, EVENTS, text};
-use super::kept_row::{self, ALL};
+use super::event_row::{BACK_OFF_COLUMNS, BACK_OFFS, EVENT_COLUMNS, text};
+use super::events::EventFilter;
+use super::kept_row::{self, KEPT};
+use super::pages::Direction;
 use super::query::{AuditReader, Filter};
-use super::row::{blob, count, digest, is_as_written, is_untouched, stored};
+use super::row::{RowReader, blob, count, digest, is_as_written, is_untouched};
 use super::schema::{last_event, last_seq};
 use crate::rules::decision::Revision;
 use crate::rules::digest::Digest;
@@ -222,7 +224,9 @@ impl AuditReader {
         check.kept_by_digest().map_err(AuditError::Read)?;
         let last = last_seq(&self.connection).map_err(AuditError::Read)?;
         let mut outcome = Ok(());
-        self.pages(filter, Checked::read, |page| {
+        let mut rows = RowReader::default();
+        let read = |row: &Row<'_>| Checked::read(&mut rows, row);
+        self.pages(filter, read, |page| {
             outcome = page.into_iter().try_for_each(|row| check.row(row));
             if outcome.is_ok() {
                 ControlFlow::Continue(())
@@ -243,9 +247,9 @@ struct Checked {
 }
 
 impl Checked {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    fn read(rows: &mut RowReader, row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
-            record: stored(row)?,
+            record: rows.record(row)?,
             untouched: is_untouched(row)?,
         })
     }
@@ -358,20 +362,20 @@ impl<F: FnMut(Finding)> Check<'_, F> {
     fn events(&mut self) -> rusqlite::Result<()> {
         let reader = self.reader;
         let last = last_event(&reader.connection)?;
-        let mut statement = reader
-            .connection
-            .prepare_cached(&format!("{EVENTS} ORDER BY seq"))?;
-        let mut rows = statement.query([])?;
+        let scan = reader.event_scan(&EventFilter::default(), Direction::OldestFirst)?;
         let mut expected = 1;
-        while let Some(row) = rows.next()? {
-            self.sums.events += 1;
-            let seq = row.get(0).map(count)?;
-            self.events_gone(expected, seq);
-            expected = seq.saturating_add(1);
-            if !is_as_written(row, EVENT_COLUMNS)? {
-                self.found(Finding::Event { seq });
+        let read = |row: &Row<'_>| Ok((row.get(0).map(count)?, is_as_written(row, EVENT_COLUMNS)?));
+        scan.run(read, |page| {
+            for (seq, untouched) in page {
+                self.sums.events += 1;
+                self.events_gone(expected, seq);
+                expected = seq.saturating_add(1);
+                if !untouched {
+                    self.found(Finding::Event { seq });
+                }
             }
-        }
+            ControlFlow::Continue(())
+        })?;
         self.events_gone(expected, last.saturating_add(1));
         Ok(())
     }
@@ -386,33 +390,32 @@ impl<F: FnMut(Finding)> Check<'_, F> {
     }
 
     fn back_offs(&mut self) -> rusqlite::Result<()> {
-        let reader = self.reader;
-        let mut statement = reader.connection.prepare_cached(BACK_OFFS)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            self.sums.back_offs += 1;
-            if !is_as_written(row, BACK_OFF_COLUMNS)? {
-                let host = text(row, 0)?;
-                self.found(Finding::BackOff { host });
+        let read = |row: &Row<'_>| Ok((text(row, 0)?, is_as_written(row, BACK_OFF_COLUMNS)?));
+        let connection = &self.reader.connection;
+        BACK_OFFS.each_page(connection, read, |page| {
+            for (host, untouched) in page {
+                self.sums.back_offs += 1;
+                if !untouched {
+                    self.found(Finding::BackOff { host });
+                }
             }
-        }
-        Ok(())
+        })
     }
 
-    /// All in one reading: a digest takes a microsecond, and a key that is no
-    /// text any more could not be read on from.
     fn kept_for_a_restart(&mut self) -> rusqlite::Result<()> {
-        let reader = self.reader;
-        let mut statement = reader.connection.prepare_cached(ALL)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            self.sums.kept += 1;
-            if !kept_row::is_untouched(row)? {
-                let (origin, token) = (text(row, 0)?, text(row, 1)?);
-                self.found(Finding::Kept { origin, token });
+        let read = |row: &Row<'_>| {
+            let untouched = kept_row::is_untouched(row)?;
+            Ok((text(row, 0)?, text(row, 1)?, untouched))
+        };
+        let connection = &self.reader.connection;
+        KEPT.each_page(connection, read, |page| {
+            for (origin, token, untouched) in page {
+                self.sums.kept += 1;
+                if !untouched {
+                    self.found(Finding::Kept { origin, token });
+                }
             }
-        }
-        Ok(())
+        })
     }
 
     fn each_kept(

@@ -1,53 +1,67 @@
 //! `audit`: what was decided, and whether the record still says so.
 
-use std::io::{IsTerminal as _, Write as _};
+mod arguments;
+mod columns;
+mod screen;
 
-use clap::{Args, Subcommand};
-use jiff::Timestamp;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
 
-use super::Exit;
-use super::inert::inert;
-use crate::audit::events::{EventFilter, StoredEvent, event_json};
+use clap::Subcommand;
+use serde_json::Value;
+
+use self::arguments::{Common, FILTERS_HELP, Which};
+use self::columns::{EVENT_HEADER, event_line, record_header, record_line};
+use self::screen::Screen;
+use super::inert::{append_json, inert};
+use super::{Exit, Form};
+use crate::audit::events::event_json;
 use crate::audit::query::{AuditReader, Filter, row_json};
 use crate::audit::verify::Verification;
 use crate::config::Settings;
-use crate::rules::record::StoredRecord;
 
 /// Rows that `list` shows unless told otherwise.
-const LIST_ROWS: usize = 50;
-/// Longest URL shown on a terminal.
-const URL_COLUMNS: usize = 80;
+const LIST_ROWS: u64 = 50;
 
 /// What to ask of the record.
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
     /// The newest decisions, the newest first.
-    #[command(after_help = "Example: politesse audit list --host site.example --verdict disallow")]
+    #[command(after_help = format!("\
+Examples:
+  politesse audit list --host site.example --verdict disallow
+  politesse audit list --from 1h --rule 'Disallow: /private'
+  politesse audit list --url 'https://site.example/shop/*' --limit 0 --json
+
+{FILTERS_HELP}
+
+A URL is cut to the width of a terminal, and whole in a file or a pipe. --json has
+every field, a row a line."))]
     List {
         #[command(flatten)]
         which: Which,
-        /// How many; 0 means all.
-        #[arg(long, default_value_t = LIST_ROWS)]
-        limit: usize,
-        /// JSON Lines instead of columns.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        rows: Rows,
     },
     /// When sites asked for less (429, 503), and when they were asked again, the
     /// newest first.
-    #[command(after_help = "Example: politesse audit events --host site.example")]
+    #[command(after_help = "\
+Example: politesse audit events --host site.example --from 7d
+
+Times and hosts are given as for `list`.")]
     Events {
         #[command(flatten)]
-        which: WhichEvents,
-        /// How many; 0 means all.
-        #[arg(long, default_value_t = LIST_ROWS)]
-        limit: usize,
-        /// JSON Lines instead of columns.
-        #[arg(long)]
-        json: bool,
+        which: Common,
+        #[command(flatten)]
+        rows: Rows,
     },
     /// Decides again from what is stored, and tells what does not fit.
-    #[command(after_help = "Example: politesse audit verify --from 2026-11-01T00:00:00Z")]
+    #[command(after_help = format!("\
+Example: politesse audit verify --from 2026-11-01
+
+{FILTERS_HELP}
+
+Without a filter the whole record is looked at, gaps and robots.txt bodies included."))]
     Verify {
         #[command(flatten)]
         which: Which,
@@ -57,172 +71,121 @@ pub(super) enum AuditCommand {
     },
 }
 
-/// Which decisions: those that meet every condition given.
-#[derive(Debug, Args)]
-pub(super) struct Which {
-    /// Made then or later (RFC 3339).
-    #[arg(long, value_name = "TIME")]
-    from: Option<Timestamp>,
-    /// Made before (RFC 3339).
-    #[arg(long, value_name = "TIME")]
-    until: Option<Timestamp>,
-    /// The host of the URL, without a port.
+/// How many rows are listed, and in which form.
+#[derive(Debug, clap::Args)]
+pub(super) struct Rows {
+    /// How many; 0 means all.
+    #[arg(long, default_value_t = LIST_ROWS)]
+    limit: u64,
+    /// JSON Lines instead of columns.
     #[arg(long)]
-    host: Option<String>,
-    /// The token that was bound, in any case.
-    #[arg(long)]
-    crawler: Option<String>,
-    /// `allow`, `disallow`, or `later`: put off, and nothing was sent.
-    #[arg(long, value_parser = ["allow", "disallow", "later"])]
-    verdict: Option<String>,
-    /// The reason's word, such as `rule` or `unreachable`.
-    #[arg(long)]
-    reason: Option<String>,
-    /// What was done about it: `reported` is what enforcing would refuse.
-    #[arg(long, value_parser = ["enforced", "reported", "overridden", "cached"])]
-    effect: Option<String>,
+    json: bool,
 }
 
-/// Which events: those that meet every condition given.
-#[derive(Debug, Args)]
-pub(super) struct WhichEvents {
-    /// Then or later (RFC 3339).
-    #[arg(long, value_name = "TIME")]
-    from: Option<Timestamp>,
-    /// Before (RFC 3339).
-    #[arg(long, value_name = "TIME")]
-    until: Option<Timestamp>,
-    /// The host, without a port.
-    #[arg(long)]
-    host: Option<String>,
-}
-
-impl From<&WhichEvents> for EventFilter {
-    fn from(which: &WhichEvents) -> Self {
-        Self {
-            from: which.from,
-            until: which.until,
-            host: which.host.clone(),
-        }
-    }
-}
-
-impl From<&Which> for Filter {
-    fn from(which: &Which) -> Self {
-        Self {
-            from: which.from,
-            until: which.until,
-            host: which.host.clone(),
-            crawler: which.crawler.clone(),
-            verdict: which.verdict.clone(),
-            reason: which.reason.clone(),
-            effect: which.effect.clone(),
-        }
-    }
-}
-
+/// Answers `command` from the record.
 pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Result<Exit> {
     let reader = AuditReader::open(&settings.audit.path)?;
     match command {
-        AuditCommand::List { which, limit, json } => {
-            let records = reader.list(&which.into(), *limit)?;
-            let form = Form::from(*json);
-            list(records.iter().map(|record| record_line(record, form)))
-        }
-        AuditCommand::Events { which, limit, json } => {
-            let events = reader.events(&which.into(), *limit)?;
-            let form = Form::from(*json);
-            list(events.iter().map(|event| event_line(event, form)))
+        AuditCommand::List { which, rows } => list(&reader, &which.into(), rows),
+        AuditCommand::Events { which, rows } => {
+            let mut out = Listing::new(rows, EVENT_HEADER.to_owned());
+            reader.newest_events(&which.into(), |event| {
+                out.row(|| event_json(&event), || event_line(&event))
+            })?;
+            out.end()
         }
         AuditCommand::Verify { which, json } => verify(&reader, &which.into(), Form::from(*json)),
     }
 }
 
-/// For programs, or for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Json,
-    Columns,
+fn list(reader: &AuditReader, filter: &Filter, rows: &Rows) -> anyhow::Result<Exit> {
+    let screen = Screen::of_stdout();
+    let mut out = Listing::new(rows, record_header());
+    reader.newest(filter, |record| {
+        out.row(|| row_json(&record), || record_line(&record, screen))
+    })?;
+    out.end()
 }
 
-impl From<bool> for Form {
-    /// What `--json` asks for.
-    fn from(json: bool) -> Self {
-        if json { Self::Json } else { Self::Columns }
+/// Rows on their way to stdout.
+struct Listing<'a> {
+    out: BufWriter<io::StdoutLock<'static>>,
+    wanted: &'a Rows,
+    header: String,
+    written: u64,
+    /// Whether there are more rows than were wanted.
+    is_cut: bool,
+    outcome: io::Result<()>,
+}
+
+impl<'a> Listing<'a> {
+    fn new(wanted: &'a Rows, header: String) -> Self {
+        Self {
+            out: BufWriter::new(io::stdout().lock()),
+            wanted,
+            header,
+            written: 0,
+            is_cut: false,
+            outcome: Ok(()),
+        }
+    }
+
+    /// Writes a row, unless there are enough.
+    fn row(
+        &mut self,
+        json: impl FnOnce() -> Value,
+        line: impl FnOnce() -> String,
+    ) -> ControlFlow<()> {
+        if self.wanted.limit != 0 && self.wanted.limit <= self.written {
+            self.is_cut = true;
+            return ControlFlow::Break(());
+        }
+        self.outcome = match Form::from(self.wanted.json) {
+            Form::Json => self.write_json(&json()),
+            Form::Columns => self.write_line(&line()),
+        };
+        self.written += 1;
+        match self.outcome {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+
+    fn write_json(&mut self, value: &Value) -> io::Result<()> {
+        let mut line = Vec::new();
+        append_json(&mut line, value)?;
+        line.push(b'\n');
+        self.out.write_all(&line)
+    }
+
+    fn write_line(&mut self, line: &str) -> io::Result<()> {
+        if self.written == 0 {
+            writeln!(self.out, "{}", self.header)?;
+        }
+        writeln!(self.out, "{line}")
+    }
+
+    /// Ends the list; what is not a row of it goes to stderr where rows are for
+    /// programs.
+    fn end(mut self) -> anyhow::Result<Exit> {
+        self.outcome?;
+        if self.written == 0 && !self.wanted.json {
+            writeln!(self.out, "0 rows")?;
+        }
+        self.out.flush()?;
+        if self.written == 0 && self.wanted.json {
+            eprint_line("0 rows")?;
+        }
+        if self.is_cut {
+            let limit = self.wanted.limit;
+            eprint_line(&format!("the newest {limit}; --limit 0 shows all"))?;
+        }
+        Ok(Exit::Done)
     }
 }
 
-/// Prints a line a row.
-fn list(lines: impl Iterator<Item = String>) -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
-    for line in lines {
-        writeln!(out, "{line}")?;
-    }
-    Ok(Exit::Done)
-}
-
-fn record_line(record: &StoredRecord, form: Form) -> String {
-    match form {
-        Form::Json => row_json(record).to_string(),
-        Form::Columns => columns(record),
-    }
-}
-
-fn event_line(event: &StoredEvent, form: Form) -> String {
-    match form {
-        Form::Json => event_json(event).to_string(),
-        Form::Columns => event_columns(event),
-    }
-}
-
-fn event_columns(event: &StoredEvent) -> String {
-    let status = event
-        .status
-        .map_or(String::new(), |status| format!("{status}, "));
-    let line = format!(
-        "{:>6} {:.3} {:<15} {}  {status}until {:.0}, incident {}",
-        event.seq, event.at, event.kind, event.host, event.until, event.incidents,
-    );
-    inert(&line)
-}
-
-fn columns(record: &StoredRecord) -> String {
-    let ruling = &record.ruling;
-    let crawler = ruling.crawler.as_deref().unwrap_or("*");
-    let status = record
-        .status
-        .map_or("-".to_owned(), |status| status.to_string());
-    let rule = match (ruling.line, &ruling.rule) {
-        (Some(line), Some(rule)) => format!("  (line {line}: {rule})"),
-        _ => String::new(),
-    };
-    let effect = match record.effect.as_str() {
-        "enforced" => String::new(),
-        effect => format!("  {effect}"),
-    };
-    let error = record
-        .error
-        .as_ref()
-        .map_or(String::new(), |error| format!("  [{error}]"));
-    let line = format!(
-        "{:>6} {:.3} {:<8} {:<11} {crawler} {} {status} {}{rule}{effect}{error}",
-        record.seq,
-        record.at,
-        ruling.verdict,
-        ruling.reason,
-        record.method,
-        shown(&record.url),
-    );
-    inert(&line)
-}
-
-/// A URL that leaves room on a terminal for the rest of the row.
-fn shown(url: &str) -> String {
-    if !std::io::stdout().is_terminal() || url.chars().count() <= URL_COLUMNS {
-        return url.to_owned();
-    }
-    let head: String = url.chars().take(URL_COLUMNS - 1).collect();
-    format!("{head}…")
+fn eprint_line(text: &str) -> io::Result<()> {
+    writeln!(io::stderr().lock(), "politesse: {text}")
 }
 
 /// What a verification came to, in one line.
@@ -238,35 +201,47 @@ fn summary(sums: &Verification) -> String {
 }
 
 fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<Exit> {
-    let mut findings = Vec::new();
-    let mut out = std::io::stdout().lock();
+    let mut out = BufWriter::new(io::stdout().lock());
+    if form == Form::Json {
+        out.write_all(b"{\"findings\":[")?;
+    }
+    let mut separator = "";
+    // A closed reader is found out by the last line.
     let sums = reader.verify(filter, |finding| match form {
-        // A closed reader is found out by the last line.
         Form::Columns => drop(writeln!(out, "{}", inert(&finding.to_string()))),
-        Form::Json => findings.push(finding.to_string()),
+        Form::Json => {
+            drop(write!(
+                out,
+                "{separator}{}",
+                Value::from(finding.to_string())
+            ));
+            separator = ",";
+        }
     })?;
     match form {
-        Form::Json => writeln!(
-            out,
-            "{}",
-            serde_json::json!({
-                "decided": sums.decided,
-                "other_revision": sums.other_revision,
-                "form_only": sums.form_only,
-                "mismatches": sums.mismatches,
-                "missing": sums.missing,
-                "kept": sums.kept,
-                "events": sums.events,
-                "back_offs": sums.back_offs,
-                "findings": findings,
-            })
-        )?,
+        Form::Json => writeln!(out, "],{}", sums_json(&sums).trim_start_matches('{'))?,
         Form::Columns => writeln!(out, "{}", summary(&sums))?,
     }
+    out.flush()?;
     // Nothing removes rows but a hand from outside.
     Ok(if sums.mismatches + sums.missing == 0 {
         Exit::Done
     } else {
         Exit::Not
     })
+}
+
+/// What a verification came to, as one JSON object.
+fn sums_json(sums: &Verification) -> String {
+    let sums = serde_json::json!({
+        "decided": sums.decided,
+        "other_revision": sums.other_revision,
+        "form_only": sums.form_only,
+        "mismatches": sums.mismatches,
+        "missing": sums.missing,
+        "kept": sums.kept,
+        "events": sums.events,
+        "back_offs": sums.back_offs,
+    });
+    sums.to_string()
 }

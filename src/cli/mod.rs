@@ -178,6 +178,22 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// For programs.
+    Json,
+    /// For people.
+    Columns,
+}
+
+impl From<bool> for Form {
+    /// The form that `--json` asks for.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Columns }
+    }
+}
+
 /// What ends with code 2: the caller has to change something.
 #[derive(Debug, Error)]
 enum Usage {

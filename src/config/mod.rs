@@ -43,6 +43,7 @@ pub use problem::{Place, Problem, Problems};
 pub use settings::Settings;
 
 use sources::Layers;
+pub(crate) use values::duration;
 
 /// What a configuration is made of.
 #[derive(Clone, Debug)]

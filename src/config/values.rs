@@ -29,7 +29,7 @@ const SIZE_UNITS: [(&str, u64); 4] = [
 
 /// Reads a duration: a whole number and one unit (`250ms`, `10s`, `5m`, `2h`,
 /// `30d`).
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     quantity(text, &DURATION_UNITS).map(Duration::from_millis)
 }
 

@@ -143,8 +143,8 @@ pub struct StoredRecord {
     pub effect: String,
     /// What the origin had said; absent if it was not asked.
     pub snapshot: Option<StoredSnapshot>,
-    /// The policy's JSON.
-    pub policy: String,
+    /// What the operator had laid down.
+    pub policy: StoredPolicy,
     /// Milliseconds the request waited.
     pub wait_ms: u64,
     /// The status answered with.
@@ -157,6 +157,25 @@ pub struct StoredRecord {
     pub bytes: Option<u64>,
     /// Why it did not end well.
     pub error: Option<String>,
+}
+
+/// A policy as read back from the store; records that rest on one share it.
+#[derive(Debug, Clone)]
+pub struct StoredPolicy {
+    /// Its JSON.
+    pub json: Arc<str>,
+    /// The digest of that.
+    pub sha256: Digest,
+}
+
+impl StoredPolicy {
+    /// The policy with this JSON.
+    pub fn new(json: &str) -> Self {
+        Self {
+            sha256: Digest::of(json.as_bytes()),
+            json: json.into(),
+        }
+    }
 }
 
 /// A ruling as the store keeps it: what deciding again must reproduce.
@@ -285,10 +304,35 @@ pub enum Undecidable {
 ///
 /// [`Undecidable`], with what keeps it from being decided.
 pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again, Undecidable> {
-    let target = record.url.parse()?;
-    let policy = Arc::new(Policy::restore(&record.policy)?);
-    let Some(stored) = &record.snapshot else {
+    let Some(decision) = decision_again(record, body)? else {
         return form_only(record);
+    };
+    let evidence = decision.evidence();
+    let again = StoredRuling::of(evidence);
+    Ok(match evidence.policy.revision() {
+        _ if again == record.ruling => Again::Same,
+        Revision::CURRENT => Again::Differs(Box::new(again)),
+        decided_by => Again::OfRevision {
+            decided_by,
+            now: Box::new(again),
+        },
+    })
+}
+
+/// The decision that follows from what a record rests on; `None` if it rests on
+/// no snapshot.
+///
+/// # Errors
+///
+/// [`Undecidable`], with what keeps it from being decided.
+pub fn decision_again(
+    record: &StoredRecord,
+    body: Option<Bytes>,
+) -> Result<Option<Decision>, Undecidable> {
+    let target = record.url.parse()?;
+    let policy = Arc::new(Policy::restore(&record.policy.json)?);
+    let Some(stored) = &record.snapshot else {
+        return Ok(None);
     };
     let inquiry = Arc::new(Inquiry {
         crawler: Crawler::restore(tokens(&record.candidates)?, record.user_agent.clone()),
@@ -307,23 +351,14 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
         stale: restore_stale(stored)?,
     });
     let decision = decide(&inquiry, &snapshot, (&policy, record.at));
-    let decision = match put_off(&record.ruling)? {
+    Ok(Some(match put_off(&record.ruling)? {
         Some(reason) => decision.later(PuttingOff {
             reason,
             retry_after: Duration::ZERO,
             detail: String::new(),
         }),
         None => decision,
-    };
-    let again = StoredRuling::of(decision.evidence());
-    Ok(match policy.revision() {
-        _ if again == record.ruling => Again::Same,
-        Revision::CURRENT => Again::Differs(Box::new(again)),
-        decided_by => Again::OfRevision {
-            decided_by,
-            now: Box::new(again),
-        },
-    })
+    }))
 }
 
 /// Only an egress refusal is decided without asking the origin.

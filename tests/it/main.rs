@@ -17,6 +17,7 @@ mod annotate_cost;
 mod annotate_record;
 mod audit;
 mod capacity;
+mod audit_list;
 mod case_files;
 mod check;
 mod checklist;

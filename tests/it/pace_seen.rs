@@ -253,7 +253,11 @@ fn events_are_listed_and_verified() {
     run(async {
         let place = Config::default().start().await.stop().await;
         let none = place.run(&["audit", "events"]).await;
-        assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{none:?}");
+        assert_eq!(
+            (none.code, none.stdout.as_str()),
+            (Some(0), "0 rows\n"),
+            "{none:?}"
+        );
         // 2026-11-21T10:00:00Z; the digests are not those of the rows.
         place
             .database()
@@ -266,8 +270,9 @@ fn events_are_listed_and_verified() {
         let all = place.run(&["audit", "events"]).await;
         assert_eq!(
             all.stdout,
-            "     2 2026-11-21T10:01:30.000Z backoff_left    p.test  until 2026-11-21T10:01:30Z, incident 1\n     \
-             1 2026-11-21T10:00:00.000Z backoff_entered o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
+            "   SEQ TIME                 KIND            HOST (STATUS, UNTIL, INCIDENT)\n     \
+             2 2026-11-21T10:01:30Z backoff_left    p.test  until 2026-11-21T10:01:30Z, incident 1\n     \
+             1 2026-11-21T10:00:00Z backoff_entered o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
         );
         let told = json!({
             "seq": 1, "time": "2026-11-21T10:00:00Z", "host": "o.test",

@@ -12,7 +12,7 @@ use politesse::rules::directives::{Form, Gathering, Limits, MetaScanner, Reading
 use politesse::rules::origin::Target;
 use politesse::rules::reading::without_dot_segments;
 use politesse::rules::record::{
-    Again, Effect, StoredRecord, StoredRuling, StoredSnapshot, decide_again,
+    Again, Effect, StoredPolicy, StoredRecord, StoredRuling, StoredSnapshot, decide_again,
 };
 use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
 use politesse::rules::robots::{Dialect, RobotsTxt, whole_lines};
@@ -98,7 +98,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         ruling: StoredRuling::of(decision.evidence()),
         effect: Effect::of(decision.evidence()).as_str().to_owned(),
         snapshot: Some(stored),
-        policy: policy.json().to_owned(),
+        policy: StoredPolicy::new(policy.json()),
         wait_ms: 0,
         status: None,
         bytes: None,

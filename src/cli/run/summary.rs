@@ -121,7 +121,7 @@ fn why(record: &StoredRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::record::StoredRuling;
+    use crate::rules::record::{StoredPolicy, StoredRuling};
 
     fn row(verdict: &str, reason: &str) -> StoredRecord {
         StoredRecord {
@@ -144,7 +144,7 @@ mod tests {
             },
             effect: Effect::Enforced.as_str().to_owned(),
             snapshot: None,
-            policy: String::new(),
+            policy: StoredPolicy::new(""),
             wait_ms: 1500,
             status: None,
             directives: None,

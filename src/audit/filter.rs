@@ -1,0 +1,325 @@
+//! Conditions by which decisions and events are chosen, and what they are in
+//! SQL.
+//!
+//! Does not know how they are typed on a command line, nor how rows are read.
+
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use rusqlite::types::Value;
+use thiserror::Error;
+
+use super::order::Times;
+use super::pages::Condition;
+use crate::rules::origin::{Host, InvalidTarget, Origin, Target};
+use crate::rules::record::StoredRecord;
+
+/// Chooses the decisions that meet every condition given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Made then or later.
+    pub from: Option<Timestamp>,
+    /// Made before.
+    pub until: Option<Timestamp>,
+    /// The host of the URL, without a port.
+    pub host: Option<String>,
+    /// The URL, or how it begins.
+    pub url: Option<UrlPattern>,
+    /// The rule that decided.
+    pub rule: Option<RulePattern>,
+    /// The token that was bound, in any case; `*` stands for no token.
+    pub crawler: Option<String>,
+    /// The verdict's word.
+    pub verdict: Option<String>,
+    /// The reason's word.
+    pub reason: Option<String>,
+    /// The word for what was done about it.
+    pub effect: Option<String>,
+}
+
+impl Filter {
+    /// Whether it chooses every decision there is.
+    pub fn is_open(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The conditions in SQL. [`Filter::admits`] has one that SQL cannot say.
+    pub(super) fn conditions(&self) -> Vec<Condition> {
+        let word = |word: &Option<String>| word.clone().map(Value::from);
+        let host = self.host.as_deref().map(normal_host);
+        let crawler = self.crawler.as_deref().map(|crawler| match crawler {
+            "*" => String::new(),
+            token => token.to_owned(),
+        });
+        let rule = self.rule.as_ref().map(|rule| rule.path.clone());
+        let url = self.url.as_ref();
+        given([
+            ("d.time_us >= ?", time_value(self.from)),
+            ("d.time_us < ?", time_value(self.until)),
+            ("d.host = ?", host.map(Value::from)),
+            ("d.host = ?", url.and_then(|url| word(&url.host))),
+            ("d.url GLOB ?", url.map(|url| url.glob().into())),
+            (
+                "coalesce(d.crawler, '') = ? COLLATE NOCASE",
+                crawler.map(Value::from),
+            ),
+            ("instr(d.rule, ?) > 0", rule.map(Value::from)),
+            ("d.verdict = ?", word(&self.verdict)),
+            ("d.reason = ?", word(&self.reason)),
+            ("d.effect = ?", word(&self.effect)),
+        ])
+    }
+
+    /// Whether `record`, which meets the conditions in SQL, meets them all.
+    pub(super) fn admits(&self, record: &StoredRecord) -> bool {
+        let rule = record.ruling.rule.as_deref().unwrap_or_default();
+        self.rule.as_ref().is_none_or(|wanted| wanted.is(rule))
+    }
+
+    pub(super) fn times(&self) -> Times {
+        Times {
+            from: self.from,
+            until: self.until,
+        }
+    }
+}
+
+/// Chooses the events that meet every condition given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Then or later.
+    pub from: Option<Timestamp>,
+    /// Before.
+    pub until: Option<Timestamp>,
+    /// The host, without a port.
+    pub host: Option<String>,
+}
+
+impl EventFilter {
+    /// The conditions in SQL.
+    pub(super) fn conditions(&self) -> Vec<Condition> {
+        let host = self.host.as_deref().map(normal_host);
+        given([
+            ("time_us >= ?", time_value(self.from)),
+            ("time_us < ?", time_value(self.until)),
+            ("host = ?", host.map(Value::from)),
+        ])
+    }
+}
+
+fn given<const N: usize>(conditions: [(&'static str, Option<Value>); N]) -> Vec<Condition> {
+    let given = conditions.into_iter();
+    given
+        .filter_map(|(condition, value)| Some((condition, value?)))
+        .collect()
+}
+
+fn time_value(time: Option<Timestamp>) -> Option<Value> {
+    time.map(|time| time.as_microsecond().into())
+}
+
+/// The host as the log has it: lower case, no final dot, an IPv6 address in
+/// brackets.
+pub(super) fn normal_host(text: &str) -> String {
+    let host = text
+        .parse::<Host>()
+        .or_else(|_| format!("[{text}]").parse());
+    host.map_or_else(|_| text.to_ascii_lowercase(), |host| host.to_string())
+}
+
+/// One URL, or all URLs that begin alike: `https://site.example/a*`.
+///
+/// Scheme and host are compared in the form in which the log has them, the path
+/// as it was sent, byte by byte. A `*` at the end stands for any rest; anywhere
+/// else it is a letter like others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UrlPattern {
+    /// The URL or its beginning.
+    text: String,
+    is_prefix: bool,
+    /// The host, where the whole of it is given.
+    host: Option<String>,
+}
+
+/// Why a text chooses no URLs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum InvalidUrlPattern {
+    /// Without a scheme it is not known which URLs are meant.
+    #[error(
+        "a whole URL is wanted, as in https://site.example/a, or its beginning and a *, as in \
+         https://site.example/a*"
+    )]
+    NotWhole,
+    /// It is no URL that could have been asked for.
+    #[error("no such URL can be asked for: {0}")]
+    Target(#[from] InvalidTarget),
+}
+
+impl UrlPattern {
+    /// Chooses the one URL `target`.
+    pub fn exact(target: &Target) -> Self {
+        Self {
+            text: target.to_string(),
+            is_prefix: false,
+            host: Some(target.origin.host().to_string()),
+        }
+    }
+
+    /// The pattern for `GLOB`, the case-sensitive one of SQLite's.
+    fn glob(&self) -> String {
+        let mut glob = String::with_capacity(self.text.len() + 1);
+        for letter in self.text.chars() {
+            if matches!(letter, '*' | '?' | '[') {
+                glob.extend(['[', letter, ']']);
+            } else {
+                glob.push(letter);
+            }
+        }
+        if self.is_prefix {
+            glob.push('*');
+        }
+        glob
+    }
+}
+
+impl FromStr for UrlPattern {
+    type Err = InvalidUrlPattern;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUrlPattern> {
+        let (scheme, rest) = text.split_once("://").ok_or(InvalidUrlPattern::NotWhole)?;
+        let Some(beginning) = rest.strip_suffix('*') else {
+            return Ok(Self::exact(&text.parse()?));
+        };
+        let scheme = scheme.parse()?;
+        if let Some(end) = beginning.find(['/', '?']) {
+            let (authority, path) = beginning.split_at(end);
+            let target = Target::new(Origin::new(scheme, authority)?, path)?;
+            return Ok(Self {
+                is_prefix: true,
+                ..Self::exact(&target)
+            });
+        }
+        Ok(Self {
+            text: format!("{}://{}", scheme.as_str(), beginning.to_ascii_lowercase()),
+            is_prefix: true,
+            host: None,
+        })
+    }
+}
+
+/// A rule of a robots.txt as it is written there, `Disallow: /private`, or its
+/// path alone, `/private`, which chooses every rule with that path.
+///
+/// The path is compared whole and byte by byte; the case of the name, and blanks
+/// around the colon, do not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RulePattern {
+    name: Option<String>,
+    path: String,
+}
+
+/// The text is neither a rule nor a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "a rule is wanted as `audit list` shows it, as in \"Disallow: /private\", or its path alone, \
+     as in /private"
+)]
+pub struct InvalidRulePattern;
+
+impl RulePattern {
+    fn is(&self, rule: &str) -> bool {
+        let Some((name, path)) = split_rule(rule) else {
+            return false;
+        };
+        let is_named = |wanted: &String| wanted.eq_ignore_ascii_case(name);
+        self.path == path && self.name.as_ref().is_none_or(is_named)
+    }
+}
+
+impl FromStr for RulePattern {
+    type Err = InvalidRulePattern;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRulePattern> {
+        let text = text.trim();
+        if text.starts_with(['/', '*']) {
+            return Ok(Self {
+                name: None,
+                path: text.to_owned(),
+            });
+        }
+        let (name, path) = split_rule(text).ok_or(InvalidRulePattern)?;
+        Ok(Self {
+            name: Some(name.to_owned()),
+            path: path.to_owned(),
+        })
+    }
+}
+
+/// The name and the path of a rule; some are written without a colon.
+fn split_rule(rule: &str) -> Option<(&str, &str)> {
+    let parts = rule
+        .split_once(':')
+        .or_else(|| rule.split_once([' ', '\t']));
+    parts.map(|(name, path)| (name.trim(), path.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> UrlPattern {
+        text.parse().unwrap()
+    }
+
+    // Ours; RFC 9110, section 4.2.3: these are one URL.
+    #[test]
+    fn a_url_is_compared_in_its_normal_form() {
+        for text in [
+            "http://h.test/a",
+            "HTTP://H.test:80/a",
+            "http://h.test./a#f",
+        ] {
+            assert_eq!(pattern(text), pattern("http://h.test/a"), "{text}");
+        }
+        let prefix = pattern("HTTPS://H.test:443/A*");
+        assert_eq!(prefix.glob(), "https://h.test/A*");
+        assert_eq!(prefix.host.as_deref(), Some("h.test"));
+    }
+
+    // Ours: letters that mean something to GLOB are letters in a URL.
+    #[test]
+    fn only_a_star_at_the_end_stands_for_a_rest() {
+        assert_eq!(
+            pattern("http://h.test/a[1]*?b").glob(),
+            "http://h.test/a[[]1][*][?]b"
+        );
+        assert_eq!(pattern("http://h.te*").glob(), "http://h.te*");
+        assert_eq!(pattern("http://h.te*").host, None);
+    }
+
+    // Ours: a mistake is told, not answered with no rows.
+    #[test]
+    fn what_is_no_url_is_refused() {
+        for text in ["/a", "h.test/a", "*", "h*", ""] {
+            assert_eq!(text.parse::<UrlPattern>(), Err(InvalidUrlPattern::NotWhole));
+        }
+        for text in ["ftp://h.test/*", "http://u@h.test/", "http://h.test:x/*"] {
+            assert!(matches!(
+                text.parse::<UrlPattern>(),
+                Err(InvalidUrlPattern::Target(_))
+            ));
+        }
+    }
+
+    // Ours: `--rule`.
+    #[test]
+    fn a_rule_is_compared_whole_but_for_case_of_its_name_and_blanks() {
+        let rule: RulePattern = "disallow:/a".parse().unwrap();
+        assert!(rule.is("Disallow: /a") && rule.is("DISALLOW :  /a"));
+        assert!(!rule.is("Disallow: /a/b") && !rule.is("Disallow: /A") && !rule.is("Allow: /a"));
+        let path: RulePattern = "/a".parse().unwrap();
+        assert!(path.is("Disallow: /a") && path.is("Allow: /a") && path.is("Disallow /a"));
+        assert!(!path.is("Disallow: /a*") && !path.is(""));
+        assert_eq!("private".parse::<RulePattern>(), Err(InvalidRulePattern));
+    }
+}

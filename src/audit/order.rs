@@ -1,0 +1,186 @@
+//! Order of decision numbers and decision times: how a time is found among
+//! numbers without an index.
+//!
+//! Numbers are given when decisions are queued for writing, times when they are
+//! made. Requests run concurrently and the wall clock may be set back, so a
+//! greater number does not always have a later time. The writer therefore keeps
+//! a table, `clock_step`, with the numbers that begin a new *run*. Within a run
+//! no time is more than [`SLACK_US`] earlier than any time before it, whatever
+//! the reason, so that a binary search with that margin misses no row.
+//!
+//! Rows before the first run were written before there was such a table. Nothing
+//! is known of their order, and each of them is looked at.
+
+use std::iter;
+use std::ops::Range;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension};
+
+/// How much earlier than a time before it a time may be within one run, in
+/// microseconds. Concurrent requests differ by far less: each waits a second at
+/// most for its place in the queue that gives the numbers.
+pub(super) const SLACK_US: i64 = 10_000_000;
+
+/// Makes the table in a file of schema 4.
+pub(super) const FROM_4: &str = "
+BEGIN IMMEDIATE;
+CREATE TABLE clock_step (seq INTEGER PRIMARY KEY) STRICT;
+PRAGMA user_version = 5;
+COMMIT;";
+
+/// Shows a file of schema 4 to its reader as one of schema 5.
+pub(super) const AS_FROM_4: &str = "
+CREATE TEMP VIEW clock_step AS SELECT 0 AS seq WHERE 0;";
+
+/// Writes down that a row begins a run.
+pub(super) const BEGIN_RUN: &str = "INSERT OR REPLACE INTO clock_step (seq) VALUES (?)";
+
+/// The writer's side: notices the rows that begin a new run.
+#[derive(Debug, Default)]
+pub(super) struct ClockOrder {
+    /// An upper bound of all times in the run so far, in microseconds; `None`
+    /// until the file was asked.
+    latest_us: Option<i64>,
+}
+
+impl ClockOrder {
+    /// Takes in the time `at` of the decision that is written next; whether it
+    /// begins a new run, so that [`BEGIN_RUN`] is to be executed with its number.
+    pub(super) fn begins_run(
+        &mut self,
+        connection: &Connection,
+        at: Timestamp,
+    ) -> rusqlite::Result<bool> {
+        let time_us = at.as_microsecond();
+        let latest_us = match self.latest_us {
+            Some(latest_us) => latest_us,
+            None => latest_in(connection)?,
+        };
+        let begins = time_us < latest_us.saturating_sub(SLACK_US);
+        let latest_us = if begins {
+            time_us
+        } else {
+            latest_us.max(time_us)
+        };
+        self.latest_us = Some(latest_us);
+        Ok(begins)
+    }
+}
+
+/// An upper bound of the times in the last run of the file. Without a run, or
+/// without a row in it, it is the end of time, so that the next row begins one.
+fn latest_in(connection: &Connection) -> rusqlite::Result<i64> {
+    let last: Option<i64> = connection
+        .prepare_cached(
+            "SELECT time_us FROM decision WHERE (SELECT max(seq) FROM clock_step) <= seq
+             ORDER BY seq DESC LIMIT 1",
+        )?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    // No time of the run is later than that: else its last row would have begun
+    // a run of its own.
+    Ok(last.map_or(i64::MAX, |last| last.saturating_add(SLACK_US)))
+}
+
+/// Times of decisions, from the first included to the second excluded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    pub(super) from: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
+}
+
+/// The one range of all numbers below `end`.
+pub(super) fn all_below(end: i64) -> Vec<Range<i64>> {
+    iter::once(i64::MIN..end).collect()
+}
+
+/// Ranges of numbers, in ascending order, that hold every decision made within
+/// `times` and numbered below `end`. They hold some others as well: each row's
+/// own time is still to be compared.
+pub(super) fn ranges(
+    connection: &Connection,
+    times: Times,
+    end: i64,
+) -> rusqlite::Result<Vec<Range<i64>>> {
+    if times.from.is_none() && times.until.is_none() {
+        return Ok(all_below(end));
+    }
+    let starts = run_starts(connection)?;
+    let unordered = i64::MIN..starts.first().map_or(end, |start| *start).min(end);
+    let mut ranges = vec![unordered];
+    for (at, start) in starts.iter().enumerate() {
+        let next = starts.get(at + 1).map_or(end, |next| *next).min(end);
+        let range = range_in_run(connection, times, *start..next)?;
+        match ranges.last_mut() {
+            // A clock that is set back again and again makes many short runs.
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => ranges.push(range),
+        }
+    }
+    ranges.retain(|range| range.start < range.end);
+    Ok(ranges)
+}
+
+/// The numbers that begin a run, in order, a page at a time.
+fn run_starts(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
+    const PAGE: usize = 4096;
+    let mut starts: Vec<i64> = Vec::new();
+    loop {
+        let after = starts.last().map_or(i64::MIN, |last| *last);
+        let sql = "SELECT seq FROM clock_step WHERE ? < seq ORDER BY seq LIMIT 4096";
+        let mut statement = connection.prepare_cached(sql)?;
+        let page = statement.query_map([after], |row| row.get(0))?;
+        let page = page.collect::<rusqlite::Result<Vec<i64>>>()?;
+        starts.extend(&page);
+        if page.len() < PAGE {
+            return Ok(starts);
+        }
+    }
+}
+
+/// The part of `run` that holds every row with a time within `times`.
+fn range_in_run(
+    connection: &Connection,
+    times: Times,
+    run: Range<i64>,
+) -> rusqlite::Result<Range<i64>> {
+    let mut found = run;
+    if let Some(from) = times.from {
+        // Every row before the one found is at most SLACK_US later than a row
+        // that is earlier than this.
+        let from_us = from.as_microsecond().saturating_sub(SLACK_US);
+        found.start = first_not_before(connection, found.clone(), from_us)?;
+    }
+    if let Some(until) = times.until {
+        // Every row after the one found is at most SLACK_US earlier than it.
+        let until_us = until.as_microsecond().saturating_add(SLACK_US);
+        found.end = first_not_before(connection, found.clone(), until_us)?;
+    }
+    Ok(found)
+}
+
+/// A number in `range` so that the row before it, if there is one, is earlier
+/// than `time_us`, and the row at it or next after it is not.
+fn first_not_before(
+    connection: &Connection,
+    range: Range<i64>,
+    time_us: i64,
+) -> rusqlite::Result<i64> {
+    let sql = "SELECT seq, time_us FROM decision WHERE ? <= seq AND seq < ? ORDER BY seq LIMIT 1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let (mut low, mut high) = (range.start, range.end);
+    while low < high {
+        // A midpoint is rounded towards zero, so that of negative numbers could
+        // be `high`.
+        let middle = low.midpoint(high).min(high - 1);
+        let row = statement
+            .query_row([middle, high], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        match row {
+            Some((seq, time)) if i64::lt(&time, &time_us) => low = i64::saturating_add(seq, 1),
+            Some(_) | None => high = middle,
+        }
+    }
+    Ok(low)
+}

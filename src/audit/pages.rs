@@ -1,0 +1,250 @@
+//! Reading a numbered table in pages.
+//!
+//! SQLite keeps what a read transaction sees from being overwritten, so the WAL
+//! grows for as long as one is open. A page is one transaction: it looks at a
+//! bounded count of rows, whether they match or not, and is over before the
+//! caller gets to see any of them.
+
+use std::ops::{ControlFlow, Range};
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
+
+use crate::clock;
+
+/// Rows looked at in one transaction, matching or not.
+const ROWS_SEEN_MAX: i64 = 4096;
+
+/// Rows handed over at a time.
+const ROWS_MAX: usize = 512;
+
+/// Bytes handed over at a time, but for the last row: rows may hold long URLs.
+const BYTES_MAX: usize = 1 << 20;
+
+/// How long a page may take before it ends with what it has. The bound is for
+/// slow disks: the others are reached within milliseconds.
+const TIME_MAX: Duration = Duration::from_millis(200);
+
+/// A condition in SQL with the value for its `?`.
+pub(super) type Condition = (&'static str, Value);
+
+/// A table that is read in the order of its numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NumberedTable {
+    /// The name.
+    pub(super) name: &'static str,
+    /// The query without conditions; its first column is the number.
+    pub(super) select: &'static str,
+    /// The number's column, as the query names it.
+    pub(super) number: &'static str,
+}
+
+/// Which end of the table comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    OldestFirst,
+    NewestFirst,
+}
+
+/// The rows of a table that meet all conditions and have a number in one of the
+/// ranges.
+#[derive(Debug)]
+pub(super) struct Scan<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) table: NumberedTable,
+    pub(super) conditions: Vec<Condition>,
+    /// In ascending order.
+    pub(super) ranges: Vec<Range<i64>>,
+    pub(super) direction: Direction,
+}
+
+/// What one transaction found.
+struct Page<T> {
+    rows: Vec<T>,
+    /// The number of the last row, if there may be more in the same window.
+    cut_at: Option<i64>,
+}
+
+impl Scan<'_> {
+    /// Hands what `read` makes of the rows to `visit`, a page at a time, until
+    /// it breaks. No transaction is open while `visit` runs.
+    pub(super) fn run<T>(
+        &self,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+        mut visit: impl FnMut(Vec<T>) -> ControlFlow<()>,
+    ) -> rusqlite::Result<()> {
+        let mut ranges = self.ranges.clone();
+        if self.direction == Direction::NewestFirst {
+            ranges.reverse();
+        }
+        for mut rest in ranges {
+            while let Some(window) = self.next_window(&rest)? {
+                let page = self.page(&window, &mut read)?;
+                rest = self.rest(rest, &window, page.cut_at);
+                if !page.rows.is_empty() && visit(page.rows).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next numbers to look at, beginning with one that has a row: a gap of
+    /// any width is passed over at once.
+    fn next_window(&self, rest: &Range<i64>) -> rusqlite::Result<Option<Range<i64>>> {
+        let order = self.order();
+        let name = self.table.name;
+        let sql = format!(
+            "SELECT seq FROM {name} WHERE ? <= seq AND seq < ? ORDER BY seq {order} LIMIT 1"
+        );
+        let next: Option<i64> = self
+            .connection
+            .prepare_cached(&sql)?
+            .query_row([rest.start, rest.end], |row| row.get(0))
+            .optional()?;
+        Ok(next.map(|next| match self.direction {
+            Direction::OldestFirst => next..next.saturating_add(ROWS_SEEN_MAX).min(rest.end),
+            Direction::NewestFirst => {
+                let start = next.saturating_sub(ROWS_SEEN_MAX - 1);
+                start.max(rest.start)..next.saturating_add(1)
+            }
+        }))
+    }
+
+    /// What is left of `rest` after `window`, or after its row `cut_at`.
+    fn rest(&self, rest: Range<i64>, window: &Range<i64>, cut_at: Option<i64>) -> Range<i64> {
+        match self.direction {
+            Direction::OldestFirst => {
+                let start = cut_at.map_or(window.end, |last| last.saturating_add(1));
+                start..rest.end
+            }
+            Direction::NewestFirst => rest.start..cut_at.unwrap_or(window.start),
+        }
+    }
+
+    fn order(&self) -> &'static str {
+        match self.direction {
+            Direction::OldestFirst => "ASC",
+            Direction::NewestFirst => "DESC",
+        }
+    }
+
+    fn page<T>(
+        &self,
+        window: &Range<i64>,
+        read: &mut impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Page<T>> {
+        let (sql, values) = self.query(window);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut found = statement.query(params_from_iter(values))?;
+        let began = clock::instant();
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = found.next()? {
+            bytes += row_bytes(row)?;
+            rows.push(read(row)?);
+            let is_full = ROWS_MAX <= rows.len()
+                || BYTES_MAX <= bytes
+                || TIME_MAX <= clock::instant().duration_since(began);
+            if is_full {
+                let cut_at = Some(row.get(0)?);
+                return Ok(Page { rows, cut_at });
+            }
+        }
+        Ok(Page { rows, cut_at: None })
+    }
+
+    fn query(&self, window: &Range<i64>) -> (String, Vec<Value>) {
+        let NumberedTable { select, number, .. } = self.table;
+        let mut sql = format!("{select}\nWHERE ? <= {number} AND {number} < ?");
+        let mut values = vec![window.start.into(), window.end.into()];
+        for (condition, value) in &self.conditions {
+            sql.push_str(" AND ");
+            sql.push_str(condition);
+            values.push(value.clone());
+        }
+        sql.push_str(&format!(" ORDER BY {number} {}", self.order()));
+        (sql, values)
+    }
+}
+
+/// How many bytes of text the first columns of a row hold. The policy, which
+/// many rows share, stands behind them and is not fetched for this.
+fn row_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
+    const COLUMNS: usize = 16;
+    let mut bytes = 0;
+    for column in 0..COLUMNS.min(row.as_ref().column_count()) {
+        if let ValueRef::Text(text) = row.get_ref(column)? {
+            bytes += text.len();
+        }
+    }
+    Ok(bytes)
+}
+
+/// A table whose key is text, read in the order of its key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyedTable {
+    /// The query without conditions; the columns of the key come first.
+    pub(super) select: &'static str,
+    /// The columns of the key.
+    pub(super) key: &'static [&'static str],
+}
+
+impl KeyedTable {
+    /// Hands what `read` makes of the rows to `visit`, a page at a time. No
+    /// transaction is open while `visit` runs.
+    pub(super) fn each_page<T>(
+        self,
+        connection: &Connection,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+        mut visit: impl FnMut(Vec<T>),
+    ) -> rusqlite::Result<()> {
+        let mut last: Option<Key> = None;
+        loop {
+            let mut statement = connection.prepare_cached(&self.query(last.is_some()))?;
+            let after = last.take().unwrap_or_default();
+            let mut found = statement.query(params_from_iter(after.values()))?;
+            let mut rows = Vec::new();
+            while let Some(row) = found.next()? {
+                rows.push(read(row)?);
+                last = Some(Key::of(row, self.key.len())?);
+            }
+            drop(found);
+            if rows.is_empty() {
+                return Ok(());
+            }
+            visit(rows);
+        }
+    }
+
+    fn query(self, is_continued: bool) -> String {
+        let Self { select, key } = self;
+        let columns = key.join(", ");
+        let behind = if is_continued {
+            let values = vec!["?"; key.len()].join(", ");
+            format!("WHERE ({columns}) > ({values})")
+        } else {
+            String::new()
+        };
+        format!("{select} {behind} ORDER BY {columns} LIMIT {ROWS_MAX}")
+    }
+}
+
+/// The key of a row, byte by byte: somebody's hand may have left what is no
+/// UTF-8, and the next page must begin behind it all the same.
+#[derive(Debug, Default)]
+struct Key(Vec<Vec<u8>>);
+
+impl Key {
+    fn of(row: &Row<'_>, columns: usize) -> rusqlite::Result<Self> {
+        let column = |at| Ok(row.get_ref(at)?.as_bytes().unwrap_or_default().to_vec());
+        let columns = (0..columns).map(column);
+        Ok(Self(columns.collect::<rusqlite::Result<_>>()?))
+    }
+
+    fn values(&self) -> impl Iterator<Item = ToSqlOutput<'_>> {
+        self.0
+            .iter()
+            .map(|bytes| ToSqlOutput::Borrowed(ValueRef::Text(bytes)))
+    }
+}

@@ -1,0 +1,141 @@
+//! Times found by number, whatever the clock did.
+
+use jiff::SignedDuration;
+
+use super::*;
+
+/// A record decided at `at`.
+fn record_at(at: Timestamp) -> Record {
+    record_of(&decide(&inquiry("/a"), &robots(), (&policy(), at)))
+}
+
+fn seconds(start: Timestamp, seconds: i64) -> Timestamp {
+    start + SignedDuration::from_secs(seconds)
+}
+
+/// Holds that every range of times finds the rows that have such times, and no
+/// others.
+pub(super) fn assert_found_by_time(reader: &AuditReader) {
+    let all = reader.list(&Filter::default(), 0).unwrap();
+    let mut times: Vec<_> = all.iter().map(|row| row.at).collect();
+    times.sort_unstable();
+    times.dedup();
+    let step = times.len().div_ceil(24).max(1);
+    let bounds: Vec<_> = times.iter().step_by(step).copied().collect();
+    for from in bounds.iter().copied().map(Some).chain([None]) {
+        for until in bounds.iter().copied().map(Some).chain([None]) {
+            let filter = Filter {
+                from,
+                until,
+                ..Filter::default()
+            };
+            let is_wanted = |row: &&StoredRecord| {
+                from.is_none_or(|from| from <= row.at) && until.is_none_or(|until| row.at < until)
+            };
+            let wanted = all.iter().filter(is_wanted).map(|row| row.seq);
+            let found = reader.list(&filter, 0).unwrap();
+            let found = found.iter().map(|row| row.seq);
+            assert!(found.eq(wanted), "from {from:?} until {until:?}");
+        }
+    }
+}
+
+async fn write(kit: &Kit, times: impl IntoIterator<Item = Timestamp>) {
+    for at in times {
+        let (_, ending) = kit.log.record(record_at(at)).await.unwrap();
+        drop(ending);
+    }
+    kit.log.probe().await.unwrap();
+}
+
+fn runs(kit: &Kit) -> Vec<i64> {
+    let connection = Connection::open(kit.path()).unwrap();
+    let mut statement = connection
+        .prepare("SELECT seq FROM clock_step ORDER BY seq")
+        .unwrap();
+    let runs = statement.query_map([], |row| row.get(0)).unwrap();
+    runs.collect::<Result<_, _>>().unwrap()
+}
+
+// Ours: a clock that is set back begins a run, and no row is missed.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_found_by_time_after_the_clock_was_set_back() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let start = now();
+    // An hour ahead for a while, set back, then ahead by a day and back.
+    let ahead = (0..50).map(|n| seconds(start, 3600 + n));
+    let right = (0..50).map(|n| seconds(start, 100 + n * 60));
+    let a_day_ahead = (0..50).map(|n| seconds(start, 86_400 + n));
+    let again = (0..50).map(|n| seconds(start, 3200 + n * 60));
+    write(&kit, ahead.chain(right).chain(a_day_ahead).chain(again)).await;
+    assert_eq!(runs(&kit), [1, 51, 151]);
+    assert_found_by_time(&kit.reader());
+}
+
+// Ours: concurrent requests get their numbers in another order than their times.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_found_by_time_when_concurrent_requests_overtook_each_other() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let start = now();
+    // Up to 10 s out of order, and never more than that: one run.
+    let jittered = (0..400).map(|n: i64| seconds(start, n * 3 / 2 - n * 7919 % 10));
+    write(&kit, jittered).await;
+    assert_eq!(runs(&kit), [1]);
+    assert_found_by_time(&kit.reader());
+}
+
+// Ours: clocks that drift back a little at each restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_found_by_time_after_many_restarts() {
+    let mut kit = Kit::new(Durability::Queue, 4096);
+    let start = now();
+    for restart in 0..12 {
+        let began = seconds(start, 1000 - restart * 9);
+        write(&kit, (0..8).map(|n| seconds(began, n))).await;
+        kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    }
+    assert_found_by_time(&kit.reader());
+}
+
+// Ours: what could not be written begins no run.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_found_by_time_after_a_failed_write() {
+    let kit = Kit::new(Durability::Commit, 4096);
+    let start = now();
+    write(&kit, [start]).await;
+    kit.sql(BREAK);
+    let earlier = record_at(seconds(start, -600));
+    kit.log.record(earlier).await.unwrap_err();
+    kit.sql("DROP TRIGGER broken");
+    write(&kit, [seconds(start, -500), seconds(start, -499)]).await;
+    assert_eq!(runs(&kit), [1, 2]);
+    assert_found_by_time(&kit.reader());
+}
+
+// Ours: rows that were written before there were runs are looked at one by one.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_an_older_file_are_found_by_time() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let start = now();
+    write(&kit, (0..40).map(|n| seconds(start, n * 7919 % 6000))).await;
+    kit.sql(TO_4);
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    write(&kit, (0..40).map(|n| seconds(start, 3000 + n))).await;
+    assert_eq!(runs(&kit), [41]);
+    assert_found_by_time(&kit.reader());
+}
+
+// Ours: a gap of any width, and numbers that no version gives, end a search all
+// the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_ends_whatever_the_numbers_are() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let start = now();
+    write(&kit, (0..20).map(|n| seconds(start, n * 60))).await;
+    kit.sql(
+        "UPDATE decision SET seq = seq + 4000000000000000000 WHERE 10 < seq;
+         UPDATE decision SET seq = -9223372036854775807 WHERE seq = 1;
+         INSERT INTO clock_step VALUES (-9223372036854775807), (-3), (9223372036854775806);",
+    );
+    assert_found_by_time(&kit.reader());
+}

@@ -1,0 +1,136 @@
+//! Reading in pages: nothing is missed, nothing is held.
+
+use super::*;
+use crate::audit::query::RulePattern;
+
+/// A log with `count` rows, of which every tenth is refused by line 2. All but
+/// the first two are copies made in SQL.
+async fn many(count: u64) -> Kit {
+    let kit = Kit::new(Durability::Commit, 16);
+    for path in ["/private/x", "/a"] {
+        let (_, ending) = kit.log.record(record(path)).await.unwrap();
+        ending.complete(done(200));
+    }
+    kit.log.probe().await.unwrap();
+    kit.sql(&format!(
+        "CREATE TEMP TABLE columns AS SELECT * FROM decision;
+         WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+         INSERT INTO decision (seq, time_us, client, candidates, crawler, method, url, host,
+           verdict, reason, effect, line, rule, groups, wait_ms, policy, snapshot, digest, status)
+         SELECT i, time_us, client, candidates, crawler, method, url || i, host, verdict,
+           reason, effect, line, rule, groups, wait_ms, policy, snapshot, digest, status
+         FROM n JOIN columns ON seq = CASE i % 10 WHEN 0 THEN 1 ELSE 2 END ORDER BY i;"
+    ));
+    kit
+}
+
+/// Whether all of the WAL can be moved into the file: no reader is in its way.
+fn can_checkpoint(kit: &Kit) -> bool {
+    let writer = Connection::open(kit.path()).unwrap();
+    writer
+        .execute_batch("UPDATE decision SET bytes = 1 WHERE seq = 1")
+        .unwrap();
+    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy: i64 = writer.query_row(checkpoint, [], |row| row.get(0)).unwrap();
+    busy == 0
+}
+
+// Ours: a reader that is shown a page, on a terminal that nobody scrolls, keeps
+// the WAL from nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_transaction_is_open_while_rows_are_handed_over() {
+    let kit = many(3000).await;
+    let reader = kit.reader();
+    for filter in [
+        Filter::default(),
+        Filter {
+            from: Some(now()),
+            ..Filter::default()
+        },
+    ] {
+        let mut seen = 0;
+        let visit = |_| {
+            seen += 1;
+            if seen % 500 == 1 {
+                assert!(can_checkpoint(&kit), "at row {seen}");
+            }
+            ControlFlow::Continue(())
+        };
+        reader.newest(&filter, visit).unwrap();
+        assert_eq!(seen, 3000);
+    }
+    reader
+        .verify(&Filter::default(), |_| {
+            assert!(can_checkpoint(&kit));
+        })
+        .unwrap();
+}
+
+// Ours: pages meet without a gap or a repetition, in both directions, also
+// where many rows in a row do not match.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_row_that_matches_is_handed_over_once() {
+    let kit = many(12_000).await;
+    kit.sql("DELETE FROM decision WHERE seq BETWEEN 2000 AND 8000");
+    kit.sql("UPDATE decision SET url = 'http://o.test/rare' WHERE seq IN (11, 1999, 8001, 11999)");
+    let reader = kit.reader();
+    let rare = Filter {
+        url: "http://o.test/rare".parse().ok(),
+        ..Filter::default()
+    };
+    let rows = reader.list(&rare, 0).unwrap();
+    let numbers: Vec<_> = rows.iter().map(|row| row.seq).collect();
+    assert_eq!(numbers, [11_999, 8001, 1999, 11]);
+    assert_eq!(reader.count(&rare).unwrap(), 4);
+
+    let rows = reader.list(&Filter::default(), 0).unwrap();
+    let newest = rows.iter().map(|row| row.seq);
+    assert!(newest.eq((8001..=12_000).rev().chain((1..2000).rev())));
+    let mut oldest = Vec::new();
+    let each = reader.each(&Filter::default(), |row| {
+        oldest.push(row.seq);
+        ControlFlow::Continue(())
+    });
+    each.unwrap();
+    assert!(oldest.into_iter().eq((1..2000).chain(8001..=12_000)));
+}
+
+// Ours: filters by URL and rule.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_found_by_url_and_rule() {
+    let kit = many(30).await;
+    let reader = kit.reader();
+    let count = |url: Option<&str>, rule: Option<&str>| {
+        let filter = Filter {
+            url: url.map(|url| url.parse().unwrap()),
+            rule: rule.map(|rule| rule.parse::<RulePattern>().unwrap()),
+            ..Filter::default()
+        };
+        reader.list(&filter, 0).unwrap().len()
+    };
+    assert_eq!(count(Some("http://o.test/private/x"), None), 1);
+    assert_eq!(count(Some("HTTP://O.test:80/private/x10"), None), 1);
+    assert_eq!(count(Some("http://o.test/private/*"), None), 4);
+    assert_eq!(count(Some("http://o.test/priv"), None), 0);
+    assert_eq!(count(Some("http://o.t*"), None), 30);
+    assert_eq!(count(Some("http://o.te/*"), None), 0);
+    assert_eq!(count(None, Some("disallow:/private")), 4);
+    assert_eq!(count(None, Some("/private")), 4);
+    assert_eq!(count(None, Some("/priv")), 0);
+    assert_eq!(count(None, Some("Allow: /private")), 0);
+    assert_eq!(count(Some("http://o.test/a*"), Some("/private")), 0);
+}
+
+// Ours: keys that are no UTF-8 are read on from.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_with_text_for_a_key_are_read_to_their_end() {
+    let kit = many(2).await;
+    kit.sql(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+         INSERT INTO back_off (host, until_us, incidents, since_us, digest)
+         SELECT CAST(CASE i % 3 WHEN 0 THEN x'ff' ELSE '' END || i AS TEXT), 0, 1, 0, x''
+         FROM n UNION ALL SELECT '', 0, 1, 0, x'';",
+    );
+    let sums = kit.reader().verify(&Filter::default(), |_| {}).unwrap();
+    assert_eq!(sums.back_offs, 1501);
+}

@@ -1,0 +1,217 @@
+//! Arguments by which decisions and events are chosen: times, hosts, URLs and
+//! rules as people type them.
+
+use clap::Args;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use crate::audit::events::EventFilter;
+use crate::audit::query::{Filter, RulePattern, UrlPattern};
+use crate::clock;
+use crate::config::duration;
+use crate::rules::origin::Host;
+
+/// How the filters are read, for `--help`.
+pub(super) const FILTERS_HELP: &str = "\
+Several filters choose what meets all of them. Times are UTC: RFC 3339
+(2026-11-22T10:00:00Z), a day or minute (2026-11-22, 2026-11-22T10:00), or how long
+ago (90s, 15m, 1h, 7d). --until does not include its moment: --from 2026-11-22
+--until 2026-11-23 is one day.
+
+--url takes a whole URL, or its beginning with a * at the end; the path is compared
+byte by byte as it was sent, no other * has a meaning. --rule takes a rule as the
+list shows it, \"Disallow: /private\", or its path alone, /private: the path is
+compared whole, as written, so \"Disallow: /\" is that rule and no longer one.";
+
+/// Which decisions: those that meet every condition given.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Which {
+    #[command(flatten)]
+    common: Common,
+    /// The URL, or its beginning and a *.
+    #[arg(long)]
+    url: Option<UrlPattern>,
+    /// The rule that decided, as written, or its path alone.
+    #[arg(long)]
+    rule: Option<RulePattern>,
+    /// The crawler's token, in any case; * for crawlers without one.
+    #[arg(long, value_name = "TOKEN")]
+    crawler: Option<String>,
+    /// What was decided; `later` is put off, and nothing was sent.
+    #[arg(long, value_parser = ["allow", "disallow", "later"])]
+    verdict: Option<String>,
+    /// The reason's word, such as `rule` or `unreachable`.
+    #[arg(long, value_parser = REASONS)]
+    reason: Option<String>,
+    /// What was done about it: `reported` is what enforcing would refuse.
+    #[arg(long, value_parser = ["enforced", "reported", "overridden", "cached"])]
+    effect: Option<String>,
+}
+
+/// The reasons that a row can have.
+const REASONS: [&str; 17] = [
+    "rule",
+    "no_rule",
+    "no_group",
+    "robots_txt",
+    "unavailable",
+    "restricted",
+    "unreachable",
+    "undecided",
+    "override",
+    "egress",
+    "crawl_delay",
+    "request_rate",
+    "visit_time",
+    "backoff",
+    "ceiling",
+    "queue_full",
+    "overload",
+];
+
+/// What decisions and events are both chosen by.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Common {
+    /// Then or later: a time, a day, or how long ago (1h).
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    from: Option<Timestamp>,
+    /// Before: a time, a day, or how long ago (1h).
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<Timestamp>,
+    /// The name of the host alone, on every port.
+    #[arg(long, value_parser = host)]
+    host: Option<String>,
+}
+
+impl From<&Common> for EventFilter {
+    fn from(which: &Common) -> Self {
+        Self {
+            from: which.from,
+            until: which.until,
+            host: which.host.clone(),
+        }
+    }
+}
+
+impl From<&Which> for Filter {
+    fn from(which: &Which) -> Self {
+        Self {
+            from: which.common.from,
+            until: which.common.until,
+            host: which.common.host.clone(),
+            url: which.url.clone(),
+            rule: which.rule.clone(),
+            crawler: which.crawler.clone(),
+            verdict: which.verdict.clone(),
+            reason: which.reason.clone(),
+            effect: which.effect.clone(),
+        }
+    }
+}
+
+/// Reads a time: RFC 3339, a date with or without a time of the day in UTC, or
+/// how long ago.
+fn time(text: &str) -> Result<Timestamp, String> {
+    if let Some(ago) = duration(text) {
+        let then = clock::now().checked_sub(ago);
+        return then.map_err(|_| "that is too long ago".to_owned());
+    }
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let utc = |time: DateTime| time.to_zoned(TimeZone::UTC).ok();
+    let time = text.parse().ok().and_then(utc);
+    time.map(|time| time.timestamp()).ok_or_else(|| {
+        "a time is wanted: 2026-11-22T10:00:00Z, 2026-11-22 (UTC), or how long ago: 1h, 7d"
+            .to_owned()
+    })
+}
+
+/// Reads the name of a host, or an address.
+fn host(text: &str) -> Result<String, String> {
+    if text.contains("://") {
+        return Err(format!(
+            "the name of a host alone is wanted, as in site.example; for the URLs of an origin \
+             there is --url '{}/*'",
+            text.trim_end_matches(['/', '*'])
+        ));
+    }
+    if text.contains('*') {
+        return Err(
+            "the name of one host is wanted, as in site.example; patterns are not taken".to_owned(),
+        );
+    }
+    if let Some((name, port)) = text.rsplit_once(':')
+        && !name.contains(':')
+        && !port.is_empty()
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return Err(format!(
+            "a host without a port is wanted, as in {name}; for one port there is \
+             --url 'http://{text}/*'"
+        ));
+    }
+    let host = text
+        .parse::<Host>()
+        .or_else(|_| format!("[{text}]").parse());
+    let host = host.map_err(|error| format!("{error}; site.example would be one"))?;
+    Ok(host.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::decision::Reason;
+
+    // Contract, section 1: RFC 3339, a date, or how long ago.
+    #[test]
+    fn a_time_is_rfc_3339_or_a_day_in_utc_or_how_long_ago() {
+        for (text, wanted) in [
+            ("2026-11-22T10:00:00Z", "2026-11-22T10:00:00Z"),
+            ("2026-11-22T10:00:00+01:00", "2026-11-22T09:00:00Z"),
+            ("2026-11-22", "2026-11-22T00:00:00Z"),
+            ("2026-11-22T10:00", "2026-11-22T10:00:00Z"),
+            ("2026-11-22 10:00:01", "2026-11-22T10:00:01Z"),
+        ] {
+            assert_eq!(time(text).unwrap().to_string(), wanted, "{text}");
+        }
+        let ago = clock::now().duration_since(time("1h").unwrap());
+        assert!((3590..3660).contains(&ago.as_secs()), "{ago:?}");
+        for text in ["yesterday", "1", "h", "2026-13-01", "", "10:00"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+
+    // Ours: a mistake is told, not answered with no rows.
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_nothing_else() {
+        for (text, wanted) in [
+            ("Site.Example.", "site.example"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("2001:db8::1", "[2001:db8::1]"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+        ] {
+            assert_eq!(host(text).unwrap(), wanted);
+        }
+        for (text, told) in [
+            ("https://site.example", "--url 'https://site.example/*'"),
+            ("https://site.example/*", "--url 'https://site.example/*'"),
+            ("*.site.example", "patterns"),
+            ("site.example:8443", "without a port"),
+            ("site.example/a", "neither a name"),
+            ("", "neither a name"),
+        ] {
+            let error = host(text).unwrap_err();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+
+    // Ours: `--reason` takes the words that rows have.
+    #[test]
+    fn every_reason_of_pace_can_be_asked_for() {
+        for reason in Reason::OF_PACE {
+            assert!(REASONS.contains(&reason.as_str()), "{reason}");
+        }
+    }
+}

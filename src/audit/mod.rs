@@ -29,6 +29,8 @@ pub mod verify;
 
 pub mod events;
 
+pub mod robots_history;
+
 pub mod query;
 
 mod filter;

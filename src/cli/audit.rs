@@ -2,7 +2,10 @@
 
 mod arguments;
 mod columns;
+mod robots;
 mod screen;
+mod sections;
+mod show;
 
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
@@ -10,8 +13,9 @@ use std::ops::ControlFlow;
 use clap::Subcommand;
 use serde_json::Value;
 
-use self::arguments::{Common, FILTERS_HELP, Which};
+use self::arguments::{Common, FILTERS_HELP, Subject, Which};
 use self::columns::{EVENT_HEADER, event_line, record_header, record_line};
+use self::robots::Robots;
 use self::screen::Screen;
 use super::inert::{append_json, inert};
 use super::{Exit, Form};
@@ -43,6 +47,35 @@ every field, a row a line."))]
         #[command(flatten)]
         rows: Rows,
     },
+    /// All that is on record of one decision, with the robots.txt it rests on.
+    #[command(after_help = "\
+Examples:
+  politesse audit show 17
+  politesse audit show https://site.example/private/a
+
+The number is the first column of `list`, and stands on each refusal (`decision`). Of
+a URL the newest decision is shown; `others` says how many more there are. Exit codes:
+0 shown, 1 there is no such decision.")]
+    Show {
+        /// The number of a decision, or a URL.
+        #[arg(value_name = "SEQ|URL")]
+        subject: Subject,
+        /// One JSON object: the row of `list`, and what it refers to.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The robots.txt of a host that was in force at a time.
+    #[command(after_help = "\
+Examples:
+  politesse audit robots site.example
+  politesse audit robots site.example --at 2026-11-22T10:00:00Z > robots.txt
+  politesse audit robots https://site.example:8443 --crawler FooBot
+
+The bytes of the file go to stdout, and nothing else; where it is from goes to stderr.
+Where several origins or crawlers of the host had different files, they are listed,
+and one has to be asked for (exit code 2). Files are on record from the first decision
+that rests on them. Exit codes: 0 printed, 1 there was no file, or none is on record.")]
+    Robots(Robots),
     /// When sites asked for less (429, 503), and when they were asked again, the
     /// newest first.
     #[command(after_help = "\
@@ -87,6 +120,8 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
     let reader = AuditReader::open(&settings.audit.path)?;
     match command {
         AuditCommand::List { which, rows } => list(&reader, &which.into(), rows),
+        AuditCommand::Show { subject, json } => show::show(&reader, subject, Form::from(*json)),
+        AuditCommand::Robots(asked) => robots::robots(&reader, asked),
         AuditCommand::Events { which, rows } => {
             let mut out = Listing::new(rows, EVENT_HEADER.to_owned());
             reader.newest_events(&which.into(), |event| {

@@ -147,6 +147,8 @@ fn control_characters_are_shown_as_escapes_in_every_form() {
         for arguments in [
             &["audit", "list"][..],
             &["audit", "list", "--json"],
+            &["audit", "show", "2"],
+            &["audit", "show", "2", "--json"],
             &["audit", "verify"],
             &["audit", "verify", "--json"],
         ] {

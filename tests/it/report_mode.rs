@@ -310,7 +310,7 @@ fn the_record_is_searched_by_what_was_done() {
         let none = place
             .run(&["audit", "list", "--effect", "overridden"])
             .await;
-        assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+        assert_eq!((none.code, none.stdout.as_str()), (Some(0), "0 rows\n"));
         let wrong = place.run(&["audit", "list", "--effect", "ignored"]).await;
         assert_eq!(wrong.code, Some(2), "{wrong:?}");
     });

@@ -1,6 +1,8 @@
 //! Arguments by which decisions and events are chosen: times, hosts, URLs and
 //! rules as people type them.
 
+use std::str::FromStr;
+
 use clap::Args;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -8,9 +10,10 @@ use jiff::tz::TimeZone;
 
 use crate::audit::events::EventFilter;
 use crate::audit::query::{Filter, RulePattern, UrlPattern};
+use crate::audit::robots_history::RobotsOwner;
 use crate::clock;
 use crate::config::duration;
-use crate::rules::origin::Host;
+use crate::rules::origin::{Host, Target};
 
 /// How the filters are read, for `--help`.
 pub(super) const FILTERS_HELP: &str = "\
@@ -112,7 +115,7 @@ impl From<&Which> for Filter {
 
 /// Reads a time: RFC 3339, a date with or without a time of the day in UTC, or
 /// how long ago.
-fn time(text: &str) -> Result<Timestamp, String> {
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     if let Some(ago) = duration(text) {
         let then = clock::now().checked_sub(ago);
         return then.map_err(|_| "that is too long ago".to_owned());
@@ -157,6 +160,46 @@ fn host(text: &str) -> Result<String, String> {
         .or_else(|_| format!("[{text}]").parse());
     let host = host.map_err(|error| format!("{error}; site.example would be one"))?;
     Ok(host.to_string())
+}
+
+/// Reads whose robots.txt is asked for: a host, or one of its origins.
+pub(super) fn robots_owner(text: &str) -> Result<RobotsOwner, String> {
+    if text.contains("://") && !text.contains('*') {
+        let target: Target = text.parse().map_err(|error| format!("{error}"))?;
+        return Ok(RobotsOwner::Origin(target.origin));
+    }
+    if text.contains('/') {
+        return Err("a host or an origin is wanted, as in site.example or \
+                    https://site.example:8443"
+            .to_owned());
+    }
+    host(text).map(RobotsOwner::Host)
+}
+
+/// A decision as people point at it.
+#[derive(Debug, Clone)]
+pub(in crate::cli) enum Subject {
+    /// By its number.
+    Number(u64),
+    /// By its URL: the newest decision about it.
+    Url(Target),
+}
+
+impl FromStr for Subject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(number) = text.parse() {
+            return Ok(Self::Number(number));
+        }
+        let wanted = "the number of a decision or a whole URL is wanted, as in 17 or \
+                      https://site.example/a";
+        if !text.contains("://") {
+            return Err(wanted.to_owned());
+        }
+        let target = text.parse().map(Self::Url);
+        target.map_err(|error| format!("{error}; {wanted}"))
+    }
 }
 
 #[cfg(test)]

@@ -149,6 +149,11 @@ impl RobotsTxt {
         joined
     }
 
+    /// Every line with its number, whole, invalid UTF-8 replaced.
+    pub fn numbered_lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
+        Lines::of(&self.file.text).map(|line| (line.number, lossy(line.octets)))
+    }
+
     /// Line `number`, from 1, as written: without byte order mark, comment and
     /// outer blanks, invalid UTF-8 replaced.
     #[must_use]

@@ -1,0 +1,146 @@
+//! `audit robots`: the robots.txt of a host that was in force at a time.
+//!
+//! The bytes of the file go to stdout, alone; what they are goes to stderr.
+
+use std::io::Write as _;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::arguments::{robots_owner, time};
+use crate::audit::query::AuditReader;
+use crate::audit::robots_history::{InForce, RobotsOwner};
+use crate::cli::inert::inert;
+use crate::cli::{Exit, Usage};
+use crate::clock;
+
+/// How many files are named where one has to be chosen.
+const CHOICES_MAX: usize = 20;
+
+/// Whose robots.txt, and when.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Robots {
+    /// The host, or one origin of it (https://site.example:8443).
+    #[arg(value_parser = robots_owner)]
+    host: RobotsOwner,
+    /// When it was in force; without it, now.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<Timestamp>,
+    /// The crawler that it was fetched for, where sites answer each in its own
+    /// way.
+    #[arg(long, value_name = "TOKEN")]
+    crawler: Option<String>,
+}
+
+/// Prints the file that was in force.
+pub(super) fn robots(reader: &AuditReader, asked: &Robots) -> anyhow::Result<Exit> {
+    let at = asked.at.unwrap_or_else(clock::now);
+    let mut all = reader.robots_at(&asked.host, at)?;
+    if let Some(wanted) = &asked.crawler {
+        all.retain(|one| is_for(one, wanted));
+    }
+    let Some(first) = all.first() else {
+        return missing(reader, asked, at);
+    };
+    let is_one_file = all.iter().all(|one| {
+        let (one, first) = (&one.snapshot, &first.snapshot);
+        one.sha256 == first.sha256 && one.result == first.result
+    });
+    if !is_one_file {
+        return Err(Usage::Arguments(choices(&all, asked.at)).into());
+    }
+    let mut stderr = std::io::stderr().lock();
+    for one in all.iter().take(CHOICES_MAX) {
+        writeln!(stderr, "politesse: {}", inert(&origin_line(one, at)))?;
+    }
+    print(reader, first)
+}
+
+/// Says that there is no file, and when there is one.
+fn missing(reader: &AuditReader, asked: &Robots, at: Timestamp) -> anyhow::Result<Exit> {
+    let owner = &asked.host;
+    let crawler = asked.crawler.as_ref();
+    let crawler = crawler.map_or(String::new(), |crawler| format!(" for {crawler}"));
+    let first = match reader.first_robots(owner)? {
+        Some(first) if at < first => format!("the first was fetched at {first:.0}"),
+        Some(_) => "it is on record for other crawlers".to_owned(),
+        None => "no decision rests on one".to_owned(),
+    };
+    let text = format!("no robots.txt of {owner}{crawler} is on record by {at:.0}: {first}");
+    writeln!(std::io::stderr().lock(), "politesse: {}", inert(&text))?;
+    Ok(Exit::Not)
+}
+
+/// Whether a snapshot served the crawler called `wanted`.
+fn is_for(one: &InForce, wanted: &str) -> bool {
+    let token = one.snapshot.token.as_deref();
+    token.is_none_or(|token| token.eq_ignore_ascii_case(wanted))
+}
+
+/// Prints the body; or says why there is none.
+fn print(reader: &AuditReader, one: &InForce) -> anyhow::Result<Exit> {
+    let body = match one.snapshot.sha256 {
+        Some(sha256) => reader.body(sha256)?,
+        None => None,
+    };
+    if let Some(body) = body {
+        std::io::stdout().lock().write_all(&body)?;
+        return Ok(Exit::Done);
+    }
+    let why = match one.snapshot.result.as_str() {
+        "successful" => "its body is not on record any more: run politesse audit verify",
+        "unavailable" => {
+            "there was no file: everything was allowed, unless 401 and 403 count as a \
+                          refusal (robots.status.unauthorized)"
+        }
+        _ => "the file could not be had: everything was disallowed",
+    };
+    writeln!(std::io::stderr().lock(), "politesse: {why}")?;
+    Ok(Exit::Not)
+}
+
+/// Where a file is from and from when to when it counted.
+fn origin_line(one: &InForce, at: Timestamp) -> String {
+    let snapshot = &one.snapshot;
+    let status = snapshot.status.map(|status| format!(", status {status}"));
+    let token = snapshot.token.as_deref();
+    let token = token.map(|token| format!(", fetched as {token}"));
+    let cause = snapshot.cause.as_deref();
+    let cause = cause.map(|cause| format!(" ({cause})"));
+    let sha256 = snapshot.sha256.map(|sha256| format!(", sha256 {sha256}"));
+    let expired = if snapshot.expires_at <= at {
+        ": it had expired, and no later one is on record"
+    } else {
+        ""
+    };
+    format!(
+        "{}{}{}: {}{}, fetched {:.0}, expires {:.0}{expired}{}",
+        snapshot.url,
+        token.unwrap_or_default(),
+        status.unwrap_or_default(),
+        snapshot.result,
+        cause.unwrap_or_default(),
+        snapshot.fetched_at,
+        snapshot.expires_at,
+        sha256.unwrap_or_default(),
+    )
+}
+
+/// The files to choose from, each with the arguments that choose it.
+fn choices(all: &[InForce], at: Option<Timestamp>) -> String {
+    let at = at.map_or(String::new(), |at| format!(" --at {at}"));
+    let mut text = format!(
+        "{} answers were in force then, and they differ; ask for one of them:",
+        all.len()
+    );
+    for one in all.iter().take(CHOICES_MAX) {
+        let token = one.snapshot.token.as_deref();
+        let crawler = token.map(|token| format!(" --crawler '{token}'"));
+        let line = format!("{}{}{at}", one.origin, crawler.unwrap_or_default());
+        text.push_str(&format!("\n  politesse audit robots {}", inert(&line)));
+    }
+    if CHOICES_MAX < all.len() {
+        text.push_str(&format!("\n  and {} more", all.len() - CHOICES_MAX));
+    }
+    text
+}

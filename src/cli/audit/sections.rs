@@ -1,0 +1,289 @@
+//! The text of `audit show`: a line a fact, then the robots.txt.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::screen::{Screen, cut};
+use super::show::Shown;
+use crate::cli::inert::inert;
+use crate::rules::decision::{EnforcementMode, Policy};
+use crate::rules::record::StoredSnapshot;
+use crate::rules::robots::RobotsTxt;
+
+/// Lines of a robots.txt that are shown on a terminal without being asked for:
+/// what stands above them would scroll away.
+const LINES_MAX: usize = 60;
+
+/// Lines shown on either side of the one that decided, in a longer file.
+const LINES_AROUND: u32 = 12;
+
+/// Writes all that `shown` has.
+pub(super) fn write(shown: &Shown, screen: Screen, out: &mut impl Write) -> io::Result<()> {
+    let mut facts = Facts(Vec::new());
+    facts.request(shown);
+    facts.verdict(shown);
+    facts.answer(shown);
+    if let Some(snapshot) = &shown.record.snapshot {
+        facts.robots(snapshot);
+    }
+    facts.policy(shown);
+    facts.trust(shown);
+    for (name, value) in facts.0 {
+        writeln!(out, "{name:<12} {}", inert(&value))?;
+    }
+    file(shown, screen, out)
+}
+
+/// Names and values, in the order in which they are shown.
+struct Facts(Vec<(&'static str, String)>);
+
+impl Facts {
+    fn add(&mut self, name: &'static str, value: impl Display) {
+        self.0.push((name, value.to_string()));
+    }
+
+    fn request(&mut self, shown: &Shown) {
+        let record = &shown.record;
+        self.add("decision", record.seq);
+        self.add("time", record.at);
+        self.add("request", format!("{} {}", record.method, record.url));
+        self.add("client", &record.client);
+        let user_agent = record.user_agent.as_deref();
+        self.add("user_agent", user_agent.unwrap_or("none was sent"));
+        let bound = record.ruling.crawler.as_deref().unwrap_or("*");
+        let names = record.candidates.join(", ");
+        self.add(
+            "crawler",
+            match (record.candidates.len(), shown.is_known_by_user_agent()) {
+                (0, _) => "none: no name that a group could have; bound by the group of everyone"
+                    .to_owned(),
+                (1, true) => format!("{bound}, as its User-Agent says"),
+                (_, true) => format!("{bound}; its User-Agent gives {names}"),
+                (_, false) => format!(
+                    "{bound}; named by the configuration (`crawler`), not by its User-Agent: {names}"
+                ),
+            },
+        );
+    }
+
+    fn verdict(&mut self, shown: &Shown) {
+        let ruling = &shown.record.ruling;
+        self.add("verdict", &ruling.verdict);
+        self.add(
+            "reason",
+            format!("{}: {}", ruling.reason, meaning(&ruling.reason)),
+        );
+        if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
+            self.add("rule", format!("line {line}: {rule}"));
+        }
+        if !ruling.group.is_empty() {
+            let line = shown.agent_line();
+            let line = line.map_or(String::new(), |line| format!(", by line {line}"));
+            self.add("group", format!("{}{line}", ruling.group.join(", ")));
+        }
+        if let Some(reading) = &ruling.reading {
+            self.add(
+                "reading",
+                format!("{reading}: the path as a server may read it"),
+            );
+        }
+        let effect = shown.record.effect.as_str();
+        self.add("effect", format!("{effect}: {}", effect_meaning(effect)));
+    }
+
+    fn answer(&mut self, shown: &Shown) {
+        let record = &shown.record;
+        self.add("wait", format!("{} ms", record.wait_ms));
+        match record.status {
+            Some(status) => self.add("status", status),
+            None if record.error.is_some() => self.add("status", "none"),
+            None => self.add(
+                "status",
+                "none: the exchange is under way, or the proxy was killed",
+            ),
+        }
+        if let Some(bytes) = record.bytes {
+            self.add("bytes", bytes);
+        }
+        if let Some(error) = &record.error {
+            self.add("error", error);
+        }
+        if let Some(directives) = &record.directives {
+            self.add("directives", directives);
+        }
+        let said = record
+            .said
+            .as_deref()
+            .map(serde_json::from_str::<Vec<Value>>);
+        for said in said.and_then(Result::ok).into_iter().flatten() {
+            let word = |name| said.get(name).and_then(Value::as_str).unwrap_or("?");
+            self.add("  said", format!("{}: {}", word("by"), word("said")));
+        }
+    }
+
+    fn robots(&mut self, snapshot: &StoredSnapshot) {
+        let status = snapshot
+            .status
+            .map_or(String::new(), |status| format!(", status {status}"));
+        let cause = match &snapshot.cause {
+            Some(cause) if snapshot.result == "successful" => {
+                format!(", an earlier copy: {cause}")
+            }
+            Some(cause) => format!(": {cause}"),
+            None => String::new(),
+        };
+        self.add(
+            "robots",
+            format!("{}{status}, {}{cause}", snapshot.url, snapshot.result),
+        );
+        for hop in &snapshot.hops {
+            self.add("  hop", format!("{hop} redirected"));
+        }
+        if let Some(token) = &snapshot.token {
+            self.add("  fetched as", token);
+        }
+        self.add("  fetched", snapshot.fetched_at);
+        self.add("  expires", snapshot.expires_at);
+        if let Some(sha256) = snapshot.sha256 {
+            self.add("  sha256", sha256);
+        }
+    }
+
+    /// The policy, as far as it had a part in the decision.
+    fn policy(&mut self, shown: &Shown) {
+        self.add("policy", shown.record.policy.sha256);
+        let Some(policy) = &shown.policy else {
+            self.add("  problem", "it cannot be read");
+            return;
+        };
+        self.add("  mode", mode(policy));
+        self.add("  dialect", policy.dialect());
+        for key in ["readings", "candidates", "unauthorized"] {
+            let json = serde_json::from_str::<Value>(policy.json()).unwrap_or_default();
+            if let Some(value) = json.get(key).and_then(Value::as_str) {
+                self.add(setting(key), value);
+            }
+        }
+        if let Some(entry) = shown.overriding() {
+            self.add("  override", entry);
+        }
+    }
+
+    fn trust(&mut self, shown: &Shown) {
+        let text = match (&shown.again, shown.is_as_written) {
+            (Ok(()), true) if shown.record.snapshot.is_none() => {
+                "the row is as it was written; no robots.txt was looked at, so there is nothing to \
+                 decide again"
+            }
+            (Ok(()), true) => "the row is as it was written, and deciding again gives the same",
+            (Ok(()), false) => "THE ROW IS NOT AS IT WAS WRITTEN",
+            (Err(why), _) => why,
+        };
+        self.add("verify", text);
+        if 0 < shown.others {
+            self.add(
+                "others",
+                format!(
+                    "{} more about this URL: politesse audit list --url '{}'",
+                    shown.others, shown.record.url
+                ),
+            );
+        }
+    }
+}
+
+fn setting(key: &str) -> &'static str {
+    match key {
+        "readings" => "  readings",
+        "candidates" => "  candidates",
+        _ => "  401 and 403",
+    }
+}
+
+fn mode(policy: &Policy) -> &'static str {
+    match policy.mode() {
+        EnforcementMode::Enforce => "enforce",
+        EnforcementMode::Report => "report: what would be refused is forwarded",
+    }
+}
+
+/// A reason's word in a few more words.
+fn meaning(reason: &str) -> &'static str {
+    match reason {
+        "rule" => "a rule of robots.txt matched",
+        "no_rule" => "no rule for this crawler matched",
+        "no_group" => "robots.txt has no group for this crawler, nor for everyone",
+        "robots_txt" => "/robots.txt itself is always allowed",
+        "unavailable" => "the site has no robots.txt (a status from 400 to 499)",
+        "restricted" => "401 or 403 for robots.txt counts as a refusal here",
+        "unreachable" => "robots.txt could not be had, so it is not known what it says",
+        "undecided" => "robots.txt is made so that matching would take too long",
+        "override" => "the operator denies it (robots.override)",
+        "egress" => "the address or port may not be dialled (egress)",
+        "crawl_delay" => "the site asks for a pause between requests",
+        "request_rate" => "the site asks for no more than so many requests in a time",
+        "visit_time" => "the site, or the operator, wants visits at other hours",
+        "backoff" => "the site answered with 429 or 503 and is left alone",
+        "ceiling" => "the operator's limit of requests was reached",
+        "queue_full" => "too many requests were waiting",
+        "overload" => "the proxy had more to do than it can",
+        _ => "no word of this version",
+    }
+}
+
+/// An effect's word in a few more words.
+fn effect_meaning(effect: &str) -> &'static str {
+    match effect {
+        "enforced" => "the verdict was acted on",
+        "reported" => "report mode: it was forwarded although the verdict is disallow",
+        "overridden" => "an override of the operator set this aside, and it was allowed",
+        "cached" => "our copy of robots.txt was the answer, nothing was sent",
+        _ => "no word of this version",
+    }
+}
+
+/// Writes the robots.txt with its line numbers.
+fn file(shown: &Shown, screen: Screen, out: &mut impl Write) -> io::Result<()> {
+    let Some(robots) = shown.robots() else {
+        return Ok(());
+    };
+    let marked = shown.record.ruling.line;
+    let count = robots.numbered_lines().count();
+    writeln!(out, "\nrobots.txt as it was, {count} lines:")?;
+    let is_cut = screen.columns.is_some() && LINES_MAX < count;
+    let around = match marked {
+        _ if !is_cut => 0..u32::MAX,
+        Some(line) => {
+            line.saturating_sub(LINES_AROUND)..line.saturating_add(LINES_AROUND).saturating_add(1)
+        }
+        None => 0..2 * LINES_AROUND,
+    };
+    write_lines(&robots, (marked, around), screen, out)?;
+    if is_cut {
+        writeln!(
+            out,
+            "the whole file: politesse audit show {} | less",
+            shown.record.seq
+        )?;
+    }
+    Ok(())
+}
+
+fn write_lines(
+    robots: &RobotsTxt,
+    (marked, shown): (Option<u32>, std::ops::Range<u32>),
+    screen: Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for (number, line) in robots.numbered_lines() {
+        if !shown.contains(&number) {
+            continue;
+        }
+        let mark = if marked == Some(number) { '>' } else { ' ' };
+        let line = cut(&inert(&line), screen.left(10, 24));
+        writeln!(out, "{mark} {number:>5} | {line}")?;
+    }
+    Ok(())
+}

@@ -16,8 +16,8 @@ use tracing::Level;
 use super::kinds::{Choice, Flag, Growing, Kind, List, Size, Span, count, few, places, up_to};
 use super::log::LogFormat;
 use super::network::{
-    ALLOW, CLIENTS, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS,
-    ResolveTable, STORE, TOKEN, USER_AGENT,
+    ALLOW, CLIENTS, CONTACT, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange,
+    ROOTS, ResolveTable, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BackOffTable, CeilingsTable, PaceRuleTable, QueueTable, WAIT};
 use super::sources::{Key, Layers, Section};
@@ -145,6 +145,9 @@ keys! {
         /// Whether requests and responses that are passed on say so in Via, as
         /// RFC 9110, section 7.6.3, asks of proxies.
         via: bool = "true", Flag;
+        /// Whom people can ask about a refusal: a name, an e-mail address or a URL, which
+        /// the page of a refusal names. With "none" it names the operator of this proxy.
+        contact: Option<String> = r#""none""#, CONTACT;
         /// Who may use this proxy; the connections of others are closed at once.
         clients: Vec<Vec<IpNet>> = r#"["loopback"]"#, List { of: CLIENTS, len: 1..=1024 };
         /// How many connections may wait to be accepted, at each address: the system

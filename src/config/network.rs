@@ -32,6 +32,15 @@ pub(super) const CLIENTS: Text<Vec<IpNet>> = Text {
     },
 };
 
+/// Whom to ask, if anybody is named.
+pub(super) const CONTACT: Text<Option<String>> = Text {
+    wanted: "\"none\", or a line of 1 to 200 characters, such as \"crawl@site.example\"",
+    parse: |text| {
+        let right = (1..=200).contains(&text.chars().count()) && !text.contains(char::is_control);
+        right.then(|| (text != "none").then(|| text.to_owned()))
+    },
+};
+
 /// An address range that is not dialled.
 pub(super) const DENY: Text<Deny> = Text {
     wanted: "\"default\", an address, or a network such as \"203.0.113.0/24\"",

@@ -99,6 +99,7 @@ impl Settings {
                 },
                 serve_cached: robots.serve_cached,
                 unreachable: robots.unreachable_answer,
+                contact: proxy.contact.as_deref().map(Arc::from),
             },
             listener: listener_options(proxy),
             connect: connect::Options {

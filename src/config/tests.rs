@@ -410,6 +410,7 @@ bounds! {
     // RFC 9110, section 5.6.2.
     proxy_name: "proxy.name" refuses ["''" "a b" "ä" "a,b" "1"] takes ["a" "!#$%&'*+-.^_`|~"];
     proxy_via: "proxy.via" refuses ["yes" "1" "'true'"] takes ["true" "false"];
+    proxy_contact: "proxy.contact" refuses ["''" "3" "\"a\\nb\""] takes ["none" "crawl@site.example" "'Ada, room 7'"];
     proxy_clients: "proxy.clients"
         refuses ["[]" "['public']" "['10.1.2.3/8']" "['::1/129']" "['a.example']"]
         takes ["['private', 'loopback', '10.0.0.0/8', '::1', 'fd00::/8']"];

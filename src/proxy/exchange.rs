@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::pace::{Decided, InTurn};
 use self::turns::Turns;
 use super::annotate::{Annotator, Question};
-use super::answer::{Close, accepted, status_member, without_content};
+use super::answer::{Close, Speaker, accepted, status_member, without_content};
 use super::body::{Body, Closing, OriginBody, Told, has_no_body};
 use super::fields::{self, PROXY_STATUS};
 use super::max_forwards;
@@ -53,6 +53,8 @@ pub struct Options {
     pub unreachable: StatusCode,
     /// How long a request may wait for its turn (`pace.max_wait`).
     pub max_wait: Duration,
+    /// Whom a refusal names for questions (`proxy.contact`).
+    pub contact: Option<Arc<str>>,
 }
 
 /// The parts that every exchange shares.
@@ -294,7 +296,11 @@ impl Proxy {
         if has_body {
             answer.close = Close::Yes;
         }
-        answer.response(asked, &self.options.request.fields.name, now)
+        let speaker = Speaker {
+            name: &self.options.request.fields.name,
+            contact: self.options.contact.as_deref(),
+        };
+        answer.response(asked, &speaker, now)
     }
 
     /// The answer to a request that is not conducted at all, after which the

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::run;
+use crate::kit::{run, until};
 
 /// A user with a home, and another folder to work in.
 struct User {
@@ -73,6 +73,11 @@ async fn serve(command: &mut Command) -> Vec<String> {
     let banner = proxy.banner().to_vec();
     proxy.stop().await;
     banner
+}
+
+/// Waits for `wanted` in the log, which is read beside the banner.
+async fn logged(proxy: &Proxy, wanted: &str) {
+    until(wanted, async || proxy.log().contains(wanted).then_some(())).await;
 }
 
 #[test]
@@ -234,7 +239,7 @@ fn a_certificate_that_other_users_cannot_read_is_told_with_the_command() {
         std::fs::set_permissions(&cert, Permissions::from_mode(0o600)).unwrap();
         let proxy = place.start().await;
         let told = format!("chmod 644 {}", cert.display());
-        assert!(proxy.log().contains(&told), "{}", proxy.log());
+        logged(&proxy, &told).await;
         let place = proxy.stop().await;
         std::fs::set_permissions(&cert, Permissions::from_mode(0o644)).unwrap();
         let proxy = place.start().await;
@@ -252,11 +257,7 @@ fn an_authority_of_the_working_folder_that_is_not_used_is_told() {
         let mut command = user.command(&FREE_PORTS);
         command.arg("serve");
         let proxy = Proxy::start(Place::with(&Config::default()), command).await;
-        assert!(
-            proxy.log().contains("`politesse --here` uses them"),
-            "{}",
-            proxy.log()
-        );
+        logged(&proxy, "`politesse --here` uses them").await;
         proxy.stop().await;
     });
 }

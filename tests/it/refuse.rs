@@ -141,6 +141,40 @@ fn the_refusal_comes_in_the_kind_that_accept_prefers() {
     });
 }
 
+// Ours: who reads the page is not to write to the site.
+#[test]
+fn the_refusal_for_people_says_who_refused_whom_to_ask_and_its_number() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+            .start()
+            .await;
+        let config = resolve("o.test", origin.address());
+        let config = config.set("proxy.contact = \"crawl@site.example\"");
+        let proxy = config.start().await;
+        let url = "http://o.test/private";
+        for (kind, ask_whom) in [
+            (
+                "text/html",
+                "Ask <a href=\"mailto:crawl@site.example\">crawl@site.example</a>.",
+            ),
+            ("text/plain", "Ask crawl@site.example."),
+        ] {
+            let reply = ask(&proxy, "GET", url, &[&format!("Accept: {kind}")]).await;
+            let page = reply.text();
+            let number = proxy.place().rows().await.last().unwrap()["seq"].to_string();
+            for wanted in [
+                "Refused by politesse, the crawl proxy of this machine, not by the site.",
+                ask_whom,
+                &format!("politesse audit show {number}"),
+            ] {
+                assert!(page.contains(wanted), "{wanted}: {page}");
+            }
+        }
+        let json = ask(&proxy, "GET", url, &[]).await.json();
+        assert!(!json.to_string().contains("crawl@site.example"), "{json}");
+    });
+}
+
 // Security, P6: octets from outside are inert in HTML.
 #[test]
 fn a_url_is_inert_in_the_refusal_as_html() {

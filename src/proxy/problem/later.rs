@@ -88,6 +88,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::proxy::answer::Speaker;
     use crate::proxy::problem::Problem;
     use crate::rules::crawler::Crawler;
     use crate::rules::decision::{
@@ -172,12 +173,19 @@ mod tests {
                 "application/problem+json",
                 "\"type\":\"urn:politesse:later\"",
             ),
-            ("text/html", "<dt>retry_after</dt><dd>60</dd>"),
-            ("text/plain", "reason: backoff\n"),
+            (
+                "text/html",
+                "<dt>Come again</dt><dd>in 60 seconds, at 1970-01-01 00:01:00 UTC</dd>",
+            ),
+            ("text/plain", "(backoff)\n"),
         ];
         for (kind, part) in wanted {
             let asked = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(kind))]);
-            let response = answer(&problem).response(&asked, "politesse", Timestamp::UNIX_EPOCH);
+            let speaker = Speaker {
+                name: "politesse",
+                contact: None,
+            };
+            let response = answer(&problem).response(&asked, &speaker, Timestamp::UNIX_EPOCH);
             assert_eq!(response.headers()[RETRY_AFTER], "60");
             assert_eq!(
                 response.headers()["proxy-status"],

@@ -283,6 +283,7 @@ mod tests {
         library_alone_is_a_name: "curl/8.4.0" => ["curl"];
         name_with_something_on_it: "EvilBot:1.0" => ["EvilBot:1.0", "EvilBot"];
         name_in_brackets: "[EvilBot/1" => ["[EvilBot", "EvilBot"];
+        browser_in_brackets_is_no_candidate: "[Chrome/1" => ["[Chrome"];
         libraries_of_a_library_come_behind_it:
             "curl/7.19.7 (x86_64-redhat-linux-gnu) libcurl/7.19.7 NSS/3.14.0.0 zlib/1.2.3 libidn/1.18 libssh2/1.4.2"
             => ["curl", "libcurl", "NSS", "zlib", "libidn", "libssh2"];

@@ -213,4 +213,69 @@ proptest! {
         }
         prop_assert_eq!(again.candidates(), crawler.candidates());
     }
+    // RFC 9110, section 10.1.5: browsers, versions and systems are nobody.
+    #[test]
+    fn no_user_agent_gives_a_browser_or_a_version_for_a_name(parts in vec(prop::sample::select(AGENT_PARTS.to_vec()), 0..8)) {
+        let crawler = Crawler::parse(&parts.concat());
+        let candidates = crawler.candidates();
+        prop_assert!(candidates.len() <= 4 * 8, "{:?}", candidates);
+        for (at, token) in candidates.iter().enumerate() {
+            let text = token.as_str();
+            prop_assert!(!NOBODY.iter().any(|name| name.eq_ignore_ascii_case(text)), "{}", text);
+            let is_version = text.contains('.') && text.bytes().all(|byte| b"0123456789.".contains(&byte));
+            prop_assert!(!is_version, "{}", text);
+            prop_assert!(!candidates[..at].contains(token), "{} twice", text);
+            prop_assert!(token.is_named_by(text), "{}", text);
+        }
+    }
 }
+
+/// Parts of User-Agents that together make nearly any.
+const AGENT_PARTS: [&str; 34] = [
+    "Mozilla",
+    "Mozilla/5.0 ",
+    "Chrome/1",
+    "Safari",
+    "(",
+    ")",
+    "compatible;",
+    "; ",
+    ", ",
+    " ",
+    "/",
+    "-",
+    "_",
+    "v",
+    "1",
+    "008",
+    "1.4.3",
+    "537.36",
+    "/0.83",
+    "Foo",
+    "Bot",
+    "FooBot-1.0",
+    "curl",
+    "libwww-perl-5.8",
+    "[",
+    "\u{201c}",
+    "\u{e4}",
+    "\u{308}",
+    ":",
+    "+http://a.example",
+    "@",
+    "*",
+    "Windows",
+    "Linux",
+];
+
+/// Names that are no crawler's.
+const NOBODY: [&str; 8] = [
+    "*",
+    "Mozilla",
+    "Chrome",
+    "Safari",
+    "compatible",
+    "Windows",
+    "Linux",
+    "",
+];

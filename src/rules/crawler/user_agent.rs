@@ -125,7 +125,8 @@ impl Name<'_> {
         if margin.ends_with(is_letter_outside_ascii) {
             return None;
         }
-        ProductToken::new(leading_run(named, is_name_letter)?).ok()
+        let bare = leading_run(named, is_name_letter)?;
+        ProductToken::new(bare).ok().filter(|_| !is_generic(bare))
     }
 
     /// Whether this is a library, with or without a version.

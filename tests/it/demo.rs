@@ -59,12 +59,13 @@ fn every_line_that_the_demo_prints_works_when_pasted() {
     run(async {
         let folder = TempDir::new().unwrap();
         let (child, lines) = started(&folder).await;
-        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert_eq!(lines.len(), 6, "{lines:?}");
         let wanted = [
             "Line 3 of http://shop.test/robots.txt",
             "robots-directives: curl=(max-snippet;value=50;src=m noarchive;src=m);state=complete",
             "Line 7 of http://shop.test/robots.txt",
             "HungryBot",
+            "Disallow: /basket",
             "0 mismatches, 0 missing",
         ];
         for (line, wanted) in lines.iter().zip(wanted) {

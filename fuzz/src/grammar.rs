@@ -23,6 +23,7 @@ const PARTS: &[&str] = &[
     "\\", "%5B", "%5D", "%5C", "%2D", "%21", "!", "^", ":", "%3A", "+", ";", " ", "%20", "index.html", "robots.txt", "/index.htm",
 ];
 
+#[rustfmt::skip]
 const NAMES: &[&str] = &[
     "a", "A-b", "ab", "a2", "a.b", "Foo", "foo-bar", "x_y", "a b", "MJ12bot",
     "008", "J", "J\u{e4}-a", "J\u{e4}-b",

@@ -161,6 +161,10 @@ impl Crawler {
     /// Names that every browser sends are never taken, names of libraries only
     /// if there is no other. Who sends nothing that can be used has no
     /// candidates, and is bound by the group of everyone.
+    ///
+    /// In candidates a byte that is no UTF-8 counts as Windows-1252, as it does
+    /// in robots.txt, so that equal bytes are equal names. `user_agent` shows it
+    /// replaced.
     pub fn from_user_agent<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let values: Vec<&[u8]> = values.into_iter().collect();
         let shown = values.iter().map(|value| String::from_utf8_lossy(value));

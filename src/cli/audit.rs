@@ -119,17 +119,19 @@ pub(super) struct Rows {
 pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Result<Exit> {
     let reader = AuditReader::open(&settings.audit.path)?;
     match command {
-        AuditCommand::List { which, rows } => list(&reader, &which.into(), rows),
+        AuditCommand::List { which, rows } => list(&reader, &which.try_into()?, rows),
         AuditCommand::Show { subject, json } => show::show(&reader, subject, Form::from(*json)),
         AuditCommand::Robots(asked) => robots::robots(&reader, asked),
         AuditCommand::Events { which, rows } => {
             let mut out = Listing::new(rows, EVENT_HEADER.to_owned());
-            reader.newest_events(&which.into(), |event| {
+            reader.newest_events(&which.try_into()?, |event| {
                 out.row(|| event_json(&event), || event_line(&event))
             })?;
             out.end()
         }
-        AuditCommand::Verify { which, json } => verify(&reader, &which.into(), Form::from(*json)),
+        AuditCommand::Verify { which, json } => {
+            verify(&reader, &which.try_into()?, Form::from(*json))
+        }
     }
 }
 

@@ -130,6 +130,14 @@ fn a_filter_that_is_not_understood_exits_with_2_and_says_what_is_wanted() {
             }
         }
         let outcome = place
+            .run(&["audit", "list", "--from", "1h", "--until", "2h"])
+            .await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("is not after --from"),
+            "{outcome:?}"
+        );
+        let outcome = place
             .run(&["audit", "events", "--host", "https://o.test"])
             .await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");

@@ -11,6 +11,7 @@ use jiff::tz::TimeZone;
 use crate::audit::events::EventFilter;
 use crate::audit::query::{Filter, RulePattern, UrlPattern};
 use crate::audit::robots_history::RobotsOwner;
+use crate::cli::Usage;
 use crate::clock;
 use crate::config::duration;
 use crate::rules::origin::{Host, Target};
@@ -87,19 +88,37 @@ pub(in crate::cli) struct Common {
     host: Option<String>,
 }
 
-impl From<&Common> for EventFilter {
-    fn from(which: &Common) -> Self {
-        Self {
-            from: which.from,
-            until: which.until,
-            host: which.host.clone(),
+impl Common {
+    /// No moment is within times that end before they begin.
+    fn check(&self) -> Result<(), Usage> {
+        match (self.from, self.until) {
+            (Some(from), Some(until)) if until <= from => Err(Usage::Arguments(format!(
+                "--until ({until:.0}) is not after --from ({from:.0})"
+            ))),
+            _ => Ok(()),
         }
     }
 }
 
-impl From<&Which> for Filter {
-    fn from(which: &Which) -> Self {
-        Self {
+impl TryFrom<&Common> for EventFilter {
+    type Error = Usage;
+
+    fn try_from(which: &Common) -> Result<Self, Usage> {
+        which.check()?;
+        Ok(Self {
+            from: which.from,
+            until: which.until,
+            host: which.host.clone(),
+        })
+    }
+}
+
+impl TryFrom<&Which> for Filter {
+    type Error = Usage;
+
+    fn try_from(which: &Which) -> Result<Self, Usage> {
+        which.common.check()?;
+        Ok(Self {
             from: which.common.from,
             until: which.common.until,
             host: which.common.host.clone(),
@@ -109,7 +128,7 @@ impl From<&Which> for Filter {
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),
             effect: which.effect.clone(),
-        }
+        })
     }
 }
 

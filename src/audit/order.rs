@@ -83,6 +83,42 @@ fn latest_in(connection: &Connection) -> rusqlite::Result<i64> {
     Ok(last.map_or(i64::MAX, |last| last.saturating_add(SLACK_US)))
 }
 
+/// Finds rows whose times are not as [`ranges`] takes them to be, so that a
+/// search could miss them: somebody took a row out of `clock_step`.
+#[derive(Debug)]
+pub(super) struct OrderCheck {
+    /// The numbers that begin the runs still to come, the next one last.
+    starts: Vec<i64>,
+    /// The latest time of the run so far; `None` before the first run.
+    latest_us: Option<i64>,
+}
+
+impl OrderCheck {
+    pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut starts = run_starts(connection)?;
+        starts.reverse();
+        Ok(Self {
+            starts,
+            latest_us: None,
+        })
+    }
+
+    /// Whether the row with this number and time is where a search looks for it.
+    /// Rows are to be given in the order of their numbers.
+    pub(super) fn holds(&mut self, seq: u64, at: Timestamp) -> bool {
+        let begins = |start: &mut i64| i64::try_from(seq).is_ok_and(|seq| *start <= seq);
+        while self.starts.pop_if(begins).is_some() {
+            self.latest_us = Some(i64::MIN);
+        }
+        let Some(latest_us) = self.latest_us else {
+            return true;
+        };
+        let time_us = at.as_microsecond();
+        self.latest_us = Some(latest_us.max(time_us));
+        latest_us.saturating_sub(SLACK_US) <= time_us
+    }
+}
+
 /// Times of decisions, from the first included to the second excluded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {

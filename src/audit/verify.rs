@@ -14,6 +14,7 @@ use super::AuditError;
 use super::event_row::{BACK_OFF_COLUMNS, BACK_OFFS, EVENT_COLUMNS, text};
 use super::events::EventFilter;
 use super::kept_row::{self, KEPT};
+use super::order::OrderCheck;
 use super::pages::Direction;
 use super::query::{AuditReader, Filter};
 use super::row::{RowReader, blob, count, digest, is_as_written, is_untouched};
@@ -117,6 +118,12 @@ pub enum Finding {
         /// The last of them.
         last: u64,
     },
+    /// The row is earlier than one before it, and the table by which rows are
+    /// found by time does not say so.
+    Order {
+        /// The row.
+        seq: u64,
+    },
     /// Rows are gone. It is told, and is no mismatch: what is left may be right.
     Missing {
         /// The first of them.
@@ -164,6 +171,11 @@ impl fmt::Display for Finding {
             Self::Kept { origin, token } => {
                 write!(f, "{origin} {token}: what is kept is not as it was written")
             }
+            Self::Order { seq } => write!(
+                f,
+                "{seq}: the row is earlier than one before it, and clock_step does not say so: a \
+                 search by time may miss it"
+            ),
             Self::Event { seq } => write!(f, "event {seq}: the row is not as it was written"),
             Self::BackOff { host } => {
                 write!(f, "{host}: the back-off kept is not as it was written")
@@ -219,6 +231,7 @@ impl AuditReader {
             sums: Verification::default(),
             body: None,
             expected: 1,
+            order: OrderCheck::of(&self.connection).map_err(AuditError::Read)?,
             is_whole: filter.is_open(),
         };
         check.kept_by_digest().map_err(AuditError::Read)?;
@@ -264,6 +277,7 @@ struct Check<'a, F> {
     body: Option<(Digest, Bytes)>,
     /// The number that the next row has if none is missing.
     expected: u64,
+    order: OrderCheck,
     /// Whether every row is looked at, so that a gap means something.
     is_whole: bool,
 }
@@ -274,6 +288,7 @@ impl<F: FnMut(Finding)> Check<'_, F> {
         let seq = record.seq;
         self.gap_before(seq);
         self.expected = seq.saturating_add(1);
+        let is_in_order = self.order.holds(seq, record.at);
         let body = self.body_of(&record)?;
         match decide_again(&record, body) {
             Ok(Again::Differs(again)) => {
@@ -304,6 +319,8 @@ impl<F: FnMut(Finding)> Check<'_, F> {
         }
         if !untouched {
             self.found(Finding::Changed { seq });
+        } else if !is_in_order {
+            self.found(Finding::Order { seq });
         }
         Ok(())
     }

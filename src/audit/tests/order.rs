@@ -139,3 +139,24 @@ async fn a_search_ends_whatever_the_numbers_are() {
     );
     assert_found_by_time(&kit.reader());
 }
+
+// Ours: a search by time is not led astray in silence.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_taken_out_is_found() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let start = now();
+    let ahead = (0..20).map(|n| seconds(start, 3600 + n));
+    write(&kit, ahead.chain((0..20).map(|n| seconds(start, n)))).await;
+    assert_eq!(findings(&kit), Vec::<String>::new());
+    kit.sql("DELETE FROM clock_step WHERE seq = 21");
+    let found = findings(&kit);
+    assert_eq!(found.len(), 20, "{found:?}");
+    assert!(found[0].starts_with("21: the row is earlier than one before it"));
+}
+
+fn findings(kit: &Kit) -> Vec<String> {
+    let mut found = Vec::new();
+    let report = |finding: Finding| found.push(finding.to_string());
+    kit.reader().verify(&Filter::default(), report).unwrap();
+    found
+}

@@ -2,7 +2,7 @@
 //! and whatever a generator comes up with, in every dialect.
 
 use politesse::rules::crawler::{Crawler, ProductToken};
-use politesse::rules::robots::{Dialect, Judgement, RobotsTxt};
+use politesse::rules::robots::{Dialect, Judgement, RecordKind, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -106,6 +106,10 @@ fn path_like() -> impl Strategy<Value = String> {
         "%3A",
         "index.html",
         "robots.txt",
+        "\u{a0}",
+        "\u{200b}",
+        "\u{200e}",
+        "%C2%A0",
     ]);
     vec(part, 0..9).prop_map(|parts| parts.concat())
 }
@@ -180,8 +184,23 @@ fn utf8(text: &str) -> Vec<u8> {
 
 /// The text in ISO-8859-1, which old files are written in.
 fn latin1(text: &str) -> Vec<u8> {
-    let bytes = text.chars().map(|letter| u8::try_from(letter).unwrap());
+    let bytes = text.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?'));
     bytes.collect()
+}
+
+/// A file behind what UTF-16 may begin with, in UTF-16 or not, and another.
+fn marked_file() -> impl Strategy<Value = Vec<u8>> {
+    let mark = prop::sample::select(vec![&b"\xFF\xFE"[..], b"\xFE\xFF", b""]);
+    let unit: fn(u16) -> [u8; 2] = u16::to_le_bytes;
+    let unit = prop::sample::select(vec![None, Some(unit), Some(u16::to_be_bytes)]);
+    (mark, unit, file(), file()).prop_map(|(mark, unit, file, octets)| {
+        let units = String::from_utf8_lossy(&file).encode_utf16().collect::<Vec<_>>();
+        let file = match unit {
+            Some(unit) => units.into_iter().flat_map(unit).collect(),
+            None => file,
+        };
+        [mark, &file, &octets].concat()
+    })
 }
 
 /// Files with so many rules with wildcards that they are not tried in turn.
@@ -206,6 +225,29 @@ proptest! {
         for dialect in reference::Dialect::ALL {
             let difference = difference((dialect, &file), (&agent, &format!("/{path}")));
             prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
+        }
+    }
+
+    // RFC 9309, section 2.2.2: encodings; ours, when a file is UTF-16.
+    #[test]
+    fn what_begins_like_utf16_is_read_as_by_the_reference(file in marked_file(), agent in token(), path in path_like()) {
+        for dialect in [reference::Dialect::Rfc9309, reference::Dialect::Draft2019] {
+            let difference = difference((dialect, &file), (&agent, &format!("/{path}")));
+            prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
+        }
+    }
+
+    // RFC 9309, section 2.5: what is cut is read as the whole is.
+    #[test]
+    fn what_begins_like_utf16_is_cut_as_it_is_read(file in marked_file(), max in any::<prop::sample::Index>()) {
+        let kept = whole_lines(&file, max.index(file.len() + 1));
+        let [kept, whole] = [kept, &file[..]].map(|file| RobotsTxt::in_dialect(file.to_vec(), Dialect::Rfc9309));
+        let agents = |robots: &RobotsTxt| robots.records().any(|record| record.kind == RecordKind::UserAgent);
+        // A file whose agent lines were all cut off may be read otherwise.
+        if agents(&kept) {
+            let kept: Vec<_> = kept.records().collect();
+            let whole: Vec<_> = whole.records().collect();
+            prop_assert!(whole.starts_with(&kept), "{:?} {:?}", kept, whole);
         }
     }
 

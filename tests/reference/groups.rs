@@ -78,7 +78,7 @@ impl Binding {
 fn groups(dialect: Dialect, body: &[u8]) -> Vec<Group> {
     let mut done = Vec::new();
     let mut open: Option<Group> = None;
-    for line in lines::read(body) {
+    for line in lines::read(dialect, body) {
         match line {
             Line::Agent(value) => {
                 if open.as_ref().is_some_and(|group| !group.rules.is_empty()) {

@@ -3,6 +3,8 @@
 //! RFC 9309, section 2.2, with the leniency that section 2.2.4 allows. The old
 //! texts have the same lines; the blank ones matter to them alone.
 
+use super::Dialect;
+
 /// Whether a rule lets in or keeps out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -37,28 +39,65 @@ pub(super) enum Line {
     Other,
 }
 
-/// The lines of `body`, in order.
-pub(super) fn read(body: &[u8]) -> Vec<Line> {
+/// The lines of `body`, in order, as `dialect` reads them.
+pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<Line> {
     let text = decoded(body);
-    let numbered = (1..).zip(split(&text));
+    if text.is_pairs && dialect == Dialect::Rfc9309 && !has_agent_line(&text.octets) {
+        return lines(without_mark_of_pairs(body));
+    }
+    lines(&text.octets)
+}
+
+fn lines(text: &[u8]) -> Vec<Line> {
+    let numbered = (1..).zip(split(text));
     numbered
         .map(|(number, line)| parsed(number, line))
         .collect()
 }
 
+/// A file as UTF-8.
+struct Text {
+    octets: Vec<u8>,
+    /// Whether it was UTF-16.
+    is_pairs: bool,
+}
+
 /// The octets as UTF-8: section 2.2.2, "Implementers MAY bridge encoding
 /// mismatches". A byte order mark belongs to no line.
-fn decoded(body: &[u8]) -> Vec<u8> {
+fn decoded(body: &[u8]) -> Text {
+    let pairs = |octets, unit| Text {
+        octets: utf16(octets, unit),
+        is_pairs: true,
+    };
+    let octets = |rest: &[u8]| Text {
+        octets: rest.to_vec(),
+        is_pairs: false,
+    };
     match body {
-        [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes),
-        [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes),
-        [1..=0x7F, 0, 1..=0x7F, 0, ..] => utf16(body, u16::from_le_bytes),
-        [0, 1..=0x7F, 0, 1..=0x7F, ..] => utf16(body, u16::from_be_bytes),
+        [0xFF, 0xFE, rest @ ..] => pairs(rest, u16::from_le_bytes),
+        [0xFE, 0xFF, rest @ ..] => pairs(rest, u16::from_be_bytes),
+        [1..=0x7F, 0, 1..=0x7F, 0, ..] => pairs(body, u16::from_le_bytes),
+        [0, 1..=0x7F, 0, 1..=0x7F, ..] => pairs(body, u16::from_be_bytes),
         // Google's reading: a part of the mark goes, too.
-        [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => {
-            rest.to_vec()
-        }
-        _ => body.to_vec(),
+        [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => octets(rest),
+        _ => octets(body),
+    }
+}
+
+/// Whether a line that has an end is an agent line. In RFC 9309, a file that
+/// begins like UTF-16 is read so only if there is one: a stray mark must not
+/// take every rule away.
+fn has_agent_line(text: &[u8]) -> bool {
+    let mut lines = lines(text);
+    lines.pop();
+    lines.iter().any(|line| matches!(line, Line::Agent(_)))
+}
+
+/// The octets behind a byte order mark of UTF-16.
+fn without_mark_of_pairs(body: &[u8]) -> &[u8] {
+    match body {
+        [0xFF, 0xFE, rest @ ..] | [0xFE, 0xFF, rest @ ..] => rest,
+        _ => body,
     }
 }
 

@@ -25,6 +25,7 @@ pub use google::google_path;
 
 use groups::Binding;
 use lines::{Kind, Rule};
+use pattern::Forms;
 
 /// How a robots.txt is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,8 +94,23 @@ pub fn decide(dialect: Dialect, body: &[u8], agent: &str, url_path: &str) -> Ver
     if dialect == Dialect::Google {
         return google::decide(body, agent, url_path);
     }
+    verdict((dialect, Forms::WithoutMarks), body, agent, url_path)
+}
+
+/// What [`decide`] says by RFC 9309, where a Disallow matches a path in either
+/// form of its reserved octets, as servers take them for one.
+pub fn decide_as_served(body: &[u8], agent: &str, url_path: &str) -> Verdict {
+    verdict((Dialect::Rfc9309, Forms::AsServed), body, agent, url_path)
+}
+
+fn verdict(
+    (dialect, forms): (Dialect, Forms),
+    body: &[u8],
+    agent: &str,
+    url_path: &str,
+) -> Verdict {
     let binding = Binding::of(dialect, body, agent);
-    let rule = deciding_rule(dialect, &binding.rules, &with_slash(url_path));
+    let rule = deciding_rule((dialect, forms), &binding.rules, &with_slash(url_path));
     Verdict {
         allow: rule.is_none_or(|rule| rule.kind == Kind::Allow),
         line: rule.map(|rule| rule.line),
@@ -113,7 +129,11 @@ fn with_slash(url_path: &str) -> String {
 }
 
 /// The rule that counts, if any matches.
-fn deciding_rule<'a>(dialect: Dialect, rules: &'a [Rule], path: &str) -> Option<&'a Rule> {
+fn deciding_rule<'a>(
+    (dialect, forms): (Dialect, Forms),
+    rules: &'a [Rule],
+    path: &str,
+) -> Option<&'a Rule> {
     // RFC 9309, section 2.2.2: "The /robots.txt URI is implicitly allowed."
     if path == "/robots.txt" {
         return None;
@@ -123,7 +143,8 @@ fn deciding_rule<'a>(dialect: Dialect, rules: &'a [Rule], path: &str) -> Option<
     let rules = rules.iter().filter(|rule| !rule.value.is_empty());
     let path = path.as_bytes();
     match dialect {
-        Dialect::Rfc9309 | Dialect::Draft2019 => pattern::most_specific(rules, path),
+        Dialect::Rfc9309 => pattern::most_specific(rules, path, forms),
+        Dialect::Draft2019 => pattern::most_specific(rules, path, Forms::Standard),
         Dialect::Draft1996 => prefix::first(rules, path),
         Dialect::Koster1994 => prefix::first_disallow(rules, path),
         Dialect::Conner2 => glob::by_order_of_kinds(rules, path),

@@ -3,15 +3,28 @@
 
 use super::lines::{Kind, Rule};
 
+/// In which forms a Disallow is compared. An Allow is compared as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forms {
+    /// As written, and with the reserved octets of a query in either form.
+    Standard,
+    /// So, and without invisible marks at its end.
+    WithoutMarks,
+    /// So, and with the reserved octets of the path in either form.
+    AsServed,
+}
+
 /// The matching rule with the most octets; of equal ones an Allow, of those the
 /// first in the file (RFC 9309, section 2.2.2).
 pub(super) fn most_specific<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
+    forms: Forms,
 ) -> Option<&'a Rule> {
     let path = canonical_path(path);
-    let matching = rules.filter(|rule| is_match(rule, &path));
+    let matching = rules.filter(|rule| is_match(rule, &path, forms));
     matching.min_by_key(|rule| {
+        // Whatever form matches, the written one counts.
         let octets = Pattern::of(&rule.value).map_or(0, |pattern| pattern.octets());
         let after_allow = rule.kind == Kind::Disallow;
         (usize::MAX - octets, after_allow, rule.line)
@@ -22,15 +35,41 @@ pub(super) fn most_specific<'a>(
 ///
 /// In a query a Disallow matches in either form of the reserved octets, encoded
 /// or not: the second row of section 2.2.2's table can be read both ways, and
-/// neither reading is to let through what the other keeps out.
-fn is_match(rule: &Rule, path: &[u8]) -> bool {
-    let Some(pattern) = Pattern::of(&rule.value) else {
-        return false;
-    };
-    match rule.kind {
-        Kind::Allow => pattern.covers_octets(path),
-        Kind::Disallow => pattern.covers_octets(path) || pattern.covers_folded(path),
+/// neither reading is to let through what the other keeps out. Servers take the
+/// two for one in a path as well.
+fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
+    if rule.kind == Kind::Allow {
+        return Pattern::of(&rule.value).is_some_and(|pattern| pattern.covers_octets(path));
     }
+    let mut values = vec![rule.value.clone()];
+    if forms != Forms::Standard {
+        values.push(without_marks(&rule.value));
+    }
+    let mut patterns = values.iter().filter_map(|value| Pattern::of(value));
+    patterns.any(|pattern| {
+        pattern.covers_octets(path)
+            || pattern.covers_folded(path)
+            || (forms == Forms::AsServed && pattern.covers_served(path))
+    })
+}
+
+/// The value without what cannot be seen at its end: no-break spaces, spaces
+/// without width, marks of direction, and the blanks among them.
+fn without_marks(value: &[u8]) -> Vec<u8> {
+    const MARKS: &str = "\u{a0}\u{202f}\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\u{200e}\u{200f}\
+        \u{61c}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
+    let mark_at_end = |text: &[u8]| {
+        let mut marks = MARKS.chars().map(String::from);
+        marks.find(|mark| text.ends_with(mark.as_bytes()))
+    };
+    let mut rest = value;
+    while let Some(mark) = mark_at_end(rest) {
+        rest = &rest[..rest.len() - mark.len()];
+        while let [before @ .., b' ' | b'\t'] = rest {
+            rest = before;
+        }
+    }
+    rest.to_vec()
 }
 
 /// The value of a rule, ready to be compared.
@@ -83,18 +122,19 @@ impl Pattern {
     /// `?` of the path. What is in the query is told by the path: behind a `*`
     /// the pattern cannot know.
     fn covers_folded(&self, path: &[u8]) -> bool {
-        let query = path.iter().position(|&octet| octet == b'?');
-        let (before, behind) = path.split_at(query.map_or(path.len(), |mark| mark + 1));
+        let (before, behind) = split_at_query(path);
         let mut units: Vec<Unit> = before.iter().copied().map(Unit::Octet).collect();
-        let mut rest = behind;
-        while let Some(&octet) = rest.first() {
-            let (unit, length) = match foldable(rest) {
-                Some((reserved, length)) => (Unit::Either(reserved), length),
-                None => (Unit::Octet(octet), 1),
-            };
-            units.push(unit);
-            rest = &rest[length..];
-        }
+        units.extend(either(behind, RESERVED));
+        self.covers(&units)
+    }
+
+    /// The same, in the path as well. `%3F` and `%23` stay what they are there:
+    /// to a server they are part of a name, not the beginning of a query or a
+    /// fragment.
+    fn covers_served(&self, path: &[u8]) -> bool {
+        let (before, behind) = split_at_query(path);
+        let mut units = either(before, RESERVED_IN_PATH);
+        units.extend(either(behind, RESERVED));
         self.covers(&units)
     }
 
@@ -144,17 +184,45 @@ impl Unit {
     }
 }
 
-/// The reserved octet (RFC 3986, section 2.2) that a canonical text begins with,
-/// and in how many octets it is written. Not `*` and `$`: canonical form has
+/// Reserved octets (RFC 3986, section 2.2) but `*` and `$`: canonical form has
 /// them as escapes alone.
+const RESERVED: &[u8] = b":/?#[]@!&'()+,;=";
+
+/// Those of them that a path can hold (RFC 3986, section 3.3), and the brackets
+/// that servers take as well.
+const RESERVED_IN_PATH: &[u8] = b":/[]@!&'()+,;=";
+
+/// What stands before the query, its `?` included, and the query.
+fn split_at_query(path: &[u8]) -> (&[u8], &[u8]) {
+    let query = path.iter().position(|&octet| octet == b'?');
+    path.split_at(query.map_or(path.len(), |mark| mark + 1))
+}
+
+/// The units of `text` where the octets of `reserved` are one with their
+/// escapes.
+fn either(text: &[u8], reserved: &[u8]) -> Vec<Unit> {
+    let mut units = Vec::new();
+    let mut rest = text;
+    while let Some(&octet) = rest.first() {
+        let found = foldable(rest).filter(|(octet, _)| reserved.contains(octet));
+        let (unit, length) = match found {
+            Some((reserved, length)) => (Unit::Either(reserved), length),
+            None => (Unit::Octet(octet), 1),
+        };
+        units.push(unit);
+        rest = &rest[length..];
+    }
+    units
+}
+
+/// The reserved octet that a canonical text begins with, and in how many octets
+/// it is written.
 fn foldable(text: &[u8]) -> Option<(u8, usize)> {
     let (octet, length) = match escape(text) {
         Some(octet) => (octet, 3),
         None => (*text.first()?, 1),
     };
-    b":/?#[]@!&'()+,;="
-        .contains(&octet)
-        .then_some((octet, length))
+    RESERVED.contains(&octet).then_some((octet, length))
 }
 
 /// The canonical form of a URL's path: a `*` or `$` in it is no special

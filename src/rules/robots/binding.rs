@@ -227,8 +227,7 @@ impl Binding {
         let dialect = self.rules.file.dialect;
         let canonical = CanonicalPath::in_dialect(path, dialect);
         let matching = self.rules().filter(|rule| {
-            let pattern = Pattern::in_dialect(rule.value(), dialect);
-            pattern.is_some_and(|pattern| {
+            rule.patterns().any(|pattern| {
                 pattern.matches(&canonical)
                     || (rule.kind() == RuleKind::Disallow && pattern.matches_folded(&canonical))
             })
@@ -375,6 +374,15 @@ impl<'a> Rule<'a> {
     pub fn length(&self) -> usize {
         let pattern = Pattern::in_dialect(self.value(), self.rules.file.dialect);
         pattern.map_or(0, |pattern| pattern.len())
+    }
+
+    /// The path in every form that is compared, the written one first.
+    fn patterns(&self) -> impl Iterator<Item = Pattern> + use<'a> {
+        let (dialect, value) = (self.rules.file.dialect, self.value());
+        let kind = self.token().map(Token::kind);
+        let form = kind.and_then(|kind| dialect.traits().without_marks(kind, value));
+        let forms = [Some(value), form].into_iter().flatten();
+        forms.filter_map(move |form| Pattern::in_dialect(form, dialect))
     }
 
     pub(super) fn value(&self) -> &'a [u8] {

@@ -43,6 +43,7 @@ pub struct UnknownDialect(String);
 #[derive(Debug)]
 pub(super) struct Traits {
     pub(super) lines: LineForm,
+    pub(super) utf16: Utf16,
     pub(super) binds: Binds,
     pub(super) records: Records,
     pub(super) own: Groups,
@@ -54,6 +55,7 @@ pub(super) struct Traits {
     pub(super) unauthorized: Unauthorized,
     pub(super) robots_txt: RobotsTxtItself,
     pub(super) query: Query,
+    pub(super) forms: Forms,
     pub(super) index_pages: IndexPages,
 }
 
@@ -65,6 +67,16 @@ pub(super) enum LineForm {
     /// As robots.cc reads it: cut after 16,663 octets and at a NUL, names by
     /// their beginning, all ASCII white space trimmed.
     Cut,
+}
+
+/// When a file that begins like UTF-16 is read as that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Utf16 {
+    /// If there is an agent line in it then. Otherwise it is read as bytes: a
+    /// stray byte order mark must not take every rule out of a file.
+    WithAgent,
+    /// Always.
+    AsItBegins,
 }
 
 /// When an agent line means a product token.
@@ -160,6 +172,15 @@ pub(super) enum Query {
     AsWritten,
 }
 
+/// Whether a Disallow is compared in further forms, which its author may have
+/// meant: without invisible marks at its end, and, as servers read paths, with
+/// the escapes of its reserved bytes decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forms {
+    Further,
+    AsWritten,
+}
+
 /// What an Allow for `/x/index.html` also means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IndexPages {
@@ -170,6 +191,7 @@ pub(super) enum IndexPages {
 
 const RFC9309: Traits = Traits {
     lines: LineForm::Whole,
+    utf16: Utf16::WithAgent,
     binds: Binds::Token,
     records: Records::EndAtAgent,
     own: Groups::Merged,
@@ -181,15 +203,19 @@ const RFC9309: Traits = Traits {
     unauthorized: Unauthorized::Allows,
     robots_txt: RobotsTxtItself::Exempt,
     query: Query::EitherForm,
+    forms: Forms::Further,
     index_pages: IndexPages::AsWritten,
 };
 
 const DRAFT_2019: Traits = Traits {
+    utf16: Utf16::AsItBegins,
     everyone: Groups::First,
+    forms: Forms::AsWritten,
     ..RFC9309
 };
 
 const DRAFT_1996: Traits = Traits {
+    utf16: Utf16::AsItBegins,
     records: Records::EndAtBlank,
     own: Groups::First,
     everyone: Groups::First,
@@ -198,6 +224,7 @@ const DRAFT_1996: Traits = Traits {
     escapes: Escapes::Decoded,
     unauthorized: Unauthorized::Refuses,
     query: Query::AsWritten,
+    forms: Forms::AsWritten,
     ..RFC9309
 };
 
@@ -221,6 +248,7 @@ const GOOGLE: Traits = Traits {
     escapes: Escapes::RuleSide,
     robots_txt: RobotsTxtItself::Ruled,
     query: Query::AsWritten,
+    forms: Forms::AsWritten,
     index_pages: IndexPages::AllowFolder,
     ..RFC9309
 };

@@ -176,6 +176,7 @@ impl NoteKind {
             Self::NamesNobody => "names_nobody",
             Self::OutsideGroup => "outside_group",
             Self::NeverMatches => "never_matches",
+            Self::EndsInvisibly => "ends_invisibly",
             Self::JoinsGroup => "joins_group",
             Self::Noindex => "noindex",
             Self::InvalidCrawlDelay => "invalid_crawl_delay",

@@ -10,7 +10,7 @@ use bytes::{Buf as _, Bytes};
 use memchr::{memchr, memchr2};
 
 use super::RuleKind;
-use super::dialect::LineForm;
+use super::dialect::{LineForm, Utf16};
 
 /// What robots.cc keeps of a line: one octet less than its buffer has.
 const CUT_LINE: usize = 2083 * 8 - 1;
@@ -166,7 +166,7 @@ impl LineForm {
     /// What nearly every line says, written as nearly every line is: found
     /// without looking for the colon. The value is as [`LineForm::field`] has it.
     #[inline]
-    pub(super) fn usual(self, content: &[u8]) -> Option<(Key, &[u8])> {
+    fn usual(self, content: &[u8]) -> Option<(Key, &[u8])> {
         let (key, value) = if let Some(value) = content.strip_prefix(b"Disallow:") {
             (Key::Rule(RuleKind::Disallow), value)
         } else if let Some(value) = content.strip_prefix(b"Allow:") {
@@ -175,6 +175,16 @@ impl LineForm {
             (Key::Agent, content.strip_prefix(b"User-agent:")?)
         };
         Some((key, self.trimmed(value)))
+    }
+
+    /// The key that the content of a line has, and its value.
+    #[inline]
+    pub(super) fn keyed(self, content: &[u8]) -> Option<(Key, &[u8])> {
+        self.usual(content).or_else(|| {
+            let field = self.field(content)?;
+            let (key, _) = self.key(field.name)?;
+            Some((key, field.value))
+        })
     }
 
     /// What a name means, compared ignoring case (RFC 9309, section 2.2).
@@ -232,16 +242,21 @@ const USER_AGENT: [(&str, Key, Spelling); 3] = [
 enum Encoding {
     /// UTF-8, or what passes for it.
     Octets,
-    /// UTF-16, behind so many octets of byte order mark.
-    Pairs {
-        mark: usize,
-        unit: fn([u8; 2]) -> u16,
-    },
+    /// UTF-16.
+    Pairs(Pairs),
+}
+
+/// UTF-16 behind so many octets of byte order mark.
+#[derive(Clone, Copy)]
+struct Pairs {
+    mark: usize,
+    unit: fn([u8; 2]) -> u16,
 }
 
 impl Encoding {
+    /// The encoding that `body` begins like.
     fn of(body: &[u8]) -> Self {
-        let pairs = |mark, unit| Self::Pairs { mark, unit };
+        let pairs = |mark, unit| Self::Pairs(Pairs { mark, unit });
         match body {
             [0xFF, 0xFE, ..] => pairs(2, u16::from_le_bytes),
             [0xFE, 0xFF, ..] => pairs(2, u16::from_be_bytes),
@@ -252,14 +267,40 @@ impl Encoding {
     }
 }
 
+impl Pairs {
+    fn units(self, body: &[u8]) -> impl DoubleEndedIterator<Item = u16> + ExactSizeIterator {
+        let (pairs, _) = body.get(self.mark..).unwrap_or_default().as_chunks::<2>();
+        pairs.iter().map(move |pair| (self.unit)(*pair))
+    }
+
+    fn decode(self, body: &[u8]) -> String {
+        char::decode_utf16(self.units(body))
+            .map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER))
+            .collect()
+    }
+}
+
+/// Whether a whole line of `text` is an agent line. One without an end does not
+/// count: no rule stands below it, and it may have been cut.
+fn has_agent_line(text: &str) -> bool {
+    let form = LineForm::Whole;
+    let end = text.as_bytes().iter().rposition(is_line_end);
+    let lines = Lines::of(text.as_bytes().get(..end.unwrap_or(0)).unwrap_or_default());
+    lines
+        .map(|line| form.keyed(form.content(line.octets)))
+        .any(|keyed| keyed.is_some_and(|(key, _)| key == Key::Agent))
+}
+
 /// The file as UTF-8, without a byte order mark: one in UTF-16 is bridged
 /// (RFC 9309, section 2.2.2), other octets are left as they are.
-pub(super) fn decoded(body: Bytes) -> Bytes {
-    match Encoding::of(&body) {
-        Encoding::Octets => without_mark(body),
-        Encoding::Pairs { mark, unit } => {
-            from_utf16(body.get(mark..).unwrap_or_default(), unit).into()
-        }
+pub(super) fn decoded(body: Bytes, utf16: Utf16) -> Bytes {
+    let Encoding::Pairs(pairs) = Encoding::of(&body) else {
+        return without_mark(body);
+    };
+    let text = pairs.decode(&body);
+    match utf16 {
+        Utf16::WithAgent if !has_agent_line(&text) => body.slice(pairs.mark..),
+        Utf16::WithAgent | Utf16::AsItBegins => text.into(),
     }
 }
 
@@ -267,20 +308,24 @@ pub(super) fn decoded(body: Bytes) -> Bytes {
 /// parsed of a larger file (RFC 9309, section 2.5).
 ///
 /// A cut line is dropped, since its beginning is a wider rule than the whole.
+/// What begins like UTF-16 is cut at the line ends of UTF-16 only if what is
+/// kept has an agent line then, so that it is read as it was cut.
 #[must_use]
 pub fn whole_lines(body: &[u8], max: usize) -> &[u8] {
     let Some((kept, rest)) = body.split_at_checked(max) else {
         return body;
     };
     let end = match Encoding::of(body) {
-        Encoding::Octets if rest.first().is_none_or(is_line_end) => kept.len(),
-        Encoding::Octets => kept.iter().rposition(is_line_end).map_or(0, |end| end + 1),
         // An octet of a letter may look like a line end.
-        Encoding::Pairs { mark, unit } => {
-            let (pairs, _) = kept.get(mark..).unwrap_or_default().as_chunks::<2>();
-            let is_line_end = |pair: &[u8; 2]| matches!(unit(*pair), 0x0A | 0x0D);
-            let end = pairs.iter().rposition(is_line_end);
-            end.map_or(0, |end| mark + 2 * (end + 1))
+        Encoding::Pairs(pairs) if has_agent_line(&pairs.decode(kept)) => {
+            let is_line_end = |unit: u16| matches!(unit, 0x0A | 0x0D);
+            let end = pairs.units(kept).rposition(is_line_end);
+            end.map_or(0, |end| pairs.mark + 2 * (end + 1))
+        }
+        Encoding::Octets | Encoding::Pairs(_) if rest.first().is_none_or(is_line_end) => kept.len(),
+        Encoding::Octets | Encoding::Pairs(_) => {
+            let end = kept.iter().rposition(is_line_end);
+            end.map_or(0, |end| end + 1)
         }
     };
     kept.get(..end).unwrap_or_default()
@@ -288,14 +333,6 @@ pub fn whole_lines(body: &[u8], max: usize) -> &[u8] {
 
 fn is_line_end(octet: &u8) -> bool {
     matches!(octet, b'\r' | b'\n')
-}
-
-fn from_utf16(text: &[u8], unit: fn([u8; 2]) -> u16) -> String {
-    let (pairs, _) = text.as_chunks::<2>();
-    let units = pairs.iter().map(|pair| unit(*pair));
-    char::decode_utf16(units)
-        .map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER))
-        .collect()
 }
 
 /// Some editors begin the file with a byte order mark, and some tools lose a

@@ -30,6 +30,7 @@ mod bound;
 mod builder;
 mod canonical;
 mod dialect;
+mod end_marks;
 mod explain;
 mod grams;
 mod index;
@@ -123,7 +124,7 @@ impl RobotsTxt {
     #[must_use]
     pub fn in_dialect(body: impl Into<Bytes>, dialect: Dialect) -> Self {
         let mut text = match dialect.traits().lines {
-            LineForm::Whole => lines::decoded(body.into()),
+            LineForm::Whole => lines::decoded(body.into(), dialect.traits().utf16),
             LineForm::Cut => lines::without_mark(body.into()),
         };
         let kept = whole_lines(&text, TEXT_MAX).len();

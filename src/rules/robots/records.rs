@@ -8,7 +8,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::dialect::{Records as RecordEnd, Traits};
+use super::dialect::{Forms, Records as RecordEnd, Traits};
+use super::end_marks::without_end_marks;
 use super::lines::{Field, Key, Line, Lines, Separator, Spelling, lossy};
 use super::token::is_blank;
 use super::{RequestRate, RobotsTxt, RuleKind, VisitTime};
@@ -112,6 +113,8 @@ pub enum NoteKind {
     OutsideGroup,
     /// A pattern that begins with neither `/` nor `*`.
     NeverMatches,
+    /// A path that ends in an invisible mark, such as a no-break space.
+    EndsInvisibly,
     /// An agent line that shares the rules below with the agents above, because
     /// only a rule ends their list (RFC 9309, section 2.2.4). Where one of them
     /// is `*`, rules meant for one crawler bind all.
@@ -267,6 +270,9 @@ impl<'a> Reader<'a> {
         if is_rule && !matches!(value, [] | [b'/' | b'*', ..]) {
             return Some(NoteKind::NeverMatches);
         }
+        if is_rule && self.traits.forms == Forms::Further && without_end_marks(value).is_some() {
+            return Some(NoteKind::EndsInvisibly);
+        }
         if kind == RecordKind::Noindex {
             return Some(NoteKind::Noindex);
         }
@@ -363,6 +369,9 @@ impl fmt::Display for NoteKind {
             Self::NamesNobody => "an agent line that names nobody",
             Self::OutsideGroup => "no agent line above it, so it binds nobody",
             Self::NeverMatches => "a path that begins with neither / nor *, so it matches nothing",
+            Self::EndsInvisibly => {
+                "a path that ends in an invisible mark; a Disallow is tried without it as well"
+            }
             Self::JoinsGroup => {
                 "the agents above share the rules below: the line between is not a rule"
             }

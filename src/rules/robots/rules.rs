@@ -141,10 +141,15 @@ impl Rules {
             // Only a rule with an escape can be one of them.
             let pattern =
                 memchr(b'%', value).and_then(|_| Pattern::in_dialect(value, self.file.dialect));
-            match pattern.filter(Pattern::holds_folding) {
-                Some(pattern) => escaping.push((draft.rank(at, token, pattern.shape()), pattern)),
-                None => draft.take(at, token),
-            }
+            let Some(pattern) = pattern.filter(Pattern::holds_folding) else {
+                draft.take(at, token);
+                continue;
+            };
+            let rank = draft.rank(at, token, pattern.shape());
+            let form = draft.traits.without_marks(token.kind(), value);
+            let form = form.and_then(|form| Pattern::in_dialect(form, self.file.dialect));
+            escaping.extend(form.map(|form| (rank, form)));
+            escaping.push((rank, pattern));
         }
         escaping.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
         Folded {
@@ -216,29 +221,39 @@ impl<'a> Draft<'a> {
         }
         let value = self.file.value(token);
         if let Some(shape) = Shape::of(value, self.traits, &mut self.rewritten) {
-            let place = if self.rewritten.is_empty() {
-                Place::in_text(token.start)
-            } else {
-                self.escapes_reserved |= has_folding(&self.rewritten);
-                let place = Place::in_extra(self.extra.len());
-                self.extra.extend_from_slice(&self.rewritten);
-                place
-            };
-            self.push(at, token, (place, shape));
+            let rank = self.rank(at, token, &shape);
+            self.push(rank, token.start, shape);
+            if let Some(form) = self.traits.without_marks(token.kind(), value) {
+                self.take_form(rank, token.start, form);
+            }
         }
         if self.traits.index_pages == IndexPages::AllowFolder && token.kind() == TokenKind::Allow {
             self.take_folder(at, token);
         }
     }
 
+    /// Takes a further form of a rule, which counts as much as the written one.
+    #[cold]
+    fn take_form(&mut self, rank: Rank, start: u32, form: &[u8]) {
+        if let Some(shape) = Shape::of(form, self.traits, &mut self.rewritten) {
+            self.push(rank, start, shape);
+        }
+    }
+
+    /// Puts in a rule whose octets begin at `start` in the text, unless they
+    /// were rewritten.
     #[inline]
-    fn push(&mut self, at: u32, token: Token, (place, shape): (Place, Shape)) {
+    fn push(&mut self, rank: Rank, start: u32, shape: Shape) {
+        let place = if self.rewritten.is_empty() {
+            Place::in_text(start)
+        } else {
+            self.escapes_reserved |= has_folding(&self.rewritten);
+            let place = Place::in_extra(self.extra.len());
+            self.extra.extend_from_slice(&self.rewritten);
+            place
+        };
         self.reaches_query |= shape.reaches_query;
-        self.entries.push(Entry {
-            rank: self.rank(at, token, &shape),
-            place,
-            shape,
-        });
+        self.entries.push(Entry { rank, place, shape });
     }
 
     /// What robots.cc makes of an Allow for an index page.
@@ -251,11 +266,10 @@ impl<'a> Draft<'a> {
         };
         let anchored = [folder, b"$"].concat();
         if let Some(shape) = Shape::of(&anchored, self.traits, &mut self.rewritten) {
-            let place = Place::in_extra(self.extra.len());
-            let rewritten = [folder, &self.rewritten];
-            self.extra
-                .extend_from_slice(rewritten[usize::from(!self.rewritten.is_empty())]);
-            self.push(at, token, (place, shape));
+            if self.rewritten.is_empty() {
+                self.rewritten.extend_from_slice(folder);
+            }
+            self.push(self.rank(at, token, &shape), token.start, shape);
         }
     }
 

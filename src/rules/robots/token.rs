@@ -150,11 +150,7 @@ fn token(line: Line<'_>, traits: &Traits) -> Option<Token> {
         let blank = traits.records == Records::EndAtBlank && is_blank(line.octets);
         return blank.then(|| Token::new(TokenKind::Blank, line.number, 0..0));
     }
-    let (key, value) = traits.lines.usual(content).or_else(|| {
-        let field = traits.lines.field(content)?;
-        let (key, _) = traits.lines.key(field.name)?;
-        Some((key, field.value))
-    })?;
+    let (key, value) = traits.lines.keyed(content)?;
     let kind = match key {
         Key::Agent => TokenKind::Agent,
         Key::Rule(RuleKind::Allow) => TokenKind::Allow,

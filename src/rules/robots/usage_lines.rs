@@ -260,6 +260,7 @@ Content-Usage: search=n
     fn file_without_groups_speaks_to_everyone() {
         let file = "Content-Signal: ai-train=no";
         assert_eq!(bound(file, "A"), ["1 ai-train=no"]);
+        let file = format!("{file}\nUser-agent: B\n");
         let wide: Vec<u8> = file.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let robots = RobotsTxt::parse(&wide);
         let lines = robots.usage_lines(&Crawler::parse("A"));

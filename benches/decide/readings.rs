@@ -2,12 +2,14 @@
 //! (`robots.readings`).
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use politesse::rules::decision::{Policy, Readings, Unauthorized, ruling};
 use politesse::rules::reading::of_servers;
+use politesse::rules::robots::access::Snapshot;
 
-use crate::files;
+use crate::files::{self, Case};
 use crate::whole::{inquiry, snapshot};
 
 pub(crate) fn readings() {
@@ -16,13 +18,29 @@ pub(crate) fn readings() {
     );
     let cases = files::cases();
     let snapshot = snapshot(&cases[0]);
+    rows(&snapshot);
+    println!("the same, beside a rule that escapes a reserved byte");
+    rows(&beside_an_escape(&cases[0]));
+}
+
+/// The file of `case`, with a rule that servers read otherwise than written.
+fn beside_an_escape(case: &Case) -> Arc<Snapshot> {
+    let rule = b"\nUser-agent: *\nDisallow: /Special%3ARandom\n";
+    snapshot(&Case {
+        name: case.name.clone(),
+        body: [&case.body[..], rule].concat(),
+        urls: case.urls.clone(),
+    })
+}
+
+fn rows(snapshot: &Arc<Snapshot>) {
     for (name, path) in paths() {
         let inquiry = inquiry(&format!("https://www.example.com{path}"));
         let decided = |readings| {
             let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
             let terms = (&policy, Timestamp::UNIX_EPOCH);
             crate::time(crate::ROUNDS, || {
-                black_box(ruling(black_box(&inquiry), &snapshot, terms));
+                black_box(ruling(black_box(&inquiry), snapshot, terms));
             })
         };
         let (sent, server) = (decided(Readings::Sent), decided(Readings::Server));
@@ -35,7 +53,7 @@ pub(crate) fn readings() {
     }
 }
 
-fn paths() -> [(&'static str, String); 7] {
+fn paths() -> [(&'static str, String); 8] {
     [
         (
             "plain",
@@ -49,6 +67,7 @@ fn paths() -> [(&'static str, String); 7] {
             "plain, escaped",
             "/caf%C3%A9/un%20menu/%E4%B8%AD%E6%96%87.html".into(),
         ),
+        ("an escaped reserved byte", "/wiki/Special%3ARandom".into()),
         ("a parameter", "/shop/lamp;jsessionid=1A2B3C4D5E6F".into()),
         ("dots and slashes", "/a//../articles/2026/".into()),
         ("every trick", "//h/a\\..%5c..;x/%2e%2e%2fb;y//c?".into()),

@@ -40,10 +40,19 @@ fn cut(input: &[u8]) {
     let max = input.first().map_or(0, |&octet| usize::from(octet));
     let kept = whole_lines(input, max);
     assert!(kept.len() <= max && input.starts_with(kept));
+    // Whether a file is UTF-16 depends on what is kept of it.
+    if input.starts_with(b"\xFF\xFE") || input.starts_with(b"\xFE\xFF") || begins_in_pairs(input) {
+        return;
+    }
     let [kept, whole] =
         [kept, input].map(|text| RobotsTxt::in_dialect(text.to_vec(), Dialect::Rfc9309));
     let records: Vec<_> = whole.records().collect();
     assert!(records.starts_with(&kept.records().collect::<Vec<_>>()));
+}
+
+/// Whether it begins like UTF-16 without a byte order mark.
+fn begins_in_pairs(input: &[u8]) -> bool {
+    input.iter().take(4).any(|&octet| octet == 0)
 }
 
 fn read(input: &[u8], dialect: Dialect) {

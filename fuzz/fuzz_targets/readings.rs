@@ -19,7 +19,7 @@ use politesse::rules::origin::Target;
 use politesse::rules::reading::of_servers;
 use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
 use politesse_fuzz::nginx;
-use politesse_fuzz::reference::{self, Dialect};
+use politesse_fuzz::reference;
 
 /// More readings than that no path has.
 const READINGS_MAX: usize = 40;
@@ -87,7 +87,7 @@ fn is_allowed_by_its_plain_name(robots: &[u8], path: &str) {
     let plain = nginx::plain_path(&file);
     for name in [format!("{plain}{query}"), plain] {
         if name.contains('?') || query.len() < 2 {
-            let verdict = reference::decide(Dialect::Rfc9309, robots, "FooBot", &name);
+            let verdict = reference::decide_as_served(robots, "FooBot", &name);
             assert!(verdict.allow, "{path} is served as {name}");
         }
     }

@@ -1,7 +1,7 @@
 //! The engine's answer to a question, held against the reference's.
 
 use politesse::rules::crawler::Crawler;
-use politesse::rules::robots::{Judgement, RobotsTxt};
+use politesse::rules::robots::{Binding, Judgement, RobotsTxt};
 
 use crate::question::Question;
 use crate::reference::{self, Dialect, Verdict};
@@ -42,6 +42,9 @@ pub fn compare(dialect: Dialect, question: &Question) {
         "engine and reference in {dialect:?}\n{question:?}\n{}",
         String::from_utf8_lossy(body)
     );
+    if dialect == Dialect::Rfc9309 {
+        compare_as_served(&binding, question, &path);
+    }
     let competing = binding.competing(&path);
     match &judgement {
         Judgement::Rule(rule) => assert_eq!(Some(rule), competing.first(), "{question:?}"),
@@ -50,6 +53,24 @@ pub fn compare(dialect: Dialect, question: &Question) {
         }
         Judgement::RobotsTxt | Judgement::Undecided => {}
     }
+}
+
+/// The same where a Disallow is tried as servers read paths.
+fn compare_as_served(binding: &Binding, question: &Question, path: &str) {
+    let binding = binding.clone().as_served();
+    let judgement = binding.judge(path);
+    if judgement == Judgement::Undecided {
+        return;
+    }
+    let token = question.token();
+    let agent = token.as_ref().map_or("", |token| token.as_str());
+    let wanted = reference::decide_as_served(&question.body, agent, path);
+    let found = (judgement.allows(), judgement.rule().map(|rule| rule.line()));
+    assert_eq!(
+        found,
+        (wanted.allow, wanted.line),
+        "as served: {question:?}"
+    );
 }
 
 /// The engine's name for a dialect of the reference.

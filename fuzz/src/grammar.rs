@@ -21,6 +21,7 @@ const PARTS: &[&str] = &[
     "%2f", "%61", "%3D", "%3d", "%26", "%3F", "%2A", "%24", "%25", "%7E", "~", "%41",
     "%zz", "%4", "\u{e9}", "%C3%A9", "%c3%a9", "[ab]", "[!a]", "[a-c]", "[", "]", "-",
     "\\", "%5B", "%5D", "%5C", "%2D", "%21", "!", "^", ":", "%3A", "+", ";", " ", "%20", "index.html", "robots.txt", "/index.htm",
+    "\u{a0}", "\u{200b}", "\u{200e}",
 ];
 
 #[rustfmt::skip]
@@ -46,7 +47,10 @@ const OTHER_LINES: &[&str] = &[
 
 const LINE_ENDS: &[&str] = &["\n", "\n", "\r\n", "\r", " # c\n", " \n", "\n\n"];
 
-const MARKS: &[&[u8]] = &[b"", b"", b"", b"\xEF\xBB\xBF", b"\xEF\xBB", b"\xEF"];
+#[rustfmt::skip]
+const MARKS: &[&[u8]] = &[
+    b"", b"", b"", b"\xEF\xBB\xBF", b"\xEF\xBB", b"\xEF", b"\xFF\xFE", b"\xFE\xFF",
+];
 
 /// A question about a file of the usual kind, or of one with many wildcards.
 ///

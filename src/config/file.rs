@@ -207,7 +207,8 @@ keys! {
         ]);
         /// Which readings of a URL must be allowed: as "sent"; that and without "dots"
         /// (`/a/../b` is `/b`); or those and what else a "server" takes it for (`//b`,
-        /// `/a/..%2fb`, `/a/..;/b`), since a server hands out the file that it reads.
+        /// `/a/..%2fb`, `/a/..;/b`), since a server hands out the file that it reads;
+        /// then `Disallow: /a%3Ab` is tried as `/a:b` as well.
         readings: Readings = r#""server""#, Choice(&[
             ("sent", Readings::Sent),
             ("dots", Readings::Dots),

@@ -27,7 +27,7 @@ use super::policy::Terms;
 use super::reading;
 use super::receipt::Receipt;
 use super::robots::access::{AccessResult, Copy, Snapshot};
-use super::robots::{Binding, CanonicalPath, RobotsTxt};
+use super::robots::{Binding, CanonicalPath};
 
 pub use self::evidence::{Evidence, PuttingOff};
 pub use super::policy::{Candidates, EnforcementMode, Policy, Readings, Revision, Unauthorized};
@@ -175,10 +175,16 @@ fn overriding<'a>(
 fn said_of(path: &str, (crawler, snapshot): (&Crawler, &Snapshot), terms: &Terms) -> Ruling {
     let unauthorized = matches!(snapshot.status, Some(401 | 403));
     match &snapshot.result {
-        AccessResult::Successful(copy) => match terms.candidates {
-            Candidates::First => judge(&copy.robots.binding(crawler), path),
-            Candidates::All => judge_all(&copy.robots, crawler, path),
-        },
+        AccessResult::Successful(copy) => {
+            let bound_by = |binding| with_forms(binding, terms.readings);
+            match terms.candidates {
+                Candidates::First => judge(&bound_by(copy.robots.binding(crawler)), path),
+                Candidates::All => {
+                    let bindings = copy.robots.bindings(crawler).into_iter();
+                    judge_all(&bindings.map(bound_by).collect::<Vec<_>>(), path)
+                }
+            }
+        }
         AccessResult::Unavailable if unauthorized && terms.refuses_unauthorized() => {
             Ruling::without_rule(Verdict::Disallow, Reason::Restricted)
         }
@@ -189,16 +195,24 @@ fn said_of(path: &str, (crawler, snapshot): (&Crawler, &Snapshot), terms: &Terms
     }
 }
 
+/// The binding with the forms of rules that a level of readings judges by.
+fn with_forms(binding: Binding, readings: Readings) -> Binding {
+    match readings {
+        Readings::Sent | Readings::Dots => binding,
+        Readings::Server => binding.as_served(),
+    }
+}
+
 /// The ruling by the groups of every candidate: the first that disallows, else
 /// the first. What all of them ask for counts.
-fn judge_all(robots: &RobotsTxt, crawler: &Crawler, path: &str) -> Ruling {
-    let bindings = robots.bindings(crawler);
+fn judge_all(bindings: &[Binding], path: &str) -> Ruling {
     let asked = Asked::all(bindings.iter().filter_map(Binding::asked));
     let disallows = |binding: &&Binding| !binding.judge(path).allows();
     let counts = bindings.iter().find(disallows).or(bindings.first());
     let ruling = match counts {
         Some(binding) => judge(binding, path),
-        None => judge(&robots.binding(crawler), path),
+        // There is always one: that of everyone, if it binds anything or not.
+        None => Ruling::without_rule(Verdict::Disallow, Reason::Undecided),
     };
     Ruling { asked, ..ruling }
 }

@@ -63,7 +63,8 @@ pub enum Readings {
     Sent,
     /// That, and the URL without its dot segments (RFC 3986, section 5.2.4).
     Dots,
-    /// That, and whatever else ordinary servers read.
+    /// That, whatever else ordinary servers read, and a Disallow with the
+    /// escapes of its reserved bytes decoded.
     #[default]
     Server,
 }
@@ -175,6 +176,11 @@ impl Policy {
     /// By which text robots.txt files are read.
     pub fn dialect(&self) -> Dialect {
         self.terms.dialect
+    }
+
+    /// Which readings of a path are judged.
+    pub fn readings(&self) -> Readings {
+        self.terms.readings
     }
 
     /// Whose groups bind a crawler of several names.

@@ -136,6 +136,44 @@ fn what_a_site_asks_for_is_shown() {
     });
 }
 
+// Ours: servers take a reserved byte of a path and its escape for one.
+#[test]
+fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
+    const ESCAPED: &str = "User-agent: *\nDisallow: /Special%3ARandom\n";
+    run(async {
+        let url = "https://o.test/Special:Random";
+        let told = check(ESCAPED, &[url]).await;
+        assert_eq!(told.code, Some(0), "{told:?}");
+        let line = "the proxy would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
+                    take the path there for this one";
+        assert_tells(&told, &["https://o.test/Special:Random: allow", line]);
+        let object = object(ESCAPED, &[url]).await;
+        assert_eq!(object["refused_by_line"], 2);
+        assert_eq!(object["refused_reading"], Value::Null);
+        let as_proxy = check(ESCAPED, &["--as-proxy", url]).await;
+        assert_eq!(as_proxy.code, Some(1), "{as_proxy:?}");
+        assert_tells(&as_proxy, &["length: 17 octets"]);
+        assert!(!as_proxy.stdout.contains("the proxy would"), "{as_proxy:?}");
+    });
+}
+
+// Ours: what cannot be seen is told to who wrote it.
+#[test]
+fn a_path_that_ends_invisibly_is_noted() {
+    run(async {
+        let robots = "User-agent: *\nDisallow: /shop/\u{200b}\nDisallow: /a\u{a0}\n";
+        let told = check(robots, &[URL]).await;
+        assert_eq!(told.code, Some(1), "{told:?}");
+        let note = "a path that ends in an invisible mark; a Disallow is tried without it as well";
+        assert_eq!(told.stdout.matches(note).count(), 2, "{}", told.stdout);
+        let object = object(robots, &[URL]).await;
+        assert_eq!(
+            (&object["line"], &object["notes"][0]["kind"]),
+            (&json!(2), &json!("ends_invisibly"))
+        );
+    });
+}
+
 // Ours: a pace record is for the agents directly above it.
 #[test]
 fn the_pace_records_that_bind_are_told_with_the_agents_they_are_for() {

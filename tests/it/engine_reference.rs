@@ -184,7 +184,9 @@ fn utf8(text: &str) -> Vec<u8> {
 
 /// The text in ISO-8859-1, which old files are written in.
 fn latin1(text: &str) -> Vec<u8> {
-    let bytes = text.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?'));
+    let bytes = text
+        .chars()
+        .map(|letter| u8::try_from(letter).unwrap_or(b'?'));
     bytes.collect()
 }
 
@@ -194,7 +196,9 @@ fn marked_file() -> impl Strategy<Value = Vec<u8>> {
     let unit: fn(u16) -> [u8; 2] = u16::to_le_bytes;
     let unit = prop::sample::select(vec![None, Some(unit), Some(u16::to_be_bytes)]);
     (mark, unit, file(), file()).prop_map(|(mark, unit, file, octets)| {
-        let units = String::from_utf8_lossy(&file).encode_utf16().collect::<Vec<_>>();
+        let units = String::from_utf8_lossy(&file)
+            .encode_utf16()
+            .collect::<Vec<_>>();
         let file = match unit {
             Some(unit) => units.into_iter().flat_map(unit).collect(),
             None => file,
@@ -225,6 +229,23 @@ proptest! {
         for dialect in reference::Dialect::ALL {
             let difference = difference((dialect, &file), (&agent, &format!("/{path}")));
             prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
+        }
+    }
+
+    // Ours: a Disallow as servers read paths.
+    #[test]
+    fn engine_answers_as_the_reference_does_as_served(file in file(), agent in token(), path in path_like()) {
+        let path = format!("/{path}");
+        let robots = RobotsTxt::in_dialect(file.clone(), Dialect::Rfc9309);
+        let token = ProductToken::new(&agent).into_iter().collect();
+        let binding = robots.binding(&Crawler::restore(token, None)).as_served();
+        let judgement = binding.judge(&path);
+        let wanted = reference::decide_as_served(&file, &agent, &path);
+        let found = (judgement.allows(), judgement.rule().map(|rule| rule.line()));
+        prop_assert_eq!(found, (wanted.allow, wanted.line), "{} {}", path, robots.text());
+        if path != "/robots.txt" {
+            let competing = binding.competing(&path);
+            prop_assert_eq!(judgement.rule(), competing.first(), "{} {}", path, robots.text());
         }
     }
 

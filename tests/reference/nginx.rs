@@ -87,13 +87,11 @@ fn decoded(path: &[u8]) -> Option<Vec<Octet>> {
 /// The plain URL path of a file: what its owner would write in robots.txt.
 ///
 /// Brackets stay as they are, as the URL Standard has them in paths, although
-/// RFC 3986, section 3.3, would have them encoded. They are the only octets of a
-/// name that RFC 9309, section 2.2.2, keeps apart from their escapes and that
-/// this function could add a `%` for: encoded here, `Disallow: *%` or `/*%5D`
-/// would match a name that nobody asked for in that form. All others that are
-/// encoded here are encoded in a path as sent before it is compared, or were
-/// escapes there, so nothing is lost of what such a rule says about them. And a
-/// rule with a bracket now counts for who escapes it.
+/// RFC 3986, section 3.3, would have them encoded: escaped here, the `%` of
+/// `Disallow: *%` would match in a name that nobody asked for in that form. A
+/// rule that escapes a bracket is compared in both forms. All other octets that
+/// are escaped here are escaped in a path as sent before it is compared, or were
+/// escapes there.
 pub fn plain_path(file: &[u8]) -> String {
     let mut path = String::new();
     for &octet in file {

@@ -10,7 +10,9 @@ use jiff::Timestamp;
 
 use super::terms::Terms;
 use crate::rules::crawler::{Crawler, ProductToken};
-use crate::rules::decision::{Decision, Evidence, Reason, Ruling, Verdict, ruling};
+use crate::rules::decision::{
+    Decision, Evidence, Readings, Reason, RuleCited, Ruling, Verdict, ruling,
+};
 use crate::rules::robots::access::{Copy, Snapshot};
 use crate::rules::robots::{
     Binding, Dialect, Joined, Judgement, Outranked, PaceRecord, RobotsTxt, Rule,
@@ -54,7 +56,13 @@ impl Explained {
         let crawler = bound.as_ref().unwrap_or(&evidence.inquiry.crawler);
         let copy = evidence.snapshot.as_deref().and_then(Snapshot::copy);
         Self {
-            binding: copy.map(|copy| copy.robots.binding(crawler)),
+            binding: copy.map(|copy| {
+                let binding = copy.robots.binding(crawler);
+                match evidence.policy.readings() {
+                    Readings::Sent | Readings::Dots => binding,
+                    Readings::Server => binding.as_served(),
+                }
+            }),
             terms: terms.clone(),
             now,
             evidence,
@@ -160,15 +168,26 @@ impl Explained {
     /// The reading of the path for which the proxy would refuse what is allowed
     /// as sent.
     pub(super) fn refused_reading(&self) -> Option<String> {
+        self.refused_by_the_proxy()?.reading
+    }
+
+    /// The rule by which the proxy would refuse what is allowed as sent, because
+    /// servers take the path that it writes for the path that was sent.
+    pub(super) fn refused_by_rule(&self) -> Option<RuleCited> {
+        let refused = self.refused_by_the_proxy()?;
+        refused.rule.filter(|_| refused.reading.is_none())
+    }
+
+    /// The ruling of the proxy, if it would refuse what is allowed as sent.
+    fn refused_by_the_proxy(&self) -> Option<Ruling> {
         let evidence = &self.evidence;
         if self.ruling().reading.is_some() {
             return None;
         }
         let terms = (&*self.terms.policy, evidence.at);
         let as_proxy = ruling(&evidence.inquiry, self.snapshot()?, terms);
-        as_proxy
-            .reading
-            .filter(|_| as_proxy.verdict == Verdict::Disallow)
+        let is_other = as_proxy.reading.is_some() || self.ruling().verdict == Verdict::Allow;
+        Some(as_proxy).filter(|ruling| ruling.verdict == Verdict::Disallow && is_other)
     }
 
     /// How many seconds ago the file was fetched, if it was.

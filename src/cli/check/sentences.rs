@@ -31,6 +31,13 @@ pub(super) fn sentences(explained: &Explained, before: Option<&Snapshot>) -> Str
             cut(&reading)
         ));
     }
+    if let Some(rule) = explained.refused_by_rule() {
+        lines.push(format!(
+            "the proxy would refuse it by line {}, {}: servers take the path there for this one",
+            rule.line,
+            quoted(&rule.text)
+        ));
+    }
     if explained.dialect() != Default::default() {
         lines.push(format!("dialect: {}", explained.dialect()));
     }

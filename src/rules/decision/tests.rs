@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::rules::crawler::ProductToken;
 use crate::rules::record::{Effect, StoredRuling};
+use crate::rules::robots::Dialect;
 use crate::rules::robots::access::{Cause, NoConnection};
 
 fn inquiry(agent: &str, url: &str) -> Arc<Inquiry> {
@@ -277,6 +278,79 @@ levels! {
     servers_never_decode_twice: "/%2570rivate" by Server is (Verdict::Allow, None);
     what_is_refused_as_sent_names_no_reading: "/private//x" by Server is (Verdict::Disallow, None);
     a_reading_that_is_allowed_is_not_named: "//public" by Server is (Verdict::Allow, None);
+}
+
+/// One test a row: what a rule says of a path by each level.
+macro_rules! forms {
+    ($($name:ident: $rules:literal on $path:literal by $level:ident is $expected:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            let robots = file(concat!("User-agent: *\n", $rules, "\n"));
+            let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::$level);
+            let asked = inquiry("FooBot", concat!("http://h.test", $path));
+            let decision = decide(&asked, &robots, (&Arc::new(policy), now()));
+            assert_eq!(decision.ruling().verdict, Verdict::$expected);
+        }
+    )*};
+}
+
+// Ours: servers take a reserved byte of a path and its escape for one.
+forms! {
+    an_escape_in_a_rule_is_its_byte_to_servers: "Disallow: /Special%3ARandom" on "/Special:Random" by Server is Disallow;
+    not_as_sent: "Disallow: /Special%3ARandom" on "/Special:Random" by Sent is Allow;
+    not_by_dots: "Disallow: /Special%3ARandom" on "/Special:Random" by Dots is Allow;
+    a_byte_in_a_rule_is_its_escape_to_servers: "Disallow: /Special:Random" on "/Special%3ARandom" by Server is Disallow;
+    an_escape_in_lower_case_is_one: "Disallow: /Special%3aRandom" on "/Special:Random" by Server is Disallow;
+    both_may_be_mixed: "Disallow: /a%3Ab,c%3Dd" on "/a:b%2Cc=d" by Server is Disallow;
+    a_wildcard_stays_one: "Disallow: /*%3ARandom" on "/wiki/Special:Random" by Server is Disallow;
+    an_escaped_wildcard_is_none: "Disallow: /a%2Ab" on "/axb" by Server is Allow;
+    an_escaped_end_is_none: "Disallow: /a%24" on "/a" by Server is Allow;
+    an_end_stays_one: "Disallow: /a%3A$" on "/a:b" by Server is Allow;
+    an_end_is_found: "Disallow: /a%3A$" on "/a:" by Server is Disallow;
+    an_escaped_slash_is_a_slash_to_servers: "Disallow: /a%2Fb" on "/a/b" by Server is Disallow;
+    an_escaped_question_mark_begins_no_query: "Disallow: /a%3Fb" on "/a?b" by Server is Allow;
+    a_question_mark_in_a_name_is_no_query: "Disallow: /*?" on "/who%3F" by Server is Allow;
+    a_percent_sign_is_not_decoded: "Disallow: /a%253Ab" on "/a:b" by Server is Allow;
+    path_and_query_are_both_tried: "Disallow: /a%3Ab?c=%3D" on "/a:b?c==" by Server is Disallow;
+    a_name_with_a_question_mark_is_found_with_its_query: "Disallow: /a%3Ab%3F*=%3F" on "/a:b%3F?c=?" by Server is Disallow;
+    an_allow_is_tried_as_written: "Disallow: /\nAllow: /Special%3ARandom" on "/Special:Random" by Server is Disallow;
+    a_longer_allow_counts_before_it: "Disallow: /a%3Ab\nAllow: /a:b/cccc" on "/a:b/cccc" by Server is Allow;
+    a_form_counts_by_its_length_as_written: "Disallow: /a%3Ab\nAllow: /a:b/" on "/a:b/c" by Server is Disallow;
+    every_reading_is_tried: "Disallow: /Special%3ARandom" on "/x/../Special:Random" by Server is Disallow;
+    marks_are_taken_off_before: "Disallow: /a%3Ab\u{a0}" on "/a:b" by Server is Disallow;
+    marks_are_taken_off_as_sent: "Disallow: /a\u{a0}" on "/a" by Sent is Disallow;
+}
+
+// Ours: the rule that refuses is named, and the path is the one that was sent.
+#[test]
+fn a_form_of_a_rule_that_servers_read_is_evidence_by_its_line() {
+    let robots = file("User-agent: *\nDisallow: /Special%3ARandom\n");
+    let decision = decided(&robots, "/Special:Random");
+    let ruling = decision.ruling();
+    assert_eq!(
+        (ruling.reason, ruling.reading.as_deref()),
+        (Reason::Rule, None)
+    );
+    let rule = ruling.rule.as_ref().unwrap();
+    assert_eq!((rule.line, &*rule.text), (2, "Disallow: /Special%3ARandom"));
+}
+
+// Ours: as they were, since other parsers read them so.
+#[test]
+fn other_dialects_compare_the_written_path_alone() {
+    let rules = "User-agent: *\nDisallow: /Special%3ARandom\n";
+    for dialect in Dialect::ALL {
+        let copy = Copy::in_dialect(rules.into(), dialect);
+        let robots = snapshot(200, AccessResult::Successful(Arc::new(copy)));
+        let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
+        let asked = inquiry("FooBot", "http://h.test/Special:Random");
+        let decision = decide(&asked, &robots, (&Arc::new(policy), now()));
+        // Those of 1994 and 1996 decode both sides.
+        let decodes = [Dialect::Draft1996, Dialect::Consensus1994, Dialect::Conner];
+        let refuses = dialect == Dialect::Rfc9309 || decodes.contains(&dialect);
+        let disallowed = decision.ruling().verdict == Verdict::Disallow;
+        assert_eq!(disallowed, refuses, "{dialect}");
+    }
 }
 
 // Security, section 2.1: an Allow that only another reading meets opens nothing.

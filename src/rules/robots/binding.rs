@@ -8,12 +8,14 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::dialect::{Binds, Dialect, Groups, LineForm, Traits};
+use super::canonical::{Buffer, Fold, fold, query_start};
+use super::dialect::{Binds, Dialect, Forms, Groups, LineForm, Traits};
 use super::lines::lossy;
 use super::pace_records::{self, PaceRecord};
-use super::pattern::{CanonicalPath, Pattern};
+use super::pattern::{CanonicalPath, FoldedPath, FoldedPattern, Pattern};
 use super::rules::{Answer, Rules};
 use super::token::{GroupRanges, GroupSet, Token, TokenKind};
+use super::wildcard::Fuel;
 use super::{RobotsTxt, RuleKind};
 use crate::rules::crawler::{self, Crawler, ProductToken};
 use crate::rules::pace::asked::Asked;
@@ -30,6 +32,8 @@ pub struct Binding {
     /// What the pace records that bind ask for; absent if nothing. Crawlers
     /// that share their rules may be asked for different paces.
     asked: Option<Arc<Asked>>,
+    /// In which forms a Disallow is tried.
+    scope: Fold,
 }
 
 /// What the rules say of one path.
@@ -119,6 +123,7 @@ impl RobotsTxt {
             asked: asked.map(Arc::new),
             token,
             rules,
+            scope: Fold::InQuery,
         }
     }
 
@@ -200,6 +205,18 @@ impl Binding {
         !self.rules.groups.is_empty()
     }
 
+    /// A binding to these groups that judges as servers read rules: a Disallow
+    /// matches a path in either form of its reserved bytes (`/a:b`, `/a%3Ab`),
+    /// as [`Binding::judge`] otherwise has it in the query alone. Where a rule
+    /// means either, nothing that it may mean is allowed.
+    #[must_use]
+    pub fn as_served(self) -> Self {
+        Self {
+            scope: Fold::Everywhere,
+            ..self
+        }
+    }
+
     /// Judges a path with its query, octets as sent. Allocates nothing unless
     /// the path has to be rewritten and is longer than most.
     #[must_use]
@@ -207,7 +224,7 @@ impl Binding {
         if path == ROBOTS_TXT && self.rules.file.dialect.exempts_robots_txt() {
             return Judgement::RobotsTxt;
         }
-        match self.rules.answer(path.as_bytes()) {
+        match self.rules.answer(path.as_bytes(), self.scope) {
             Answer::Token(at) => Judgement::Rule(Rule {
                 rules: &self.rules,
                 at,
@@ -227,10 +244,10 @@ impl Binding {
         let dialect = self.rules.file.dialect;
         let canonical = CanonicalPath::in_dialect(path, dialect);
         let matching = self.rules().filter(|rule| {
+            let disallows = rule.kind() == RuleKind::Disallow;
             rule.patterns().any(|pattern| {
-                pattern.matches(&canonical)
-                    || (rule.kind() == RuleKind::Disallow && pattern.matches_folded(&canonical))
-            })
+                pattern.matches(&canonical) || (disallows && pattern.matches_folded(&canonical))
+            }) || (disallows && self.matches_as_served(rule, &canonical))
         });
         let mut matching: Vec<_> = matching.collect();
         matching.sort_by_key(|rule| (Reverse(rule.length()), rule.kind(), rule.line()));
@@ -239,6 +256,22 @@ impl Binding {
             matching.insert(0, counts);
         }
         matching
+    }
+
+    /// Whether `rule` matches in a form that is tried because servers read it so.
+    fn matches_as_served(&self, rule: &Rule<'_>, path: &CanonicalPath) -> bool {
+        let traits = self.rules.file.traits();
+        if self.scope == Fold::InQuery || traits.forms == Forms::AsWritten {
+            return false;
+        }
+        let mut folded = Buffer::new();
+        let octets = path.as_bytes();
+        fold(octets, query_start(octets), self.scope, &mut folded);
+        let path = FoldedPath::new(&folded);
+        let mut patterns = rule
+            .forms()
+            .filter_map(|form| FoldedPattern::everywhere(form, traits));
+        patterns.any(|pattern| pattern.matches(path, &mut { Fuel::FULL }))
     }
 
     /// The rules of all the groups, in file order.
@@ -378,11 +411,17 @@ impl<'a> Rule<'a> {
 
     /// The path in every form that is compared, the written one first.
     fn patterns(&self) -> impl Iterator<Item = Pattern> + use<'a> {
-        let (dialect, value) = (self.rules.file.dialect, self.value());
-        let kind = self.token().map(Token::kind);
-        let form = kind.and_then(|kind| dialect.traits().without_marks(kind, value));
-        let forms = [Some(value), form].into_iter().flatten();
+        let dialect = self.rules.file.dialect;
+        let forms = self.forms();
         forms.filter_map(move |form| Pattern::in_dialect(form, dialect))
+    }
+
+    /// The value, and without invisible marks at its end if it is tried so.
+    fn forms(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (traits, value) = (self.rules.file.traits(), self.value());
+        let kind = self.token().map(Token::kind);
+        let form = kind.and_then(|kind| traits.without_marks(kind, value));
+        [Some(value), form].into_iter().flatten()
     }
 
     pub(super) fn value(&self) -> &'a [u8] {

@@ -216,14 +216,34 @@ pub(super) fn query_start(path: &[u8]) -> usize {
     memchr(b'?', path).map_or(path.len(), |mark| mark + 1)
 }
 
-/// Appends `text`, canonical, with the escapes of reserved octets from `from`
-/// on decoded: the form in which both spellings of a query are one. `%2A` and
-/// `%24` stay, since a bare `*` or `$` never stands in canonical form.
-pub(super) fn fold(text: &[u8], from: usize, out: &mut Buffer) {
-    let (before, mut rest) = text.split_at(from.min(text.len()));
-    out.extend_from_slice(before);
+/// Where a reserved byte and its escape count as the same to a Disallow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fold {
+    /// In the query, where the table of RFC 9309, section 2.2.2, shows both
+    /// spellings as one path.
+    InQuery,
+    /// In the path as well, where servers take both spellings for one.
+    Everywhere,
+}
+
+/// Appends `text`, canonical, in the form in which both spellings of a reserved
+/// byte are one: escapes are decoded from `query` on, and before it as `scope`
+/// says. `%2A` and `%24` stay, since a bare `*` or `$` never stands in canonical
+/// form.
+pub(super) fn fold(text: &[u8], query: usize, scope: Fold, out: &mut Buffer) {
+    let (before, behind) = text.split_at(query.min(text.len()));
+    match scope {
+        Fold::InQuery => out.extend_from_slice(before),
+        Fold::Everywhere => decode(before, folds_in_path, out),
+    }
+    decode(behind, folds, out);
+}
+
+/// Appends `text` with the escapes decoded of those bytes that `decodes` names.
+fn decode(text: &[u8], decodes: fn(u8) -> bool, out: &mut Buffer) {
+    let mut rest = text;
     while let Some((&octet, tail)) = rest.split_first() {
-        match escaped_octet(tail).filter(|(value, _)| octet == b'%' && folds(*value)) {
+        match escaped_octet(tail).filter(|(value, _)| octet == b'%' && decodes(*value)) {
             Some((value, after)) => {
                 out.push(value);
                 rest = after;
@@ -236,20 +256,43 @@ pub(super) fn fold(text: &[u8], from: usize, out: &mut Buffer) {
     }
 }
 
-/// Whether [`fold`] decodes anything in canonical `text`.
+/// Whether canonical `text` holds an escape that a query may spell otherwise.
 pub(super) fn has_folding(text: &[u8]) -> bool {
-    let mut rest = text;
-    while let Some(at) = memchr(b'%', rest) {
-        rest = rest.get(at + 1..).unwrap_or_default();
-        if escaped_octet(rest).is_some_and(|(value, _)| folds(value)) {
-            return true;
-        }
+    holds_escape(text, folds)
+}
+
+/// Whether `text`, canonical or not, holds an escape that a path may spell
+/// otherwise.
+pub(super) fn has_folding_in_path(text: &[u8]) -> bool {
+    holds_escape(text, folds_in_path)
+}
+
+/// Whether canonical `text` reads differently in the path and in the query.
+pub(super) fn folds_by_place(text: &[u8], scope: Fold) -> bool {
+    match scope {
+        Fold::InQuery => has_folding(text),
+        Fold::Everywhere => holds_escape(text, |value| folds(value) && !folds_in_path(value)),
     }
-    false
+}
+
+/// Whether an escape in `text` is of a reserved byte that `is_one` names.
+fn holds_escape(text: &[u8], is_one: fn(u8) -> bool) -> bool {
+    let mut escapes = text.split(|octet| *octet == b'%').skip(1);
+    // Most escapes are of bytes beyond ASCII: their first digit tells.
+    escapes.any(|escape| {
+        matches!(escape.first(), Some(b'2'..=b'5'))
+            && escaped_octet(escape).is_some_and(|(value, _)| is_one(value))
+    })
 }
 
 fn folds(value: u8) -> bool {
     is_reserved(value) && class(value) & PATH_CANONICAL != 0
+}
+
+/// To a server `%3F` and `%23` are part of a name, where `?` and `#` begin a
+/// query and a fragment.
+fn folds_in_path(value: u8) -> bool {
+    folds(value) && !matches!(value, b'?' | b'#')
 }
 
 /// The octet whose two hexadecimal digits `tail` begins with, and what follows.

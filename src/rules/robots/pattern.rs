@@ -8,8 +8,8 @@
 
 use memchr::memchr;
 
-use super::canonical::{Buffer, fold, has_folding, query_start};
-use super::dialect::{Dialect, Query, Syntax};
+use super::canonical::{Buffer, Fold, fold, folds_by_place, query_start};
+use super::dialect::{Dialect, Query, Syntax, Traits};
 use super::shape::Shape;
 use super::wildcard::{End, Fuel, find, globs, spans};
 
@@ -59,7 +59,7 @@ impl Pattern {
         let octets = octets.unwrap_or_default();
         Some(Self {
             folded: (dialect.traits().query == Query::EitherForm)
-                .then(|| FoldedPattern::new(octets, &shape).map(Box::new))
+                .then(|| FoldedPattern::new(octets, &shape, Fold::InQuery).map(Box::new))
                 .flatten(),
             octets: Some(octets.into()),
             shape,
@@ -92,13 +92,8 @@ impl Pattern {
     #[must_use]
     pub fn matches_folded(&self, path: &CanonicalPath) -> bool {
         let folded = path.folded.as_deref().map(FoldedPath::new);
-        folded.is_some_and(|path| self.matches_folded_path(path, &mut { Fuel::FULL }))
-    }
-
-    pub(super) fn matches_folded_path(&self, path: FoldedPath<'_>, fuel: &mut Fuel) -> bool {
-        fuel.spend(8);
-        let pattern = self.folded.as_deref();
-        pattern.is_some_and(|pattern| pattern.matches(path, self.shape.end, fuel))
+        let both = self.folded.as_deref().zip(folded);
+        both.is_some_and(|(pattern, path)| pattern.matches(path, &mut { Fuel::FULL }))
     }
 
     /// How specific the pattern is: its octets in canonical form, `*` and `$`
@@ -107,12 +102,6 @@ impl Pattern {
     #[expect(clippy::len_without_is_empty, reason = "an empty pattern is none")]
     pub fn len(&self) -> usize {
         self.shape.length
-    }
-
-    /// Whether it holds an escape that a query may spell otherwise, so that it
-    /// reads differently there.
-    pub(super) fn holds_folding(&self) -> bool {
-        self.octets.as_deref().is_some_and(has_folding)
     }
 
     pub(super) fn shape(&self) -> &Shape {
@@ -126,46 +115,69 @@ impl Pattern {
 
 /// A pattern as it reads on a [`FoldedPath`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct FoldedPattern {
+pub(super) struct FoldedPattern {
     head: Box<[u8]>,
     pieces: Box<[FoldedPiece]>,
+    end: End,
 }
 
 /// A literal behind a `*`: it may lie before the query, reach into it, or lie
 /// in it, and reads differently there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FoldedPiece {
-    /// Folded behind its first `?` only, which begins the query.
+    /// As it reads from before the query: its first `?` begins that.
     across: Box<[u8]>,
-    /// Folded throughout.
+    /// As it reads in the query.
     within: Box<[u8]>,
 }
 
 impl FoldedPattern {
-    fn new(octets: &[u8], shape: &Shape) -> Option<Self> {
-        if shape.syntax != Syntax::Pattern || !shape.reaches_query {
+    /// The pattern of a rule's value if it reads differently in the path and in
+    /// the query: which of the two counts then depends on where it matches.
+    pub(super) fn by_place(value: &[u8], traits: &Traits, scope: Fold) -> Option<Self> {
+        let mut canonical = Buffer::new();
+        let shape = Shape::of_canonical(value, traits, &mut canonical)?;
+        let octets = canonical.get(..shape.head + shape.tail)?;
+        folds_by_place(octets, scope).then(|| Self::new(octets, &shape, scope))?
+    }
+
+    /// The pattern of a rule's value, for paths that are folded everywhere.
+    pub(super) fn everywhere(value: &[u8], traits: &Traits) -> Option<Self> {
+        let mut canonical = Buffer::new();
+        let shape = Shape::of_canonical(value, traits, &mut canonical)?;
+        let octets = canonical.get(..shape.head + shape.tail)?;
+        Self::new(octets, &shape, Fold::Everywhere)
+    }
+
+    /// `None` if it cannot match otherwise than as written.
+    fn new(octets: &[u8], shape: &Shape, scope: Fold) -> Option<Self> {
+        let reaches = shape.reaches_query || scope == Fold::Everywhere;
+        if shape.syntax != Syntax::Pattern || !reaches {
             return None;
         }
         let (head, tail) = octets.split_at_checked(shape.head)?;
         let pieces = tail.split(|octet| *octet == b'*');
         let pieces = pieces.filter(|piece| !piece.is_empty());
         Some(Self {
-            head: folded(head, query_start(head)),
+            head: folded(head, query_start(head), scope),
             pieces: pieces
                 .map(|piece| FoldedPiece {
-                    across: folded(piece, query_start(piece)),
-                    within: folded(piece, 0),
+                    across: folded(piece, query_start(piece), scope),
+                    within: folded(piece, 0, scope),
                 })
                 .collect(),
+            end: shape.end,
         })
     }
 
-    fn matches(&self, path: FoldedPath<'_>, end: End, fuel: &mut Fuel) -> bool {
+    /// Whether it matches a path that is folded in the scope it was made for.
+    pub(super) fn matches(&self, path: FoldedPath<'_>, fuel: &mut Fuel) -> bool {
+        fuel.spend(8);
         if !path.octets.starts_with(&self.head) {
             return false;
         }
         let Some((last, middle)) = self.pieces.split_last() else {
-            return end == End::Anywhere || path.octets.len() == self.head.len();
+            return self.end == End::Anywhere || path.octets.len() == self.head.len();
         };
         let mut at = self.head.len();
         for piece in middle {
@@ -174,7 +186,7 @@ impl FoldedPattern {
             };
             at = after;
         }
-        match end {
+        match self.end {
             End::Anywhere => last.end_in(path, at, fuel).is_some(),
             End::Last => {
                 path.from(at).ends_with(&last.across)
@@ -215,7 +227,7 @@ pub struct CanonicalPath {
     folded: Option<Box<[u8]>>,
 }
 
-/// A path in whose query the escapes of reserved octets are decoded.
+/// A canonical path in the form of a [`Fold`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoldedPath<'a> {
     octets: &'a [u8],
@@ -245,7 +257,7 @@ impl CanonicalPath {
         let query = memchr(b'?', octets);
         Self {
             octets: octets.into(),
-            folded: query.map(|mark| folded(octets, mark + 1)),
+            folded: query.map(|mark| folded(octets, mark + 1, Fold::InQuery)),
         }
     }
 
@@ -274,9 +286,9 @@ impl<'a> FoldedPath<'a> {
     }
 }
 
-fn folded(text: &[u8], from: usize) -> Box<[u8]> {
+fn folded(text: &[u8], query: usize, scope: Fold) -> Box<[u8]> {
     let mut out = Buffer::new();
-    fold(text, from, &mut out);
+    fold(text, query, scope, &mut out);
     out.to_vec().into()
 }
 

@@ -6,7 +6,7 @@
 
 use memchr::{memchr, memrchr};
 
-use super::canonical::{Buffer, Common};
+use super::canonical::{Buffer, Common, Fold, fold};
 use super::dialect::{Escapes, Syntax, Traits};
 use super::wildcard::{End, is_glob_octet};
 
@@ -45,15 +45,9 @@ impl Shape {
 
     #[inline]
     fn pattern(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
-        if !matches!(value.first()?, b'/' | b'*') {
-            return None;
-        }
-        let (path, end) = match value.strip_suffix(b"$") {
-            Some(path) => (path, End::Last),
-            None => (value, End::Anywhere),
-        };
+        let (path, end) = anchored(value)?;
         let common = Common::of(path);
-        let floats = matches!(path, [b'*', behind, ..] if !matches!(behind, b'*' | b'/'));
+        let floats = floats(path);
         if common.is_canonical_rule(traits.escapes) && !floats {
             return Some(Self::of_pattern((path, end), common));
         }
@@ -68,6 +62,37 @@ impl Shape {
             length: shape.length - usize::from(floats),
             ..shape
         })
+    }
+
+    /// The shape of a pattern's value as it reads in canonical form, all of which
+    /// `canonical` gets.
+    pub(super) fn of_canonical(
+        value: &[u8],
+        traits: &Traits,
+        canonical: &mut Buffer,
+    ) -> Option<Self> {
+        let (path, end) = anchored(value)?;
+        canonical.clear();
+        traits.escapes.canonical_rule(path, canonical);
+        Some(Self::of_pattern((canonical, end), Common::of(canonical)))
+    }
+
+    /// The shape of a pattern's value with the escapes of reserved bytes decoded
+    /// ([`Fold::Everywhere`]), which `rewritten` gets. What was decoded is no
+    /// wildcard.
+    pub(super) fn folded(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
+        let mut canonical = Buffer::new();
+        let written = Self::of_canonical(value, traits, &mut canonical)?;
+        let mut folded = Buffer::new();
+        fold(&canonical, canonical.len(), Fold::Everywhere, &mut folded);
+        rewritten.clear();
+        if floats(&folded) {
+            rewritten.push(b'/');
+        }
+        rewritten.extend_from_slice(&folded);
+        // A `*` at the end has undone a `$` behind it.
+        let end = written.end;
+        Some(Self::of_pattern((rewritten, end), Common::of(rewritten)))
     }
 
     #[inline]
@@ -152,6 +177,24 @@ impl Shape {
     pub(super) fn is_plain(&self) -> bool {
         self.tail == 0 && self.end == End::Anywhere
     }
+}
+
+/// A pattern without the `$` that anchors it; `None` if it can match no path.
+#[inline]
+fn anchored(value: &[u8]) -> Option<(&[u8], End)> {
+    if !matches!(value.first()?, b'/' | b'*') {
+        return None;
+    }
+    Some(match value.strip_suffix(b"$") {
+        Some(path) => (path, End::Last),
+        None => (value, End::Anywhere),
+    })
+}
+
+/// Whether a pattern begins with a `*` behind which no path begins.
+#[inline]
+fn floats(path: &[u8]) -> bool {
+    matches!(path, [b'*', behind, ..] if !matches!(behind, b'*' | b'/'))
 }
 
 fn canonical<'a>(value: &'a [u8], traits: &Traits, rewritten: &'a mut Buffer) -> &'a [u8] {

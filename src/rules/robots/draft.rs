@@ -1,0 +1,132 @@
+//! Rules on their way into an index: each weighed, in every form in which it is
+//! compared.
+
+use super::builder::Builder;
+use super::canonical::{Buffer, has_folding};
+use super::dialect::{AllowLines, IndexPages, Order, Traits};
+use super::index::Index;
+use super::rank::{Entry, Octets, Place, Rank};
+use super::shape::{Shape, folder_of_index};
+use super::token::{File, Token, TokenKind};
+
+/// Rules on their way into an index.
+pub(super) struct Draft<'a> {
+    file: &'a File,
+    traits: &'static Traits,
+    entries: Vec<Entry>,
+    extra: Vec<u8>,
+    rewritten: Buffer,
+    pub(super) reaches_query: bool,
+    pub(super) escapes_reserved: bool,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(file: &'a File) -> Self {
+        Self {
+            file,
+            traits: file.traits(),
+            entries: Vec::with_capacity(16),
+            extra: Vec::new(),
+            rewritten: Buffer::new(),
+            reaches_query: false,
+            escapes_reserved: false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, at: u32, token: Token) {
+        if self.traits.allow == AllowLines::Ignored && token.kind() == TokenKind::Allow {
+            return;
+        }
+        let value = self.file.value(token);
+        if let Some(shape) = Shape::of(value, self.traits, &mut self.rewritten) {
+            let rank = self.rank(at, token, &shape);
+            self.push(rank, token.start, shape);
+            if let Some(form) = self.traits.without_marks(token.kind(), value) {
+                self.take_form(rank, token.start, form);
+            }
+        }
+        if self.traits.index_pages == IndexPages::AllowFolder && token.kind() == TokenKind::Allow {
+            self.take_folder(at, token);
+        }
+    }
+
+    /// Takes a further form of a rule, which counts as much as the written one.
+    #[cold]
+    pub(super) fn take_form(&mut self, rank: Rank, start: u32, form: &[u8]) {
+        if let Some(shape) = Shape::of(form, self.traits, &mut self.rewritten) {
+            self.push(rank, start, shape);
+        }
+    }
+
+    /// Takes a form of a rule with the escapes of its reserved bytes decoded.
+    pub(super) fn take_folded(&mut self, rank: Rank, start: u32, form: &[u8]) {
+        if let Some(shape) = Shape::folded(form, self.traits, &mut self.rewritten) {
+            self.push(rank, start, shape);
+        }
+    }
+
+    /// How much a rule counts; `None` if it matches no path.
+    pub(super) fn rank_of(&mut self, at: u32, token: Token) -> Option<Rank> {
+        let value = self.file.value(token);
+        let shape = Shape::of(value, self.traits, &mut self.rewritten)?;
+        Some(self.rank(at, token, &shape))
+    }
+
+    /// Puts in a rule whose octets begin at `start` in the text, unless they
+    /// were rewritten.
+    #[inline]
+    fn push(&mut self, rank: Rank, start: u32, shape: Shape) {
+        let place = if self.rewritten.is_empty() {
+            Place::in_text(start)
+        } else {
+            self.escapes_reserved |= has_folding(&self.rewritten);
+            let place = Place::in_extra(self.extra.len());
+            self.extra.extend_from_slice(&self.rewritten);
+            place
+        };
+        self.reaches_query |= shape.reaches_query;
+        self.entries.push(Entry { rank, place, shape });
+    }
+
+    /// What robots.cc makes of an Allow for an index page.
+    fn take_folder(&mut self, at: u32, token: Token) {
+        let mut value = Buffer::new();
+        let escapes = self.traits.escapes;
+        escapes.canonical_rule(self.file.value(token), &mut value);
+        let Some(folder) = folder_of_index(&value) else {
+            return;
+        };
+        let anchored = [folder, b"$"].concat();
+        if let Some(shape) = Shape::of(&anchored, self.traits, &mut self.rewritten) {
+            if self.rewritten.is_empty() {
+                self.rewritten.extend_from_slice(folder);
+            }
+            self.push(self.rank(at, token, &shape), token.start, shape);
+        }
+    }
+
+    /// How much a rule counts.
+    fn rank(&self, at: u32, token: Token, shape: &Shape) -> Rank {
+        let allows = token.kind() == TokenKind::Allow;
+        let weight = match self.traits.order {
+            // Rewritten, a text has at most 96 MiB.
+            Order::Longest => {
+                let length = u32::try_from(shape.length).unwrap_or(u32::MAX >> 1);
+                length << 1 | u32::from(allows)
+            }
+            Order::Explicit if shape.is_explicit() => 2 + u32::from(allows),
+            Order::FirstInFile | Order::Explicit => 1,
+        };
+        Rank::new(weight, at)
+    }
+
+    pub(super) fn index(self) -> Index {
+        let octets = Octets {
+            text: &self.file.text,
+            extra: &self.extra,
+        };
+        let index = Builder::new(octets, &self.entries).build(self.traits.escapes);
+        index.with_extra(self.extra)
+    }
+}

@@ -1,8 +1,12 @@
 //! The only reader of the time.
 //!
-//! Freshness and waits use the monotonic clock (tokio's, which tests can
-//! pause); records and HTTP dates use the wall clock. Time is read after each
-//! wait and never carried across one.
+//! Waits and pauses use the monotonic clock (tokio's, which tests can pause):
+//! no change of the wall clock may have a host asked sooner than it wants.
+//! Records and HTTP dates use the wall clock. How long something holds that was
+//! learned is counted on both ([`Stamp`]), and the one on which more time has
+//! passed counts: the monotonic clock stands still while a machine sleeps, and
+//! the wall clock can be set back. Time is read after each wait and never
+//! carried across one.
 
 use std::time::Duration;
 
@@ -26,11 +30,45 @@ pub fn now() -> Timestamp {
         LazyLock::new(|| (Timestamp::now(), Instant::now()));
     let (began, at) = *START;
     let now = Instant::now();
+    let shift = tests::WALL_SHIFT.get();
     let moved = match now.checked_duration_since(at) {
         Some(passed) => began.checked_add(passed),
         None => began.checked_sub(at.duration_since(now)),
     };
-    moved.unwrap_or(began)
+    moved.unwrap_or(began) + shift
+}
+
+/// A moment on both clocks, from which the age of something is counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Stamp {
+    instant: Instant,
+    wall: Timestamp,
+    /// How old it was then.
+    age_then: Duration,
+}
+
+impl Stamp {
+    /// The present moment.
+    pub fn now() -> Self {
+        Self::aged(Duration::ZERO)
+    }
+
+    /// The moment `age` ago, as far as that is known: only from now on both
+    /// clocks count.
+    pub fn aged(age: Duration) -> Self {
+        Self {
+            instant: instant(),
+            wall: now(),
+            age_then: age,
+        }
+    }
+
+    /// The time since then, on the clock on which more has passed.
+    pub fn age(&self) -> Duration {
+        let passed = passed(self.wall, now());
+        let since = instant().saturating_duration_since(self.instant);
+        self.age_then.saturating_add(since.max(passed))
+    }
 }
 
 /// The time from one moment of the wall clock to a later one; none if it is not
@@ -43,4 +81,39 @@ pub fn passed(from: Timestamp, to: Timestamp) -> Duration {
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn instant() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    thread_local! {
+        /// How far the wall clock of the test on this thread has been set.
+        pub(super) static WALL_SHIFT: Cell<SignedDuration> = const { Cell::new(SignedDuration::ZERO) };
+    }
+
+    /// Sets the wall clock of the test on this thread forward or back.
+    pub(crate) fn set_wall_by(shift: SignedDuration) {
+        WALL_SHIFT.set(WALL_SHIFT.get() + shift);
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    // Ours: a machine that slept, and a clock that was set back.
+    #[tokio::test(start_paused = true)]
+    async fn an_age_is_counted_on_the_clock_on_which_more_has_passed() {
+        let stamp = Stamp::now();
+        let older = Stamp::aged(HOUR);
+        tokio::time::advance(HOUR).await;
+        assert_eq!((stamp.age(), older.age()), (HOUR, 2 * HOUR));
+        set_wall_by(SignedDuration::from_hours(-100));
+        assert_eq!(stamp.age(), HOUR);
+        set_wall_by(SignedDuration::from_hours(125));
+        assert_eq!((stamp.age(), older.age()), (26 * HOUR, 27 * HOUR));
+        assert_eq!(Stamp::aged(Duration::MAX).age(), Duration::MAX);
+    }
 }

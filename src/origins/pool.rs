@@ -10,10 +10,8 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::connect::Connection;
-use crate::clock;
+use crate::clock::Stamp;
 use crate::rules::origin::Origin;
 
 /// How much is kept for later.
@@ -47,7 +45,7 @@ struct Free {
 struct Kept {
     origin: Origin,
     connection: Connection,
-    since: Instant,
+    since: Stamp,
 }
 
 impl Pool {
@@ -61,21 +59,19 @@ impl Pool {
     /// The connection to `origin` that was used last, if one is free. An
     /// HTTP/2 one stays for others as well.
     pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
-        let now = clock::instant();
         let mut free = self.free();
-        free.close_expired(now, self.limits.idle_timeout);
+        free.close_expired(self.limits.idle_timeout);
         let connection = free.newest_open(origin)?;
         if let Some(shared) = connection.shared() {
-            free.add(origin.clone(), shared, now);
+            free.add(origin.clone(), shared);
         }
         Some(connection)
     }
 
     /// Keeps a connection for later; the oldest go where there are too many.
     pub(super) fn put(&self, origin: Origin, connection: Connection) {
-        let now = clock::instant();
         let mut free = self.free();
-        free.close_expired(now, self.limits.idle_timeout);
+        free.close_expired(self.limits.idle_timeout);
         let own = free.by_origin.get(&origin);
         let full = own.filter(|own| self.limits.per_origin.get() <= own.len());
         if let Some(oldest) = full.and_then(VecDeque::front).copied() {
@@ -86,7 +82,7 @@ impl Pool {
         {
             free.remove(oldest);
         }
-        free.add(origin, connection, now);
+        free.add(origin, connection);
     }
 
     /// Closes what is free to `origin`. HTTP/2 exchanges under way go on.
@@ -103,7 +99,7 @@ impl Pool {
 }
 
 impl Free {
-    fn add(&mut self, origin: Origin, connection: Connection, since: Instant) {
+    fn add(&mut self, origin: Origin, connection: Connection) {
         let number = self.next;
         self.next += 1;
         self.by_origin
@@ -113,7 +109,7 @@ impl Free {
         let kept = Kept {
             origin,
             connection,
-            since,
+            since: Stamp::now(),
         };
         self.connections.insert(number, kept);
     }
@@ -136,9 +132,9 @@ impl Free {
         self.connections.keys().next().copied()
     }
 
-    fn close_expired(&mut self, now: Instant, idle_timeout: Duration) {
+    fn close_expired(&mut self, idle_timeout: Duration) {
         while let Some((&oldest, kept)) = self.connections.first_key_value()
-            && idle_timeout <= now.saturating_duration_since(kept.since)
+            && idle_timeout <= kept.since.age()
         {
             self.remove(oldest);
         }

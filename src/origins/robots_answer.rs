@@ -233,17 +233,18 @@ impl ReadAnswer {
             (pause, before.saturating_add(1))
         };
         let left = earlier.and_then(|earlier| earlier.copy_left(lifetimes.stale));
-        let (snapshot, lifetime) = match (earlier, left) {
+        let next = match (earlier, left) {
             (Some(earlier), Some(left)) => {
                 let lifetime = pause.min(left);
-                (again(&earlier.snapshot, (Some(cause), lifetime)), lifetime)
+                let snapshot = again(&earlier.snapshot, (Some(cause), lifetime));
+                Held::new(snapshot, Span::whole(lifetime), failures).with_age_of(earlier)
             }
             (Some(_) | None, _) => {
                 let result = AccessResult::Unreachable(cause);
-                (self.snapshot(whose, (result, pause)), pause)
+                let snapshot = self.snapshot(whose, (result, pause));
+                Held::new(snapshot, Span::whole(pause), failures)
             }
         };
-        let next = Held::new(snapshot, Span::whole(lifetime), failures);
         match earlier {
             Some(earlier) if earlier.is_fresh() => earlier.followed_by(next),
             Some(_) | None => next,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::robots_lifetimes::{LIFETIME_MAX, Lifetimes};
-use crate::clock::{self, passed};
+use crate::clock::{self, Stamp, passed};
 use crate::rules::robots::access::{AccessResult, Snapshot, Validators};
 use crate::rules::robots::kept::Kept;
 
@@ -23,6 +23,8 @@ const REFRESH_PART: u32 = 10;
 pub(super) struct Held {
     pub(super) snapshot: Arc<Snapshot>,
     expires: Instant,
+    /// When the origin last sent or confirmed it.
+    confirmed: Stamp,
     /// From when on it is asked for again while it still holds; never where
     /// the origin did not answer.
     refresh_from: Option<Instant>,
@@ -61,8 +63,17 @@ impl Held {
             refresh_from: is_answer(&snapshot).then(|| now + span.left.saturating_sub(ahead)),
             snapshot,
             expires: now + span.left,
+            confirmed: Stamp::now(),
             failures,
             then: None,
+        }
+    }
+
+    /// The snapshot, with a copy that is as old as that of `earlier`.
+    pub(super) fn with_age_of(self, earlier: &Self) -> Self {
+        Self {
+            confirmed: earlier.confirmed,
+            ..self
         }
     }
 
@@ -78,14 +89,17 @@ impl Held {
         };
         let left = passed(now, snapshot.expires_at).min(most);
         // With a clock that was set back nobody can tell how old it is.
-        let left = if now < snapshot.fetched_at {
-            Duration::ZERO
+        let (left, age) = if now < snapshot.fetched_at {
+            (Duration::ZERO, Duration::MAX)
         } else {
-            left
+            (left, passed(snapshot.fetched_at, now))
         };
         let whole = passed(snapshot.fetched_at, snapshot.expires_at);
         let span = Span { whole, left };
-        Self::new(Arc::clone(snapshot), span, kept.failures)
+        Self {
+            confirmed: Stamp::aged(age),
+            ..Self::new(Arc::clone(snapshot), span, kept.failures)
+        }
     }
 
     /// What is to be kept of it: where it was asked for again in vain, the same
@@ -106,6 +120,7 @@ impl Held {
         Self {
             snapshot: Arc::clone(&self.snapshot),
             expires: self.expires,
+            confirmed: self.confirmed,
             refresh_from: Some(then.expires),
             failures: then.failures,
             then: Some(Arc::new(then)),
@@ -139,9 +154,8 @@ impl Held {
     /// at most after the origin sent or confirmed it; `None` if not at all.
     pub(super) fn copy_left(&self, stale: Duration) -> Option<Duration> {
         self.snapshot.copy()?;
-        let (confirmed, now) = (self.snapshot.fetched_at, clock::now());
-        let left = stale.saturating_sub(passed(confirmed, now));
-        (confirmed <= now && !left.is_zero()).then_some(left)
+        let left = stale.saturating_sub(self.confirmed.age());
+        (!left.is_zero()).then_some(left)
     }
 
     /// By what the origin can be asked at `url` whether the copy is still the

@@ -32,7 +32,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
-use crate::clock;
+use crate::clock::{self, Stamp};
 use crate::rules::digest::Digest;
 use crate::rules::origin::Host;
 
@@ -124,7 +124,27 @@ pub struct Ca {
     pem: String,
     leaf_key: KeyPair,
     leaf_signer: Arc<dyn SigningKey>,
-    leaves: Cache<Host, Arc<CertifiedKey>>,
+    leaves: Cache<Host, Arc<Leaf>>,
+}
+
+/// A certificate for a host, and when it may be shown.
+struct Leaf {
+    certified: Arc<CertifiedKey>,
+    minted: Stamp,
+    not_before: OffsetDateTime,
+    not_after: OffsetDateTime,
+}
+
+impl Leaf {
+    /// Whether a client that goes by our clock takes it, for a while to come.
+    ///
+    /// The clock may have been set, or the machine have slept, since it was
+    /// made.
+    fn is_current(&self) -> bool {
+        let now = to_date(clock::now());
+        let is_valid = self.not_before <= now && now + DAY < self.not_after;
+        is_valid && self.minted.age() < LEAF_KEPT
+    }
 }
 
 impl std::fmt::Debug for Ca {
@@ -239,17 +259,26 @@ impl Ca {
     ///
     /// [`CaError::Make`] if the name cannot stand in a certificate.
     pub fn leaf(&self, host: &Host) -> Result<Arc<CertifiedKey>, Arc<CaError>> {
-        self.leaves.try_get_with_by_ref(host, || self.mint(host))
+        if self.leaves.get(host).is_some_and(|leaf| !leaf.is_current()) {
+            self.leaves.invalidate(host);
+        }
+        let leaf = self.leaves.try_get_with_by_ref(host, || self.mint(host))?;
+        Ok(Arc::clone(&leaf.certified))
     }
 
-    fn mint(&self, host: &Host) -> Result<Arc<CertifiedKey>, CaError> {
-        let certificate =
-            leaf_params(host, clock::now())?.signed_by(&self.leaf_key, &self.issuer)?;
+    fn mint(&self, host: &Host) -> Result<Arc<Leaf>, CaError> {
+        let minted = Stamp::now();
+        let params = leaf_params(host, clock::now())?;
+        let (not_before, not_after) = (params.not_before, params.not_after);
+        let certificate = params.signed_by(&self.leaf_key, &self.issuer)?;
         let chain = vec![certificate.der().clone(), self.certificate.clone()];
-        Ok(Arc::new(CertifiedKey::new(
-            chain,
-            Arc::clone(&self.leaf_signer),
-        )))
+        let certified = CertifiedKey::new(chain, Arc::clone(&self.leaf_signer));
+        Ok(Arc::new(Leaf {
+            certified: Arc::new(certified),
+            minted,
+            not_before,
+            not_after,
+        }))
     }
 }
 
@@ -338,10 +367,13 @@ fn serial() -> Result<SerialNumber, rcgen::Error> {
 
 /// From a day ago, for clocks that run behind, for `lifetime` in all.
 fn validity(now: Timestamp, lifetime: Duration) -> (OffsetDateTime, OffsetDateTime) {
+    let from = to_date(now) - DAY;
+    (from, from + lifetime)
+}
+
+fn to_date(time: Timestamp) -> OffsetDateTime {
     // Any time a clock shows lies within the years that the type can hold.
-    let now =
-        OffsetDateTime::from_unix_timestamp(now.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    (now - DAY, now - DAY + lifetime)
+    OffsetDateTime::from_unix_timestamp(time.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 fn signer(key: &KeyPair) -> Result<Arc<dyn SigningKey>, CaError> {
@@ -559,6 +591,34 @@ mod tests {
             &ca.leaf(&host).unwrap(),
             &ca.leaf(&host).unwrap()
         ));
+    }
+
+    // RFC 5280, section 4.1.2.5: what a client is shown holds by the clock of
+    // now. 25 hours are longer than a leaf is kept, 40 days longer than it holds.
+    #[tokio::test(start_paused = true)]
+    async fn a_leaf_is_made_anew_when_the_clock_was_set() {
+        use clock::tests::set_wall_by;
+        use jiff::SignedDuration;
+
+        let folder = tempfile::tempdir().unwrap();
+        let ca = Ca::open(&options(folder.path())).unwrap();
+        let host: Host = "h.test".parse().unwrap();
+        for hours in [25, 40 * 24, -80 * 24] {
+            let before = ca.leaf(&host).unwrap();
+            set_wall_by(SignedDuration::from_hours(hours));
+            let leaf = ca.leaf(&host).unwrap();
+            assert!(!Arc::ptr_eq(&leaf, &before), "{hours}");
+            let (_, shown) = parse_x509_certificate(&leaf.cert[0]).unwrap();
+            let now = ASN1Time::from_timestamp(clock::now().as_second()).unwrap();
+            assert!(shown.validity().is_valid_at(now), "{hours}");
+            assert!(Arc::ptr_eq(&leaf, &ca.leaf(&host).unwrap()), "{hours}");
+        }
+        // A day is within what every leaf allows for.
+        let before = ca.leaf(&host).unwrap();
+        set_wall_by(SignedDuration::from_hours(-23));
+        assert!(Arc::ptr_eq(&before, &ca.leaf(&host).unwrap()));
+        tokio::time::advance(LEAF_KEPT).await;
+        assert!(!Arc::ptr_eq(&before, &ca.leaf(&host).unwrap()));
     }
 
     /// Why a certificate made from `params` by its own key cannot be used, with

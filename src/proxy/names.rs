@@ -17,7 +17,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use prometheus_client::metrics::counter::Counter;
 
-use crate::clock;
+use crate::clock::{self, Stamp};
 use crate::rules::crawler::ProductToken;
 use crate::rules::origin::Origin;
 
@@ -40,10 +40,21 @@ pub struct Names {
 /// The names of one client at one origin.
 #[derive(Debug)]
 struct Seen {
+    since: Stamp,
     until: Timestamp,
     /// Their hashes: who makes up names must not fill the memory with them. Two
     /// names of the same hash, should they ever meet, count once.
     names: Mutex<HashSet<u64>>,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self {
+            since: Stamp::now(),
+            until: clock::now() + WINDOW,
+            names: Mutex::default(),
+        }
+    }
 }
 
 impl Names {
@@ -74,12 +85,16 @@ impl Names {
         origin: &Origin,
         name: &ProductToken,
     ) -> Result<(), Timestamp> {
-        let seen = self.seen.get_with((client, origin.clone()), || {
-            Arc::new(Seen {
-                until: clock::now() + WINDOW,
-                names: Mutex::default(),
-            })
-        });
+        let key = (client, origin.clone());
+        // The cache counts on the monotonic clock alone.
+        if self
+            .seen
+            .get(&key)
+            .is_some_and(|seen| WINDOW <= seen.since.age())
+        {
+            self.seen.invalidate(&key);
+        }
+        let seen = self.seen.get_with(key, || Arc::new(Seen::new()));
         let hash = self.hasher.hash_one(name);
         let mut names = seen.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.contains(&hash) {
@@ -129,5 +144,15 @@ mod tests {
             );
         }
         assert_eq!(names.refused.get(), 2);
+    }
+
+    // Ours: the hour is over by either clock.
+    #[test]
+    fn names_are_counted_anew_after_an_hour_of_the_wall_clock() {
+        let names = Names::new(NonZeroUsize::MIN, Counter::default());
+        assert!(admitted(&names, 1, "http://a.test/", "A"));
+        assert!(!admitted(&names, 1, "http://a.test/", "B"));
+        clock::tests::set_wall_by(jiff::SignedDuration::from_hours(1));
+        assert!(admitted(&names, 1, "http://a.test/", "B"));
     }
 }

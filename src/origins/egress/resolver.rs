@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::NotAdmitted;
 use super::ranges::Ranges;
-use crate::clock;
+use crate::clock::{self, Stamp};
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::robots::access::NoConnection;
 use crate::tasks::Tasks;
@@ -72,7 +72,8 @@ struct Desk {
 #[derive(Debug, Clone)]
 struct Kept {
     found: Found,
-    until: Instant,
+    since: Stamp,
+    ttl: Duration,
 }
 
 /// A lookup under way. Its time runs from the first who asked, so that a name
@@ -196,7 +197,7 @@ impl Desk {
 
     fn kept(&self, name: &str) -> Option<Found> {
         let kept = self.kept.get(name)?;
-        (clock::instant() < kept.until).then_some(kept.found)
+        (kept.since.age() < kept.ttl).then_some(kept.found)
     }
 
     fn keep(&self, name: &str, found: &Found) {
@@ -206,7 +207,8 @@ impl Desk {
         };
         let kept = Kept {
             found: found.clone(),
-            until: clock::instant() + ttl,
+            since: Stamp::now(),
+            ttl,
         };
         self.kept.insert(name.into(), kept);
         let names = i64::try_from(self.kept.entry_count()).unwrap_or(i64::MAX);

@@ -4,6 +4,8 @@ mod kit;
 
 mod bounds;
 
+mod clocks;
+
 mod kept;
 
 mod life;

@@ -68,6 +68,17 @@ fn cause(found: &Found) -> NoConnection {
     }
 }
 
+// A machine that slept: its monotonic clock stood still.
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_the_clock_was_set_forward_is_not_used() {
+    let resolver = resolver(1);
+    for (seconds, lookups) in [(0, 1), (-3600, 1), (3600, 1), (31, 2)] {
+        clock::tests::set_wall_by(jiff::SignedDuration::from_secs(seconds));
+        resolver.addresses("a.test").await.unwrap();
+        assert_eq!(answers(&resolver, "found"), lookups, "{seconds}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_holds_for_its_time_and_no_longer() {
     let resolver = resolver(1);

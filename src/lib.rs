@@ -5,7 +5,8 @@
 //! its evidence, and only then refuses or forwards.
 //!
 //! The modules by layer; one uses only layers below its own, and all but
-//! [`rules`] may use [`clock`], [`descriptors`], [`metrics`] and [`tasks`]:
+//! [`rules`] may use [`clock`], [`descriptors`], [`metrics`],
+//! [`tasks`] and [`throttle`]:
 //!
 //! - 0: [`rules`], pure: what an origin said, and what follows.
 //! - 1: [`origins`], everything we say to origins; [`audit`], everything we
@@ -39,3 +40,5 @@ pub mod descriptors;
 pub mod metrics;
 
 pub mod tasks;
+
+pub mod throttle;

@@ -2,6 +2,8 @@
 //!
 //! Labels are bounded: none names a host, a URL or a crawler.
 
+use std::sync::LazyLock;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -9,6 +11,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+
+/// Lines that the log left out. There is one log for the process, and it begins
+/// before there are other metrics.
+pub static LOG_LINES_LEFT_OUT: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 /// Labels of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -454,6 +460,11 @@ impl Metrics {
             "descriptors_wanted",
             "Descriptors that the configuration can need",
             self.descriptors_wanted.clone(),
+        );
+        r.register(
+            "log_lines_left_out",
+            "Lines that the log left out, since too many were alike",
+            LOG_LINES_LEFT_OUT.clone(),
         );
     }
 

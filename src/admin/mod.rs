@@ -40,6 +40,7 @@ pub use self::pace::{HOSTS_SHOWN, PaceSource};
 use self::password::{Password, PasswordError};
 use crate::audit::AuditLog;
 use crate::metrics::Metrics;
+use crate::throttle::REPEATING;
 
 /// Where to listen.
 #[derive(Debug, Clone)]
@@ -129,7 +130,7 @@ pub fn listen(
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the admin listener cannot accept");
+                    tracing::warn!(target: REPEATING, %error, "the admin listener cannot accept");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

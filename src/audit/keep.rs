@@ -17,6 +17,7 @@ use super::{AuditError, AuditLog};
 use crate::metrics::ResultLabel;
 use crate::rules::robots::Dialect;
 use crate::rules::robots::kept::{Kept, Whose};
+use crate::throttle::REPEATING;
 
 impl AuditLog {
     /// Keeps the last that is known of a robots.txt, in place of what was known
@@ -50,12 +51,12 @@ impl AuditLog {
             Ok(Found::Kept(kept)) => ("kept", Some(kept)),
             Ok(Found::Nothing) => ("nothing", None),
             Ok(Found::Changed) => {
-                tracing::warn!(origin = %whose.origin, "a kept robots.txt is not as it was written");
+                tracing::warn!(target: REPEATING, origin = %whose.origin, "a kept robots.txt is not as it was written");
                 ("changed", None)
             }
             Err(AuditError::Closed) => ("closed", None),
             Err(error) => {
-                tracing::warn!(%error, origin = %whose.origin, "a kept robots.txt cannot be read");
+                tracing::warn!(target: REPEATING, %error, origin = %whose.origin, "a kept robots.txt cannot be read");
                 ("failed", None)
             }
         };

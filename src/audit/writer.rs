@@ -21,6 +21,7 @@ use super::store::{Batch, Store};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::rules::record::{Outcome, Record};
+use crate::throttle::REPEATING;
 
 /// Entries taken from the queue at a time, beside those left from before.
 const BATCH_MAX: usize = 512;
@@ -191,7 +192,7 @@ impl Writer {
             return Err(error);
         }
         self.commit()?;
-        tracing::warn!(%error, lost, "copies of robots.txt or events could not be kept");
+        tracing::warn!(target: REPEATING, %error, lost, "copies of robots.txt or events could not be kept");
         Ok(())
     }
 

@@ -11,24 +11,23 @@ mod directives;
 mod inert;
 mod input;
 mod json_lines;
+mod log;
 mod pace;
 mod places;
 mod run;
 mod start;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
-use tracing::Level;
-use tracing_subscriber::{EnvFilter, reload};
 
 use self::places::{Found, Home, Places};
 use crate::clock;
-use crate::config::{Config, LogFormat, Problems, Settings, Sources, default_file};
+use crate::config::{Config, Problems, Settings, Sources, default_file};
 use crate::proxy::ca::Ca;
 use crate::rules::decision::EnforcementMode;
 
@@ -360,53 +359,6 @@ fn ca(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {
         }
         CaCommand::Export => print(Ca::load(&settings.ca)?.pem()),
     }
-}
-
-/// The way to log more, or less, from now on.
-struct LogLevel(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>);
-
-impl LogLevel {
-    fn set(&self, level: Level) {
-        let set = |filter| self.0(filter).map_err(anyhow::Error::from);
-        if let Err(error) = log_filter(level).and_then(set) {
-            tracing::warn!(%error, "log.level stays as it was");
-        }
-    }
-}
-
-fn log_filter(level: Level) -> anyhow::Result<EnvFilter> {
-    EnvFilter::builder()
-        .parse(format!("warn,politesse={level}"))
-        .context("log.level")
-}
-
-/// Logs to stderr in the configured form.
-fn start_logging(settings: &Settings) -> anyhow::Result<LogLevel> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(log_filter(settings.log.level)?)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        // A reader of the log that has gone must not end the exchange.
-        .log_internal_errors(false);
-    let terminal = std::io::stderr().is_terminal();
-    let pretty = match settings.log.format {
-        LogFormat::Pretty => true,
-        LogFormat::Json => false,
-        LogFormat::Auto => terminal,
-    };
-    let (started, level): (_, Box<dyn Fn(EnvFilter) -> _>) = if pretty {
-        let builder = builder.with_ansi(terminal).with_filter_reloading();
-        let handle = builder.reload_handle();
-        let reload = move |filter| handle.reload(filter);
-        (builder.try_init(), Box::new(reload))
-    } else {
-        let builder = builder.json().flatten_event(true).with_filter_reloading();
-        let handle = builder.reload_handle();
-        let reload = move |filter| handle.reload(filter);
-        (builder.try_init(), Box::new(reload))
-    };
-    started.map_err(|error| anyhow::anyhow!("cannot log: {error}"))?;
-    Ok(LogLevel(level))
 }
 
 /// The runtime of commands that speak to the network.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Exit, runtime, start_logging};
+use super::{Exit, log, runtime};
 use crate::config::Settings;
 use crate::proxy::ca::closed_to_others;
 use crate::proxy::connect::Mode;
@@ -17,7 +17,7 @@ use crate::serve::{self, Running};
 /// the audit was written. SIGHUP has the configuration read again.
 pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Result<Exit> {
     let settings = read()?;
-    let level = start_logging(&settings)?;
+    let log = log::start(&settings)?;
     take_descriptors();
     let runtime = runtime()?;
     let end = runtime.block_on(async {
@@ -30,7 +30,7 @@ pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Resu
         while signals.next().await == Asked::Reload {
             if let Some(settings) = running.reload(read) {
                 warn_of_shortages(settings);
-                level.set(settings.log.level);
+                log.set_level(settings.log.level);
             }
         }
         tracing::info!("stopping");

@@ -1,6 +1,8 @@
 //! What goes to stderr. No module of ours takes it as its options: the
 //! subscriber is set up where the program starts.
 
+use std::num::NonZeroU32;
+
 /// What goes to stderr, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
@@ -8,6 +10,9 @@ pub struct Log {
     pub format: LogFormat,
     /// The least urgent level that is written.
     pub level: tracing::Level,
+    /// How many lines of one kind are written at once, of those that others can
+    /// cause as often as they like.
+    pub burst: NonZeroU32,
 }
 
 /// How a log event is written.

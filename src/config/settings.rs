@@ -130,6 +130,7 @@ impl Settings {
             log: Log {
                 format: effective.log.format,
                 level: effective.log.level,
+                burst: effective.log.burst,
             },
             values: Values::default(),
         }

@@ -511,6 +511,7 @@ bounds! {
     admin_password_file: "admin.password_file" refuses ["''" "3"] takes ["none" "admin.password" "/etc/politesse/admin.password"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];
     log_format: "log.format" refuses ["text"] takes ["auto" "pretty" "json"];
+    log_burst: "log.burst" refuses ["0" "1_000_001" "'1'"] takes ["1" "1_000_000"];
     log_level: "log.level" refuses ["INFO" "off"] takes ["error" "warn" "info" "debug" "trace"];
 }
 

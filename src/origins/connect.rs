@@ -27,6 +27,7 @@ use crate::descriptors;
 use crate::rules::origin::{Host, Origin, Scheme};
 use crate::rules::robots::access::NoConnection;
 use crate::tasks::Tasks;
+use crate::throttle::REPEATING;
 
 /// The most fields in the head of a response.
 const FIELDS_MAX: usize = 256;
@@ -244,7 +245,7 @@ fn is_for_lack_of_sockets(error: &io::Error) -> bool {
 
 fn dial_failure(error: &io::Error) -> NoConnection {
     if is_for_lack_of_sockets(error) {
-        tracing::warn!(%error, "no socket for a connection to an origin");
+        tracing::warn!(target: REPEATING, %error, "no socket for a connection to an origin");
         return NoConnection::NoSocket;
     }
     #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind has no end")]

@@ -36,6 +36,7 @@ use crate::rules::decision::{Inquiry, Policy};
 use crate::rules::origin::Host;
 use crate::rules::robots::access::{Cause, Snapshot};
 use crate::rules::robots::kept::Whose;
+use crate::throttle::REPEATING;
 
 pub use super::robots_options::{Options, UserAgent};
 
@@ -353,7 +354,7 @@ impl<F: FetchRobots> Shared<F> {
     ) -> Result<Option<Arc<Held>>, Elapsed> {
         let loaded = timeout(LOAD_TIMEOUT, self.load(whose, client)).await;
         if loaded.is_err() {
-            tracing::warn!(origin = %whose.origin, "what is kept of a robots.txt was not read in time");
+            tracing::warn!(target: REPEATING, origin = %whose.origin, "what is kept of a robots.txt was not read in time");
         }
         loaded
     }

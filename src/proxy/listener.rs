@@ -36,6 +36,7 @@ use crate::descriptors;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::rules::origin::Origin;
 use crate::tasks::Tasks;
+use crate::throttle::REPEATING;
 
 /// Where to listen, for whom, and for how long.
 #[derive(Debug, Clone)]
@@ -129,11 +130,11 @@ impl Crawlers {
     fn admit(self: &Arc<Self>, stream: TcpStream, client: IpAddr) {
         let in_force = self.in_force.load();
         if !in_force.options.admit(client) {
-            tracing::warn!(%client, "not in proxy.clients, closed");
+            tracing::warn!(target: REPEATING, %client, "not in proxy.clients, closed");
             return self.turn_away("client");
         }
         if descriptors::is_reserved(&stream) {
-            tracing::warn!(%client, "no descriptors are left for crawlers, closed");
+            tracing::warn!(target: REPEATING, %client, "no descriptors are left for crawlers, closed");
             return self.turn_away("descriptors");
         }
         // Without it, Nagle's algorithm and delayed acknowledgements add 40 ms.
@@ -143,6 +144,7 @@ impl Crawlers {
         let most = in_force.options.max_connections;
         let socket = Socket::from(stream);
         let Some(place) = Place::take(self, &socket, most) else {
+            tracing::warn!(target: REPEATING, %client, "proxy.max_connections are open, closed");
             return self.turn_away("max_connections");
         };
         let crawlers = Arc::clone(self);
@@ -333,13 +335,26 @@ impl Crawlers {
     /// Counts and logs why no request could be read from inside a CONNECT of
     /// `client`.
     fn note(&self, error: &ConnectError, client: IpAddr) {
-        if matches!(error, ConnectError::Foreign { .. }) {
-            self.turn_away("protocol");
-        } else {
-            self.metrics.tls_handshake_failures.inc();
-        }
         let cause = std::error::Error::source(error).map(tracing::field::display);
-        tracing::warn!(%client, cause, "{error}");
+        // Lines are throttled by where they stand: those about clients must not
+        // hide one about us.
+        match error {
+            ConnectError::Foreign { .. } => {
+                tracing::warn!(target: REPEATING, %client, cause, "{error}");
+                return self.turn_away("protocol");
+            }
+            ConnectError::Leaf { .. } => {
+                tracing::error!(target: REPEATING, %client, cause, "{error}");
+            }
+            ConnectError::Upgrade(_)
+            | ConnectError::Timeout(_)
+            | ConnectError::Broken(_)
+            | ConnectError::Handshake { .. }
+            | ConnectError::ServerName { .. } => {
+                tracing::warn!(target: REPEATING, %client, cause, "{error}");
+            }
+        }
+        self.metrics.tls_handshake_failures.inc();
     }
 }
 
@@ -393,7 +408,7 @@ impl<'a> Watched<'a> {
 }
 
 async fn pause_after(error: &io::Error) {
-    tracing::warn!(%error, "cannot accept");
+    tracing::warn!(target: REPEATING, %error, "cannot accept");
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 

@@ -21,12 +21,13 @@ use crate::proxy::listener::InForce;
 
 /// Keys, or sections, that what runs cannot change: sockets, the record, and
 /// the form of the log.
-const FIXED: [&str; 5] = [
+const FIXED: [&str; 6] = [
     "proxy.listen",
     "proxy.backlog",
     "admin.listen",
     "audit.",
     "log.format",
+    "log.burst",
 ];
 
 /// Keys that concern what is said to origins, or what is remembered of it.

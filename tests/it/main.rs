@@ -39,6 +39,7 @@ mod identity;
 mod intercept;
 mod layering;
 mod limits;
+mod log_flood;
 mod many_origins;
 mod meta_reference;
 mod methods;

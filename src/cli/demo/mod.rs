@@ -13,7 +13,7 @@ use anyhow::Context as _;
 
 use self::site::{ROBOTS_TXT, Site, SiteAddresses};
 use super::start::{Signals, shell_quoted};
-use super::{Exit, runtime, start_logging};
+use super::{Exit, log, runtime};
 use crate::config::{Config, Sources};
 use crate::serve::{self, Running};
 
@@ -55,7 +55,7 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
         data_directory: None,
     });
     let config = config.map_err(super::Usage::from)?;
-    start_logging(config.settings())?;
+    let _log = log::start(config.settings())?;
     let mut signals = Signals::new()?;
     let running = serve::start(config.settings()).await?;
     let bound = Ports {

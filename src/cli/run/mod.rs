@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use self::environment::Environment;
 use self::summary::summary;
 use super::start::Signals;
-use super::{Exit, Usage, runtime, start_logging};
+use super::{Exit, Usage, log, runtime};
 use crate::clock;
 use crate::config::Settings;
 use crate::serve;
@@ -46,7 +46,7 @@ type Read<'a> = &'a dyn Fn() -> anyhow::Result<Settings>;
 
 pub(super) fn run(run: &Run, read: Read<'_>) -> anyhow::Result<Exit> {
     let settings = read()?;
-    start_logging(&quiet(&settings))?;
+    let _log = log::start(&quiet(&settings))?;
     let began = clock::now();
     let code = runtime()?.block_on(through_a_proxy(run, &settings, read))?;
     if let Err(error) = summary(&settings.audit.path, began) {

@@ -108,8 +108,10 @@ pub struct Schedule {
     adaptive: Duration,
     /// Of the last robots.txt.
     robots_number: u32,
-    /// When the last robots.txt was asked for, or came.
-    robots: Option<Moment>,
+    /// When the last robots.txt was asked for. Apart from the end of one, which
+    /// must stay if the start is given back.
+    robots_started: Option<Moment>,
+    robots_ended: Option<Moment>,
     /// How often all that was under way was counted as ended.
     overruns: u32,
 }
@@ -123,7 +125,7 @@ impl Schedule {
     /// When the next request of a kind may start.
     pub fn next(&self, limits: &Limits, kind: Kind) -> Next {
         let delay = limits.delay.max(self.delay);
-        let last = self.started.max(self.robots).unwrap_or_default();
+        let last = self.started.max(self.last_robots()).unwrap_or_default();
         let at_latest = last.saturating_add(limits.longest);
         if delay.is_zero() {
             if limits.in_flight.max(1) <= self.in_flight {
@@ -133,9 +135,9 @@ impl Schedule {
             return Next::AfterEnd(Cause::Delay, at_latest);
         }
         let robots = match kind {
-            Kind::Page => self.robots.filter(|_| self.started.is_some()),
+            Kind::Page => self.last_robots().filter(|_| self.started.is_some()),
             Kind::PageAtOnce => None,
-            Kind::RobotsTxt => self.robots,
+            Kind::RobotsTxt => self.last_robots(),
         };
         let after = |moment: Option<Moment>, pause: Duration| {
             let moment = moment.max(robots).filter(|_| !pause.is_zero());
@@ -169,8 +171,15 @@ impl Schedule {
         self.in_flight = 0;
         self.overruns = self.overruns.wrapping_add(1);
         self.ended = self.ended.max(self.started.and(Some(at_latest)));
-        self.robots = self.robots.and(Some(at_latest));
+        self.robots_ended = self
+            .robots_ended
+            .max(self.robots_started.and(Some(at_latest)));
         true
+    }
+
+    /// When the last robots.txt was asked for, or came.
+    fn last_robots(&self) -> Option<Moment> {
+        self.robots_started.max(self.robots_ended)
     }
 
     /// Whether it counts as ended, whether it has or not.
@@ -195,7 +204,7 @@ impl Schedule {
                 self.delay = limits.delay;
                 (&mut self.number, &mut self.started)
             }
-            Kind::RobotsTxt => (&mut self.robots_number, &mut self.robots),
+            Kind::RobotsTxt => (&mut self.robots_number, &mut self.robots_started),
         };
         *number = number.wrapping_add(1);
         Ok(Start {
@@ -216,10 +225,15 @@ impl Schedule {
         self.in_flight = self.in_flight.saturating_sub(1);
         match start.kind {
             Kind::Page | Kind::PageAtOnce if start.number == self.number => {
+                // The one before is the last again, and may be given back too.
+                self.number = self.number.wrapping_sub(1);
                 self.started = start.before;
                 self.delay = start.delay_before;
             }
-            Kind::RobotsTxt if start.number == self.robots_number => self.robots = start.before,
+            Kind::RobotsTxt if start.number == self.robots_number => {
+                self.robots_number = self.robots_number.wrapping_sub(1);
+                self.robots_started = start.before;
+            }
             Kind::Page | Kind::PageAtOnce | Kind::RobotsTxt => {}
         }
     }
@@ -231,7 +245,7 @@ impl Schedule {
         }
         let last = match start.kind {
             Kind::Page | Kind::PageAtOnce => &mut self.ended,
-            Kind::RobotsTxt => &mut self.robots,
+            Kind::RobotsTxt => &mut self.robots_ended,
         };
         *last = (*last).max(Some(now));
     }
@@ -266,7 +280,7 @@ impl Schedule {
 
     /// When the last request began or ended.
     pub fn latest(&self) -> Moment {
-        let latest = self.started.max(self.ended).max(self.robots);
+        let latest = self.started.max(self.ended).max(self.last_robots());
         latest.unwrap_or_default()
     }
 

@@ -348,6 +348,48 @@ proptest! {
     }
 }
 
+// The invariant: a start that is given back takes nothing else with it.
+#[test]
+fn the_end_of_a_robots_txt_stays_where_a_later_one_is_given_back() {
+    let mut schedule = Schedule::default();
+    let two = Limits {
+        in_flight: 2,
+        ..FREE
+    };
+    let delay = Limits {
+        delay: seconds(5),
+        ..FREE
+    };
+    let first = schedule.start(seconds(1), &two, Kind::RobotsTxt).unwrap();
+    let second = schedule.start(seconds(3), &two, Kind::RobotsTxt).unwrap();
+    schedule.end(seconds(3), first);
+    schedule.give_back(second);
+    let next = schedule.next(&delay, Kind::RobotsTxt);
+    assert_eq!(next, Next::From(seconds(8), Cause::Delay));
+}
+
+// The invariant: the pause of the page that was sent is what is left.
+#[test]
+fn starts_given_back_the_last_first_leave_no_trace() {
+    let mut schedule = Schedule::default();
+    let delay = Limits {
+        delay: seconds(9),
+        ..FREE
+    };
+    let page = schedule.start(seconds(1), &delay, Kind::Page).unwrap();
+    schedule.end(seconds(1), page);
+    let two = Limits {
+        in_flight: 2,
+        ..FREE
+    };
+    let first = schedule.start(seconds(10), &two, Kind::Page).unwrap();
+    let second = schedule.start(seconds(10), &two, Kind::Page).unwrap();
+    schedule.give_back(second);
+    schedule.give_back(first);
+    let next = schedule.next(&FREE, Kind::Page);
+    assert_eq!(next, Next::From(seconds(10), Cause::Delay));
+}
+
 // Ours: what ends is not under way any more, however many there were.
 #[test]
 fn requests_end_after_their_numbers_wrapped() {

@@ -129,6 +129,8 @@ pub struct Metrics {
     pub descriptors_limit: Gauge,
     /// Descriptors that the configuration can need.
     pub descriptors_wanted: Gauge,
+    /// Commands of `politesse run` that are served now.
+    pub commands: Gauge,
     /// Connections turned away, by reason.
     pub connections_refused: Family<ResultLabel, Counter>,
     /// Handshakes with crawlers that failed.
@@ -194,6 +196,7 @@ impl Default for Metrics {
             backlog: Gauge::default(),
             descriptors_limit: Gauge::default(),
             descriptors_wanted: Gauge::default(),
+            commands: Gauge::default(),
             connections_refused: Family::default(),
             tls_handshake_failures: Counter::default(),
             audit_commit_seconds: Histogram::new(SECONDS),
@@ -415,6 +418,11 @@ impl Metrics {
             "connections",
             "Open connections from crawlers",
             self.connections.clone(),
+        );
+        r.register(
+            "commands",
+            "Commands of politesse run that are served now",
+            self.commands.clone(),
         );
         r.register(
             "connections_refused",

@@ -1,6 +1,8 @@
 //! The one place where the parts are built, started and stopped, in order.
 
 pub mod capacity;
+pub mod commands;
+pub mod control;
 mod kept;
 mod reload;
 
@@ -17,13 +19,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::capacity::bind;
+use self::commands::{CommandError, CommandListener, Commands};
+use self::control::Server;
+use self::control::instance::Instance;
 use self::kept::KeptInAudit;
 use crate::admin::{self, Access, Admin, PaceSource};
 use crate::audit::AuditLog;
 use crate::clock;
 use crate::config::Settings;
 use crate::metrics::Metrics;
-use crate::origins::egress::Egress;
+use crate::origins::egress::{Egress, OwnAddresses};
 use crate::origins::pacer::{Pacer, Told};
 use crate::origins::robots_cache::RobotsCache;
 use crate::origins::robots_fetch::HttpFetcher;
@@ -51,7 +56,9 @@ pub struct Running {
     pub admin: SocketAddr,
     settings: Settings,
     files: [Option<Digest>; 2],
-    own: Vec<SocketAddr>,
+    own: OwnAddresses,
+    commands: Arc<Commands>,
+    control: Option<Server>,
     crawlers: Arc<Crawlers>,
     access: Arc<Access>,
     audit: Arc<AuditLog>,
@@ -87,7 +94,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         Arc::clone(&metrics),
         &audit_tracker,
     )?);
-    let own: Vec<_> = listen.iter().chain(&admin).copied().collect();
+    let own = OwnAddresses::from([&listen[..], &admin].concat());
     let files = files(settings);
     let pacer = Arc::new(pacer(settings, (&audit, &metrics)));
     let shared = (Arc::clone(&audit), Arc::clone(&metrics), Arc::clone(&pacer));
@@ -126,6 +133,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         admin: admin.first().copied().context("no admin listener")?,
         settings: settings.clone(),
         files,
+        commands: Arc::new(Commands::new(&crawlers, own.clone())),
+        control: None,
         own,
         crawlers,
         access,
@@ -240,14 +249,14 @@ fn origins_with(
 fn proxy(
     settings: &Settings,
     (audit, metrics, pacer): (Arc<AuditLog>, Arc<Metrics>, Arc<Pacer>),
-    own: &[SocketAddr],
+    own: &OwnAddresses,
 ) -> anyhow::Result<Proxy> {
     let Origins {
         egress,
         upstream,
         robots,
     } = origins_with(settings, (&metrics, &pacer), Some(&audit))?;
-    let told = egress.listeners(own.to_vec());
+    let told = egress.listeners(own.clone());
     told.context("upstream.parent cannot be dialled")?;
     let policy = Arc::new(settings.policy.clone());
     Ok(Proxy {
@@ -320,10 +329,51 @@ fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {
 }
 
 impl Running {
+    /// Opens the control socket, by which `politesse run` finds this proxy.
+    /// `command` says what this process was started as.
+    ///
+    /// # Errors
+    ///
+    /// The file system's, or a path that no socket can have.
+    pub fn open_control(&mut self, command: &str) -> std::io::Result<()> {
+        let folder = self.settings.audit.folder()?;
+        let instance = Instance {
+            pid: std::process::id(),
+            command: command.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: clock::now(),
+            listen: self.listen.clone(),
+            admin: self.admin,
+            configuration: self.settings.values.digest().to_string(),
+            keys: self.settings.values.digests(),
+            control: folder.join(control::SOCKET),
+        };
+        self.control = Some(Server::open(folder, instance, Arc::clone(&self.commands))?);
+        Ok(())
+    }
+
+    /// Serves the listener of a command, and counts its requests apart.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`].
+    pub fn serve_command(&self, listener: TcpListener) -> Result<CommandListener, CommandError> {
+        self.commands.open(listener)
+    }
+
+    /// The commands that are served.
+    #[must_use]
+    pub fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
     /// Stops: accepts no more, puts off who waits for a turn, lets exchanges
     /// finish until `proxy.shutdown_timeout` or until `hurry` is done, then
     /// writes the audit to its end.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
+        if let Some(control) = &self.control {
+            control.stop_accepting();
+        }
         self.crawlers.stop.cancel();
         self.crawlers.in_force.load().proxy.pacer.close();
         let tasks = &self.crawlers.tasks.0;
@@ -338,6 +388,11 @@ impl Running {
             tracing::warn!(connections = tasks.len(), "exchanges cut off by the stop");
             self.crawlers.abort.cancel();
             tasks.wait().await;
+        }
+        if let Some(control) = &self.control {
+            // Those that joined are told their counts; one that reads nothing
+            // must not hold the stop.
+            let _ = timeout(ADMIN_PATIENCE, control.ended()).await;
         }
         self.end.cancel();
         self.admin_tracker.close();

@@ -53,7 +53,7 @@ mod order;
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -93,6 +93,19 @@ pub struct Options {
     /// of them for its ending, so this also bounds the exchanges; 1 counts as
     /// 2, which one exchange needs.
     pub queue: NonZeroUsize,
+}
+
+impl Options {
+    /// The folder of the record, where its lock is. Two names of one file are
+    /// one record, so a link is followed.
+    ///
+    /// # Errors
+    ///
+    /// The file system's, above all if there is no record yet.
+    pub fn folder(&self) -> io::Result<PathBuf> {
+        let file = self.path.canonicalize()?;
+        Ok(file.parent().map(Path::to_owned).unwrap_or_default())
+    }
 }
 
 /// When a decision counts as kept.

@@ -25,6 +25,7 @@ pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Resu
         let mut running = serve::start(&settings).await?;
         warn_of_closed_certificate(&settings);
         warn_of_unused_authority(&settings);
+        open_control(&mut running, "serve");
         announce(&settings, &running)?;
         warn_of_shortages(&settings);
         while signals.next().await == Asked::Reload {
@@ -41,6 +42,17 @@ pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Resu
     // A lookup of a name that hangs cannot be stopped, and need not be waited for.
     runtime.shutdown_background();
     end
+}
+
+/// Lets commands of `politesse run` find the proxy. Without that it serves
+/// everyone else all the same.
+pub(super) fn open_control(running: &mut Running, command: &str) {
+    if let Err(error) = running.open_control(command) {
+        tracing::warn!(
+            %error,
+            "no control socket beside the record: `politesse run` will not find this proxy"
+        );
+    }
 }
 
 /// Takes as many descriptors as may be had. Most systems give 1024 to who does

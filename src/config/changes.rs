@@ -43,6 +43,17 @@ impl Values {
         changed.map(|(key, _)| key.as_str()).collect()
     }
 
+    /// The SHA-256 of each key's value.
+    #[must_use]
+    pub fn digests(&self) -> BTreeMap<String, String> {
+        let keys = self.0.iter();
+        let digests = keys.map(|(key, value)| {
+            let digest = Digest::of(value.as_bytes()).to_string();
+            (key.clone(), digest)
+        });
+        digests.collect()
+    }
+
     /// The SHA-256 of them all: of lines `key = value` in alphabetical order.
     #[must_use]
     pub fn digest(&self) -> Digest {

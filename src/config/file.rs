@@ -162,6 +162,9 @@ keys! {
         /// says at the start if the limit (`ulimit -Hn`) is lower. The last 128 of the
         /// limit, or the last quarter of a low one, are kept for the admin listener.
         max_connections: NonZeroUsize = "4096", count(1..=1_000_000);
+        /// How many commands of `politesse run` may go through this proxy at one time;
+        /// the next is not started.
+        max_commands: NonZeroUsize = "64", count(1..=10_000);
         /// How long a crawler may take to send the head of a request, so that slow
         /// senders do not use up the connections.
         header_timeout: Duration = r#""15s""#, up_to(HOUR);

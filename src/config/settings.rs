@@ -143,6 +143,7 @@ fn listener_options(proxy: Proxy) -> listener::Options {
         backlog: proxy.backlog,
         clients: proxy.clients.concat(),
         max_connections: proxy.max_connections,
+        max_commands: proxy.max_commands,
         header_timeout: proxy.header_timeout,
         idle_timeout: proxy.idle_timeout,
         shutdown_timeout: proxy.shutdown_timeout,

@@ -415,6 +415,7 @@ bounds! {
         refuses ["[]" "['public']" "['10.1.2.3/8']" "['::1/129']" "['a.example']"]
         takes ["['private', 'loopback', '10.0.0.0/8', '::1', 'fd00::/8']"];
     proxy_backlog: "proxy.backlog" refuses ["0" "-1" "1_000_001" "'1'"] takes ["1" "1_000_000"];
+    proxy_max_commands: "proxy.max_commands" refuses ["0" "10_001" "'1'"] takes ["1" "10_000"];
     proxy_max_connections: "proxy.max_connections" refuses ["0" "-1" "1_000_001" "1.0" "'1'"] takes ["1" "1_000_000" "0x10"];
     proxy_header_timeout: "proxy.header_timeout" refuses ["0s" "3600001ms" "15" "1.5s"] takes ["1ms" "1h"];
     proxy_idle_timeout: "proxy.idle_timeout" refuses ["0s" "86400001ms"] takes ["1ms" "24h" "1d"];

@@ -22,6 +22,7 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 use thiserror::Error;
 
+pub use self::own::OwnAddresses;
 use self::own::OwnListeners;
 use self::ranges::Ranges;
 use self::resolver::Resolver;
@@ -195,13 +196,14 @@ impl Egress {
     }
 
     /// Our own bound addresses, which are denied under any name, whatever
-    /// `egress.allow` and `upstream.resolve` say. They are known once.
+    /// `egress.allow` and `upstream.resolve` say. Only the first call counts;
+    /// later listeners are added to the list that was given.
     ///
     /// # Errors
     ///
     /// [`Denial::OwnListener`] if one of them is the parent by its address.
-    pub fn listeners(&self, own: Vec<SocketAddr>) -> Result<(), Denial> {
-        self.own.set(own);
+    pub fn listeners(&self, own: impl Into<OwnAddresses>) -> Result<(), Denial> {
+        self.own.set(own.into());
         match self
             .parent
             .as_ref()

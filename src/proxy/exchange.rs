@@ -125,7 +125,11 @@ impl Proxy {
             record.effect = Effect::Cached;
         }
         let evidence = Arc::clone(decision.evidence());
+        let (effect, waited) = (record.effect, record.waited);
         let (receipt, ending) = self.audit.record(record).await?;
+        if let Some(tally) = &leg.tally {
+            tally.add(&evidence, effect, waited);
+        }
         self.count(decision);
         let closing = Closing::new(ending, evidence, started);
         if cached && let Some((snapshot, copy)) = decision.own_copy() {

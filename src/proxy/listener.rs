@@ -23,10 +23,12 @@ use ipnet::IpNet;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::activity::Activity;
 use super::body::Body;
 use super::connect::{self, ConnectError, Interceptor, Protocol};
+use super::entrance::Entrance;
 use super::exchange::Proxy;
 use super::in_order::Order;
 use super::problem::{Malformed, Problem};
@@ -50,6 +52,8 @@ pub struct Options {
     pub clients: Vec<IpNet>,
     /// Connections open at one time; more are closed at once and counted.
     pub max_connections: NonZeroUsize,
+    /// Commands of `politesse run` that are served at one time.
+    pub max_commands: NonZeroUsize,
     /// The longest the first head of a connection may take.
     pub header_timeout: Duration,
     /// The longest a connection may be idle, and any later head take.
@@ -111,15 +115,26 @@ pub struct Crawlers {
 impl Crawlers {
     /// Accepts on `listener` until told to stop, in a task of its own.
     pub fn listen(self: &Arc<Self>, listener: TcpListener) {
+        let entrance = Entrance::configured(&self.stop, &self.abort);
+        self.listen_at(listener, Arc::new(entrance));
+    }
+
+    /// Accepts on `listener` until `entrance` is stopped, in a task of its own.
+    pub fn listen_at(self: &Arc<Self>, listener: TcpListener, entrance: Arc<Entrance>) {
         let crawlers = Arc::clone(self);
+        // Nobody waits for an entrance before its listener is closed.
+        let open = entrance.connections.token();
         self.tasks.0.spawn(async move {
+            let _open = open;
             loop {
                 let accepted = tokio::select! {
-                    () = crawlers.stop.cancelled() => return,
+                    () = entrance.stop.cancelled() => return,
                     accepted = listener.accept() => accepted,
                 };
                 match accepted {
-                    Ok((stream, peer)) => crawlers.admit(stream, peer.ip().to_canonical()),
+                    Ok((stream, peer)) => {
+                        crawlers.admit(stream, peer.ip().to_canonical(), &entrance);
+                    }
                     Err(error) => pause_after(&error).await,
                 }
             }
@@ -127,9 +142,9 @@ impl Crawlers {
     }
 
     /// Serves a connection if its peer may connect and there is a place.
-    fn admit(self: &Arc<Self>, stream: TcpStream, client: IpAddr) {
+    fn admit(self: &Arc<Self>, stream: TcpStream, client: IpAddr, entrance: &Arc<Entrance>) {
         let in_force = self.in_force.load();
-        if !in_force.options.admit(client) {
+        if !entrance.admits(client, |client| in_force.options.admit(client)) {
             tracing::warn!(target: REPEATING, %client, "not in proxy.clients, closed");
             return self.turn_away("client");
         }
@@ -143,16 +158,20 @@ impl Crawlers {
         }
         let most = in_force.options.max_connections;
         let socket = Socket::from(stream);
-        let Some(place) = Place::take(self, &socket, most) else {
+        let Some(place) = Place::take(self, (&socket, entrance), most) else {
             tracing::warn!(target: REPEATING, %client, "proxy.max_connections are open, closed");
             return self.turn_away("max_connections");
         };
+        if let Some(tally) = &entrance.tally {
+            tally.add_connection();
+        }
         let crawlers = Arc::clone(self);
         self.tasks.0.spawn(async move {
             let leg = Leg {
                 client,
                 opened_for: None,
                 end: socket.client_end(),
+                tally: place.entrance.tally.clone(),
             };
             crawlers.serve(socket, Protocol::Http1, (leg, place)).await;
         });
@@ -175,7 +194,7 @@ impl Crawlers {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = Arc::new(Activity::default());
-        let connected = place.socket.clone();
+        let connected = Arc::clone(&place);
         let service = {
             let (crawlers, activity) = (Arc::clone(self), Arc::clone(&activity));
             let order = Order::default();
@@ -223,7 +242,8 @@ impl Crawlers {
         C: Future<Output = Result<(), E>>,
         E: std::error::Error,
     {
-        let mut stop = pin!(self.stop.cancelled());
+        let entrance = watched.entrance;
+        let mut stop = pin!(entrance.stop.cancelled());
         let mut stopping = false;
         let mut first_head = pin!(tokio::time::sleep(watched.header_timeout));
         let mut waiting = true;
@@ -242,7 +262,7 @@ impl Crawlers {
                     stopping = true;
                     finish(connection.as_mut());
                 }
-                () = self.abort.cancelled() => return,
+                () = entrance.abort.cancelled() => return,
                 () = watched.socket.reset() => return,
                 () = &mut first_head, if waiting => {
                     waiting = false;
@@ -273,7 +293,8 @@ impl Crawlers {
     ) -> Response<Body> {
         let in_force = self.in_force.load_full();
         // It could connect when the connection was made.
-        if !in_force.options.admit(leg.client) {
+        let configured = |client| in_force.options.admit(client);
+        if !place.entrance.admits(leg.client, configured) {
             return in_force.proxy.turn_away(&Problem::Client, &request);
         }
         if request.method() != Method::CONNECT {
@@ -302,7 +323,7 @@ impl Crawlers {
         let inside = async move {
             // Nothing was asked inside yet, so a stop need not wait.
             let opened = tokio::select! {
-                () = crawlers.stop.cancelled() => return,
+                () = place.entrance.stop.cancelled() => return,
                 opened = interceptor.open(tunnel, origin) => opened,
             };
             // Those of an earlier configuration end with their last handshake.
@@ -314,6 +335,7 @@ impl Crawlers {
                         client,
                         opened_for: Some(opened.origin),
                         end: client_end(opened.protocol, &place.socket),
+                        tally: place.entrance.tally.clone(),
                     };
                     crawlers
                         .serve(opened.stream, opened.protocol, (leg, place))
@@ -322,7 +344,14 @@ impl Crawlers {
                         crawlers.note(&ConnectError::Foreign { host, source }, client);
                     }
                 }
-                Err(error) => crawlers.note(&error, client),
+                Err(error) => {
+                    if let (Some(tally), ConnectError::Handshake { .. }) =
+                        (&place.entrance.tally, &error)
+                    {
+                        tally.add_failed_handshake();
+                    }
+                    crawlers.note(&error, client);
+                }
             }
         };
         // Boxed, because serving the inside is serving a stream again.
@@ -392,15 +421,17 @@ fn opening(
 struct Watched<'a> {
     activity: &'a Activity,
     socket: &'a Socket,
+    entrance: &'a Entrance,
     header_timeout: Duration,
     idle_timeout: Duration,
 }
 
 impl<'a> Watched<'a> {
-    fn of(options: &Options, activity: &'a Activity, socket: &'a Socket) -> Self {
+    fn of(options: &Options, activity: &'a Activity, place: &'a Place) -> Self {
         Self {
             activity,
-            socket,
+            socket: &place.socket,
+            entrance: &place.entrance,
             header_timeout: options.header_timeout,
             idle_timeout: options.idle_timeout,
         }
@@ -446,11 +477,17 @@ fn http2_builder(tasks: Tasks) -> http2::Builder<Tasks> {
 struct Place {
     crawlers: Arc<Crawlers>,
     socket: Socket,
+    entrance: Arc<Entrance>,
+    _open: TaskTrackerToken,
 }
 
 impl Place {
     /// A place, if fewer than `most` are taken.
-    fn take(crawlers: &Arc<Crawlers>, socket: &Socket, most: NonZeroUsize) -> Option<Arc<Self>> {
+    fn take(
+        crawlers: &Arc<Crawlers>,
+        (socket, entrance): (&Socket, &Arc<Entrance>),
+        most: NonZeroUsize,
+    ) -> Option<Arc<Self>> {
         let one_more = |open: usize| (open < most.get()).then_some(open + 1);
         let (ordering, open) = (Ordering::Relaxed, &crawlers.open);
         open.fetch_update(ordering, ordering, one_more).ok()?;
@@ -458,6 +495,8 @@ impl Place {
         Some(Arc::new(Self {
             crawlers: Arc::clone(crawlers),
             socket: socket.clone(),
+            entrance: Arc::clone(entrance),
+            _open: entrance.connections.token(),
         }))
     }
 }

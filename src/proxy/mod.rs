@@ -44,4 +44,8 @@ pub mod fields;
 
 pub mod activity;
 
+pub mod entrance;
+
+pub mod tally;
+
 mod in_order;

@@ -20,6 +20,7 @@ use super::max_forwards;
 use super::patience::preferred;
 use super::problem::{Malformed, Problem};
 use super::socket::ClientEnd;
+use super::tally::Tally;
 use crate::origins::robots_fetch::Asker;
 use crate::origins::upstream::{Form, Outgoing};
 use crate::rules::decision::Inquiry;
@@ -47,6 +48,8 @@ pub struct Leg {
     /// Where it is seen that the crawler has gone; over HTTP/2, which cancels
     /// its requests, there is none.
     pub end: ClientEnd,
+    /// Where its requests are counted, if they are.
+    pub tally: Option<Arc<Tally>>,
 }
 
 /// A request taken apart: what is decided, and what goes on if it may.
@@ -303,6 +306,7 @@ mod tests {
             client: [127, 0, 0, 1].into(),
             opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
             end: ClientEnd::default(),
+            tally: None,
         }
     }
 

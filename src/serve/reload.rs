@@ -179,6 +179,9 @@ impl Running {
         announce(&settings.policy, &self.crawlers.metrics);
         capacity::show(&settings, &self.crawlers.metrics);
         self.files = files(&settings);
+        if let Some(control) = &self.control {
+            control.change(&settings.values);
+        }
         self.settings = settings;
     }
 }

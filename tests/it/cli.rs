@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::kit::client::{curl, get};
+use crate::kit::client::curl;
 use crate::kit::origin::Script;
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, politesse, run_in};
@@ -401,37 +401,4 @@ fn run_gives_a_command_the_proxy_and_its_exit_code() {
         );
         assert_eq!(origin.targets(), ["/a/b"]);
     });
-}
-
-// Same: through the proxy of this configuration if it runs.
-#[test]
-fn run_uses_the_proxy_that_runs() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let (listen, admin) = (free(), free());
-        let config =
-            resolve("o.test", origin.address()).set(&format!("proxy.listen = [\"{listen}\"]"));
-        let proxy = config
-            .set(&format!("admin.listen = \"{admin}\""))
-            .start()
-            .await;
-        get(&proxy, "http://o.test/1").await;
-        let outcome = proxy
-            .place()
-            .run(&["run", "--", "curl", "-sS", "http://o.test/2"])
-            .await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_eq!(
-            proxy.place().completed(2).await[1]["url"],
-            "http://o.test/2"
-        );
-    });
-}
-
-/// An address that was free a moment ago.
-fn free() -> std::net::SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
 }

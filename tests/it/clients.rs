@@ -196,12 +196,7 @@ fn run_leads_a_command_through_the_proxy() {
     run(async {
         let origin = shop().name("shop.test").start_tls().await;
         let proxy = resolve("shop.test", origin.address()).start().await;
-        let place = proxy.place();
-        let mut command = politesse(place.folder());
-        // The proxy that runs holds the ports and the audit of this folder, so
-        // `run` must be told where they really are.
-        command.args(["--set", &format!("proxy.listen=[\"{}\"]", proxy.address())]);
-        command.args(["--set", &format!("admin.listen=\"{}\"", proxy.admin())]);
+        let mut command = politesse(proxy.place().folder());
         let urls = "https://shop.test/page/1 https://shop.test/basket/1";
         command.args(["run", "--", "sh", "-c", &format!("curl -sS {urls}; exit 7")]);
         let outcome = finish(command, b"").await;

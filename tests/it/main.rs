@@ -80,6 +80,7 @@ mod robots_cases;
 mod robots_hops;
 mod run_environment;
 mod scripts;
+mod run_joins;
 mod shutdown;
 mod soak;
 mod strict;

@@ -1,29 +1,30 @@
 //! `run -- CMD`: a command whose requests go through the proxy.
+//!
+//! The proxy is found by the lock on the record, never by a port (`service`).
+//! It serves a listener that is opened for the command alone, so that its
+//! requests can be counted apart.
 
+mod child;
 mod environment;
 mod files;
+mod service;
 mod summary;
 mod trust_store;
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
-use std::time::Duration;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::Context as _;
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
 
 use self::environment::Environment;
-use self::summary::summary;
+use self::service::{Service, Serving};
+use super::inert::inert;
 use super::start::Signals;
-use super::{Exit, Usage, log, runtime};
-use crate::clock;
+use super::{Exit, log, runtime};
 use crate::config::Settings;
-use crate::serve;
+use crate::serve::Running;
 
 /// The command.
 #[derive(Debug, Args)]
@@ -38,22 +39,17 @@ pub(super) struct Run {
     command: Vec<OsString>,
 }
 
-/// How long a proxy that runs may take to say that it is ready.
-const READY_TIMEOUT: Duration = Duration::from_secs(6);
-
 /// Reads the configuration.
 type Read<'a> = &'a dyn Fn() -> anyhow::Result<Settings>;
 
 pub(super) fn run(run: &Run, read: Read<'_>) -> anyhow::Result<Exit> {
     let settings = read()?;
     let _log = log::start(&quiet(&settings))?;
-    let began = clock::now();
-    let code = runtime()?.block_on(through_a_proxy(run, &settings, read))?;
-    if let Err(error) = summary(&settings.audit.path, began) {
-        // The command's code counts, whatever there is to tell of it.
-        super::report(&error);
-    }
-    Ok(Exit::Child(code))
+    let runtime = runtime()?;
+    let code = runtime.block_on(conduct(run, &settings, read));
+    // A lookup of a name that hangs cannot be stopped, and need not be waited for.
+    runtime.shutdown_background();
+    Ok(Exit::Child(code?))
 }
 
 /// The command's own output is what counts here: the proxy tells trouble only.
@@ -63,102 +59,67 @@ fn quiet(settings: &Settings) -> Settings {
     settings
 }
 
-/// Runs the command through the proxy of this configuration: the one that
-/// answers, else one started for it, which SIGHUP has read its configuration
-/// again.
-async fn through_a_proxy(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Result<u8> {
-    if is_ready(settings.admin.listen) {
-        let listen = settings.listener.listen.first().copied();
-        let listen = listen.context("proxy.listen is empty")?;
-        return through(run, (settings, listen), || {
-            tracing::warn!("the proxy is not ours, and does not read its configuration again");
-        })
-        .await;
-    }
-    let mut running = serve::start(settings).await?;
-    let listen = running.listen.first().copied();
-    let listen = listen.context("proxy.listen is empty")?;
-    let code = through(run, (settings, listen), || {
-        running.reload(read);
-    })
-    .await;
-    // Made now, so that a signal meant for the command does not hurry the stop.
+/// Finds the proxy, runs the command through it, and tells what became of its
+/// requests.
+async fn conduct(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Result<u8> {
     let mut signals = Signals::new()?;
-    running.stop(signals.stop()).await;
-    code
+    let service = Service::find(settings).await?;
+    let Started {
+        child,
+        mut serving,
+        environment,
+    } = start(run, settings, service).await?;
+    let code = child::wait(child, &mut signals, &mut serving, read).await?;
+    let (totals, own) = serving.close(signals.stop()).await;
+    for line in summary::lines(totals.as_ref()) {
+        tell(&line);
+    }
+    drop(environment);
+    if let Some(running) = own {
+        stop(*running, &mut signals).await;
+    }
+    Ok(code)
 }
 
-/// Whether a proxy answers `/readyz` at `admin`.
-fn is_ready(admin: SocketAddr) -> bool {
-    let ask = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect_timeout(&admin, READY_TIMEOUT)?;
-        stream.set_read_timeout(Some(READY_TIMEOUT))?;
-        write!(
-            stream,
-            "GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n"
-        )?;
-        let mut answer = String::new();
-        stream.take(4096).read_to_string(&mut answer)?;
-        Ok(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ready\n"))
-    };
-    ask().unwrap_or(false)
+/// A command that runs, and what it needs while it does.
+struct Started {
+    child: tokio::process::Child,
+    serving: Serving,
+    environment: Environment,
 }
 
-/// Runs the command through the proxy at `listen`; `hung_up` is what SIGHUP
-/// asks for.
-async fn through(
-    run: &Run,
-    (settings, listen): (&Settings, SocketAddr),
-    hung_up: impl FnMut(),
-) -> anyhow::Result<u8> {
-    let environment = Environment::new(settings, listen)?;
+/// Starts the command with variables that lead it to the proxy.
+async fn start(run: &Run, settings: &Settings, service: Service) -> anyhow::Result<Started> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .context("cannot listen on loopback for the command")?;
+    let environment = Environment::new(settings, listener.local_addr()?)?;
     let (program, arguments) = run.command.split_first().context("no command")?;
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .envs(environment.set.iter().cloned());
-    for name in &environment.remove {
-        command.env_remove(name);
-    }
-    let signals = Signals::new()?;
-    let child = command.spawn().map_err(|error| {
-        let program = program.to_string_lossy();
-        if error.kind() == ErrorKind::NotFound {
-            anyhow::Error::new(Usage::Arguments(format!("{program}: no such command")))
-        } else {
-            anyhow::Error::new(error).context(format!("cannot run {program}"))
-        }
-    })?;
-    wait(child, signals, hung_up).await
+    let serving = service.serve(settings, listener.into()).await?;
+    let mut command = child::command(program, &environment);
+    let child = command.args(arguments).spawn();
+    Ok(Started {
+        child: child.map_err(|error| child::not_started(program, error))?,
+        serving,
+        environment,
+    })
 }
 
-/// Waits for the command. A terminal sends SIGINT to both of us, and the
-/// command decides what it means, as it does of a SIGHUP; SIGTERM is passed on.
-async fn wait(
-    mut child: Child,
-    mut signals: Signals,
-    mut hung_up: impl FnMut(),
-) -> anyhow::Result<u8> {
-    loop {
+/// Stops our own proxy, once the commands that have joined it are done.
+async fn stop(running: Running, signals: &mut Signals) {
+    if running.commands().count() > 0 {
+        tell(
+            "the command is done; other commands still go through this proxy, which waits for \
+             them (a signal ends it)",
+        );
         tokio::select! {
-            status = child.wait() => return Ok(code(status?)),
-            _ = signals.interrupt.recv() => {}
-            _ = signals.hangup.recv() => hung_up(),
-            _ = signals.terminate.recv() => {
-                let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-                if let Some(pid) = pid {
-                    // It may have ended meanwhile, which the next turn sees.
-                    let _ = kill_process(pid, Signal::TERM);
-                }
-            }
+            () = running.commands().ended() => {}
+            () = signals.stop() => {}
         }
     }
+    running.stop(signals.stop()).await;
 }
 
-/// A command's code as shells give it: 128 and the signal if one ended it.
-fn code(status: ExitStatus) -> u8 {
-    let code = status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+/// Tells a line on stderr.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "politesse: {}", inert(line));
 }

@@ -1,177 +1,127 @@
-//! Summary of a command's requests, printed on stderr when it has ended.
+//! What became of a command's requests, as lines for people.
 
-use std::collections::HashMap;
-use std::io::Write as _;
-use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use crate::proxy::tally::{Action, Totals};
 
-use crate::audit::query::{AuditReader, Filter};
-use crate::cli::inert::inert;
-use crate::rules::decision::{Reason, Verdict};
-use crate::rules::record::{Effect, StoredRecord};
-
-/// Refusals told by rule at the end; the audit has them all.
-const RULES_TOLD: usize = 10;
-
-/// What was asked, refused and waited for since `began`, on stderr.
-pub(super) fn summary(audit: &Path, began: Timestamp) -> anyhow::Result<()> {
-    let filter = Filter {
-        from: Some(began),
-        ..Filter::default()
+/// The lines that end a run; without `totals` the proxy could not be asked.
+pub(super) fn lines(totals: Option<&Totals>) -> Vec<String> {
+    let mut lines = match totals {
+        Some(totals) => counts(totals),
+        None => vec![
+            "no counts: the proxy stopped before the command, which `politesse audit list` has \
+             the decisions of"
+                .to_owned(),
+        ],
     };
-    let mut sums = Sums::default();
-    AuditReader::open(audit)?.each(&filter, |record| {
-        sums.add(&record);
-        ControlFlow::Continue(())
-    })?;
-    let mut stderr = std::io::stderr().lock();
-    for line in sums.lines() {
-        let _ = writeln!(stderr, "politesse: {}", inert(&line));
-    }
-    Ok(())
+    lines.extend(totals.and_then(silence));
+    lines
 }
 
-/// The decisions of one run, counted.
-#[derive(Default)]
-struct Sums {
-    allowed: u64,
-    refused: u64,
-    /// Forwarded in report mode, and refused without it.
-    reported: u64,
-    /// Put off by pace, and not sent.
-    later: u64,
-    wait_ms: u64,
-    longest_ms: u64,
-    /// By what was done, and why.
-    by_reason: HashMap<(&'static str, String), u64>,
+fn counts(totals: &Totals) -> Vec<String> {
+    let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
+    let some = |count: u64, what: &str| match count {
+        0 => String::new(),
+        count => format!(", {count} {what}"),
+    };
+    let mut lines = vec![format!(
+        "{} asked, {} allowed, {} refused{}{}; waited {:.1} s in all, {:.1} s at most",
+        totals.asked(),
+        totals.allowed,
+        totals.refused,
+        some(totals.put_off, "put off"),
+        some(totals.reported, "reported (enforcement.mode)"),
+        seconds(totals.wait_ms),
+        seconds(totals.longest_wait_ms)
+    )];
+    lines.extend(totals.reasons.iter().map(|one| {
+        let done = match one.action {
+            Action::PutOff => "put off",
+            Action::Refuse => "refused",
+            Action::Report => "would refuse",
+        };
+        format!("{done} {} × {}", one.count, one.reason)
+    }));
+    if totals.further_reasons > 0 {
+        lines.push(format!(
+            "and by {} more rules: politesse audit list --verdict disallow",
+            totals.further_reasons
+        ));
+    }
+    if totals.handshakes_failed > 0 {
+        lines.push(format!(
+            "warning: {} TLS connections were broken off by the command: it does not trust the \
+             certificate of this proxy (`politesse ca show`)",
+            totals.handshakes_failed
+        ));
+    }
+    lines
 }
 
-impl Sums {
-    fn add(&mut self, record: &StoredRecord) {
-        self.wait_ms += record.wait_ms;
-        self.longest_ms = self.longest_ms.max(record.wait_ms);
-        if record.ruling.verdict == "allow" {
-            self.allowed += 1;
-            return;
-        }
-        let (count, done) = if record.ruling.verdict == Verdict::Later.as_str() {
-            (&mut self.later, "put off")
-        } else if record.effect == Effect::Reported.as_str() {
-            (&mut self.reported, "would refuse")
-        } else {
-            (&mut self.refused, "refused")
-        };
-        *count += 1;
-        *self.by_reason.entry((done, why(record))).or_default() += 1;
+/// Why a command may have asked for nothing, when it was free to go round the
+/// proxy.
+fn silence(totals: &Totals) -> Option<String> {
+    if totals.asked() > 0 || totals.handshakes_failed > 0 {
+        return None;
     }
-
-    fn lines(&self) -> Vec<String> {
-        let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
-        let reported = match self.reported {
-            0 => String::new(),
-            count => format!(", {count} reported (enforcement.mode)"),
-        };
-        let later = match self.later {
-            0 => String::new(),
-            count => format!(", {count} put off"),
-        };
-        let mut lines = vec![format!(
-            "{} asked, {} allowed, {} refused{later}{reported}; waited {:.1} s in all, {:.1} s at most",
-            self.allowed + self.refused + self.later + self.reported,
-            self.allowed,
-            self.refused,
-            seconds(self.wait_ms),
-            seconds(self.longest_ms)
-        )];
-        let mut reasons: Vec<_> = self.by_reason.iter().collect();
-        reasons.sort_by_key(|(refused, count)| (std::cmp::Reverse(**count), *refused));
-        let told = reasons.iter().take(RULES_TOLD);
-        lines.extend(told.map(|((done, why), count)| format!("{done} {count} × {why}")));
-        if reasons.len() > RULES_TOLD {
-            lines.push(format!(
-                "and by {} more rules: politesse audit list --verdict disallow",
-                reasons.len() - RULES_TOLD
-            ));
-        }
-        lines
-    }
-}
-
-/// Why a request was refused or put off, the same for all that one rule refused.
-fn why(record: &StoredRecord) -> String {
-    if record.ruling.verdict == Verdict::Later.as_str() {
-        return record.ruling.reason.clone();
-    }
-    let robots = record
-        .snapshot
-        .as_ref()
-        .map(|snapshot| snapshot.url.as_str());
-    match (&record.ruling.rule, record.ruling.line, robots) {
-        (Some(rule), Some(line), Some(robots)) => format!("{rule} (line {line} of {robots})"),
-        (_, _, Some(robots)) if record.ruling.reason != Reason::Override.as_str() => {
-            format!("{} ({robots})", record.ruling.reason)
-        }
-        _ => record.ruling.reason.clone(),
-    }
+    let text = if totals.connections > 0 {
+        "warning: the command connected to the proxy, and sent no request that it could decide \
+         about"
+    } else {
+        "warning: nothing came through the proxy. Some clients ignore the variables that name it \
+         (fetch of Node.js before 24, Crawlee, got, Mechanize, HTTrack over HTTPS): what they \
+         fetched went round it, unseen"
+    };
+    Some(text.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::record::{StoredPolicy, StoredRuling};
+    use crate::proxy::tally::ReasonCount;
 
-    fn row(verdict: &str, reason: &str) -> StoredRecord {
-        StoredRecord {
-            seq: 1,
-            at: Timestamp::UNIX_EPOCH,
-            client: "127.0.0.1".to_owned(),
-            candidates: Vec::new(),
-            user_agent: None,
-            method: "GET".to_owned(),
-            url: "http://a.test/".to_owned(),
-            ruling: StoredRuling {
-                verdict: verdict.to_owned(),
-                reason: reason.to_owned(),
-                line: Some(2),
-                rule: Some("Allow: /".to_owned()),
-                group: Vec::new(),
-                crawler: None,
-                reading: None,
-                exception: None,
-            },
-            effect: Effect::Enforced.as_str().to_owned(),
-            snapshot: None,
-            policy: StoredPolicy::new(""),
-            wait_ms: 1500,
-            status: None,
-            directives: None,
-            said: None,
-            bytes: None,
-            error: None,
-        }
-    }
-
-    // Contract, section 1 (`run`): refused and waited for; what was put off is
-    // neither allowed nor refused, and not for the rule that allowed it.
+    // ours: what was put off is neither allowed nor refused, and not for the
+    // rule that allowed it.
     #[test]
     fn what_was_put_off_is_counted_by_reason() {
-        let mut sums = Sums::default();
-        for row in [
-            row("allow", "rule"),
-            row("later", "backoff"),
-            row("later", "backoff"),
-        ] {
-            sums.add(&row);
-        }
+        let totals = Totals {
+            allowed: 1,
+            put_off: 2,
+            wait_ms: 4500,
+            longest_wait_ms: 1500,
+            reasons: vec![ReasonCount {
+                action: Action::PutOff,
+                reason: "backoff".to_owned(),
+                count: 2,
+            }],
+            ..Totals::default()
+        };
         assert_eq!(
-            sums.lines(),
+            lines(Some(&totals)),
             [
                 "3 asked, 1 allowed, 0 refused, 2 put off; waited 4.5 s in all, 1.5 s at most",
                 "put off 2 × backoff",
             ]
         );
+    }
+
+    // ours: a client that ignores the variables fetches without a word.
+    #[test]
+    fn nothing_asked_is_a_warning() {
+        let told = lines(Some(&Totals::default())).join("\n");
+        assert!(told.contains("warning: nothing came"), "{told}");
+    }
+
+    // ours: a client that does not trust the certificate did find the proxy.
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_told_as_that() {
+        let totals = Totals {
+            connections: 1,
+            handshakes_failed: 1,
+            ..Totals::default()
+        };
+        let told = lines(Some(&totals)).join("\n");
+        assert!(told.contains("does not trust"), "{told}");
+        assert!(!told.contains("nothing came"), "{told}");
     }
 }

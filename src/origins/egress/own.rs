@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::io;
 use std::iter::once;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use crate::clock;
@@ -19,10 +20,45 @@ const LOCAL_TTL: Duration = Duration::from_secs(1);
 /// How many addresses are remembered; then all are found out anew.
 const LOCAL_MAX: usize = 1024;
 
+/// Addresses of this proxy's listeners. Clones share one list, so that a
+/// listener opened later is known to every [`Egress`](super::Egress) at once,
+/// also to one that a reload is about to put in force.
+#[derive(Debug, Clone)]
+pub struct OwnAddresses(Arc<ArcSwap<Vec<SocketAddr>>>);
+
+impl From<Vec<SocketAddr>> for OwnAddresses {
+    fn from(addresses: Vec<SocketAddr>) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(addresses)))
+    }
+}
+
+impl OwnAddresses {
+    /// Adds the address of a listener that was opened.
+    pub fn add(&self, address: SocketAddr) {
+        self.0.rcu(|list| {
+            let mut list = Vec::clone(list);
+            list.push(address);
+            list
+        });
+    }
+
+    /// Removes the address of a listener that was closed. Of two listeners with
+    /// one address (in two network namespaces) the other stays.
+    pub fn remove(&self, address: SocketAddr) {
+        self.0.rcu(|list| {
+            let mut list = Vec::clone(list);
+            if let Some(place) = list.iter().position(|own| *own == address) {
+                list.swap_remove(place);
+            }
+            list
+        });
+    }
+}
+
 /// Our own listeners, known once they are bound.
 #[derive(Debug, Default)]
 pub(super) struct OwnListeners {
-    bound: OnceLock<Vec<SocketAddr>>,
+    bound: OnceLock<OwnAddresses>,
     local: Mutex<HashMap<IpAddr, Known>>,
 }
 
@@ -34,15 +70,19 @@ struct Known {
 }
 
 impl OwnListeners {
-    pub(super) fn set(&self, own: Vec<SocketAddr>) {
+    pub(super) fn set(&self, own: OwnAddresses) {
         self.bound.get_or_init(|| own);
     }
 
     /// Whether a connection to `address` may end at one of them.
     pub(super) fn are_reached_at(&self, address: SocketAddr) -> bool {
-        let own = self.bound.get().map_or(&[][..], Vec::as_slice);
+        let Some(own) = self.bound.get() else {
+            return false;
+        };
         // The port first: nearly all addresses go no further.
-        own.iter()
+        own.0
+            .load()
+            .iter()
             .filter(|listener| listener.port() == address.port())
             .any(|listener| {
                 let mut forms = once(address.ip()).chain(ipv4_within(address.ip()).map(IpAddr::V4));
@@ -97,7 +137,7 @@ mod tests {
 
     fn on(listener: &str) -> OwnListeners {
         let own = OwnListeners::default();
-        own.set(vec![listener.parse().unwrap()]);
+        own.set(vec![listener.parse().unwrap()].into());
         own
     }
 
@@ -132,6 +172,21 @@ mod tests {
         assert!(is_ours(&Ok(())));
         let elsewhere: IpAddr = "93.184.216.34".parse().unwrap();
         assert!(!is_ours(&UdpSocket::bind((elsewhere, 0))));
+    }
+
+    // ours: a listener opened for a command of `run` is closed again.
+    #[test]
+    fn a_listener_opened_later_counts_until_it_is_closed() {
+        let own = OwnListeners::default();
+        let addresses = OwnAddresses::from(Vec::new());
+        own.set(addresses.clone());
+        let listener: SocketAddr = "127.0.0.1:3128".parse().unwrap();
+        addresses.add(listener);
+        addresses.add(listener);
+        addresses.remove(listener);
+        assert!(own.are_reached_at(listener));
+        addresses.remove(listener);
+        assert!(!own.are_reached_at(listener));
     }
 
     // ours: whoever asks for another port costs nothing.

@@ -1,0 +1,209 @@
+//! Counts of the requests that came through one listener: what `politesse run`
+//! tells about its command.
+//!
+//! Does not know who asks for the counts, or how they are printed.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rules::decision::{Evidence, Reason, Verdict};
+use crate::rules::record::Effect;
+
+/// Reasons that are counted apart. A crawler that follows every link of a large
+/// site meets thousands of rules, and a count is for people.
+const REASONS_MAX: usize = 1000;
+/// Reasons that [`Totals`] names; the record has them all.
+const REASONS_SHOWN: usize = 10;
+
+/// Counts of one listener. Its connections add to them while they are read.
+#[derive(Debug, Default)]
+pub struct Tally(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    totals: Totals,
+    reasons: HashMap<(Action, String), u64>,
+}
+
+/// Counts of one listener, as they are handed over and printed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// TLS handshakes that the client broke off: nearly always because it does
+    /// not trust our certificate authority.
+    pub handshakes_failed: u64,
+    /// Requests that were allowed.
+    pub allowed: u64,
+    /// Requests that were refused by a rule, an override or `egress`.
+    pub refused: u64,
+    /// Requests that were forwarded in report mode, and refused without it.
+    pub reported: u64,
+    /// Requests that were put off by pace, and not sent.
+    pub put_off: u64,
+    /// Milliseconds that all requests waited together.
+    pub wait_ms: u64,
+    /// Milliseconds that the request waited that waited longest.
+    pub longest_wait_ms: u64,
+    /// The most frequent reasons for which requests were not simply allowed.
+    pub reasons: Vec<ReasonCount>,
+    /// How many reasons there are besides.
+    pub further_reasons: u64,
+}
+
+/// How often something was done for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReasonCount {
+    /// What was done about the requests.
+    pub action: Action,
+    /// The rule and its place, or the word for the reason. From an origin, so
+    /// it may hold any character.
+    pub reason: String,
+    /// How many requests there were.
+    pub count: u64,
+}
+
+/// What was done about a request that was not simply allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It got 429 or 503, and was not sent.
+    PutOff,
+    /// It was refused.
+    Refuse,
+    /// It was forwarded in report mode, and would be refused.
+    Report,
+}
+
+impl Totals {
+    /// Requests that a decision was made about.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.allowed + self.refused + self.reported + self.put_off
+    }
+}
+
+impl Tally {
+    /// Counts a connection that was accepted.
+    pub fn add_connection(&self) {
+        self.lock().totals.connections += 1;
+    }
+
+    /// Counts a TLS handshake that the client broke off.
+    pub fn add_failed_handshake(&self) {
+        self.lock().totals.handshakes_failed += 1;
+    }
+
+    /// Counts a decision that is on record, with what was done about it and how
+    /// long its request waited.
+    pub fn add(&self, evidence: &Evidence, effect: Effect, waited: Duration) {
+        let wait_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        let mut counts = self.lock();
+        let totals = &mut counts.totals;
+        totals.wait_ms = totals.wait_ms.saturating_add(wait_ms);
+        totals.longest_wait_ms = totals.longest_wait_ms.max(wait_ms);
+        let (count, action) = match (evidence.ruling.verdict, effect) {
+            (Verdict::Allow, _) => {
+                totals.allowed += 1;
+                return;
+            }
+            (Verdict::Later, _) => (&mut totals.put_off, Action::PutOff),
+            (Verdict::Disallow, Effect::Reported) => (&mut totals.reported, Action::Report),
+            (Verdict::Disallow, Effect::Enforced | Effect::Overridden | Effect::Cached) => {
+                (&mut totals.refused, Action::Refuse)
+            }
+        };
+        *count += 1;
+        counts.add_reason(action, reason(evidence));
+    }
+
+    /// The counts as they are now.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let counts = self.lock();
+        let mut reasons: Vec<_> = counts.reasons.iter().collect();
+        reasons.sort_by_key(|&(key, count)| (Reverse(*count), key));
+        let shown = reasons.iter().take(REASONS_SHOWN);
+        let shown = shown.map(|((action, reason), count)| ReasonCount {
+            action: *action,
+            reason: reason.clone(),
+            count: **count,
+        });
+        Totals {
+            reasons: shown.collect(),
+            further_reasons: reasons.len().saturating_sub(REASONS_SHOWN) as u64,
+            ..counts.totals.clone()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    fn add_reason(&mut self, action: Action, reason: String) {
+        let is_full = REASONS_MAX <= self.reasons.len();
+        let key = (action, reason);
+        let key = if is_full && !self.reasons.contains_key(&key) {
+            (action, "other rules".to_owned())
+        } else {
+            key
+        };
+        *self.reasons.entry(key).or_default() += 1;
+    }
+}
+
+/// Why a request was refused or put off: one text for all requests that one
+/// rule refused.
+fn reason(evidence: &Evidence) -> String {
+    let ruling = &evidence.ruling;
+    let word = ruling.reason.as_str();
+    if ruling.verdict == Verdict::Later {
+        return word.to_owned();
+    }
+    let robots = evidence.snapshot.as_ref().map(|snapshot| &snapshot.url);
+    match (&ruling.rule, robots) {
+        (Some(rule), Some(robots)) => format!("{} (line {} of {robots})", rule.text, rule.line),
+        (_, Some(robots)) if ruling.reason != Reason::Override => format!("{word} ({robots})"),
+        _ => word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // ours: a crawler that meets a new rule with every request must not fill
+    // the memory of the proxy.
+    #[test]
+    fn the_number_of_reasons_is_bounded() {
+        let tally = Tally::default();
+        for number in 0..3000 {
+            let reason = format!("Disallow: /{number}");
+            tally.lock().add_reason(Action::Refuse, reason);
+        }
+        assert!(tally.lock().reasons.len() <= REASONS_MAX + 1);
+        let totals = tally.totals();
+        assert_eq!(totals.reasons.len(), REASONS_SHOWN);
+        assert_eq!(totals.reasons[0].reason, "other rules");
+        assert_eq!(totals.reasons[0].count, 2000);
+        assert_eq!(totals.further_reasons, 991);
+    }
+
+    // ours: two runs over one site print the same lines.
+    #[test]
+    fn reasons_of_one_count_come_in_one_order() {
+        let tally = Tally::default();
+        for reason in ["Disallow: /b", "Disallow: /a", "Disallow: /c"] {
+            tally.lock().add_reason(Action::Refuse, reason.to_owned());
+        }
+        let shown = tally.totals().reasons;
+        let shown: Vec<_> = shown.iter().map(|one| one.reason.as_str()).collect();
+        assert_eq!(shown, ["Disallow: /a", "Disallow: /b", "Disallow: /c"]);
+    }
+}

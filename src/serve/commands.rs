@@ -1,0 +1,173 @@
+//! Listeners of commands: `politesse run` binds one for its command, this proxy
+//! serves it, and its requests are counted apart.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::net::sockopt::{socket_acceptconn, socket_type};
+use rustix::net::{SocketType, getsockname};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::origins::egress::OwnAddresses;
+use crate::proxy::entrance::Entrance;
+use crate::proxy::listener::Crawlers;
+use crate::proxy::tally::{Tally, Totals};
+
+/// Serves the listeners of commands, as many as `proxy.max_commands` allows.
+#[derive(Debug)]
+pub struct Commands {
+    crawlers: Arc<Crawlers>,
+    own: OwnAddresses,
+    open: AtomicUsize,
+    /// Holds a token of each command, so that the end of the last can be waited
+    /// for.
+    tokens: TaskTracker,
+}
+
+/// Why a listener is not served.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    /// As many commands are served as may be.
+    #[error("the proxy serves {0} commands already (proxy.max_commands)")]
+    TooMany(NonZeroUsize),
+    /// The descriptor is no listener that only this machine reaches.
+    #[error("the descriptor is no TCP listener on a loopback address")]
+    NotALoopbackListener,
+    /// The listener cannot be used.
+    #[error("the listener cannot be used")]
+    Listener(#[from] std::io::Error),
+}
+
+/// The listener of one command. Dropping it cuts its connections off.
+#[derive(Debug)]
+pub struct CommandListener {
+    address: SocketAddr,
+    entrance: Arc<Entrance>,
+    tally: Arc<Tally>,
+    commands: Arc<Commands>,
+    _token: TaskTrackerToken,
+}
+
+/// Reads the descriptor of a listener that another process has bound.
+///
+/// # Errors
+///
+/// [`CommandError::NotALoopbackListener`] if it is anything else than a TCP
+/// socket that listens on loopback: whoever could pass a wildcard listener would
+/// open the proxy to the network.
+pub fn loopback_listener(descriptor: OwnedFd) -> Result<TcpListener, CommandError> {
+    let is_listener = socket_type(&descriptor).is_ok_and(|kind| kind == SocketType::STREAM)
+        && socket_acceptconn(&descriptor).unwrap_or(false);
+    let address = getsockname(&descriptor)
+        .ok()
+        .and_then(|address| SocketAddr::try_from(address).ok());
+    if !is_listener || !address.is_some_and(|address| address.ip().is_loopback()) {
+        return Err(CommandError::NotALoopbackListener);
+    }
+    let listener = std::net::TcpListener::from(descriptor);
+    listener.set_nonblocking(true)?;
+    Ok(TcpListener::from_std(listener)?)
+}
+
+impl Commands {
+    pub(super) fn new(crawlers: &Arc<Crawlers>, own: OwnAddresses) -> Self {
+        Self {
+            crawlers: Arc::clone(crawlers),
+            own,
+            open: AtomicUsize::new(0),
+            tokens: TaskTracker::new(),
+        }
+    }
+
+    /// Serves `listener` until the result is closed or dropped. Only this
+    /// machine may connect to it; limits and pace are those of all crawlers.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::TooMany`] and [`CommandError::Listener`].
+    pub fn open(self: &Arc<Self>, listener: TcpListener) -> Result<CommandListener, CommandError> {
+        let address = listener.local_addr()?;
+        let most = self.most();
+        let one_more = |open: usize| (open < most.get()).then_some(open + 1);
+        let taken = self
+            .open
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.map_err(|_| CommandError::TooMany(most))?;
+        self.crawlers.metrics.commands.inc();
+        // Before the first connection: a command must not reach its own proxy
+        // through it.
+        self.own.add(address);
+        let tally = Arc::new(Tally::default());
+        let (stop, abort) = (&self.crawlers.stop, &self.crawlers.abort);
+        let entrance = Arc::new(Entrance::of_command(Arc::clone(&tally), stop, abort));
+        self.crawlers.listen_at(listener, Arc::clone(&entrance));
+        Ok(CommandListener {
+            address,
+            entrance,
+            tally,
+            _token: self.tokens.token(),
+            commands: Arc::clone(self),
+        })
+    }
+
+    /// How many commands are served now.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Waits until no command is served.
+    pub async fn ended(&self) {
+        self.tokens.close();
+        self.tokens.wait().await;
+    }
+
+    /// How many control connections are of use: one for each command.
+    pub(super) fn most(&self) -> NonZeroUsize {
+        self.crawlers.in_force.load().options.max_commands
+    }
+
+    /// Cancelled when the proxy stops.
+    pub(super) fn stopping(&self) -> &CancellationToken {
+        &self.crawlers.stop
+    }
+}
+
+impl CommandListener {
+    /// Accepts no more, lets requests under way finish until
+    /// `proxy.shutdown_timeout` or until `hurry` is done, and counts.
+    pub async fn close(self, hurry: impl Future<Output = ()>) -> Totals {
+        self.entrance.stop.cancel();
+        let connections = &self.entrance.connections;
+        connections.close();
+        let crawlers = &self.commands.crawlers;
+        let longest = crawlers.in_force.load().options.shutdown_timeout;
+        let finished = tokio::select! {
+            finished = timeout(longest, connections.wait()) => finished.is_ok(),
+            () = hurry => false,
+        };
+        if !finished {
+            self.entrance.abort.cancel();
+            connections.wait().await;
+        }
+        self.tally.totals()
+    }
+}
+
+impl Drop for CommandListener {
+    fn drop(&mut self) {
+        self.entrance.stop.cancel();
+        self.entrance.abort.cancel();
+        self.commands.own.remove(self.address);
+        self.commands.crawlers.metrics.commands.dec();
+        self.commands.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

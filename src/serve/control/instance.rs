@@ -1,0 +1,178 @@
+//! The file `instance` in the folder of a record: which process holds it, by
+//! which configuration, and where it is reached.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::SOCKET;
+use crate::config::Values;
+
+/// The file's name.
+const FILE: &str = "instance";
+/// The name it is written under before it takes the place of the one before.
+const NEW_FILE: &str = "instance.new";
+/// Bytes of the file; ours has some 10 KiB.
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// The longest path of a Unix socket on all systems (macOS: 104 with its zero).
+const SOCKET_PATH_MAX: usize = 103;
+
+/// A process that holds a record, as it says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Its process.
+    pub pid: u32,
+    /// What it was started as: `serve` or `run`.
+    pub command: String,
+    /// The version of the program.
+    pub version: String,
+    /// Since when it runs.
+    pub started: Timestamp,
+    /// Where crawlers connect.
+    pub listen: Vec<SocketAddr>,
+    /// Where people and monitoring connect.
+    pub admin: SocketAddr,
+    /// The SHA-256 of the configuration in force.
+    pub configuration: String,
+    /// The SHA-256 of each key's value, so that one who has another
+    /// configuration can be told where they differ.
+    pub keys: BTreeMap<String, String>,
+    /// The control socket.
+    pub control: PathBuf,
+}
+
+/// Why it is not known who holds a record.
+#[derive(Debug, Error)]
+pub enum InstanceError {
+    /// There is no file: the holder is starting or stopping, or is a version
+    /// that writes none.
+    #[error("{} is not there", .0.display())]
+    Missing(PathBuf),
+    /// The file is not the holder's: others may write it.
+    #[error("{} is not to be trusted: it belongs to another user, or others may write it", .0.display())]
+    Foreign(PathBuf),
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Instance {
+    /// Reads the file in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// [`InstanceError`]; a file of another version that is not understood is
+    /// [`InstanceError::Read`].
+    pub fn read(folder: &Path) -> Result<Self, InstanceError> {
+        let path = folder.join(FILE);
+        let text = match read_trusted(folder, &path) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Err(InstanceError::Foreign(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(InstanceError::Missing(path));
+            }
+            Err(source) => return Err(InstanceError::Read { path, source }),
+        };
+        serde_json::from_str(&text).map_err(|source| InstanceError::Read {
+            path,
+            source: source.into(),
+        })
+    }
+
+    /// Writes the file in `folder`, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// The file system's.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        let new = folder.join(NEW_FILE);
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.write_all(b"\n")?;
+        fs::rename(new, folder.join(FILE))
+    }
+
+    /// Removes the file from `folder`.
+    pub(super) fn remove(folder: &Path) {
+        // One that stays is recognised by the lock that nobody holds.
+        let _ = fs::remove_file(folder.join(FILE));
+    }
+
+    /// The keys whose values differ from those of `values`, in alphabetical
+    /// order.
+    #[must_use]
+    pub fn keys_that_differ(&self, values: &Values) -> Vec<String> {
+        let own = values.digests();
+        let names: std::collections::BTreeSet<_> = self.keys.keys().chain(own.keys()).collect();
+        names
+            .into_iter()
+            .filter(|name| self.keys.get(*name) != own.get(*name))
+            .cloned()
+            .collect()
+    }
+}
+
+/// The text of the file, if nobody else can have written it: it belongs to this
+/// user, to the administrator, or to the owner of the record.
+fn read_trusted(folder: &Path, path: &Path) -> io::Result<Option<String>> {
+    let file = File::open(path)?;
+    let (own, record) = (file.metadata()?, fs::metadata(folder)?);
+    let owners = [geteuid().as_raw(), 0, record.uid()];
+    if !own.is_file() || !owners.contains(&own.uid()) || own.mode() & 0o022 != 0 {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+/// The way to the control socket in a folder.
+pub(super) struct SocketPath {
+    /// The path to bind or to connect to.
+    pub(super) path: PathBuf,
+    /// Keeps a short path to the folder alive, where the path is one.
+    _folder: Option<File>,
+}
+
+impl SocketPath {
+    /// The socket in `folder`. A path that is too long for a socket's address
+    /// goes by way of the folder's descriptor.
+    pub(super) fn new(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(SOCKET);
+        if path.as_os_str().len() <= SOCKET_PATH_MAX {
+            return Ok(Self {
+                path,
+                _folder: None,
+            });
+        }
+        let folder = File::open(folder)?;
+        let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
+        Ok(Self {
+            path: path.into(),
+            _folder: Some(folder),
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! The joining side: handing a listener to the proxy that holds the record.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use thiserror::Error;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::instance::SocketPath;
+use super::lines::{Lines, line};
+use super::{End, Join, MESSAGE_TIMEOUT, Reply, descriptors};
+use crate::proxy::tally::Totals;
+use crate::rules::digest::Digest;
+
+/// Why the holder does not serve a listener.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    /// Nobody answers at the socket, or what answers is no holder: it is
+    /// starting, stopping, or gone.
+    #[error("the control socket does not answer")]
+    NoAnswer(#[from] io::Error),
+    /// The holder has another configuration.
+    #[error("it has another configuration")]
+    OtherConfiguration,
+    /// The holder says why.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A connection to the holder of a record.
+#[derive(Debug)]
+pub struct Holder(UnixStream);
+
+impl Holder {
+    /// Connects to the holder of the record in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError::NoAnswer`].
+    pub async fn connect(folder: &Path) -> Result<Self, JoinError> {
+        let socket = SocketPath::new(folder)?;
+        Ok(Self(UnixStream::connect(&socket.path).await?))
+    }
+
+    /// Hands `listener` over, for a command of this configuration. The caller's
+    /// own descriptor of it is closed, so that the listener ends with the
+    /// holder.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`].
+    pub async fn join(self, listener: OwnedFd, configuration: Digest) -> Result<Joined, JoinError> {
+        let join = Join {
+            configuration: configuration.to_string(),
+        };
+        let message = line(&join)?;
+        self.0.writable().await?;
+        descriptors::send(&self.0, &message, &[listener.as_fd()])?;
+        drop(listener);
+        let mut lines = Lines::from(self.0);
+        let reply = timeout(MESSAGE_TIMEOUT, lines.next()).await;
+        match reply.map_err(io::Error::from)?? {
+            Some(Reply::Joined) => Ok(Joined {
+                lines,
+                totals: None,
+            }),
+            Some(Reply::OtherConfiguration) => Err(JoinError::OtherConfiguration),
+            Some(Reply::Refused(reason)) => Err(JoinError::Refused(reason)),
+            Some(Reply::Totals(_)) | None => {
+                Err(JoinError::NoAnswer(io::ErrorKind::UnexpectedEof.into()))
+            }
+        }
+    }
+}
+
+/// A listener that the holder serves.
+#[derive(Debug)]
+pub struct Joined {
+    lines: Lines,
+    /// The counts, if the holder has stopped before the command.
+    totals: Option<Totals>,
+}
+
+impl Joined {
+    /// Waits until the holder serves the listener no more, without being asked.
+    pub async fn lost(&mut self) {
+        match self.lines.next().await {
+            Ok(Some(Reply::Totals(totals))) => self.totals = Some(totals),
+            // Nothing else is said now; whatever it is, nobody serves.
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Ends the listener and gives the counts of its requests; none if the
+    /// holder was killed.
+    pub async fn finish(mut self) -> Option<Totals> {
+        if self.totals.is_some() {
+            return self.totals;
+        }
+        self.lines.send(&End {}).await.ok()?;
+        match self.lines.next().await {
+            Ok(Some(Reply::Totals(totals))) => Some(totals),
+            Ok(_) | Err(_) => None,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The holder's side: the file, the socket, and a task for each command that
+//! joins.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::geteuid;
+use tokio::net::UnixListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::instance::{Instance, SocketPath};
+use super::lines::Lines;
+use super::{End, Join, MESSAGE_TIMEOUT, Reply};
+use crate::config::Values;
+use crate::serve::commands::{CommandListener, Commands, loopback_listener};
+
+/// The control socket while it is open. Dropping it removes socket and file.
+#[derive(Debug)]
+pub(in crate::serve) struct Server {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    end: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Shared {
+    folder: PathBuf,
+    instance: Mutex<Instance>,
+    commands: Arc<Commands>,
+}
+
+impl Server {
+    /// Opens the socket in `folder` and writes `instance` there. To be called
+    /// by the process that holds the folder's lock: what lies there from an
+    /// earlier process is replaced.
+    ///
+    /// # Errors
+    ///
+    /// The file system's.
+    pub(in crate::serve) fn open(
+        folder: PathBuf,
+        instance: Instance,
+        commands: Arc<Commands>,
+    ) -> io::Result<Self> {
+        let socket = bind(&folder)?;
+        instance.write(&folder)?;
+        let shared = Arc::new(Shared {
+            folder,
+            instance: Mutex::new(instance),
+            commands,
+        });
+        let server = Self {
+            shared,
+            tasks: TaskTracker::new(),
+            end: CancellationToken::new(),
+        };
+        server.accept(socket);
+        Ok(server)
+    }
+
+    fn accept(&self, socket: UnixListener) {
+        let (shared, tasks) = (Arc::clone(&self.shared), self.tasks.clone());
+        let end = self.end.clone();
+        self.tasks.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    () = end.cancelled() => return,
+                    accepted = socket.accept() => accepted,
+                };
+                match accepted {
+                    Ok((stream, _)) => {
+                        let lines = Lines::from(stream);
+                        if shared.admits(&lines, tasks.len()) {
+                            tasks.spawn(Arc::clone(&shared).converse(lines));
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept on the control socket");
+                        tokio::time::sleep(MESSAGE_TIMEOUT).await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Says that the configuration in force has become that of `values`.
+    pub(in crate::serve) fn change(&self, values: &Values) {
+        let mut instance = self.shared.instance();
+        instance.configuration = values.digest().to_string();
+        instance.keys = values.digests();
+        if let Err(error) = instance.write(&self.shared.folder) {
+            tracing::warn!(
+                %error,
+                "the file `instance` cannot be written: `politesse run` will not find this proxy"
+            );
+        }
+    }
+
+    /// Removes the way in. Commands that have joined go on.
+    pub(in crate::serve) fn stop_accepting(&self) {
+        // Once: after the lock is given back another process may have put its
+        // own there.
+        if !self.end.is_cancelled() {
+            self.end.cancel();
+            remove(&self.shared.folder);
+        }
+    }
+
+    /// Waits until each command that has joined was told its counts.
+    pub(in crate::serve) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_accepting();
+    }
+}
+
+impl Shared {
+    fn instance(&self) -> std::sync::MutexGuard<'_, Instance> {
+        self.instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the other side may join, when `open` connections are open: it
+    /// must be of this user or the administrator. The socket's permissions say
+    /// the same, where the folder is on a file system that has any.
+    fn admits(&self, lines: &Lines, open: usize) -> bool {
+        let own = geteuid().as_raw();
+        let is_known = lines
+            .peer()
+            .is_ok_and(|peer| peer.uid() == own || peer.uid() == 0);
+        if !is_known {
+            tracing::warn!("another user at the control socket, closed");
+        }
+        // As many again may ask in vain, and be told why.
+        is_known && open <= self.commands.most().get().saturating_mul(2)
+    }
+
+    async fn converse(self: Arc<Self>, lines: Lines) {
+        if let Err(error) = self.serve(lines).await {
+            tracing::debug!(%error, "a command at the control socket has gone");
+        }
+    }
+
+    /// One command from its first message to its counts.
+    async fn serve(&self, mut lines: Lines) -> io::Result<()> {
+        let Some(join) = timeout(MESSAGE_TIMEOUT, lines.next()).await?? else {
+            return Ok(());
+        };
+        let descriptor = lines.take_descriptors().into_iter().next();
+        let listener = match self.join(&join, descriptor) {
+            Ok(listener) => listener,
+            Err(reply) => return lines.send(&reply).await,
+        };
+        lines.send(&Reply::Joined).await?;
+        tokio::select! {
+            () = self.commands.stopping().cancelled() => {}
+            ended = lines.next::<End>() => {
+                if ended?.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+        // Who closes now waits for no counts, and nothing else comes.
+        let gone = async {
+            let _ = lines.next::<End>().await;
+        };
+        let totals = listener.close(gone).await;
+        lines.send(&Reply::Totals(totals)).await
+    }
+
+    fn join(&self, join: &Join, descriptor: Option<OwnedFd>) -> Result<CommandListener, Reply> {
+        if join.configuration != self.instance().configuration {
+            return Err(Reply::OtherConfiguration);
+        }
+        let refused = |error: &dyn std::error::Error| Reply::Refused(error.to_string());
+        let descriptor =
+            descriptor.ok_or_else(|| Reply::Refused("no listener came along".to_owned()))?;
+        let listener = loopback_listener(descriptor).map_err(|error| refused(&error))?;
+        self.commands
+            .open(listener)
+            .map_err(|error| refused(&error))
+    }
+}
+
+/// Binds the socket in `folder`, for its owner alone.
+fn bind(folder: &Path) -> io::Result<UnixListener> {
+    let socket = SocketPath::new(folder)?;
+    match std::fs::remove_file(&socket.path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&socket.path)?;
+    std::fs::set_permissions(&socket.path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn remove(folder: &Path) {
+    Instance::remove(folder);
+    // A socket that nobody listens on is replaced by the next holder.
+    let _ = std::fs::remove_file(folder.join(super::SOCKET));
+}

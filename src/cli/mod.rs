@@ -114,6 +114,10 @@ Exit codes: 0 told, whatever is in force; 1 a line of the batch was not understo
     /// Runs a command whose requests go through the proxy.
     #[command(after_help = "Example: politesse run -- scrapy crawl shop")]
     Run(run::Run),
+    /// Becomes a command inside the namespaces of `run --sealed`.
+    #[cfg(target_os = "linux")]
+    #[command(name = run::seal::ENTER, hide = true)]
+    EnterSeal(run::seal::enter::Enter),
     /// What was decided, and whether the record still says so.
     #[command(
         subcommand,
@@ -267,6 +271,8 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Directives(question) => directives::directives(question, &settings()?),
         Command::Ca(command) => ca(command, &settings()?),
         Command::Run(run) => run::run(run, &|| Ok(settings()?)),
+        #[cfg(target_os = "linux")]
+        Command::EnterSeal(enter) => run::seal::enter::enter(enter),
         Command::Audit(command) => audit::audit(command, &settings()?),
         Command::Pace(command) => pace::pace(command, &settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),

@@ -81,6 +81,7 @@ mod robots_hops;
 mod run_environment;
 mod scripts;
 mod run_joins;
+mod run_sealed;
 mod shutdown;
 mod soak;
 mod strict;

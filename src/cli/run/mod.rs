@@ -7,19 +7,22 @@
 mod child;
 mod environment;
 mod files;
+#[cfg(target_os = "linux")]
+pub(super) mod seal;
 mod service;
 mod summary;
 mod trust_store;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use anyhow::Context as _;
 use clap::Args;
 
 use self::environment::Environment;
 use self::service::{Service, Serving};
+use self::summary::Bypass;
 use super::inert::inert;
 use super::start::Signals;
 use super::{Exit, log, runtime};
@@ -29,6 +32,17 @@ use crate::serve::Running;
 /// The command.
 #[derive(Debug, Args)]
 pub(super) struct Run {
+    /// Leaves the command no way round the proxy (Linux).
+    ///
+    /// It runs in a network namespace of its own, which has no route and no name
+    /// server; on its loopback there is the proxy and nothing else. Whatever
+    /// the command tries to reach in another way fails, and is counted. User,
+    /// folder, terminal and signals stay as they are. Still reachable are Unix
+    /// sockets by their path (those of a display, of Docker, of nscd, which
+    /// looks names up) and files. Services on this machine's own 127.0.0.1 are
+    /// not, and for who is not root sudo and the like do nothing inside.
+    #[arg(long)]
+    sealed: bool,
     /// The command and its arguments.
     #[arg(
         trailing_var_arg = true,
@@ -64,14 +78,20 @@ fn quiet(settings: &Settings) -> Settings {
 async fn conduct(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Result<u8> {
     let mut signals = Signals::new()?;
     let service = Service::find(settings).await?;
+    let started = if run.sealed {
+        start_sealed(run, settings, service).await?
+    } else {
+        start(run, settings, service).await?
+    };
     let Started {
         child,
         mut serving,
+        bypass,
         environment,
-    } = start(run, settings, service).await?;
+    } = started;
     let code = child::wait(child, &mut signals, &mut serving, read).await?;
     let (totals, own) = serving.close(signals.stop()).await;
-    for line in summary::lines(totals.as_ref()) {
+    for line in summary::lines(totals.as_ref(), bypass()) {
         tell(&line);
     }
     drop(environment);
@@ -85,6 +105,8 @@ async fn conduct(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Resu
 struct Started {
     child: tokio::process::Child,
     serving: Serving,
+    /// What is known of the requests that did not come to the proxy.
+    bypass: Box<dyn FnOnce() -> Bypass>,
     environment: Environment,
 }
 
@@ -100,8 +122,29 @@ async fn start(run: &Run, settings: &Settings, service: Service) -> anyhow::Resu
     Ok(Started {
         child: child.map_err(|error| child::not_started(program, error))?,
         serving,
+        bypass: Box::new(|| Bypass::Unknown),
         environment,
     })
+}
+
+#[cfg(target_os = "linux")]
+async fn start_sealed(run: &Run, settings: &Settings, service: Service) -> anyhow::Result<Started> {
+    let environment = Environment::new(settings, SocketAddr::from(seal::LISTEN))?;
+    let sealed = seal::Sealed::prepare(&run.command, &environment).await?;
+    let (waiting, listener) = sealed.into_parts();
+    let serving = service.serve(settings, listener).await?;
+    let (child, counters) = waiting.go().await?;
+    Ok(Started {
+        child,
+        serving,
+        bypass: Box::new(move || Bypass::Counted(counters.growth())),
+        environment,
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn start_sealed(_: &Run, _: &Settings, _: Service) -> anyhow::Result<Started> {
+    anyhow::bail!("--sealed needs the network namespaces of Linux")
 }
 
 /// Stops our own proxy, once the commands that have joined it are done.

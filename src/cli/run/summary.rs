@@ -4,8 +4,17 @@ use std::time::Duration;
 
 use crate::proxy::tally::{Action, Totals};
 
+/// What is known of the requests that did not come to the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bypass {
+    /// Nothing: the command could reach whatever this machine reaches.
+    Unknown,
+    /// As many attempts were made, and failed. None: they could not be counted.
+    Counted(Option<u64>),
+}
+
 /// The lines that end a run; without `totals` the proxy could not be asked.
-pub(super) fn lines(totals: Option<&Totals>) -> Vec<String> {
+pub(super) fn lines(totals: Option<&Totals>, bypass: Bypass) -> Vec<String> {
     let mut lines = match totals {
         Some(totals) => counts(totals),
         None => vec![
@@ -14,7 +23,16 @@ pub(super) fn lines(totals: Option<&Totals>) -> Vec<String> {
                 .to_owned(),
         ],
     };
-    lines.extend(totals.and_then(silence));
+    match bypass {
+        Bypass::Unknown => lines.extend(totals.and_then(silence)),
+        Bypass::Counted(Some(count)) => lines.push(format!(
+            "{count} {} to connect or look up a name went round the proxy, and reached nothing",
+            if count == 1 { "attempt" } else { "attempts" }
+        )),
+        Bypass::Counted(None) => lines.push(
+            "attempts to go round the proxy reached nothing, and could not be counted".to_owned(),
+        ),
+    }
     lines
 }
 
@@ -70,7 +88,7 @@ fn silence(totals: &Totals) -> Option<String> {
     } else {
         "warning: nothing came through the proxy. Some clients ignore the variables that name it \
          (fetch of Node.js before 24, Crawlee, got, Mechanize, HTTrack over HTTPS): what they \
-         fetched went round it, unseen"
+         fetched went round it, unseen. `politesse run --sealed -- CMD` leaves them no other way"
     };
     Some(text.to_owned())
 }
@@ -97,7 +115,7 @@ mod tests {
             ..Totals::default()
         };
         assert_eq!(
-            lines(Some(&totals)),
+            lines(Some(&totals), Bypass::Unknown),
             [
                 "3 asked, 1 allowed, 0 refused, 2 put off; waited 4.5 s in all, 1.5 s at most",
                 "put off 2 × backoff",
@@ -107,9 +125,18 @@ mod tests {
 
     // ours: a client that ignores the variables fetches without a word.
     #[test]
-    fn nothing_asked_is_a_warning() {
-        let told = lines(Some(&Totals::default())).join("\n");
-        assert!(told.contains("warning: nothing came"), "{told}");
+    fn nothing_asked_is_a_warning_that_names_the_seal() {
+        let told = lines(Some(&Totals::default()), Bypass::Unknown).join("\n");
+        assert!(
+            told.contains("warning") && told.contains("--sealed"),
+            "{told}"
+        );
+        let sealed = lines(Some(&Totals::default()), Bypass::Counted(Some(5)));
+        assert_eq!(
+            sealed[1],
+            "5 attempts to connect or look up a name went round the proxy, and reached nothing"
+        );
+        assert_eq!(sealed.len(), 2);
     }
 
     // ours: a client that does not trust the certificate did find the proxy.
@@ -120,8 +147,8 @@ mod tests {
             handshakes_failed: 1,
             ..Totals::default()
         };
-        let told = lines(Some(&totals)).join("\n");
+        let told = lines(Some(&totals), Bypass::Unknown).join("\n");
         assert!(told.contains("does not trust"), "{told}");
-        assert!(!told.contains("nothing came"), "{told}");
+        assert!(!told.contains("--sealed"), "{told}");
     }
 }

@@ -1,0 +1,108 @@
+//! Attempts of a network namespace to reach what it has no route to, as the
+//! system counts them (`/proc/net/snmp` and `/proc/net/snmp6`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+
+/// The counters that grow with such an attempt: by protocol of `snmp`, and as
+/// they are called in `snmp6`.
+///
+/// `OutNoRoutes` is a connection or a datagram without a route. `NoPorts` is a
+/// datagram to a port of loopback where nobody listens: a name server at
+/// 127.0.0.53, as systemd-resolved is, has a route and is not there.
+const IPV4: [(&str, &str); 2] = [("Ip:", "OutNoRoutes"), ("Udp:", "NoPorts")];
+const IPV6: [&str; 2] = ["Ip6OutNoRoutes", "Udp6NoPorts"];
+/// Bytes of such a file; they have some 2 and 5 KiB.
+const FILE_BYTES_MAX: usize = 64 * 1024;
+
+/// The counters of one namespace, as open files: they outlive its processes.
+#[derive(Debug)]
+pub(in crate::cli::run) struct Counters {
+    ipv4: File,
+    /// Absent where the system has no IPv6.
+    ipv6: Option<File>,
+    /// What had been counted when the command started.
+    before: Option<u64>,
+}
+
+impl Counters {
+    /// Counters in the files behind `ipv4` and `ipv6`, which count from now on.
+    pub(super) fn new(ipv4: OwnedFd, ipv6: Option<OwnedFd>) -> Self {
+        let mut counters = Self {
+            ipv4: ipv4.into(),
+            ipv6: ipv6.map(File::from),
+            before: None,
+        };
+        counters.before = counters.sum().ok();
+        counters
+    }
+
+    /// How many attempts there were; none if they cannot be read.
+    pub(in crate::cli::run) fn growth(&self) -> Option<u64> {
+        self.sum().ok()?.checked_sub(self.before?)
+    }
+
+    fn sum(&self) -> io::Result<u64> {
+        let ipv6 = match &self.ipv6 {
+            Some(file) => sum_of_ipv6(&read(file)?),
+            None => 0,
+        };
+        Ok(sum_of_ipv4(&read(&self.ipv4)?) + ipv6)
+    }
+}
+
+/// The whole file from its beginning, as it is now.
+fn read(file: &File) -> io::Result<String> {
+    let mut bytes = vec![0; FILE_BYTES_MAX];
+    let mut length = 0;
+    while length < bytes.len() {
+        match file.read_at(&mut bytes[length..], length as u64)? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    bytes.truncate(length);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Lines in pairs, `Ip: Forwarding DefaultTTL …` and `Ip: 1 64 …`.
+fn sum_of_ipv4(text: &str) -> u64 {
+    let lines: Vec<&str> = text.lines().collect();
+    let value = |(protocol, name): (&str, &str)| {
+        let mut own = lines.iter().filter(|line| line.starts_with(protocol));
+        let (names, values) = (own.next()?.split(' '), own.next()?.split(' '));
+        let (_, value) = names.zip(values).find(|(own, _)| *own == name)?;
+        value.parse::<u64>().ok()
+    };
+    IPV4.into_iter().filter_map(value).sum()
+}
+
+/// A line each, `Ip6OutNoRoutes      3`.
+fn sum_of_ipv6(text: &str) -> u64 {
+    let value = |line: &str| {
+        let (name, value) = line.split_once(char::is_whitespace)?;
+        IPV6.contains(&name)
+            .then(|| value.trim().parse::<u64>().ok())?
+    };
+    text.lines().filter_map(value).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proc(5), /proc/net/snmp.
+    #[test]
+    fn what_has_no_route_or_no_port_is_counted() {
+        let ipv4 = "Ip: Forwarding OutDiscards OutNoRoutes ReasmTimeout\nIp: 2 9 3 9\n\
+                    Tcp: ActiveOpens\nTcp: 9\nUdp: InDatagrams NoPorts\nUdp: 9 4\n\
+                    UdpLite: InDatagrams NoPorts\nUdpLite: 9 9\n";
+        assert_eq!(sum_of_ipv4(ipv4), 7);
+        let ipv6 =
+            "Ip6InReceives   \t9\nIp6OutNoRoutes  \t5\nUdp6NoPorts   \t1\nUdpLite6NoPorts 9\n";
+        assert_eq!(sum_of_ipv6(ipv6), 6);
+        assert_eq!(sum_of_ipv4("") + sum_of_ipv6("Ip6OutNoRoutes\n"), 0);
+    }
+}

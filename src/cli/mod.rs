@@ -112,7 +112,16 @@ Exit codes: 0 told, whatever is in force; 1 a line of the batch was not understo
     #[command(subcommand, after_help = "Example: politesse ca export > ca.pem")]
     Ca(CaCommand),
     /// Runs a command whose requests go through the proxy.
-    #[command(after_help = "Example: politesse run -- scrapy crawl shop")]
+    #[command(after_help = "\
+Example: politesse run -- scrapy crawl shop
+
+The proxy is found by the record (audit.store). If no process holds the record, a
+proxy is started for this command, on free ports. If one does, with the same
+configuration, the command goes through that one; with another configuration `run`
+ends and names both. The counts at the end are of this command's requests alone.
+
+Exit codes: the command's own, or 128 and the number of the signal that ended it;
+1 there is no proxy, or no seal; 2 usage or configuration, or no such command.")]
     Run(run::Run),
     /// Becomes a command inside the namespaces of `run --sealed`.
     #[cfg(target_os = "linux")]

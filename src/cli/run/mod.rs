@@ -40,7 +40,9 @@ pub(super) struct Run {
     /// folder, terminal and signals stay as they are. Still reachable are Unix
     /// sockets by their path (those of a display, of Docker, of nscd, which
     /// looks names up) and files. Services on this machine's own 127.0.0.1 are
-    /// not, and for who is not root sudo and the like do nothing inside.
+    /// not, and sudo and the like do nothing inside unless you are root.
+    ///
+    /// Where the system forbids such namespaces nothing is started.
     #[arg(long)]
     sealed: bool,
     /// The command and its arguments.

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::Read;
 use crate::audit::AuditError;
 use crate::cli::Usage;
 use crate::cli::start::open_control;
+use crate::clock;
 use crate::config::Settings;
 use crate::proxy::tally::Totals;
 use crate::serve::commands::{CommandListener, loopback_listener};
@@ -58,7 +59,7 @@ impl Service {
     /// [`Usage`] if the holder has another configuration; what keeps a proxy
     /// from starting; a holder that does not say what it is.
     pub(super) async fn find(settings: &Settings) -> anyhow::Result<Self> {
-        let deadline = Instant::now() + HOLDER_PATIENCE;
+        let deadline = clock::instant() + HOLDER_PATIENCE;
         loop {
             let error = match serve::start(&on_free_ports(settings)).await {
                 Ok(mut running) => {
@@ -76,7 +77,7 @@ impl Service {
                     check(&instance, settings, &folder)?;
                     return Ok(Self::Holder(Box::new(Other { folder, instance })));
                 }
-                Err(error) if deadline <= Instant::now() => {
+                Err(error) if deadline <= clock::instant() => {
                     return Err(error.context(unknown_holder(&folder)));
                 }
                 Err(_) => sleep(HOLDER_INTERVAL).await,

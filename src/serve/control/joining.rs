@@ -87,10 +87,9 @@ pub struct Joined {
 impl Joined {
     /// Waits until the holder serves the listener no more, without being asked.
     pub async fn lost(&mut self) {
-        match self.lines.next().await {
-            Ok(Some(Reply::Totals(totals))) => self.totals = Some(totals),
-            // Nothing else is said now; whatever it is, nobody serves.
-            Ok(_) | Err(_) => {}
+        // Nothing else is said now; whatever it is, nobody serves.
+        if let Ok(Some(Reply::Totals(totals))) = self.lines.next().await {
+            self.totals = Some(totals);
         }
     }
 

@@ -78,8 +78,10 @@ fn quiet(settings: &Settings) -> Settings {
 /// Finds the proxy, runs the command through it, and tells what became of its
 /// requests.
 async fn conduct(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Result<u8> {
-    let mut signals = Signals::new()?;
     let service = Service::find(settings).await?;
+    // Before the files of the environment are made: they are removed after a
+    // signal, too.
+    let mut signals = Signals::new()?;
     let started = if run.sealed {
         start_sealed(run, settings, service).await?
     } else {

@@ -19,6 +19,11 @@ use super::{End, Join, MESSAGE_TIMEOUT, Reply};
 use crate::config::Values;
 use crate::serve::commands::{CommandListener, Commands, loopback_listener};
 
+/// Connections besides those of the commands that may be served: of those that
+/// only look whether anybody is here, and of those that are told that there is
+/// no place.
+const SPARE: usize = 32;
+
 /// The control socket while it is open. Dropping it removes socket and file.
 #[derive(Debug)]
 pub(in crate::serve) struct Server {
@@ -140,8 +145,7 @@ impl Shared {
         if !is_known {
             tracing::warn!("another user at the control socket, closed");
         }
-        // As many again may ask in vain, and be told why.
-        is_known && open <= self.commands.most().get().saturating_mul(2)
+        is_known && open <= self.commands.most().get().saturating_add(SPARE)
     }
 
     async fn converse(self: Arc<Self>, lines: Lines) {

@@ -24,6 +24,12 @@ pub(super) fn inert(text: &str) -> String {
         .collect()
 }
 
+/// Text as one word of a shell, for command lines that people are to copy: a
+/// quotation mark in a URL must not begin a command.
+pub(super) fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Appends `value` to `line` as JSON, with the escapes of JSON for the same
 /// characters: a program reads what was there.
 ///
@@ -74,6 +80,14 @@ mod tests {
     #[test]
     fn control_characters_are_shown_not_obeyed() {
         assert_eq!(inert("a\u{1b}[2Jb\u{202e}c é"), "a\\u{1b}[2Jb\\u{202e}c é");
+    }
+
+    // POSIX, Shell Command Language, 2.2.2: nothing ends single quotation marks
+    // but one of them.
+    #[test]
+    fn a_shell_word_has_no_way_out() {
+        assert_eq!(shell_word("a b"), "'a b'");
+        assert_eq!(shell_word("x';reboot;'"), r"'x'\'';reboot;'\'''");
     }
 
     // Ours; RFC 8259, section 7, for the escapes.

@@ -95,10 +95,10 @@ fn show_of_a_url_is_its_newest_decision_and_counts_the_others() {
     run(async {
         let origin = Script::robots(ROBOTS).start().await;
         let proxy = resolve("o.test", origin.address()).start().await;
-        for url in ["/a", "/b", "/a", "/a?b"] {
+        for url in ["/a", "/b", "/a", "/a?b", "/it's", "/it's"] {
             get(&proxy, &format!("http://o.test{url}")).await;
         }
-        proxy.place().completed(4).await;
+        proxy.place().completed(6).await;
         let place = proxy.place();
         let (text, json) = shown(place, "HTTP://O.test:80/a").await;
         assert_eq!((&json["seq"], &json["others"]), (&3.into(), &1.into()));
@@ -109,9 +109,11 @@ fn show_of_a_url_is_its_newest_decision_and_counts_the_others() {
         let (text, json) = shown(place, "http://o.test/b").await;
         assert_eq!((&json["seq"], &json["others"]), (&2.into(), &0.into()));
         assert!(!text.contains("others"), "{text}");
+        let (text, _) = shown(place, "6").await;
+        assert!(text.contains(r"--url 'http://o.test/it'\''s'"), "{text}");
         for (subject, code, told) in [
             ("http://o.test/c", 1, "no decision about http://o.test/c"),
-            ("5", 1, "its decisions are 1 to 4"),
+            ("7", 1, "its decisions are 1 to 6"),
             ("o.test", 2, "a whole URL"),
             ("-1", 2, ""),
         ] {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::arguments::{robots_owner, time};
 use crate::audit::query::AuditReader;
 use crate::audit::robots_history::{InForce, RobotsOwner};
-use crate::cli::inert::inert;
+use crate::cli::inert::{inert, shell_word};
 use crate::cli::{Exit, Usage};
 use crate::clock;
 
@@ -135,7 +135,7 @@ fn choices(all: &[InForce], at: Option<Timestamp>) -> String {
     );
     for one in all.iter().take(CHOICES_MAX) {
         let token = one.snapshot.token.as_deref();
-        let crawler = token.map(|token| format!(" --crawler '{token}'"));
+        let crawler = token.map(|token| format!(" --crawler {}", shell_word(token)));
         let line = format!("{}{}{at}", one.origin, crawler.unwrap_or_default());
         text.push_str(&format!("\n  politesse audit robots {}", inert(&line)));
     }

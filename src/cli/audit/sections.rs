@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::screen::{Screen, cut};
 use super::show::Shown;
-use crate::cli::inert::inert;
+use crate::cli::inert::{inert, shell_word};
 use crate::rules::decision::{EnforcementMode, Policy};
 use crate::rules::record::StoredSnapshot;
 use crate::rules::robots::RobotsTxt;
@@ -186,8 +186,9 @@ impl Facts {
             self.add(
                 "others",
                 format!(
-                    "{} more about this URL: politesse audit list --url '{}'",
-                    shown.others, shown.record.url
+                    "{} more about this URL: politesse audit list --url {}",
+                    shown.others,
+                    shell_word(&shown.record.url)
                 ),
             );
         }

@@ -34,11 +34,16 @@ fn place(config: &Config) -> Place {
 
 /// `politesse run -- COMMAND`.
 fn through_run(place: &Place, command: &[&str]) -> Command {
+    through(place, "run --", command)
+}
+
+/// `politesse RUN COMMAND`.
+fn through(place: &Place, run: &str, command: &[&str]) -> Command {
     let mut program = politesse(place.folder());
     program
         .env("TMPDIR", place.path("tmp"))
         .env("HOME", place.path("home"))
-        .args(["run", "--"])
+        .args(run.split(' '))
         .args(command);
     program
 }
@@ -116,21 +121,28 @@ async fn assert_led(place: &Place, origin: &Origin, command: Command) -> Outcome
     outcome
 }
 
+/// Runs curl and Python requests through the proxy.
+async fn curl_and_requests(run: &str) {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let python = format!("{root}/target/venv/bin/python {root}/tests/clients/fetch.py");
+    for client in ["curl -sS", &python] {
+        let origin = shop("shop.test").await;
+        let place = place(&resolve("shop.test", origin.address()));
+        let mut command: Vec<&str> = client.split(' ').collect();
+        command.extend(["https://shop.test/page", "https://shop.test/basket"]);
+        let outcome = assert_led(&place, &origin, through(&place, run, &command)).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    }
+}
+
 #[test]
 fn curl_and_requests_trust_the_authority() {
-    run(async {
-        for client in ["curl -sS", "PYTHON"] {
-            let origin = shop("shop.test").await;
-            let place = place(&resolve("shop.test", origin.address()));
-            let root = env!("CARGO_MANIFEST_DIR");
-            let python = format!("{root}/target/venv/bin/python {root}/tests/clients/fetch.py");
-            let words = client.replace("PYTHON", &python);
-            let mut command: Vec<&str> = words.split(' ').collect();
-            command.extend(["https://shop.test/page", "https://shop.test/basket"]);
-            let outcome = assert_led(&place, &origin, through_run(&place, &command)).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        }
-    });
+    run(curl_and_requests("run --"));
+}
+
+#[test]
+fn curl_and_requests_trust_the_authority_under_a_seal() {
+    run(curl_and_requests("run --sealed --"));
 }
 
 // Ours: what the user set for wget stays, but not where it leads round us.

@@ -139,6 +139,8 @@ pub struct Metrics {
     pub audit_commit_seconds: Histogram,
     /// Entries that wait for the audit's writer.
     pub audit_queue: Gauge,
+    /// Bytes in use of the write-ahead log of the audit's database.
+    pub audit_wal_bytes: Gauge,
     /// Commits of the audit that failed.
     pub audit_failures: Counter,
     /// Events given to the audit, `written` or `lost`.
@@ -201,6 +203,7 @@ impl Default for Metrics {
             tls_handshake_failures: Counter::default(),
             audit_commit_seconds: Histogram::new(SECONDS),
             audit_queue: Gauge::default(),
+            audit_wal_bytes: Gauge::default(),
             audit_failures: Counter::default(),
             audit_events: Family::default(),
             admin_refused: Family::default(),
@@ -444,6 +447,12 @@ impl Metrics {
             "audit_queue",
             "Entries waiting for the audit's writer",
             self.audit_queue.clone(),
+        );
+        r.register_with_unit(
+            "audit_wal",
+            "Write-ahead log of the audit in use",
+            Unit::Bytes,
+            self.audit_wal_bytes.clone(),
         );
         r.register(
             "audit_failures",

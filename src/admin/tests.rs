@@ -37,9 +37,11 @@ impl Kit {
         let tracker = TaskTracker::new();
         let metrics = Arc::new(Metrics::default());
         let options = audit::Options {
-            path: folder.path().join("audit.db"),
+            path: folder.path().join("data/audit.db"),
             durability: audit::Durability::Queue,
             queue: std::num::NonZeroUsize::MIN,
+            wal_max: 1 << 28,
+            new_record: false,
         };
         let log = AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap();
         let access = Arc::new(Access::new(password(folder.path(), line)));

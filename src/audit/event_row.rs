@@ -74,6 +74,24 @@ pub(super) fn event_values(seq: u64, event: &BackOffEvent) -> Vec<Value> {
     ])
 }
 
+/// The kind of the event that a record begins anew after one that was lost.
+pub(super) const RECORD_BEGUN: &str = "record_begun";
+
+/// The values of event `seq`, that a record begins `now` after one of which at
+/// least the decisions to `last` were made. It concerns no host; the number is
+/// kept among the incidents.
+pub(super) fn record_begun_values(seq: u64, last: u64, now: Timestamp) -> Vec<Value> {
+    under_digest(vec![
+        integer(seq),
+        now.as_microsecond().into(),
+        String::new().into(),
+        RECORD_BEGUN.to_owned().into(),
+        Value::Null,
+        now.as_microsecond().into(),
+        integer(last),
+    ])
+}
+
 /// The event in a row of [`EVENTS`].
 pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<StoredEvent> {
     let time = |at| -> rusqlite::Result<Timestamp> {
@@ -124,7 +142,8 @@ pub(super) fn text(row: &Row<'_>, at: usize) -> rusqlite::Result<String> {
     Ok(String::from_utf8_lossy(octets).into_owned())
 }
 
-fn under_digest(mut values: Vec<Value>) -> Vec<Value> {
+/// The values, and behind them their digest.
+pub(super) fn under_digest(mut values: Vec<Value>) -> Vec<Value> {
     let digest = row_digest(values.iter().map(Into::into));
     values.push(blob(digest));
     values

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::AuditError;
 use super::event_row::EVENTS;
 pub use super::event_row::StoredEvent;
-use super::event_row::event;
+use super::event_row::{RECORD_BEGUN, event};
 pub use super::filter::EventFilter;
 use super::order::all_below;
 use super::pages::{Direction, NumberedTable, Scan};
@@ -56,8 +56,22 @@ impl AuditReader {
     }
 }
 
+/// The number of decisions that the record had at least, after which this one
+/// begins, if that is what `event` tells.
+pub fn decisions_before(event: &StoredEvent) -> Option<u64> {
+    (event.kind == RECORD_BEGUN).then_some(event.incidents)
+}
+
 /// An event as `audit events` prints it, one object a row.
 pub fn event_json(event: &StoredEvent) -> serde_json::Value {
+    if let Some(before) = decisions_before(event) {
+        return json!({
+            "seq": event.seq,
+            "time": event.at.to_string(),
+            "kind": event.kind,
+            "decisions_before": before,
+        });
+    }
     json!({
         "seq": event.seq,
         "time": event.at.to_string(),

@@ -6,9 +6,9 @@
 //!
 //! Does not know SQLite, nor what the files of a record hold.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError, metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::AuditError;
@@ -19,8 +19,8 @@ pub(super) struct LockedFolder {
     /// The database's path without symbolic links: a record is the same by
     /// whatever name it is opened.
     pub(super) database: PathBuf,
-    /// The lock ends when this is closed.
-    _lock: File,
+    /// The folder, open. The lock ends when this is closed.
+    lock: File,
 }
 
 impl LockedFolder {
@@ -44,10 +44,24 @@ impl LockedFolder {
             Err(TryLockError::WouldBlock) => return Err(AuditError::Locked(folder.to_owned())),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        Ok(Self {
-            database,
-            _lock: lock,
-        })
+        Ok(Self { database, lock })
+    }
+
+    /// The path of the folder, without symbolic links.
+    pub(super) fn path(&self) -> &Path {
+        folder_of(&self.database)
+    }
+
+    /// Whether the path still leads to the folder that was locked: the marker
+    /// of another record, in another folder, must not be overwritten.
+    pub(super) fn is_in_place(&self) -> bool {
+        let same = |found: Metadata, locked: Metadata| {
+            (found.dev(), found.ino()) == (locked.dev(), locked.ino())
+        };
+        match (metadata(self.path()), self.lock.metadata()) {
+            (Ok(found), Ok(locked)) => same(found, locked),
+            _ => false,
+        }
     }
 
     /// Makes the database's file if there is none, for its owner alone. SQLite

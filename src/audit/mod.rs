@@ -37,6 +37,18 @@ mod filter;
 
 mod store;
 
+mod opening;
+
+mod permissions;
+
+mod record_row;
+
+mod marker;
+
+mod wal;
+
+mod files;
+
 mod schema;
 
 mod folder;
@@ -66,10 +78,14 @@ use tokio_util::task::TaskTracker;
 
 pub use self::ending::Ending;
 use self::ending::Line;
+pub use self::files::FileFault;
 use self::note::EVENTS_WAITING_MAX;
+pub use self::opening::Shortfall;
 use self::pending::Pending;
 use self::shelf::Shelf;
 use self::store::Store;
+pub use self::store::WriteError;
+pub use self::wal::WalFull;
 use self::writer::{Entry, Task, Writer};
 use crate::clock;
 use crate::metrics::Metrics;
@@ -93,6 +109,12 @@ pub struct Options {
     /// of them for its ending, so this also bounds the exchanges; 1 counts as
     /// 2, which one exchange needs.
     pub queue: NonZeroUsize,
+    /// Bytes of SQLite's write-ahead log above which nothing is written until
+    /// it could be started again (`audit.wal_max`). One batch may go beyond it.
+    pub wal_max: u64,
+    /// Whether to begin a new record where the one before is not whole
+    /// (`--new-record`).
+    pub new_record: bool,
 }
 
 impl Options {
@@ -128,6 +150,26 @@ pub enum AuditError {
     /// There is no log to read.
     #[error("there is no audit log {}", .0.display())]
     Missing(PathBuf),
+    /// Somebody other than the owner may write to a file of the record, or to
+    /// its folder.
+    #[error("others than the owner may write to {} (mode {mode:04o}), so what is recorded there proves nothing: chmod go-w {}", path.display(), path.display())]
+    Writable {
+        /// Which.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The record holds less than it did.
+    #[error("{0}")]
+    Incomplete(Box<Shortfall>),
+    /// A file that tells what the record holds cannot be read.
+    #[error("cannot find out from {} what the record holds", path.display())]
+    Inspect {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A file or folder could not be made or locked.
     #[error("cannot create {}", path.display())]
     Create {
@@ -160,9 +202,10 @@ pub enum AuditError {
     /// The writer did not answer in time.
     #[error("the audit log did not answer within {} s", PROBE_WAIT.as_secs())]
     Stalled,
-    /// The disk, or SQLite, refused. The next record may fare better.
+    /// A batch was not written, or not where it can be found again. A later one
+    /// may be.
     #[error("the audit log cannot be written")]
-    Write(#[source] Arc<rusqlite::Error>),
+    Write(#[source] Arc<WriteError>),
     /// The file could not be read.
     #[error("the audit log cannot be read")]
     Read(#[source] rusqlite::Error),
@@ -196,15 +239,17 @@ impl AuditLog {
     ///
     /// # Errors
     ///
-    /// [`AuditError::Locked`] if another process has it; [`AuditError::Create`],
-    /// [`AuditError::Open`] and [`AuditError::Schema`].
+    /// [`AuditError::Locked`] if another process has it,
+    /// [`AuditError::Incomplete`] if it holds less than it did,
+    /// [`AuditError::Writable`] if others may write to it, and what making and
+    /// opening its files can meet.
     pub fn open(
         options: &Options,
         metrics: Arc<Metrics>,
         tracker: &TaskTracker,
     ) -> Result<Self, AuditError> {
-        let store = Store::open(&options.path)?;
-        let next = 1 + store.last_seq().map_err(AuditError::Read)?;
+        let store = Store::open(options, &metrics)?;
+        let next = 1 + store.last();
         let (entries, queue) = mpsc::unbounded_channel();
         let failing = Arc::new(AtomicBool::new(false));
         let waiting = metrics.audit_queue.clone();

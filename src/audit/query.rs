@@ -10,10 +10,11 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::json;
 
 pub use super::filter::{Filter, InvalidRulePattern, InvalidUrlPattern, RulePattern, UrlPattern};
+use super::marker::Marker;
 use super::order::{self, Times};
 use super::pages::{Direction, NumberedTable, Scan};
 use super::row::{RowReader, SELECT, blob, count, is_untouched};
-use super::{AuditError, schema};
+use super::{AuditError, record_row, schema};
 use crate::rules::digest::Digest;
 use crate::rules::record::{StoredRecord, StoredSnapshot};
 
@@ -35,6 +36,9 @@ const DECISION_NUMBERS: NumberedTable = NumberedTable {
 #[derive(Debug)]
 pub struct AuditReader {
     pub(super) connection: Connection,
+    /// The number of decisions that the marker beside the database tells of; 0
+    /// if there is none, or if it is that of another record.
+    pub(super) told_by_marker: u64,
 }
 
 /// What the log holds, in short.
@@ -54,7 +58,16 @@ impl AuditReader {
     /// [`AuditError::Missing`], [`AuditError::Open`], [`AuditError::Schema`].
     pub fn open(path: &Path) -> Result<Self, AuditError> {
         let connection = schema::open_to_read(path)?;
-        Ok(Self { connection })
+        let id = record_row::id(&connection).map_err(AuditError::Read)?;
+        // A copy of the database may be read where there is no marker.
+        let marker = path.parent().and_then(|folder| Marker::read(folder).ok());
+        let marker = marker
+            .flatten()
+            .filter(|marker| Some(&marker.record) == id.as_ref());
+        Ok(Self {
+            connection,
+            told_by_marker: marker.map_or(0, |marker| marker.last),
+        })
     }
 
     /// Hands the records that meet `filter` to `visit`, the newest first, until

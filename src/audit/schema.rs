@@ -13,10 +13,13 @@ use super::order::{AS_FROM_4, FROM_4};
 use super::row::count;
 
 /// The version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 5;
+const SCHEMA_VERSION: i64 = 6;
+
+/// The version from which on a file has an id in the table `record`.
+pub(super) const RECORD_SINCE: i64 = 6;
 
 /// How long a lock of another process on the file is waited for.
-const BUSY: Duration = Duration::from_secs(2);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The tables of version 2, which a new file has for a moment.
 ///
@@ -151,6 +154,20 @@ CREATE INDEX back_off_until ON back_off (until_us);
 PRAGMA user_version = 4;
 COMMIT;";
 
+/// Upgrades a file of version 5 to version 6: the record's id, in one row, which
+/// is added when the file is opened for writing.
+const FROM_5: &str = "
+BEGIN IMMEDIATE;
+CREATE TABLE record (
+  id TEXT NOT NULL PRIMARY KEY,
+  begun_us INTEGER NOT NULL,
+  before TEXT,
+  before_last INTEGER,
+  digest BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+PRAGMA user_version = 6;
+COMMIT;";
+
 /// Shows a file of version 1 to its reader as one of version 2: whoever reads
 /// changes nothing, and an old log must stay readable.
 const AS_FROM_1: &str = "
@@ -177,6 +194,12 @@ CREATE TEMP VIEW back_off AS
 SELECT '' AS host, 0 AS until_us, 0 AS incidents, 0 AS since_us, x'' AS digest
 WHERE 0;";
 
+/// Shows a file of version 5 to its reader as one of version 6.
+const AS_FROM_5: &str = "
+CREATE TEMP VIEW record AS
+SELECT '' AS id, 0 AS begun_us, NULL AS before, NULL AS before_last, x'' AS digest
+WHERE 0;";
+
 /// What makes a commit outlast the power (WAL, `synchronous=FULL`), and keeps
 /// the WAL from holding the disk space of its worst hour.
 const DURABLE: &str = "
@@ -197,11 +220,17 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     if is_empty(&connection).map_err(failed)? {
         connection.execute_batch(SCHEMA).map_err(failed)?;
     }
-    for (from, step) in [(1, FROM_1), (2, FROM_2), (3, FROM_3), (4, FROM_4)] {
+    for (from, step) in [
+        (1, FROM_1),
+        (2, FROM_2),
+        (3, FROM_3),
+        (4, FROM_4),
+        (5, FROM_5),
+    ] {
         if version(&connection).map_err(failed)? == from {
             connection.execute_batch(step).map_err(failed)?;
         }
@@ -222,7 +251,7 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
-        .and_then(|connection| connection.busy_timeout(BUSY).map(|()| connection))
+        .and_then(|connection| connection.busy_timeout(BUSY_TIMEOUT).map(|()| connection))
         .map_err(|source| AuditError::Open {
             path: path.to_owned(),
             source,
@@ -232,10 +261,11 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
         source,
     };
     let views: &[&str] = match version(&connection).map_err(failed)? {
-        1 => &[AS_FROM_1, AS_FROM_2, AS_FROM_3, AS_FROM_4],
-        2 => &[AS_FROM_2, AS_FROM_3, AS_FROM_4],
-        3 => &[AS_FROM_3, AS_FROM_4],
-        4 => &[AS_FROM_4],
+        1 => &[AS_FROM_1, AS_FROM_2, AS_FROM_3, AS_FROM_4, AS_FROM_5],
+        2 => &[AS_FROM_2, AS_FROM_3, AS_FROM_4, AS_FROM_5],
+        3 => &[AS_FROM_3, AS_FROM_4, AS_FROM_5],
+        4 => &[AS_FROM_4, AS_FROM_5],
+        5 => &[AS_FROM_5],
         _ => {
             check_version(&connection, path)?;
             &[]
@@ -254,7 +284,8 @@ fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(tables == 0 && version(connection)? == 0)
 }
 
-fn version(connection: &Connection) -> rusqlite::Result<i64> {
+/// The version of the tables.
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 

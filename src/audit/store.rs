@@ -5,25 +5,32 @@
 //! transaction is made, and with what, is the writer's to say.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::io;
 use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
+use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use rusqlite::{
     Connection, OptionalExtension, Params, Transaction, TransactionBehavior, params,
     params_from_iter,
 };
+use thiserror::Error;
 
 use super::event_row::{INSERT_EVENT, LAST_KIND, SAVE_BACK_OFF, back_off_values, event_values};
+use super::files::{FileFault, OpenFiles};
 use super::folder::LockedFolder;
 use super::kept_row::{SAVE, kept_values};
+use super::marker::Marker;
+use super::opening::{self, OpenRecord};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::row::{
     SNAPSHOT_COLUMNS, blob, decision_digest, decision_values, ending_digest, ending_values,
     integer, snapshot_values,
 };
-use super::{AuditError, schema};
+use super::wal::{Wal, WalFull};
+use super::{AuditError, Options, schema};
+use crate::metrics::Metrics;
 use crate::rules::decision::Policy;
 use crate::rules::digest::Digest;
 use crate::rules::pace::event::{BackOffChange, BackOffEvent};
@@ -47,47 +54,103 @@ const NOT_ASKED: [Value; SNAPSHOT_COLUMNS] = [const { Value::Null }; SNAPSHOT_CO
 /// The number of the row that a probe writes and takes back; no record has it.
 const PROBE_SEQ: i64 = 0;
 
-/// The file, locked and open for writing.
+/// Why a batch was refused.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The disk, or SQLite, refused it.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// The WAL has reached its bound.
+    #[error(transparent)]
+    Wal(#[from] WalFull),
+    /// The files are not those that were opened. Nothing was written.
+    #[error(transparent)]
+    Files(FileFault),
+    /// The same was seen after the commit: where it went is not known.
+    #[error(transparent)]
+    FilesAfterCommit(FileFault),
+}
+
+/// The record, locked and open for writing.
 #[derive(Debug)]
 pub(super) struct Store {
     connection: Connection,
     written: Written,
+    wal: Wal,
+    files: OpenFiles,
+    /// A fault that only a restart ends.
+    fault: Option<FileFault>,
+    /// The marker as it was last written.
+    marker: Marker,
+    /// Whether the last attempt at a checkpoint, or at the marker, failed.
+    is_upkeep_failing: bool,
+    /// The highest number that was committed to the files that were opened.
+    last: u64,
     /// Locked for as long as the store is open.
-    _folder: LockedFolder,
+    folder: LockedFolder,
 }
 
 impl Store {
-    /// Opens the file at `path`, made with its folder if it is not there.
+    /// Opens the record that `options` name, made with its folder if there
+    /// never was one.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Locked`] if another process writes to its folder,
-    /// [`AuditError::Create`], [`AuditError::Open`] and [`AuditError::Schema`].
-    pub(super) fn open(path: &Path) -> Result<Self, AuditError> {
-        let folder = LockedFolder::lock(path)?;
-        folder.make_database()?;
-        Ok(Self {
-            connection: schema::open(&folder.database)?,
+    /// Those of [`opening::open`], and [`AuditError::Inspect`].
+    pub(super) fn open(options: &Options, metrics: &Metrics) -> Result<Self, AuditError> {
+        let OpenRecord {
+            folder,
+            mut connection,
+            marker,
+        } = opening::open(options)?;
+        let failed = |source| AuditError::Open {
+            path: folder.database.clone(),
+            source,
+        };
+        let gauge = metrics.audit_wal_bytes.clone();
+        let wal = Wal::take_over(&mut connection, options.wal_max, gauge).map_err(failed)?;
+        let last = schema::last_seq(&connection).map_err(failed)?;
+        let files = OpenFiles::note(&folder.database).map_err(|source| AuditError::Inspect {
+            path: folder.database.clone(),
+            source,
+        })?;
+        let mut store = Self {
+            connection,
             written: Written::default(),
-            _folder: folder,
-        })
+            wal,
+            files,
+            fault: None,
+            marker,
+            is_upkeep_failing: false,
+            last,
+            folder,
+        };
+        store.empty_wal();
+        Ok(store)
     }
 
     /// The highest number ever given; 0 if none was.
-    pub(super) fn last_seq(&self) -> rusqlite::Result<u64> {
-        schema::last_seq(&self.connection)
+    pub(super) fn last(&self) -> u64 {
+        self.last
     }
 
-    /// Does `work` in one transaction: all of it is on disk, or nothing is.
+    /// Does `work` in one transaction: all of it is on disk, in the files that
+    /// were opened, or an error says why not.
+    ///
+    /// # Errors
+    ///
+    /// Each [`WriteError`]. After [`WriteError::FilesAfterCommit`] what was
+    /// written may be there, and the numbers are used up.
     pub(super) fn write(
         &mut self,
         work: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<()>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<(), WriteError> {
         let done = self.attempt(work);
-        if done.is_err() {
+        if let Err(error) = &done {
             // What this transaction wrote is not there, so nothing may be
             // remembered of it.
             self.written = Written::default();
+            self.note_failure(error);
         }
         done
     }
@@ -95,14 +158,152 @@ impl Store {
     fn attempt(
         &mut self,
         work: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<()>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<(), WriteError> {
+        // Before the transaction too, so that the error is this one and not
+        // what SQLite makes of files that are gone.
+        self.check_files().map_err(WriteError::Files)?;
+        self.wal.make_room(&self.connection)?;
+        let last = self.transact(work)?;
+        self.check_files().map_err(WriteError::FilesAfterCommit)?;
+        self.wal.note_commit();
+        self.last = last;
+        Ok(())
+    }
+
+    /// Does `work` in one transaction, and returns the highest number written.
+    fn transact(
+        &mut self,
+        work: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<()>,
+    ) -> Result<u64, WriteError> {
         let behavior = TransactionBehavior::Immediate;
         let mut batch = Batch {
             transaction: self.connection.transaction_with_behavior(behavior)?,
             written: &mut self.written,
+            last: self.last,
         };
         work(&mut batch)?;
-        batch.transaction.commit()
+        // The commit is what writes to the WAL: the nearer to it the better.
+        let wal_bytes = self.wal.bytes();
+        self.files.check(wal_bytes).map_err(WriteError::Files)?;
+        batch.transaction.commit()?;
+        Ok(batch.last)
+    }
+
+    /// Compares the files with those that were opened.
+    fn check_files(&mut self) -> Result<(), FileFault> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
+        let checked = self.files.check(self.wal.bytes());
+        // Another process may have emptied the WAL by a checkpoint of its own.
+        if let Err(fault) = &checked
+            && self.files.is_wal_cut(fault)
+            && self.wal.ask(&self.connection).is_ok()
+        {
+            return self.files.check(self.wal.bytes());
+        }
+        checked
+    }
+
+    fn note_failure(&mut self, error: &WriteError) {
+        match error {
+            WriteError::Sqlite(error) => self.wal.note_failure(error),
+            WriteError::Wal(_) => {}
+            WriteError::Files(_) | WriteError::FilesAfterCommit(_) => {
+                if let Err(fault) = self.check_files() {
+                    self.note_fault(&fault);
+                }
+            }
+        }
+    }
+
+    /// Brings the marker up to date, so that the next start misses what was
+    /// acknowledged and is gone.
+    fn note_fault(&mut self, fault: &FileFault) {
+        if fault.is_final() {
+            self.fault = Some(fault.clone());
+        }
+        if self.marker.last < self.last {
+            let marker = Marker {
+                last: self.last,
+                ..self.marker.clone()
+            };
+            let written = self.write_marker(marker);
+            self.note_upkeep(written.map_err(|error| error.to_string()));
+        }
+    }
+
+    /// Makes a checkpoint if one is due, and tells the marker. To be called
+    /// when nobody waits for a commit.
+    pub(super) fn checkpoint_if_due(&mut self) {
+        // A file that was cut meanwhile must not pass for what the checkpoint
+        // has left.
+        if self.wal.is_due() && self.check_files().is_ok() {
+            let done = self.wal.checkpoint(&self.connection);
+            self.after_checkpoint(done);
+        }
+    }
+
+    /// Moves all that is in the WAL to the database, as far as no reader is in
+    /// the way, and tells the marker.
+    fn empty_wal(&mut self) {
+        let done = self.wal.start_again(&self.connection);
+        self.after_checkpoint(done);
+    }
+
+    /// The marker is written when what it says is in the database and on disk:
+    /// whatever ends the process in between, it is never ahead.
+    fn after_checkpoint(&mut self, done: rusqlite::Result<bool>) {
+        self.files.note_checkpoint();
+        let done = match done {
+            Ok(false) => return,
+            Ok(true) => self.write_marker(Marker {
+                last: self.last,
+                bytes: self.files.database_bytes(),
+                ..self.marker.clone()
+            }),
+            Err(error) => return self.note_upkeep(Err(error.to_string())),
+        };
+        self.note_upkeep(done.map_err(|error| error.to_string()));
+    }
+
+    fn write_marker(&mut self, marker: Marker) -> io::Result<()> {
+        if !self.folder.is_in_place() {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
+        marker.write(self.folder.path())?;
+        self.marker = marker;
+        Ok(())
+    }
+
+    /// Tells once that checkpoints or the marker fail: the record goes on in
+    /// its WAL.
+    fn note_upkeep(&mut self, done: Result<(), String>) {
+        let was_failing = std::mem::replace(&mut self.is_upkeep_failing, done.is_err());
+        match done {
+            Err(error) if !was_failing => tracing::warn!(
+                error,
+                "the WAL of the record cannot be moved to the database, or its marker not be \
+                 written; this is tried again with later commits"
+            ),
+            _ => {}
+        }
+    }
+
+    /// Ends the record: all of it is in the database then. Where the files are
+    /// not those that were opened, nothing is touched.
+    pub(super) fn close(mut self) {
+        if self.check_files().is_err() {
+            let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            if let Err(error) = self.connection.set_db_config(keep, true) {
+                tracing::warn!(%error, "the record may be changed as it is closed");
+            }
+            return;
+        }
+        self.empty_wal();
+        if self.is_upkeep_failing {
+            tracing::warn!("the record was closed with decisions in its WAL file");
+        }
     }
 
     /// Takes away at most `most` kept snapshots that expired before `before`,
@@ -134,24 +335,21 @@ impl Store {
             )?
             .execute(params![before.as_microsecond(), most])
     }
-
-    /// Moves all that is in the WAL to the file itself.
-    pub(super) fn checkpoint(&self) -> rusqlite::Result<()> {
-        self.connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-    }
 }
 
 /// The transaction under way.
 pub(super) struct Batch<'a> {
     transaction: Transaction<'a>,
     written: &'a mut Written,
+    /// The highest number written.
+    last: u64,
 }
 
 impl Batch<'_> {
     /// Writes a decision, and what it rests on.
     pub(super) fn record(&mut self, seq: u64, record: &Record) -> rusqlite::Result<()> {
         let evidence = &record.evidence;
+        self.last = self.last.max(seq);
         self.policy(&evidence.policy)?;
         let (id, said) = match &evidence.snapshot {
             Some(snapshot) => (Some(self.snapshot(snapshot)?), snapshot_values(snapshot)),

@@ -1,5 +1,7 @@
 mod events;
 
+mod faults;
+
 mod hops;
 
 mod kept;
@@ -80,10 +82,15 @@ impl Kit {
     }
 
     fn reopened(folder: TempDir, durability: Durability, queue: usize) -> Self {
+        let options = options(folder.path(), durability, queue);
+        Self::with(folder, &options)
+    }
+
+    /// A log as `options` say, in a folder of which `folder` takes care.
+    fn with(folder: TempDir, options: &Options) -> Self {
         let metrics = Arc::new(Metrics::default());
         let tracker = TaskTracker::new();
-        let options = options(folder.path(), durability, queue);
-        let log = AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap();
+        let log = AuditLog::open(options, Arc::clone(&metrics), &tracker).unwrap();
         Self {
             folder,
             log: Arc::new(log),
@@ -129,6 +136,8 @@ fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
         path: file(folder),
         durability,
         queue,
+        wal_max: 1 << 28,
+        new_record: false,
     }
 }
 
@@ -428,7 +437,10 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
     assert_eq!(receipt.seq(), 4);
 }
 
-/// Takes a file back to version 4.
+/// Takes a file back to version 5.
+const TO_5: &str = "DROP TABLE record; PRAGMA user_version = 5;";
+
+/// Takes a file of version 5 back to version 4.
 const TO_4: &str = "DROP TABLE clock_step; PRAGMA user_version = 4;";
 
 /// Takes a file of version 4 back to version 3.
@@ -458,7 +470,7 @@ async fn assert_taken_up(back: &[&str]) -> Kit {
         assert_eq!(rows.len(), count);
         let sums = reader.verify(&Filter::default(), |_| {}).unwrap();
         assert_eq!((sums.mismatches, sums.missing), (0, 0));
-        if 1 < back.len() {
+        if 2 < back.len() {
             assert_eq!((sums.events, sums.back_offs), (0, 0));
             let events = reader.events(&EventFilter::default(), 0).unwrap();
             assert!(events.is_empty());
@@ -467,7 +479,7 @@ async fn assert_taken_up(back: &[&str]) -> Kit {
         rows
     };
     let rows = assert_whole(&kit.path());
-    let had_directives = back.len() < 4;
+    let had_directives = back.len() < 5;
     assert!(
         rows.iter()
             .all(|row| row.directives.is_some() == had_directives)
@@ -478,33 +490,43 @@ async fn assert_taken_up(back: &[&str]) -> Kit {
         connection.query_row(version, [], |row| row.get(0)).unwrap()
     };
     let old = version(&kit);
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
-    assert_eq!((old < 5, version(&kit)), (true, 5));
+    let folder = kit.closed().await;
+    // Versions before 6 had none.
+    std::fs::remove_file(file(folder.path()).with_file_name("record")).unwrap();
+    let kit = Kit::reopened(folder, Durability::Commit, 16);
+    assert_eq!((old < 6, version(&kit)), (true, 6));
     assert_whole(&kit.path());
     kit
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_1_is_read_as_it_is_and_written_as_version_5() {
-    assert_taken_up(&[TO_4, TO_3, TO_2, TO_1]).await;
+async fn a_log_of_version_1_is_read_as_it_is_and_written_as_version_6() {
+    assert_taken_up(&[TO_5, TO_4, TO_3, TO_2, TO_1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_2_is_read_as_it_is_and_written_as_version_5() {
-    let kit = assert_taken_up(&[TO_4, TO_3, TO_2]).await;
+async fn a_log_of_version_2_is_read_as_it_is_and_written_as_version_6() {
+    let kit = assert_taken_up(&[TO_5, TO_4, TO_3, TO_2]).await;
     kept::assert_keeps(&kit).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_3_is_read_as_it_is_and_written_as_version_5() {
-    let kit = assert_taken_up(&[TO_4, TO_3]).await;
+async fn a_log_of_version_3_is_read_as_it_is_and_written_as_version_6() {
+    let kit = assert_taken_up(&[TO_5, TO_4, TO_3]).await;
     kept::assert_keeps(&kit).await;
     events::assert_notes(&kit).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_4_is_read_as_it_is_and_written_as_version_5() {
-    assert_taken_up(&[TO_4]).await;
+async fn a_log_of_version_4_is_read_as_it_is_and_written_as_version_6() {
+    let kit = assert_taken_up(&[TO_5, TO_4]).await;
+    kept::assert_keeps(&kit).await;
+    events::assert_notes(&kit).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_version_5_is_read_as_it_is_and_written_as_version_6() {
+    assert_taken_up(&[TO_5]).await;
 }
 
 #[tokio::test]
@@ -517,7 +539,7 @@ async fn a_file_of_another_version_or_kind_is_left_alone() {
             error,
             AuditError::Schema {
                 found: 9,
-                known: 5,
+                known: 6,
                 ..
             }
         )

@@ -17,8 +17,9 @@ use super::kept_row::{self, KEPT};
 use super::order::OrderCheck;
 use super::pages::Direction;
 use super::query::{AuditReader, Filter};
+use super::record_row::{RECORD_COLUMNS, RECORDS};
 use super::row::{RowReader, blob, count, digest, is_as_written, is_untouched};
-use super::schema::{last_event, last_seq};
+use super::schema::{RECORD_SINCE, last_event, last_seq, version};
 use crate::rules::decision::Revision;
 use crate::rules::digest::Digest;
 use crate::rules::record::{Again, StoredRecord, StoredRuling, Undecidable, decide_again};
@@ -111,6 +112,8 @@ pub enum Finding {
         /// Its host.
         host: String,
     },
+    /// The row with the record's id is not what was written, or is gone.
+    Record,
     /// Events are gone.
     MissingEvents {
         /// The first of them.
@@ -180,6 +183,7 @@ impl fmt::Display for Finding {
             Self::BackOff { host } => {
                 write!(f, "{host}: the back-off kept is not as it was written")
             }
+            Self::Record => write!(f, "the record's id is not as it was written"),
             Self::MissingEvents { first, last } if first == last => {
                 write!(f, "event {first}: no such row")
             }
@@ -236,6 +240,7 @@ impl AuditReader {
         };
         check.kept_by_digest().map_err(AuditError::Read)?;
         let last = last_seq(&self.connection).map_err(AuditError::Read)?;
+        let last = last.max(self.told_by_marker);
         let mut outcome = Ok(());
         let mut rows = RowReader::default();
         let read = |row: &Row<'_>| Checked::read(&mut rows, row);
@@ -370,8 +375,22 @@ impl<F: FnMut(Finding)> Check<'_, F> {
                 Finding::Body { key }
             })?;
             self.kept_for_a_restart()?;
+            self.record()?;
             self.events()?;
             self.back_offs()?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the row with the record's id. Records of versions before 6 have
+    /// none.
+    fn record(&mut self) -> rusqlite::Result<()> {
+        let connection = &self.reader.connection;
+        let is_as_written = connection
+            .query_row(RECORDS, [], |row| is_as_written(row, RECORD_COLUMNS))
+            .optional()?;
+        if !is_as_written.unwrap_or(version(connection)? < RECORD_SINCE) {
+            self.found(Finding::Record);
         }
         Ok(())
     }

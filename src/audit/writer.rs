@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::noted::Noted;
 use super::pending::Saving;
-use super::store::{Batch, Store};
+use super::store::{Batch, Store, WriteError};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::rules::record::{Outcome, Record};
@@ -77,7 +77,7 @@ pub(super) enum Task {
 }
 
 /// The writer's answer: it is on disk, or why it is not.
-pub(super) type Ack = oneshot::Sender<Result<(), Arc<rusqlite::Error>>>;
+pub(super) type Ack = oneshot::Sender<Result<(), Arc<WriteError>>>;
 
 /// The sequence number of a decision, as the writer and the exchange both see
 /// it: 0 until there is one.
@@ -129,9 +129,7 @@ impl Writer {
                 "entries of the audit log could not be written before the end"
             );
         }
-        if let Err(error) = self.store.checkpoint() {
-            tracing::warn!(%error, "the audit log was closed with entries in its WAL file");
-        }
+        self.store.close();
     }
 
     /// Tries to write the batch; what must be kept for another try is left.
@@ -152,7 +150,9 @@ impl Writer {
                 Ok(()) => {
                     self.accept();
                     self.prune();
+                    self.store.checkpoint_if_due();
                 }
+                Err(error @ WriteError::FilesAfterCommit(_)) => self.disown(&Arc::new(error)),
                 Err(error) => {
                     self.next = first;
                     self.refuse(&Arc::new(error));
@@ -180,23 +180,24 @@ impl Writer {
 
     /// Commits the batch; if that fails, without the snapshots to be kept and the
     /// events: what no decision rests on must not keep one out.
-    fn commit_what_can_be(&mut self) -> rusqlite::Result<()> {
-        let Err(error) = self.commit() else {
-            return Ok(());
+    fn commit_what_can_be(&mut self) -> Result<(), WriteError> {
+        let error = match self.commit() {
+            Err(WriteError::Sqlite(error)) => error,
+            done => return done,
         };
         let all = self.batch.len();
         self.batch
             .retain(|entry| !matches!(entry.task, Task::Keep(_) | Task::Note(_)));
         let lost = all - self.batch.len();
         if lost == 0 || self.batch.is_empty() {
-            return Err(error);
+            return Err(error.into());
         }
         self.commit()?;
         tracing::warn!(target: REPEATING, %error, lost, "copies of robots.txt or events could not be kept");
         Ok(())
     }
 
-    fn commit(&mut self) -> rusqlite::Result<()> {
+    fn commit(&mut self) -> Result<(), WriteError> {
         let batch = &self.batch;
         let start = clock::instant();
         let done = self.store.write(|transaction| {
@@ -251,12 +252,35 @@ impl Writer {
         self.prune_at = now + if is_done { PRUNE_EVERY } else { PRUNE_ON };
     }
 
-    /// Refuses whatever has not been accepted, and keeps the rest.
-    fn refuse(&mut self, error: &Arc<rusqlite::Error>) {
+    /// Acknowledges nothing of a batch that was committed to files which may
+    /// not be found again. Its numbers are used up and none of it is written
+    /// again: if the files come back, it is there.
+    fn disown(&mut self, error: &Arc<WriteError>) {
+        self.note_failure(error);
+        for entry in self.batch.drain(..) {
+            match entry.task {
+                Task::Record { ack: Some(ack), .. } | Task::Probe { ack } => {
+                    ack.send(Err(Arc::clone(error))).unwrap_or_default();
+                }
+                Task::Record { ack: None, .. }
+                | Task::Complete { .. }
+                | Task::Keep(_)
+                | Task::Note(_)
+                | Task::Close => {}
+            }
+        }
+    }
+
+    fn note_failure(&self, error: &Arc<WriteError>) {
         self.metrics.audit_failures.inc();
         if !self.failing.swap(true, Ordering::AcqRel) {
-            tracing::error!(%error, "the audit log cannot be written");
+            tracing::error!(%error, "the audit log cannot be written: every request is refused");
         }
+    }
+
+    /// Refuses whatever has not been accepted, and keeps the rest.
+    fn refuse(&mut self, error: &Arc<WriteError>) {
+        self.note_failure(error);
         for entry in std::mem::take(&mut self.batch) {
             let (ack, seq) = match entry.task {
                 Task::Record {

@@ -65,7 +65,7 @@ struct Arguments {
 enum Command {
     /// Runs the proxy; what happens without a command.
     #[command(after_help = "Example: politesse --set proxy.listen='[\"127.0.0.1:8080\"]' serve")]
-    Serve,
+    Serve(start::Serve),
     /// Shows what the proxy does: a small site, a proxy that knows it, and lines to try.
     #[command(after_help = "\
 Example: politesse demo
@@ -261,8 +261,9 @@ fn report(error: &anyhow::Error) {
 
 fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
     let settings = || configuration(arguments).map(|config| config.settings().clone());
-    match arguments.command.as_ref().unwrap_or(&Command::Serve) {
-        Command::Serve => start::serve(&|| Ok(settings()?)),
+    let serve = Command::Serve(start::Serve::default());
+    match arguments.command.as_ref().unwrap_or(&serve) {
+        Command::Serve(options) => start::serve(options, &|| Ok(settings()?)),
         Command::Demo => match &arguments.config {
             None => demo::demo(&arguments.overrides),
             Some(_) => {

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -13,10 +14,23 @@ use crate::proxy::connect::Mode;
 use crate::serve::capacity::warn_of_shortages;
 use crate::serve::{self, Running};
 
+/// Options of `serve`.
+#[derive(Debug, Default, Args)]
+pub(super) struct Serve {
+    /// Begins a new record if the one before is not whole; what is left of it is
+    /// set aside.
+    #[arg(long)]
+    new_record: bool,
+}
+
 /// Runs the proxy until SIGTERM or SIGINT; a second one ends it at once, after
 /// the audit was written. SIGHUP has the configuration read again.
-pub(super) fn serve(read: &dyn Fn() -> anyhow::Result<Settings>) -> anyhow::Result<Exit> {
-    let settings = read()?;
+pub(super) fn serve(
+    options: &Serve,
+    read: &dyn Fn() -> anyhow::Result<Settings>,
+) -> anyhow::Result<Exit> {
+    let mut settings = read()?;
+    settings.audit.new_record = options.new_record;
     let log = log::start(&settings)?;
     take_descriptors();
     let runtime = runtime()?;

@@ -449,6 +449,10 @@ keys! {
         /// a place, so that its end can be written too. Without one a request is
         /// refused: nothing goes on unrecorded.
         queue: NonZeroUsize = "20000", count(2..=1_000_000);
+        /// How long the write-ahead log of the database (audit.db-wal) may become. A
+        /// program that reads the database and keeps its transaction open makes it grow;
+        /// at this length every request is refused until that program has ended.
+        wal_max: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
     }
 
     /// What people and monitoring connect to.

@@ -122,6 +122,8 @@ impl Settings {
                 path: data.join(effective.audit.store),
                 durability: effective.audit.durability,
                 queue: effective.audit.queue,
+                wal_max: u64::try_from(effective.audit.wal_max).unwrap_or(u64::MAX),
+                new_record: false,
             },
             admin: admin::Options {
                 listen: effective.admin.listen,

@@ -508,6 +508,7 @@ bounds! {
         takes ["['default']" "['1', '1-65535', '8080']" "[443, 8443]" "[0x1F90, '9000-9100', 65_535]"];
     audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a"] takes ["sqlite:a.db"];
     audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
+    audit_wal_max: "audit.wal_max" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
     admin_password_file: "admin.password_file" refuses ["''" "3"] takes ["none" "admin.password" "/etc/politesse/admin.password"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];

@@ -247,7 +247,11 @@ async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
 #[test]
 fn a_few_back_offs_are_taken_away_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
-    let mut store = Store::open(&file(folder.path())).unwrap();
+    let mut store = Store::open(
+        &options(folder.path(), Durability::Commit, 16),
+        &Metrics::default(),
+    )
+    .unwrap();
     let all = (0..5).map(|n| entered(&format!("d{n}.test"), 3600 + n));
     store
         .write(|batch| all.into_iter().try_for_each(|event| batch.note(&event)))

@@ -512,7 +512,11 @@ async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
 #[test]
 fn a_few_are_taken_away_at_a_time_the_oldest_first() {
     let folder = tempfile::tempdir().unwrap();
-    let mut store = Store::open(&super::file(folder.path())).unwrap();
+    let mut store = Store::open(
+        &options(folder.path(), Durability::Commit, 16),
+        &Metrics::default(),
+    )
+    .unwrap();
     store
         .write(|batch| {
             (0..5).try_for_each(|n| {
@@ -537,7 +541,11 @@ async fn a_load_from_a_hundred_thousand_rows_takes_little() {
     let of = |n: u32| whose(&format!("host-{n}.example.test"), token("FooBot"));
     let folder = tempfile::tempdir().unwrap();
     let start = clock::instant();
-    let mut store = Store::open(&super::file(folder.path())).unwrap();
+    let mut store = Store::open(
+        &options(folder.path(), Durability::Commit, 16),
+        &Metrics::default(),
+    )
+    .unwrap();
     for first in (0..ROWS).step_by(512) {
         store
             .write(|batch| {

@@ -1,7 +1,7 @@
 //! Rows of decisions and events as lines of text, under a header.
 
 use super::screen::{Screen, cut};
-use crate::audit::events::StoredEvent;
+use crate::audit::events::{StoredEvent, decisions_before};
 use crate::cli::inert::inert;
 use crate::rules::record::StoredRecord;
 
@@ -91,6 +91,12 @@ pub(super) fn event_line(event: &StoredEvent) -> String {
         .status
         .map_or(String::new(), |status| format!("{status}, "));
     let time = format!("{:.0}", event.at);
+    if let Some(before) = decisions_before(event) {
+        return format!(
+            "{:>6} {time:<20} {:<15} after a record of at least {before} decisions that was not whole",
+            event.seq, event.kind,
+        );
+    }
     inert(&format!(
         "{:>6} {time:<20} {:<15} {}  {status}until {:.0}, incident {}",
         event.seq, event.kind, event.host, event.until, event.incidents,

@@ -1,7 +1,9 @@
 //! The proxy as a process of its own, with a CA, an audit and a configuration
 //! in a temporary folder.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -57,8 +59,13 @@ fn key(line: &str) -> &str {
 
 impl Place {
     pub(crate) fn with(config: &Config) -> Self {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("politesse-test-");
+        // The record lies in it, and is refused where others may write, as they
+        // may in what is made under a umask of 002.
+        builder.permissions(Permissions::from_mode(0o700));
         let place = Self {
-            folder: TempDir::with_prefix("politesse-test-").unwrap(),
+            folder: builder.tempdir().unwrap(),
         };
         std::fs::write(place.path("roots.pem"), TestCa::get().pem()).unwrap();
         place.configure(config);

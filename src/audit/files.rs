@@ -1,0 +1,180 @@
+//! The files of an open record: whether the paths still lead to the files that
+//! were opened, and whether those were cut.
+//!
+//! A process goes on writing to a file that was deleted or replaced, without an
+//! error, and what it writes is lost. So the paths are looked at around each
+//! commit. They are never opened here: closing any descriptor of the database
+//! would drop the POSIX locks that SQLite holds on it.
+//!
+//! Does not know SQLite, but for the names of its files.
+
+use std::ffi::OsStr;
+use std::fs::{Metadata, metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Ways in which the files of a record are not those that were opened.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FileFault {
+    /// A file was deleted or moved, or its folder was.
+    #[error("{file} was deleted or moved: put the same file back, or restart the proxy")]
+    Missing {
+        /// Its name, without the folder.
+        file: String,
+    },
+    /// The path leads to another file.
+    #[error("{file} was replaced: put the file back that was there before, or restart the proxy")]
+    Replaced {
+        /// Its name, without the folder.
+        file: String,
+    },
+    /// The file is shorter than what was written to it.
+    #[error("{file} was cut to {found} of {expected} bytes: restart the proxy")]
+    Cut {
+        /// Its name, without the folder.
+        file: String,
+        /// Its length.
+        found: u64,
+        /// The least that it had.
+        expected: u64,
+    },
+    /// The path cannot be looked at.
+    #[error("{file} cannot be looked at ({kind}): give the proxy access to its folder")]
+    Unreadable {
+        /// Its name, without the folder.
+        file: String,
+        /// Why.
+        kind: io::ErrorKind,
+    },
+}
+
+impl FileFault {
+    /// Whether only a restart ends it. The others end when the file is back.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Cut { .. })
+    }
+}
+
+/// The three files of a record that is open for writing.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    database: OpenFile,
+    wal: OpenFile,
+    index: OpenFile,
+}
+
+impl OpenFiles {
+    /// Notes which files SQLite has opened for `database`: it must have opened
+    /// all three.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system, if one of them cannot be looked at.
+    pub(super) fn note(database: &Path) -> io::Result<Self> {
+        Ok(Self {
+            database: OpenFile::note(database.to_owned())?,
+            wal: OpenFile::note(beside(database, "-wal"))?,
+            index: OpenFile::note(beside(database, "-shm"))?,
+        })
+    }
+
+    /// Compares the paths with the files that were opened. The WAL must hold
+    /// at least `wal_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// The first [`FileFault`] that is met.
+    pub(super) fn check(&mut self, wal_bytes: u64) -> Result<(), FileFault> {
+        self.database.check()?;
+        self.index.check()?;
+        // The WAL alone becomes shorter in the course of things: SQLite starts
+        // it again after a checkpoint.
+        self.wal.bytes_min = wal_bytes;
+        self.wal.check()
+    }
+
+    /// The length of the database's file.
+    pub(super) fn database_bytes(&self) -> u64 {
+        self.database.bytes_min
+    }
+
+    /// Notes the length of the database's file anew, after a checkpoint of ours
+    /// may have changed it.
+    pub(super) fn note_checkpoint(&mut self) {
+        if let Ok(found) = self.database.look() {
+            self.database.bytes_min = found.len();
+        }
+    }
+
+    /// Whether `fault` says that the WAL was cut.
+    pub(super) fn is_wal_cut(&self, fault: &FileFault) -> bool {
+        matches!(fault, FileFault::Cut { file, .. } if *file == self.wal.name())
+    }
+}
+
+/// A file of the record: its path, and what is known of the file opened there.
+#[derive(Debug)]
+struct OpenFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    /// The length that it must have at least.
+    bytes_min: u64,
+}
+
+impl OpenFile {
+    fn note(path: PathBuf) -> io::Result<Self> {
+        let found = metadata(&path)?;
+        Ok(Self {
+            path,
+            device: found.dev(),
+            inode: found.ino(),
+            bytes_min: found.len(),
+        })
+    }
+
+    /// Another process may have lengthened the file by a checkpoint, which
+    /// loses nothing: the greatest length seen is the one that counts.
+    fn check(&mut self) -> Result<(), FileFault> {
+        let found = self.look()?;
+        let file = || self.name();
+        if (found.dev(), found.ino()) != (self.device, self.inode) {
+            return Err(FileFault::Replaced { file: file() });
+        }
+        if found.len() < self.bytes_min {
+            return Err(FileFault::Cut {
+                file: file(),
+                found: found.len(),
+                expected: self.bytes_min,
+            });
+        }
+        self.bytes_min = found.len();
+        Ok(())
+    }
+
+    fn look(&self) -> Result<Metadata, FileFault> {
+        metadata(&self.path).map_err(|error| {
+            let (file, kind) = (self.name(), error.kind());
+            if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                FileFault::Missing { file }
+            } else {
+                FileFault::Unreadable { file, kind }
+            }
+        })
+    }
+
+    fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+}
+
+/// The path of a file that SQLite keeps beside `database`.
+pub(super) fn beside(database: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

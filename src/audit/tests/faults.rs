@@ -1,0 +1,556 @@
+//! The files of the record deleted, replaced, cut or kept from being
+//! checkpointed, while it is written and between two starts.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rusqlite::OpenFlags;
+
+use super::super::events::decisions_before;
+use super::super::opening::Shortfall;
+use super::super::store::WriteError;
+use super::super::wal::WalFull;
+use super::*;
+
+/// A small bound, so that a test reaches it soon.
+const SMALL_WAL: u64 = 1 << 20;
+
+impl Kit {
+    /// Records `count` decisions, which are completed.
+    async fn record_many(&self, count: usize) {
+        for _ in 0..count {
+            let (_, ending) = self.log.record(record("/a")).await.unwrap();
+            ending.complete(done(200));
+        }
+        self.log.probe().await.unwrap();
+    }
+
+    /// Why a decision is not recorded.
+    async fn refusal(&self) -> String {
+        match self.log.record(record("/b")).await {
+            Err(AuditError::Write(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn beside(&self, name: &str) -> PathBuf {
+        self.path().with_file_name(name)
+    }
+
+    fn marker(&self) -> serde_json::Value {
+        marker(self.folder.path())
+    }
+}
+
+fn marker(folder: &Path) -> serde_json::Value {
+    let text = fs::read(file(folder).with_file_name("record")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// Opens the record in `folder` as a start would.
+fn start(folder: &Path) -> Result<AuditLog, AuditError> {
+    start_with(&options(folder, Durability::Commit, 16))
+}
+
+fn start_with(options: &Options) -> Result<AuditLog, AuditError> {
+    AuditLog::open(options, Arc::new(Metrics::default()), &TaskTracker::new())
+}
+
+fn shortfall(folder: &Path) -> String {
+    match start(folder) {
+        Err(AuditError::Incomplete(shortfall)) => Shortfall::to_string(&shortfall),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One test a row: what somebody does to the files of a record of three
+/// decisions, and what is said about it.
+macro_rules! fault {
+    ($($name:ident: $act:expr => $said:expr;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            for durability in [Durability::Commit, Durability::Queue] {
+                let kit = Kit::new(durability, 64);
+                kit.record_many(3).await;
+                let act: fn(&Path) = $act;
+                act(kit.path().parent().unwrap());
+                let Err(AuditError::Write(error)) = kit.log.probe().await else {
+                    panic!("the probe found nothing");
+                };
+                assert!(error.to_string().contains($said), "{error}");
+                assert!(kit.refusal().await.contains($said));
+                // What is not the record any more is not changed by its end.
+                let before = listing(kit.folder.path());
+                let folder = kit.closed().await;
+                assert_eq!(listing(folder.path()), before);
+            }
+        }
+    )*};
+}
+
+/// The files below `folder` with their lengths, the marker aside.
+fn listing(folder: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(listing(&entry.path()));
+        } else if entry.file_name() != "record" && !is_made_by_reading(&entry.path()) {
+            found.push((entry.path(), entry.metadata().unwrap().len()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// SQLite makes an empty WAL and its index for whoever reads a database.
+fn is_made_by_reading(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.ends_with("-shm") || name.ends_with("-wal") && fs::metadata(path).unwrap().len() == 0
+}
+
+fn remove(folder: &Path, name: &str) {
+    fs::remove_file(folder.join(name)).unwrap();
+}
+
+fn replace_by_copy(folder: &Path, name: &str) {
+    fs::copy(folder.join(name), folder.join("x")).unwrap();
+    fs::rename(folder.join("x"), folder.join(name)).unwrap();
+}
+
+fn cut(folder: &Path, name: &str) {
+    let file = fs::OpenOptions::new().write(true).open(folder.join(name));
+    file.unwrap().set_len(100).unwrap();
+}
+
+// Ours.
+fault! {
+    a_removed_database_is_noticed: |folder| remove(folder, "audit.db") => "audit.db was deleted";
+    a_removed_wal_is_noticed: |folder| remove(folder, "audit.db-wal") => "audit.db-wal was deleted";
+    a_removed_index_is_noticed: |folder| remove(folder, "audit.db-shm") => "audit.db-shm was deleted";
+    a_database_replaced_by_its_copy_is_noticed: |folder| replace_by_copy(folder, "audit.db")
+        => "audit.db was replaced";
+    a_wal_replaced_by_its_copy_is_noticed: |folder| replace_by_copy(folder, "audit.db-wal")
+        => "audit.db-wal was replaced";
+    a_database_that_was_cut_is_noticed: |folder| cut(folder, "audit.db") => "audit.db was cut to 100";
+    a_wal_that_was_cut_is_noticed: |folder| cut(folder, "audit.db-wal") => "audit.db-wal was cut to 100";
+    a_folder_that_was_moved_is_noticed: |folder| fs::rename(folder, folder.with_file_name("x")).unwrap()
+        => "audit.db was deleted or moved";
+    a_folder_in_place_of_another_is_noticed: |folder| {
+        fs::rename(folder, folder.with_file_name("x")).unwrap();
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join("audit.db"), "another").unwrap();
+    } => "audit.db was replaced";
+}
+
+#[tokio::test]
+async fn a_record_goes_on_when_its_files_are_back() {
+    let kit = Kit::new(Durability::Commit, 64);
+    kit.record_many(3).await;
+    let folder = kit.path().parent().unwrap().to_owned();
+    let away = folder.with_file_name("x");
+    let (_, ending) = kit.log.record(record("/open")).await.unwrap();
+    fs::rename(&folder, &away).unwrap();
+    kit.refusal().await;
+    // It ends meanwhile, and is written when it can be.
+    ending.complete(done(200));
+    kit.refusal().await;
+    fs::rename(&away, &folder).unwrap();
+    kit.record_many(2).await;
+    let rows = kit.rows();
+    assert!(rows.iter().map(|row| row.seq).eq((1..=6).rev()));
+    assert!(rows.iter().all(|row| row.status == Some(200)));
+}
+
+// Checkpoints by others are no fault, whether they leave the WAL or empty it.
+#[tokio::test]
+async fn a_checkpoint_of_another_process_is_no_fault() {
+    let kit = Kit::new(Durability::Commit, 64);
+    for mode in ["PASSIVE", "FULL", "RESTART", "TRUNCATE", "TRUNCATE"] {
+        kit.record_many(20).await;
+        let other = Connection::open(kit.path()).unwrap();
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        let busy: i64 = other.query_row(&sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(busy, 0, "{mode}");
+        kit.record_many(20).await;
+    }
+    assert_eq!(kit.rows().len(), 200);
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    assert_eq!(verify(&kit).0.missing, 0);
+}
+
+/// One test a row: what becomes of the files of a record of three decisions
+/// after its proxy has stopped, and what the next start says.
+macro_rules! loss {
+    ($($name:ident: $act:expr => $said:expr;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let kit = Kit::new(Durability::Commit, 64);
+            kit.record_many(3).await;
+            let folder = kit.closed().await;
+            let data = file(folder.path());
+            let act: fn(&Path) = $act;
+            act(data.parent().unwrap());
+            let before = listing(folder.path());
+            let said = shortfall(folder.path());
+            assert!(said.contains("had at least 3 decisions"), "{said}");
+            assert!(said.contains($said), "{said}");
+            assert!(said.contains("--new-record"), "{said}");
+            assert_eq!(listing(folder.path()), before, "evidence was changed");
+            begin_anew(folder).await;
+        }
+    )*};
+}
+
+/// Holds that a new record begins in `folder`, that it says so, and that what
+/// was left of the one before is not touched.
+async fn begin_anew(folder: TempDir) {
+    let mut options = options(folder.path(), Durability::Commit, 16);
+    options.new_record = true;
+    let left = fs::read(&options.path).unwrap_or_default();
+    let kit = Kit::with(folder, &options);
+    kit.record_many(2).await;
+    let (verification, found) = verify(&kit);
+    assert_eq!((verification.decided, found), (2, Vec::new()));
+    let events = kit.reader().events(&EventFilter::default(), 0).unwrap();
+    assert_eq!(events.len(), 1);
+    assert_eq!(decisions_before(&events[0]), Some(3));
+    let aside = listing(kit.folder.path()).into_iter().find(|(path, _)| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("audit.db.before-") && name.ends_with('Z')
+    });
+    assert_eq!(
+        aside
+            .map(|(path, _)| fs::read(path).unwrap())
+            .unwrap_or_default(),
+        left
+    );
+    // The next start needs no option, nor does it begin anew because of one.
+    let folder = kit.closed().await;
+    let id = marker(folder.path())["record"].clone();
+    let kit = Kit::with(folder, &options);
+    assert_eq!((kit.rows().len(), &kit.marker()["record"]), (2, &id));
+}
+
+// Ours.
+loss! {
+    a_start_without_the_database_says_what_is_gone: |folder| remove(folder, "audit.db")
+        => "there is no audit.db";
+    a_start_with_an_emptied_database_says_what_is_gone: |folder| fs::write(folder.join("audit.db"), "").unwrap()
+        => "there is no audit.db";
+    a_start_with_a_cut_database_says_that_it_is_damaged: |folder| {
+        fs::OpenOptions::new().write(true).open(folder.join("audit.db")).unwrap().set_len(20_000).unwrap();
+    } => "it is damaged";
+    a_start_with_another_file_says_that_it_is_damaged: |folder| {
+        fs::write(folder.join("audit.db"), [b'x'; 8192]).unwrap();
+    } => "it is damaged";
+    a_start_with_fewer_decisions_says_so: |folder| {
+        let sql = "DELETE FROM decision WHERE seq = 3; UPDATE sqlite_sequence SET seq = 2;";
+        Connection::open(folder.join("audit.db")).unwrap().execute_batch(sql).unwrap();
+    } => "it ends at 2";
+    a_start_with_another_record_says_so: |folder| {
+        let sql = "UPDATE record SET id = 'other'";
+        Connection::open(folder.join("audit.db")).unwrap().execute_batch(sql).unwrap();
+    } => "it is another record (other)";
+    a_start_with_a_record_of_an_older_version_says_so: |folder| {
+        Connection::open(folder.join("audit.db")).unwrap().execute_batch(TO_5).unwrap();
+    } => "it is another record, without an id";
+}
+
+#[tokio::test]
+async fn a_second_database_in_the_folder_is_refused() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.record_many(1).await;
+    let folder = kit.closed().await;
+    let mut options = options(folder.path(), Durability::Commit, 16);
+    options.path.set_file_name("other.db");
+    let said = start_with(&options).unwrap_err().to_string();
+    assert!(said.contains("audit.db had at least 1 decisions"), "{said}");
+    assert!(said.contains("there is no other.db"), "{said}");
+}
+
+#[tokio::test]
+async fn a_database_that_was_renamed_or_compacted_is_the_same_record() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.record_many(600).await;
+    kit.sql("DELETE FROM decision WHERE seq < 500");
+    let folder = kit.closed().await;
+    let before = marker(folder.path());
+    let (path, other) = (
+        file(folder.path()),
+        file(folder.path()).with_file_name("other.db"),
+    );
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch("VACUUM")
+        .unwrap();
+    assert!(fs::metadata(&path).unwrap().len() < before["bytes"].as_u64().unwrap());
+    fs::rename(&path, &other).unwrap();
+    let mut options = options(folder.path(), Durability::Commit, 16);
+    options.path = other;
+    let kit = Kit::with(folder, &options);
+    assert_eq!(kit.marker()["record"], before["record"]);
+    assert_eq!(kit.marker()["last"], 600);
+    assert_eq!(kit.marker()["database"], "other.db");
+}
+
+// What was acknowledged and is gone is missed, although it was never in the
+// database itself.
+#[tokio::test]
+async fn decisions_that_were_only_in_a_removed_wal_are_missed_at_the_next_start() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.record_many(5).await;
+    assert_eq!(kit.marker()["last"], 0);
+    remove(kit.path().parent().unwrap(), "audit.db-wal");
+    kit.refusal().await;
+    assert_eq!(kit.marker()["last"], 5);
+    let folder = kit.closed().await;
+    let said = shortfall(folder.path());
+    assert!(said.contains("at least 5 decisions"), "{said}");
+    assert!(said.contains("it ends at 0"), "{said}");
+}
+
+// An old copy of the database beside a newer WAL.
+#[tokio::test]
+async fn a_copy_from_before_a_checkpoint_is_found_to_be_damaged() {
+    let kit = Kit::new(Durability::Commit, 64);
+    kit.record_many(3).await;
+    let copy = fs::read(kit.path()).unwrap();
+    while kit.marker()["last"] == 0 {
+        kit.record_many(100).await;
+    }
+    kit.record_many(10).await;
+    remove(kit.path().parent().unwrap(), "audit.db");
+    fs::write(kit.path(), copy).unwrap();
+    kit.refusal().await;
+    let said = shortfall(kit.closed().await.path());
+    assert!(said.contains("it is damaged"), "{said}");
+}
+
+/// The files of a record as a crash leaves them: copied while it is open.
+fn crash(kit: &Kit, names: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let data = file(folder.path());
+    fs::create_dir(data.parent().unwrap()).unwrap();
+    for name in names {
+        fs::copy(kit.beside(name), data.with_file_name(name)).unwrap();
+    }
+    folder
+}
+
+// A crash may come between a checkpoint and its marker, and before either.
+#[tokio::test]
+async fn the_marker_is_never_ahead_of_the_database() {
+    let kit = Kit::new(Durability::Commit, 64);
+    let mut checkpoints = 0;
+    while checkpoints < 3 {
+        let before = kit.marker();
+        kit.record_many(200).await;
+        let now = kit.marker();
+        if before == now {
+            continue;
+        }
+        checkpoints += 1;
+        // Without the WAL: what the marker says is in the database itself.
+        Kit::reopened(crash(&kit, &["audit.db", "record"]), Durability::Commit, 16);
+        // With the marker of before: a crash between the two.
+        let folder = crash(&kit, &["audit.db", "audit.db-wal"]);
+        fs::write(
+            file(folder.path()).with_file_name("record"),
+            before.to_string(),
+        )
+        .unwrap();
+        let late = Kit::reopened(folder, Durability::Commit, 16);
+        assert_eq!(
+            late.marker()["last"].as_u64(),
+            Some(late.rows().len() as u64)
+        );
+        assert_eq!(late.marker()["record"], now["record"]);
+    }
+}
+
+#[tokio::test]
+async fn a_crash_in_the_first_moments_of_a_record_leaves_one_that_starts() {
+    let kit = Kit::new(Durability::Commit, 64);
+    // Before the marker was written, and while it was.
+    for (marker, text) in [(None, ""), (Some("record.new"), "{\"rec")] {
+        let folder = crash(&kit, &["audit.db", "audit.db-wal"]);
+        if let Some(name) = marker {
+            fs::write(file(folder.path()).with_file_name(name), text).unwrap();
+        }
+        let again = Kit::reopened(folder, Durability::Commit, 16);
+        assert_eq!(again.marker(), kit.marker());
+    }
+    // Before the database was.
+    let folder = crash(&kit, &[]);
+    fs::write(file(folder.path()), "").unwrap();
+    Kit::reopened(folder, Durability::Commit, 16)
+        .record_many(1)
+        .await;
+}
+
+// A crash after the new database was made, and before its marker was.
+#[tokio::test]
+async fn a_crash_while_a_record_begins_anew_leaves_the_old_marker() {
+    let (old, new) = (
+        Kit::new(Durability::Commit, 16),
+        Kit::new(Durability::Commit, 16),
+    );
+    old.record_many(3).await;
+    let old = old.closed().await;
+    let folder = crash(&new, &["audit.db", "audit.db-wal"]);
+    let name = file(folder.path()).with_file_name("record");
+    fs::copy(file(old.path()).with_file_name("record"), name).unwrap();
+    assert!(shortfall(folder.path()).contains("another record"));
+    begin_anew(folder).await;
+}
+
+#[tokio::test]
+async fn a_marker_that_is_none_is_named() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let path = kit.beside("record");
+    let folder = kit.closed().await;
+    for text in ["", "{", "[]", "{\"record\": 1}"] {
+        fs::write(&path, text).unwrap();
+        let Err(AuditError::Inspect { path: named, .. }) = start(folder.path()) else {
+            panic!("opened with {text:?}");
+        };
+        assert_eq!(named, path.canonicalize().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_of() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.record_many(3).await;
+    let folder = kit.closed().await;
+    let found = |sql: &str| {
+        Connection::open(file(folder.path()))
+            .unwrap()
+            .execute_batch(sql)
+            .unwrap();
+        let reader = AuditReader::open(&file(folder.path())).unwrap();
+        let mut found = Vec::new();
+        let report = |finding: Finding| found.push(finding.to_string());
+        reader.verify(&Filter::default(), report).unwrap();
+        found
+    };
+    let gone = "DELETE FROM decision WHERE seq = 3; UPDATE sqlite_sequence SET seq = 2;";
+    assert_eq!(found(gone), ["3: no such row"]);
+    let changed = "UPDATE record SET begun_us = 0";
+    assert_eq!(
+        found(changed)[0],
+        "the record's id is not as it was written"
+    );
+    assert_eq!(
+        found("DELETE FROM record"),
+        ["the record's id is not as it was written"]
+    );
+}
+
+/// A kit whose WAL may have [`SMALL_WAL`] bytes.
+fn small_wal() -> Kit {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path(), Durability::Commit, 64);
+    options.wal_max = SMALL_WAL;
+    Kit::with(folder, &options)
+}
+
+/// A program that reads and does not end its transaction.
+fn reader_that_stays(path: &Path) -> Connection {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let reader = Connection::open_with_flags(path, flags).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let count = "SELECT count(*) FROM decision";
+    reader
+        .query_row(count, [], |row| row.get::<_, i64>(0))
+        .unwrap();
+    reader
+}
+
+#[tokio::test]
+async fn a_reader_that_stays_stops_the_record_at_the_bound_until_it_goes() {
+    let kit = small_wal();
+    kit.record_many(1).await;
+    let reader = reader_that_stays(&kit.path());
+    let mut recorded = 1;
+    let refusal = loop {
+        match kit.log.record(record("/a")).await {
+            Ok((_, ending)) => ending.complete(done(200)),
+            Err(AuditError::Write(error)) => break error,
+            Err(error) => panic!("{error}"),
+        }
+        recorded += 1;
+        assert!(recorded < 10_000, "no bound");
+    };
+    assert!(
+        matches!(&*refusal, WriteError::Wal(WalFull::Reader { .. })),
+        "{refusal}"
+    );
+    let wal = fs::metadata(kit.beside("audit.db-wal")).unwrap().len();
+    assert!(wal < SMALL_WAL + 100_000, "{wal}");
+    assert!(SMALL_WAL as i64 <= kit.metrics.audit_wal_bytes.get());
+    assert!(matches!(kit.log.probe().await, Err(AuditError::Write(_))));
+    drop(reader);
+    // At once, and without a start.
+    kit.record_many(1).await;
+    let wal = kit.metrics.audit_wal_bytes.get();
+    assert!(wal < SMALL_WAL as i64 / 4, "{wal}");
+    let rows = kit.rows();
+    assert_eq!(rows.len(), recorded + 1);
+    assert!(rows.iter().all(|row| row.status == Some(200)));
+}
+
+#[tokio::test]
+async fn readers_that_come_and_go_do_not_stop_the_record() {
+    let kit = small_wal();
+    for _ in 0..30 {
+        let reader = reader_that_stays(&kit.path());
+        kit.record_many(20).await;
+        drop(reader);
+        kit.record_many(20).await;
+    }
+    assert_eq!(kit.rows().len(), 1200);
+}
+
+#[tokio::test]
+async fn the_wal_is_started_again_long_before_its_bound() {
+    let kit = small_wal();
+    kit.record_many(500).await;
+    let wal = fs::metadata(kit.beside("audit.db-wal")).unwrap().len();
+    assert!(wal < SMALL_WAL / 2, "{wal}");
+    assert_ne!(kit.marker()["last"], 0);
+}
+
+/// One test a row: permissions of a path, and whether the record is opened.
+macro_rules! permissions {
+    ($($name:ident: $path:literal $mode:literal => $opens:literal;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let kit = Kit::new(Durability::Commit, 16);
+            let path = kit.path().parent().unwrap().join($path);
+            let folder = kit.closed().await;
+            fs::set_permissions(&path, fs::Permissions::from_mode($mode)).unwrap();
+            match start(folder.path()) {
+                Ok(_) => assert!($opens),
+                Err(AuditError::Writable { path: named, mode }) => {
+                    assert!(!$opens);
+                    assert_eq!((named, mode), (path.canonicalize().unwrap(), $mode & 0o777));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    )*};
+}
+
+// Ours.
+permissions! {
+    a_database_that_others_may_write_is_refused: "audit.db" 0o602 => false;
+    a_database_that_the_group_may_write_is_refused: "audit.db" 0o660 => false;
+    a_database_that_others_may_read_is_opened: "audit.db" 0o644 => true;
+    a_folder_that_others_may_write_is_refused: "." 0o777 => false;
+    a_folder_that_the_group_may_write_is_refused: "." 0o770 => false;
+    a_folder_that_others_may_write_is_refused_though_it_is_sticky: "." 0o1777 => false;
+    a_folder_that_others_may_read_is_opened: "." 0o755 => true;
+    a_marker_that_others_may_write_is_refused: "record" 0o622 => false;
+}

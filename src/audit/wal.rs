@@ -1,0 +1,283 @@
+//! The write-ahead log of the database: how much of it is in use, when it is
+//! checkpointed, and the bound on it.
+//!
+//! SQLite reuses the WAL once all of it is in the database and no reader reads
+//! from it any more. A reader that keeps a transaction open makes it grow with
+//! every commit. So there is a bound: above it nothing is written until the WAL
+//! could be started again.
+//!
+//! Checkpoints are made here alone, between two commits, so that the length of
+//! the database is known at all times, and no acknowledgement waits for one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus_client::metrics::gauge::Gauge;
+use rusqlite::Connection;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::schema::BUSY_TIMEOUT;
+use crate::clock;
+
+/// Frames after which a checkpoint is made, 8 MiB with pages of 4 KiB. SQLite's
+/// own default is half of it; a checkpoint here also writes the marker.
+const CHECKPOINT_FRAMES: u64 = 2000;
+
+/// The part of the bound that is in use when a checkpoint is due at the latest.
+const BOUND_PARTS: u64 = 4;
+
+/// Time between two checkpoints that are to make room on a full disk: each
+/// copies what it can before it fails.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Bytes before the first frame (SQLite's file format, section 4.1).
+const HEADER_BYTES: u64 = 32;
+
+/// Bytes before the page in each frame.
+const FRAME_HEADER_BYTES: u64 = 24;
+
+/// The WAL has reached `audit.wal_max` and cannot be started again yet.
+#[derive(Debug, Error)]
+pub enum WalFull {
+    /// A reader still reads from it.
+    #[error(
+        "audit.wal_max is reached: a reader of the database has held its WAL since {since:.0}; \
+         the record goes on by itself once that reader has ended (`fuser -v` on the database names it)"
+    )]
+    Reader {
+        /// When it was first seen that the WAL could not be started again.
+        since: Timestamp,
+    },
+    /// The database cannot take what is in it.
+    #[error(
+        "audit.wal_max is reached, and what is in the WAL cannot be moved to the database; \
+         the record goes on by itself once that works"
+    )]
+    Checkpoint(#[source] rusqlite::Error),
+}
+
+/// The WAL of a connection that writes.
+#[derive(Debug)]
+pub(super) struct Wal {
+    /// Frames in use after the last commit, as SQLite has told.
+    frames: Arc<AtomicU64>,
+    page_bytes: u64,
+    /// The bound, `audit.wal_max`.
+    bytes_max: u64,
+    /// Frames in use after the commit before the last one.
+    frames_before: u64,
+    /// Frames between two checkpoints.
+    due_every: u64,
+    /// Frames from which on a checkpoint is due.
+    due_at: u64,
+    /// Whether a checkpoint was made since the WAL was last started again.
+    is_checkpointed: bool,
+    /// Since when the WAL could have been started again, and was not.
+    held_since: Option<Timestamp>,
+    /// Whether the last commit found the disk full.
+    disk_full: bool,
+    /// When a checkpoint that failed may be tried again.
+    retry_at: Option<Instant>,
+    gauge: Gauge,
+}
+
+/// Frames of the WAL, as a checkpoint has found them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CheckpointResult {
+    /// Whether somebody else kept it from being completed.
+    is_busy: bool,
+    /// Frames in use.
+    frames: u64,
+    /// Those of them that are in the database.
+    moved: u64,
+}
+
+impl Wal {
+    /// Takes over the checkpoints of `connection`. The bound is `bytes_max`, and
+    /// `gauge` shows the bytes in use.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub(super) fn take_over(
+        connection: &mut Connection,
+        bytes_max: u64,
+        gauge: Gauge,
+    ) -> rusqlite::Result<Self> {
+        let sql = "PRAGMA page_size";
+        let page_bytes: u32 = connection.query_row(sql, [], |row| row.get(0))?;
+        let frames = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&frames);
+        // This also ends SQLite's own checkpoints, which use the same hook.
+        connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+            seen.store(u64::try_from(pages).unwrap_or(0), Ordering::Release);
+            Ok(())
+        }))?;
+        let page_bytes = u64::from(page_bytes);
+        let part = bytes_max / (FRAME_HEADER_BYTES + page_bytes) / BOUND_PARTS;
+        let due_every = part.clamp(1, CHECKPOINT_FRAMES);
+        Ok(Self {
+            frames,
+            page_bytes,
+            bytes_max,
+            frames_before: 0,
+            due_every,
+            due_at: due_every,
+            is_checkpointed: false,
+            held_since: None,
+            disk_full: false,
+            retry_at: None,
+            gauge,
+        })
+    }
+
+    /// Bytes in use. The file is at least as long.
+    pub(super) fn bytes(&self) -> u64 {
+        match self.frames.load(Ordering::Acquire) {
+            0 => 0,
+            frames => HEADER_BYTES + frames * (FRAME_HEADER_BYTES + self.page_bytes),
+        }
+    }
+
+    /// Makes sure that there is room for another commit.
+    ///
+    /// # Errors
+    ///
+    /// [`WalFull`] if the bound is reached.
+    pub(super) fn make_room(&mut self, connection: &Connection) -> Result<(), WalFull> {
+        let is_full = self.bytes_max <= self.bytes();
+        if !is_full && !self.disk_full {
+            return Ok(());
+        }
+        if self.retry_at.is_some_and(|at| clock::instant() < at) {
+            return self.refusal(is_full);
+        }
+        match self.start_again(connection) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.refusal(is_full),
+            Err(error) => {
+                self.retry_at = Some(clock::instant() + RETRY);
+                if is_full {
+                    Err(WalFull::Checkpoint(error))
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// Notes that a commit has succeeded.
+    pub(super) fn note_commit(&mut self) {
+        let frames = self.frames.load(Ordering::Acquire);
+        self.disk_full = false;
+        if frames <= self.frames_before {
+            self.note_start();
+        } else if self.is_checkpointed {
+            // All of it was in the database, and yet the commit went behind it.
+            self.held_since.get_or_insert_with(clock::now);
+        }
+        self.frames_before = frames;
+        self.show();
+    }
+
+    /// Notes that a commit has failed. On a full disk the blocks of a WAL that
+    /// is started again may be enough for the next one.
+    pub(super) fn note_failure(&mut self, error: &rusqlite::Error) {
+        let code = error.sqlite_error_code();
+        self.disk_full |= code == Some(rusqlite::ErrorCode::DiskFull);
+    }
+
+    /// Whether a checkpoint is due.
+    pub(super) fn is_due(&self) -> bool {
+        self.due_at <= self.frames.load(Ordering::Acquire)
+    }
+
+    /// Moves what it can from the WAL to the database. Returns whether all that
+    /// was committed is there now. Never waits for a reader.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite; the WAL holds what it held.
+    pub(super) fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
+        self.due_at = self.frames.load(Ordering::Acquire) + self.due_every;
+        self.run_checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+    }
+
+    /// Moves all that is in the WAL to the database, and empties it. Returns
+    /// whether nobody was in the way.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub(super) fn start_again(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
+        // With a timeout of its own the checkpoint would wait for readers, and
+        // every request with it.
+        connection.busy_timeout(Duration::ZERO)?;
+        let emptied = self.run_checkpoint(connection, "PRAGMA wal_checkpoint(TRUNCATE)");
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        if let Ok(true) = emptied {
+            self.frames.store(0, Ordering::Release);
+            self.frames_before = 0;
+            self.note_start();
+            self.show();
+        }
+        emptied
+    }
+
+    /// Asks SQLite anew how many frames are in use: another process may have
+    /// emptied the WAL by a checkpoint of its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub(super) fn ask(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let result = run(connection, "PRAGMA wal_checkpoint(NOOP)")?;
+        self.frames.store(result.frames, Ordering::Release);
+        Ok(())
+    }
+
+    fn run_checkpoint(&mut self, connection: &Connection, sql: &str) -> rusqlite::Result<bool> {
+        let result = run(connection, sql)?;
+        let is_whole = !result.is_busy && result.moved == result.frames;
+        self.is_checkpointed = is_whole;
+        if !is_whole {
+            self.held_since.get_or_insert_with(clock::now);
+        }
+        Ok(is_whole)
+    }
+
+    fn note_start(&mut self) {
+        self.due_at = self.due_every;
+        self.is_checkpointed = false;
+        self.held_since = None;
+        self.retry_at = None;
+    }
+
+    fn refusal(&self, is_full: bool) -> Result<(), WalFull> {
+        if is_full {
+            let since = self.held_since.unwrap_or_else(clock::now);
+            Err(WalFull::Reader { since })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn show(&self) {
+        self.gauge
+            .set(i64::try_from(self.bytes()).unwrap_or(i64::MAX));
+    }
+}
+
+fn run(connection: &Connection, sql: &str) -> rusqlite::Result<CheckpointResult> {
+    let frames = |count: i64| u64::try_from(count).unwrap_or(0);
+    connection.query_row(sql, [], |row| {
+        Ok(CheckpointResult {
+            is_busy: row.get::<_, i64>(0)? != 0,
+            frames: frames(row.get(1)?),
+            moved: frames(row.get(2)?),
+        })
+    })
+}

@@ -124,6 +124,13 @@ impl Kit {
         self.tracker.wait().await;
         self.folder
     }
+
+    /// Closes it as versions before 6 did, which made no marker.
+    async fn closed_without_marker(self) -> TempDir {
+        let folder = self.closed().await;
+        std::fs::remove_file(file(folder.path()).with_file_name("record")).unwrap();
+        folder
+    }
 }
 
 fn file(folder: &Path) -> PathBuf {
@@ -490,9 +497,7 @@ async fn assert_taken_up(back: &[&str]) -> Kit {
         connection.query_row(version, [], |row| row.get(0)).unwrap()
     };
     let old = version(&kit);
-    let folder = kit.closed().await;
-    // Versions before 6 had none.
-    std::fs::remove_file(file(folder.path()).with_file_name("record")).unwrap();
+    let folder = kit.closed_without_marker().await;
     let kit = Kit::reopened(folder, Durability::Commit, 16);
     assert_eq!((old < 6, version(&kit)), (true, 6));
     assert_whole(&kit.path());

@@ -70,6 +70,7 @@ mod properties;
 mod reading_the_field;
 mod readings_reference;
 mod real_servers;
+mod record_faults;
 mod reference_cases;
 mod refuse;
 mod reload;

@@ -118,8 +118,10 @@ async fn rows_of_an_older_file_are_found_by_time() {
     let kit = Kit::new(Durability::Queue, 4096);
     let start = now();
     write(&kit, (0..40).map(|n| seconds(start, n * 7919 % 6000))).await;
+    kit.sql(TO_5);
     kit.sql(TO_4);
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let folder = kit.closed_without_marker().await;
+    let kit = Kit::reopened(folder, Durability::Queue, 4096);
     write(&kit, (0..40).map(|n| seconds(start, 3000 + n))).await;
     assert_eq!(runs(&kit), [41]);
     assert_found_by_time(&kit.reader());

@@ -1,0 +1,361 @@
+//! The record's files deleted, replaced or cut under load, a reader that does
+//! not end, and a disk that is full: judged by the log of the origin.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::kit::client::{Crawler, get, metrics};
+use crate::kit::namespace::{Addresses, inside};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::program::Outcome;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::{run, soon, until};
+
+/// Crawlers that ask at the same time, each for one page after the other.
+const CRAWLERS: usize = 8;
+
+/// Refusals after which a crawler has seen enough.
+const REFUSALS: usize = 20;
+
+fn config(origin: &Origin) -> Config {
+    resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
+}
+
+/// The folder of the record.
+fn data(place: &Place) -> std::path::PathBuf {
+    place.path("data")
+}
+
+/// Asks on until it was refused often enough; returns how often it was not.
+async fn crawl(mut crawler: Crawler, number: usize) -> usize {
+    let (mut answered, mut refused) = (0, 0);
+    while refused < REFUSALS {
+        let page = answered + refused;
+        let url = format!("http://o.test/{number}/{page}");
+        match crawler.get(&url, "o.test").await.status() {
+            200 => answered += 1,
+            503 => refused += 1,
+            status => panic!("{status}"),
+        }
+    }
+    answered
+}
+
+/// Lets crawlers ask, does `act` to the record's folder, and waits until all of
+/// them are refused. No request may reach the origin after that but those whose
+/// receipt was given before: one a crawler.
+async fn fault_under_load(proxy: &Proxy, origin: &Origin, act: fn(&Path)) {
+    let mut crawlers = tokio::task::JoinSet::new();
+    for number in 0..CRAWLERS {
+        crawlers.spawn(crawl(Crawler::plain(proxy).await, number));
+    }
+    for number in 0..CRAWLERS {
+        origin.arrival(&format!("/{number}/5")).await;
+    }
+    act(&data(proxy.place()));
+    let before = origin.targets().len();
+    soon("refusals", crawlers.join_all()).await;
+    let after = origin.targets().len();
+    assert!(after <= before + CRAWLERS, "{before} and then {after}");
+}
+
+async fn readyz(proxy: &Proxy) -> (u16, String) {
+    let mut client = Crawler::to(proxy.admin()).await;
+    let host = format!("Host: {}", proxy.admin());
+    let reply = client.ask(&["GET /readyz HTTP/1.1", &host]).await;
+    (reply.status(), reply.text())
+}
+
+async fn refused_start(place: &Place) -> String {
+    let outcome = place.run(&["serve"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(outcome.stdout, "");
+    outcome.stderr
+}
+
+/// The number of decisions that a start misses.
+fn decisions(said: &str) -> usize {
+    let (_, rest) = said.split_once("at least ").unwrap();
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+async fn start_anew(place: Place) -> Proxy {
+    let mut command = crate::kit::program::politesse(place.folder());
+    command.args(["serve", "--new-record"]);
+    Proxy::start(place, command).await
+}
+
+fn remove_all(data: &Path) {
+    for name in ["audit.db", "audit.db-wal", "audit.db-shm"] {
+        fs::remove_file(data.join(name)).unwrap();
+    }
+}
+
+fn replace_by_copy(data: &Path) {
+    fs::copy(data.join("audit.db"), data.join("x")).unwrap();
+    fs::rename(data.join("x"), data.join("audit.db")).unwrap();
+}
+
+fn cut(data: &Path) {
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(data.join("audit.db"));
+    file.unwrap().set_len(4096).unwrap();
+}
+
+fn move_away(data: &Path) {
+    fs::rename(data, data.with_file_name("moved")).unwrap();
+}
+
+// Ours.
+#[test]
+fn a_record_that_was_deleted_stops_the_crawl_and_is_missed_at_the_next_start() {
+    run(async {
+        for durability in ["commit", "queue"] {
+            let origin = Script::robots("").start().await;
+            let config = config(&origin).set(&format!("audit.durability = \"{durability}\""));
+            let proxy = config.start().await;
+            if durability == "commit" {
+                fault_under_load(&proxy, &origin, remove_all).await;
+            } else {
+                get(&proxy, "http://o.test/a").await;
+                remove_all(&data(proxy.place()));
+                until("a red /readyz", async || {
+                    (readyz(&proxy).await.0 == 503).then_some(())
+                })
+                .await;
+                assert_eq!(get(&proxy, "http://o.test/b").await.status(), 503);
+            }
+            let (status, text) = readyz(&proxy).await;
+            assert_eq!(status, 503);
+            assert!(text.contains("audit.db was deleted or moved"), "{text}");
+            assert!(proxy.log().contains("put the same file back, or restart"));
+            let seen = origin.targets().len() - origin.robots_fetches();
+            let place = proxy.stop().await;
+            let said = refused_start(&place).await;
+            assert!(said.contains("there is no audit.db"), "{said}");
+            assert!(
+                seen <= decisions(&said) + CRAWLERS,
+                "{seen} were sent: {said}"
+            );
+            let proxy = start_anew(place).await;
+            assert_eq!(get(&proxy, "http://o.test/new").await.status(), 200);
+            let place = proxy.stop().await;
+            let events = place.run(&["audit", "events"]).await;
+            assert!(events.stdout.contains("record_begun"), "{events:?}");
+            assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
+        }
+    });
+}
+
+// Ours: nothing is lost by a copy in the place of the database, since the rest
+// is in the WAL.
+#[test]
+fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin).start().await;
+        fault_under_load(&proxy, &origin, replace_by_copy).await;
+        let reply = get(&proxy, "http://o.test/a").await;
+        assert_eq!(reply.status(), 503);
+        assert!(
+            reply.text().contains("audit.db was replaced"),
+            "{}",
+            reply.text()
+        );
+        assert_eq!(reply.json()["type"], "urn:politesse:audit");
+        let seen = origin.targets().len() - origin.robots_fetches();
+        let proxy = proxy.stop().await.start().await;
+        assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
+        assert!(seen <= proxy.place().rows().await.len());
+        let verified = proxy.place().run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+    });
+}
+
+// Ours.
+#[test]
+fn a_database_that_was_cut_stops_the_crawl_and_is_missed_at_the_next_start() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin).start().await;
+        fault_under_load(&proxy, &origin, cut).await;
+        let (status, text) = readyz(&proxy).await;
+        assert_eq!(status, 503);
+        assert!(text.contains("audit.db was cut to 4096"), "{text}");
+        // As a restart that does not wait for an end.
+        let place = proxy.kill().await;
+        let said = refused_start(&place).await;
+        assert!(said.contains("it is damaged"), "{said}");
+        start_anew(place).await;
+    });
+}
+
+// Ours.
+#[test]
+fn a_folder_that_was_moved_stops_the_crawl_until_it_is_back() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin).start().await;
+        fault_under_load(&proxy, &origin, move_away).await;
+        assert_eq!(readyz(&proxy).await.0, 503);
+        let seen = origin.targets().len() - origin.robots_fetches();
+        fs::rename(proxy.place().path("moved"), data(proxy.place())).unwrap();
+        assert_eq!(get(&proxy, "http://o.test/back").await.status(), 200);
+        assert_eq!(readyz(&proxy).await, (200, "ready\n".to_owned()));
+        let place = proxy.stop().await;
+        assert!(seen < place.rows().await.len());
+        let verified = place.run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+    });
+}
+
+/// A program that reads the database and does not end its transaction.
+fn reader_that_stays(place: &Place) -> rusqlite::Connection {
+    let reader = rusqlite::Connection::open(data(place).join("audit.db")).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let count = "SELECT count(*) FROM decision";
+    reader
+        .query_row(count, [], |row| row.get::<_, i64>(0))
+        .unwrap();
+    reader
+}
+
+/// Lets crawlers ask until they are refused.
+async fn crawl_until_refused(proxy: &Proxy) {
+    let mut crawlers = tokio::task::JoinSet::new();
+    for number in 0..CRAWLERS {
+        crawlers.spawn(crawl(Crawler::plain(proxy).await, number));
+    }
+    crawlers.join_all().await;
+}
+
+/// What the gauge of the WAL says.
+async fn wal_bytes(proxy: &Proxy) -> u64 {
+    let metrics = metrics(proxy).await;
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("politesse_audit_wal_bytes "));
+    line.unwrap().split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+const MIB: u64 = 1 << 20;
+
+// Ours.
+#[test]
+fn a_reader_that_stays_stops_the_crawl_at_the_bound_until_it_goes() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin)
+            .set("audit.wal_max = \"16MiB\"")
+            .start()
+            .await;
+        get(&proxy, "http://o.test/a").await;
+        let reader = reader_that_stays(proxy.place());
+        crawl_until_refused(&proxy).await;
+        let (status, text) = readyz(&proxy).await;
+        assert_eq!(status, 503);
+        assert!(
+            text.contains("audit.wal_max is reached: a reader"),
+            "{text}"
+        );
+        let wal = wal_bytes(&proxy).await;
+        assert!((16 * MIB..17 * MIB).contains(&wal), "{wal}");
+        drop(reader);
+        assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
+        assert!(wal_bytes(&proxy).await < MIB);
+        let seen = origin.targets().len() - origin.robots_fetches();
+        let place = proxy.stop().await;
+        assert!(seen <= place.rows().await.len());
+        assert_eq!(place.run(&["audit", "verify"]).await.code, Some(0));
+    });
+}
+
+fn shell(script: &str) {
+    let status = Command::new("sh").args(["-ec", script]).status().unwrap();
+    assert!(status.success(), "{script}");
+}
+
+/// Takes all the room there is in the record's folder.
+fn fill(data: &Path) {
+    shell(&format!(
+        "dd if=/dev/zero of={}/fill bs=4k 2>/dev/null || true",
+        data.display()
+    ));
+}
+
+async fn verified(place: &Place) -> Outcome {
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome
+}
+
+// Ours: on a file system of 20 MiB, in a mount namespace.
+#[test]
+fn a_full_disk_stops_the_crawl_until_there_is_room() {
+    let name = "record_faults::a_full_disk_stops_the_crawl_until_there_is_room";
+    inside(name, Addresses::These(&[]), async {
+        let origin = Script::robots("").start().await;
+        let place = Place::with(&config(&origin).set("audit.wal_max = \"16MiB\""));
+        let data = data(&place);
+        fs::create_dir(&data).unwrap();
+        shell(&format!(
+            "mount -t tmpfs -o size=20m,mode=0700 none {}",
+            data.display()
+        ));
+        let proxy = Arc::new(place.start().await);
+        get(&proxy, "http://o.test/a").await;
+
+        fill(&data);
+        crawl_until_refused(&proxy).await;
+        let sent = origin.targets().len();
+        assert_eq!(readyz(&proxy).await.0, 503);
+        assert_eq!(origin.targets().len(), sent);
+        fs::remove_file(data.join("fill")).unwrap();
+        assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
+
+        // Now the checkpoint is what needs the room.
+        let reader = reader_that_stays(proxy.place());
+        crawl_until_refused(&proxy).await;
+        fill(&data);
+        drop(reader);
+        let (status, text) = readyz(&proxy).await;
+        assert_eq!(status, 503);
+        assert!(text.contains("cannot be moved to the database"), "{text}");
+        shell(&format!("mount -o remount,size=80m {}", data.display()));
+        until("room", async || {
+            (get(&proxy, "http://o.test/c").await.status() == 200).then_some(())
+        })
+        .await;
+        assert!(wal_bytes(&proxy).await < MIB);
+        verified(proxy.place()).await;
+    });
+}
+
+// Ours.
+#[test]
+fn a_start_refuses_what_others_may_write_and_tells_what_they_may_read() {
+    use std::os::unix::fs::PermissionsExt;
+    run(async {
+        let origin = Script::robots("").start().await;
+        let place = config(&origin).start().await.stop().await;
+        let chmod = |name: &str, mode| {
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(place.path(name), permissions).unwrap();
+        };
+        for name in ["data", "data/audit.db"] {
+            chmod(name, 0o777);
+            let said = refused_start(&place).await;
+            assert!(said.contains("chmod go-w"), "{said}");
+            chmod(name, 0o700);
+        }
+        chmod("data", 0o755);
+        chmod("data/audit.db", 0o644);
+        let proxy = place.start().await;
+        let log = proxy.log();
+        assert!(log.contains("chmod 0700"), "{log}");
+        assert!(log.contains("chmod 0600"), "{log}");
+    });
+}

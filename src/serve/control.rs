@@ -7,11 +7,11 @@
 //!
 //! The conversation on the socket, a JSON object a line:
 //!
-//! 1. The joining side sends [`Join`] with a listening socket (`SCM_RIGHTS`).
-//! 2. The holder answers [`Reply::Joined`], or says why not and closes.
-//! 3. The joining side sends [`End`] when its command has ended. Closing the
+//! 1. The joining side sends `Join` with a listening socket (`SCM_RIGHTS`).
+//! 2. The holder answers `Reply::Joined`, or says why not and closes.
+//! 3. The joining side sends `End` when its command has ended. Closing the
 //!    connection without it means that nobody waits for the counts.
-//! 4. The holder sends [`Reply::Totals`], and closes. It does so unasked if it
+//! 4. The holder sends `Reply::Totals`, and closes. It does so unasked if it
 //!    stops itself.
 
 pub(crate) mod descriptors;

@@ -20,7 +20,7 @@ const CHOICES_MAX: usize = 20;
 /// Whose robots.txt, and when.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Robots {
-    /// The host, or one origin of it (https://site.example:8443).
+    /// The host, or one origin of it, such as `https://site.example:8443`.
     #[arg(value_parser = robots_owner)]
     host: RobotsOwner,
     /// When it was in force; without it, now.

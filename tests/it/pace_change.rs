@@ -154,7 +154,11 @@ fn a_pace_that_the_operator_lifts_lets_those_who_wait_go() {
         let slow = standard(&origin).set("pace.origin = { rate = \"1/m\" }");
         let proxy = Arc::new(slow.start().await);
         let asking = queued(&proxy, 3).await;
-        assert_eq!(origin.targets().len(), 1);
+        // Its turn comes before its row is committed, and it is sent after that.
+        until("the first page", async || {
+            (origin.targets().len() == 1).then_some(())
+        })
+        .await;
         reload(&proxy, &standard(&origin).set("pace.profile = \"owned\"")).await;
         assert_eq!(statuses(&asking.await.unwrap()), [200; 3]);
         verified(proxy, 3).await;
@@ -172,6 +176,11 @@ fn a_pace_that_the_operator_lowers_holds_for_those_who_wait() {
         let proxy = Arc::new(config("5/s").start().await);
         let asking = queued(&proxy, 3).await;
         reload(&proxy, &config("1/m")).await;
+        // A page that had its turn before the reload may not be sent yet.
+        until("no page under way", async || {
+            (metric(&proxy, "politesse_pace_in_flight").await == 0.0).then_some(())
+        })
+        .await;
         let served = origin.targets().len();
         let replies = asking.await.unwrap();
         assert_eq!(origin.targets().len(), served);

@@ -168,7 +168,7 @@ pub(super) const USER_AGENT: Text<UserAgent> = Text {
 
 /// Whose certificates are believed.
 pub(super) const ROOTS: Text<Roots> = Text {
-    wanted: "\"system\", \"webpki\", or the path of a PEM file",
+    wanted: "\"system\", \"webpki\", or the path of a PEM file, without ~",
     parse: |text| match text {
         "system" => Some(Roots::System),
         "webpki" => Some(Roots::Webpki),
@@ -187,7 +187,7 @@ pub(super) const PARENT: Text<Option<Parent>> = Text {
 
 /// A file that need not be.
 pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
-    wanted: "\"none\" or a path",
+    wanted: "\"none\" or a path without ~",
     parse: |text| match text {
         "none" => Some(None),
         _ => path(text).map(Some),
@@ -196,19 +196,23 @@ pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
 
 /// A file.
 pub(super) const PATH: Text<PathBuf> = Text {
-    wanted: "a path",
+    wanted: "a path without ~",
     parse: path,
 };
 
 /// Where the audit log is kept; the value is the file's path.
 pub(super) const STORE: Text<PathBuf> = Text {
-    wanted: "\"sqlite:\" and a path",
+    wanted: "\"sqlite:\" and a path without ~",
     parse: |text| text.strip_prefix("sqlite:").and_then(path),
 };
 
 /// A path that can name a file.
+///
+/// Only a shell reads `~` as the user's folder: here it would name a folder
+/// `~` and hide the record in it. `./~` names such a folder.
 fn path(text: &str) -> Option<PathBuf> {
-    (!text.is_empty() && !text.contains('\0')).then(|| text.into())
+    let needs_a_shell = text.starts_with('~');
+    (!text.is_empty() && !text.contains('\0') && !needs_a_shell).then(|| text.into())
 }
 
 /// This machine's own addresses (RFC 1122, section 3.2.1.3; RFC 4291, section

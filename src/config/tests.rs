@@ -421,7 +421,7 @@ bounds! {
     proxy_idle_timeout: "proxy.idle_timeout" refuses ["0s" "86400001ms"] takes ["1ms" "24h" "1d"];
     proxy_shutdown_timeout: "proxy.shutdown_timeout" refuses ["-1s" "3600001ms"] takes ["0s" "1h"];
     https_mode: "https.mode" refuses ["tunnel" "Intercept" "true"] takes ["intercept" "refuse"];
-    https_ca_cert: "https.ca_cert" refuses ["''" "3" "\"\\u0000\""] takes ["a" "/a/b.pem"];
+    https_ca_cert: "https.ca_cert" refuses ["''" "3" "~/ca.pem" "\"\\u0000\""] takes ["a" "/a/b.pem" "./~/ca.pem"];
     https_ca_key: "https.ca_key" refuses ["''" "3"] takes ["a" "/a/b.key"];
     https_upstream_roots: "https.upstream_roots" refuses ["''" "3"] takes ["system" "webpki" "/a/b.pem"];
     https_leaf_cache: "https.leaf_cache" refuses ["0" "1000001"] takes ["1" "1000000"];
@@ -506,7 +506,7 @@ bounds! {
     egress_ports: "egress.ports"
         refuses ["[]" "['0']" "['65536']" "['2-1']" "['1-']" "['+1']" "[0]" "[65536]" "[-1]" "[80.0]"]
         takes ["['default']" "['1', '1-65535', '8080']" "[443, 8443]" "[0x1F90, '9000-9100', 65_535]"];
-    audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a"] takes ["sqlite:a.db"];
+    audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a" "sqlite:~/a.db"] takes ["sqlite:a.db"];
     audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
     audit_wal_max: "audit.wal_max" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];

@@ -94,9 +94,11 @@ pub(super) fn bind(
         socket.bind(*address)?;
         socket.listen(backlog.get())
     };
-    let listeners = addresses
-        .iter()
-        .map(|address| listen(address).with_context(|| format!("cannot listen on {address}")));
+    let listeners = addresses.iter().map(|address| {
+        listen(address).with_context(|| {
+            format!("cannot listen on {address}, which proxy.listen or admin.listen names")
+        })
+    });
     listeners.collect()
 }
 

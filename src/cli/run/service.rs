@@ -209,7 +209,7 @@ fn check(instance: &Instance, settings: &Settings, folder: &Path) -> Result<(), 
   here:  configuration {ours}
   they differ in: {differ}
   either use its configuration, or stop it, or give this command a record of its own: \
-  --set audit.store=FILE",
+  --set audit.store=sqlite:FILE",
         folder = folder.display(),
         command = instance.command,
         pid = instance.pid,
@@ -229,7 +229,7 @@ fn unknown_holder(folder: &Path) -> String {
     format!(
         "what holds the record in {} does not say what it is: it is starting, stopping, or not a \
          politesse that commands can join. Try again, stop it, or give this command a record of \
-         its own: --set audit.store=FILE",
+         its own: --set audit.store=sqlite:FILE",
         folder.display()
     )
 }

@@ -93,6 +93,24 @@ fn the_demo_takes_other_ports_where_the_usual_ones_are_taken() {
 }
 
 #[test]
+fn a_command_joins_the_demo_whatever_ports_it_has() {
+    run(async {
+        let _taken = [3128, 3129].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        let folder = TempDir::new().unwrap();
+        let (child, lines) = started(&folder).await;
+        let list = lines.iter().find(|line| line.ends_with("audit list"));
+        let joining = list.unwrap().replace(
+            "audit list",
+            "run -- curl -s --max-time 20 http://shop.test/basket 2>&1",
+        );
+        let told = pasted(&folder, &joining).await;
+        assert!(told.contains("Line 3 of"), "{told}");
+        assert!(told.contains("1 asked, 0 allowed, 1 refused"), "{told}");
+        assert_eq!(interrupt(child).await, Some(0));
+    });
+}
+
+#[test]
 fn the_demo_takes_no_configuration() {
     run(async {
         let folder = TempDir::new().unwrap();

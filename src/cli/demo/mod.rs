@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use self::site::{ROBOTS_TXT, Site, SiteAddresses};
-use super::start::{Signals, shell_quoted};
+use super::start::{Signals, open_control, shell_quoted};
 use super::{Exit, log, runtime};
 use crate::config::{Config, Sources};
 use crate::serve::{self, Running};
@@ -47,8 +47,10 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
         admin: usual_or_free(PORT + 1),
     };
     let text = configuration(addresses, wanted);
+    // For the commands of the other terminal, which read it.
+    std::fs::write(&file, &text)?;
     let config = Config::read(&Sources {
-        file: Some((file.clone(), text)),
+        file: Some((file, text)),
         environment: Vec::new(),
         overrides,
         working_directory: folder.to_owned(),
@@ -57,17 +59,8 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
     let config = config.map_err(super::Usage::from)?;
     let _log = log::start(config.settings())?;
     let mut signals = Signals::new()?;
-    let running = serve::start(config.settings()).await?;
-    let bound = Ports {
-        proxy: running
-            .listen
-            .first()
-            .context("proxy.listen is empty")?
-            .port(),
-        admin: running.admin.port(),
-    };
-    // For the commands of the other terminal, which read it.
-    std::fs::write(&file, configuration(addresses, bound))?;
+    let mut running = serve::start(config.settings()).await?;
+    open_control(&mut running, "demo");
     print_lines(folder, &running)?;
     tokio::select! {
         ended = site.serve() => ended?,

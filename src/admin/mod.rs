@@ -85,8 +85,11 @@ pub struct Admin {
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest a connection may last: it serves one page.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections open at one time; more are closed at once.
+/// Connections open at one time; more are closed after [`PLACE_TIMEOUT`].
 pub const CONNECTIONS_MAX: usize = 64;
+/// How long a connection beyond [`CONNECTIONS_MAX`] waits for another to end.
+/// Connections that their clients have closed already end within it.
+const PLACE_TIMEOUT: Duration = Duration::from_millis(10);
 /// After a failed `accept`: time for descriptors to come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The content type of OpenMetrics 1.0.
@@ -118,7 +121,8 @@ pub fn listen(
             };
             match accepted {
                 Ok((stream, from)) => {
-                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                    let place = Arc::clone(&places).acquire_owned();
+                    let Ok(Ok(place)) = timeout(PLACE_TIMEOUT, place).await else {
                         continue;
                     };
                     let router = router.clone().layer(Extension(from.ip()));

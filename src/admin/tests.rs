@@ -312,3 +312,14 @@ async fn a_password_of_a_megabyte_harms_nobody() {
     assert_eq!(kit.asked.load(Ordering::Relaxed), 0);
     assert_eq!(kit.status(&[RIGHT]).await, 200);
 }
+
+// Ours: the listener accepts many before it learns that they are closed.
+#[tokio::test]
+async fn connections_that_are_closed_at_once_keep_no_place() {
+    let kit = Kit::new(None).await;
+    for _ in 0..CONNECTIONS_MAX {
+        // Blocking: the listener sees none of them before all are closed.
+        drop(std::net::TcpStream::connect(kit.address).unwrap());
+    }
+    assert!(kit.get("/healthz", &[]).await.starts_with("HTTP/1.1 200"));
+}

@@ -299,6 +299,12 @@ mod tests {
         version_alone_is_nobody: "5.0" => [];
         versions_are_nobody: "Mozilla/5.0 537.36 20100101 (2008; 5.0; compatible; MSIE 6.0; 64) 1.0/2.0" => [];
         number_in_a_list_or_a_date_is_nobody: "Mozilla/4.0 (compatible; MSIE 6.0; Windows 95/98) Debian 01/02/2007" => [];
+        hours_behind_a_name_do_not_hide_it: "Mozilla/5.0 (compatible; FooBot; 24/7 monitoring; +http://f.example)" => ["FooBot", "24"];
+        date_by_a_contact_comes_behind_a_name: "FooBot/1.0 (2024/05/01; a@f.example)" => ["FooBot", "2024"];
+        date_by_a_contact_does_not_hide_a_library: "python-requests/2.31 (2024/05/01; a@f.example)" => ["python-requests", "2024"];
+        number_does_not_hide_a_library: "curl/8.4.0 7/1" => ["curl", "7"];
+        number_does_not_hide_a_name_in_a_system: "Mozilla/5.0 537/36 (X11; Storebot-Google/1.0)" => ["537", "Storebot-Google"];
+        number_of_a_system_is_nobody: "Mozilla/5.0 (compatible; MSIE 10.0; Windows NT 6.2; 1/2)" => [];
         version_may_stand_behind_a_hyphen: "grub-client-1.4.3" => ["grub-client-1.4.3", "grub-client"];
         version_may_stand_behind_an_underscore: "larbin_2.6.3 (larbin2.6.3@unspecified.mail)" => ["larbin_2.6.3", "larbin"];
         hyphenated_version_may_have_another: "nutch-1.4/Nutch-1.4" => ["nutch-1.4", "nutch"];

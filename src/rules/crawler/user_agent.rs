@@ -28,17 +28,20 @@ pub(super) struct Derived {
 /// The names to match by.
 ///
 /// What every browser sends is never taken, the name of a library only if there
-/// is no other.
+/// is no other. A number is one name more, and keeps no other from being taken:
+/// it may be a date, or the hours of `24/7`.
 pub(super) fn candidates(values: &[Cow<'_, str>]) -> Derived {
     let mut names: Vec<_> = values.iter().flat_map(|value| names(value)).collect();
-    if names.is_empty() {
+    if names.iter().all(Name::is_number) {
         names.extend(values.iter().flat_map(|value| names_by_trade(value)));
     }
     let are_too_many = NAMES_MAX < names.len();
     names.sort_by_key(|name| name.rank);
-    let is_own = |name: &Name<'_>| !name.is_library();
-    if names.iter().any(is_own) {
-        names.retain(is_own);
+    if names
+        .iter()
+        .any(|name| !name.is_library() && !name.is_number())
+    {
+        names.retain(|name| !name.is_library());
     }
     let is_nameless = |name: &Name<'_>| name.tokens().next().is_none();
     let is_cut = are_too_many || names.iter().any(is_nameless);
@@ -65,7 +68,7 @@ enum Rank {
     Compatible,
     /// With a version, in a comment that has a URL or a mail address.
     Contact,
-    /// A product of its own.
+    /// A product of its own; or a number with a version in such a comment.
     Product,
     /// In a comment that has a URL or a mail address, the beginning of a
     /// product's name: `ExampleBot-News/1.0 (ExampleBot; +https://…)`.
@@ -135,6 +138,11 @@ impl Name<'_> {
         words.any(|word| is_library(word) || without_version(word).is_some_and(is_library))
     }
 
+    /// Whether this is a number.
+    fn is_number(&self) -> bool {
+        self.words.iter().all(|word| is_number(word))
+    }
+
     /// Whether this name begins with `other`.
     fn extends(&self, other: &Self) -> bool {
         let words = self.words.first().zip(other.words.first());
@@ -166,8 +174,8 @@ fn names(value: &str) -> Vec<Name<'_>> {
     products
 }
 
-/// Those with a version; if none has one, what stands first: what follows it
-/// in the comments of browsers is their system.
+/// The names with a version; if none but numbers has one, what stands first:
+/// what follows it in the comments of browsers is their system.
 fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
     let mut behind = fragments(comment)
         .map(str::trim)
@@ -180,7 +188,8 @@ fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
         .collect();
     let number = number_alone(first, Rank::Compatible).into_iter();
     let first: Vec<_> = number.chain(names_in(first, Rank::Compatible)).collect();
-    if first.iter().chain(&rest).any(|name| name.versioned) {
+    let tells = |name: &Name<'_>| name.versioned && !name.is_number();
+    if first.iter().chain(&rest).any(tells) {
         let all = first.into_iter().chain(rest);
         return all.filter(|name| name.versioned).collect();
     }
@@ -198,8 +207,12 @@ fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
     let mut names: Vec<_> = fragments(comment)
         .flat_map(|text| names_in(text, Rank::Contact))
         .collect();
-    for name in names.iter_mut().filter(|name| !name.versioned) {
-        name.rank = Rank::Family;
+    for name in &mut names {
+        if !name.versioned {
+            name.rank = Rank::Family;
+        } else if name.is_number() {
+            name.rank = Rank::Product;
+        }
     }
     names
 }

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::crawler::{Crawler, InvalidToken, ProductToken};
 use super::origin::{Host, InvalidTarget, Origin};
-use super::robots::{CanonicalPath, Pattern};
+use super::robots::{CanonicalPath, Pattern, ServedPattern};
 
 /// An entry of the operator's list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +115,7 @@ impl fmt::Display for Origins {
 pub struct Paths {
     text: String,
     pattern: Pattern,
+    served: ServedPattern,
 }
 
 impl Paths {
@@ -126,6 +127,7 @@ impl Paths {
         Some(Self {
             text: text.to_owned(),
             pattern,
+            served: ServedPattern::new(text.as_bytes())?,
         })
     }
 }
@@ -208,10 +210,12 @@ impl Override {
         self.path.as_ref().is_none_or(matches)
     }
 
-    /// As a Disallow line does: in the folded form of a query as well.
+    /// Whether a deny of these paths refuses `path`: as a Disallow line matches,
+    /// in either form of its reserved bytes. It is tried so at every level of
+    /// `robots.readings`, which is about what a site may have meant.
     fn denies(&self, path: &CanonicalPath) -> bool {
-        let folded = |paths: &Paths| paths.pattern.matches_folded(path);
-        self.allows(path) || self.path.as_ref().is_some_and(folded)
+        let served = |paths: &Paths| paths.served.matches(path);
+        self.allows(path) || self.path.as_ref().is_some_and(served)
     }
 }
 

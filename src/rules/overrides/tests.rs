@@ -55,6 +55,11 @@ denying! {
     a_path_is_anchored: r#""origin": "https://h.test", "path": "/a*.pdf$""# on ("A", "https://h.test", "/abc.pdf?x") is false;
     a_path_is_compared_in_canonical_form: r#""origin": "https://h.test", "path": "/%61""# on ("A", "https://h.test", "/abc") is true;
     a_doubtful_query_is_denied: r#""origin": "https://h.test", "path": "/?u=a:b""# on ("A", "https://h.test", "/?u=a%3Ab") is true;
+    a_doubtful_path_is_denied: r#""origin": "https://h.test", "path": "/Special%3A""# on ("A", "https://h.test", "/Special:Random") is true;
+    a_doubtful_path_is_denied_either_way: r#""origin": "https://h.test", "path": "/a:b$""# on ("A", "https://h.test", "/a%3ab") is true;
+    a_doubtful_path_is_denied_behind_a_star: r#""origin": "https://h.test", "path": "*%2Fx""# on ("A", "https://h.test", "/x") is true;
+    an_escaped_mark_is_no_query: r#""origin": "https://h.test", "path": "/a%3Fb""# on ("A", "https://h.test", "/a?b") is false;
+    an_escaped_star_stays_a_star: r#""origin": "https://h.test", "path": "/%2A/b""# on ("A", "https://h.test", "/a/b") is false;
     an_end_in_the_future_counts: r#""origin": "https://h.test", "until": "2027-01-01T00:00:00.000001Z""# on ("A", "https://h.test", "/") is true;
     at_its_end_it_is_over: r#""origin": "https://h.test", "until": "2027-01-01T00:00:00Z""# on ("A", "https://h.test", "/") is false;
 }
@@ -90,6 +95,14 @@ fn a_doubtful_query_is_not_allowed() {
     let fits = |path| fits(keys, ("A", "https://h.test"), &[(path, true)]);
     assert_eq!(fits("/?u=a:b"), Some(0));
     assert_eq!(fits("/?u=a%3Ab"), None);
+}
+
+#[test]
+fn a_doubtful_path_is_not_allowed() {
+    let keys = r#""origin": "https://h.test", "path": "/a:b", "action": "allow", "until": "2028-01-01T00:00:00Z""#;
+    let fits = |path| fits(keys, ("A", "https://h.test"), &[(path, true)]);
+    assert_eq!(fits("/a:b"), Some(0));
+    assert_eq!(fits("/a%3Ab"), None);
 }
 
 #[test]

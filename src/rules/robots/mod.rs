@@ -45,6 +45,7 @@ mod rank;
 mod records;
 mod rules;
 mod rules_by_origin;
+mod served;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -71,6 +72,7 @@ pub use self::pattern::{CanonicalPath, Pattern};
 use self::records::Reader;
 pub use self::records::{Note, NoteKind, Record, RecordKind, seconds};
 pub use self::rules_by_origin::RulesByOrigin;
+pub use self::served::ServedPattern;
 use self::token::{File, TEXT_MAX, Token};
 use self::usage_lines::UsageLines;
 pub use self::usage_lines::{UsageKind, UsageLine, UsageScope};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::canonical::{Buffer, Fold, fold, query_start};
 use super::dialect::{Binds, Dialect, Forms, Groups, LineForm, Traits};
+use super::end_marks::without_end_marks;
 use super::lines::lossy;
 use super::pace_records::{self, PaceRecord};
 use super::pattern::{CanonicalPath, FoldedPath, FoldedPattern, Pattern};
@@ -182,11 +183,13 @@ impl Traits {
         }
     }
 
-    /// Whether this is the `*` line, with or without words behind it.
+    /// Whether this is the `*` line, with or without words or invisible marks
+    /// behind it.
     fn is_everyone(&self, value: &[u8]) -> bool {
         match value {
             [b'*'] | [b'*', b' ' | b'\t', ..] => true,
-            [b'*', blank, ..] => self.lines == LineForm::Cut && matches!(blank, b'\t'..=b'\r'),
+            [b'*', b'\t'..=b'\r', ..] => self.lines == LineForm::Cut,
+            [b'*', ..] => self.forms == Forms::Further && without_end_marks(value) == Some(b"*"),
             _ => false,
         }
     }

@@ -1,8 +1,9 @@
-//! Invisible marks at the end of a rule's path.
+//! Invisible marks at the end of a rule's path, and behind the `*` of an agent
+//! line.
 //!
-//! Whoever copies a path from a page or a document may copy a no-break space, a
+//! Whoever copies a line from a page or a document may copy a no-break space, a
 //! zero-width space or a direction mark with it. RFC 9309 counts them as part
-//! of the path, which then matches nothing that anybody asks for.
+//! of the value, which then matches nothing that anybody asks for.
 
 use super::dialect::{Forms, Traits};
 use super::token::TokenKind;
@@ -21,7 +22,7 @@ impl Traits {
 }
 
 /// The marks: no-break spaces, what has no width, and what gives a direction.
-/// Each has several bytes, none of which is ASCII.
+/// In UTF-8 each has several bytes, none of which is ASCII.
 const MARKS: [char; 19] = [
     '\u{a0}', '\u{202f}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{200e}',
     '\u{200f}', '\u{61c}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}',
@@ -44,6 +45,12 @@ pub(super) fn without_end_marks(value: &[u8]) -> Option<&[u8]> {
 }
 
 fn without_last_mark(value: &[u8]) -> Option<&[u8]> {
+    // A no-break space of ISO-8859-1: in UTF-8 no letter ends so.
+    if let [before @ .., 0xA0] = value
+        && before.last().is_none_or(u8::is_ascii)
+    {
+        return Some(before);
+    }
     MARKS
         .iter()
         .find_map(|mark| value.strip_suffix(mark.encode_utf8(&mut [0; 4]).as_bytes()))
@@ -75,5 +82,7 @@ mod tests {
             let found = without_end_marks(value.as_bytes());
             assert_eq!(found, rest.map(str::as_bytes), "{value:?}");
         }
+        assert_eq!(without_end_marks(b"/a\xA0 \xA0"), Some(&b"/a"[..]));
+        assert_eq!(without_end_marks(b"/a\xE0"), None);
     }
 }

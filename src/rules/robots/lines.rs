@@ -299,7 +299,7 @@ pub(super) fn decoded(body: Bytes, utf16: Utf16) -> Bytes {
     };
     let text = pairs.decode(&body);
     match utf16 {
-        Utf16::WithAgent if !has_agent_line(&text) => body.slice(pairs.mark..),
+        Utf16::WithAgent if !has_agent_line(&text) => without_mark(body.slice(pairs.mark..)),
         Utf16::WithAgent | Utf16::AsItBegins => text.into(),
     }
 }

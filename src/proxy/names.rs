@@ -41,7 +41,6 @@ pub struct Names {
 #[derive(Debug)]
 struct Seen {
     since: Stamp,
-    until: Timestamp,
     /// Their hashes: who makes up names must not fill the memory with them. Two
     /// names of the same hash, should they ever meet, count once.
     names: Mutex<HashSet<u64>>,
@@ -51,7 +50,6 @@ impl Seen {
     fn new() -> Self {
         Self {
             since: Stamp::now(),
-            until: clock::now() + WINDOW,
             names: Mutex::default(),
         }
     }
@@ -102,7 +100,7 @@ impl Names {
         }
         if self.most.get() <= names.len() {
             self.refused.inc();
-            return Err(seen.until);
+            return Err(clock::now() + WINDOW.saturating_sub(seen.since.age()));
         }
         names.insert(hash);
         Ok(())
@@ -113,15 +111,17 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn admitted(names: &Names, client: u8, origin: &str, name: &str) -> bool {
+    fn admit(names: &Names, client: u8, origin: &str, name: &str) -> Result<(), Timestamp> {
         let origin = origin
             .parse::<crate::rules::origin::Target>()
             .unwrap()
             .origin;
         let name = ProductToken::new(name).unwrap();
-        names
-            .admit([127, 0, 0, client].into(), &origin, &name)
-            .is_ok()
+        names.admit([127, 0, 0, client].into(), &origin, &name)
+    }
+
+    fn admitted(names: &Names, client: u8, origin: &str, name: &str) -> bool {
+        admit(names, client, origin, name).is_ok()
     }
 
     // Ours (issue 5, Deliver 6).
@@ -154,5 +154,15 @@ mod tests {
         assert!(!admitted(&names, 1, "http://a.test/", "B"));
         clock::tests::set_wall_by(jiff::SignedDuration::from_hours(1));
         assert!(admitted(&names, 1, "http://a.test/", "B"));
+    }
+
+    // Ours: a crawler must not be told to stay away until the clock is back.
+    #[test]
+    fn names_are_counted_anew_within_the_hour_by_a_clock_that_was_set_back() {
+        let names = Names::new(NonZeroUsize::MIN, Counter::default());
+        assert!(admitted(&names, 1, "http://a.test/", "A"));
+        clock::tests::set_wall_by(jiff::SignedDuration::from_hours(-1000));
+        let until = admit(&names, 1, "http://a.test/", "B").unwrap_err();
+        assert!(until <= clock::now() + WINDOW);
     }
 }

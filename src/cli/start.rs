@@ -226,20 +226,60 @@ pub(super) enum Asked {
     Reload,
 }
 
+/// Signals that this process ignores, a bit each from that of signal 1 on
+/// (proc(5), `SigIgn`). None are known where there is no such file.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .unwrap_or_default()
+}
+
 /// The signals that are meant for us. None of them ends the process by itself
 /// any more, once this was made.
 pub(super) struct Signals {
-    pub(super) terminate: Signal,
-    pub(super) interrupt: Signal,
-    pub(super) hangup: Signal,
+    pub(super) terminate: Awaited,
+    pub(super) interrupt: Awaited,
+    pub(super) hangup: Awaited,
+}
+
+/// A signal that is waited for, or left ignored.
+pub(super) struct Awaited(Option<Signal>);
+
+impl Awaited {
+    /// Waits for the next; for ever if it is ignored.
+    pub(super) async fn recv(&mut self) {
+        match &mut self.0 {
+            Some(signal) => {
+                signal.recv().await;
+            }
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl Signals {
     pub(super) fn new() -> std::io::Result<Self> {
+        Self::but(0)
+    }
+
+    /// Signals that we were not started to ignore, as `nohup` has SIGHUP
+    /// ignored: a process started from here would not ignore those any more.
+    pub(super) fn but_ignored() -> std::io::Result<Self> {
+        Self::but(ignored_signals())
+    }
+
+    /// Signals without those whose bits are set in `ignored`.
+    fn but(ignored: u64) -> std::io::Result<Self> {
+        let awaited = |kind: SignalKind| {
+            let is_ignored = ignored & (1 << (kind.as_raw_value() - 1)) != 0;
+            let signal = (!is_ignored).then(|| signal(kind)).transpose();
+            signal.map(Awaited)
+        };
         Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
+            terminate: awaited(SignalKind::terminate())?,
+            interrupt: awaited(SignalKind::interrupt())?,
+            hangup: awaited(SignalKind::hangup())?,
         })
     }
 

@@ -46,21 +46,26 @@ pub(super) async fn wait(
     let mut is_served = true;
     loop {
         tokio::select! {
+            // In this order, so that a signal that came before the command
+            // ended is not taken for one that came after.
+            biased;
+            _ = signals.interrupt.recv() => {}
+            _ = signals.hangup.recv() => serving.reload(read),
+            _ = signals.terminate.recv() => terminate(&child),
             status = child.wait() => return Ok(code(status?)),
             () = serving.lost(), if is_served => {
                 is_served = false;
                 super::tell(&format!("warning: {}", serving.loss()));
             }
-            _ = signals.interrupt.recv() => {}
-            _ = signals.hangup.recv() => serving.reload(read),
-            _ = signals.terminate.recv() => {
-                let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-                if let Some(pid) = pid {
-                    // It may have ended meanwhile, which the next turn sees.
-                    let _ = kill_process(pid, Signal::TERM);
-                }
-            }
         }
+    }
+}
+
+fn terminate(child: &Child) {
+    let id = child.id().and_then(|id| i32::try_from(id).ok());
+    if let Some(pid) = id.and_then(Pid::from_raw) {
+        // It may have ended meanwhile, which the next turn sees.
+        let _ = kill_process(pid, Signal::TERM);
     }
 }
 

@@ -81,7 +81,7 @@ async fn conduct(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Resu
     let service = Service::find(settings).await?;
     // Before the files of the environment are made: they are removed after a
     // signal, too.
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::but_ignored()?;
     let started = if run.sealed {
         start_sealed(run, settings, service).await?
     } else {

@@ -53,6 +53,10 @@ const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// A leaf holds from a day ago for eight days, and is made anew each day.
 const LEAF_LIFETIME: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 const LEAF_KEPT: Duration = DAY;
+/// How often, and how many times, it is looked whether another process is done
+/// with making the authority: milliseconds suffice.
+const MAKING_INTERVAL: Duration = Duration::from_millis(20);
+const MAKING_WAITS: u32 = 15;
 /// Only the owner may read the key.
 const KEY_MODE: u32 = 0o600;
 /// Folder of a key that does not lie beside its certificate.
@@ -117,6 +121,20 @@ pub enum CaError {
     Make(#[from] rcgen::Error),
 }
 
+impl CaError {
+    /// Whether it may be that another process makes the two files right now:
+    /// the key first, then the certificate.
+    fn may_be_in_the_making(&self) -> bool {
+        let is_empty = |path: &Path| path.metadata().is_ok_and(|file| file.len() == 0);
+        match self {
+            Self::Half { .. } | Self::Exists(_) => true,
+            Self::Write { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
+            Self::Content { path, .. } => is_empty(path),
+            Self::Read { .. } | Self::Mode { .. } | Self::Make(_) => false,
+        }
+    }
+}
+
 /// The authority of one proxy.
 pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
@@ -156,12 +174,26 @@ impl std::fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// Reads the authority, or makes it if neither file is there.
+    /// Reads the authority, or makes it if neither file is there. One that
+    /// another process is about to make is waited for.
     ///
     /// # Errors
     ///
     /// [`CaError`], naming the file.
     pub fn open(options: &Options) -> Result<Self, CaError> {
+        let mut waits = MAKING_WAITS;
+        loop {
+            match Self::try_open(options) {
+                Err(error) if waits > 0 && error.may_be_in_the_making() => {
+                    waits -= 1;
+                    std::thread::sleep(MAKING_INTERVAL);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_open(options: &Options) -> Result<Self, CaError> {
         match (options.cert.exists(), options.key.exists()) {
             (false, false) => Self::create(options)?,
             (true, true) => {}
@@ -512,6 +544,20 @@ mod tests {
         assert_eq!(Ca::open(&options).unwrap().fingerprint(), made);
         assert_eq!(options.key.metadata().unwrap().mode() & 0o777, 0o600);
         assert!(matches!(Ca::create(&options), Err(CaError::Exists(_))));
+    }
+
+    // Ours: of two proxies that start in a new folder at once, both start.
+    #[test]
+    fn those_that_make_an_authority_at_once_get_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        let fingerprints: Vec<_> = std::thread::scope(|scope| {
+            let open = || scope.spawn(|| Ca::open(&options).unwrap().fingerprint());
+            let threads: Vec<_> = (0..8).map(|_| open()).collect();
+            let ends = threads.into_iter().map(|thread| thread.join().unwrap());
+            ends.collect()
+        });
+        assert!(fingerprints.iter().all(|one| *one == fingerprints[0]));
     }
 
     fn mode(path: &Path) -> u32 {

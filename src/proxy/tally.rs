@@ -19,6 +19,9 @@ const REASONS_MAX: usize = 1000;
 /// Reasons that [`Totals`] names; the record has them all.
 const REASONS_SHOWN: usize = 10;
 
+/// Characters of a rule that are kept. An origin writes it, as long as it likes.
+const RULE_CHARS_MAX: usize = 200;
+
 /// Counts of one listener. Its connections add to them while they are read.
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<Counts>);
@@ -168,9 +171,18 @@ fn reason(evidence: &Evidence) -> String {
     }
     let robots = evidence.snapshot.as_ref().map(|snapshot| &snapshot.url);
     match (&ruling.rule, robots) {
-        (Some(rule), Some(robots)) => format!("{} (line {} of {robots})", rule.text, rule.line),
+        (Some(rule), Some(robots)) => {
+            format!("{} (line {} of {robots})", shortened(&rule.text), rule.line)
+        }
         (_, Some(robots)) if ruling.reason != Reason::Override => format!("{word} ({robots})"),
         _ => word.to_owned(),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(RULE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -193,6 +205,21 @@ mod tests {
         assert_eq!(totals.reasons[0].reason, "other rules");
         assert_eq!(totals.reasons[0].count, 2000);
         assert_eq!(totals.further_reasons, 991);
+    }
+
+    // ours: an origin may write a rule of 20 KiB, of characters that take six
+    // bytes each on their way to the process that joined.
+    #[test]
+    fn totals_fit_in_a_message_however_long_the_rules_are() {
+        let tally = Tally::default();
+        let rule = "\u{1}".repeat(20 * 1024);
+        for number in 0..50 {
+            let reason = format!("{} (line {number})", shortened(&rule));
+            tally.lock().add_reason(Action::Refuse, reason);
+        }
+        let message = serde_json::to_vec(&tally.totals()).unwrap();
+        assert!(message.len() < 32 * 1024, "{}", message.len());
+        assert_eq!(shortened("Disallow: /ä"), "Disallow: /ä");
     }
 
     // ours: two runs over one site print the same lines.

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::server::Server;
 use crate::proxy::tally::Totals;
 
-/// Bytes of one message: [`Totals`] name ten rules of a few hundred bytes each.
+/// Bytes of one message: [`Totals`] name ten rules, the beginning of each.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// How long one side waits for a message that the other sends at once.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -211,11 +211,13 @@ fn a_client_that_goes_round_gets_nothing_over_https() {
     });
 }
 
-// Ours: the files of a run are for its user alone, and go with it.
+// Ours: a command may run as another user and must find whom to trust; a user's
+// settings may hold passwords. All goes with the run.
 #[test]
-fn the_files_of_a_run_are_private_and_gone_after_a_signal() {
+fn of_the_files_of_a_run_the_users_own_are_private_and_all_go_after_a_signal() {
     run(async {
         let place = place(&Config::default());
+        fs::write(place.path("home/.wgetrc"), "password = secret").unwrap();
         let mut command = through_run(&place, &["sh", "-c", "touch ready; exec sleep 60"]);
         let mut child = command
             .current_dir(place.folder())
@@ -226,15 +228,35 @@ fn the_files_of_a_run_are_private_and_gone_after_a_signal() {
         until("the command", async || ready.exists().then_some(())).await;
         let folders = temporary_files(&place);
         let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(folders.iter().map(mode).collect::<Vec<_>>(), [0o700]);
+        assert_eq!(folders.iter().map(mode).collect::<Vec<_>>(), [0o755]);
         for entry in fs::read_dir(&folders[0]).unwrap() {
             let path = entry.unwrap().path();
-            let wanted = if path.is_dir() { 0o700 } else { 0o600 };
+            let wanted = match path.is_dir() {
+                true => 0o755,
+                false if path.ends_with("wgetrc") => 0o600,
+                false => 0o644,
+            };
             assert_eq!(mode(&path), wanted, "{}", path.display());
         }
         let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         assert_eq!(child.wait().await.unwrap().code(), Some(128 + 15));
         assert!(temporary_files(&place).is_empty());
+    });
+}
+
+// Ours: HOME is /dev/null for some services, and another user's after a change
+// of user.
+#[test]
+fn a_home_that_cannot_be_read_keeps_no_command_from_starting() {
+    run(async {
+        let place = place(&Config::default());
+        fs::create_dir(place.path("home/.wgetrc")).unwrap();
+        for home in ["/dev/null", "home"] {
+            let mut command = through_run(&place, &["sh", "-c", "exit 6"]);
+            command.current_dir(place.folder()).env("HOME", home);
+            let outcome = finish(command, b"").await;
+            assert_eq!(outcome.code, Some(6), "{home}: {outcome:?}");
+        }
     });
 }

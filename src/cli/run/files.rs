@@ -16,8 +16,9 @@ use anyhow::Context as _;
 use super::trust_store::pkcs12;
 use crate::proxy::ca::Ca;
 
-/// Folder of one run, which only its user can enter. Dropping it removes it
-/// with all that it holds.
+/// Folder of one run. Others can read what is in it but for settings of the
+/// user's own: a command may run as another user. Dropping it removes it with
+/// all that it holds.
 pub(super) struct Files {
     folder: PathBuf,
 }
@@ -35,13 +36,18 @@ impl Files {
         };
         files.make_folder(&files.no_roots())?;
         files.make_folder(&files.php_folder())?;
-        files.write(&files.authority(), authority.pem().as_bytes())?;
-        files.write(&files.java_store(), &pkcs12(authority.certificate()))?;
+        files.write(&files.authority(), authority.pem().as_bytes(), FILE_MODE)?;
+        files.write(
+            &files.java_store(),
+            &pkcs12(authority.certificate()),
+            FILE_MODE,
+        )?;
         let php = format!(
             "openssl.cafile = \"{path}\"\ncurl.cainfo = \"{path}\"\n",
             path = files.authority().display()
         );
-        files.write(&files.php_folder().join("politesse.ini"), php.as_bytes())?;
+        let path = files.php_folder().join("politesse.ini");
+        files.write(&path, php.as_bytes(), FILE_MODE)?;
         Ok(files)
     }
 
@@ -80,10 +86,16 @@ impl Files {
         url: &str,
     ) -> anyhow::Result<PathBuf> {
         let mut text = read_first(own)?;
+        // The user's settings may hold passwords.
+        let mode = if text.is_empty() {
+            FILE_MODE
+        } else {
+            OWN_FILE_MODE
+        };
         text.extend_from_slice(b"\n");
         text.extend_from_slice(client.settings(self, url).as_bytes());
         let path = self.folder.join(client.file_name());
-        self.write(&path, &text)?;
+        self.write(&path, &text, mode)?;
         Ok(path)
     }
 
@@ -92,10 +104,10 @@ impl Files {
         made.with_context(|| format!("cannot make {}", path.display()))
     }
 
-    fn write(&self, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    fn write(&self, path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
         let write = || -> io::Result<()> {
             let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(FILE_MODE);
+            options.write(true).create_new(true).mode(mode);
             options.open(path)?.write_all(bytes)
         };
         write().with_context(|| format!("cannot write {}", path.display()))
@@ -104,7 +116,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // Left behind it harms nobody: other users cannot enter it.
+        // Left behind it harms nobody: what is the user's own nobody else reads.
         let _ = remove_dir_all(&self.folder);
     }
 }
@@ -155,9 +167,11 @@ impl Wget {
     }
 }
 
-/// A user's settings may hold passwords, so nobody else reads a copy of them.
-const FOLDER_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+/// Everybody may read what tells where the proxy is and whom to trust.
+const FOLDER_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o644;
+/// Nobody else reads a copy of the user's settings.
+const OWN_FILE_MODE: u32 = 0o600;
 
 /// Creates a folder for temporary files. Its name cannot be guessed, so that no
 /// other user can take it first.
@@ -173,12 +187,22 @@ fn new_folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Reads the first of `paths` that exists; nothing if none does.
+/// Why there is no file to read.
+const UNREADABLE: [ErrorKind; 4] = [
+    ErrorKind::NotFound,
+    ErrorKind::NotADirectory,
+    ErrorKind::IsADirectory,
+    ErrorKind::PermissionDenied,
+];
+
+/// Reads the first of `paths` that can be read; nothing if none can. The program
+/// that they are for would not get further: HOME may be another user's, or
+/// /dev/null.
 fn read_first(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
     for path in paths {
         match std::fs::read(path) {
             Ok(text) => return Ok(text),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if UNREADABLE.contains(&error.kind()) => {}
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }

@@ -32,9 +32,15 @@ pub struct Commands {
     tokens: TaskTracker,
 }
 
+/// In place of the number of commands, once none may come any more.
+const CLOSED: usize = usize::MAX;
+
 /// Why a listener is not served.
 #[derive(Debug, Error)]
 pub enum CommandError {
+    /// The proxy was there for commands, and the last has ended.
+    #[error("the proxy is stopping")]
+    Stopping,
     /// As many commands are served as may be.
     #[error("the proxy serves {0} commands already (proxy.max_commands)")]
     TooMany(NonZeroUsize),
@@ -92,15 +98,10 @@ impl Commands {
     ///
     /// # Errors
     ///
-    /// [`CommandError::TooMany`] and [`CommandError::Listener`].
+    /// [`CommandError`], but for the descriptor's.
     pub fn open(self: &Arc<Self>, listener: TcpListener) -> Result<CommandListener, CommandError> {
         let address = listener.local_addr()?;
-        let most = self.most();
-        let one_more = |open: usize| (open < most.get()).then_some(open + 1);
-        let taken = self
-            .open
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        taken.map_err(|_| CommandError::TooMany(most))?;
+        self.take_place()?;
         self.crawlers.metrics.commands.inc();
         // Before the first connection: a command must not reach its own proxy
         // through it.
@@ -118,10 +119,27 @@ impl Commands {
         })
     }
 
-    /// How many commands are served now.
+    fn take_place(&self) -> Result<(), CommandError> {
+        let most = self.most();
+        let one_more = |open: usize| (open < most.get()).then_some(open + 1);
+        let taken = self
+            .open
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        match taken {
+            Ok(_) => Ok(()),
+            Err(CLOSED) => Err(CommandError::Stopping),
+            Err(_) => Err(CommandError::TooMany(most)),
+        }
+    }
+
+    /// Lets no more commands come, if none is served. Returns whether none is:
+    /// one that has come meanwhile must not lose its proxy.
     #[must_use]
-    pub fn count(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+    pub fn close_if_idle(&self) -> bool {
+        let taken = self
+            .open
+            .compare_exchange(0, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
+        matches!(taken, Ok(_) | Err(CLOSED))
     }
 
     /// Waits until no command is served.

@@ -53,6 +53,8 @@ enum Reply {
     Joined,
     /// The configuration is another than the holder's.
     OtherConfiguration,
+    /// The proxy is about to stop; another may be found soon.
+    Stopping,
     /// The listener is not served, for this reason.
     Refused(String),
     /// What became of the command's requests.

@@ -161,6 +161,27 @@ fn a_second_run_goes_through_the_proxy_of_the_first_until_it_ends() {
     });
 }
 
+// ours: `xargs -P4 politesse run -- …`. The proxy of a command that ends stops
+// as the next is about to join it.
+#[test]
+fn commands_that_come_and_go_side_by_side_keep_their_proxy() {
+    run(async {
+        let origin = origin().await;
+        let place = Place::with(&to(&origin));
+        let folder = place.folder();
+        let in_turn = async |row: u32| {
+            for number in 0..6 {
+                let script = format!("curl -sS http://o.test/{row}{number}");
+                let outcome = run_shell(folder, &script).await;
+                assert_eq!(outcome.code, Some(0), "{outcome:?}");
+                assert!(outcome.stderr.contains("1 asked, 1 allowed"), "{outcome:?}");
+                assert!(!outcome.stderr.contains("has stopped"), "{outcome:?}");
+            }
+        };
+        tokio::join!(in_turn(1), in_turn(2), in_turn(3), in_turn(4));
+    });
+}
+
 /// A command that runs through `proxy` until the file `gone` is there.
 async fn start_until_gone(proxy: &Proxy) -> Child {
     let folder = proxy.place().folder();
@@ -328,5 +349,20 @@ fn a_command_does_not_reach_its_own_listener_through_the_proxy() {
         let outcome = run_shell(proxy.place().folder(), script).await;
         assert!(outcome.stderr.contains("1 asked, 0 allowed"), "{outcome:?}");
         assert!(outcome.stderr.contains("refused 1 × egress"), "{outcome:?}");
+    });
+}
+
+// nohup(1): a command that is started to ignore a signal goes on ignoring it.
+#[test]
+fn a_signal_that_is_ignored_stays_ignored_for_the_command() {
+    run(async {
+        let place = Place::with(&Config::default());
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""]);
+        command.args([env!("CARGO_BIN_EXE_politesse"), "--here", "run", "--"]);
+        command.args(["sh", "-c", "kill -HUP $$; kill -INT $$; exit 5"]);
+        command.current_dir(place.folder());
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(5), "{outcome:?}");
     });
 }

@@ -46,8 +46,8 @@ pub(super) async fn wait(
     let mut is_served = true;
     loop {
         tokio::select! {
-            // In this order, so that a signal that came before the command
-            // ended is not taken for one that came after.
+            // In this order, so that a signal that is known by the time the
+            // command has ended is not taken for one that came after.
             biased;
             _ = signals.interrupt.recv() => {}
             _ = signals.hangup.recv() => serving.reload(read),

@@ -40,7 +40,8 @@ pub(super) struct Run {
     /// folder, terminal and signals stay as they are. Still reachable are Unix
     /// sockets by their path (those of a display, of Docker, of nscd, which
     /// looks names up) and files. Services on this machine's own 127.0.0.1 are
-    /// not, and sudo and the like do nothing inside unless you are root.
+    /// not: an attempt is refused, and not counted. sudo and the like do nothing
+    /// inside unless you are root.
     ///
     /// Where the system forbids such namespaces nothing is started.
     #[arg(long)]
@@ -153,13 +154,19 @@ async fn start_sealed(_: &Run, _: &Settings, _: Service) -> anyhow::Result<Start
 
 /// Stops our own proxy, once the commands that have joined it are done.
 async fn stop(running: Running, signals: &mut Signals) {
-    if running.commands().count() > 0 {
+    let commands = running.commands();
+    if !commands.close_if_idle() {
         tell(
             "the command is done; other commands still go through this proxy, which waits for \
              them (a signal ends it)",
         );
+        let all_ended = async {
+            while !commands.close_if_idle() {
+                commands.ended().await;
+            }
+        };
         tokio::select! {
-            () = running.commands().ended() => {}
+            () = all_ended => {}
             () = signals.stop() => {}
         }
     }

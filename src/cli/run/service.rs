@@ -85,17 +85,34 @@ impl Service {
         }
     }
 
-    /// Has `listener` served.
+    /// Has `listener` served. If the holder has stopped since it was found, as
+    /// one does whose command has ended, the next is looked for.
     ///
     /// # Errors
     ///
     /// [`Usage`] if the holder has been given another configuration meanwhile;
-    /// a holder that has gone, or serves as many commands as it may.
+    /// a holder that does not answer, or serves as many commands as it may.
     pub(super) async fn serve(
         self,
         settings: &Settings,
         listener: OwnedFd,
     ) -> anyhow::Result<Serving> {
+        let deadline = clock::instant() + HOLDER_PATIENCE;
+        let mut service = self;
+        loop {
+            let error = match service.try_serve(settings, listener.try_clone()?).await {
+                Ok(serving) => return Ok(serving),
+                Err(error) => error,
+            };
+            if !has_gone(&error) || deadline <= clock::instant() {
+                return Err(error);
+            }
+            sleep(HOLDER_INTERVAL).await;
+            service = Self::find(settings).await?;
+        }
+    }
+
+    async fn try_serve(self, settings: &Settings, listener: OwnedFd) -> anyhow::Result<Serving> {
         let other = match self {
             Self::Own(running) => {
                 let listener = running.serve_command(loopback_listener(listener)?)?;
@@ -170,6 +187,12 @@ impl Serving {
             }
         }
     }
+}
+
+/// Whether the proxy that was found is there no more.
+fn has_gone(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref();
+    matches!(error, Some(JoinError::NoAnswer(_) | JoinError::Stopping))
 }
 
 /// Settings for a proxy that serves this command and those that join it: no

@@ -25,6 +25,9 @@ pub enum JoinError {
     /// The holder has another configuration.
     #[error("it has another configuration")]
     OtherConfiguration,
+    /// The holder is about to stop.
+    #[error("it is stopping")]
+    Stopping,
     /// The holder says why.
     #[error("{0}")]
     Refused(String),
@@ -68,6 +71,7 @@ impl Holder {
                 totals: None,
             }),
             Some(Reply::OtherConfiguration) => Err(JoinError::OtherConfiguration),
+            Some(Reply::Stopping) => Err(JoinError::Stopping),
             Some(Reply::Refused(reason)) => Err(JoinError::Refused(reason)),
             Some(Reply::Totals(_)) | None => {
                 Err(JoinError::NoAnswer(io::ErrorKind::UnexpectedEof.into()))

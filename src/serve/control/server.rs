@@ -17,7 +17,7 @@ use super::instance::{Instance, SocketPath};
 use super::lines::Lines;
 use super::{End, Join, MESSAGE_TIMEOUT, Reply};
 use crate::config::Values;
-use crate::serve::commands::{CommandListener, Commands, loopback_listener};
+use crate::serve::commands::{CommandError, CommandListener, Commands, loopback_listener};
 
 /// Connections besides those of the commands that may be served: of those that
 /// only look whether anybody is here, and of those that are told that there is
@@ -185,13 +185,16 @@ impl Shared {
         if join.configuration != self.instance().configuration {
             return Err(Reply::OtherConfiguration);
         }
-        let refused = |error: &dyn std::error::Error| Reply::Refused(error.to_string());
+        let refused = |error: CommandError| match error {
+            CommandError::Stopping => Reply::Stopping,
+            CommandError::TooMany(_)
+            | CommandError::NotALoopbackListener
+            | CommandError::Listener(_) => Reply::Refused(error.to_string()),
+        };
         let descriptor =
             descriptor.ok_or_else(|| Reply::Refused("no listener came along".to_owned()))?;
-        let listener = loopback_listener(descriptor).map_err(|error| refused(&error))?;
-        self.commands
-            .open(listener)
-            .map_err(|error| refused(&error))
+        let listener = loopback_listener(descriptor).map_err(refused)?;
+        self.commands.open(listener).map_err(refused)
     }
 }
 

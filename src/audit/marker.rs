@@ -60,11 +60,12 @@ impl Marker {
     /// is replaced as a whole, so a crash does not leave half of one.
     pub(super) fn read(folder: &Path) -> io::Result<Option<Self>> {
         let path = marker_path(folder);
-        let bytes = match std::fs::metadata(&path) {
+        let found = match std::fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            found => found?.len(),
+            found => found?,
         };
-        if BYTES_MAX < bytes {
+        // Reading from a named pipe would wait for somebody who writes to it.
+        if !found.is_file() || BYTES_MAX < found.len() {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         let text = std::fs::read(&path)?;

@@ -162,6 +162,9 @@ pub enum AuditError {
     /// The record holds less than it did.
     #[error("{0}")]
     Incomplete(Box<Shortfall>),
+    /// The marker can be read and is none.
+    #[error("{} is damaged, so nothing tells what the record held: restore that file; or, if `politesse audit verify` finds the record whole, delete the file, and the next start writes it anew", .0.display())]
+    Marker(PathBuf),
     /// A file that tells what the record holds cannot be read.
     #[error("cannot find out from {} what the record holds", path.display())]
     Inspect {

@@ -86,13 +86,11 @@ impl fmt::Display for FoundRecord {
 /// # Errors
 ///
 /// [`AuditError::Locked`], [`AuditError::Writable`], [`AuditError::Inspect`],
-/// [`AuditError::Incomplete`], and what making and opening the files can meet.
+/// [`AuditError::Marker`], [`AuditError::Incomplete`], and what making and opening the files can meet.
 pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     let folder = LockedFolder::lock(&options.path)?;
     permissions::check(folder.path(), &folder.database)?;
-    let path = marker_path(folder.path());
-    let kept =
-        Marker::read(folder.path()).map_err(|source| AuditError::Inspect { path, source })?;
+    let kept = read_marker(&folder)?;
     let shortfall = match &kept {
         Some(marker) => find_shortfall(marker, &folder)?,
         None => None,
@@ -109,26 +107,49 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     };
     folder.make_database()?;
     let mut connection = schema::open(&folder.database)?;
-    let id = record_row::id_or_new(&mut connection, before.as_ref(), clock::now());
-    let id = id.map_err(|source| AuditError::Open {
+    let failed = |source| AuditError::Open {
         path: folder.database.clone(),
         source,
-    })?;
-    let marker = match kept {
+    };
+    let had_id = record_row::id(&connection).map_err(failed)?.is_some();
+    let id = record_row::id_or_new(&mut connection, before.as_ref(), clock::now());
+    let id = id.map_err(failed)?;
+    if !had_id {
+        tracing::info!(record = id, folder = %folder.path().display(), "a new record begins");
+    } else if kept.is_none() {
+        tracing::warn!(
+            record = id,
+            "{} is gone: what the database holds now is taken for the whole record",
+            marker_path(folder.path()).display(),
+        );
+    }
+    Ok(OpenRecord {
+        marker: marker_for(id, kept, &folder),
+        folder,
+        connection,
+    })
+}
+
+fn read_marker(folder: &LockedFolder) -> Result<Option<Marker>, AuditError> {
+    let path = marker_path(folder.path());
+    Marker::read(folder.path()).map_err(|source| {
+        if source.kind() == io::ErrorKind::InvalidData {
+            AuditError::Marker(path)
+        } else {
+            AuditError::Inspect { path, source }
+        }
+    })
+}
+
+/// The marker to go on with: `kept`, if it was written for the record `id`.
+fn marker_for(id: String, kept: Option<Marker>, folder: &LockedFolder) -> Marker {
+    match kept {
         Some(marker) if marker.record == id => Marker {
             database: name_of(&folder.database),
             ..marker
         },
-        _ => {
-            tracing::info!(record = id, folder = %folder.path().display(), "a new record begins");
-            Marker::new(id, &folder.database)
-        }
-    };
-    Ok(OpenRecord {
-        folder,
-        connection,
-        marker,
-    })
+        _ => Marker::new(id, &folder.database),
+    }
 }
 
 /// What the database lacks of what `marker` says.

@@ -4,8 +4,10 @@
 //! read shows them what was crawled, and by whom.
 
 use std::fs::{Metadata, metadata};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+
+use rustix::process::geteuid;
 
 use super::AuditError;
 use super::files::beside;
@@ -18,8 +20,9 @@ const READ_BY_OTHERS: u32 = 0o055;
 const STICKY: u32 = 0o1000;
 
 /// Holds the folder of the record and the files that are there against the
-/// permissions that we give them (0700 and 0600). Wider ones are told in the
-/// log.
+/// permissions that we give them (0700 and 0600). Wider ones, and another
+/// owner, are told in the log: root in a container often works in a folder of
+/// somebody else.
 ///
 /// # Errors
 ///
@@ -49,6 +52,14 @@ fn check_one(path: &Path, ours: &str) -> Result<(), AuditError> {
             path: path.to_owned(),
             mode: mode & 0o777,
         });
+    }
+    if found.uid() != geteuid().as_raw() {
+        tracing::warn!(
+            "{} belongs to another user ({}), who may write to it: run the proxy as that user, or \
+             chown it",
+            path.display(),
+            found.uid(),
+        );
     }
     if mode & READ_BY_OTHERS != 0 {
         tracing::warn!(

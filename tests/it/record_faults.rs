@@ -2,6 +2,7 @@
 //! not end, and a disk that is full: judged by the log of the origin.
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -357,5 +358,24 @@ fn a_start_refuses_what_others_may_write_and_tells_what_they_may_read() {
         let log = proxy.log();
         assert!(log.contains("chmod 0700"), "{log}");
         assert!(log.contains("chmod 0600"), "{log}");
+    });
+}
+
+// Ours: what a start cannot find out, or cannot hold against others, is told.
+#[test]
+fn a_start_tells_that_the_marker_is_gone_and_that_another_user_owns_the_record() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin).start().await;
+        assert!(!proxy.log().contains("is gone"), "{}", proxy.log());
+        let place = proxy.stop().await;
+        fs::remove_file(place.path("data/record")).unwrap();
+        // Only the administrator may give a file away.
+        let is_given = chown(place.path("data/audit.db"), Some(1234), None).is_ok();
+        let proxy = place.start().await;
+        let log = proxy.log();
+        assert!(log.contains("data/record is gone: what"), "{log}");
+        let is_told = log.contains("data/audit.db belongs to another user (1234)");
+        assert_eq!(is_told, is_given, "{log}");
     });
 }

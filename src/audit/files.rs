@@ -62,19 +62,24 @@ impl FileFault {
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     database: OpenFile,
+    /// The database by the path in the configuration, where a symbolic link
+    /// makes that another one: readers and the next start use it.
+    link: Option<OpenFile>,
     wal: OpenFile,
     index: OpenFile,
 }
 
 impl OpenFiles {
-    /// Notes which files SQLite has opened for `database`: it must have opened
-    /// all three.
+    /// Notes which files SQLite has opened for `database`, which the
+    /// configuration calls `configured`: it must have opened all three.
     ///
     /// # Errors
     ///
     /// Those of the system, if one of them cannot be looked at.
-    pub(super) fn note(database: &Path) -> io::Result<Self> {
+    pub(super) fn note(database: &Path, configured: &Path) -> io::Result<Self> {
+        let link = (database != configured).then(|| OpenFile::note(configured.to_owned()));
         Ok(Self {
+            link: link.transpose()?,
             database: OpenFile::note(database.to_owned())?,
             wal: OpenFile::note(beside(database, "-wal"))?,
             index: OpenFile::note(beside(database, "-shm"))?,
@@ -89,6 +94,10 @@ impl OpenFiles {
     /// The first [`FileFault`] that is met.
     pub(super) fn check(&mut self, wal_bytes: u64) -> Result<(), FileFault> {
         self.database.check()?;
+        if let Some(link) = &mut self.link {
+            link.bytes_min = 0;
+            link.check()?;
+        }
         self.index.check()?;
         // The WAL alone becomes shorter in the course of things: SQLite starts
         // it again after a checkpoint.

@@ -59,8 +59,11 @@ impl AuditReader {
     pub fn open(path: &Path) -> Result<Self, AuditError> {
         let connection = schema::open_to_read(path)?;
         let id = record_row::id(&connection).map_err(AuditError::Read)?;
-        // A copy of the database may be read where there is no marker.
-        let marker = path.parent().and_then(|folder| Marker::read(folder).ok());
+        // The marker is where the database really is. A copy of the database may
+        // be read where there is none.
+        let real = path.canonicalize().ok();
+        let folder = real.as_deref().and_then(Path::parent);
+        let marker = folder.and_then(|folder| Marker::read(folder).ok());
         let marker = marker
             .flatten()
             .filter(|marker| Some(&marker.record) == id.as_ref());

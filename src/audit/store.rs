@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use rusqlite::{
-    Connection, OptionalExtension, Params, Transaction, TransactionBehavior, params,
+    Connection, ErrorCode, OptionalExtension, Params, Transaction, TransactionBehavior, params,
     params_from_iter,
 };
 use thiserror::Error;
@@ -59,7 +59,13 @@ const PROBE_SEQ: i64 = 0;
 pub enum WriteError {
     /// The disk, or SQLite, refused it.
     #[error(transparent)]
-    Sqlite(#[from] rusqlite::Error),
+    Sqlite(rusqlite::Error),
+    /// Another program is writing to the database, and has not ended in time.
+    #[error(
+        "another program has locked the database to write to it; the record goes on by itself once \
+         that program has ended (`fuser -v` on the database names it)"
+    )]
+    Locked(#[source] rusqlite::Error),
     /// The WAL has reached its bound.
     #[error(transparent)]
     Wal(#[from] WalFull),
@@ -69,6 +75,15 @@ pub enum WriteError {
     /// The same was seen after the commit: where it went is not known.
     #[error(transparent)]
     FilesAfterCommit(FileFault),
+}
+
+impl From<rusqlite::Error> for WriteError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy) => Self::Locked(error),
+            _ => Self::Sqlite(error),
+        }
+    }
 }
 
 /// The record, locked and open for writing.
@@ -110,7 +125,8 @@ impl Store {
         let gauge = metrics.audit_wal_bytes.clone();
         let wal = Wal::take_over(&mut connection, options.wal_max, gauge).map_err(failed)?;
         let last = schema::last_seq(&connection).map_err(failed)?;
-        let files = OpenFiles::note(&folder.database).map_err(|source| AuditError::Inspect {
+        let files = OpenFiles::note(&folder.database, &options.path);
+        let files = files.map_err(|source| AuditError::Inspect {
             path: folder.database.clone(),
             source,
         })?;
@@ -208,7 +224,7 @@ impl Store {
     fn note_failure(&mut self, error: &WriteError) {
         match error {
             WriteError::Sqlite(error) => self.wal.note_failure(error),
-            WriteError::Wal(_) => {}
+            WriteError::Wal(_) | WriteError::Locked(_) => {}
             WriteError::Files(_) | WriteError::FilesAfterCommit(_) => {
                 if let Err(fault) = self.check_files() {
                     self.note_fault(&fault);

@@ -143,6 +143,43 @@ fault! {
     } => "audit.db was replaced";
 }
 
+// Ours: readers and the next start would follow the link to another record.
+#[tokio::test]
+async fn a_link_to_the_database_that_leads_elsewhere_is_noticed() {
+    let folder = TempDir::new().unwrap();
+    for name in ["one", "two"] {
+        let path = folder.path().join(name);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let link = folder.path().join("data");
+    std::os::unix::fs::symlink("one", &link).unwrap();
+    let kit = Kit::reopened(folder, Durability::Commit, 64);
+    kit.record_many(1).await;
+    let lead_to = |name: &str| {
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(name, &link).unwrap();
+    };
+    lead_to("two");
+    assert!(kit.refusal().await.contains("audit.db was deleted"));
+    fs::write(link.join("audit.db"), "another").unwrap();
+    assert!(kit.refusal().await.contains("audit.db was replaced"));
+    lead_to("one");
+    kit.record_many(1).await;
+}
+
+// Ours: "database is locked" helps nobody.
+#[tokio::test]
+async fn a_program_that_has_locked_the_database_is_told_apart_from_a_fault() {
+    let kit = Kit::new(Durability::Commit, 64);
+    let other = Connection::open(kit.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let said = kit.refusal().await;
+    assert!(said.contains("another program has locked"), "{said}");
+    drop(other);
+    kit.record_many(1).await;
+}
+
 // Ours: without its marker nobody can tell whether the record is whole.
 #[tokio::test]
 async fn a_marker_that_is_none_keeps_the_record_from_being_opened() {

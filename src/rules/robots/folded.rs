@@ -77,6 +77,8 @@ impl Folded {
 
     /// The memory that they take beside the text of the file, in octets.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Self>() + self.index.memory() + size_of_val(&*self.by_place)
+        let patterns = self.by_place.iter().map(|(_, pattern)| pattern.memory());
+        let patterns = size_of_val(&*self.by_place) + patterns.sum::<usize>();
+        size_of::<Self>() + self.index.memory() + patterns
     }
 }

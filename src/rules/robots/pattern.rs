@@ -117,18 +117,23 @@ impl Pattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoldedPattern {
     head: Box<[u8]>,
-    pieces: Box<[FoldedPiece]>,
+    /// The literals behind the head in the form of [`FoldedPiece::across`], each
+    /// with its `*` before it. Boxes of their own would take fifty times the
+    /// memory of a rule that is made of wildcards.
+    across: Box<[u8]>,
+    /// The same literals in the form of [`FoldedPiece::within`].
+    within: Box<[u8]>,
     end: End,
 }
 
 /// A literal behind a `*`: it may lie before the query, reach into it, or lie
 /// in it, and reads differently there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FoldedPiece {
+#[derive(Clone, Copy)]
+struct FoldedPiece<'a> {
     /// As it reads from before the query: its first `?` begins that.
-    across: Box<[u8]>,
+    across: &'a [u8],
     /// As it reads in the query.
-    within: Box<[u8]>,
+    within: &'a [u8],
 }
 
 impl FoldedPattern {
@@ -156,18 +161,30 @@ impl FoldedPattern {
             return None;
         }
         let (head, tail) = octets.split_at_checked(shape.head)?;
-        let pieces = tail.split(|octet| *octet == b'*');
-        let pieces = pieces.filter(|piece| !piece.is_empty());
+        let [mut across, mut within] = [Buffer::new(), Buffer::new()];
+        for piece in literals(tail) {
+            across.push(b'*');
+            fold(piece, query_start(piece), scope, &mut across);
+            within.push(b'*');
+            fold(piece, 0, scope, &mut within);
+        }
         Some(Self {
             head: folded(head, query_start(head), scope),
-            pieces: pieces
-                .map(|piece| FoldedPiece {
-                    across: folded(piece, query_start(piece), scope),
-                    within: folded(piece, 0, scope),
-                })
-                .collect(),
+            across: across.to_vec().into(),
+            within: within.to_vec().into(),
             end: shape.end,
         })
+    }
+
+    /// The literals, in order. No `*` comes of folding, so each is whole.
+    fn pieces(&self) -> impl Iterator<Item = FoldedPiece<'_>> {
+        let pieces = literals(&self.across).zip(literals(&self.within));
+        pieces.map(|(across, within)| FoldedPiece { across, within })
+    }
+
+    /// The memory that it takes beside itself, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.head.len() + self.across.len() + self.within.len()
     }
 
     /// Whether it matches a path that is folded in the scope it was made for.
@@ -176,43 +193,43 @@ impl FoldedPattern {
         if !path.octets.starts_with(&self.head) {
             return false;
         }
-        let Some((last, middle)) = self.pieces.split_last() else {
-            return self.end == End::Anywhere || path.octets.len() == self.head.len();
-        };
         let mut at = self.head.len();
-        for piece in middle {
+        let mut pieces = self.pieces().peekable();
+        while let Some(piece) = pieces.next() {
+            if self.end == End::Last && pieces.peek().is_none() {
+                return piece.ends(path, at);
+            }
             let Some(after) = piece.end_in(path, at, fuel) else {
                 return false;
             };
             at = after;
         }
-        match self.end {
-            End::Anywhere => last.end_in(path, at, fuel).is_some(),
-            End::Last => {
-                path.from(at).ends_with(&last.across)
-                    || path.from(at.max(path.query)).ends_with(&last.within)
-            }
-        }
+        self.end == End::Anywhere || path.octets.len() == at
     }
 }
 
-impl FoldedPiece {
+impl FoldedPiece<'_> {
+    /// Whether the path from `at` on ends with the literal.
+    fn ends(self, path: FoldedPath<'_>, at: usize) -> bool {
+        path.from(at).ends_with(self.across) || path.from(at.max(path.query)).ends_with(self.within)
+    }
+
     /// Where the first occurrence from `at` on ends.
-    fn end_in(&self, path: FoldedPath<'_>, at: usize, fuel: &mut Fuel) -> Option<usize> {
+    fn end_in(self, path: FoldedPath<'_>, at: usize, fuel: &mut Fuel) -> Option<usize> {
         // Behind the `?` both forms are one, or `across` cannot occur; not
         // looking for it there again keeps the time linear.
         let across = if path.query <= at {
             None
-        } else if memchr(b'?', &self.across).is_some() {
-            find(&self.across, path.from(at), fuel)
+        } else if memchr(b'?', self.across).is_some() {
+            find(self.across, path.from(at), fuel)
         } else {
-            find(&self.across, path.before_query(at), fuel)
+            find(self.across, path.before_query(at), fuel)
         };
         if let Some(offset) = across {
             return Some(at + offset + self.across.len());
         }
         let from = at.max(path.query);
-        let offset = find(&self.within, path.from(from), fuel)?;
+        let offset = find(self.within, path.from(from), fuel)?;
         Some(from + offset + self.within.len())
     }
 }
@@ -284,6 +301,12 @@ impl<'a> FoldedPath<'a> {
     fn before_query(self, at: usize) -> &'a [u8] {
         self.octets.get(at..self.query).unwrap_or_default()
     }
+}
+
+/// What stands between the `*` of a tail.
+fn literals(tail: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let literals = tail.split(|octet| *octet == b'*');
+    literals.filter(|literal| !literal.is_empty())
 }
 
 fn folded(text: &[u8], query: usize, scope: Fold) -> Box<[u8]> {

@@ -377,6 +377,18 @@ fn judgement_allocates_nothing() {
     assert_eq!(info.count_total, 0);
 }
 
+// Ours: each literal in boxes of its own took a hundred times its length.
+#[test]
+fn a_rule_made_of_wildcards_takes_a_few_times_its_length_when_folded() {
+    let file = format!("User-agent: *\nDisallow: /%3F{}\n", "*a".repeat(10_000));
+    let robots = RobotsTxt::parse(file.as_bytes());
+    let binding = robots.binding(&Crawler::parse("B")).as_served();
+    let _ = binding.judge("/a%3A?a=%2F");
+    let times = robots.memory() / file.len();
+    // As written, and each of both folded forms twice.
+    assert_eq!(times, 5);
+}
+
 // Ours: the bound on what is kept rests on it.
 #[test]
 fn weight_is_about_the_memory_of_a_file_in_use() {

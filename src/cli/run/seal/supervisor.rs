@@ -112,6 +112,8 @@ fn socket() -> io::Result<(String, UnixListener)> {
 /// Returns the conversation, and what was passed out.
 async fn steps(socket: &UnixListener, child: &mut Child) -> anyhow::Result<(Lines, Vec<OwnedFd>)> {
     let mut lines = tokio::select! {
+        // In this order: one that has ended may have said why before.
+        biased;
         lines = accept(socket, child.id()) => lines?,
         status = child.wait() => anyhow::bail!("the process inside ended: {}", status?),
     };

@@ -112,7 +112,7 @@ impl Server {
         // own there.
         if !self.end.is_cancelled() {
             self.end.cancel();
-            remove(&self.shared.folder);
+            remove(&self.shared.folder, self.shared.instance().pid);
         }
     }
 
@@ -210,8 +210,53 @@ fn bind(folder: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn remove(folder: &Path) {
+/// Removes file and socket of the process `pid` from `folder`.
+///
+/// Those of another process stay: if the folder of the record was moved away,
+/// another proxy may hold a new record in a folder of the old name.
+fn remove(folder: &Path, pid: u32) {
+    if Instance::read(folder).is_ok_and(|instance| instance.pid != pid) {
+        return;
+    }
     Instance::remove(folder);
     // A socket that nobody listens on is replaced by the next holder.
     let _ = std::fs::remove_file(folder.join(super::SOCKET));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::clock;
+
+    fn instance_of(pid: u32, folder: &Path) -> Instance {
+        Instance {
+            pid,
+            command: "serve".to_owned(),
+            version: String::new(),
+            started: clock::now(),
+            listen: Vec::new(),
+            admin: ([127, 0, 0, 1], 3129).into(),
+            configuration: String::new(),
+            keys: BTreeMap::new(),
+            control: folder.join(crate::serve::control::SOCKET),
+        }
+    }
+
+    // Ours.
+    #[tokio::test]
+    async fn a_proxy_that_stops_leaves_the_files_of_another_in_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let socket = folder.join(crate::serve::control::SOCKET);
+        let _listener = bind(folder).unwrap();
+        instance_of(2, folder).write(folder).unwrap();
+        remove(folder, 1);
+        assert_eq!(Instance::read(folder).unwrap().pid, 2);
+        assert!(socket.exists());
+        remove(folder, 2);
+        assert!(Instance::read(folder).is_err());
+        assert!(!socket.exists());
+    }
 }

@@ -4,6 +4,7 @@
 
 use super::Dialect;
 use super::lines::{self, Line, Rule, is_blank};
+use super::pattern::without_marks;
 
 /// User-agent lines and the rules behind them.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl Binding {
                 .collect()
         };
         let own = with(&|value| names(dialect, value, agent));
-        let of_all = with(&is_everyone);
+        let of_all = with(&|value| is_everyone(dialect, value));
         match dialect {
             Dialect::Rfc9309 | Dialect::Google => Self::merged(&own).or(Self::merged(&of_all)),
             // draft-koster-rep-00, section 2.2.1: the matching groups are
@@ -105,9 +106,13 @@ fn ends_at_blank_lines(dialect: Dialect) -> bool {
 }
 
 /// Whether the value of a user-agent line means everyone: `*`, or `*` and more
-/// words, as Google reads it.
-fn is_everyone(value: &[u8]) -> bool {
-    match value {
+/// words, as Google reads it. In RFC 9309 marks that cannot be seen may follow.
+fn is_everyone(dialect: Dialect, value: &[u8]) -> bool {
+    let visible = match dialect {
+        Dialect::Rfc9309 => &without_marks(value),
+        _ => value,
+    };
+    match visible {
         [b'*'] => true,
         [b'*', next, ..] => is_blank(*next),
         _ => false,
@@ -116,7 +121,7 @@ fn is_everyone(value: &[u8]) -> bool {
 
 /// Whether the value of a user-agent line names the crawler.
 fn names(dialect: Dialect, value: &[u8], token: &str) -> bool {
-    if is_everyone(value) || token.is_empty() {
+    if is_everyone(dialect, value) || token.is_empty() {
         return false;
     }
     let value = text(value);

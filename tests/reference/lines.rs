@@ -43,7 +43,7 @@ pub(super) enum Line {
 pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<Line> {
     let text = decoded(body);
     if text.is_pairs && dialect == Dialect::Rfc9309 && !has_agent_line(&text.octets) {
-        return lines(without_mark_of_pairs(body));
+        return lines(without_mark(without_mark_of_pairs(body)));
     }
     lines(&text.octets)
 }
@@ -78,9 +78,16 @@ fn decoded(body: &[u8]) -> Text {
         [0xFE, 0xFF, rest @ ..] => pairs(rest, u16::from_be_bytes),
         [1..=0x7F, 0, 1..=0x7F, 0, ..] => pairs(body, u16::from_le_bytes),
         [0, 1..=0x7F, 0, 1..=0x7F, ..] => pairs(body, u16::from_be_bytes),
-        // Google's reading: a part of the mark goes, too.
-        [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => octets(rest),
-        _ => octets(body),
+        _ => octets(without_mark(body)),
+    }
+}
+
+/// The octets behind the byte order mark of UTF-8. Google's reading: a part of
+/// the mark goes, too.
+fn without_mark(body: &[u8]) -> &[u8] {
+    match body {
+        [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => rest,
+        _ => body,
     }
 }
 

@@ -53,18 +53,23 @@ fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
     })
 }
 
-/// The value without what cannot be seen at its end: no-break spaces, spaces
-/// without width, marks of direction, and the blanks among them.
-fn without_marks(value: &[u8]) -> Vec<u8> {
+/// The value without what cannot be seen at its end: no-break spaces (in
+/// ISO-8859-1, too, behind ASCII), spaces without width, marks of direction, and
+/// the blanks among them.
+pub(super) fn without_marks(value: &[u8]) -> Vec<u8> {
     const MARKS: &str = "\u{a0}\u{202f}\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\u{200e}\u{200f}\
         \u{61c}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
-    let mark_at_end = |text: &[u8]| {
-        let mut marks = MARKS.chars().map(String::from);
-        marks.find(|mark| text.ends_with(mark.as_bytes()))
+    let mark_at_end = |text: &[u8]| match text {
+        [before @ .., 0xA0] if before.last().is_none_or(u8::is_ascii) => Some(1),
+        _ => {
+            let mut marks = MARKS.chars().map(String::from);
+            let mark = marks.find(|mark| text.ends_with(mark.as_bytes()));
+            mark.map(|mark| mark.len())
+        }
     };
     let mut rest = value;
-    while let Some(mark) = mark_at_end(rest) {
-        rest = &rest[..rest.len() - mark.len()];
+    while let Some(length) = mark_at_end(rest) {
+        rest = &rest[..rest.len() - length];
         while let [before @ .., b' ' | b'\t'] = rest {
             rest = before;
         }

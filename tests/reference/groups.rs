@@ -108,9 +108,10 @@ fn ends_at_blank_lines(dialect: Dialect) -> bool {
 /// Whether the value of a user-agent line means everyone: `*`, or `*` and more
 /// words, as Google reads it. In RFC 9309 marks that cannot be seen may follow.
 fn is_everyone(dialect: Dialect, value: &[u8]) -> bool {
-    let visible = match dialect {
-        Dialect::Rfc9309 => &without_marks(value),
-        _ => value,
+    let visible = if dialect == Dialect::Rfc9309 {
+        &without_marks(value)
+    } else {
+        value
     };
     match visible {
         [b'*'] => true,

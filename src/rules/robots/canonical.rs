@@ -195,13 +195,19 @@ fn ends_in_quote(glob: &[u8]) -> bool {
     backslashes.count() % 2 == 1
 }
 
-/// About how many octets the rules of `text` take that cannot stay as written:
+/// About how many bytes the rules of `text` take that cannot stay as written:
 /// all of those in it are counted as if they were in one.
 pub(super) fn octets_if_rewritten(text: &[u8]) -> usize {
     let is_odd = |octet: &&u8| class(**octet) & RULE_CANONICAL == 0;
     // An escape may be in a literal of its own, in two forms.
     let escapes = text.iter().filter(|octet| **octet == b'%').count();
-    3 * text.iter().filter(is_odd).count() + 96 * escapes
+    // The literals of a rule with an escape stand in one text for each form,
+    // with their places: five bytes for each of its own.
+    let lines = text.split(|byte| matches!(byte, b'\r' | b'\n'));
+    let escaped = lines.filter(|line| memchr(b'%', line).is_some());
+    let in_forms: usize = escaped.map(|line| 5 * line.len()).sum();
+    // An odd byte becomes an escape of three, as written and as servers read it.
+    6 * text.iter().filter(is_odd).count() + 96 * escapes + in_forms
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

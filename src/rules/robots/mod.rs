@@ -178,7 +178,10 @@ impl RobotsTxt {
     #[must_use]
     pub fn weight(&self) -> usize {
         const RULE: usize = 96;
+        // What is kept of each file for paths that are tried in two forms.
+        const FORMS: usize = 256;
         size_of::<Self>()
+            + FORMS
             + self.file.tokens.len() * (size_of::<Token>() + RULE)
             + canonical::octets_if_rewritten(&self.file.text)
     }

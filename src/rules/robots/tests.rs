@@ -400,10 +400,13 @@ fn weight_is_about_the_memory_of_a_file_in_use() {
         rule("a"),
         rule(&"\u{e9}".repeat(50_000)),
         rule(&" a".repeat(50_000)),
+        rule(&format!("%3A{}", "*a".repeat(50_000))),
         rule("a") + &many,
     ] {
         let robots = RobotsTxt::parse(file.as_bytes());
-        let _ = robots.binding(&Crawler::parse("B")).judge("/?a=%2F");
+        let binding = robots.binding(&Crawler::parse("B"));
+        let _ = binding.judge("/?a=%2F");
+        let _ = binding.as_served().judge("/a%3Ab");
         let (weight, memory) = (robots.weight(), robots.memory());
         assert!(
             memory <= 2 * weight && weight <= 8 * memory,

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod columns;
+mod details;
 mod robots;
 mod screen;
 mod sections;

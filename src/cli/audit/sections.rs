@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+use super::details::DecisionDetails;
 use super::screen::{Screen, cut};
-use super::show::Shown;
 use crate::cli::inert::{inert, shell_word};
 use crate::rules::decision::{EnforcementMode, Policy};
 use crate::rules::record::StoredSnapshot;
@@ -19,21 +19,25 @@ const LINES_MAX: usize = 60;
 /// Lines shown on either side of the one that decided, in a longer file.
 const LINES_AROUND: u32 = 12;
 
-/// Writes all that `shown` has.
-pub(super) fn write(shown: &Shown, screen: Screen, out: &mut impl Write) -> io::Result<()> {
+/// Writes all that `details` has.
+pub(super) fn write(
+    details: &DecisionDetails,
+    screen: Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let mut facts = Facts(Vec::new());
-    facts.request(shown);
-    facts.verdict(shown);
-    facts.answer(shown);
-    if let Some(snapshot) = &shown.record.snapshot {
+    facts.request(details);
+    facts.verdict(details);
+    facts.answer(details);
+    if let Some(snapshot) = &details.record.snapshot {
         facts.robots(snapshot);
     }
-    facts.policy(shown);
-    facts.trust(shown);
+    facts.policy(details);
+    facts.trust(details);
     for (name, value) in facts.0 {
         writeln!(out, "{name:<12} {}", inert(&value))?;
     }
-    file(shown, screen, out)
+    file(details, screen, out)
 }
 
 /// Names and values, in the order in which they are shown.
@@ -44,8 +48,8 @@ impl Facts {
         self.0.push((name, value.to_string()));
     }
 
-    fn request(&mut self, shown: &Shown) {
-        let record = &shown.record;
+    fn request(&mut self, details: &DecisionDetails) {
+        let record = &details.record;
         self.add("decision", record.seq);
         self.add("time", record.at);
         self.add("request", format!("{} {}", record.method, record.url));
@@ -56,7 +60,7 @@ impl Facts {
         let names = record.candidates.join(", ");
         self.add(
             "crawler",
-            match (record.candidates.len(), shown.is_known_by_user_agent()) {
+            match (record.candidates.len(), details.is_known_by_user_agent()) {
                 (0, _) => "none: no name that a group could have; bound by the group of everyone"
                     .to_owned(),
                 (1, true) => format!("{bound}, as its User-Agent says"),
@@ -68,8 +72,8 @@ impl Facts {
         );
     }
 
-    fn verdict(&mut self, shown: &Shown) {
-        let ruling = &shown.record.ruling;
+    fn verdict(&mut self, details: &DecisionDetails) {
+        let ruling = &details.record.ruling;
         self.add("verdict", &ruling.verdict);
         self.add(
             "reason",
@@ -79,7 +83,7 @@ impl Facts {
             self.add("rule", format!("line {line}: {rule}"));
         }
         if !ruling.group.is_empty() {
-            let line = shown.agent_line();
+            let line = details.agent_line();
             let line = line.map_or(String::new(), |line| format!(", by line {line}"));
             self.add("group", format!("{}{line}", ruling.group.join(", ")));
         }
@@ -89,12 +93,12 @@ impl Facts {
                 format!("{reading}: the path as a server may read it"),
             );
         }
-        let effect = shown.record.effect.as_str();
+        let effect = details.record.effect.as_str();
         self.add("effect", format!("{effect}: {}", effect_meaning(effect)));
     }
 
-    fn answer(&mut self, shown: &Shown) {
-        let record = &shown.record;
+    fn answer(&mut self, details: &DecisionDetails) {
+        let record = &details.record;
         self.add("wait", format!("{} ms", record.wait_ms));
         match record.status {
             Some(status) => self.add("status", status),
@@ -152,9 +156,9 @@ impl Facts {
     }
 
     /// The policy, as far as it had a part in the decision.
-    fn policy(&mut self, shown: &Shown) {
-        self.add("policy", shown.record.policy.sha256);
-        let Some(policy) = &shown.policy else {
+    fn policy(&mut self, details: &DecisionDetails) {
+        self.add("policy", details.record.policy.sha256);
+        let Some(policy) = &details.policy else {
             self.add("  problem", "it cannot be read");
             return;
         };
@@ -166,14 +170,14 @@ impl Facts {
                 self.add(setting(key), value);
             }
         }
-        if let Some(entry) = shown.overriding() {
+        if let Some(entry) = details.overriding() {
             self.add("  override", entry);
         }
     }
 
-    fn trust(&mut self, shown: &Shown) {
-        let text = match (&shown.again, shown.is_as_written) {
-            (Ok(()), true) if shown.record.snapshot.is_none() => {
+    fn trust(&mut self, details: &DecisionDetails) {
+        let text = match (&details.again, details.is_as_written) {
+            (Ok(()), true) if details.record.snapshot.is_none() => {
                 "the row is as it was written; no robots.txt was looked at, so there is nothing to \
                  decide again"
             }
@@ -182,13 +186,13 @@ impl Facts {
             (Err(why), _) => why,
         };
         self.add("verify", text);
-        if 0 < shown.others {
+        if 0 < details.others {
             self.add(
                 "others",
                 format!(
                     "{} more about this URL: politesse audit list --url {}",
-                    shown.others,
-                    shell_word(&shown.record.url)
+                    details.others,
+                    shell_word(&details.record.url)
                 ),
             );
         }
@@ -246,11 +250,11 @@ fn effect_meaning(effect: &str) -> &'static str {
 }
 
 /// Writes the robots.txt with its line numbers.
-fn file(shown: &Shown, screen: Screen, out: &mut impl Write) -> io::Result<()> {
-    let Some(robots) = shown.robots() else {
+fn file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -> io::Result<()> {
+    let Some(robots) = details.robots() else {
         return Ok(());
     };
-    let marked = shown.record.ruling.line;
+    let marked = details.record.ruling.line;
     let count = robots.numbered_lines().count();
     writeln!(out, "\nrobots.txt as it was, {count} lines:")?;
     let is_cut = screen.columns.is_some() && LINES_MAX < count;
@@ -266,7 +270,7 @@ fn file(shown: &Shown, screen: Screen, out: &mut impl Write) -> io::Result<()> {
         writeln!(
             out,
             "the whole file: politesse audit show {} | less",
-            shown.record.seq
+            details.record.seq
         )?;
     }
     Ok(())
@@ -274,12 +278,12 @@ fn file(shown: &Shown, screen: Screen, out: &mut impl Write) -> io::Result<()> {
 
 fn write_lines(
     robots: &RobotsTxt,
-    (marked, shown): (Option<u32>, std::ops::Range<u32>),
+    (marked, details): (Option<u32>, std::ops::Range<u32>),
     screen: Screen,
     out: &mut impl Write,
 ) -> io::Result<()> {
     for (number, line) in robots.numbered_lines() {
-        if !shown.contains(&number) {
+        if !details.contains(&number) {
             continue;
         }
         let mark = if marked == Some(number) { '>' } else { ' ' };

@@ -85,7 +85,7 @@ pub struct Admin {
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest a connection may last: it serves one page.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections open at one time; more are closed after [`PLACE_TIMEOUT`].
+/// Connections open at one time; more are closed after `PLACE_TIMEOUT`.
 pub const CONNECTIONS_MAX: usize = 64;
 /// How long a connection beyond [`CONNECTIONS_MAX`] waits for another to end.
 /// Connections that their clients have closed already end within it.

@@ -106,14 +106,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     };
     announce(&settings.policy, &metrics);
     capacity::show(settings, &metrics);
-    let crawlers = Arc::new(Crawlers {
-        in_force: ArcSwap::from_pointee(in_force),
-        metrics: Arc::clone(&metrics),
-        open: AtomicUsize::new(0),
-        tasks: Tasks::default(),
-        stop: CancellationToken::new(),
-        abort: CancellationToken::new(),
-    });
+    let crawlers = Arc::new(crawlers(in_force, &metrics));
     let (admin_tracker, end) = (TaskTracker::new(), CancellationToken::new());
     for listener in admin_listener {
         let page = Admin {
@@ -172,6 +165,18 @@ fn announce(policy: &Policy, metrics: &Metrics) {
             until = entry.action.until().map(tracing::field::display),
             "a robots.override has ended, and is not in force"
         );
+    }
+}
+
+/// What all connections of crawlers share.
+fn crawlers(in_force: InForce, metrics: &Arc<Metrics>) -> Crawlers {
+    Crawlers {
+        in_force: ArcSwap::from_pointee(in_force),
+        metrics: Arc::clone(metrics),
+        open: AtomicUsize::new(0),
+        tasks: Tasks::default(),
+        stop: CancellationToken::new(),
+        abort: CancellationToken::new(),
     }
 }
 

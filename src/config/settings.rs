@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Folders;
 use super::changes::Values;
-use super::file::{Directives, Effective, Egress, Pace, Proxy, Robots, Upstream};
+use super::file::{Audit, Directives, Effective, Egress, Pace, Proxy, Robots, Upstream};
 use super::log::Log;
 use crate::origins::robots_cache::UserAgent;
 use crate::origins::upstream::Roots;
@@ -118,13 +118,7 @@ impl Settings {
             pace: pace_options(effective.pace, longest_wait),
             upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream),
-            audit: audit::Options {
-                path: data.join(effective.audit.store),
-                durability: effective.audit.durability,
-                queue: effective.audit.queue,
-                wal_max: u64::try_from(effective.audit.wal_max).unwrap_or(u64::MAX),
-                new_record: false,
-            },
+            audit: audit_options(effective.audit, data),
             admin: admin::Options {
                 listen: effective.admin.listen,
                 password_file: effective.admin.password_file.map(|path| base.join(path)),
@@ -136,6 +130,16 @@ impl Settings {
             },
             values: Values::default(),
         }
+    }
+}
+
+fn audit_options(audit: Audit, data: &Path) -> audit::Options {
+    audit::Options {
+        path: data.join(audit.store),
+        durability: audit.durability,
+        queue: audit.queue,
+        wal_max: u64::try_from(audit.wal_max).unwrap_or(u64::MAX),
+        new_record: false,
     }
 }
 

@@ -16,7 +16,7 @@ fi
 # It writes invoked.timestamp when it begins with a crate.
 started=$(mktemp)
 tell_of_last_crate() {
-    while [ -z "$(find "$target"/release/.fingerprint/politesse-* \
+    while [ -z "$(find "$target"/release/.fingerprint/politesse-???????????????? \
         -name invoked.timestamp -newer "$started" 2>/dev/null)" ]; do
         sleep 1 2>/dev/null
     done

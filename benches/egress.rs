@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use politesse::clock;
 use politesse::metrics::Metrics;
-use politesse::origins::egress::{Allow, Deny, Egress, Options, Ports, Resolve};
-use politesse::rules::origin::{Origin, Scheme};
 use politesse::tasks::Tasks;
+use politesse::upstream::egress::{Allow, Deny, Egress, Options, Ports, Resolve};
+use politesse_robots::origin::{Origin, Scheme};
 
 const ROUNDS: usize = 21;
 const CALLS: u32 = 10_000;

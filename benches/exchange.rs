@@ -7,7 +7,7 @@
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
-#[path = "annotate/pages.rs"]
+#[path = "../crates/politesse-directives/benches/annotate/pages.rs"]
 mod pages;
 
 use std::convert::Infallible;

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use politesse::clock;
 use politesse::metrics::Metrics;
-use politesse::origins::pacer::{Asking, Pacer, RobotsAsked};
-use politesse::rules::origin::Host;
-use politesse::rules::pace::asked::Asked;
-use politesse::rules::pace::options::Options;
-use politesse::rules::pace::terms::{Ceilings, PacePolicy, Profile};
+use politesse::pace::options::Options;
+use politesse::pace::pacer::{Asking, Pacer, RobotsAsked};
+use politesse::pace::terms::{Ceilings, PacePolicy, Profile};
 use politesse::tasks::Tasks;
+use politesse_robots::origin::Host;
+use politesse_robots::pace::asked::Asked;
 
 const ROUNDS: usize = 21;
 const CALLS: u32 = 10_000;

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use politesse::rules::crawler::Crawler;
-use politesse::rules::decision::{Inquiry, Policy, Unauthorized, decide};
-use politesse::rules::origin::Target;
-use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::decide::{Inquiry, Policy, Unauthorized, decide};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

@@ -11,9 +11,9 @@
 use std::error::Error;
 
 use jiff::Timestamp;
-use politesse::rules::crawler::Crawler;
-use politesse::rules::origin::Target;
-use politesse::rules::robots::{Judgement, RobotsTxt, RulesByOrigin};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+use politesse_robots::{Judgement, RobotsTxt, RulesByOrigin};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

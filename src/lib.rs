@@ -4,22 +4,30 @@
 //! what the origin's robots.txt says, decides, writes the decision down with
 //! its evidence, and only then refuses or forwards.
 //!
-//! The modules by layer; one uses only layers below its own, and all but
-//! [`rules`] may use [`clock`], [`descriptors`], [`metrics`],
-//! [`tasks`] and [`throttle`]:
+//! What needs no IO stands in crates of its own: `politesse_robots` reads
+//! robots.txt, `politesse_directives` what a response says of its own use.
 //!
-//! - 0: [`rules`], pure: what an origin said, and what follows.
-//! - 1: [`origins`], everything we say to origins; [`audit`], everything we
-//!   write down.
-//! - 2: [`proxy`], everything we say to crawlers. Start reading at
+//! The modules by layer; one uses only layers below its own, and all but
+//! [`decision`] may use [`clock`], [`descriptors`], [`metrics`], [`tasks`] and
+//! [`throttle`]:
+//!
+//! - 0: [`decision`], pure: who asks for what, and what follows.
+//! - 1: [`upstream`], every exchange with an origin.
+//! - 2: [`pace`], when a request may be sent.
+//! - 3: [`robots_cache`], robots.txt files fetched and kept; [`audit`], the
+//!   record of every decision.
+//! - 4: [`proxy`], every exchange with a crawler. Start reading at
 //!   [`proxy::exchange`].
-//! - 3: [`admin`], everything we show to people; [`config`], everything they
-//!   tell us.
-//! - [`serve`] builds the parts and ends them; [`cli`] is the command line.
+//! - 5: [`admin`], the listener for operators; [`config`], the configuration.
+//! - 6: [`serve`] builds the parts and ends them; [`cli`] is the command line.
 
-pub mod rules;
+pub mod decision;
 
-pub mod origins;
+pub mod upstream;
+
+pub mod pace;
+
+pub mod robots_cache;
 
 pub mod audit;
 

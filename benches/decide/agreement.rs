@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use politesse::rules::crawler::Crawler;
-use politesse::rules::robots::{NoteKind, RobotsTxt, path_of, whole_lines};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::{NoteKind, RobotsTxt, path_of, whole_lines};
 
 use crate::engines::{self, Asked, ENGINES};
 use crate::files::{self, AGENT, Case};

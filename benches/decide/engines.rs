@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use politesse::rules::crawler::Crawler;
-use politesse::rules::robots::{Binding, RobotsTxt, path_of};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::{Binding, RobotsTxt, path_of};
 use robotstxt::DefaultMatcher;
 use url::Url;
 

@@ -25,7 +25,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use politesse::clock;
-use politesse::rules::robots::RobotsTxt;
+use politesse_robots::RobotsTxt;
 
 use engines::{Asked, ENGINES, Engine, Ready};
 use files::Case;

@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use politesse::rules::decision::{Policy, Readings, Unauthorized, ruling};
-use politesse::rules::reading::of_servers;
-use politesse::rules::robots::access::Snapshot;
+use politesse::decision::access::Snapshot;
+use politesse::decision::decide::{Policy, Readings, Unauthorized, ruling};
+use politesse_robots::reading::of_servers;
 
 use crate::files::{self, Case};
 use crate::whole::{inquiry, snapshot};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use politesse::rules::directives::{Decoding, Why};
+use politesse_directives::{Decoding, Why};
 use politesse_fuzz::time::{BOUND, within};
 
 /// What a body may be said to have been encoded with. The first four are the

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
-use politesse::rules::directives::{Form, Gathering, Limits, Reading};
+use politesse_directives::{Form, Gathering, Limits, Reading};
 use politesse_fuzz::time::within_bound;
 
 /// More than any line has.

@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use politesse::rules::directives::{MetaScanner, MetaScope, ScanOptions};
+use politesse_directives::{MetaScanner, MetaScope, ScanOptions};
 use politesse_fuzz::html::difference;
 use politesse_fuzz::scanned::{restricts, scanned};
 use politesse_fuzz::time::within_bound;

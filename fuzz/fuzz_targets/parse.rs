@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use politesse::rules::crawler::{Crawler, ProductToken};
-use politesse::rules::robots::{
+use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::{
     Binding, Dialect, Judgement, RecordKind, RequestRate, RobotsTxt, VisitTime, whole_lines,
 };
 use politesse_fuzz::time::{OCTETS_MAX, within_bound};

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 use libfuzzer_sys::{Corpus, fuzz_target};
-use politesse::rules::crawler::Crawler;
-use politesse::rules::decision::{
+use politesse_robots::crawler::Crawler;
+use politesse::decision::decide::{
     Inquiry, Policy, Readings, Reason, Ruling, Unauthorized, Verdict, ruling,
 };
-use politesse::rules::origin::Target;
-use politesse::rules::reading::of_servers;
-use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
+use politesse_robots::origin::Target;
+use politesse_robots::reading::of_servers;
+use politesse::decision::access::{AccessResult, Copy, Snapshot};
 use politesse_fuzz::nginx;
 use politesse_fuzz::reference;
 

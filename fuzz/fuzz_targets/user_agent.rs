@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use politesse::rules::crawler::{Crawler, ProductToken};
+use politesse_robots::crawler::{Crawler, ProductToken};
 
 /// 64 names are looked at, and each gives four candidates at most: its first
 /// word and the whole, each with and without a version.

@@ -1,7 +1,7 @@
 //! The engine's answer to a question, held against the reference's.
 
-use politesse::rules::crawler::Crawler;
-use politesse::rules::robots::{Binding, Judgement, RobotsTxt};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::{Binding, Judgement, RobotsTxt};
 
 use crate::question::Question;
 use crate::reference::{self, Dialect, Verdict};
@@ -74,7 +74,7 @@ fn compare_as_served(binding: &Binding, question: &Question, path: &str) {
 }
 
 /// The engine's name for a dialect of the reference.
-fn of_engine(dialect: Dialect) -> politesse::rules::robots::Dialect {
+fn of_engine(dialect: Dialect) -> politesse_robots::Dialect {
     let name = dialect.name();
     name.parse()
         .unwrap_or_else(|error| panic!("the engine has no such dialect: {error}"))

@@ -1,6 +1,6 @@
 //! What is asked: what a robots.txt says to a crawler about a path.
 
-use politesse::rules::crawler::ProductToken;
+use politesse_robots::crawler::ProductToken;
 
 /// One question, the same in every dialect.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use thiserror::Error;
 use tokio::task::spawn_blocking;
 
 use super::Admin;
-use crate::rules::origin::Host;
-use crate::rules::pace::host_pace::{HostPace, HostPaces};
+use crate::pace::host_pace::{HostPace, HostPaces};
+use politesse_robots::origin::Host;
 
 /// Hosts shown unless asked otherwise.
 pub const HOSTS_SHOWN: usize = 1000;

@@ -16,7 +16,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bcrypt::HashParts;
 use thiserror::Error;
 
-use crate::rules::digest::Digest;
+use crate::decision::digest::Digest;
 
 /// How much of a file is read; a password is shorter.
 const FILE_OCTETS_MAX: u64 = 4096;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::audit;
-use crate::rules::pace::host_pace::HostPace;
+use crate::pace::host_pace::HostPace;
 
 /// An admin listener over made-up hosts.
 struct Kit {

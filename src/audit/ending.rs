@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::AuditError;
 use super::writer::{Entry, Seq, Task};
-use crate::rules::record::Outcome;
+use crate::decision::record::Outcome;
 
 /// The word for an exchange that was dropped before its end.
 const CLIENT_GONE: &str = "client_gone";

@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::order::Times;
 use super::pages::Condition;
-use crate::rules::origin::{Host, InvalidTarget, Origin, Target};
-use crate::rules::record::StoredRecord;
+use crate::decision::record::StoredRecord;
+use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
 /// Chooses the decisions that meet every condition given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use super::pending::Saving;
 use super::shelf::Found;
 use super::writer::{Entry, Task};
 use super::{AuditError, AuditLog};
+use crate::decision::kept::{Kept, Whose};
 use crate::metrics::ResultLabel;
-use crate::rules::robots::Dialect;
-use crate::rules::robots::kept::{Kept, Whose};
 use crate::throttle::REPEATING;
+use politesse_robots::Dialect;
 
 impl AuditLog {
     /// Keeps the last that is known of a robots.txt, in place of what was known

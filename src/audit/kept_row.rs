@@ -15,12 +15,12 @@ use rusqlite::types::{FromSql, Value};
 
 use super::pages::KeyedTable;
 use super::row::{SNAPSHOT_COLUMNS, blob, digest, is_as_written, row_digest, snapshot_values};
-use crate::rules::crawler::ProductToken;
-use crate::rules::digest::Digest;
-use crate::rules::origin::{Origin, Target};
-use crate::rules::robots::Dialect;
-use crate::rules::robots::access::{AccessResult, Cause, Copy, Snapshot, Validators};
-use crate::rules::robots::kept::{Kept, Whose};
+use crate::decision::access::{AccessResult, Cause, Copy, Snapshot, Validators};
+use crate::decision::digest::Digest;
+use crate::decision::kept::{Kept, Whose};
+use politesse_robots::Dialect;
+use politesse_robots::crawler::ProductToken;
+use politesse_robots::origin::{Origin, Target};
 
 /// The columns under the digest: those of the snapshot, and six of the rest.
 pub(super) const KEPT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;

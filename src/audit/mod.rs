@@ -88,9 +88,9 @@ pub use self::store::WriteError;
 pub use self::wal::WalFull;
 use self::writer::{Entry, Task, Writer};
 use crate::clock;
+use crate::decision::receipt::Receipt;
+use crate::decision::record::Record;
 use crate::metrics::Metrics;
-use crate::rules::receipt::Receipt;
-use crate::rules::record::Record;
 
 /// How long a place in the queue is waited for.
 const SLOT_WAIT: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::AuditLog;
 use super::noted::Noted;
 use super::writer::{Entry, Task};
-use crate::rules::pace::event::{BackOffEvent, KeptBackOff};
+use crate::pace::event::{BackOffEvent, KeptBackOff};
 
 /// Events that may wait for the writer.
 pub(super) const EVENTS_WAITING_MAX: usize = 4096;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::metrics::{Metrics, ResultLabel};
-use crate::rules::pace::event::BackOffEvent;
+use crate::pace::event::BackOffEvent;
 
 /// An event to be written. However it ends, it is counted.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::decision::kept::{Kept, Whose};
 use crate::metrics::{Metrics, ResultLabel};
-use crate::rules::robots::kept::{Kept, Whose};
 
 /// The saves under way. Each holds a place in the queue, or waits a second for
 /// one, which bounds them.

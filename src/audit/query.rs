@@ -15,8 +15,8 @@ use super::order::{self, Times};
 use super::pages::{Direction, NumberedTable, Scan};
 use super::row::{RowReader, SELECT, blob, count, is_untouched};
 use super::{AuditError, record_row, schema};
-use crate::rules::digest::Digest;
-use crate::rules::record::{StoredRecord, StoredSnapshot};
+use crate::decision::digest::Digest;
+use crate::decision::record::{StoredRecord, StoredSnapshot};
 
 /// Decisions, with what they rest on.
 const DECISIONS: NumberedTable = NumberedTable {

@@ -15,8 +15,8 @@ use super::AuditError;
 use super::filter::normal_host;
 use super::query::AuditReader;
 use super::row::{SNAPSHOT_COLUMNS, snapshot_of};
-use crate::rules::origin::Origin;
-use crate::rules::record::StoredSnapshot;
+use crate::decision::record::StoredSnapshot;
+use politesse_robots::origin::Origin;
 
 /// Snapshots read in one transaction.
 const PAGE: usize = 1024;

@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::{FromSql, Value, ValueRef};
 
-use crate::rules::digest::Digest;
-use crate::rules::record::{
+use crate::decision::access::{AccessResult, Snapshot};
+use crate::decision::digest::Digest;
+use crate::decision::record::{
     Effect, Outcome, Record, StoredPolicy, StoredRecord, StoredRuling, StoredSnapshot, result_word,
 };
-use crate::rules::robots::access::{AccessResult, Snapshot};
 
 /// The columns of a decision that are fixed when it is written.
 pub(super) const DECISION_COLUMNS: usize = 18;

@@ -100,7 +100,7 @@ COMMIT;";
 /// The token is '' where one snapshot serves every crawler: two nulls would be
 /// two rows. `NOCASE` folds what [`ProductToken`] folds.
 ///
-/// [`ProductToken`]: crate::rules::crawler::ProductToken
+/// [`ProductToken`]: politesse_robots::crawler::ProductToken
 const FROM_2: &str = "
 BEGIN IMMEDIATE;
 ALTER TABLE snapshot ADD COLUMN hops TEXT;

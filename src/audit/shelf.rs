@@ -12,9 +12,9 @@ use super::AuditError;
 use super::event_row::{BACK_OFFS, back_off};
 use super::kept_row::{KeptCells, LOAD, key};
 use super::schema::open_to_read;
-use crate::rules::pace::event::KeptBackOff;
-use crate::rules::robots::Dialect;
-use crate::rules::robots::kept::{Kept, Whose};
+use crate::decision::kept::{Kept, Whose};
+use crate::pace::event::KeptBackOff;
+use politesse_robots::Dialect;
 
 /// How many are read at a time: enough that a large file which is parsed does
 /// not hold up the small ones, and no more, since a disk gains nothing by it.

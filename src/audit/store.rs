@@ -30,13 +30,13 @@ use super::row::{
 };
 use super::wal::{Wal, WalFull};
 use super::{AuditError, Options, schema};
+use crate::decision::access::Snapshot;
+use crate::decision::decide::Policy;
+use crate::decision::digest::Digest;
+use crate::decision::kept::Kept;
+use crate::decision::record::{Outcome, Record};
 use crate::metrics::Metrics;
-use crate::rules::decision::Policy;
-use crate::rules::digest::Digest;
-use crate::rules::pace::event::{BackOffChange, BackOffEvent};
-use crate::rules::record::{Outcome, Record};
-use crate::rules::robots::access::Snapshot;
-use crate::rules::robots::kept::Kept;
+use crate::pace::event::{BackOffChange, BackOffEvent};
 
 /// Snapshots and policies remembered as written. Who is forgotten is looked up
 /// in the file again.

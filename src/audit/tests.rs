@@ -29,12 +29,12 @@ use super::events::{EventFilter, StoredEvent};
 use super::query::{AuditReader, Filter, row_json};
 use super::verify::{Finding, Verification};
 use super::*;
-use crate::rules::crawler::Crawler;
-use crate::rules::decision::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
-use crate::rules::digest::Digest;
-use crate::rules::origin::Target;
-use crate::rules::record::{Outcome, Seen, StoredRecord};
-use crate::rules::robots::access::{AccessResult, Cause, Copy, NoConnection, Snapshot};
+use crate::decision::access::{AccessResult, Cause, Copy, NoConnection, Snapshot};
+use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
+use crate::decision::digest::Digest;
+use crate::decision::record::{Outcome, Seen, StoredRecord};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\n";
 

@@ -20,9 +20,9 @@ use super::query::{AuditReader, Filter};
 use super::record_row::{RECORD_COLUMNS, RECORDS};
 use super::row::{RowReader, blob, count, digest, is_as_written, is_untouched};
 use super::schema::{RECORD_SINCE, last_event, last_seq, version};
-use crate::rules::decision::Revision;
-use crate::rules::digest::Digest;
-use crate::rules::record::{Again, StoredRecord, StoredRuling, Undecidable, decide_again};
+use crate::decision::decide::Revision;
+use crate::decision::digest::Digest;
+use crate::decision::record::{Again, StoredRecord, StoredRuling, Undecidable, decide_again};
 
 /// What verification came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use super::noted::Noted;
 use super::pending::Saving;
 use super::store::{Batch, Store, WriteError};
 use crate::clock;
+use crate::decision::record::{Outcome, Record};
 use crate::metrics::Metrics;
-use crate::rules::record::{Outcome, Record};
 use crate::throttle::REPEATING;
 
 /// Entries taken from the queue at a time, beside those left from before.

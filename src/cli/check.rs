@@ -37,13 +37,13 @@ use super::input::open;
 use super::{Exit, Usage, runtime};
 use crate::clock;
 use crate::config::Settings;
-use crate::origins::egress::NotAdmitted;
-use crate::origins::robots_fetch::Asker;
-use crate::rules::decision::{Decision, Inquiry, Policy, Reason, Ruling, Verdict, decide};
-use crate::rules::origin::{Origin, Target};
-use crate::rules::robots::Dialect;
-use crate::rules::robots::access::Snapshot;
+use crate::decision::access::Snapshot;
+use crate::decision::decide::{Decision, Inquiry, Policy, Reason, Ruling, Verdict, decide};
+use crate::robots_cache::fetch::Asker;
 use crate::serve::{self, Origins};
+use crate::upstream::egress::NotAdmitted;
+use politesse_robots::Dialect;
+use politesse_robots::origin::{Origin, Target};
 
 /// What to decide, and by what.
 #[derive(Debug, Args)]

@@ -27,8 +27,8 @@ use super::input::open;
 use super::{Exit, Usage, print, report};
 use crate::clock;
 use crate::config::Settings;
-use crate::rules::crawler::Crawler;
-use crate::rules::directives::{Annotation, Form, Listed, SIGNATURE_BYTES, is_html};
+use politesse_directives::{Annotation, Form, Listed, SIGNATURE_BYTES, is_html};
+use politesse_robots::crawler::Crawler;
 
 /// Which page, and for whom.
 #[derive(Debug, Args)]

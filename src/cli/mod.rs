@@ -28,8 +28,8 @@ use thiserror::Error;
 use self::places::{Found, Home, Places};
 use crate::clock;
 use crate::config::{Config, Problems, Settings, Sources, default_file};
+use crate::decision::decide::EnforcementMode;
 use crate::proxy::ca::Ca;
-use crate::rules::decision::EnforcementMode;
 
 /// A forward proxy that makes any crawler polite.
 #[derive(Debug, Parser)]

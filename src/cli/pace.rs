@@ -24,7 +24,7 @@ use super::{Exit, Usage, runtime};
 use crate::admin::password::{is_hash, read_line};
 use crate::admin::{HOSTS_SHOWN, Options};
 use crate::config::Settings;
-use crate::rules::pace::host_pace::{HostPace, HostPaces};
+use crate::pace::host_pace::{HostPace, HostPaces};
 
 /// The longest that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::rules::digest::Digest;
+use crate::decision::digest::Digest;
 
 use super::sources::{Layers, Section};
 

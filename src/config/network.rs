@@ -11,10 +11,10 @@ use toml::de::DeValue;
 
 use super::kinds::{Fault, Kind, Part, Text};
 use super::values::name_text;
-use crate::origins::egress::{Allow, Deny, Ports, Resolve};
-use crate::origins::parent::Parent;
-use crate::origins::robots_cache::UserAgent;
-use crate::origins::upstream::Roots;
+use crate::robots_cache::cache::UserAgent;
+use crate::upstream::client::Roots;
+use crate::upstream::egress::{Allow, Deny, Ports, Resolve};
+use crate::upstream::parent::Parent;
 
 /// An address to listen on.
 pub(super) const LISTEN: Text<SocketAddr> = Text {

@@ -9,12 +9,12 @@ use toml::de::DeValue;
 
 use super::kinds::{Choice, Count, Fault, Kind, Span, Text, count, places, up_to};
 use super::tables::{Fields, REASON};
-use crate::rules::pace::back_off::BackOffTimes;
-use crate::rules::pace::hosts::Hosts;
-use crate::rules::pace::options::QueueLimits;
-use crate::rules::pace::rate::Rate;
-use crate::rules::pace::terms::{Ceilings, PaceRule, Profile};
-use crate::rules::pace::visit_time::VisitTime;
+use crate::pace::back_off::BackOffTimes;
+use crate::pace::hosts::Hosts;
+use crate::pace::options::QueueLimits;
+use crate::pace::rate::Rate;
+use crate::pace::terms::{Ceilings, PaceRule, Profile};
+use politesse_robots::pace::visit_time::VisitTime;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

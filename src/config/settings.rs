@@ -11,16 +11,17 @@ use super::Folders;
 use super::changes::Values;
 use super::file::{Audit, Directives, Effective, Egress, Pace, Proxy, Robots, Upstream};
 use super::log::Log;
-use crate::origins::robots_cache::UserAgent;
-use crate::origins::upstream::Roots;
-use crate::origins::{egress, robots_cache, upstream};
+use crate::decision::decide::Policy;
+use crate::decision::identity::Identities;
+use crate::pace::options as pace;
+use crate::pace::terms::PacePolicy;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener, request};
-use crate::rules::decision::Policy;
-use crate::rules::directives::{General, Limits, Listed};
-use crate::rules::identity::Identities;
-use crate::rules::pace::options as pace;
-use crate::rules::pace::terms::PacePolicy;
+use crate::robots_cache::cache as robots_cache;
+use crate::robots_cache::cache::UserAgent;
+use crate::upstream::client::Roots;
+use crate::upstream::{client as upstream, egress};
 use crate::{admin, audit};
+use politesse_directives::{General, Limits, Listed};
 
 /// What each module is to be built with.
 #[derive(Clone, Debug)]

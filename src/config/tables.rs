@@ -14,9 +14,9 @@ use super::network::CLIENTS;
 use super::pace::WAIT;
 use super::spelling::nearest;
 use super::values::name_text;
-use crate::rules::crawler::ProductToken;
-use crate::rules::identity::Identity;
-use crate::rules::overrides::{Action, Origins, Override, Paths};
+use crate::decision::identity::Identity;
+use crate::decision::overrides::{Action, Origins, Override, Paths};
+use politesse_robots::crawler::ProductToken;
 
 /// A name that robots.txt files may speak of a crawler by.
 ///

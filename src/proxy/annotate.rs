@@ -17,14 +17,14 @@ use super::body::Told;
 use super::held::{Budget, Held, Share};
 use super::known::{Asked, KnownPages};
 use crate::clock;
+use crate::decision::decide::Evidence;
+use crate::decision::record::Effect;
 use crate::metrics::{AnnotationLabels, Metrics};
-use crate::origins::body::ResponseBody;
-use crate::rules::crawler::{Crawler, Naming, ProductToken};
-use crate::rules::decision::Evidence;
-use crate::rules::directives::{
+use crate::upstream::body::ResponseBody;
+use politesse_directives::{
     Annotation, Form, General, Keys, Limits, Listed, Page, Reading, Response, Robots, Why,
 };
-use crate::rules::record::Effect;
+use politesse_robots::crawler::{Crawler, Naming, ProductToken};
 
 /// How far to look, and what to say.
 #[derive(Debug, Clone)]

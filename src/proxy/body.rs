@@ -21,11 +21,11 @@ use super::fields;
 use super::held::Held;
 use crate::audit::Ending;
 use crate::clock;
-use crate::origins::body::{BodyError, ResponseBody};
-use crate::origins::pacer::Turn;
-use crate::rules::decision::Evidence;
-use crate::rules::directives::Quotations;
-use crate::rules::record::{Outcome, Seen};
+use crate::decision::decide::Evidence;
+use crate::decision::record::{Outcome, Seen};
+use crate::pace::pacer::Turn;
+use crate::upstream::body::{BodyError, ResponseBody};
+use politesse_directives::Quotations;
 
 /// The body of any answer to a crawler.
 #[derive(Debug)]

@@ -33,8 +33,8 @@ use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
 use crate::clock::{self, Stamp};
-use crate::rules::digest::Digest;
-use crate::rules::origin::Host;
+use crate::decision::digest::Digest;
+use politesse_robots::origin::Host;
 
 /// Where the authority is kept.
 #[derive(Debug, Clone)]

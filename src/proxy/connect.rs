@@ -23,8 +23,8 @@ use tokio_rustls::server::TlsStream;
 
 use super::ca::{Ca, CaError};
 use super::first_bytes::{FirstBytes, Foreign, Refusal, TLS_HANDSHAKE};
-use crate::rules::digest::Digest;
-use crate::rules::origin::{InvalidTarget, Origin, Scheme};
+use crate::decision::digest::Digest;
+use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 
 /// What to do with CONNECT.
 #[derive(Debug, Clone)]
@@ -248,7 +248,7 @@ fn foreign_name(hello: &ClientHello<'_>, origin: &Origin) -> Option<String> {
     let name = hello.server_name()?;
     let same = name
         .parse()
-        .is_ok_and(|host: crate::rules::origin::Host| host == *origin.host());
+        .is_ok_and(|host: politesse_robots::origin::Host| host == *origin.host());
     (!same).then(|| name.to_owned())
 }
 

@@ -30,16 +30,16 @@ use super::problem::{Problem, would_be_refused};
 use super::request::{self, Leg, Received};
 use crate::audit::AuditLog;
 use crate::clock;
+use crate::decision::access::Snapshot;
+use crate::decision::decide::{Decision, Evidence, Policy, decide};
+use crate::decision::receipt::Receipt;
+use crate::decision::record::{Effect, Record};
 use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
-use crate::origins::body::ResponseBody;
-use crate::origins::egress::{Egress, NotAdmitted};
-use crate::origins::pacer::Pacer;
-use crate::origins::robots_cache::RobotsCache;
-use crate::origins::upstream::Upstream;
-use crate::rules::decision::{Decision, Evidence, Policy, decide};
-use crate::rules::receipt::Receipt;
-use crate::rules::record::{Effect, Record};
-use crate::rules::robots::access::Snapshot;
+use crate::pace::pacer::Pacer;
+use crate::robots_cache::cache::RobotsCache;
+use crate::upstream::body::ResponseBody;
+use crate::upstream::client::Upstream;
+use crate::upstream::egress::{Egress, NotAdmitted};
 
 /// How exchanges are conducted.
 #[derive(Debug, Clone)]

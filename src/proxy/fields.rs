@@ -12,7 +12,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use sfv::{FieldType, Item, List, ListEntry, Parser};
 
-use crate::rules::directives::narrowed;
+use politesse_directives::narrowed;
 
 /// The field of RFC 9209.
 pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");

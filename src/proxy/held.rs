@@ -12,7 +12,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::Frame;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::origins::body::BodyError;
+use crate::upstream::body::BodyError;
 
 /// The octets that all responses together may hold back.
 #[derive(Debug)]

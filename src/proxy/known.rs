@@ -14,8 +14,8 @@ use moka::sync::Cache;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::selected::Selected;
-use crate::rules::digest::Digest;
-use crate::rules::directives::{Known, State};
+use crate::decision::digest::Digest;
+use politesse_directives::{Known, State};
 
 /// Keeps what is known, within a bound. What was used least lately gives way.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ fn opaque(tag: &[u8]) -> Box<[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::directives::{Gathering, Limits, Reading};
+    use politesse_directives::{Gathering, Limits, Reading};
 
     fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
         let fields = fields.iter().map(|&(name, value)| {

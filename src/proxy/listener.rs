@@ -36,9 +36,9 @@ use super::request::{Leg, only_host};
 use super::socket::{ClientEnd, Socket};
 use crate::descriptors;
 use crate::metrics::{Metrics, ResultLabel};
-use crate::rules::origin::Origin;
 use crate::tasks::Tasks;
 use crate::throttle::REPEATING;
+use politesse_robots::origin::Origin;
 
 /// Where to listen, for whom, and for how long.
 #[derive(Debug, Clone)]

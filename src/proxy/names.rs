@@ -18,8 +18,8 @@ use moka::sync::Cache;
 use prometheus_client::metrics::counter::Counter;
 
 use crate::clock::{self, Stamp};
-use crate::rules::crawler::ProductToken;
-use crate::rules::origin::Origin;
+use politesse_robots::crawler::ProductToken;
+use politesse_robots::origin::Origin;
 
 /// For how long a name counts.
 const WINDOW: Duration = Duration::from_secs(60 * 60);
@@ -113,7 +113,7 @@ mod tests {
 
     fn admit(names: &Names, client: u8, origin: &str, name: &str) -> Result<(), Timestamp> {
         let origin = origin
-            .parse::<crate::rules::origin::Target>()
+            .parse::<politesse_robots::origin::Target>()
             .unwrap()
             .origin;
         let name = ProductToken::new(name).unwrap();

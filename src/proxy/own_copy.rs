@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::answer::http_date;
 use super::body::Body;
-use crate::rules::robots::access::{Copy, Snapshot};
+use crate::decision::access::{Copy, Snapshot};
 
 /// The response to `method` at `now`, with the body of `copy`.
 pub fn response(

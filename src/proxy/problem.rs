@@ -11,11 +11,11 @@ use thiserror::Error;
 use self::later::later;
 use super::answer::{Answer, Close};
 use crate::audit::AuditError;
-use crate::origins::upstream::UpstreamError;
-use crate::rules::decision::{Evidence, NoPermit, Reason, Refusal, Ruling};
-use crate::rules::origin::InvalidTarget;
-use crate::rules::record::Effect;
-use crate::rules::robots::access::{AccessResult, Cause, NoConnection, Snapshot};
+use crate::decision::access::{AccessResult, Cause, NoConnection, Snapshot};
+use crate::decision::decide::{Evidence, NoPermit, Reason, Refusal, Ruling};
+use crate::decision::record::Effect;
+use crate::upstream::client::UpstreamError;
+use politesse_robots::origin::InvalidTarget;
 
 /// A request that says nothing certain: it has no row in the audit.
 #[derive(Debug, Error)]

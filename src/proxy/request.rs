@@ -21,11 +21,11 @@ use super::patience::preferred;
 use super::problem::{Malformed, Problem};
 use super::socket::ClientEnd;
 use super::tally::Tally;
-use crate::origins::robots_fetch::Asker;
-use crate::origins::upstream::{Form, Outgoing};
-use crate::rules::decision::Inquiry;
-use crate::rules::identity::Identities;
-use crate::rules::origin::{InvalidTarget, Origin, Scheme, Target};
+use crate::decision::decide::Inquiry;
+use crate::decision::identity::Identities;
+use crate::robots_cache::fetch::Asker;
+use crate::upstream::client::{Form, Outgoing};
+use politesse_robots::origin::{InvalidTarget, Origin, Scheme, Target};
 
 /// How requests are read.
 #[derive(Debug, Clone)]

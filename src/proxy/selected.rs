@@ -7,7 +7,7 @@
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, COOKIE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::rules::digest::Digest;
+use crate::decision::digest::Digest;
 
 /// What of a request selected a representation.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rules::decision::{Evidence, Reason, Verdict};
-use crate::rules::record::Effect;
+use crate::decision::decide::{Evidence, Reason, Verdict};
+use crate::decision::record::Effect;
 
 /// Reasons that are counted apart. A crawler that follows every link of a large
 /// site meets thousands of rules, and a count is for people.

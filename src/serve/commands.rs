@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::origins::egress::OwnAddresses;
 use crate::proxy::entrance::Entrance;
 use crate::proxy::listener::Crawlers;
 use crate::proxy::tally::{Tally, Totals};
+use crate::upstream::egress::OwnAddresses;
 
 /// Serves the listeners of commands, as many as `proxy.max_commands` allows.
 #[derive(Debug)]

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use crate::audit::AuditLog;
-use crate::origins::egress::Egress;
-use crate::origins::robots_store::{Doing, KeepRobots};
-use crate::rules::robots::Dialect;
-use crate::rules::robots::kept::{Kept, Whose};
+use crate::decision::kept::{Kept, Whose};
+use crate::robots_cache::store::{Doing, KeepRobots};
+use crate::upstream::egress::Egress;
+use politesse_robots::Dialect;
 
 /// Snapshots kept beside the decisions that rest on them.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! What a page costs to look at (issue 4, "Must hold"): memory here, time in
 //! `benches/annotate`.
 
-#[path = "../../benches/annotate/pages.rs"]
+#[path = "../../crates/politesse-directives/benches/annotate/pages.rs"]
 mod pages;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use politesse::rules::directives::{Form, Limits, Page, Reading, Response};
+use politesse_directives::{Form, Limits, Page, Reading, Response};
 
 use crate::kit::codings::coded;
 

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::rules::crawler::Crawler;
-use politesse::rules::decision::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict, decide};
-use politesse::rules::origin::Target;
-use politesse::rules::robots::access::{AccessResult, Cause, Copy, Snapshot};
-use politesse::rules::robots::{Dialect, Judgement, NoteKind, RobotsTxt, RuleKind, whole_lines};
+use politesse::decision::access::{AccessResult, Cause, Copy, Snapshot};
+use politesse::decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict, decide};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+use politesse_robots::{Dialect, Judgement, NoteKind, RobotsTxt, RuleKind, whole_lines};
 
 use Said::{Allow, Disallow, NoGroup, NoRule, RobotsItself};
 

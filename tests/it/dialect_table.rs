@@ -5,9 +5,9 @@
 //! The columns stand side by side, so that a row shows what sets a dialect off
 //! from its neighbours. `tests/cases/dialects.jsonl` has more of the same.
 
-use politesse::rules::decision::{Reason, Ruling, Verdict};
-use politesse::rules::robots::Dialect;
-use politesse::rules::robots::access::AccessResult;
+use politesse::decision::access::AccessResult;
+use politesse::decision::decide::{Reason, Ruling, Verdict};
+use politesse_robots::Dialect;
 
 use crate::checklist::Said::{Allow, Disallow, NoGroup, NoRule, RobotsItself};
 use crate::checklist::{ruling, said};

@@ -3,7 +3,7 @@
 //! coding. A case names its source.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use politesse::rules::directives::{Annotation, Form, Limits, Page, Reading, Response};
+use politesse_directives::{Annotation, Form, Limits, Page, Reading, Response};
 
 use crate::kit::codings::{CODINGS, coded, named};
 use crate::kit::directive_case::{Case, all_cases};

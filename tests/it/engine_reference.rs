@@ -1,8 +1,8 @@
 //! The engine against the naive reference (`tests/reference`): the same cases,
 //! and whatever a generator comes up with, in every dialect.
 
-use politesse::rules::crawler::{Crawler, ProductToken};
-use politesse::rules::robots::{Dialect, Judgement, RecordKind, RobotsTxt, whole_lines};
+use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::{Dialect, Judgement, RecordKind, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

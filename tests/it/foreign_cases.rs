@@ -7,10 +7,10 @@
 
 use std::fmt;
 
-use politesse::rules::crawler::Crawler;
-use politesse::rules::origin::Target;
-use politesse::rules::robots::access::{StatusMeaning, status_meaning};
-use politesse::rules::robots::{Dialect, RobotsTxt};
+use politesse::decision::access::{StatusMeaning, status_meaning};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+use politesse_robots::{Dialect, RobotsTxt};
 use serde_json::Value;
 
 use crate::kit::program::{ended, politesse};

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use politesse::rules::crawler::Crawler;
-use politesse::rules::robots::RobotsTxt;
+use politesse_robots::RobotsTxt;
+use politesse_robots::crawler::Crawler;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

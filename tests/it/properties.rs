@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::rules::crawler::Crawler;
-use politesse::rules::decision::{
+use politesse::decision::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::decide::{
     Candidates, Inquiry, Policy, Readings, Unauthorized, Verdict, decide,
 };
-use politesse::rules::directives::{Form, Gathering, Limits, MetaScanner, Reading, Scan};
-use politesse::rules::origin::Target;
-use politesse::rules::reading::without_dot_segments;
-use politesse::rules::record::{
+use politesse::decision::record::{
     Again, Effect, StoredPolicy, StoredRecord, StoredRuling, StoredSnapshot, decide_again,
 };
-use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
-use politesse::rules::robots::{Dialect, RobotsTxt, whole_lines};
+use politesse_directives::{Form, Gathering, Limits, MetaScanner, Reading, Scan};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+use politesse_robots::reading::without_dot_segments;
+use politesse_robots::{Dialect, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

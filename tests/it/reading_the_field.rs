@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
-use politesse::rules::directives::{Form, Limits, Page, Reading, Response};
+use politesse_directives::{Form, Limits, Page, Reading, Response};
 use serde_json::json;
 use tokio::process::Command;
 

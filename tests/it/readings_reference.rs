@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::rules::crawler::Crawler;
-use politesse::rules::decision::{
+use politesse::decision::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::decide::{
     Inquiry, Policy, Readings, Ruling, Unauthorized, Verdict, ruling,
 };
-use politesse::rules::origin::Target;
-use politesse::rules::reading::{of_servers, without_dot_segments};
-use politesse::rules::robots::access::{AccessResult, Copy, Snapshot};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+use politesse_robots::reading::{of_servers, without_dot_segments};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};

@@ -6,8 +6,8 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use politesse::rules::crawler::{Crawler, ProductToken};
-use politesse::rules::robots::{Dialect, RobotsTxt};
+use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::{Dialect, RobotsTxt};
 use serde_json::Value;
 
 pub(crate) fn cases(file: &str) -> Vec<Value> {

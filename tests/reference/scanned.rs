@@ -3,7 +3,7 @@
 #![allow(unreachable_pub, reason = "shared by path with the fuzz targets")]
 
 use jiff::Timestamp;
-use politesse::rules::directives::{Gathering, Limits, Meta, MetaScanner, Reading, Scan};
+use politesse_directives::{Gathering, Limits, Meta, MetaScanner, Reading, Scan};
 
 use super::html::Scanned;
 

@@ -5,12 +5,12 @@ use http::HeaderValue;
 use jiff::SignedDuration;
 
 use super::*;
+use crate::decision::access::Validators;
+use crate::decision::kept::{Kept, Whose};
 use crate::metrics::ResultLabel;
-use crate::rules::crawler::ProductToken;
-use crate::rules::origin::Origin;
-use crate::rules::robots::Dialect;
-use crate::rules::robots::access::Validators;
-use crate::rules::robots::kept::{Kept, Whose};
+use politesse_robots::Dialect;
+use politesse_robots::crawler::ProductToken;
+use politesse_robots::origin::Origin;
 
 const RFC: Dialect = Dialect::Rfc9309;
 

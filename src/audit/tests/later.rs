@@ -1,7 +1,7 @@
 //! Rows of what was put off: verdict `later`. Contract, section 1; issue 6.
 
 use super::*;
-use crate::rules::decision::{EnforcementMode, PuttingOff, Reason};
+use crate::decision::decide::{EnforcementMode, PuttingOff, Reason};
 
 fn later(decision: Decision, reason: Reason) -> Record {
     let later = decision.later(PuttingOff {

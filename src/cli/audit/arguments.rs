@@ -14,7 +14,7 @@ use crate::audit::robots_history::RobotsOwner;
 use crate::cli::Usage;
 use crate::clock;
 use crate::config::duration;
-use crate::rules::origin::{Host, Target};
+use politesse_robots::origin::{Host, Target};
 
 /// How the filters are read, for `--help`.
 pub(super) const FILTERS_HELP: &str = "\
@@ -224,7 +224,7 @@ impl FromStr for Subject {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::decision::Reason;
+    use crate::decision::decide::Reason;
 
     // Contract, section 1: RFC 3339, a date, or how long ago.
     #[test]

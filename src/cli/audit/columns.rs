@@ -3,7 +3,7 @@
 use super::screen::{Screen, cut};
 use crate::audit::events::{StoredEvent, decisions_before};
 use crate::cli::inert::inert;
-use crate::rules::record::StoredRecord;
+use crate::decision::record::StoredRecord;
 
 /// Letters of a URL or a rule that are shown however narrow the terminal is.
 const SHOWN_MIN: usize = 24;
@@ -106,7 +106,7 @@ pub(super) fn event_line(event: &StoredEvent) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::record::{StoredPolicy, StoredRuling};
+    use crate::decision::record::{StoredPolicy, StoredRuling};
 
     fn record(url: &str) -> StoredRecord {
         StoredRecord {

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::audit::query::{AuditReader, Filter, UrlPattern, row_json};
-use crate::rules::crawler::Crawler;
-use crate::rules::decision::{Evidence, Policy};
-use crate::rules::record::{Again, StoredRecord, decide_again, decision_again};
-use crate::rules::robots::RobotsTxt;
+use crate::decision::decide::{Evidence, Policy};
+use crate::decision::record::{Again, StoredRecord, decide_again, decision_again};
+use politesse_robots::RobotsTxt;
+use politesse_robots::crawler::Crawler;
 
 /// A decision with what its record refers to.
 pub(super) struct DecisionDetails {

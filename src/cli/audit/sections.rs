@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::details::DecisionDetails;
 use super::screen::{Screen, cut};
 use crate::cli::inert::{inert, shell_word};
-use crate::rules::decision::{EnforcementMode, Policy};
-use crate::rules::record::StoredSnapshot;
-use crate::rules::robots::RobotsTxt;
+use crate::decision::decide::{EnforcementMode, Policy};
+use crate::decision::record::StoredSnapshot;
+use politesse_robots::RobotsTxt;
 
 /// Lines of a robots.txt that are shown on a terminal without being asked for:
 /// what stands above them would scroll away.

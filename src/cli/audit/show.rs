@@ -10,7 +10,7 @@ use super::sections;
 use crate::audit::query::{AuditReader, UrlPattern};
 use crate::cli::inert::append_json;
 use crate::cli::{Exit, Form};
-use crate::rules::record::StoredRecord;
+use crate::decision::record::StoredRecord;
 
 /// Prints the decision that `subject` means.
 pub(super) fn show(reader: &AuditReader, subject: &Subject, form: Form) -> anyhow::Result<Exit> {

@@ -4,8 +4,8 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::rules::crawler::{Crawler, ProductToken};
-use crate::rules::decision::{Reason, Ruling, Verdict};
+use crate::decision::decide::{Reason, Ruling, Verdict};
+use politesse_robots::crawler::{Crawler, ProductToken};
 
 /// The members of the batch format, less the id.
 #[derive(Serialize)]

@@ -15,8 +15,8 @@ use super::{Check, saved, target, worse};
 use crate::cli::Exit;
 use crate::cli::inert::append_json;
 use crate::cli::json_lines::answer_each;
-use crate::rules::decision::{Inquiry, Ruling, ruling};
-use crate::rules::robots::Dialect;
+use crate::decision::decide::{Inquiry, Ruling, ruling};
+use politesse_robots::Dialect;
 
 /// One line of a batch. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::terms::Terms;
-use crate::rules::crawler::{Crawler, ProductToken};
-use crate::rules::decision::{
+use crate::decision::access::{Copy, Snapshot};
+use crate::decision::decide::{
     Decision, Evidence, Readings, Reason, RuleCited, Ruling, Verdict, ruling,
 };
-use crate::rules::robots::access::{Copy, Snapshot};
-use crate::rules::robots::{
+use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::{
     Binding, Dialect, Joined, Judgement, Outranked, PaceRecord, RobotsTxt, Rule,
 };
 

@@ -14,8 +14,8 @@ use thiserror::Error;
 use super::saved;
 use super::terms::Terms;
 use crate::cli::Usage;
-use crate::rules::origin::Origin;
-use crate::rules::robots::access::Snapshot;
+use crate::decision::access::Snapshot;
+use politesse_robots::origin::Origin;
 
 /// How much the files that are kept ready take together, in octets, about.
 const KEPT_OCTETS_MAX: u64 = 256 * 1024 * 1024;
@@ -136,7 +136,7 @@ fn weight(authority: &str, found: &Found) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::origin::Target;
+    use politesse_robots::origin::Target;
 
     fn names_for(url: &str) -> Vec<String> {
         let target: Target = url.parse().unwrap();

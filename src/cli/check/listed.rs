@@ -23,8 +23,8 @@ use super::{Check, target, worse};
 use crate::cli::Exit;
 use crate::cli::inert::append_json;
 use crate::cli::json_lines::Unanswered;
-use crate::rules::decision::{Inquiry, ruling};
-use crate::rules::origin::{Origin, Target};
+use crate::decision::decide::{Inquiry, ruling};
+use politesse_robots::origin::{Origin, Target};
 
 /// The answer to a line.
 #[derive(Serialize)]

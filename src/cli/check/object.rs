@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::answer::Members;
 use super::explained::{Bound, Explained};
-use crate::rules::overrides::Override;
-use crate::rules::robots::access::{AccessResult, Snapshot};
-use crate::rules::robots::{PaceRecord, PaceScope};
+use crate::decision::access::{AccessResult, Snapshot};
+use crate::decision::overrides::Override;
+use politesse_robots::{PaceRecord, PaceScope};
 
 /// The members of the batch format, and all that explains them.
 #[derive(Serialize)]

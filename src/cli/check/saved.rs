@@ -9,11 +9,9 @@ use bytes::Bytes;
 
 use super::terms::Terms;
 use crate::clock;
-use crate::rules::origin::Origin;
-use crate::rules::robots::access::{
-    AccessResult, Cause, Copy, Snapshot, StatusMeaning, status_meaning,
-};
-use crate::rules::robots::whole_lines;
+use crate::decision::access::{AccessResult, Cause, Copy, Snapshot, StatusMeaning, status_meaning};
+use politesse_robots::origin::Origin;
+use politesse_robots::whole_lines;
 
 /// The octets of a file, as far as telling whether it is too long needs them.
 pub(super) fn octets(input: impl Read, terms: &Terms) -> io::Result<Vec<u8>> {

@@ -3,11 +3,11 @@
 
 use super::explained::{Bound, Competing, Explained};
 use crate::cli::inert::inert;
-use crate::rules::crawler::ProductToken;
-use crate::rules::decision::{Candidates, Reason};
-use crate::rules::overrides::{Action, Override};
-use crate::rules::robots::access::{AccessResult, Cause, Snapshot};
-use crate::rules::robots::{Joined, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
+use crate::decision::access::{AccessResult, Cause, Snapshot};
+use crate::decision::decide::{Candidates, Reason};
+use crate::decision::overrides::{Action, Override};
+use politesse_robots::crawler::ProductToken;
+use politesse_robots::{Joined, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 
 /// More of one kind are counted, not told.
 const TOLD_MAX: usize = 10;

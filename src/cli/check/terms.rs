@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use crate::cli::Usage;
 use crate::clock;
 use crate::config::Settings;
-use crate::rules::crawler::Crawler;
-use crate::rules::decision::{Policy, Unauthorized};
-use crate::rules::identity::Identities;
-use crate::rules::robots::{Dialect, RobotsTxt};
+use crate::decision::decide::{Policy, Unauthorized};
+use crate::decision::identity::Identities;
+use politesse_robots::crawler::Crawler;
+use politesse_robots::{Dialect, RobotsTxt};
 
 /// The configuration, not read yet: not every check needs one.
 pub(in crate::cli) struct Configuration<F> {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::rules::directives::{Annotation, Form};
+use politesse_directives::{Annotation, Form};
 
 /// The members of the batch format, less the id.
 #[derive(Serialize)]

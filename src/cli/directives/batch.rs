@@ -18,7 +18,7 @@ use crate::cli::inert::append_json;
 use crate::cli::json_lines::answer_each;
 use crate::clock;
 use crate::config::Settings;
-use crate::rules::directives::Limits;
+use politesse_directives::Limits;
 
 /// One line of a batch. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use super::answer::Members;
 use super::said::{Said, said};
 use super::{Body, Found};
-use crate::rules::crawler::ProductToken;
+use politesse_robots::crawler::ProductToken;
 
 /// The members of the batch format, and all that explains them.
 #[derive(Serialize)]

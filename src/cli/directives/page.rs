@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::config::Settings;
-use crate::rules::crawler::{Crawler, ProductToken};
-use crate::rules::directives::{Annotation, Limits, Page, Reading, Response, Why};
+use politesse_directives::{Annotation, Limits, Page, Reading, Response, Why};
+use politesse_robots::crawler::{Crawler, ProductToken};
 
 /// Who asks about which response.
 pub(super) struct Asked<'a> {

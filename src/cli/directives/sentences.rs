@@ -5,8 +5,8 @@ use super::said::{Said, said};
 use super::{Body, Found};
 use crate::cli::inert::inert;
 use crate::clock;
-use crate::rules::crawler::ProductToken;
-use crate::rules::preferences::Preference;
+use politesse_directives::preferences::Preference;
+use politesse_robots::crawler::ProductToken;
 
 /// Tells the directives in force, how far that is all, and the field.
 pub(super) fn sentences(found: &Found<'_>) -> String {
@@ -129,7 +129,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::rules::directives::{State, Why};
+    use politesse_directives::{State, Why};
 
     const README: &str = include_str!("../../../README.md");
 

@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{file, problems, read, text};
-use crate::rules::pace::options::{Options, QueueLimits};
-use crate::rules::pace::rate::Rate;
-use crate::rules::pace::terms::{Ceilings, Terms};
-use crate::rules::pace::visit_time::VisitTime;
+use crate::pace::options::{Options, QueueLimits};
+use crate::pace::rate::Rate;
+use crate::pace::terms::{Ceilings, Terms};
+use politesse_robots::pace::visit_time::VisitTime;
 
 fn pace(configuration: &str) -> Options {
     file(configuration).unwrap().settings().pace.clone()

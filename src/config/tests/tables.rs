@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{file, problems, read, text};
-use crate::rules::crawler::ProductToken;
+use politesse_robots::crawler::ProductToken;
 
 /// By which tokens a configuration knows a crawler.
 fn known_as(configuration: &str, agent: &str, client: &str) -> Vec<String> {

@@ -32,7 +32,7 @@ const FACTS: [(&str, &str); 11] = [
     ("Redirects to it", "robots/hops"),
 ];
 
-/// The words of [`Reason`](crate::rules::decision::Reason) in a sentence's form.
+/// The words of [`Reason`](crate::decision::decide::Reason) in a sentence's form.
 const REASONS: [(&str, &str); 13] = [
     ("rule", "a rule of robots.txt"),
     ("restricted", "robots.txt itself is refused"),

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use super::Proxy;
 use crate::clock;
-use crate::origins::pacer::{Asking, Later, RobotsAsked, Turn};
-use crate::origins::robots_cache::Known;
+use crate::decision::decide::{Decision, Evidence, Inquiry, PuttingOff, decide};
+use crate::decision::reason::Reason;
+use crate::pace::pacer::{Asking, Later, RobotsAsked, Turn};
 use crate::proxy::request::Received;
 use crate::proxy::socket::ClientEnd;
-use crate::rules::decision::{Decision, Evidence, Inquiry, PuttingOff, decide};
-use crate::rules::reason::Reason;
+use crate::robots_cache::cache::Known;
 
 /// When it is worth asking again where nobody had the room to ask an origin.
 const ROOM_AGAIN: Duration = Duration::from_secs(1);

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::Proxy;
 use super::pace::Wait;
-use crate::origins::pacer::Turn;
-use crate::origins::upstream::Starts;
-use crate::rules::decision::Evidence;
+use crate::decision::decide::Evidence;
+use crate::pace::pacer::Turn;
+use crate::upstream::client::Starts;
 
 /// What a request needs to be sent, and to be sent again.
 #[derive(Debug)]

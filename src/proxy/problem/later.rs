@@ -10,8 +10,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::{refused_members, sentence};
+use crate::decision::decide::{Evidence, Reason, Refusal};
 use crate::proxy::answer::{Answer, Close};
-use crate::rules::decision::{Evidence, Reason, Refusal};
 
 /// What the crawler is told of a request that is put off.
 pub(super) fn later(refusal: &Refusal) -> Answer {
@@ -88,13 +88,13 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::proxy::answer::Speaker;
-    use crate::proxy::problem::Problem;
-    use crate::rules::crawler::Crawler;
-    use crate::rules::decision::{
+    use crate::decision::access::{AccessResult, Copy, Snapshot};
+    use crate::decision::decide::{
         Decision, Inquiry, NoPermit, Policy, PuttingOff, Unauthorized, decide,
     };
-    use crate::rules::robots::access::{AccessResult, Copy, Snapshot};
+    use crate::proxy::answer::Speaker;
+    use crate::proxy::problem::Problem;
+    use politesse_robots::crawler::Crawler;
 
     fn decision() -> Decision {
         let inquiry = Arc::new(Inquiry {

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use super::instance::SocketPath;
 use super::lines::{Lines, line};
 use super::{End, Join, MESSAGE_TIMEOUT, Reply, descriptors};
+use crate::decision::digest::Digest;
 use crate::proxy::tally::Totals;
-use crate::rules::digest::Digest;
 
 /// Why the holder does not serve a listener.
 #[derive(Debug, Error)]

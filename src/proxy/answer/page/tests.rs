@@ -4,8 +4,8 @@ use http::StatusCode;
 use serde_json::{Map, json};
 
 use super::*;
+use crate::decision::decide::Reason;
 use crate::proxy::answer::Close;
-use crate::rules::decision::Reason;
 
 fn answer(kind: &'static str, members: Value) -> Answer {
     let Value::Object(members) = members else {

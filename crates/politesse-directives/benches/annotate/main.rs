@@ -1,0 +1,202 @@
+//! What a page costs to scan for metas: time, allocations and peak memory, with
+//! heads of 5, 25, 200 and 500 KB, in one chunk and in chunks of 16 KiB.
+//!
+//! Beside it `lol_html` alone, which is asked for every element and every text
+//! and does nothing with them. Then the same pages under content codings, from
+//! the fields of the response to the annotation.
+//!
+//! `cargo bench --bench annotate`; `-- profile 25000` only scans.
+
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
+mod pages;
+
+use std::hint::black_box;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use allocation_counter::AllocationInfo;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
+use lol_html::send::{HtmlRewriter, Settings};
+use lol_html::{doc_text, element};
+use politesse_directives::{Form, Limits, MetaScanner, Page, Reading, Response, Scan};
+use ruzstd::encoding::CompressionLevel;
+
+const ROUNDS: usize = 15;
+const ROUND: Duration = Duration::from_millis(20);
+
+/// Decoded octets scanned of a page, as by default.
+const LIMIT: usize = 512 * 1024;
+
+/// Something that goes through a page, which is cut into chunks.
+type Scanner = fn(&[&[u8]]);
+
+/// The one clock of this bench.
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn main() {
+    if std::env::args().any(|argument| argument == "profile") {
+        return profile();
+    }
+    println!("| head | chunks | scanner | us a page | allocations | peak memory |");
+    println!("|---|---|---|---|---|---|");
+    for head_kb in [5, 25, 200, 500] {
+        let page = pages::page(head_kb * 1000);
+        for (cut, chunk_bytes) in [("one", page.len()), ("16 KiB", 16 * 1024)] {
+            let chunks: Vec<&[u8]> = page.as_bytes().chunks(chunk_bytes).collect();
+            for (name, scanner) in [("politesse", ours as Scanner), ("lol_html", floor)] {
+                let time = time(|| scanner(black_box(&chunks)));
+                let used = allocation_counter::measure(|| scanner(&chunks));
+                let AllocationInfo {
+                    count_total,
+                    bytes_max,
+                    ..
+                } = used;
+                println!(
+                    "| {head_kb} KB | {cut} | {name} | {time:.1} | {count_total} | {bytes_max} B |"
+                );
+            }
+        }
+    }
+    codings();
+}
+
+/// Ours alone, for a profiler.
+fn profile() {
+    let bytes = std::env::args().find_map(|argument| argument.parse().ok());
+    let page = pages::page(bytes.unwrap_or(25_000));
+    for _ in 0..50_000 {
+        ours(black_box(&[page.as_bytes()]));
+    }
+}
+
+/// What a page costs under each content coding, from its fields to the value of
+/// the annotation.
+fn codings() {
+    println!("\n| head | coding | octets | us a page | allocations | peak memory |");
+    println!("|---|---|---|---|---|---|");
+    for head_kb in [5, 25, 200, 500] {
+        let page = pages::page(head_kb * 1000);
+        for coding in ["identity", "gzip", "br", "zstd"] {
+            let body = coded(coding, page.as_bytes());
+            let fields = fields(coding);
+            let time = time(|| annotate(black_box(&fields), black_box(&body)));
+            let used = allocation_counter::measure(|| annotate(&fields, &body));
+            println!(
+                "| {head_kb} KB | {coding} | {} | {time:.1} | {} | {} B |",
+                body.len(),
+                used.count_total,
+                used.bytes_max
+            );
+        }
+    }
+}
+
+fn fields(coding: &str) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    fields.insert(CONTENT_TYPE, html);
+    let coding = HeaderValue::from_str(coding).expect("a value");
+    fields.insert(CONTENT_ENCODING, coding);
+    fields
+}
+
+fn annotate(fields: &HeaderMap, body: &[u8]) {
+    let reading = Reading {
+        tokens: &["ExampleBot"],
+        now: Timestamp::UNIX_EPOCH,
+        robots: None,
+        limits: Limits {
+            scan_limit: LIMIT,
+            ..Limits::default()
+        },
+    };
+    let response = Response {
+        method: &Method::GET,
+        status: StatusCode::OK,
+        fields,
+        known: None,
+    };
+    let mut page = Page::new(reading, response);
+    for chunk in body.chunks(16 * 1024) {
+        page.push(chunk);
+    }
+    let value = page.annotation().header_value(&Form::default());
+    assert_eq!(
+        value,
+        "examplebot=(noai;src=m noimageai;src=m);state=complete"
+    );
+}
+
+fn coded(coding: &str, page: &[u8]) -> Vec<u8> {
+    match coding {
+        "gzip" => {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(page).expect("room");
+            encoder.finish().expect("room")
+        }
+        "br" => {
+            let mut coded = Vec::new();
+            let mut encoder = brotli::CompressorWriter::new(&mut coded, 4096, 5, 22);
+            encoder.write_all(page).expect("room");
+            drop(encoder);
+            coded
+        }
+        "zstd" => ruzstd::encoding::compress_to_vec(page, CompressionLevel::Fastest),
+        _ => page.to_vec(),
+    }
+}
+
+fn ours(chunks: &[&[u8]]) {
+    let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
+    let mut chunks = chunks.iter();
+    while scanner.outcome() == Scan::More {
+        match chunks.next() {
+            Some(chunk) => scanner.push(chunk),
+            None => scanner.finish(),
+        };
+    }
+    assert_eq!((scanner.outcome(), scanner.metas().len()), (Scan::Done, 1));
+}
+
+/// It is stopped where the head ends, as ours is.
+fn floor(chunks: &[&[u8]]) {
+    let settings = Settings::new_send()
+        .append_element_content_handler(element!("*", |element| {
+            match element.tag_name().as_str() {
+                "body" => Err("the head has ended".into()),
+                _ => Ok(()),
+            }
+        }))
+        .append_document_content_handler(doc_text!(|_| Ok(())));
+    let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
+    for chunk in chunks {
+        if rewriter.write(chunk).is_err() {
+            return;
+        }
+    }
+}
+
+/// Microseconds a step takes: the median over the rounds.
+fn time(mut step: impl FnMut()) -> f64 {
+    let mut times: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let began = now();
+            let mut count = 0_u32;
+            while count == 0 || now().duration_since(began) < ROUND {
+                step();
+                count += 1;
+            }
+            now().duration_since(began).as_secs_f64() * 1e6 / f64::from(count)
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}

@@ -1,0 +1,133 @@
+//! The text of crawler names: how bytes become characters, and what a name is
+//! made of.
+//!
+//! RFC 9309, section 2.2, spells product tokens in ASCII letters, `-` and `_`;
+//! the names in use go beyond that. Where a name stands, and whom it means, is
+//! not known here.
+
+use std::borrow::Cow;
+
+use encoding_rs::WINDOWS_1252;
+
+/// Decodes a name, in a User-Agent or on an agent line: UTF-8, and a byte that
+/// is none as Windows-1252, which contains the ISO-8859-1 of old fields and
+/// files (RFC 9110, section 5.5).
+///
+/// U+FFFD in place of such bytes would make names equal that differ in them.
+/// The five bytes that Windows-1252 leaves open do become U+FFFD, since a name
+/// holds no control characters.
+#[must_use]
+pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(2 * bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        let (letters, _) = WINDOWS_1252.decode_without_bom_handling(chunk.invalid());
+        let letters = letters.chars().map(|letter| {
+            let is_open = letter.is_control();
+            if is_open {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                letter
+            }
+        });
+        text.extend(letters);
+    }
+    Cow::Owned(text)
+}
+
+/// Whether a product token may hold this letter: `identifier` of RFC 9309,
+/// section 2.2.
+pub(super) fn is_identifier(letter: char) -> bool {
+    letter.is_ascii_alphabetic() || letter == '-' || letter == '_'
+}
+
+/// Whether names of one word hold this letter in practice: `MJ12bot`,
+/// `archive.org_bot`.
+pub(super) fn is_name_letter(letter: char) -> bool {
+    is_identifier(letter) || letter.is_ascii_digit() || letter == '.'
+}
+
+/// Whether this is a letter outside ASCII, or a part of one. A name does not
+/// end before it: cut there, `Jävla-Foobot` and `Jävla-Fanbot` would both be
+/// the crawler `J`. Quotes, dashes and blanks outside ASCII are no letters.
+pub(super) fn is_letter_outside_ascii(letter: char) -> bool {
+    let is_combining_mark = matches!(letter, '\u{300}'..='\u{36F}');
+    // A letter that somebody could not decode.
+    let is_replaced = letter == char::REPLACEMENT_CHARACTER;
+    !letter.is_ascii() && (letter.is_alphanumeric() || is_combining_mark || is_replaced)
+}
+
+/// The beginning of `text` up to the first character for which `belongs` does
+/// not hold; `None` if a letter outside ASCII stands there.
+pub(super) fn leading_run(text: &str, belongs: fn(char) -> bool) -> Option<&str> {
+    let end = text.find(|letter| !belongs(letter)).unwrap_or(text.len());
+    let (run, rest) = text.split_at(end);
+    (!rest.starts_with(is_letter_outside_ascii)).then_some(run)
+}
+
+/// The name before a version that no slash sets off: `larbin` of
+/// `larbin_2.6.3`, `FooBot` of `FooBot-v2`. `None` if there is no version, or no
+/// letter before it. A number that follows without `-` or `_` is part of the
+/// name (`Agent1`).
+pub(super) fn without_version(name: &str) -> Option<&str> {
+    let is_version = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let before = name.trim_end_matches(is_version);
+    if !name[before.len()..].starts_with(|letter: char| letter.is_ascii_digit()) {
+        return None;
+    }
+    let before = before
+        .strip_suffix(['v', 'V'])
+        .filter(|before| before.ends_with(['-', '_']))
+        .unwrap_or(before);
+    let bare = before.trim_end_matches(['-', '_']);
+    let is_name = bare.len() < before.len() && bare.contains(char::is_alphabetic);
+    is_name.then_some(bare)
+}
+
+/// Whether a word is a number without a dot. One that has a version is a name:
+/// `008/0.83`.
+pub(super) fn is_number(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // RFC 9110, section 5.5; Windows-1252: ours.
+    #[test]
+    fn bytes_that_are_no_utf8_are_windows_1252() {
+        for (bytes, text) in [
+            (&b"J\xE4vla"[..], "Jävla"),
+            ("Jävla".as_bytes(), "Jävla"),
+            (b"\x93Foo\x94", "“Foo”"),
+            ("ä\u{80}".as_bytes(), "ä\u{80}"),
+            (b"\xC3\xA4\xE4\x81", "ää\u{FFFD}"),
+        ] {
+            assert_eq!(decode(bytes), text);
+        }
+    }
+
+    // Ours.
+    #[test]
+    fn a_version_stands_behind_a_hyphen_or_an_underscore() {
+        for (name, bare) in [
+            ("grub-client-1.4.3", "grub-client"),
+            ("larbin_2.6.3", "larbin"),
+            ("FooBot-v2", "FooBot"),
+            ("Foo--1.", "Foo"),
+            ("MJ12-1.0", "MJ12"),
+        ] {
+            assert_eq!(without_version(name), Some(bare), "{name}");
+        }
+        for name in [
+            "", "Foo", "Agent1", "Foo.1.0", "Foo1.0", "Foo-v", "Foo-dev1", "Foo-.5", "10_15_7",
+            "-1.0", "MJ12bot", "Foo-3d",
+        ] {
+            assert_eq!(without_version(name), None, "{name}");
+        }
+    }
+}

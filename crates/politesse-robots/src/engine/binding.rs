@@ -1,0 +1,499 @@
+//! Which groups bind a crawler, and what they say of a path.
+//!
+//! RFC 9309, section 2.2.1: the groups that name the crawler are one set of
+//! rules; without any, those of `*` are; without those, there are no rules.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::canonical::{Buffer, Fold, fold, query_start};
+use super::dialect::{Binds, Dialect, Forms, Groups, LineForm, Traits};
+use super::end_marks::without_end_marks;
+use super::lines::lossy;
+use super::pace_records::{self, PaceRecord};
+use super::pattern::{CanonicalPath, FoldedPath, FoldedPattern, Pattern};
+use super::rules::{Answer, Rules};
+use super::token::{GroupRanges, GroupSet, Token, TokenKind};
+use super::wildcard::Fuel;
+use super::{RobotsTxt, RuleKind};
+use crate::crawler::{self, Crawler, ProductToken};
+use crate::pace::asked::Asked;
+
+/// The path of robots.txt itself.
+pub(super) const ROBOTS_TXT: &str = "/robots.txt";
+
+/// The groups that bind one crawler, read as one. Cheap to clone, and good for
+/// as many judgements as you like, from as many threads.
+#[derive(Clone)]
+pub struct Binding {
+    token: Option<ProductToken>,
+    rules: Arc<Rules>,
+    /// What the pace records that bind ask for; absent if nothing. Crawlers
+    /// that share their rules may be asked for different paces.
+    asked: Option<Arc<Asked>>,
+    /// In which forms a Disallow is tried.
+    scope: Fold,
+}
+
+/// What the rules say of one path.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Judgement<'a> {
+    /// This rule counts.
+    Rule(Rule<'a>),
+    /// There are rules for this crawler, and none matches.
+    NoRule,
+    /// No group is for this crawler, nor for everyone.
+    NoGroup,
+    /// The file itself is always allowed (RFC 9309, section 2.2.2).
+    RobotsTxt,
+    /// To find out would take too long: the file is made to be slow. Not
+    /// knowing means no.
+    Undecided,
+}
+
+impl<'a> Judgement<'a> {
+    /// The rule that counts, if one does.
+    #[must_use]
+    pub fn rule(&self) -> Option<&Rule<'a>> {
+        match self {
+            Self::Rule(rule) => Some(rule),
+            Self::NoRule | Self::NoGroup | Self::RobotsTxt | Self::Undecided => None,
+        }
+    }
+
+    /// Whether the path may be fetched.
+    #[must_use]
+    pub fn allows(&self) -> bool {
+        match self {
+            Self::Rule(rule) => rule.kind() == RuleKind::Allow,
+            Self::NoRule | Self::NoGroup | Self::RobotsTxt => true,
+            Self::Undecided => false,
+        }
+    }
+}
+
+impl RobotsTxt {
+    /// The groups that bind `crawler` (RFC 9309, section 2.2.1): all those that
+    /// name the first of its candidates that is named at all, else all those
+    /// of `*`, else none.
+    ///
+    /// The first time for a crawler costs about as much as reading the file;
+    /// the last few results are kept.
+    #[must_use]
+    pub fn binding(&self, crawler: &Crawler) -> Binding {
+        self.bound.binding(crawler.shared_candidates(), || {
+            self.bind(crawler.candidates())
+        })
+    }
+
+    /// Each candidate's own groups; those of `*`, once, if no candidate has
+    /// any.
+    #[must_use]
+    pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
+        let own = crawler.candidates().iter().filter_map(|token| {
+            let own: Arc<[_]> = [token.clone()].into();
+            let binding = self.bound.binding(&own, || self.bind(&own));
+            binding.token.is_some().then_some(binding)
+        });
+        let mut own: Vec<_> = own.collect();
+        if own.is_empty() {
+            own.push(self.binding(crawler));
+        }
+        own
+    }
+
+    fn bind(&self, candidates: &[ProductToken]) -> Binding {
+        let traits = self.file.traits();
+        let named = candidates.iter().find_map(|token| {
+            let groups = self.groups_with(|value| traits.names(value, token), traits.own);
+            (!groups.is_empty()).then(|| (Some(token.clone()), groups))
+        });
+        let (token, groups) = named.unwrap_or_else(|| {
+            let binds = |value: &[u8]| traits.is_everyone(value);
+            (None, self.groups_with(binds, traits.everyone))
+        });
+        let rules = self
+            .bound
+            .rules(&groups)
+            .unwrap_or_else(|| Arc::new(Rules::new(&self.file, groups)));
+        let names = |value: &[u8]| traits.addresses(value, token.as_ref());
+        let asked = pace_records::asked(&self.file, &rules.groups, names);
+        Binding {
+            asked: asked.map(Arc::new),
+            token,
+            rules,
+            scope: Fold::InQuery,
+        }
+    }
+
+    fn groups_with(&self, binds: impl Fn(&[u8]) -> bool, which: Groups) -> GroupSet {
+        let is_bound = |group: &Range<u32>| {
+            let tokens = self.file.of_group(group).iter();
+            let mut agents = tokens.take_while(|token| token.rule_kind().is_none());
+            agents.any(|token| token.kind() == TokenKind::Agent && binds(self.file.value(*token)))
+        };
+        let bound = GroupRanges::of(&self.file.tokens).filter(is_bound);
+        match which {
+            Groups::Merged => bound.collect(),
+            Groups::First => bound.take(1).collect(),
+        }
+    }
+}
+
+impl Traits {
+    /// Whether the value of an agent line means `token`, or everyone if there
+    /// is none.
+    fn addresses(&self, value: &[u8], token: Option<&ProductToken>) -> bool {
+        match token {
+            Some(token) => self.names(value, token),
+            None => self.is_everyone(value),
+        }
+    }
+
+    /// Whether the value of an agent line means `token`.
+    fn names(&self, value: &[u8], token: &ProductToken) -> bool {
+        match self.binds {
+            Binds::Token => {
+                // Whatever means the token begins with it.
+                let first = value.first().map(u8::to_ascii_lowercase);
+                let wanted = token.as_str().bytes().next();
+                // But for what is no UTF-8, and is decoded.
+                (first == wanted.map(|octet| octet.to_ascii_lowercase())
+                    || first.is_some_and(|octet| !octet.is_ascii()))
+                    && token.is_named_by(&crawler::decode(value))
+            }
+            Binds::Letters => {
+                let is_letter =
+                    |octet: &u8| octet.is_ascii_alphabetic() || matches!(octet, b'-' | b'_');
+                let letters = value.iter().take_while(|octet| is_letter(octet)).count();
+                let letters = value.get(..letters).unwrap_or_default();
+                letters.eq_ignore_ascii_case(token.as_str().as_bytes())
+            }
+            Binds::Part => {
+                let name = crawler::decode(value).to_ascii_lowercase();
+                let name = name
+                    .split('/')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end_matches([' ', '\t']);
+                !name.is_empty() && token.as_str().to_ascii_lowercase().contains(name)
+            }
+        }
+    }
+
+    /// Whether this is the `*` line, with or without words or invisible marks
+    /// behind it.
+    fn is_everyone(&self, value: &[u8]) -> bool {
+        match value {
+            [b'*'] | [b'*', b' ' | b'\t', ..] => true,
+            [b'*', b'\t'..=b'\r', ..] => self.lines == LineForm::Cut,
+            [b'*', ..] => self.forms == Forms::Further && without_end_marks(value) == Some(b"*"),
+            _ => false,
+        }
+    }
+}
+
+impl Binding {
+    /// The candidate that was bound; `None` when `*` binds, or nothing.
+    #[must_use]
+    pub fn token(&self) -> Option<&ProductToken> {
+        self.token.as_ref()
+    }
+
+    /// Whether any group binds. If none does, no rules apply.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        !self.rules.groups.is_empty()
+    }
+
+    /// A binding to these groups that judges as servers read rules: a Disallow
+    /// matches a path in either form of its reserved bytes (`/a:b`, `/a%3Ab`),
+    /// as [`Binding::judge`] otherwise has it in the query alone. Where a rule
+    /// means either, nothing that it may mean is allowed.
+    #[must_use]
+    pub fn as_served(self) -> Self {
+        Self {
+            scope: Fold::Everywhere,
+            ..self
+        }
+    }
+
+    /// Judges a path with its query, octets as sent. Allocates nothing unless
+    /// the path has to be rewritten and is longer than most.
+    #[must_use]
+    pub fn judge(&self, path: &str) -> Judgement<'_> {
+        if path == ROBOTS_TXT && self.rules.file.dialect.exempts_robots_txt() {
+            return Judgement::RobotsTxt;
+        }
+        match self.rules.answer(path.as_bytes(), self.scope) {
+            Answer::Token(at) => Judgement::Rule(Rule {
+                rules: &self.rules,
+                at,
+            }),
+            Answer::Undecided => Judgement::Undecided,
+            Answer::NoRule if self.is_bound() => Judgement::NoRule,
+            Answer::NoRule => Judgement::NoGroup,
+        }
+    }
+
+    /// All rules that match the path, the one that counts first.
+    ///
+    /// It tries each rule by itself, for who explains a judgement; it is no way
+    /// to judge.
+    #[must_use]
+    pub fn competing(&self, path: &str) -> Vec<Rule<'_>> {
+        let dialect = self.rules.file.dialect;
+        let canonical = CanonicalPath::in_dialect(path, dialect);
+        let matching = self.rules().filter(|rule| {
+            let disallows = rule.kind() == RuleKind::Disallow;
+            rule.patterns().any(|pattern| {
+                pattern.matches(&canonical) || (disallows && pattern.matches_folded(&canonical))
+            }) || (disallows && self.matches_as_served(rule, &canonical))
+        });
+        let mut matching: Vec<_> = matching.collect();
+        matching.sort_by_key(|rule| (Reverse(rule.length()), rule.kind(), rule.line()));
+        if let Judgement::Rule(counts) = self.judge(path) {
+            matching.retain(|rule| *rule != counts);
+            matching.insert(0, counts);
+        }
+        matching
+    }
+
+    /// Whether `rule` matches in a form that is tried because servers read it so.
+    fn matches_as_served(&self, rule: &Rule<'_>, path: &CanonicalPath) -> bool {
+        let traits = self.rules.file.traits();
+        if self.scope == Fold::InQuery || traits.forms == Forms::AsWritten {
+            return false;
+        }
+        let mut folded = Buffer::new();
+        let octets = path.as_bytes();
+        fold(octets, query_start(octets), self.scope, &mut folded);
+        let path = FoldedPath::new(&folded);
+        let mut patterns = rule
+            .forms()
+            .filter_map(|form| FoldedPattern::everywhere(form, traits));
+        patterns.any(|pattern| pattern.matches(path, &mut { Fuel::FULL }))
+    }
+
+    /// The rules of all the groups, in file order.
+    pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
+        let rules = &*self.rules;
+        rules.rule_tokens().map(|(at, _)| Rule {
+            rules,
+            at: at as usize,
+        })
+    }
+
+    /// How many names are told of a group: a file can list tens of thousands,
+    /// and a record is kept of each decision.
+    pub const NAMES_MAX: usize = 256;
+
+    /// Whom the groups are for, in lower case: `["*"]` for the groups of
+    /// everyone, empty if nothing binds; the first [`Binding::NAMES_MAX`].
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        if self.token.is_none() {
+            let groups = self.rules.groups.iter().take(1);
+            return groups.map(|_| "*".to_owned()).collect();
+        }
+        let groups = self.rules.groups.iter();
+        without_repeats(groups.flat_map(|group| self.rules.names(group)))
+    }
+
+    /// Whom the group of `rule` is for, as [`Binding::names`] has it.
+    #[must_use]
+    pub fn names_of(&self, rule: &Rule<'_>) -> Vec<String> {
+        match rule.group().filter(|_| self.token.is_some()) {
+            Some(group) => without_repeats(self.rules.names(group)),
+            None => self.names(),
+        }
+    }
+
+    /// The agent line by which `rule` binds: the first of its group that
+    /// names the crawler, or everyone.
+    #[must_use]
+    pub fn agent_line(&self, rule: &Rule<'_>) -> Option<u32> {
+        let mut agents = self.rules.agents(rule.group()?);
+        agents
+            .find(|agent| self.is_addressed(self.rules.file.value(*agent)))
+            .map(|agent| agent.line)
+    }
+
+    /// Whether the value of an agent line means the crawler, or everyone where
+    /// those groups bind it.
+    fn is_addressed(&self, value: &[u8]) -> bool {
+        let traits = self.rules.file.traits();
+        traits.addresses(value, self.token.as_ref())
+    }
+
+    /// What the pace records that bind ask of the crawler; `None` if nothing.
+    #[must_use]
+    pub fn asked(&self) -> Option<&Arc<Asked>> {
+        self.asked.as_ref()
+    }
+
+    /// The pace records that bind the crawler, in file order: not all of its
+    /// groups do.
+    ///
+    /// Found again each time, for explanations.
+    #[must_use]
+    pub fn pace_records(&self) -> Vec<PaceRecord> {
+        let names = |value: &[u8]| self.is_addressed(value);
+        pace_records::records(&self.rules.file, &self.rules.groups, names)
+    }
+
+    /// The pause asked for, in seconds: the longest that any of the groups
+    /// asks of the crawler.
+    #[must_use]
+    pub fn crawl_delay(&self) -> Option<f64> {
+        let pause = self.asked.as_ref()?.crawl_delay?;
+        Some(pause.as_secs_f64())
+    }
+
+    /// The memory that the rules take beside the file, in octets.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let asked = self.asked.as_ref().map_or(0, |asked| asked.memory());
+        size_of::<Self>() + self.rules.memory() + asked
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+}
+
+/// A rule that binds: an Allow or Disallow line (RFC 9309, section 2.2.2).
+#[derive(Clone, Copy)]
+pub struct Rule<'a> {
+    rules: &'a Rules,
+    at: usize,
+}
+
+impl<'a> Rule<'a> {
+    /// Which of the two.
+    #[must_use]
+    pub fn kind(&self) -> RuleKind {
+        let token = self.token().and_then(Token::rule_kind);
+        token.unwrap_or(RuleKind::Disallow)
+    }
+
+    /// From 1.
+    #[must_use]
+    pub fn line(&self) -> u32 {
+        self.token().map_or(0, |token| token.line)
+    }
+
+    /// The line as written, without byte order mark, comment and outer blanks;
+    /// invalid UTF-8 replaced.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, str> {
+        let Some(token) = self.token() else {
+            return Cow::Borrowed("");
+        };
+        let is_line_end = |octet: &u8| matches!(octet, b'\r' | b'\n');
+        let text = &self.rules.file.text[..];
+        let (before, behind) = text.split_at(text.len().min(token.start as usize));
+        let start = before
+            .iter()
+            .rposition(is_line_end)
+            .map_or(0, |end| end + 1);
+        let end = behind.iter().position(is_line_end).unwrap_or(behind.len());
+        let line = text.get(start..before.len() + end).unwrap_or_default();
+        lossy(self.rules.file.traits().lines.content(line))
+    }
+
+    /// How specific it is: the octets of its path in canonical form, `*` and
+    /// `$` counted (RFC 9309, section 2.2.2: the most octets).
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let pattern = Pattern::in_dialect(self.value(), self.rules.file.dialect);
+        pattern.map_or(0, |pattern| pattern.len())
+    }
+
+    /// The path in every form that is compared, the written one first.
+    fn patterns(&self) -> impl Iterator<Item = Pattern> + use<'a> {
+        let dialect = self.rules.file.dialect;
+        let forms = self.forms();
+        forms.filter_map(move |form| Pattern::in_dialect(form, dialect))
+    }
+
+    /// The value, and without invisible marks at its end if it is tried so.
+    fn forms(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (traits, value) = (self.rules.file.traits(), self.value());
+        let kind = self.token().map(Token::kind);
+        let form = kind.and_then(|kind| traits.without_marks(kind, value));
+        [Some(value), form].into_iter().flatten()
+    }
+
+    pub(super) fn value(&self) -> &'a [u8] {
+        let token = self.token();
+        token.map_or(&[], |token| token.value(&self.rules.file.text))
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.rules.file.tokens.get(self.at).copied()
+    }
+
+    fn group(&self) -> Option<&'a Range<u32>> {
+        let groups = &self.rules.groups;
+        let behind = groups.partition_point(|group| group.start as usize <= self.at);
+        groups.get(behind.checked_sub(1)?)
+    }
+}
+
+impl PartialEq for Rule<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at && self.rules.file.text == other.rules.file.text
+    }
+}
+
+impl std::fmt::Debug for Rule<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line(), self.text())
+    }
+}
+
+impl std::fmt::Debug for Binding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Binding")
+            .field("token", &self.token)
+            .field("groups", &self.rules.groups)
+            .finish()
+    }
+}
+
+impl Rules {
+    /// The agent lines of a group; none stands behind its first rule.
+    fn agents(&self, group: &Range<u32>) -> impl Iterator<Item = Token> {
+        let tokens = self.file.of_group(group).iter().copied();
+        tokens
+            .take_while(|token| token.rule_kind().is_none())
+            .filter(|token| token.kind() == TokenKind::Agent)
+    }
+
+    fn names(&self, group: &Range<u32>) -> impl Iterator<Item = String> {
+        self.agents(group).map(|agent| {
+            let name = self.file.value(agent);
+            let name = name.get(..ProductToken::OCTETS_MAX).unwrap_or(name);
+            lossy(name).to_ascii_lowercase()
+        })
+    }
+}
+
+/// Each name once, and no more than a person would read.
+fn without_repeats(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = std::collections::HashSet::new();
+    let names = names.filter(|name| seen.insert(name.clone()));
+    names.take(Binding::NAMES_MAX).collect()
+}
+
+/// The dialect whose file this is.
+impl RobotsTxt {
+    /// By which text it is read.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.file.dialect
+    }
+}

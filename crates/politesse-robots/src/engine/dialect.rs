@@ -1,0 +1,332 @@
+//! The dialects of robots.txt, as data to one reader and one matcher.
+//!
+//! RFC 9309 is one of several texts that files have been written and crawlers
+//! built by. What they disagree on is a row of [`Traits`] each; no other module
+//! asks which dialect it is, only for the trait it needs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// By which text a robots.txt is read (`robots.dialect`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Dialect {
+    /// RFC 9309, of 2022.
+    #[default]
+    #[serde(rename = "rfc9309")]
+    Rfc9309,
+    /// draft-koster-rep-00, of 2019, from which the RFC grew.
+    #[serde(rename = "draft-2019")]
+    Draft2019,
+    /// The Internet-Draft of 1996, which brought `Allow`.
+    #[serde(rename = "1996")]
+    Draft1996,
+    /// The consensus of 1994, which has `Disallow` alone.
+    #[serde(rename = "1994")]
+    Consensus1994,
+    /// Sean Conner's extended standard, version 2.0, of 1996.
+    #[serde(rename = "conner-2.0")]
+    Conner,
+    /// RFC 9309 as google/robotstxt answers it.
+    #[serde(rename = "google")]
+    Google,
+}
+
+/// A name that is no dialect's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no dialect; rfc9309, draft-2019, 1996, 1994, conner-2.0 or google is wanted")]
+pub struct UnknownDialect(String);
+
+/// What the texts disagree on.
+#[derive(Debug)]
+pub(super) struct Traits {
+    pub(super) lines: LineForm,
+    pub(super) utf16: Utf16,
+    pub(super) binds: Binds,
+    pub(super) records: Records,
+    pub(super) own: Groups,
+    pub(super) everyone: Groups,
+    pub(super) order: Order,
+    pub(super) allow: AllowLines,
+    pub(super) syntax: Syntax,
+    pub(super) escapes: Escapes,
+    pub(super) unauthorized: Unauthorized,
+    pub(super) robots_txt: RobotsTxtItself,
+    pub(super) query: Query,
+    pub(super) forms: Forms,
+    pub(super) index_pages: IndexPages,
+}
+
+/// What a line is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineForm {
+    /// As RFC 9309, section 2.2, has it.
+    Whole,
+    /// As robots.cc reads it: cut after 16,663 octets and at a NUL, names by
+    /// their beginning, all ASCII white space trimmed.
+    Cut,
+}
+
+/// When a file that begins like UTF-16 is read as that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Utf16 {
+    /// If there is an agent line in it then. Otherwise it is read as bytes: a
+    /// stray byte order mark must not take every rule out of a file.
+    WithAgent,
+    /// Always.
+    AsItBegins,
+}
+
+/// When an agent line means a product token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Binds {
+    /// It equals the token, or goes on with what cannot belong to a name.
+    Token,
+    /// Its letters, `-` and `_` up to the first other octet equal the token.
+    Letters,
+    /// It is part of the token.
+    Part,
+}
+
+/// What ends a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Records {
+    /// An agent line behind a rule.
+    EndAtAgent,
+    /// That, or a blank line.
+    EndAtBlank,
+}
+
+/// Which of several groups that fit are in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Groups {
+    Merged,
+    First,
+}
+
+/// Which of several rules that match counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The longest, an allow before a disallow.
+    Longest,
+    /// The first in the file.
+    FirstInFile,
+    /// One that names the URL outright, an allow before a disallow; else the
+    /// first in the file.
+    Explicit,
+}
+
+/// Whether there are `Allow` lines at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AllowLines {
+    Heeded,
+    Ignored,
+}
+
+/// What a path in a rule may hold besides octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Syntax {
+    /// `*`, and `$` at the end.
+    Pattern,
+    /// Nothing: it is a beginning.
+    Beginning,
+    /// `*`, `?`, `[set]` and `\`; without them, one whole path.
+    Glob,
+}
+
+/// How escapes of the two sides are made comparable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Escapes {
+    /// Both in the canonical form of RFC 9309, section 2.2.2.
+    Canonical,
+    /// The rule's octets above ASCII escaped, nothing decoded, the path as it
+    /// is.
+    RuleSide,
+    /// Both decoded, but for `%2F`.
+    Decoded,
+    /// That, and what was an escape in the rule is no wildcard.
+    DecodedInGlob,
+}
+
+/// What a 401 or 403 for robots.txt means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unauthorized {
+    Allows,
+    Refuses,
+}
+
+/// Whether rules speak of /robots.txt itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RobotsTxtItself {
+    Exempt,
+    Ruled,
+}
+
+/// Whether a Disallow matches a query in either form, its reserved octets
+/// escaped or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Query {
+    EitherForm,
+    AsWritten,
+}
+
+/// Whether a Disallow is compared in further forms, which its author may have
+/// meant: without invisible marks at its end, and, as servers read paths, with
+/// the escapes of its reserved bytes decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forms {
+    Further,
+    AsWritten,
+}
+
+/// What an Allow for `/x/index.html` also means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IndexPages {
+    AsWritten,
+    /// That `/x/` itself may be fetched.
+    AllowFolder,
+}
+
+const RFC9309: Traits = Traits {
+    lines: LineForm::Whole,
+    utf16: Utf16::WithAgent,
+    binds: Binds::Token,
+    records: Records::EndAtAgent,
+    own: Groups::Merged,
+    everyone: Groups::Merged,
+    order: Order::Longest,
+    allow: AllowLines::Heeded,
+    syntax: Syntax::Pattern,
+    escapes: Escapes::Canonical,
+    unauthorized: Unauthorized::Allows,
+    robots_txt: RobotsTxtItself::Exempt,
+    query: Query::EitherForm,
+    forms: Forms::Further,
+    index_pages: IndexPages::AsWritten,
+};
+
+const DRAFT_2019: Traits = Traits {
+    utf16: Utf16::AsItBegins,
+    everyone: Groups::First,
+    forms: Forms::AsWritten,
+    ..RFC9309
+};
+
+const DRAFT_1996: Traits = Traits {
+    utf16: Utf16::AsItBegins,
+    records: Records::EndAtBlank,
+    own: Groups::First,
+    everyone: Groups::First,
+    order: Order::FirstInFile,
+    syntax: Syntax::Beginning,
+    escapes: Escapes::Decoded,
+    unauthorized: Unauthorized::Refuses,
+    query: Query::AsWritten,
+    forms: Forms::AsWritten,
+    ..RFC9309
+};
+
+const CONSENSUS_1994: Traits = Traits {
+    binds: Binds::Part,
+    allow: AllowLines::Ignored,
+    ..DRAFT_1996
+};
+
+const CONNER: Traits = Traits {
+    binds: Binds::Part,
+    order: Order::Explicit,
+    syntax: Syntax::Glob,
+    escapes: Escapes::DecodedInGlob,
+    ..DRAFT_1996
+};
+
+const GOOGLE: Traits = Traits {
+    lines: LineForm::Cut,
+    binds: Binds::Letters,
+    escapes: Escapes::RuleSide,
+    robots_txt: RobotsTxtItself::Ruled,
+    query: Query::AsWritten,
+    forms: Forms::AsWritten,
+    index_pages: IndexPages::AllowFolder,
+    ..RFC9309
+};
+
+impl Dialect {
+    /// All of them, the default first.
+    pub const ALL: [Self; 6] = [
+        Self::Rfc9309,
+        Self::Draft2019,
+        Self::Draft1996,
+        Self::Consensus1994,
+        Self::Conner,
+        Self::Google,
+    ];
+
+    /// Reports whether this is the dialect used where none is named.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The name of the dialect in configuration and commands.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rfc9309 => "rfc9309",
+            Self::Draft2019 => "draft-2019",
+            Self::Draft1996 => "1996",
+            Self::Consensus1994 => "1994",
+            Self::Conner => "conner-2.0",
+            Self::Google => "google",
+        }
+    }
+
+    /// Whether a 401 or 403 for robots.txt closes the whole origin, as the
+    /// texts before 2019 recommend.
+    #[must_use]
+    pub fn refuses_unauthorized(self) -> bool {
+        self.traits().unauthorized == Unauthorized::Refuses
+    }
+
+    /// Whether /robots.txt itself is allowed whatever the rules say (RFC 9309,
+    /// section 2.2.2).
+    #[must_use]
+    pub fn exempts_robots_txt(self) -> bool {
+        self.traits().robots_txt == RobotsTxtItself::Exempt
+    }
+
+    pub(super) fn traits(self) -> &'static Traits {
+        match self {
+            Self::Rfc9309 => &RFC9309,
+            Self::Draft2019 => &DRAFT_2019,
+            Self::Draft1996 => &DRAFT_1996,
+            Self::Consensus1994 => &CONSENSUS_1994,
+            Self::Conner => &CONNER,
+            Self::Google => &GOOGLE,
+        }
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = UnknownDialect;
+
+    fn from_str(name: &str) -> Result<Self, UnknownDialect> {
+        match name {
+            // What the test cases that others share call these two.
+            "draft-00" => Ok(Self::Draft2019),
+            "v2.0" => Ok(Self::Conner),
+            _ => Self::ALL
+                .into_iter()
+                .find(|dialect| dialect.as_str() == name)
+                .ok_or_else(|| UnknownDialect(name.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

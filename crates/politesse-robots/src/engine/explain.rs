@@ -1,0 +1,265 @@
+//! What the author of a robots.txt wants to know of a judgement: which rules
+//! matched as well and why they do not count, which groups were joined by
+//! accident, and how a line reads.
+//!
+//! RFC 9309, sections 2.1 and 2.2. All of it is worked out anew when somebody
+//! asks; nothing here judges.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::binding::{Binding, Judgement, Rule};
+use super::dialect::{Dialect, Order};
+use super::lines::{Lines, lossy};
+use super::pattern::Pattern;
+use super::records::{NoteKind, RecordKind};
+use super::{RobotsTxt, RuleKind};
+
+/// Why a rule that matches does not count: what the rule that does has before
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outranked {
+    /// It is shorter (RFC 9309, section 2.2.2: the most octets).
+    Shorter,
+    /// It is as long, and an Allow counts before a Disallow (same section).
+    AllowAsLong,
+    /// It is as long and says the same, further down.
+    RepeatedAsLong,
+    /// It stands further down, and the first rule that matches counts.
+    FurtherDown,
+    /// It does not name the path outright (Conner, 1996).
+    NotOutright,
+    /// Both name the path outright, and an Allow counts before a Disallow
+    /// (Conner, 1996).
+    AllowOutright,
+}
+
+impl Outranked {
+    /// The word for it in answers to programs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Shorter => "shorter",
+            Self::AllowAsLong => "allow_as_long",
+            Self::RepeatedAsLong => "repeated_as_long",
+            Self::FurtherDown => "further_down",
+            Self::NotOutright => "not_outright",
+            Self::AllowOutright => "allow_outright",
+        }
+    }
+}
+
+impl fmt::Display for Outranked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shorter => "shorter",
+            Self::AllowAsLong => "as long, but allow counts",
+            Self::RepeatedAsLong => "as long, but further down",
+            Self::FurtherDown => "further down, and the first that matches counts",
+            Self::NotOutright => "it does not name the path outright",
+            Self::AllowOutright => "it names the path outright as well, but allow counts",
+        })
+    }
+}
+
+impl Binding {
+    /// The rules that match `path` without counting, the nearest to it first,
+    /// each with the reason.
+    ///
+    /// None if no rule counts. Where that could not be found out in time, the
+    /// rules are not tried one by one either.
+    #[must_use]
+    pub fn outranked(&self, path: &str) -> Vec<(Rule<'_>, Outranked)> {
+        let Judgement::Rule(counts) = self.judge(path) else {
+            return Vec::new();
+        };
+        let others = self.competing(path).into_iter();
+        others
+            .filter(|rule| *rule != counts)
+            .map(|rule| (rule, self.shared().file.dialect.outranked(&rule, &counts)))
+            .collect()
+    }
+}
+
+impl Dialect {
+    /// Whether the longest rule that matches counts (RFC 9309, section 2.2.2).
+    #[must_use]
+    pub fn prefers_length(self) -> bool {
+        self.traits().order == Order::Longest
+    }
+
+    /// Why `rule` gives way to `counts`, both of which match.
+    fn outranked(self, rule: &Rule<'_>, counts: &Rule<'_>) -> Outranked {
+        let allow_wins = counts.kind() == RuleKind::Allow && rule.kind() == RuleKind::Disallow;
+        let is_outright = |rule: &Rule<'_>| {
+            Pattern::in_dialect(rule.value(), self)
+                .is_some_and(|pattern| pattern.shape().is_explicit())
+        };
+        match self.traits().order {
+            Order::Longest if rule.length() < counts.length() => Outranked::Shorter,
+            Order::Longest if allow_wins => Outranked::AllowAsLong,
+            Order::Longest => Outranked::RepeatedAsLong,
+            Order::Explicit if is_outright(counts) && !is_outright(rule) => Outranked::NotOutright,
+            Order::Explicit if is_outright(counts) && allow_wins => Outranked::AllowOutright,
+            Order::FirstInFile | Order::Explicit => Outranked::FurtherDown,
+        }
+    }
+}
+
+/// An agent line that shares the rules below it with agents further up, although
+/// other lines between them look like the end of a group
+/// ([`NoteKind::JoinsGroup`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The line that joins, from 1.
+    pub line: u32,
+    /// The agent line above it.
+    pub above: u32,
+}
+
+impl RobotsTxt {
+    /// The agent lines that joined the group in which `rule` stands, a line
+    /// number. Whoever put it there may not have meant all of its agents.
+    #[must_use]
+    pub fn joined(&self, rule: u32) -> Vec<Joined> {
+        let group = self.records().find(|record| record.line == rule);
+        let Some(group) = group.and_then(|record| record.group) else {
+            return Vec::new();
+        };
+        let joins: Vec<u32> = self
+            .notes()
+            .filter(|note| note.kind == NoteKind::JoinsGroup)
+            .map(|note| note.line)
+            .collect();
+        let mut joined = Vec::new();
+        let mut above = None;
+        for agent in self
+            .records()
+            .filter(|record| record.group == Some(group) && record.kind == RecordKind::UserAgent)
+        {
+            if let Some(above) = above.filter(|_| joins.binary_search(&agent.line).is_ok()) {
+                joined.push(Joined {
+                    line: agent.line,
+                    above,
+                });
+            }
+            above = Some(agent.line);
+        }
+        joined
+    }
+
+    /// Every line with its number, whole, invalid UTF-8 replaced.
+    pub fn numbered_lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
+        Lines::of(&self.file.text).map(|line| (line.number, lossy(line.octets)))
+    }
+
+    /// Line `number`, from 1, as written: without byte order mark, comment and
+    /// outer blanks, invalid UTF-8 replaced.
+    #[must_use]
+    pub fn line(&self, number: u32) -> Option<Cow<'_, str>> {
+        let line = Lines::of(&self.file.text).find(|line| line.number == number)?;
+        Some(lossy(self.file.traits().lines.content(line.octets)))
+    }
+}
+
+impl NoteKind {
+    /// The word for it in answers to programs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotARecord => "not_a_record",
+            Self::Html => "html",
+            Self::UnknownRecord => "unknown_record",
+            Self::Misspelt => "misspelt",
+            Self::WithoutColon => "without_colon",
+            Self::NamesNobody => "names_nobody",
+            Self::OutsideGroup => "outside_group",
+            Self::NeverMatches => "never_matches",
+            Self::EndsInvisibly => "ends_invisibly",
+            Self::JoinsGroup => "joins_group",
+            Self::Noindex => "noindex",
+            Self::InvalidCrawlDelay => "invalid_crawl_delay",
+            Self::InvalidRequestRate => "invalid_request_rate",
+            Self::InvalidVisitTime => "invalid_visit_time",
+            Self::CutAtLimit => "cut_at_limit",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outranked::{
+        AllowAsLong, AllowOutright, FurtherDown, NotOutright, RepeatedAsLong, Shorter,
+    };
+    use super::*;
+    use crate::crawler::Crawler;
+
+    fn outranked(dialect: Dialect, robots: &'static str, path: &str) -> Vec<(u32, Outranked)> {
+        let robots = RobotsTxt::in_dialect(robots.as_bytes(), dialect);
+        let binding = robots.binding(&Crawler::parse("FooBot"));
+        let outranked = binding.outranked(path);
+        outranked
+            .iter()
+            .map(|(rule, why)| (rule.line(), *why))
+            .collect()
+    }
+
+    /// One test a row: a file, a path, and the lines that lose with the reason.
+    macro_rules! losing {
+        ($($name:ident: $dialect:ident $robots:literal on $path:literal loses $expected:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                let expected: &[(u32, Outranked)] = &$expected;
+                assert_eq!(outranked(Dialect::$dialect, $robots, $path), expected);
+            }
+        )*};
+    }
+
+    // RFC 9309, section 2.2.2; the drafts of 1996 for the order in the file.
+    losing! {
+        shorter_rules_lose: Rfc9309 "User-agent: *\nAllow: /\nDisallow: /a\nAllow: /a/b" on "/a/b"
+            loses [(3, Shorter), (2, Shorter)];
+        disallow_as_long_loses: Rfc9309 "User-agent: *\nDisallow: /a\nAllow: /a" on "/a"
+            loses [(2, AllowAsLong)];
+        repeats_lose: Rfc9309 "User-agent: *\nDisallow: /a\nDisallow: /a" on "/a"
+            loses [(3, RepeatedAsLong)];
+        rules_that_do_not_match_do_not_compete: Rfc9309 "User-agent: *\nDisallow: /a\nDisallow: /b" on "/a"
+            loses [];
+        nothing_loses_where_no_rule_counts: Rfc9309 "User-agent: *\nDisallow: /a" on "/b" loses [];
+        longer_rules_lose_further_down: Draft1996 "User-agent: *\nDisallow: /a\nAllow: /a/b" on "/a/b"
+            loses [(3, FurtherDown)];
+        ignored_allow_lines_do_not_compete: Consensus1994 "User-agent: *\nAllow: /a\nDisallow: /a" on "/a"
+            loses [];
+        globs_lose_to_what_names_the_path: Conner "User-agent: *\nDisallow: /a*\nAllow: /ab" on "/ab"
+            loses [(2, NotOutright)];
+        explicit_disallow_loses_to_explicit_allow: Conner "User-agent: *\nDisallow: /ab\nAllow: /ab" on "/ab"
+            loses [(2, AllowOutright)];
+        globs_lose_to_globs_above: Conner "User-agent: *\nDisallow: /a*\nAllow: /*b" on "/ab"
+            loses [(3, FurtherDown)];
+    }
+
+    // RFC 9309, section 2.2.4: what is no rule ends no list of agents.
+    #[test]
+    fn agent_lines_that_join_a_group_are_found_by_its_rules() {
+        let robots = RobotsTxt::parse(
+            b"User-agent: A\nDisallow: /a\n\nUser-agent: *\nCrawl-delay: 5\n\nUser-agent: B # b\nDisallow: /b\n",
+        );
+        assert_eq!(robots.joined(8), [Joined { line: 7, above: 4 }]);
+        assert_eq!(robots.joined(2), []);
+        assert_eq!(robots.joined(99), []);
+        assert_eq!(robots.line(7).as_deref(), Some("User-agent: B"));
+        assert_eq!(robots.line(99), None);
+    }
+
+    // RFC 9309, section 2.1: an empty rule is one. It is what `check` advises.
+    #[test]
+    fn an_empty_disallow_keeps_agents_apart() {
+        let robots = RobotsTxt::parse(
+            b"User-agent: *\nCrawl-delay: 5\nDisallow:\n\nUser-agent: B\nDisallow: /b\n",
+        );
+        assert_eq!(robots.joined(6), []);
+        let binding = robots.binding(&Crawler::parse("A"));
+        assert_eq!(binding.judge("/b"), Judgement::NoRule);
+    }
+}

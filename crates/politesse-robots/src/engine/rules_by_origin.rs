@@ -1,0 +1,241 @@
+//! The robots.txt of many origins in one object.
+//!
+//! For a crawler that fetches the files itself: hand over each as it comes, ask
+//! for URLs. It is what WWW::RobotRules gives its users. A file holds for one
+//! origin, scheme, host and port (RFC 9309, section 2.3), and until the moment
+//! that came with it (section 2.4); no clock is read here, and nothing is dropped
+//! but by [`RulesByOrigin::forget_expired`]. RFC 9309 wants no copy used for more
+//! than a day.
+//!
+//! A status from 200 to 299 is [`RulesByOrigin::parse`], one from 400 to 499 but
+//! 429 [`RulesByOrigin::unavailable`]; all else, a time-out or no connection is
+//! [`RulesByOrigin::unreachable`] (section 2.3.1).
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use super::{Binding, Dialect, Judgement, RobotsTxt};
+use crate::crawler::Crawler;
+use crate::origin::{Origin, Target};
+
+/// What is known of the origins that one crawler visits.
+///
+/// ```
+/// use jiff::Timestamp;
+/// use politesse_robots::crawler::Crawler;
+/// use politesse_robots::RulesByOrigin;
+///
+/// let now = Timestamp::UNIX_EPOCH;
+/// let mut rules = RulesByOrigin::new(Crawler::parse("ExampleBot/1.0"));
+/// let robots_txt = "https://site.example/robots.txt".parse().unwrap();
+/// rules.parse(&robots_txt, b"User-agent: *\nDisallow: /a\n", Timestamp::MAX);
+/// let allowed = |url: &str| rules.allowed(&url.parse().unwrap(), now);
+/// assert_eq!(allowed("https://site.example/a/b"), Some(false));
+/// assert_eq!(allowed("https://site.example/b"), Some(true));
+/// assert_eq!(allowed("https://other.example/"), None);
+/// ```
+#[derive(Debug)]
+pub struct RulesByOrigin {
+    crawler: Crawler,
+    dialect: Dialect,
+    origins: HashMap<Origin, Held>,
+}
+
+/// What is held of one origin.
+#[derive(Debug)]
+struct Held {
+    access: Access,
+    fresh_until: Timestamp,
+}
+
+/// RFC 9309, section 2.3.1.
+#[derive(Debug)]
+enum Access {
+    Successful(Box<RobotsTxt>, Binding),
+    Unavailable,
+    Unreachable,
+}
+
+impl RulesByOrigin {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(crawler: Crawler) -> Self {
+        Self::in_dialect(crawler, Dialect::default())
+    }
+
+    /// The same, for files that are read by `dialect`.
+    #[must_use]
+    pub fn in_dialect(crawler: Crawler, dialect: Dialect) -> Self {
+        Self {
+            crawler,
+            dialect,
+            origins: HashMap::new(),
+        }
+    }
+
+    /// Takes the file that was found at `url`, in place of what was known of
+    /// its origin. After redirects, `url` is the one first asked for: the rules
+    /// are those of the initial origin (RFC 9309, section 2.3.1.2).
+    pub fn parse(&mut self, url: &Target, content: &[u8], fresh_until: Timestamp) {
+        let robots = RobotsTxt::within_limit(content, self.dialect);
+        let binding = robots.binding(&self.crawler);
+        let access = Access::Successful(Box::new(robots), binding);
+        self.hold(url, access, fresh_until);
+    }
+
+    /// There is no file: a status from 400 to 499. Everything is allowed (RFC
+    /// 9309, section 2.3.1.3).
+    pub fn unavailable(&mut self, url: &Target, fresh_until: Timestamp) {
+        self.hold(url, Access::Unavailable, fresh_until);
+    }
+
+    /// It could not be found out: everything is disallowed (RFC 9309, section
+    /// 2.3.1.4).
+    pub fn unreachable(&mut self, url: &Target, fresh_until: Timestamp) {
+        self.hold(url, Access::Unreachable, fresh_until);
+    }
+
+    fn hold(&mut self, url: &Target, access: Access, fresh_until: Timestamp) {
+        let held = Held {
+            access,
+            fresh_until,
+        };
+        self.origins.insert(url.origin.clone(), held);
+    }
+
+    /// Whether `url` may be fetched; `None` if the robots.txt of its origin is
+    /// not known, or not any more, and has to be fetched first.
+    #[must_use]
+    pub fn allowed(&self, url: &Target, now: Timestamp) -> Option<bool> {
+        Some(match &self.fresh(url, now)?.access {
+            Access::Successful(_, binding) => binding.judge(url.path_and_query()).allows(),
+            Access::Unavailable => true,
+            Access::Unreachable => url.path_and_query() == super::binding::ROBOTS_TXT,
+        })
+    }
+
+    /// What the rules of its origin say of `url`; `None` if there are none that
+    /// are fresh.
+    #[must_use]
+    pub fn judge(&self, url: &Target, now: Timestamp) -> Option<Judgement<'_>> {
+        match &self.fresh(url, now)?.access {
+            Access::Successful(_, binding) => Some(binding.judge(url.path_and_query())),
+            Access::Unavailable | Access::Unreachable => None,
+        }
+    }
+
+    /// The file of an origin, if there is one that is fresh: its notes, its
+    /// sitemaps and other records.
+    #[must_use]
+    pub fn robots_txt(&self, url: &Target, now: Timestamp) -> Option<&RobotsTxt> {
+        match &self.fresh(url, now)?.access {
+            Access::Successful(robots, _) => Some(robots),
+            Access::Unavailable | Access::Unreachable => None,
+        }
+    }
+
+    /// The pause that its origin asks for, in seconds.
+    #[must_use]
+    pub fn crawl_delay(&self, url: &Target, now: Timestamp) -> Option<f64> {
+        match &self.fresh(url, now)?.access {
+            Access::Successful(_, binding) => binding.crawl_delay(),
+            Access::Unavailable | Access::Unreachable => None,
+        }
+    }
+
+    /// Until when what is known of the origin of `url` holds.
+    #[must_use]
+    pub fn fresh_until(&self, url: &Target) -> Option<Timestamp> {
+        Some(self.origins.get(&url.origin)?.fresh_until)
+    }
+
+    /// Drops what does not hold any more.
+    pub fn forget_expired(&mut self, now: Timestamp) {
+        self.origins.retain(|_, held| now < held.fresh_until);
+    }
+
+    fn fresh(&self, url: &Target, now: Timestamp) -> Option<&Held> {
+        let held = self.origins.get(&url.origin)?;
+        (now < held.fresh_until).then_some(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn url(text: &str) -> Target {
+        text.parse().unwrap()
+    }
+
+    fn rules() -> RulesByOrigin {
+        RulesByOrigin::new(Crawler::parse("ExampleBot"))
+    }
+
+    // RFC 9309, section 2.3: scheme, host and port; checklist 25.
+    #[test]
+    fn file_holds_for_its_origin_alone() {
+        let mut rules = rules();
+        rules.parse(
+            &url("http://a.test/robots.txt"),
+            b"User-agent: *\nDisallow: /",
+            at(9),
+        );
+        assert_eq!(rules.allowed(&url("http://a.test/x"), at(0)), Some(false));
+        for other in ["https://a.test/x", "http://a.test:81/x", "http://b.test/x"] {
+            assert_eq!(rules.allowed(&url(other), at(0)), None, "{other}");
+        }
+    }
+
+    // RFC 9309, section 2.4.
+    #[test]
+    fn file_holds_as_long_as_it_is_fresh() {
+        let mut rules = rules();
+        let page = url("http://a.test/x");
+        rules.parse(&page, b"User-agent: *\nDisallow: /\nCrawl-delay: 3", at(9));
+        assert_eq!(rules.allowed(&page, at(8)), Some(false));
+        assert_eq!(rules.crawl_delay(&page, at(8)), Some(3.0));
+        assert_eq!(
+            rules
+                .robots_txt(&page, at(8))
+                .map(|file| file.records().count()),
+            Some(3)
+        );
+        assert_eq!(rules.allowed(&page, at(9)), None);
+        rules.forget_expired(at(8));
+        assert_eq!(rules.fresh_until(&page), Some(at(9)));
+        rules.forget_expired(at(9));
+        assert_eq!(rules.fresh_until(&page), None);
+    }
+
+    // RFC 9309, sections 2.3.1.3 and 2.3.1.4.
+    #[test]
+    fn missing_file_allows_and_unknown_one_disallows() {
+        let mut rules = rules();
+        rules.unavailable(&url("http://a.test/"), at(9));
+        rules.unreachable(&url("http://b.test/"), at(9));
+        assert_eq!(rules.allowed(&url("http://a.test/x"), at(0)), Some(true));
+        assert_eq!(rules.allowed(&url("http://b.test/x"), at(0)), Some(false));
+        assert_eq!(
+            rules.allowed(&url("http://b.test/robots.txt"), at(0)),
+            Some(true)
+        );
+        assert_eq!(rules.judge(&url("http://b.test/x"), at(0)), None);
+    }
+
+    // Ours: the last file counts.
+    #[test]
+    fn later_file_replaces_the_earlier() {
+        let mut rules = RulesByOrigin::in_dialect(Crawler::parse("ExampleBot"), Dialect::Draft1996);
+        let page = url("http://a.test/x");
+        rules.parse(&page, b"User-agent: *\nDisallow: /", at(9));
+        rules.parse(&page, b"User-agent: *\nAllow: /x\nDisallow: /", at(9));
+        let judged = rules.judge(&page, at(0));
+        assert!(matches!(judged, Some(Judgement::Rule(rule)) if rule.line() == 2));
+    }
+}

@@ -1,0 +1,291 @@
+//! The lines of a robots.txt that speak of uses of the content, not of
+//! fetching it.
+//!
+//! `Content-Usage` (draft-ietf-aipref-attach-05, section 3), `Content-Signal`
+//! (contentsignals.org) and `License` (RSL 1.0). To the engine they are other
+//! records (RFC 9309, section 2.2.4): they end no group and decide nothing. Few
+//! files have any, so they are looked for when somebody first asks. What they
+//! say is not known here.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::RobotsTxt;
+use super::lines::{Line, Lines};
+use super::token::{File, GroupRanges, GroupSet};
+use crate::crawler::Crawler;
+
+/// How many of them are read of a file: more than a file has groups for, and
+/// few enough to be gone through for each response.
+const LINES_MAX: usize = 512;
+/// How much they may be in all, in octets, for the same reason.
+const OCTETS_MAX: usize = 64 * 1024;
+
+/// A line that speaks of uses, as far as it binds a crawler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsageLine<'a> {
+    /// From 1.
+    pub line: u32,
+    /// Which of them it is.
+    pub kind: UsageKind,
+    /// Why it binds.
+    pub scope: UsageScope,
+    /// What it says, without comment and outer blanks.
+    pub value: &'a [u8],
+}
+
+/// The names such a line can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageKind {
+    /// `Content-Usage`.
+    ContentUsage,
+    /// `Content-Signal`.
+    ContentSignal,
+    /// `License`, or `Licence`.
+    License,
+}
+
+/// Whom such a line is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageScope {
+    /// Everyone: it stands in no group.
+    Everyone,
+    /// The crawlers of the group it stands in.
+    Group,
+}
+
+/// The lines of one file, found once.
+#[derive(Default)]
+pub(super) struct UsageLines(OnceLock<Box<[Found]>>);
+
+/// Where a line is in the text, and in which group.
+struct Found {
+    kind: UsageKind,
+    line: u32,
+    start: u32,
+    length: u32,
+    /// Where the group begins among the tokens.
+    group: Option<u32>,
+}
+
+impl RobotsTxt {
+    /// The lines on uses that bind `crawler`, in file order: those of the
+    /// groups that [`RobotsTxt::binding`] finds for it, and those in no group.
+    ///
+    /// The first time goes through the text; after that, a file without such
+    /// lines costs nothing. Of very many, the first 512 count, and of very long
+    /// ones those in the first 64 KiB.
+    #[must_use]
+    pub fn usage_lines(&self, crawler: &Crawler) -> Vec<UsageLine<'_>> {
+        let found = self.usage.of(&self.file);
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let binding = self.binding(crawler);
+        let groups = &binding.shared().groups;
+        let bound = found.iter().filter_map(|line| {
+            Some(UsageLine {
+                line: line.line,
+                kind: line.kind,
+                scope: line.scope(groups)?,
+                value: line.value(&self.file),
+            })
+        });
+        bound.collect()
+    }
+}
+
+impl UsageLines {
+    fn of(&self, file: &File) -> &[Found] {
+        self.0.get_or_init(|| found(file))
+    }
+
+    /// The memory that they take, in octets.
+    pub(super) fn memory(&self) -> usize {
+        self.0.get().map_or(0, |found| size_of_val(&**found))
+    }
+}
+
+impl Found {
+    fn scope(&self, bound: &GroupSet) -> Option<UsageScope> {
+        let Some(group) = self.group else {
+            return Some(UsageScope::Everyone);
+        };
+        let binds = bound.binary_search_by_key(&group, |range| range.start);
+        binds.is_ok().then_some(UsageScope::Group)
+    }
+
+    fn value<'a>(&self, file: &'a File) -> &'a [u8] {
+        let start = self.start as usize;
+        let line = file.text.get(start..start + self.length as usize);
+        let lines = file.traits().lines;
+        let field = lines.field(lines.content(line.unwrap_or_default()));
+        field.map_or(&[], |field| field.value)
+    }
+}
+
+fn found(file: &File) -> Box<[Found]> {
+    let named = Lines::of(&file.text).filter_map(|line| Some((line, kind(line, file)?)));
+    let mut octets = 0;
+    let fits = |(line, _): &(Line<'_>, UsageKind)| {
+        octets += line.octets.len();
+        octets <= OCTETS_MAX
+    };
+    let named: Vec<_> = named.take(LINES_MAX).take_while(fits).collect();
+    if named.is_empty() {
+        return Box::default();
+    }
+    let groups: Vec<_> = GroupRanges::of(&file.tokens)
+        .map(|group| (lines_of(&group, file), group.start))
+        .collect();
+    let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+    let placed = named.into_iter().map(|(line, kind)| Found {
+        kind,
+        line: line.number,
+        start: fit(line.start),
+        length: fit(line.octets.len()),
+        group: group_of(line.number, &groups),
+    });
+    placed.collect()
+}
+
+/// What a line is named, if it is one of these.
+fn kind(line: Line<'_>, file: &File) -> Option<UsageKind> {
+    let first = line.octets.first()?;
+    if !matches!(first | 0x20, b'c' | b'l') && b' ' < *first {
+        return None;
+    }
+    let lines = file.traits().lines;
+    let name = lines.field(lines.content(line.octets))?.name;
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    if is("content-usage") {
+        Some(UsageKind::ContentUsage)
+    } else if is("content-signal") {
+        Some(UsageKind::ContentSignal)
+    } else {
+        (is("license") || is("licence")).then_some(UsageKind::License)
+    }
+}
+
+/// The lines of a group: from its first agent line to what ends it.
+fn lines_of(group: &Range<u32>, file: &File) -> Range<u32> {
+    let line = |at: u32| file.tokens.get(at as usize).map(|token| token.line);
+    line(group.start).unwrap_or(u32::MAX)..line(group.end).unwrap_or(u32::MAX)
+}
+
+fn group_of(line: u32, groups: &[(Range<u32>, u32)]) -> Option<u32> {
+    let behind = groups.partition_point(|(lines, _)| lines.start <= line);
+    let (lines, group) = groups.get(behind.checked_sub(1)?)?;
+    lines.contains(&line).then_some(*group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Dialect;
+
+    const FILE: &str = "\
+License: https://h.example/all.xml
+User-agent: A
+Content-Signal: search=yes # so far
+Disallow: /a
+
+ CONTENT-USAGE :\ttrain-ai=n
+User-agent: B
+Allow: /
+License: https://h.example/b.xml
+User-agent: a
+Licence: https://h.example/a.xml
+User-agent: *
+Content-Usage: search=n
+";
+
+    /// The lines that bind, `+` before those of a group.
+    fn bound(file: &str, agent: &str) -> Vec<String> {
+        bound_in(file, agent, Dialect::Rfc9309)
+    }
+
+    fn bound_in(file: &str, agent: &str, dialect: Dialect) -> Vec<String> {
+        let robots = RobotsTxt::in_dialect(file.to_owned(), dialect);
+        let lines = robots.usage_lines(&Crawler::parse(agent)).into_iter();
+        let shown = lines.map(|line| {
+            let mark = if line.scope == UsageScope::Group {
+                "+"
+            } else {
+                ""
+            };
+            format!(
+                "{mark}{} {}",
+                line.line,
+                String::from_utf8_lossy(line.value)
+            )
+        });
+        shown.collect()
+    }
+
+    // RFC 9309, section 2.2.1: groups of one name are one.
+    #[test]
+    fn lines_bind_as_their_groups_do() {
+        let expected = [
+            "1 https://h.example/all.xml",
+            "+3 search=yes",
+            "+6 train-ai=n",
+            "+11 https://h.example/a.xml",
+            "+13 search=n",
+        ];
+        assert_eq!(bound(FILE, "A/1.0"), expected);
+    }
+
+    // RFC 9309, section 2.2.1, and 2.2.4: only a rule ends a list of agents,
+    // so that `a` and `*` above share a group, for A and for everyone.
+    #[test]
+    fn lines_of_other_groups_do_not_bind() {
+        let all = "1 https://h.example/all.xml";
+        assert_eq!(bound(FILE, "B"), [all, "+9 https://h.example/b.xml"]);
+        let shared = [all, "+11 https://h.example/a.xml", "+13 search=n"];
+        assert_eq!(bound(FILE, "C"), shared);
+    }
+
+    // The consensus of 1994: a blank line ends a record.
+    #[test]
+    fn line_behind_a_record_of_1994_is_for_everyone() {
+        let file = "User-agent: A\nDisallow: /a\n\nLicense: https://h.example/\n";
+        let all = ["4 https://h.example/"];
+        assert_eq!(bound_in(file, "B", Dialect::Consensus1994), all);
+        assert!(bound(file, "B").is_empty());
+    }
+
+    // Ours: found in files without any group, and in UTF-16.
+    #[test]
+    fn file_without_groups_speaks_to_everyone() {
+        let file = "Content-Signal: ai-train=no";
+        assert_eq!(bound(file, "A"), ["1 ai-train=no"]);
+        let file = format!("{file}\nUser-agent: B\n");
+        let wide: Vec<u8> = file.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let robots = RobotsTxt::parse(&wide);
+        let lines = robots.usage_lines(&Crawler::parse("A"));
+        assert_eq!(lines[0].value, b"ai-train=no");
+    }
+
+    // Ours: a bound on what each response costs.
+    #[test]
+    fn lines_beyond_the_bound_do_not_count() {
+        let file = "Content-Signal: ai-train=no\n".repeat(LINES_MAX + 1);
+        assert_eq!(bound(&file, "A").len(), LINES_MAX);
+        let line = format!("Content-Usage: /{}\n", "a".repeat(OCTETS_MAX / 4));
+        assert_eq!(bound(&line.repeat(4), "A").len(), 3);
+    }
+
+    // Ours: the proxy asks for every response.
+    #[test]
+    fn file_without_such_lines_allocates_nothing() {
+        let robots = RobotsTxt::parse(b"User-agent: *\nDisallow: /a\nSitemap: /b\n");
+        let crawler = Crawler::parse("A");
+        assert!(robots.usage_lines(&crawler).is_empty());
+        let info = allocation_counter::measure(|| {
+            assert!(robots.usage_lines(&crawler).is_empty());
+        });
+        assert_eq!(info.count_total, 0);
+        assert_eq!(robots.usage.memory(), 0);
+    }
+}

@@ -1,0 +1,12 @@
+//! A robots.txt engine: RFC 9309 and the texts before it.
+//!
+//! [`RobotsTxt::parse`] reads a file, [`RobotsTxt::binding`] finds the groups
+//! that bind a crawler, [`Binding::judge`] the rule that decides a path.
+
+pub mod crawler;
+mod engine;
+pub mod origin;
+pub mod pace;
+pub mod reading;
+
+pub use engine::*;

@@ -1,0 +1,109 @@
+//! Everything a decision was made from, and what it says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{EnforcementMode, Inquiry, Policy, Reason, Ruling, Verdict};
+use crate::decision::access::{AccessResult, Cause, Snapshot};
+use crate::decision::digest::Digest;
+
+/// Everything a decision was made from, and what it says: what a record keeps.
+#[derive(Debug)]
+pub struct Evidence {
+    /// Who asked for what.
+    pub inquiry: Arc<Inquiry>,
+    /// What the origin said; absent if it was not asked.
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// Why the origin may not be dialled, if that is why it was not asked.
+    pub denial: Option<String>,
+    /// Until when it is put off, and for what, if it is.
+    pub putting_off: Option<PuttingOff>,
+    /// What the operator laid down.
+    pub policy: Arc<Policy>,
+    /// When it was decided, in whole microseconds: as exactly as it is kept.
+    pub at: Timestamp,
+    /// What follows.
+    pub ruling: Ruling,
+}
+
+/// Why a request is not sent now, although it may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PuttingOff {
+    /// What it would wait for: one of [`Reason::OF_PACE`].
+    pub reason: Reason,
+    /// How long it would be.
+    pub retry_after: Duration,
+    /// The same in words.
+    pub detail: String,
+}
+
+impl Evidence {
+    /// Whether the request may be sent: it is allowed, or only reported.
+    pub fn lets_through(&self) -> bool {
+        self.ruling.verdict == Verdict::Allow || self.is_reported()
+    }
+
+    /// Whether it disallows only because the robots.txt could not be asked for
+    /// yet, which says nothing about the page.
+    pub fn lacks_an_answer_for_now(&self) -> bool {
+        let result = self.snapshot.as_deref().map(|snapshot| &snapshot.result);
+        let was_busy = matches!(result, Some(AccessResult::Unreachable(Cause::Busy)));
+        was_busy && self.ruling.reason == Reason::Unreachable
+    }
+
+    /// For how long what the origin said holds.
+    pub fn holds_for(&self, now: Timestamp) -> Duration {
+        let until = self.snapshot.as_ref().map(|snapshot| snapshot.expires_at);
+        let left = until.and_then(|until| until.duration_since(now).try_into().ok());
+        left.unwrap_or_default()
+    }
+
+    /// Whether it goes by a robots.txt that has expired and could not be asked
+    /// for yet: what that allowed may be disallowed by now. An origin that does
+    /// not answer is another matter (RFC 9309, section 2.4).
+    pub fn is_out_of_date(&self) -> bool {
+        let stale = self.snapshot.as_deref().and_then(|snapshot| snapshot.stale);
+        let by_its_rules = matches!(
+            self.ruling.reason,
+            Reason::Rule | Reason::NoRule | Reason::NoGroup
+        );
+        stale == Some(Cause::Busy) && by_its_rules && self.ruling.overriding.is_none()
+    }
+
+    /// Whether it disallows what is forwarded all the same, because the policy
+    /// reports and does not enforce.
+    ///
+    /// That is about what robots.txt and the operator say of a page. Where
+    /// nothing may be dialled (`egress`), and where no connection was to be
+    /// had, there is no page to report about.
+    pub fn is_reported(&self) -> bool {
+        let can_be_had = match (self.ruling.reason, self.snapshot.as_deref()) {
+            (Reason::Egress, _) | (_, None) => false,
+            (_, Some(snapshot)) => snapshot.no_connection().is_none(),
+        };
+        let reports = self.policy.mode() == EnforcementMode::Report;
+        reports && can_be_had && self.ruling.verdict == Verdict::Disallow
+    }
+
+    /// A digest of all that tells one decision from another.
+    pub(super) fn digest(&self) -> Digest {
+        let ruling = &self.ruling;
+        let snapshot = self.snapshot.as_deref();
+        let text = format!(
+            "{} {}\n{:?}\n{} {} {:?}\n{:?} {:?}\n{} {}",
+            self.inquiry.method,
+            self.inquiry.target,
+            self.inquiry.crawler.token(),
+            ruling.verdict.as_str(),
+            ruling.reason.as_str(),
+            ruling.rule.as_ref().map(|rule| rule.line),
+            snapshot.map(|snapshot| snapshot.fetched_at),
+            snapshot.and_then(Snapshot::copy).map(|copy| copy.digest),
+            self.policy.digest(),
+            self.at,
+        );
+        Digest::of(text.as_bytes())
+    }
+}

@@ -1,0 +1,152 @@
+//! What may be fetched, but not now. Contract, sections 1 and 3; issue 6.
+
+use std::time::Duration;
+
+use politesse_robots::pace::asked::PauseRecord;
+
+use super::*;
+
+fn putting_off(reason: Reason) -> PuttingOff {
+    PuttingOff {
+        reason,
+        retry_after: Duration::from_millis(1500),
+        detail: "1 is under way".to_owned(),
+    }
+}
+
+fn reporting(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
+    let policy = Policy::new(Unauthorized::Allow).with_mode(EnforcementMode::Report);
+    let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
+    decide(&asked, snapshot, (&Arc::new(policy), now()))
+}
+
+const ROBOTS: &str = "User-agent: foobot\nAllow: /a\nDisallow: /\nCrawl-delay: 10\n";
+
+// Contract, section 1 (`later`); the evidence by which it may stays.
+#[test]
+fn what_is_put_off_keeps_the_rule_that_allowed() {
+    let allowed = decided(&file(ROBOTS), "/a");
+    let ruling = allowed.ruling().clone();
+    let digest = allowed.digest();
+    let later = allowed.later(putting_off(Reason::CrawlDelay));
+    assert_eq!(said(&later), (Verdict::Later, Reason::CrawlDelay));
+    assert_eq!(later.ruling().rule, ruling.rule);
+    assert_eq!(later.ruling().group, ["foobot"]);
+    assert_eq!(later.ruling().token, ruling.token);
+    assert_eq!(later.ruling().asked, ruling.asked);
+    assert_ne!(later.digest(), digest);
+    let evidence = later.evidence();
+    assert_eq!(Effect::of(evidence), Effect::Enforced);
+    let told = evidence.putting_off.as_ref().unwrap();
+    assert_eq!(told, &putting_off(Reason::CrawlDelay));
+}
+
+// Invariant 1: nothing is sent.
+#[test]
+fn what_is_put_off_gets_no_permit() {
+    let later = decided(&file(ROBOTS), "/a").later(putting_off(Reason::BackOff));
+    let receipt = Receipt::issue(3, later.digest());
+    let NoPermit::Later(refusal) = later.into_permit(&receipt).unwrap_err() else {
+        panic!("refused");
+    };
+    assert_eq!(refusal.seq, 3);
+    assert_eq!(refusal.evidence.ruling.reason, Reason::BackOff);
+}
+
+// Invariant 3: the receipt of the leave is none for the putting off.
+#[test]
+fn a_receipt_for_what_was_allowed_is_foreign_to_it() {
+    let allowed = decided(&file(ROBOTS), "/a");
+    let receipt = Receipt::issue(3, allowed.digest());
+    let later = allowed.later(putting_off(Reason::BackOff));
+    assert!(matches!(
+        later.into_permit(&receipt),
+        Err(NoPermit::ForeignReceipt)
+    ));
+}
+
+// Issue 6: one that refuses waits for nothing.
+#[test]
+fn what_is_refused_stays_refused() {
+    let refused = decided(&file(ROBOTS), "/x");
+    let (before, digest) = (said(&refused), refused.digest());
+    let later = refused.later(putting_off(Reason::CrawlDelay));
+    assert_eq!((said(&later), later.digest()), (before, digest));
+    assert_eq!(later.evidence().putting_off, None);
+    let later = later.later(putting_off(Reason::Ceiling));
+    assert_eq!(said(&later), before);
+}
+
+// Contract, section 3: what report mode forwards takes its turn, too, and what
+// was not forwarded was not reported.
+#[test]
+fn what_is_only_reported_can_be_put_off() {
+    let later = reporting(&file(ROBOTS), "/x").later(putting_off(Reason::QueueFull));
+    assert_eq!(said(&later), (Verdict::Later, Reason::QueueFull));
+    assert_eq!(later.ruling().rule.as_ref().unwrap().line, 3);
+    assert_eq!(reported(later), (false, Effect::Enforced));
+}
+
+// Contract, section 3: an override that was of no use is not told as one.
+#[test]
+fn what_an_override_opens_can_be_put_off() {
+    let policy = laid_down(Candidates::First, &[ANYTHING]);
+    let asked = inquiry("FooBot/2.1", "http://h.test/x");
+    let decision = decide(&asked, &file(ROBOTS), (&policy, now()));
+    assert!(decision.ruling().is_overridden());
+    let later = decision.later(putting_off(Reason::VisitTime));
+    assert_eq!(said(&later), (Verdict::Later, Reason::VisitTime));
+    assert_eq!(reported(later), (false, Effect::Enforced));
+}
+
+// Issue 6: what the groups ask for is reached from the decision, whatever it
+// says, and costs nothing where nothing is asked.
+#[test]
+fn what_is_asked_is_part_of_the_ruling() {
+    for path in ["/a", "/x", "/a/../x"] {
+        let decision = decided(&file(ROBOTS), path);
+        let asked = decision.ruling().asked.clone().unwrap();
+        let pause = (Duration::from_secs(10), PauseRecord::CrawlDelay);
+        assert_eq!(asked.delay(now()), Some(pause), "{path}");
+    }
+    let decision = decided(&file("User-agent: *\nAllow: /\n"), "/a");
+    assert_eq!(decision.ruling().asked, None);
+    let unavailable = snapshot(404, AccessResult::Unavailable);
+    assert_eq!(decided(&unavailable, "/a").ruling().asked, None);
+}
+
+// Issue 6: of several candidates that bind, each is heeded.
+#[test]
+fn of_all_candidates_what_each_asks_for_counts() {
+    let robots = file(
+        "User-agent: FooBot-News\nRequest-rate: 1/9\nVisit-time: 0000-1200\nDisallow: /z\n\
+         User-agent: FooBot\nCrawl-delay: 4\nVisit-time: 0600-1800\n",
+    );
+    let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
+    for (candidates, opens) in [
+        (Candidates::First, None),
+        (Candidates::All, "2027-01-01T06:00:00Z".parse().ok()),
+    ] {
+        let decision = decide(&asked, &robots, (&laid_down(candidates, &[]), now()));
+        let asked = decision.ruling().asked.clone().unwrap();
+        let pause = (Duration::from_secs(9), PauseRecord::RequestRate);
+        assert_eq!(asked.delay(now()), Some(pause));
+        assert_eq!(asked.opens(now()), opens);
+    }
+}
+
+// Contract, section 3: "unreachable" is for what the origin answers badly, or
+// not at all; here nobody asked it.
+#[test]
+fn only_what_was_not_asked_for_is_put_off_though_it_disallows() {
+    let reasons = |cause: Cause| {
+        let snapshot = snapshot(503, AccessResult::Unreachable(cause));
+        let later = decided(&snapshot, "/a").later(putting_off(Reason::BackOff));
+        said(&later)
+    };
+    let disallowed = (Verdict::Disallow, Reason::Unreachable);
+    assert_eq!(reasons(Cause::Busy), (Verdict::Later, Reason::BackOff));
+    for cause in [Cause::Status, Cause::Timeout, Cause::Names] {
+        assert_eq!(reasons(cause), disallowed, "{cause:?}");
+    }
+}

@@ -1,0 +1,28 @@
+//! Layer 0: what an origin said, and what follows.
+//!
+//! Invariant 5: no IO, no clock, no async here. Time is an argument, parsing
+//! never fails, and everything is tested as data in, verdict out.
+//!
+//! In reading order, and a module uses only those below it:
+
+pub mod record;
+
+pub mod decide;
+
+pub mod kept;
+
+pub mod access;
+
+pub mod receipt;
+
+pub mod policy;
+
+pub mod ruling;
+
+pub mod overrides;
+
+pub mod identity;
+
+pub mod reason;
+
+pub mod digest;

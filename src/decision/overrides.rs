@@ -1,0 +1,297 @@
+//! Overrides: where the operator's word counts in place of robots.txt.
+//!
+//! An override says for one origin, and at will for one crawler and some
+//! paths, that URLs may or may not be fetched; an allow always has an end.
+//! Which of them fits a request is found here. What robots.txt says, and what
+//! becomes of the two, is `decision`'s.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use politesse_robots::crawler::{Crawler, InvalidToken, ProductToken};
+use politesse_robots::origin::{Host, InvalidTarget, Origin};
+use politesse_robots::{CanonicalPath, Pattern, ServedPattern};
+
+/// An entry of the operator's list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Override {
+    /// Whose URLs it is about.
+    pub origin: Origins,
+    /// The crawler it is about, by any of its candidates; absent: every one.
+    pub agent: Option<ProductToken>,
+    /// The paths it is about; absent: every path.
+    pub path: Option<Paths>,
+    /// What it says, and until when.
+    pub action: Action,
+    /// Why, in the operator's words.
+    pub reason: String,
+}
+
+/// What an override says, and until when: at its end it is in force no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The URLs may be fetched. Leave that never ends is soon forgotten, so
+    /// there is none.
+    Allow {
+        /// Its end.
+        until: Timestamp,
+    },
+    /// They may not.
+    Deny {
+        /// Its end, if it has one.
+        until: Option<Timestamp>,
+    },
+}
+
+impl Action {
+    /// The word for it in the configuration and in policies.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow { .. } => "allow",
+            Self::Deny { .. } => "deny",
+        }
+    }
+
+    /// Its end, if it has one.
+    pub fn until(self) -> Option<Timestamp> {
+        match self {
+            Self::Allow { until } => Some(until),
+            Self::Deny { until } => until,
+        }
+    }
+}
+
+/// Whose URLs an override is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origins {
+    /// `https://site.example`: one origin.
+    One(Origin),
+    /// `*.site.example`: every origin at a name below this one, whatever its
+    /// scheme and port. The name itself is not among them.
+    Below(Box<str>),
+}
+
+impl Origins {
+    fn contain(&self, origin: &Origin) -> bool {
+        match (self, origin.host()) {
+            (Self::One(one), _) => one == origin,
+            (Self::Below(name), Host::Name(host)) => host
+                .strip_suffix(&**name)
+                .is_some_and(|rest| rest.ends_with('.')),
+            (Self::Below(_), Host::Address(_)) => false,
+        }
+    }
+}
+
+impl FromStr for Origins {
+    type Err = InvalidTarget;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        if let Some(name) = Host::below(text)? {
+            return Ok(Self::Below(name));
+        }
+        let (scheme, authority) = text.split_once("://").ok_or(InvalidTarget::Scheme)?;
+        Origin::new(scheme.parse()?, authority).map(Self::One)
+    }
+}
+
+impl fmt::Display for Origins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(origin) => origin.fmt(f),
+            Self::Below(name) => write!(f, "*.{name}"),
+        }
+    }
+}
+
+/// The paths an override is about: a pattern as in robots.txt (RFC 9309,
+/// section 2.2.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    text: String,
+    pattern: Pattern,
+    served: ServedPattern,
+}
+
+impl Paths {
+    /// Reads a pattern; `None` if it begins with neither `/` nor `*` (and
+    /// could match no path), or holds a control character.
+    pub fn new(text: &str) -> Option<Self> {
+        let can_match = text.starts_with(['/', '*']) && !text.contains(char::is_control);
+        let pattern = Pattern::new(text.as_bytes()).filter(|_| can_match)?;
+        Some(Self {
+            text: text.to_owned(),
+            pattern,
+            served: ServedPattern::new(text.as_bytes())?,
+        })
+    }
+}
+
+/// A path that a request may mean, and what robots.txt says of it.
+#[derive(Debug)]
+pub struct Reading {
+    /// The path.
+    pub path: CanonicalPath,
+    /// Whether robots.txt disallows it.
+    pub disallowed: bool,
+}
+
+/// A request, as far as overrides look at it.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// Whose URL is asked for.
+    pub origin: &'a Origin,
+    /// Who asks.
+    pub crawler: &'a Crawler,
+    /// The path as sent, then the others that a server may read.
+    pub readings: Vec<Reading>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The override that counts, with the index of the reading it fits by.
+///
+/// Each reading of the path has its own: the first in force that fits it. In
+/// doubt about the path that refuses: a deny of any reading counts; an allow
+/// needs the path as sent and every reading that robots.txt disallows.
+pub fn first<'a>(overrides: &'a [Override], asked: &Asked<'_>) -> Option<(&'a Override, usize)> {
+    let concerned = |entry: &&Override| entry.concerns(asked);
+    let first_for = |reading: &Reading| {
+        let mut entries = overrides.iter().filter(concerned);
+        entries.find(|entry| entry.fits(&reading.path))
+    };
+    let entries: Vec<_> = asked.readings.iter().map(first_for).collect();
+    let denies = |entry: &Option<&Override>| entry.is_some_and(Override::is_deny);
+    if let Some(index) = entries.iter().position(denies) {
+        return Some((entries[index]?, index));
+    }
+    let mut readings = std::iter::zip(&entries, &asked.readings).enumerate();
+    let allowed = readings.all(|(index, (entry, reading))| {
+        let is_needed = index == 0 || reading.disallowed;
+        !is_needed || entry.is_some()
+    });
+    let entry = entries.first().copied().flatten();
+    entry.filter(|_| allowed).map(|entry| (entry, 0))
+}
+
+impl Override {
+    /// Whether it is over at `at`; the end itself is no longer in it.
+    pub fn has_ended(&self, at: Timestamp) -> bool {
+        self.action.until().is_some_and(|end| end <= at)
+    }
+
+    fn concerns(&self, asked: &Asked<'_>) -> bool {
+        let names = |token: &ProductToken| asked.crawler.candidates().contains(token);
+        !self.has_ended(asked.at)
+            && self.origin.contain(asked.origin)
+            && self.agent.as_ref().is_none_or(names)
+    }
+
+    fn is_deny(&self) -> bool {
+        matches!(self.action, Action::Deny { .. })
+    }
+
+    fn fits(&self, path: &CanonicalPath) -> bool {
+        if self.is_deny() {
+            self.denies(path)
+        } else {
+            self.allows(path)
+        }
+    }
+
+    /// As an Allow line of robots.txt matches.
+    fn allows(&self, path: &CanonicalPath) -> bool {
+        let matches = |paths: &Paths| paths.pattern.matches(path);
+        self.path.as_ref().is_none_or(matches)
+    }
+
+    /// Whether a deny of these paths refuses `path`: as a Disallow line matches,
+    /// in either form of its reserved bytes. It is tried so at every level of
+    /// `robots.readings`, which is about what a site may have meant.
+    fn denies(&self, path: &CanonicalPath) -> bool {
+        let served = |paths: &Paths| paths.served.matches(path);
+        self.allows(path) || self.path.as_ref().is_some_and(served)
+    }
+}
+
+/// An override as a policy's JSON has it, with the keys of the configuration.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    origin: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    action: String,
+    reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+}
+
+/// Why the JSON of a policy holds no override: it was changed by another hand,
+/// or written by a version that knew more.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum InvalidOverride {
+    /// The origin is none.
+    #[error("its origin cannot be read")]
+    Origin(#[from] InvalidTarget),
+    /// The agent is no token.
+    #[error("its agent cannot be read")]
+    Agent(#[from] InvalidToken),
+    /// The path is no pattern.
+    #[error("its path {0:?} is no pattern")]
+    Path(String),
+    /// The end is no time.
+    #[error("its end cannot be read")]
+    Until(#[from] jiff::Error),
+    /// Neither an allow with an end nor a deny.
+    #[error("its action is {0:?}, with or without an end")]
+    Action(String),
+}
+
+impl From<Override> for Written {
+    fn from(entry: Override) -> Self {
+        Self {
+            origin: entry.origin.to_string(),
+            agent: entry.agent.map(|token| token.to_string()),
+            path: entry.path.map(|paths| paths.text),
+            action: entry.action.as_str().to_owned(),
+            reason: entry.reason,
+            until: entry.action.until().map(|end| end.to_string()),
+        }
+    }
+}
+
+impl TryFrom<Written> for Override {
+    type Error = InvalidOverride;
+
+    fn try_from(written: Written) -> Result<Self, InvalidOverride> {
+        let until = written.until.map(|end| end.parse()).transpose()?;
+        let action = match (written.action.as_str(), until) {
+            ("allow", Some(until)) => Action::Allow { until },
+            ("deny", until) => Action::Deny { until },
+            _ => return Err(InvalidOverride::Action(written.action)),
+        };
+        let path = match written.path {
+            Some(text) => Some(Paths::new(&text).ok_or(InvalidOverride::Path(text))?),
+            None => None,
+        };
+        let agent = written.agent.as_deref().map(ProductToken::new);
+        Ok(Self {
+            origin: written.origin.parse()?,
+            agent: agent.transpose()?,
+            path,
+            action,
+            reason: written.reason,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Which hosts a rule of the operator is about, and the first rule that fits
+//! one, however many there are.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use politesse_robots::origin::{Host, InvalidTarget, Origin};
+
+/// The hosts that a rule is about. There is one pace for all schemes and ports
+/// of a host, so an origin stands for its host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// `site.example`, or an origin there.
+    One(Host),
+    /// `*.site.example`: every name below this one, and not the name itself.
+    Below(Box<str>),
+}
+
+impl FromStr for Hosts {
+    type Err = InvalidTarget;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        if let Some(name) = Host::below(text)? {
+            return Ok(Self::Below(name));
+        }
+        if let Some((scheme, authority)) = text.split_once("://") {
+            let origin = Origin::new(scheme.parse()?, authority)?;
+            return Ok(Self::One(origin.host().clone()));
+        }
+        let host = text.parse().or_else(|_| format!("[{text}]").parse());
+        host.map(Self::One)
+    }
+}
+
+impl fmt::Display for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(host) => host.fmt(f),
+            Self::Below(name) => write!(f, "*.{name}"),
+        }
+    }
+}
+
+/// Where in a list the first entry for a host stands. It takes as long as the
+/// name has labels, whatever the length of the list.
+#[derive(Clone, Default)]
+pub(super) struct FirstByHost {
+    one: HashMap<Host, usize>,
+    below: HashMap<Box<str>, usize>,
+}
+
+impl FirstByHost {
+    /// For entries that are about these hosts, in order.
+    pub(super) fn of<'a>(entries: impl Iterator<Item = &'a Hosts>) -> Self {
+        let mut first = Self::default();
+        for (at, hosts) in entries.enumerate() {
+            match hosts {
+                Hosts::One(host) => first.one.entry(host.clone()).or_insert(at),
+                Hosts::Below(name) => first.below.entry(name.clone()).or_insert(at),
+            };
+        }
+        first
+    }
+
+    /// The place of the first entry for `host`.
+    pub(super) fn place(&self, host: &Host) -> Option<usize> {
+        let one = self.one.get(host).copied();
+        let below = match host {
+            Host::Name(name) if !self.below.is_empty() => self.place_below(name),
+            Host::Name(_) | Host::Address(_) => None,
+        };
+        one.into_iter().chain(below).min()
+    }
+
+    fn place_below(&self, name: &str) -> Option<usize> {
+        let dots = memchr::memchr_iter(b'.', name.as_bytes());
+        let above = dots.filter_map(|dot| name.get(dot + 1..));
+        let places = above.filter_map(|name| self.below.get(name));
+        places.copied().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Contract, section 2; issue 6, Deliver 1: one pace for all ports and
+    // schemes of a host.
+    #[test]
+    fn an_origin_stands_for_its_host() {
+        for (text, hosts) in [
+            ("site.example", "site.example"),
+            ("Site.Example.", "site.example"),
+            ("https://site.example", "site.example"),
+            ("http://site.example:8080", "site.example"),
+            ("*.Site.example", "*.site.example"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("::1", "[::1]"),
+            ("http://[::1]:81", "[::1]"),
+        ] {
+            assert_eq!(text.parse::<Hosts>().unwrap().to_string(), hosts, "{text}");
+        }
+        for text in [
+            "",
+            "*",
+            "*.",
+            "*.10.0.0.1",
+            "a.*.example",
+            "https://site.example/",
+            "site.example:80",
+            "ftp://site.example",
+            "https://u@site.example",
+            "a b",
+        ] {
+            assert!(text.parse::<Hosts>().is_err(), "{text}");
+        }
+    }
+
+    // Contract, section 2: the first that fits.
+    #[test]
+    fn the_first_entry_that_fits_counts() {
+        let entries = [
+            "a.site.example",
+            "*.site.example",
+            "b.site.example",
+            "*.a.site.example",
+            "site.example",
+            "a.site.example",
+        ];
+        let entries = entries.map(|text| text.parse().unwrap());
+        let first = FirstByHost::of(entries.iter());
+        let place = |host: &str| first.place(&host.parse().unwrap());
+        assert_eq!(place("a.site.example"), Some(0));
+        assert_eq!(place("b.site.example"), Some(1));
+        assert_eq!(place("x.a.site.example"), Some(1));
+        assert_eq!(place("site.example"), Some(4));
+        assert_eq!(place("notsite.example"), None);
+        assert_eq!(place("example"), None);
+        assert_eq!(place("10.0.0.1"), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! Pace: when, and how fast. What a site asks for, what the operator lays
+//! down, and what becomes of the two; none of it says whether.
+//!
+//! A *moment* here is a time since some start of the process, since clocks are
+//! set back; the hours of the day are those of UTC. Who waits where is
+//! `origins`' part.
+//!
+//! In reading order, and a module uses only those below it:
+
+pub mod pacer;
+
+pub mod host_pace;
+
+pub mod event;
+
+pub mod options;
+
+pub mod schedule;
+
+pub mod terms;
+
+pub mod hosts;
+
+pub mod back_off;
+
+pub mod rate;

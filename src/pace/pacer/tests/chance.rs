@@ -1,0 +1,151 @@
+//! Whatever happens, by a fixed seed.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::kit::*;
+use crate::pace::options::Options;
+use crate::pace::terms::{Ceilings, Profile};
+use tokio::time::sleep;
+
+/// Knuth's generator, so that a failure can be had again.
+pub(super) struct Chance(u64);
+
+impl Chance {
+    pub(super) fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        let (factor, more) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(factor).wrapping_add(more);
+        (self.0 >> 33) % end
+    }
+}
+
+// The issue, "must hold": whatever arrivals and cancellations, ceilings over
+// several hosts let everybody go in the end, and nobody too soon.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_forgotten_under_ceilings() {
+    const HOSTS: [&str; 4] = [
+        "a.one.example",
+        "b.one.example",
+        "two.example",
+        "three.example",
+    ];
+    for seed in 0..40 {
+        let mut chance = Chance::of(seed);
+        let origin = Origin::new(Options {
+            crawler: ceilings(2, "20/s"),
+            domain: ceilings(3, "10/s"),
+            total: ceilings(4, "15/s"),
+            ..profile(Profile::Standard)
+        });
+        let mut requests = Vec::new();
+        for _ in 0..120 {
+            let mut below = |end| usize::try_from(chance.below(end)).unwrap();
+            match below(10) {
+                0..7 => {
+                    let crawler = ["x", "y", "z"][below(3)];
+                    let asked = asked(2).filter(|_| below(4) == 0);
+                    let get = Get {
+                        host: HOSTS[below(4)],
+                        ..Get::by(crawler, asked.as_ref())
+                    };
+                    let takes = Duration::from_millis(50 * below(6) as u64);
+                    requests.push(origin.get(get.taking(takes)).await);
+                }
+                7 if !requests.is_empty() => {
+                    let index = below(requests.len() as u64);
+                    requests.remove(index).abort();
+                }
+                8 => {
+                    let pacer = std::sync::Arc::clone(&origin.pacer);
+                    let name = host(HOSTS[below(4)]);
+                    let robots = async move {
+                        let turn = pacer.robots_turn(&name).await;
+                        turn.unwrap().observed(200, None);
+                        Ok(())
+                    };
+                    requests.push(tokio::spawn(robots));
+                }
+                _ => sleep(Duration::from_millis(30 * below(10) as u64)).await,
+            }
+        }
+        for request in requests {
+            assert!(request.await.unwrap().is_ok(), "{seed}");
+        }
+        let times = origin.times();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(gaps.clone().all(|gap| 65 <= gap), "{seed}: {times:?}");
+        assert!(
+            origin
+                .pacer
+                .snapshot()
+                .iter()
+                .all(|host| host.in_flight + host.queued == 0)
+        );
+        assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+    }
+}
+
+pub(super) fn ceilings(in_flight: u32, rate: &str) -> Ceilings {
+    Ceilings {
+        in_flight: NonZeroU32::new(in_flight),
+        rate: rate.parse().ok(),
+    }
+}
+
+// The issue, "must hold": no two starts at a host closer than its delay,
+// whatever arrivals, cancellations and changes.
+#[tokio::test(start_paused = true)]
+async fn no_two_starts_are_closer_than_the_delay_that_either_asks_for() {
+    const DELAYS: [u64; 4] = [0, 1, 3, 10];
+    let mut starts = 0;
+    for seed in 0..40 {
+        let mut chance = Chance::of(seed);
+        let origin = Origin::new(profile(Profile::Owned));
+        let mut requests = Vec::new();
+        for _ in 0..80 {
+            match chance.below(10) {
+                0..5 => {
+                    let delay = DELAYS[usize::try_from(chance.below(4)).unwrap()];
+                    let asked = asked(delay).filter(|_| 0 < delay);
+                    let get = Get::by(&delay.to_string(), asked.as_ref());
+                    let get = get.taking(seconds(chance.below(4)));
+                    requests.push(origin.get(get.within(seconds(chance.below(90)))).await);
+                }
+                5 if !requests.is_empty() => {
+                    let index = chance.below(requests.len().try_into().unwrap());
+                    requests.remove(index.try_into().unwrap()).abort();
+                }
+                6 => {
+                    // Given back.
+                    let get = Get::by("unused", None).within(seconds(0));
+                    drop(origin.turn(get).await);
+                }
+                7 => {
+                    let profiles = [Profile::Owned, Profile::Standard, Profile::Archive];
+                    let index = usize::try_from(chance.below(3)).unwrap();
+                    origin.pacer.adopt(profile(profiles[index]));
+                }
+                _ => sleep(seconds(chance.below(5))).await,
+            }
+        }
+        sleep(seconds(2_000)).await;
+        let (times, order) = (origin.times(), origin.order());
+        starts += times.len();
+        let delays: Vec<u128> = order.iter().map(|delay| delay.parse().unwrap()).collect();
+        for (times, delays) in std::iter::zip(times.windows(2), delays.windows(2)) {
+            let apart = 1000 * delays[0].max(delays[1]);
+            assert!(
+                apart <= times[1] - times[0],
+                "{seed}: {times:?}, {delays:?}"
+            );
+        }
+        let host = &origin.pacer.snapshot()[0];
+        assert_eq!((host.in_flight, host.queued), (0, 0), "{seed}");
+        assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+    }
+    assert!(400 < starts, "{starts}");
+}

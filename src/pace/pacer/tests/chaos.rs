@@ -1,0 +1,156 @@
+//! All that can happen to one who waits, at once, by a fixed seed.
+
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::chance::{Chance, ceilings};
+use super::kit::*;
+use crate::pace::options::{Options, QueueLimits};
+use crate::pace::pacer::{Asking, Pacer, RobotsAsked};
+use crate::pace::terms::{Ceilings, Profile};
+
+const HOSTS: [&str; 6] = [
+    "a.one.example",
+    "b.one.example",
+    "c.one.example",
+    "two.example",
+    "three.example",
+    "four.example",
+];
+
+impl Chance {
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        let end = all.len().try_into().unwrap();
+        all[usize::try_from(self.below(end)).unwrap()]
+    }
+
+    fn ceilings(&mut self) -> Ceilings {
+        let rate = self.one_of(&["", "3/s", "10/s", "20/s"]);
+        ceilings(self.one_of(&[0, 1, 2, 5]), rate)
+    }
+
+    fn options(&mut self) -> Options {
+        let count = |count| NonZeroUsize::new(count).unwrap();
+        let profiles = [Profile::Owned, Profile::Standard, Profile::Archive];
+        Options {
+            crawler: self.ceilings(),
+            domain: self.ceilings(),
+            address: self.ceilings(),
+            total: self.ceilings(),
+            max_turn: seconds(2 + self.below(4)),
+            queue: QueueLimits {
+                origin: count(6),
+                crawler: count(20),
+                total: count(40),
+            },
+            ..profile(self.one_of(&profiles))
+        }
+    }
+
+    fn page(&mut self, pacer: &Arc<Pacer>) -> JoinHandle<()> {
+        let name = host(self.one_of(&HOSTS));
+        let crawler = self.one_of(&["x", "y", "z", "w"]);
+        let asked = asked(1 + self.below(3)).filter(|_| self.below(5) == 0);
+        let half = Duration::from_millis(self.one_of(&[0, 25, 150, 500, 4000]));
+        let longest = seconds(self.one_of(&[0, 1, 5, 60, 3600]));
+        let status = if self.below(25) == 0 { 429 } else { 200 };
+        let is_given_back = self.below(10) == 0;
+        let address = [None, Some(IpAddr::from([127, 0, 0, 1]))];
+        let address = self.one_of(&address);
+        let pacer = Arc::clone(pacer);
+        tokio::spawn(async move {
+            let mut asking = Asking {
+                host: &name,
+                crawler,
+                address,
+                asked,
+                longest,
+                robots_from: None,
+                robots: RobotsAsked::No,
+                number: None,
+            };
+            let Ok(mut turn) = pacer.turn(asking.clone()).await else {
+                return;
+            };
+            if is_given_back {
+                asking.number = turn.number();
+                drop(turn);
+                let Ok(again) = pacer.turn(asking).await else {
+                    return;
+                };
+                turn = again;
+            }
+            turn.sent();
+            sleep(half).await;
+            turn.observed(status, Some(seconds(2)));
+            sleep(half).await;
+        })
+    }
+
+    fn robots(&mut self, pacer: &Arc<Pacer>) -> JoinHandle<()> {
+        let name = host(self.one_of(&HOSTS));
+        let takes = Duration::from_millis(self.below(3000));
+        let pacer = Arc::clone(pacer);
+        tokio::spawn(async move {
+            if let Some(turn) = pacer.robots_turn(&name).await {
+                turn.sent();
+                sleep(takes).await;
+                turn.observed(200, None);
+            }
+        })
+    }
+}
+
+// The issue, "must hold": no wake-up storm, cancellation gives the turn back.
+// Nobody waits for ever, no driver spins, and nothing is left.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_whatever_happens() {
+    for seed in 0..250 {
+        let mut chance = Chance::of(seed);
+        let pacer = Arc::new(pacer(chance.options()));
+        let mut requests = Vec::new();
+        for _ in 0..200 {
+            match chance.below(16) {
+                0..9 => requests.push(chance.page(&pacer)),
+                9..11 if !requests.is_empty() => {
+                    let index = chance.below(requests.len().try_into().unwrap());
+                    requests[usize::try_from(index).unwrap()].abort();
+                }
+                11 => requests.push(chance.robots(&pacer)),
+                12 => pacer.adopt(chance.options()),
+                13 if chance.below(10) == 0 => pacer.sweep().await,
+                _ => sleep(Duration::from_millis(chance.below(800))).await,
+            }
+            if chance.below(2) == 0 {
+                settle().await;
+            }
+        }
+        if seed % 7 == 0 {
+            pacer.close();
+        }
+        for request in requests {
+            let ended = timeout(seconds(4000), request).await;
+            assert!(ended.is_ok(), "{seed}: {:#?}", pacer.snapshot());
+        }
+        settle().await;
+        nothing_is_left(&pacer, seed);
+    }
+}
+
+fn nothing_is_left(pacer: &Pacer, seed: u64) {
+    let metrics = &pacer.desk.metrics;
+    let counted = (metrics.pace_queued.get(), metrics.pace_in_flight.get());
+    assert_eq!(counted, (0, 0), "{seed}");
+    let woken = metrics.pace_wakeups.get();
+    assert!(woken < 2_000, "{seed}: {woken}");
+    let hosts = pacer.snapshot();
+    let busy = hosts.iter().filter(|host| 0 < host.in_flight + host.queued);
+    assert_eq!(busy.count(), 0, "{seed}");
+    let in_force = pacer.desk.in_force.load();
+    assert_eq!(in_force.ceilings.remembered(), 0, "{seed}");
+}

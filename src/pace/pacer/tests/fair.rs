@@ -1,0 +1,167 @@
+//! Who comes when.
+
+use super::kit::*;
+use crate::pace::terms::Profile;
+use tokio::time::{advance, sleep};
+
+// Operations, 1.5: a flooder with 100 queued and two clients with one request:
+// they are served at positions 2 and 3. The issue: one turn each at most.
+#[tokio::test(start_paused = true)]
+async fn a_flooder_delays_others_by_one_turn() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(1);
+    for _ in 0..100 {
+        origin.get(Get::by("flood", asked.as_ref())).await;
+    }
+    origin.get(Get::by("b", asked.as_ref())).await;
+    origin.get(Get::by("c", asked.as_ref())).await;
+    sleep(seconds(200)).await;
+    let order = origin.order();
+    assert_eq!(order.len(), 102);
+    assert_eq!(order[..5], ["flood", "flood", "b", "c", "flood"]);
+}
+
+// Operations, 1.5; the issue: order within a crawler.
+#[tokio::test(start_paused = true)]
+async fn a_crawler_keeps_its_order() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(1);
+    let mut expected = Vec::new();
+    for number in 0..20 {
+        let (sender, turn) = (origin.clone(), origin.turn(Get::by("a", asked.as_ref())));
+        tokio::spawn(async move {
+            let turn = turn.await.unwrap();
+            sender.log(number.to_string());
+            turn.observed(200, None);
+        });
+        expected.push(number.to_string());
+        settle().await;
+    }
+    sleep(seconds(60)).await;
+    assert_eq!(origin.order(), expected);
+}
+
+// Operations, 1.5: of 10 that wait 8 hang up; those left get +1 s and +2 s.
+#[tokio::test(start_paused = true)]
+async fn those_who_hang_up_leave_their_turns() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(1);
+    let mut waiting = Vec::new();
+    for number in 0..11 {
+        let get = Get::by(&number.to_string(), asked.as_ref());
+        waiting.push(origin.get(get).await);
+    }
+    assert_eq!(origin.order(), ["0"]);
+    for (number, task) in waiting.iter().enumerate() {
+        if ![4, 9].contains(&number) {
+            task.abort();
+        }
+    }
+    sleep(seconds(20)).await;
+    assert_eq!(origin.order(), ["0", "4", "9"]);
+    let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
+    assert_eq!(times, [0, 1, 2]);
+    assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+}
+
+// The brief: a turn given back unused frees its start.
+#[tokio::test(start_paused = true)]
+async fn a_turn_given_back_is_the_next_ones() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let unused = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
+    origin.get(Get::by("b", asked.as_ref())).await;
+    origin.get(Get::by("c", asked.as_ref())).await;
+    advance(seconds(3)).await;
+    drop(unused);
+    settle().await;
+    assert_eq!(origin.order(), ["b"]);
+    sleep(seconds(11)).await;
+    assert_eq!(origin.order(), ["b", "c"]);
+}
+
+// The brief: the granted turn that nobody took goes on to the next. The one to
+// whom it is granted is cut off before it looks.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_nobody_took_is_the_next_ones() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let first = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
+    let mut gone = Box::pin(origin.turn(Get::by("b", asked.as_ref())));
+    assert!(polled_once(&mut gone).await.is_none());
+    origin.get(Get::by("c", asked.as_ref())).await;
+    // Nothing was sent, so that the driver grants the turn to `b` at once.
+    drop(first);
+    settle().await;
+    assert_eq!(origin.pacer.snapshot()[0].in_flight, 1);
+    assert!(origin.order().is_empty());
+    drop(gone);
+    settle().await;
+    assert_eq!(origin.order(), ["c"]);
+}
+
+// Ours: who leaves late takes nobody else's place.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_begins_anew_knows_its_own() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let first = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
+    let mut gone = Box::pin(origin.turn(Get::by("a", asked.as_ref())));
+    assert!(polled_once(&mut gone).await.is_none());
+    drop(first);
+    settle().await;
+    let waits = origin.get(Get::by("a", asked.as_ref())).await;
+    drop(gone);
+    settle().await;
+    assert!(waits.is_finished() && waits.await.unwrap().is_ok());
+}
+
+// The issue: origins in parallel do not slow one another.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_hosts_do_not_slow_one_another() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(2);
+    for number in 0..100 {
+        let name: &'static str = format!("h{number}.example").leak();
+        for _ in 0..6 {
+            let get = Get::by("a", asked.as_ref());
+            origin.get(Get { host: name, ..get }).await;
+        }
+    }
+    sleep(seconds(60)).await;
+    let times = origin.times();
+    assert_eq!(times.len(), 600);
+    assert!(times.iter().all(|time| *time <= 10_010), "{times:?}");
+}
+
+// The issue: no wake-up storm. 200 wait; each is asked when it joins and when
+// its turn comes, and the driver once or twice a grant.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_not_woken_in_between() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(1);
+    let polls = Arc::new(AtomicUsize::new(0));
+    for _ in 0..200 {
+        let mut turn = Box::pin(origin.turn(Get::by("a", asked.as_ref())));
+        let (polls, origin) = (Arc::clone(&polls), origin.clone());
+        tokio::spawn(async move {
+            let counted = std::future::poll_fn(|cx| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                turn.as_mut().poll(cx)
+            });
+            let turn = counted.await.unwrap();
+            origin.log("a".into());
+            turn.observed(200, None);
+        });
+    }
+    settle().await;
+    sleep(seconds(300)).await;
+    assert_eq!(origin.order().len(), 200);
+    let polls = polls.load(Ordering::Relaxed);
+    assert!(polls <= 400, "{polls}");
+    let steps = origin.pacer.desk.metrics.pace_wakeups.get();
+    // A grant, a wait for its end, a sleep for the delay.
+    assert!(steps <= 3 * 200 + 3, "{steps}");
+}

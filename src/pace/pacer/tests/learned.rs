@@ -1,0 +1,219 @@
+//! What a host's answers lead to.
+
+use std::sync::{Arc, Mutex};
+
+use super::kit::*;
+use crate::decision::reason::Reason;
+use crate::pace::back_off::Change;
+use crate::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
+use crate::pace::pacer::Told;
+use crate::pace::terms::Profile;
+use tokio::time::{advance, sleep};
+
+async fn answered(origin: &Origin, status: u16, retry_after: Option<u64>) -> Change {
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.observed(status, retry_after.map(seconds))
+}
+
+/// For how many seconds it is left alone now.
+async fn left_alone(origin: &Origin) -> u64 {
+    match origin.turn(Get::by("a", None).within(seconds(0))).await {
+        Ok(_unused) => 0,
+        Err(later) => {
+            assert_eq!(later.reason, Reason::BackOff);
+            later.retry_after.as_secs()
+        }
+    }
+}
+
+// Operations, 1.5: a back-off of 60 s with a longest of 5 s is refused at once.
+#[tokio::test(start_paused = true)]
+async fn a_back_off_refuses_those_who_would_wait_in_vain() {
+    let origin = Origin::new(profile(Profile::Owned));
+    assert_eq!(answered(&origin, 429, Some(60)).await, Change::Entered);
+    let refused = origin.get(Get::by("a", None).within(seconds(5))).await;
+    assert!(refused.is_finished());
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::BackOff, seconds(60))
+    );
+    assert_eq!(origin.pacer.desk.metrics.pace_backoffs.get(), 1);
+    let waits = origin.get(Get::by("a", None).within(seconds(61))).await;
+    sleep(seconds(59)).await;
+    assert!(!waits.is_finished());
+    sleep(seconds(2)).await;
+    assert!(waits.is_finished());
+    assert_eq!(origin.order(), ["a"]);
+}
+
+// The issue, deliverable 2: 60 s doubling, jitter upwards by a tenth at most,
+// forgiven after 30 quiet minutes.
+#[tokio::test(start_paused = true)]
+async fn back_offs_double_and_are_forgiven_after_thirty_quiet_minutes() {
+    let origin = Origin::new(profile(Profile::Owned));
+    answered(&origin, 503, None).await;
+    assert!((60..=66).contains(&left_alone(&origin).await));
+    advance(seconds(67)).await;
+    answered(&origin, 429, None).await;
+    assert!((120..=132).contains(&left_alone(&origin).await));
+    advance(seconds(133 + 30 * 60)).await;
+    answered(&origin, 429, None).await;
+    assert!((60..=66).contains(&left_alone(&origin).await));
+}
+
+// The brief: a back-off that begins while requests wait takes effect.
+#[tokio::test(start_paused = true)]
+async fn a_back_off_holds_for_those_who_wait_already() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(5);
+    let turn = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
+    let short = origin
+        .get(Get::by("b", asked.as_ref()).within(seconds(30)))
+        .await;
+    let long = origin.get(Get::by("c", asked.as_ref())).await;
+    turn.observed(429, Some(seconds(100)));
+    drop(turn);
+    settle().await;
+    let later = short.await.unwrap().unwrap_err();
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::BackOff, seconds(100))
+    );
+    sleep(seconds(99)).await;
+    assert!(!long.is_finished());
+    sleep(seconds(2)).await;
+    assert!(long.is_finished());
+}
+
+// Operations, 1.2: 403 and 404 never.
+#[tokio::test(start_paused = true)]
+async fn other_errors_leave_nobody_alone() {
+    let origin = Origin::new(profile(Profile::Owned));
+    for status in [200, 301, 403, 404, 500, 502] {
+        assert_eq!(answered(&origin, status, Some(60)).await, Change::None);
+        assert_eq!(left_alone(&origin).await, 0, "{status}");
+    }
+}
+
+// Decisions, Pace, `archive`: 5 times the last response's duration after its
+// end, from 3 s to 30 s.
+#[tokio::test(start_paused = true)]
+async fn an_archive_leaves_a_slow_site_more_time() {
+    let origin = Origin::new(profile(Profile::Archive));
+    for takes in [2, 0, 60, 0] {
+        origin.get(Get::by("a", None).taking(seconds(takes))).await;
+    }
+    sleep(seconds(300)).await;
+    let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
+    assert_eq!(times, [0, 12, 15, 105]);
+}
+
+// The issue, deliverable 5.
+#[tokio::test(start_paused = true)]
+async fn what_a_host_waits_for_is_shown() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    origin.get(Get::by("a", asked.as_ref())).await;
+    let shown = origin.pacer.snapshot();
+    assert_eq!(shown.len(), 1);
+    assert_eq!((shown[0].queued, shown[0].in_flight), (1, 0));
+    assert_eq!(shown[0].cause.as_deref(), Some("crawl_delay"));
+    assert!(shown[0].next_start.is_some() && shown[0].backoff_until.is_none());
+    sleep(seconds(10)).await;
+    answered(&origin, 503, Some(600)).await;
+    let shown = origin.pacer.snapshot();
+    assert_eq!(shown[0].cause.as_deref(), Some("backoff"));
+    assert!(shown[0].backoff_until.is_some());
+}
+
+// The issue, deliverable 4: nobody waits in vain, not even for a robots.txt.
+#[tokio::test(start_paused = true)]
+async fn a_back_off_ends_the_wait_for_a_robots_txt() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(5);
+    let turn = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
+    let waits = origin.clone();
+    let waits = tokio::spawn(async move {
+        let turn = waits.pacer.robots_turn(&host("site.example")).await;
+        turn.is_some()
+    });
+    settle().await;
+    turn.observed(503, Some(seconds(600)));
+    settle().await;
+    assert!(waits.is_finished());
+    assert!(!waits.await.unwrap());
+    let later = origin.pacer.robots_later(&host("site.example")).unwrap();
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::BackOff, seconds(600))
+    );
+}
+
+// The issue, deliverable 5: an event where a host leaves its back-off, also if
+// the first behind it has hung up.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&told);
+    let tell = move |event: BackOffEvent| log.lock().unwrap().push(event.change);
+    origin.pacer.telling(Told(Box::new(tell)));
+    let response = http::Response::builder().status(429);
+    let response = response.header("retry-after", "10").body(()).unwrap();
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.answered(&host("site.example"), &response);
+    drop(turn);
+    let mut gone = Box::pin(origin.turn(Get::by("a", None)));
+    assert!(polled_once(&mut gone).await.is_none());
+    advance(seconds(11)).await;
+    settle().await;
+    assert_eq!(origin.pacer.snapshot()[0].in_flight, 1);
+    drop(gone);
+    assert_eq!(*told.lock().unwrap(), [BackOffChange::Entered]);
+    drop(origin.turn(Get::by("a", None)).await);
+    origin.pacer.sweep().await;
+    let both = [BackOffChange::Entered, BackOffChange::Left];
+    assert_eq!(*told.lock().unwrap(), both);
+}
+
+// The issue, deliverable 6. A clock that was wrong is no reason to leave a host
+// alone for years, and what was forgiven is forgotten.
+#[tokio::test(start_paused = true)]
+async fn what_the_process_before_knew_is_taken_up_within_bounds() {
+    let wall = crate::clock::now();
+    let hours = jiff::SignedDuration::from_hours;
+    let kept = |name: &str, ahead| KeptBackOff {
+        host: host(name),
+        until: wall + hours(ahead),
+        incidents: 3,
+        quiet_since: wall + hours(ahead),
+    };
+    let origin = Origin::new(profile(Profile::Owned));
+    let rows = [
+        ("years.example", 20_000),
+        ("hour.example", 1),
+        ("quiet.example", -1),
+    ];
+    origin
+        .pacer
+        .restore(rows.map(|(name, ahead)| kept(name, ahead)));
+    let asks = |host| Get {
+        host,
+        ..Get::by("a", None).within(seconds(0))
+    };
+    for (host, hours) in [("years.example", 24), ("hour.example", 1)] {
+        let later = origin.turn(asks(host)).await.unwrap_err();
+        let left = later.retry_after.as_secs();
+        assert!(
+            (3600 * hours - 2..=3600 * hours).contains(&left),
+            "{host}: {left}"
+        );
+    }
+    let turn = origin.turn(asks("quiet.example")).await.unwrap();
+    turn.observed(503, None);
+    drop(turn);
+    let later = origin.turn(asks("quiet.example")).await.unwrap_err();
+    assert!((60..=66).contains(&later.retry_after.as_secs()));
+}

@@ -1,0 +1,378 @@
+//! What the operator lays down, and what is bounded.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+
+use super::kit::*;
+use crate::clock;
+use crate::decision::reason::Reason;
+use crate::pace::options::{Options, QueueLimits};
+use crate::pace::rate::Rate;
+use crate::pace::terms::{Ceilings, Profile};
+use tokio::time::sleep;
+
+fn rate(text: &str) -> Ceilings {
+    let rate: Option<Rate> = text.parse().ok();
+    Ceilings {
+        in_flight: None,
+        rate,
+    }
+}
+
+fn places(count: usize) -> NonZeroUsize {
+    NonZeroUsize::new(count).unwrap()
+}
+
+// Decisions, Pace, `standard`: 4 in flight, 5 requests a second per host.
+#[tokio::test(start_paused = true)]
+async fn no_second_has_more_than_five_starts_at_a_host() {
+    let origin = Origin::new(profile(Profile::Standard));
+    for _ in 0..21 {
+        origin.get(Get::by("a", None)).await;
+    }
+    sleep(seconds(30)).await;
+    let times = origin.times();
+    let gaps = times.windows(6).map(|some| some[5] - some[0]);
+    assert!(
+        gaps.clone().all(|gap| (1000..=1010).contains(&gap)),
+        "{times:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_four_are_under_way_at_a_host() {
+    let origin = Origin::new(profile(Profile::Standard));
+    for _ in 0..8 {
+        origin.get(Get::by("a", None).taking(seconds(30))).await;
+    }
+    sleep(seconds(20)).await;
+    assert_eq!(origin.order().len(), 4);
+    assert_eq!(origin.pacer.desk.metrics.pace_in_flight.get(), 4);
+    sleep(seconds(20)).await;
+    assert_eq!(origin.order().len(), 8);
+}
+
+// Contract, section 2: `pace.queue`; 429 `queue_full`.
+#[tokio::test(start_paused = true)]
+async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
+    let queue = QueueLimits {
+        origin: places(3),
+        crawler: places(2),
+        total: places(4),
+    };
+    let owned = profile(Profile::Owned);
+    let origin = Origin::new(Options { queue, ..owned });
+    let asked = asked(60);
+    let mut waiting = Vec::new();
+    let rows = [
+        ("one.example", "a", true),
+        ("one.example", "a", true),
+        ("one.example", "a", true),
+        ("one.example", "a", false),
+        ("one.example", "b", true),
+        // In place of the last of the crawler that has most.
+        ("one.example", "c", true),
+        ("two.example", "b", true),
+        ("two.example", "b", true),
+        ("two.example", "d", false),
+    ];
+    for (host, crawler, is_taken) in rows {
+        let get = Get::by(crawler, asked.as_ref());
+        let task = origin.get(Get { host, ..get }).await;
+        if is_taken {
+            waiting.push(task);
+            continue;
+        }
+        let later = task.await.unwrap().unwrap_err();
+        assert_eq!(later.reason, Reason::QueueFull, "{host} {crawler}");
+    }
+    let crowded_out = waiting.remove(2).await.unwrap().unwrap_err();
+    assert_eq!(crowded_out.reason, Reason::QueueFull);
+    let metrics = &origin.pacer.desk.metrics;
+    assert_eq!(metrics.pace_queued.get(), 4);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    settle().await;
+    assert_eq!(metrics.pace_queued.get(), 0);
+}
+
+// Contract, section 2: `pace.total`, `pace.crawler`.
+#[tokio::test(start_paused = true)]
+async fn ceilings_hold_over_all_hosts() {
+    let total = rate("2/s");
+    let origin = Origin::new(Options {
+        total,
+        ..profile(Profile::Owned)
+    });
+    for number in 0..10 {
+        let host: &'static str = format!("h{number}.example").leak();
+        origin
+            .get(Get {
+                host,
+                ..Get::by("a", None)
+            })
+            .await;
+    }
+    sleep(seconds(20)).await;
+    let times = origin.times();
+    assert_eq!(times.len(), 10);
+    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.clone().all(|gap| 499 <= gap), "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawler_at_its_ceiling_keeps_nobody_else() {
+    let crawler = Ceilings {
+        in_flight: NonZeroU32::new(2),
+        rate: None,
+    };
+    let origin = Origin::new(Options {
+        crawler,
+        ..profile(Profile::Owned)
+    });
+    for _ in 0..4 {
+        origin.get(Get::by("a", None).taking(seconds(10))).await;
+    }
+    origin.get(Get::by("b", None)).await;
+    assert_eq!(origin.order(), ["a", "a", "b"]);
+    sleep(seconds(11)).await;
+    assert_eq!(origin.order(), ["a", "a", "b", "a", "a"]);
+}
+
+// The brief: beyond the cap idle hosts go first, never one that is queued or
+// left alone.
+#[tokio::test(start_paused = true)]
+async fn too_many_hosts_push_out_idle_ones_only() {
+    let origin = Origin::new(Options {
+        max_hosts: places(40),
+        ..profile(Profile::Owned)
+    });
+    let get = |number: usize| {
+        let host: &'static str = format!("h{number}.example").leak();
+        Get {
+            host,
+            ..Get::by("a", None)
+        }
+    };
+    for number in 0..40 {
+        let turn = origin.turn(get(number)).await.unwrap();
+        turn.observed(503, (number < 39).then_some(seconds(3000)));
+    }
+    let refused = origin.turn(get(100)).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::Overload);
+    let mut held = Vec::new();
+    tokio::time::advance(seconds(30 * 60 + 3000 + 70)).await;
+    for number in 200..240 {
+        held.push(origin.turn(get(number)).await.unwrap());
+    }
+    assert_eq!(origin.pacer.desk.metrics.pace_hosts.get(), 40);
+    assert_eq!(origin.pacer.snapshot().len(), 40);
+    assert_eq!(Arc::strong_count(&origin.pacer), 1);
+}
+
+// The issue, deliverable 3; SIGHUP reloads: a ceiling that comes new holds for
+// those who wait already, each under its own name.
+#[tokio::test(start_paused = true)]
+async fn a_new_ceiling_holds_for_those_who_wait_already() {
+    let crawler = Ceilings {
+        in_flight: NonZeroU32::new(1),
+        rate: None,
+    };
+    let origin = Origin::new(profile(Profile::Archive));
+    for name in ["first", "a", "a", "b"] {
+        origin.get(Get::by(name, None).taking(seconds(10))).await;
+    }
+    assert_eq!(origin.order(), ["first"]);
+    origin.pacer.adopt(Options {
+        crawler,
+        ..profile(Profile::Owned)
+    });
+    sleep(seconds(1)).await;
+    assert_eq!(origin.order(), ["first", "a", "b"]);
+    sleep(seconds(11)).await;
+    assert_eq!(origin.order(), ["first", "a", "b", "a"]);
+}
+
+// Operations, a stop in order: queued waiters are sent away at once.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_once_it_is_closed() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(60);
+    let get = || Get::by("a", asked.as_ref());
+    origin.get(get()).await;
+    let waiting = origin.get(get()).await;
+    let robots = {
+        let pacer = Arc::clone(&origin.pacer);
+        tokio::spawn(async move { pacer.robots_turn(&host("site.example")).await.is_some() })
+    };
+    settle().await;
+    origin.pacer.close();
+    let begun = clock::instant();
+    assert_eq!(waiting.await.unwrap().unwrap_err().reason, Reason::Overload);
+    assert!(!robots.await.unwrap());
+    let next = origin.turn(get()).await;
+    assert_eq!(next.unwrap_err().reason, Reason::Overload);
+    assert_eq!(clock::instant(), begun);
+    assert_eq!(origin.order(), ["a"]);
+    // Who need not wait is served.
+    let other = Get {
+        host: "other.example",
+        ..get()
+    };
+    assert!(origin.turn(other).await.is_ok());
+}
+
+// The issue, "must hold": O(1) work a grant, also where many hosts wait for one
+// ceiling; and their order is that of arrival.
+#[tokio::test(start_paused = true)]
+async fn hosts_that_wait_for_one_ceiling_are_woken_one_by_one() {
+    let origin = Origin::new(Options {
+        total: rate("10/s"),
+        ..profile(Profile::Owned)
+    });
+    for number in 0..500 {
+        let host: &'static str = format!("h{number}.example").leak();
+        let name = number.to_string();
+        let get = Get {
+            host,
+            ..Get::by(&name, None)
+        };
+        origin.get(get).await;
+    }
+    sleep(seconds(60)).await;
+    let order: Vec<String> = (0..500).map(|number| number.to_string()).collect();
+    assert_eq!(origin.order(), order);
+    let woken = origin.pacer.desk.metrics.pace_wakeups.get();
+    assert!(woken <= 2_500, "{woken}");
+}
+
+// The issue, purpose: no crawl waits without need.
+#[tokio::test(start_paused = true)]
+async fn a_crawler_at_its_ceiling_goes_on_when_its_request_ends() {
+    let crawler = Ceilings {
+        in_flight: NonZeroU32::new(1),
+        rate: None,
+    };
+    let origin = Origin::new(Options {
+        crawler,
+        ..profile(Profile::Owned)
+    });
+    for number in 0..10 {
+        let host = ["one.example", "two.example"][number % 2];
+        let get = Get {
+            host,
+            ..Get::by("a", None)
+        };
+        let takes = std::time::Duration::from_millis(5);
+        origin.get(get.taking(takes)).await;
+    }
+    sleep(seconds(10)).await;
+    let times: Vec<u128> = (0..10).map(|number| 5 * number).collect();
+    assert_eq!(origin.times(), times);
+}
+
+// The issue, deliverable 4: 429 at once where the wait would be too long, and
+// with the reason that it has.
+#[tokio::test(start_paused = true)]
+async fn a_rate_over_all_hosts_tells_how_long_it_takes() {
+    let origin = Origin::new(Options {
+        total: rate("6/m"),
+        ..profile(Profile::Standard)
+    });
+    for host in ["a.example", "b.example", "c.example", "d.example"] {
+        let get = Get::by("a", None).within(seconds(30));
+        origin.get(Get { host, ..get }).await;
+    }
+    let get = Get::by("a", None).within(seconds(12));
+    let refused = origin
+        .get(Get {
+            host: "e.example",
+            ..get
+        })
+        .await;
+    assert!(refused.is_finished());
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::Ceiling, seconds(30))
+    );
+    // What is waited for is shown, too.
+    let shown = origin.pacer.snapshot();
+    let b = shown.iter().find(|host| host.host == "b.example").unwrap();
+    assert_eq!((b.queued, b.cause.as_deref()), (1, Some("ceiling")));
+    assert!(b.next_start.is_some());
+}
+
+// Contract, section 2, `pace.max_turn`: who reads slowly holds nobody up for
+// ever.
+#[tokio::test(start_paused = true)]
+async fn a_response_keeps_others_for_so_long_and_no_longer() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let get = || Get::by("a", asked.as_ref());
+    origin.get(get().taking(seconds(1000))).await;
+    origin.get(get()).await;
+    origin.get(get()).await;
+    sleep(seconds(200)).await;
+    let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
+    assert_eq!(times, [0, 130, 140]);
+    assert_eq!(origin.pacer.desk.metrics.pace_overruns.get(), 1);
+    sleep(seconds(1000)).await;
+    assert_eq!(origin.pacer.snapshot()[0].in_flight, 0);
+}
+
+// Contract, section 2: the reason is what was waited for. The pause of the site
+// is over; what has no room is the total.
+#[tokio::test(start_paused = true)]
+async fn who_waited_for_a_ceiling_in_vain_is_told_of_that() {
+    let total = Ceilings {
+        in_flight: NonZeroU32::new(1),
+        rate: None,
+    };
+    let origin = Origin::new(Options {
+        total,
+        ..profile(Profile::Owned)
+    });
+    let asked = asked(1);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    sleep(seconds(5)).await;
+    let other = Get {
+        host: "other.example",
+        ..Get::by("b", None)
+    };
+    origin.get(other.taking(seconds(100))).await;
+    let get = Get::by("a", asked.as_ref()).within(seconds(10));
+    let waits = origin.get(get).await;
+    let later = waits.await.unwrap().unwrap_err();
+    assert_eq!(later.reason, Reason::Ceiling);
+}
+
+// The same where two ceilings meet: whoever goes on to the second keeps the
+// first place in the other line.
+#[tokio::test(start_paused = true)]
+async fn two_ceilings_wake_hosts_one_by_one_too() {
+    let most = |in_flight| Ceilings {
+        in_flight: NonZeroU32::new(in_flight),
+        rate: None,
+    };
+    for total in [most(3), rate("20/s"), rate("60/s")] {
+        let origin = Origin::new(Options {
+            crawler: most(2),
+            total,
+            ..profile(Profile::Owned)
+        });
+        for number in 0..300 {
+            let host: &'static str = format!("h{number}.example").leak();
+            let crawler = ["a", "b", "c"][number % 3];
+            let takes = std::time::Duration::from_millis(50);
+            let get = Get {
+                host,
+                ..Get::by(crawler, None)
+            };
+            origin.get(get.taking(takes)).await;
+        }
+        sleep(seconds(60)).await;
+        assert_eq!(origin.times().len(), 300);
+        let woken = origin.pacer.desk.metrics.pace_wakeups.get();
+        assert!(woken <= 3_000, "{total:?}: {woken}");
+    }
+}

@@ -1,0 +1,381 @@
+//! How long requests wait, and what comes of it when that is too long.
+
+use super::kit::*;
+use crate::decision::reason::Reason;
+use crate::pace::pacer::RobotsAsked;
+use crate::pace::terms::Profile;
+use tokio::time::{advance, sleep};
+
+/// Times from timers are rounded up to a millisecond.
+fn in_seconds(times: &[u128]) -> Vec<u128> {
+    times.iter().map(|time| time / 1000).collect()
+}
+
+// Operations, 1.5: fetch 3 s + delay 1 s, so starts 4 s apart.
+#[tokio::test(start_paused = true)]
+async fn a_delay_counts_from_the_end_of_a_response() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(1);
+    for _ in 0..4 {
+        origin
+            .get(Get::by("a", asked.as_ref()).taking(seconds(3)))
+            .await;
+    }
+    sleep(seconds(60)).await;
+    assert_eq!(in_seconds(&origin.times()), [0, 4, 8, 12]);
+}
+
+// Operations, 1.5: the least gap is exactly the delay, over 102 grants.
+#[tokio::test(start_paused = true)]
+async fn starts_are_as_far_apart_as_is_asked_and_no_farther() {
+    let origin = Origin::new(profile(Profile::Standard));
+    let asked = asked(1);
+    for number in 0..102 {
+        origin
+            .get(Get::by(&format!("c{}", number % 7), asked.as_ref()))
+            .await;
+    }
+    sleep(seconds(200)).await;
+    let times = origin.times();
+    let gaps: Vec<u128> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps.len(), 101);
+    assert!(
+        gaps.iter().all(|gap| (1000..=1001).contains(gap)),
+        "{gaps:?}"
+    );
+}
+
+// Operations, 1.5: raising the delay from 1 to 10 s after a grant holds 10 s.
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_changes_counts_from_what_was() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let (short, long) = (asked(1), asked(10));
+    origin.get(Get::by("a", short.as_ref())).await;
+    origin.get(Get::by("a", long.as_ref())).await;
+    sleep(seconds(15)).await;
+    // The robots.txt that asked for ten is no longer held by anyone.
+    drop(long);
+    origin.get(Get::by("a", short.as_ref())).await;
+    origin.get(Get::by("a", short.as_ref())).await;
+    sleep(seconds(60)).await;
+    assert_eq!(in_seconds(&origin.times()), [0, 10, 20, 21]);
+}
+
+// The brief: changes while requests wait take effect.
+#[tokio::test(start_paused = true)]
+async fn a_longer_delay_holds_for_those_who_wait_already() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let (short, long) = (asked(5), asked(30));
+    origin.get(Get::by("a", short.as_ref())).await;
+    origin.get(Get::by("a", short.as_ref())).await;
+    origin.get(Get::by("b", long.as_ref())).await;
+    sleep(seconds(100)).await;
+    assert_eq!(in_seconds(&origin.times()), [0, 30, 60]);
+}
+
+// The issue, deliverable 3; SIGHUP reloads.
+#[tokio::test(start_paused = true)]
+async fn another_configuration_holds_for_those_who_wait_already() {
+    let origin = Origin::new(profile(Profile::Archive));
+    for _ in 0..4 {
+        origin.get(Get::by("a", None).taking(seconds(10))).await;
+    }
+    sleep(seconds(5)).await;
+    assert_eq!(origin.times(), [0]);
+    origin.pacer.adopt(profile(Profile::Owned));
+    settle().await;
+    assert_eq!(in_seconds(&origin.times()), [0, 5, 5, 5]);
+}
+
+// Decisions, Pace: the longest delay asked for binds, over ports and schemes.
+#[tokio::test(start_paused = true)]
+async fn the_longest_delay_asked_for_binds_the_host() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let long = asked(10);
+    origin.get(Get::by("a", long.as_ref())).await;
+    for _ in 0..3 {
+        origin.get(Get::by("a", None)).await;
+    }
+    sleep(seconds(60)).await;
+    assert_eq!(in_seconds(&origin.times()), [0, 10, 20, 30]);
+}
+
+/// Asks for a robots.txt in a task of its own.
+async fn robots(origin: &Origin) {
+    let origin = origin.clone();
+    tokio::spawn(async move {
+        let turn = origin.pacer.robots_turn(&host("site.example")).await;
+        origin.log("robots".into());
+        turn.unwrap().observed(200, None);
+    });
+    settle().await;
+}
+
+// Decisions, Pace: robots.txt first in line, and no delay for the first page.
+#[tokio::test(start_paused = true)]
+async fn a_robots_txt_comes_first_and_delays_no_first_page() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let name = host("site.example");
+    let robots = origin.pacer.robots_turn(&name).await.unwrap();
+    robots.observed(200, None);
+    drop(robots);
+    let asked = asked(2);
+    for _ in 0..3 {
+        origin.get(Get::by("a", asked.as_ref())).await;
+    }
+    assert_eq!(origin.times(), [0]);
+    self::robots(&origin).await;
+    sleep(seconds(20)).await;
+    assert_eq!(origin.order(), ["a", "robots", "a", "a"]);
+    assert_eq!(in_seconds(&origin.times()), [0, 2, 4, 6]);
+}
+
+// The issue, "must hold": a flooder never delays another crawler by more than
+// one turn each; not even by the robots.txt of names that it makes up.
+#[tokio::test(start_paused = true)]
+async fn of_robots_txts_and_pages_every_other_has_its_turn() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    for _ in 0..4 {
+        robots(&origin).await;
+    }
+    for _ in 0..3 {
+        origin.get(Get::by("a", asked.as_ref())).await;
+    }
+    sleep(seconds(100)).await;
+    let order = ["a", "robots", "a", "robots", "a", "robots", "a", "robots"];
+    assert_eq!(origin.order(), order);
+    let times: Vec<u128> = (0..8).map(|turn| 10 * turn).collect();
+    assert_eq!(in_seconds(&origin.times()), times);
+}
+
+// The issue, "must hold": no turn without need for those whose site asks for
+// nothing, and cancellation gives a robots.txt's turn back as well.
+#[tokio::test(start_paused = true)]
+async fn a_robots_txt_that_nobody_waits_for_takes_no_turn() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    let name = host("site.example");
+    assert_eq!(origin.pacer.robots_wait(&name), seconds(10));
+    let left = tokio::time::timeout(seconds(5), origin.pacer.robots_turn(&name));
+    assert!(left.await.is_err());
+    robots(&origin).await;
+    assert_eq!(origin.pacer.robots_wait(&name), seconds(15));
+    sleep(seconds(20)).await;
+    assert_eq!(in_seconds(&origin.times()), [0, 10]);
+}
+
+// The issue, "must hold": order within a crawler. Who gives its turn back to
+// have the robots.txt asked for first has its place again.
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_back_is_before_who_came_later() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    origin.get(Get::by("first", asked.as_ref())).await;
+    let turn = tokio::spawn(origin.turn(Get::by("a", asked.as_ref())));
+    settle().await;
+    for name in ["b", "a"] {
+        origin.get(Get::by(name, asked.as_ref())).await;
+    }
+    let turn = turn.await.unwrap().unwrap();
+    let number = turn.number();
+    let again = Get {
+        number,
+        robots: RobotsAsked::Again,
+        ..Get::by("a", asked.as_ref()).within(seconds(11))
+    };
+    let again = tokio::spawn(origin.turn(again));
+    settle().await;
+    drop(turn);
+    settle().await;
+    assert_eq!(origin.order(), ["first", "b"]);
+    // Its own came later: it waits one turn, not two.
+    let turn = again.await.unwrap().unwrap();
+    assert_eq!(turn.number(), number);
+    assert_eq!(turn.waited().as_secs(), 10);
+}
+
+// The issue, purpose: no page waits for ever, where its robots.txt holds no
+// longer than the pause that it asks for.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_may_not_wait_follows_its_robots_txt() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(600);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    sleep(seconds(600)).await;
+    robots(&origin).await;
+    let get = |robots, longest| Get {
+        robots,
+        ..Get::by("a", asked.as_ref()).within(seconds(longest))
+    };
+    let refused = origin.get(get(RobotsAsked::No, 120)).await;
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(later.retry_after, seconds(600));
+    let patient = origin.turn(get(RobotsAsked::Once, 700));
+    assert!(polled_once(&mut Box::pin(patient)).await.is_none());
+    origin.get(get(RobotsAsked::Once, 120)).await;
+    assert_eq!(origin.order(), ["a", "robots", "a"]);
+    let refused = origin.get(get(RobotsAsked::Once, 120)).await;
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(later.retry_after, seconds(600));
+}
+
+// The issue, "must hold": a restart is no reason to come sooner.
+#[tokio::test(start_paused = true)]
+async fn the_process_before_may_have_been_there_until_now() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let before = crate::clock::now() - jiff::SignedDuration::from_secs(60);
+    let get = |host, robots_from| Get {
+        host,
+        robots_from,
+        ..Get::by(host, asked.as_ref())
+    };
+    sleep(seconds(4)).await;
+    let later = crate::clock::now() + jiff::SignedDuration::from_secs(60);
+    origin.get(get("kept.example", Some(before))).await;
+    origin.get(get("new.example", Some(later))).await;
+    sleep(seconds(10)).await;
+    assert_eq!(origin.order(), ["new.example", "kept.example"]);
+    assert_eq!(in_seconds(&origin.times()), [4, 10]);
+    // Of what this one did itself it knows.
+    origin.get(get("kept.example", Some(before))).await;
+    sleep(seconds(60)).await;
+    assert_eq!(in_seconds(&origin.times()), [4, 10, 20]);
+}
+
+// Decisions, Pace: 429 at once if the wait would be longer.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_would_be_too_long_is_refused_at_once() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    for _ in 0..3 {
+        origin.get(Get::by("a", asked.as_ref())).await;
+    }
+    let refused = origin
+        .get(Get::by("b", asked.as_ref()).within(seconds(19)))
+        .await;
+    assert!(refused.is_finished());
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(later.reason, Reason::CrawlDelay);
+    assert_eq!(later.retry_after.as_secs(), 20);
+    let waits = origin
+        .get(Get::by("b", asked.as_ref()).within(seconds(20)))
+        .await;
+    assert!(!waits.is_finished());
+}
+
+// The issue, deliverable 4: nobody waits in vain where a pause grows meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_would_wait_in_vain_by_now_is_told() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let (short, long) = (asked(5), asked(300));
+    origin.get(Get::by("a", short.as_ref())).await;
+    let waits = origin
+        .get(Get::by("a", short.as_ref()).within(seconds(60)))
+        .await;
+    assert!(!waits.is_finished());
+    origin.get(Get::by("b", long.as_ref())).await;
+    assert!(waits.is_finished());
+    let later = waits.await.unwrap().unwrap_err();
+    assert_eq!(
+        (later.reason, later.retry_after),
+        (Reason::CrawlDelay, seconds(300))
+    );
+}
+
+// The issue, deliverable 4: bounded, whatever was estimated.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_when_the_longest_is_over() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(1);
+    origin
+        .get(Get::by("a", asked.as_ref()).taking(seconds(1000)))
+        .await;
+    let waits = origin
+        .get(Get::by("a", asked.as_ref()).within(seconds(5)))
+        .await;
+    sleep(seconds(4)).await;
+    assert!(!waits.is_finished());
+    advance(seconds(2)).await;
+    let later = waits.await.unwrap().unwrap_err();
+    assert_eq!(later.reason, Reason::CrawlDelay);
+    let at_once = origin
+        .get(Get::by("a", asked.as_ref()).within(seconds(0)))
+        .await;
+    assert_eq!(
+        at_once.await.unwrap().unwrap_err().reason,
+        Reason::CrawlDelay
+    );
+    assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+}
+
+// Conner, 1996; contract, `hours`: UTC. No wait is that long, so it is refused
+// with the time until it opens.
+#[tokio::test(start_paused = true)]
+async fn outside_its_hours_a_site_is_visited_later() {
+    use politesse_robots::pace::asked::Asked;
+    use politesse_robots::pace::visit_time::VisitTime;
+    let minute = crate::clock::now().as_second().rem_euclid(86_400) / 60;
+    let from = u16::try_from((minute + 2) % 1440).unwrap();
+    let to = (from + 10) % 1440;
+    let visits = vec![VisitTime { from, to }];
+    let asked = std::sync::Arc::new(Asked {
+        visits,
+        ..Asked::default()
+    });
+    let origin = Origin::new(profile(Profile::Owned));
+    let waits = origin
+        .get(Get::by("a", Some(&asked)).within(seconds(120)))
+        .await;
+    let refused = origin
+        .get(Get::by("a", Some(&asked)).within(seconds(30)))
+        .await;
+    let later = refused.await.unwrap().unwrap_err();
+    assert_eq!(later.reason, Reason::VisitTime);
+    assert!((60..=120).contains(&later.retry_after.as_secs()));
+    // Who may come now is not kept by who may not.
+    let other = origin.get(Get::by("b", None)).await;
+    assert!(other.is_finished() && !waits.is_finished());
+    sleep(seconds(130)).await;
+    assert!(waits.is_finished());
+    assert_eq!(origin.order(), ["b", "a"]);
+}
+
+// The issue, "must hold": what is idle is forgotten, and what is not is kept.
+#[tokio::test(start_paused = true)]
+async fn idle_hosts_are_forgotten_and_others_kept() {
+    let origin = Origin::new(profile(Profile::Standard));
+    let asked = asked(3600);
+    let get = |host, asked: Option<&_>| Get {
+        host,
+        ..Get::by("a", asked)
+    };
+    origin.get(get("idle.example", None)).await;
+    origin.get(get("delayed.example", asked.as_ref())).await;
+    origin
+        .get(get("busy.example", None).taking(seconds(3600)))
+        .await;
+    let turn = origin.turn(get("away.example", None)).await.unwrap();
+    turn.observed(503, Some(seconds(600)));
+    drop(turn);
+    let metrics = &origin.pacer.desk.metrics;
+    assert_eq!(metrics.pace_hosts.get(), 4);
+    sleep(seconds(61)).await;
+    origin.pacer.sweep().await;
+    // One may come who is asked for a longer pause.
+    assert_eq!(metrics.pace_hosts.get(), 4);
+    sleep(seconds(600)).await;
+    origin.pacer.sweep().await;
+    let mut hosts: Vec<String> = origin
+        .pacer
+        .snapshot()
+        .into_iter()
+        .map(|host| host.host)
+        .collect();
+    hosts.sort_unstable();
+    assert_eq!(hosts, ["away.example", "busy.example", "delayed.example"]);
+    assert_eq!(metrics.pace_hosts.get(), 3);
+}

@@ -1,0 +1,161 @@
+//! The life of a snapshot, at a paused clock.
+
+mod kit;
+
+mod bounds;
+
+mod clocks;
+
+mod kept;
+
+mod life;
+
+mod pace;
+
+mod redirects;
+
+use tokio::time::advance;
+
+use self::kit::*;
+use super::*;
+use crate::decision::access::NoConnection;
+use crate::robots_cache::fetch::FetchError;
+use crate::upstream::body::BodyError;
+use crate::upstream::client::UpstreamError;
+
+// decisions, "Proxy": a crawler that hangs up cancels its own exchange only.
+#[tokio::test(start_paused = true)]
+async fn a_fetch_survives_the_one_who_asked_for_it() {
+    let script = Script::default().at(ROBOTS, [after(5 * SECOND, text(""))]);
+    let cache = cache(&script);
+    assert!(timeout(SECOND, ask(&cache)).await.is_err());
+    let began = clock::instant();
+    assert!(ask(&cache).await.copy().is_some());
+    assert_eq!(clock::instant().duration_since(began).as_secs(), 4);
+    assert_eq!(script.asked().len(), 1);
+}
+
+// RFC 9309, section 2.4: no longer than 24 hours; checklist 32.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_holds_until_it_expires_or_is_replaced() {
+    let script = Script::default().at(ROBOTS, [text("User-agent: *")]);
+    let cache = cache(&script);
+    let first = ask(&cache).await;
+    assert!(holds(&cache, &first));
+    advance(24 * HOUR - SECOND).await;
+    assert!(Arc::ptr_eq(&first, &ask(&cache).await));
+    advance(SECOND).await;
+    assert!(!holds(&cache, &first));
+    let second = ask(&cache).await;
+    assert!(!Arc::ptr_eq(&first, &second));
+    assert!(holds(&cache, &second) && !holds(&cache, &first));
+    assert_eq!(script.asked().len(), 2);
+}
+
+// decisions, "Robots": asked again after 30 s, doubling to 30 min. RFC 9309,
+// section 2.3.1.4; checklist 29 and 30.
+#[tokio::test(start_paused = true)]
+async fn the_pause_after_failures_doubles_up_to_the_longest() {
+    let mut replies = vec![status(503); 8];
+    replies.extend([text(""), status(503)]);
+    let script = Script::default().at(ROBOTS, replies);
+    let cache = cache(&script);
+    for pause in [30, 60, 120, 240, 480, 960, 1800, 1800] {
+        let snapshot = ask(&cache).await;
+        assert_eq!(cause(&snapshot), Some(Cause::Status));
+        assert_eq!(held_for(&snapshot), pause);
+        advance(Duration::from_secs(pause.unsigned_abs())).await;
+    }
+    assert!(ask(&cache).await.copy().is_some());
+    advance(24 * HOUR).await;
+    assert_eq!(asked_again_in(&*ask(&cache).await), 30);
+}
+
+// security, section 2.4: no crawler is judged by the file another was given.
+#[tokio::test(start_paused = true)]
+async fn each_product_token_has_its_own_snapshot() {
+    let script = Script::default().at(ROBOTS, [status(404), text("User-agent: *")]);
+    let cache = cache(&script);
+    let evil = ask_as(&cache, "http://a.test/", "EvilBot/1.0").await;
+    let good = ask_as(&cache, "http://a.test/", "GoodBot/1.0").await;
+    assert!(evil.copy().is_none() && good.copy().is_some());
+    let again = ask_as(&cache, "http://a.test/x", "goodbot/2.0").await;
+    assert!(Arc::ptr_eq(&good, &again));
+    assert_eq!(script.asked().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_user_agent_has_one_snapshot_for_all() {
+    let script = Script::default().at(ROBOTS, [text("")]);
+    let cache = cache_with(
+        Options {
+            user_agent: UserAgent::Fixed("Ours/1.0".to_owned()),
+            ..options()
+        },
+        &script,
+    );
+    let one = ask_as(&cache, "http://a.test/", "OneBot").await;
+    let two = ask_as(&cache, "http://a.test/", "TwoBot").await;
+    assert!(Arc::ptr_eq(&one, &two));
+    assert_eq!(one.token.as_ref().unwrap().as_str(), "Ours");
+    let asked = script.log();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].user_agent.as_ref().unwrap(), "Ours/1.0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_panics_is_unreachable_and_tried_again() {
+    let script = Script::default().at(ROBOTS, [Reply::Panic, text("")]);
+    let cache = cache(&script);
+    let snapshot = ask(&cache).await;
+    assert_eq!(cause(&snapshot), Some(Cause::Internal));
+    assert_eq!(held_for(&snapshot), 30);
+    advance(30 * SECOND).await;
+    assert!(ask(&cache).await.copy().is_some());
+}
+
+// RFC 9309, section 2.3.1; decisions, "Robots"; checklist 29.
+#[tokio::test(start_paused = true)]
+async fn failures_are_told_apart() {
+    let refused = || UpstreamError::NoConnection(NoConnection::Refused).into();
+    let cases: [(fn() -> FetchError, Cause); 5] = [
+        (refused, Cause::NoConnection(NoConnection::Refused)),
+        (|| UpstreamError::FirstByteTimeout.into(), Cause::Timeout),
+        (|| UpstreamError::AmbiguousFraming.into(), Cause::Broken),
+        (|| BodyError::Stalled.into(), Cause::Timeout),
+        (|| FetchError::Coding, Cause::Coding),
+    ];
+    for (error, expected) in cases {
+        let script = Script::default().at(ROBOTS, [Reply::Fail(error)]);
+        assert_eq!(cause(&*ask(&cache(&script)).await), Some(expected));
+    }
+    let script = Script::default()
+        .at(ROBOTS, [to("/1")])
+        .at("http://a.test/1", [Reply::Fail(refused)]);
+    assert_eq!(
+        cause(&*ask(&cache(&script)).await),
+        Some(Cause::RedirectTarget)
+    );
+}
+
+// RFC 9309, section 2.4; decisions, "Robots"; checklist 32.
+#[tokio::test(start_paused = true)]
+async fn lifetimes_are_stated_within_bounds() {
+    let says = |status, value| Reply::Answer(status, vec![("cache-control", value)], "");
+    for (reply, seconds) in [
+        (status(200), 86_400),
+        (says(200, "max-age=600"), 600),
+        (says(200, "max-age=1"), 300),
+        (says(200, "no-store"), 300),
+        (says(200, "max-age=9999999"), 86_400),
+        (Reply::Answer(200, vec![("expires", "0")], ""), 300),
+        (status(404), 3600),
+        (says(404, "max-age=60"), 3600),
+        (says(404, "max-age=7200"), 7200),
+        (says(404, "max-age=9999999"), 86_400),
+        (says(500, "max-age=7200"), 30),
+    ] {
+        let script = Script::default().at(ROBOTS, [reply]);
+        assert_eq!(held_for(&*ask(&cache(&script)).await), seconds);
+    }
+}

@@ -1,0 +1,354 @@
+//! What outlives the memory of the cache, and the process.
+//!
+//! Issue, Deliver 1: snapshots survive a restart, so that a restart asks no
+//! origin anew; a bounded number in memory, the rest in the store.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, Weak};
+
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::{advance, sleep};
+
+use super::kit::*;
+use super::*;
+use crate::decision::access::{AccessResult, Copy, Validators};
+use crate::decision::kept::Kept;
+use crate::robots_cache::store::Doing;
+use politesse_robots::Dialect;
+
+const FILE: &str = "User-agent: *\nDisallow: /a";
+
+/// A store in memory, with faults.
+#[derive(Debug, Default)]
+struct Shelf {
+    kept: Mutex<HashMap<Whose, Kept>>,
+    loads: Mutex<usize>,
+    fault: Fault,
+    handed_out: Mutex<Option<Weak<Snapshots>>>,
+    /// Whether the last to be saved was handed out before.
+    late: Mutex<Option<bool>>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum Fault {
+    #[default]
+    None,
+    Hangs,
+    Panics,
+}
+
+impl Shelf {
+    fn with(kept: Kept) -> Arc<Self> {
+        let shelf = Self::default();
+        shelf.keep(kept);
+        Arc::new(shelf)
+    }
+
+    fn keep(&self, kept: Kept) {
+        self.kept.lock().unwrap().insert(kept.whose(), kept);
+    }
+
+    fn only(&self) -> Kept {
+        self.kept.lock().unwrap().values().next().unwrap().clone()
+    }
+}
+
+impl KeepRobots for Shelf {
+    fn load<'a>(&'a self, whose: &'a Whose, _: Dialect) -> Doing<'a, Option<Kept>> {
+        *self.loads.lock().unwrap() += 1;
+        Box::pin(async move {
+            match self.fault {
+                Fault::None => self.kept.lock().unwrap().get(whose).cloned(),
+                Fault::Hangs => std::future::pending().await,
+                Fault::Panics => panic!("scripted"),
+            }
+        })
+    }
+
+    fn save(&self, kept: Kept) -> Doing<'_, ()> {
+        if let Some(snapshots) = &*self.handed_out.lock().unwrap() {
+            let latest = snapshots.upgrade().unwrap().latest(&kept.whose());
+            *self.late.lock().unwrap() = Some(latest.is_some());
+        }
+        self.keep(kept);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+fn ago(time: Duration) -> Timestamp {
+    clock::now() - SignedDuration::try_from(time).unwrap()
+}
+
+fn from_now(time: Duration) -> Timestamp {
+    clock::now() + SignedDuration::try_from(time).unwrap()
+}
+
+fn snapshot(result: AccessResult, (fetched_at, expires_at): (Timestamp, Timestamp)) -> Snapshot {
+    let inquiry = inquiry("http://a.test/", "ExampleBot/1.0");
+    Snapshot {
+        token: inquiry.crawler.token().cloned(),
+        origin: inquiry.target.origin,
+        url: ROBOTS.to_owned(),
+        hops: Vec::new(),
+        status: Some(200),
+        fetched_at,
+        expires_at,
+        result,
+        stale: None,
+    }
+}
+
+fn file() -> AccessResult {
+    let mut copy = Copy::new(Bytes::from_static(FILE.as_bytes()));
+    copy.validators = Validators {
+        etag: Some(HeaderValue::from_static("\"1\"")),
+        last_modified: None,
+    };
+    AccessResult::Successful(Arc::new(copy))
+}
+
+fn kept(snapshot: Snapshot, failures: u32) -> Kept {
+    Kept {
+        snapshot: Arc::new(snapshot),
+        failures,
+        led_to: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_has_fresh_is_not_asked_for() {
+    for result in [
+        file(),
+        AccessResult::Unavailable,
+        AccessResult::Unreachable(Cause::Timeout),
+    ] {
+        let shelf = Shelf::with(kept(snapshot(result, (ago(HOUR), from_now(HOUR))), 3));
+        let script = Script::default().at(ROBOTS, [status(503)]);
+        let cache = cache_on(options(), &script, shelf.clone());
+        let restored = ask(&cache).await;
+        assert!(Arc::ptr_eq(&restored, &shelf.only().snapshot));
+        advance(HOUR / 2).await;
+        assert!(Arc::ptr_eq(&restored, &ask(&cache).await));
+        assert_eq!((script.asked().len(), *shelf.loads.lock().unwrap()), (0, 1));
+        advance(HOUR / 2).await;
+        assert!(!Arc::ptr_eq(&restored, &ask(&cache).await));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_has_is_asked_for_ahead_of_its_end_too() {
+    let times = (ago(HOUR * 22), from_now(HOUR * 2));
+    let shelf = Shelf::with(kept(snapshot(file(), times), 0));
+    let script = Script::default().at(ROBOTS, [status(304)]);
+    let cache = cache_on(options(), &script, shelf.clone());
+    ask(&cache).await;
+    ask(&cache).await;
+    sleep(SECOND).await;
+    assert_eq!(script.asked().len(), 1);
+    assert_eq!(asked_again_in(&shelf.only().snapshot), 86_399);
+}
+
+// Issue, Must hold: who was asked ahead of time, in vain, is asked no sooner
+// after a restart.
+#[tokio::test(start_paused = true)]
+async fn the_pause_after_a_vain_refresh_outlives_a_restart() {
+    let times = (ago(HOUR * 22), from_now(HOUR * 2));
+    let shelf = Shelf::with(kept(snapshot(file(), times), 0));
+    let wait = Reply::Answer(503, vec![("retry-after", "3600")], "");
+    let script = Script::default().at(ROBOTS, [wait, status(304)]);
+    let before = cache_on(options(), &script, shelf.clone());
+    ask(&before).await;
+    ask(&before).await;
+    sleep(SECOND).await;
+    let restarted = cache_on(options(), &script, shelf.clone());
+    assert_eq!(ask(&restarted).await.copy().unwrap().body, FILE);
+    advance(HOUR - 3 * SECOND).await;
+    ask(&restarted).await;
+    sleep(SECOND).await;
+    assert_eq!(script.asked().len(), 1);
+    advance(SECOND * 3).await;
+    assert_eq!(ask(&restarted).await.stale, None);
+    assert_eq!(script.asked().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_has_expired_is_the_earlier_copy() {
+    for (reply, stale, fetches) in [
+        (status(304), None, 1),
+        (status(503), Some(Cause::Status), 1),
+    ] {
+        let times = (ago(HOUR * 48), ago(HOUR * 24));
+        let shelf = Shelf::with(kept(snapshot(file(), times), 2));
+        let script = Script::default().at(ROBOTS, [reply]);
+        let cache = cache_on(options(), &script, shelf.clone());
+        let restored = ask(&cache).await;
+        assert_eq!(restored.stale, stale);
+        assert_eq!(restored.copy().unwrap().body, FILE);
+        let etag = script.log()[0].known.clone().unwrap().etag.unwrap();
+        assert_eq!(
+            (etag.to_str().unwrap(), script.asked().len()),
+            ("\"1\"", fetches)
+        );
+        if stale.is_some() {
+            // Two failures before: the pause is four times the first.
+            assert_eq!((asked_again_in(&restored), shelf.only().failures), (120, 3));
+            assert_eq!(restored.fetched_at, times.0);
+        }
+    }
+}
+
+// Decisions, "Status": at most 30 days, restarts or not.
+#[tokio::test(start_paused = true)]
+async fn a_copy_in_the_store_gets_no_older_than_30_days() {
+    let day = HOUR * 24;
+    for (age, used) in [(day * 30 - SECOND, true), (day * 30, false)] {
+        let shelf = Shelf::with(kept(snapshot(file(), (ago(age), ago(day * 20))), 5));
+        let script = Script::default().at(ROBOTS, [status(503)]);
+        let cache = cache_on(options(), &script, shelf);
+        assert_eq!(ask(&cache).await.copy().is_some(), used);
+    }
+}
+
+// Security, section 2.4: how old it is cannot be told.
+#[tokio::test(start_paused = true)]
+async fn with_a_clock_set_back_the_origin_is_asked() {
+    let times = (from_now(HOUR), from_now(HOUR * 25));
+    for (reply, cause_then) in [(status(503), Some(Cause::Status)), (status(304), None)] {
+        let shelf = Shelf::with(kept(snapshot(file(), times), 0));
+        let script = Script::default().at(ROBOTS, [reply]);
+        let cache = cache_on(options(), &script, shelf);
+        let asked = ask(&cache).await;
+        assert_eq!(script.asked().len(), 1);
+        assert_eq!((cause(&asked), asked.stale), (cause_then, None));
+    }
+}
+
+// RFC 9309, section 2.4: a lifetime that was shortened binds what was kept.
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_lives_by_the_lifetimes_of_now() {
+    for (ttl, fetches) in [(HOUR * 3, 0), (HOUR * 2, 1)] {
+        let times = (ago(HOUR * 2), from_now(HOUR * 20));
+        let shelf = Shelf::with(kept(snapshot(file(), times), 0));
+        let script = Script::default().at(ROBOTS, [text("")]);
+        let cache = cache_on(Options { ttl, ..options() }, &script, shelf);
+        ask(&cache).await;
+        assert_eq!(script.asked().len(), fetches, "{ttl:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_is_saved() {
+    let replies = [text(FILE), status(503), status(404), status(503)];
+    let script = Script::default().at(ROBOTS, replies);
+    let shelf = Arc::new(Shelf::default());
+    let cache = cache_on(options(), &script, shelf.clone());
+    for (pause, failures) in [
+        (HOUR * 24, 0),
+        (30 * SECOND, 1),
+        (HOUR, 0),
+        (30 * SECOND, 1),
+    ] {
+        let asked = ask(&cache).await;
+        sleep(Duration::from_millis(1)).await;
+        let saved = shelf.only();
+        assert!(Arc::ptr_eq(&saved.snapshot, &asked));
+        assert_eq!(saved.failures, failures);
+        advance(pause).await;
+    }
+}
+
+// Issue, Deliver 1: a store that hangs holds nobody for long, and what it was
+// not seen to have may be the copy to live by for the next 30 days.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_holds_nobody_and_loses_nothing() {
+    for (reply, is_saved) in [
+        (text("User-agent: *"), true),
+        (status(404), true),
+        (status(503), false),
+    ] {
+        let times = (ago(HOUR * 48), ago(HOUR * 24));
+        let shelf = Arc::new(Shelf {
+            fault: Fault::Hangs,
+            ..Shelf::default()
+        });
+        shelf.keep(kept(snapshot(file(), times), 0));
+        let cache = cache_on(
+            options(),
+            &Script::default().at(ROBOTS, [reply]),
+            shelf.clone(),
+        );
+        let began = clock::instant();
+        let asked = ask(&cache).await;
+        assert_eq!(clock::instant().duration_since(began), LOAD_TIMEOUT);
+        assert_eq!(Arc::ptr_eq(&asked, &shelf.only().snapshot), is_saved);
+    }
+}
+
+// Security, section 2.4: no file is used that was given to another.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_fetched_in_another_name_is_not_used() {
+    let shelf = Arc::new(Shelf::default());
+    let named = |agent: &str| Options {
+        user_agent: UserAgent::Fixed(agent.to_owned()),
+        ..options()
+    };
+    for (agent, fetches) in [("Ours/1.0", 1), ("Ours/1.1", 0), ("Theirs/1.0", 1)] {
+        let script = Script::default().at(ROBOTS, [text(FILE)]);
+        ask(&cache_on(named(agent), &script, shelf.clone())).await;
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(script.asked().len(), fetches, "{agent}");
+    }
+}
+
+// Issue, Must hold: a restart in the middle asks for nothing again, so what a
+// decision rests on is on its way to the disk before there is a decision.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_saved_before_it_is_handed_out() {
+    let shelf = Arc::new(Shelf::default());
+    let script = Script::default().at(ROBOTS, [text(FILE)]);
+    let cache = cache_on(options(), &script, shelf.clone());
+    let snapshots = Arc::downgrade(&cache.shared.snapshots);
+    *shelf.handed_out.lock().unwrap() = Some(snapshots);
+    ask(&cache).await;
+    assert_eq!(*shelf.late.lock().unwrap(), Some(false));
+}
+
+// Invariant 4.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_allows_nothing() {
+    let shelf = Shelf {
+        fault: Fault::Panics,
+        ..Shelf::default()
+    };
+    let script = Script::default().at(ROBOTS, [text(FILE)]);
+    let cache = cache_on(options(), &script, Arc::new(shelf));
+    assert_eq!(cause(&*ask(&cache).await), Some(Cause::Internal));
+}
+
+// Issue, Deliver 1: a bounded number in memory with the rest on disk.
+#[tokio::test(start_paused = true)]
+async fn what_is_evicted_comes_back_from_the_store() {
+    let urls: Vec<String> = (0..20)
+        .map(|n| format!("http://h{n}.test/robots.txt"))
+        .collect();
+    let script = urls.iter().fold(Script::default(), |script, url| {
+        script.at(url, [text(FILE)])
+    });
+    let options = Options {
+        max_snapshots: NonZeroUsize::new(2).unwrap(),
+        ..options()
+    };
+    let shelf = Arc::new(Shelf::default());
+    let cache = cache_on(options, &script, shelf.clone());
+    for _ in 0..3 {
+        for url in &urls {
+            ask_as(&cache, url, "ExampleBot").await;
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(cache.shared.snapshots.len(), 2);
+    }
+    assert_eq!(script.asked(), urls);
+    assert!(40 <= *shelf.loads.lock().unwrap());
+}

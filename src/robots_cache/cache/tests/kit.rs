@@ -1,0 +1,260 @@
+//! Origins that answer on cue, and a cache that asks them.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::pending;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::time::sleep;
+
+use super::*;
+use crate::decision::access::{AccessResult, Validators};
+use crate::decision::decide::{RobotsPermit, Unauthorized};
+use crate::robots_cache::fetch::{FetchError, Hop, RobotsQuery};
+use crate::robots_cache::store::Forgetful;
+use politesse_robots::crawler::ProductToken;
+use politesse_robots::origin::Host;
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const ROBOTS: &str = "http://a.test/robots.txt";
+
+/// What a scripted origin does when it is asked.
+#[derive(Clone)]
+pub(super) enum Reply {
+    Answer(u16, Vec<(&'static str, &'static str)>, &'static str),
+    After(Duration, Box<Self>),
+    Fail(fn() -> FetchError),
+    Never,
+    Panic,
+}
+
+pub(super) fn text(body: &'static str) -> Reply {
+    Reply::Answer(200, Vec::new(), body)
+}
+
+pub(super) fn status(status: u16) -> Reply {
+    Reply::Answer(status, Vec::new(), "")
+}
+
+pub(super) fn to(location: &'static str) -> Reply {
+    Reply::Answer(301, vec![("location", location)], "")
+}
+
+pub(super) fn after(time: Duration, reply: Reply) -> Reply {
+    Reply::After(time, Box::new(reply))
+}
+
+/// Origins that answer by URL, the last reply again and again; others fail the
+/// test.
+#[derive(Clone, Default)]
+pub(super) struct Script(Arc<Mutex<Scripted>>);
+
+#[derive(Default)]
+pub(super) struct Scripted {
+    replies: HashMap<String, VecDeque<Reply>>,
+    asked: Vec<Asked>,
+    turns: Vec<String>,
+    /// How long turns are waited for, and how long that is said to be.
+    pause: Option<(Duration, Duration)>,
+}
+
+/// One request that an origin got.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) url: String,
+    pub(super) user_agent: Option<HeaderValue>,
+    pub(super) known: Option<Validators>,
+}
+
+impl Script {
+    pub(super) fn at(self, url: &str, replies: impl IntoIterator<Item = Reply>) -> Self {
+        let replies = replies.into_iter().collect();
+        self.0
+            .lock()
+            .unwrap()
+            .replies
+            .insert(url.to_owned(), replies);
+        self
+    }
+
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.log().into_iter().map(|asked| asked.url).collect()
+    }
+
+    /// All that was asked for.
+    pub(super) fn log(&self) -> Vec<Asked> {
+        self.0.lock().unwrap().asked.clone()
+    }
+
+    /// Lets turns be waited for so long, and say that it will be this long.
+    pub(super) fn paced(&self, pause: Duration, announced: Duration) {
+        self.0.lock().unwrap().pause = Some((pause, announced));
+    }
+
+    /// The hosts at which turns were taken.
+    pub(super) fn turns(&self) -> Vec<String> {
+        self.0.lock().unwrap().turns.clone()
+    }
+
+    fn next(&self, url: &str, query: RobotsQuery<'_>) -> Reply {
+        let mut scripted = self.0.lock().unwrap();
+        scripted.asked.push(Asked {
+            url: url.to_owned(),
+            user_agent: query.asker.user_agent.clone(),
+            known: query.known.cloned(),
+        });
+        let replies = scripted
+            .replies
+            .get_mut(url)
+            .unwrap_or_else(|| panic!("{url} was asked for"));
+        if replies.len() == 1 {
+            replies[0].clone()
+        } else {
+            replies.pop_front().unwrap()
+        }
+    }
+}
+
+impl FetchRobots for Script {
+    type Turn = ();
+
+    async fn turn(&self, host: &Host) -> Option<()> {
+        let pause = self.0.lock().unwrap().pause;
+        if let Some((pause, _)) = pause {
+            sleep(pause).await;
+        }
+        self.0.lock().unwrap().turns.push(host.to_string());
+        Some(())
+    }
+
+    fn wait(&self, _: &Host) -> Duration {
+        let pause = self.0.lock().unwrap().pause;
+        pause.map_or(Duration::ZERO, |(_, announced)| announced)
+    }
+
+    async fn fetch(
+        &self,
+        permit: RobotsPermit,
+        query: RobotsQuery<'_>,
+        (): &mut (),
+    ) -> Result<Hop, FetchError> {
+        let mut reply = self.next(&permit.target().to_string(), query);
+        loop {
+            match reply {
+                Reply::After(time, then) => {
+                    sleep(time).await;
+                    reply = *then;
+                }
+                Reply::Answer(status, fields, body) => return Ok(hop(status, &fields, body)),
+                Reply::Fail(error) => return Err(error()),
+                Reply::Never => pending().await,
+                Reply::Panic => panic!("scripted"),
+            }
+        }
+    }
+}
+
+pub(super) fn hop(status: u16, fields: &[(&'static str, &'static str)], body: &'static str) -> Hop {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(*name, HeaderValue::from_static(value));
+    }
+    Hop {
+        status,
+        headers,
+        body: Bytes::from_static(body.as_bytes()),
+        whole: true,
+    }
+}
+
+pub(super) fn options() -> Options {
+    Options {
+        user_agent: UserAgent::Crawler,
+        max_bytes: 512_000,
+        ttl: 24 * HOUR,
+        ttl_min: 5 * MINUTE,
+        unavailable_ttl: HOUR,
+        stale: 30 * 24 * HOUR,
+        retry_first: 30 * SECOND,
+        retry_longest: 30 * MINUTE,
+        redirects: 5,
+        timeout: 30 * SECOND,
+        max_fetches: NonZeroUsize::new(1024).unwrap(),
+        max_fetches_per_client: NonZeroUsize::new(768).unwrap(),
+        max_waiting: NonZeroUsize::new(1024).unwrap(),
+        max_snapshots: NonZeroUsize::new(1000).unwrap(),
+        max_snapshot_bytes: 64 * 1024 * 1024,
+        policy: Policy::new(Unauthorized::Allow),
+    }
+}
+
+pub(super) fn cache_with(options: Options, script: &Script) -> RobotsCache<Script> {
+    cache_on(options, script, Arc::new(Forgetful))
+}
+
+pub(super) fn cache_on(
+    options: Options,
+    script: &Script,
+    store: Arc<dyn KeepRobots>,
+) -> RobotsCache<Script> {
+    let parts = (script.clone(), store);
+    RobotsCache::new(options, parts, Arc::default(), TaskTracker::new())
+}
+
+pub(super) fn cache(script: &Script) -> RobotsCache<Script> {
+    cache_with(options(), script)
+}
+
+pub(super) fn inquiry(url: &str, agent: &str) -> Inquiry {
+    Inquiry {
+        crawler: Crawler::parse(agent),
+        target: url.parse().unwrap(),
+        method: "GET".to_owned(),
+    }
+}
+
+pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) -> Arc<Snapshot> {
+    let asker = Asker {
+        client: None,
+        user_agent: HeaderValue::from_str(agent).ok(),
+        from: None,
+    };
+    let inquiry = inquiry(url, agent);
+    let known = cache.snapshot(&inquiry, &asker, (Duration::MAX, pending()));
+    known.await.snapshot
+}
+
+pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {
+    ask_as(cache, "http://a.test/page", "ExampleBot/1.0").await
+}
+
+/// Whether a snapshot is the one in force.
+pub(super) fn holds(cache: &RobotsCache<Script>, snapshot: &Arc<Snapshot>) -> bool {
+    let agent = snapshot.token.as_ref().map_or("", ProductToken::as_str);
+    let inquiry = inquiry(&snapshot.origin.robots_txt().to_string(), agent);
+    let now = cache.still(&inquiry, snapshot);
+    now.is_some_and(|now| Arc::ptr_eq(&now, snapshot))
+}
+
+pub(super) fn cause(snapshot: &Snapshot) -> Option<Cause> {
+    match snapshot.result {
+        AccessResult::Unreachable(cause) => Some(cause),
+        AccessResult::Successful(_) | AccessResult::Unavailable => None,
+    }
+}
+
+/// Seconds from now until the origin is asked again.
+pub(super) fn asked_again_in(snapshot: &Snapshot) -> i64 {
+    snapshot.expires_at.duration_since(clock::now()).as_secs()
+}
+
+pub(super) fn held_for(snapshot: &Snapshot) -> i64 {
+    snapshot
+        .expires_at
+        .duration_since(snapshot.fetched_at)
+        .as_secs()
+}

@@ -1,0 +1,447 @@
+//! Every transition of a snapshot's life. Down the list of what there is, and
+//! along what asking comes to:
+//!
+//! | from | to | test |
+//! |---|---|---|
+//! | nothing | a file, none, unreachable | `an_answer_is_one_of_three` |
+//! | fresh | fresh, unasked | `what_is_fresh_is_not_asked_for` |
+//! | fresh, near its end | replaced, confirmed | `a_copy_in_use_is_asked_for_ahead_of_its_end` |
+//! | | failed: fresh until its end, then stale | `a_refresh_that_fails_leaves_the_copy_until_its_end` |
+//! | | there is none | `a_refresh_that_finds_no_file_drops_the_copy` |
+//! | expired | confirmed, replaced | `a_304_confirms_the_copy` |
+//! | | stale | `a_copy_outlives_its_origin_for_30_days` |
+//! | no file | no file, then unreachable | `that_there_is_no_file_is_not_used_beyond_its_end` |
+//! | stale | recovered | `a_stale_copy_ends_with_an_answer` |
+//! | | no file, then unreachable | `a_404_in_between_drops_the_copy` |
+//! | | after 30 days unreachable | `a_copy_outlives_its_origin_for_30_days` |
+//! | unreachable | unreachable for longer | `the_pause_after_failures_doubles_up_to_the_longest` |
+//! | asked for by nobody any more | as if they waited | `a_fetch_survives_the_one_who_asked_for_it` |
+//! | panicked | unreachable, or stale | `a_fetch_that_panics_is_unreachable_and_tried_again` |
+//!
+//! Sources: RFC 9309, sections 2.3.1.4 and 2.4; decisions, "Robots" (status,
+//! lifetime); checklist 28 to 30 and 32.
+
+use tokio::time::{advance, sleep};
+
+use super::kit::*;
+use super::*;
+use crate::decision::access::{AccessResult, Copy, NoConnection, Validators};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const FILE: &str = "User-agent: *\nDisallow: /a";
+
+fn tagged(status: u16, etag: &'static str, body: &'static str) -> Reply {
+    Reply::Answer(status, vec![("etag", etag)], body)
+}
+
+fn copy(snapshot: &Snapshot) -> &Arc<Copy> {
+    match &snapshot.result {
+        AccessResult::Successful(copy) => copy,
+        other @ (AccessResult::Unavailable | AccessResult::Unreachable(_)) => {
+            panic!("no copy: {other:?}")
+        }
+    }
+}
+
+/// The etags that were asked with, one for each request.
+fn etags(script: &Script) -> Vec<Option<String>> {
+    let etag = |known: Validators| known.etag.map(|etag| etag.to_str().unwrap().to_owned());
+    let log = script.log().into_iter();
+    log.map(|asked| asked.known.and_then(etag)).collect()
+}
+
+/// Lets the fetches behind go on to their end.
+async fn settle() {
+    sleep(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_one_of_three() {
+    for (reply, result) in [
+        (text(FILE), "successful"),
+        (status(404), "unavailable"),
+        (status(503), "unreachable"),
+    ] {
+        let snapshot = ask(&cache(&Script::default().at(ROBOTS, [reply]))).await;
+        assert_eq!(
+            crate::decision::record::result_word(&snapshot.result),
+            result
+        );
+        assert_eq!(snapshot.stale, None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_fresh_is_not_asked_for() {
+    for (reply, lifetime) in [(text(FILE), DAY), (status(404), HOUR)] {
+        let script = Script::default().at(ROBOTS, [reply]);
+        let cache = cache(&script);
+        let first = ask(&cache).await;
+        advance(lifetime / 10 * 9 - SECOND).await;
+        assert!(Arc::ptr_eq(&first, &ask(&cache).await));
+        settle().await;
+        assert_eq!(script.asked().len(), 1);
+    }
+}
+
+// Decisions, "Lifetime": refresh ahead of expiry for origins in use.
+#[tokio::test(start_paused = true)]
+async fn a_copy_in_use_is_asked_for_ahead_of_its_end() {
+    for second in [text("User-agent: *"), tagged(304, "\"1\"", "")] {
+        let replies = [tagged(200, "\"1\"", FILE), after(5 * SECOND, second)];
+        let script = Script::default().at(ROBOTS, replies);
+        let cache = cache(&script);
+        let first = ask(&cache).await;
+        advance(DAY / 10 * 9).await;
+        for _ in 0..10 {
+            // Nobody waits, and nobody starts a second one.
+            assert!(Arc::ptr_eq(&first, &ask(&cache).await));
+            settle().await;
+        }
+        assert_eq!(script.asked().len(), 2);
+        sleep(5 * SECOND).await;
+        let second = ask(&cache).await;
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(first.fetched_at < second.fetched_at && second.stale.is_none());
+        assert_eq!(held_for(&second), 86_400);
+        assert_eq!(script.asked().len(), 2);
+    }
+}
+
+// Decisions, "A verdict does not age": what was replaced is not in force,
+// whatever became of what replaced it.
+#[tokio::test(start_paused = true)]
+async fn what_was_replaced_holds_no_more() {
+    let short = Reply::Answer(200, vec![("cache-control", "max-age=300")], "");
+    let script = Script::default().at(ROBOTS, [text(FILE), short]);
+    let cache = cache(&script);
+    let first = ask(&cache).await;
+    advance(DAY / 10 * 9).await;
+    ask(&cache).await;
+    assert!(holds(&cache, &first));
+    settle().await;
+    assert!(!holds(&cache, &first));
+    advance(300 * SECOND).await;
+    assert!(!holds(&cache, &first));
+    assert!(clock::now() < first.expires_at);
+}
+
+// Decisions, "Lifetime": for origins in use, and for no others.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_nobody_uses_is_not_asked_for() {
+    let script = Script::default().at(ROBOTS, [text(FILE)]);
+    let cache = cache(&script);
+    ask(&cache).await;
+    sleep(DAY * 3).await;
+    assert_eq!(script.asked().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_the_end_waits_for_the_refresh_under_way() {
+    let late = after(20 * SECOND, text("User-agent: *"));
+    let replies = [
+        Reply::Answer(200, vec![("cache-control", "max-age=300")], FILE),
+        late,
+    ];
+    let script = Script::default().at(ROBOTS, replies);
+    let cache = cache(&script);
+    let first = ask(&cache).await;
+    advance(295 * SECOND).await;
+    assert!(Arc::ptr_eq(&first, &ask(&cache).await));
+    settle().await;
+    advance(6 * SECOND).await;
+    let second = ask(&cache).await;
+    assert_ne!(copy(&first).digest, copy(&second).digest);
+    assert_eq!(script.asked().len(), 2);
+}
+
+// RFC 9309, section 2.4: no copy is used for longer than 24 hours unless the
+// origin is unreachable.
+#[tokio::test(start_paused = true)]
+async fn a_refresh_that_fails_leaves_the_copy_until_its_end() {
+    let script = Script::default().at(ROBOTS, [text(FILE), status(503)]);
+    let cache = cache(&script);
+    let first = ask(&cache).await;
+    advance(DAY / 10 * 9).await;
+    ask(&cache).await;
+    settle().await;
+    assert!(Arc::ptr_eq(&first, &ask(&cache).await));
+    settle().await;
+    // No other one while it backs off.
+    assert_eq!(script.asked().len(), 2);
+    advance(30 * SECOND).await;
+    ask(&cache).await;
+    settle().await;
+    assert_eq!(script.asked().len(), 3);
+    let left = u64::try_from(asked_again_in(&first)).unwrap();
+    advance(Duration::from_secs(left - 10)).await;
+    assert!(Arc::ptr_eq(&first, &ask(&cache).await));
+    settle().await;
+    assert_eq!(script.asked().len(), 4);
+    advance(11 * SECOND).await;
+    let stale = ask(&cache).await;
+    assert_eq!(stale.stale, Some(Cause::Status));
+    assert!(Arc::ptr_eq(copy(&first), copy(&stale)));
+    assert_eq!(stale.fetched_at, first.fetched_at);
+    // It was asked for just before the end; the pause goes on.
+    assert_eq!(script.asked().len(), 4);
+    assert_eq!(asked_again_in(&stale), 108);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_that_finds_no_file_drops_the_copy() {
+    let replies = [text(FILE), status(404), status(503)];
+    let script = Script::default().at(ROBOTS, replies);
+    let cache = cache(&script);
+    ask(&cache).await;
+    advance(DAY / 10 * 9).await;
+    ask(&cache).await;
+    settle().await;
+    let none = ask(&cache).await;
+    assert!(matches!(none.result, AccessResult::Unavailable));
+    advance(HOUR).await;
+    assert_eq!(cause(&*ask(&cache).await), Some(Cause::Status));
+}
+
+// RFC 9110, section 15.4.5; RFC 9111, section 4.3.4: its fields say for how
+// long.
+#[tokio::test(start_paused = true)]
+async fn a_304_confirms_the_copy() {
+    let confirmed = Reply::Answer(304, vec![("cache-control", "max-age=600")], "");
+    let replies = [tagged(200, "W/\"1\"", FILE), confirmed, text("")];
+    let script = Script::default().at(ROBOTS, replies);
+    let cache = cache(&script);
+    let first = ask(&cache).await;
+    advance(DAY).await;
+    let second = ask(&cache).await;
+    assert!(Arc::ptr_eq(copy(&first), copy(&second)));
+    assert_eq!((second.status, held_for(&second)), (Some(200), 600));
+    assert_eq!(asked_again_in(&second), 600);
+    advance(600 * SECOND).await;
+    assert!(copy(&*ask(&cache).await).body.is_empty());
+    let etag = || Some("W/\"1\"".to_owned());
+    assert_eq!(etags(&script), [None, etag(), etag()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_last_modified_alone_is_asked_with() {
+    let dated = Reply::Answer(200, vec![("last-modified", "yesterday")], FILE);
+    let script = Script::default().at(ROBOTS, [dated, status(304)]);
+    let cache = cache(&script);
+    ask(&cache).await;
+    advance(DAY).await;
+    assert_eq!(ask(&cache).await.stale, None);
+    let known = script.log()[1].known.clone().unwrap();
+    assert_eq!(known.etag, None);
+    assert_eq!(known.last_modified.unwrap(), "yesterday");
+}
+
+// Decisions, "Status": a 304 not asked for is unreachable.
+#[tokio::test(start_paused = true)]
+async fn a_304_that_was_not_asked_for_confirms_nothing() {
+    let script = Script::default().at(ROBOTS, [text(FILE), status(304)]);
+    let cache = cache(&script);
+    ask(&cache).await;
+    advance(DAY).await;
+    assert_eq!(ask(&cache).await.stale, Some(Cause::Status));
+    assert_eq!(etags(&script), [None, None]);
+}
+
+// Ours: a validator is sent with every fetch.
+#[tokio::test(start_paused = true)]
+async fn a_validator_over_its_limit_is_not_kept() {
+    for (octets, kept) in [(1024, true), (1025, false)] {
+        let etag: &str = "e".repeat(octets).leak();
+        let script = Script::default().at(ROBOTS, [tagged(200, etag, FILE), text("")]);
+        let cache = cache(&script);
+        ask(&cache).await;
+        advance(DAY).await;
+        ask(&cache).await;
+        assert_eq!(script.log()[1].known.is_some(), kept, "{octets}");
+    }
+}
+
+// RFC 9110, section 8.8: a validator is of one resource. The copy came from
+// behind a redirect, so only there is it asked with.
+#[tokio::test(start_paused = true)]
+async fn a_validator_is_sent_only_where_the_copy_came_from() {
+    let (there, elsewhere) = ("http://a.test/r", "http://a.test/s");
+    let script = Script::default()
+        .at(
+            ROBOTS,
+            [to("/r"), to("/r"), to("/s"), tagged(304, "\"1\"", "")],
+        )
+        .at(there, [tagged(200, "\"1\"", FILE), status(304)])
+        .at(elsewhere, [status(304)]);
+    let cache = cache(&script);
+    let first = ask(&cache).await;
+    advance(DAY).await;
+    let second = ask(&cache).await;
+    assert!(Arc::ptr_eq(copy(&first), copy(&second)));
+    assert_eq!((second.stale, second.url.as_str()), (None, there));
+    assert_eq!(second.hops, [ROBOTS]);
+    advance(DAY).await;
+    let third = ask(&cache).await;
+    assert_eq!(third.stale, Some(Cause::Status));
+    // Security, section 2.3: the hops are those of the copy.
+    assert_eq!((third.url.as_str(), &third.hops), (there, &second.hops));
+    let conditional: Vec<_> = script
+        .log()
+        .into_iter()
+        .filter(|asked| asked.known.is_some())
+        .map(|asked| asked.url)
+        .collect();
+    assert_eq!(conditional, [there]);
+}
+
+// Security, section 2.4: no crawler's copy is confirmed for another.
+#[tokio::test(start_paused = true)]
+async fn a_validator_is_sent_only_for_its_own_token() {
+    let script = Script::default().at(ROBOTS, [tagged(200, "\"1\"", FILE)]);
+    let cache = cache(&script);
+    ask_as(&cache, "http://a.test/", "OneBot").await;
+    ask_as(&cache, "http://a.test/", "TwoBot").await;
+    assert_eq!(etags(&script), [None, None]);
+}
+
+// Decisions, "Status": at most 30 days, counted from when the origin last said
+// so; then it disallows.
+#[tokio::test(start_paused = true)]
+async fn a_copy_outlives_its_origin_for_30_days() {
+    let replies = [tagged(200, "\"1\"", FILE), status(304), status(500)];
+    let script = Script::default().at(ROBOTS, replies);
+    let cache = cache(&script);
+    ask(&cache).await;
+    advance(DAY).await;
+    let confirmed = ask(&cache).await;
+    let age = || clock::now().duration_since(confirmed.fetched_at).as_secs();
+    advance(DAY).await;
+    let mut pauses = Vec::new();
+    let end = loop {
+        let snapshot = ask(&cache).await;
+        if cause(&snapshot).is_some() {
+            break age();
+        }
+        assert_eq!(snapshot.stale, Some(Cause::Status));
+        assert_eq!(snapshot.fetched_at, confirmed.fetched_at);
+        assert!(Arc::ptr_eq(copy(&snapshot), copy(&confirmed)));
+        assert!(holds(&cache, &snapshot));
+        let pause = asked_again_in(&snapshot);
+        pauses.push(pause);
+        advance(Duration::from_secs(pause.unsigned_abs())).await;
+    };
+    assert_eq!(pauses[..8], [30, 60, 120, 240, 480, 960, 1800, 1800]);
+    assert_eq!(end, 30 * 86_400);
+    // It backs off as before.
+    assert_eq!(asked_again_in(&*ask(&cache).await), 1800);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_a_copy_outlives_its_origin_is_configured() {
+    for (stale, used) in [(Duration::ZERO, false), (DAY, false), (DAY + SECOND, true)] {
+        let script = Script::default().at(ROBOTS, [text(FILE), status(503)]);
+        let cache = cache_with(Options { stale, ..options() }, &script);
+        ask(&cache).await;
+        advance(DAY).await;
+        let snapshot = ask(&cache).await;
+        assert_eq!(snapshot.copy().is_some(), used, "{stale:?}");
+        if used {
+            assert_eq!(asked_again_in(&snapshot), 1);
+        }
+    }
+}
+
+// Decisions: whatever makes an origin unreachable.
+#[tokio::test(start_paused = true)]
+async fn a_copy_outlives_every_cause() {
+    let refused = || FetchError::from(UpstreamError::NoConnection(NoConnection::Refused));
+    for (reply, expected) in [
+        (status(429), Cause::Status),
+        (to("/robots.txt"), Cause::Redirects),
+        (Reply::Never, Cause::Timeout),
+        (Reply::Panic, Cause::Internal),
+        (
+            Reply::Fail(refused),
+            Cause::NoConnection(NoConnection::Refused),
+        ),
+    ] {
+        let script = Script::default().at(ROBOTS, [text(FILE), reply]);
+        let cache = cache(&script);
+        ask(&cache).await;
+        advance(DAY).await;
+        assert_eq!(ask(&cache).await.stale, Some(expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_copy_ends_with_an_answer() {
+    let replies = [
+        text(FILE),
+        status(503),
+        status(503),
+        text("User-agent: *"),
+        status(503),
+    ];
+    let script = Script::default().at(ROBOTS, replies);
+    let cache = cache(&script);
+    ask(&cache).await;
+    advance(DAY).await;
+    for pause in [30 * SECOND, 60 * SECOND] {
+        assert!(ask(&cache).await.stale.is_some());
+        advance(pause).await;
+    }
+    let recovered = ask(&cache).await;
+    assert_eq!((recovered.stale, held_for(&recovered)), (None, 86_400));
+    advance(DAY).await;
+    // The failures before do not count any more.
+    assert_eq!(asked_again_in(&*ask(&cache).await), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_404_in_between_drops_the_copy() {
+    let replies = [text(FILE), status(503), status(404), status(503)];
+    let script = Script::default().at(ROBOTS, replies);
+    let cache = cache(&script);
+    ask(&cache).await;
+    advance(DAY).await;
+    assert!(ask(&cache).await.stale.is_some());
+    advance(30 * SECOND).await;
+    assert!(matches!(
+        ask(&cache).await.result,
+        AccessResult::Unavailable
+    ));
+    advance(HOUR).await;
+    assert_eq!(cause(&*ask(&cache).await), Some(Cause::Status));
+}
+
+// RFC 9309, section 2.3.1.4: only a copy of rules is used beyond its end.
+#[tokio::test(start_paused = true)]
+async fn that_there_is_no_file_is_not_used_beyond_its_end() {
+    let script = Script::default().at(ROBOTS, [status(404), status(503)]);
+    let cache = cache(&script);
+    let first = ask(&cache).await;
+    advance(HOUR / 10 * 9).await;
+    ask(&cache).await;
+    settle().await;
+    assert_eq!(script.asked().len(), 2);
+    assert!(Arc::ptr_eq(&first, &ask(&cache).await));
+    advance(HOUR / 10).await;
+    assert_eq!(cause(&*ask(&cache).await), Some(Cause::Status));
+    assert_eq!(script.asked().len(), 3);
+}
+
+// RFC 9110, section 10.2.3; security, section 6: clamped to 24 hours.
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_lengthens_the_pause() {
+    for (code, value, seconds) in [
+        (503, "3600", 3600),
+        (429, "3600", 3600),
+        (503, "5", 30),
+        (503, "999999999", 86_400),
+        (500, "3600", 30),
+    ] {
+        let reply = Reply::Answer(code, vec![("retry-after", value)], "");
+        let script = Script::default().at(ROBOTS, [reply]);
+        assert_eq!(held_for(&*ask(&cache(&script)).await), seconds);
+    }
+}

@@ -1,0 +1,160 @@
+//! Fetches that wait for their turns at a host. Issue 6, deliverables 1 and 4.
+
+use super::kit::*;
+use super::*;
+use crate::decision::decide::{Verdict, decide};
+use crate::pace::options as pace;
+use crate::pace::pacer::{Asking, Pacer, RobotsAsked};
+use crate::tasks::Tasks;
+use politesse_robots::pace::asked::Asked;
+use tokio::time::sleep;
+
+/// An origin whose next turn comes in `pause`, and is said to come in
+/// `announced`.
+fn paced(script: Script, pause: Duration, announced: Duration) -> Script {
+    script.paced(pause, announced);
+    script
+}
+
+fn file() -> Script {
+    Script::default().at(ROBOTS, [text("User-agent: *")])
+}
+
+async fn ask_within(cache: &RobotsCache<Script>, patience: Duration) -> Known {
+    let inquiry = inquiry("http://a.test/page", "ExampleBot/1.0");
+    let asker = Asker {
+        client: None,
+        user_agent: None,
+        from: None,
+    };
+    let patience = (patience, std::future::pending());
+    cache.snapshot(&inquiry, &asker, patience).await
+}
+
+// Deliverable 4: a wait, bounded by what the crawler allows.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_for_a_turn_than_he_may() {
+    let rows: [(u32, u32, u64); 4] = [
+        // (announced, patience, waited for)
+        (60, 5, 0),
+        (60, 0, 0),
+        (0, 5, 5),
+        (60, 59, 0),
+    ];
+    for (announced, patience, waited) in rows {
+        let cache = cache(&paced(file(), MINUTE, announced * SECOND));
+        let begun = clock::instant();
+        let known = ask_within(&cache, patience * SECOND).await;
+        assert_eq!(cause(&known.snapshot), Some(Cause::Busy), "{announced}");
+        let (host, left) = known.too_long.unwrap();
+        assert_eq!(host.to_string(), "a.test");
+        assert_eq!(left.as_secs(), u64::from(announced));
+        let took = clock::instant() - begun;
+        assert_eq!((known.waited.as_secs(), took.as_secs()), (waited, waited));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_turn_is_told_for_how_long() {
+    let cache = cache(&paced(file(), MINUTE, MINUTE));
+    let known = ask_within(&cache, MINUTE + SECOND).await;
+    assert!(known.snapshot.copy().is_some() && known.was_asked);
+    assert_eq!((known.waited.as_secs(), known.too_long), (60, None));
+    let again = ask_within(&cache, Duration::ZERO).await;
+    assert!(again.snapshot.copy().is_some() && !again.was_asked);
+    assert_eq!(again.waited, Duration::ZERO);
+}
+
+// What an origin takes to answer is no wait for a turn.
+#[tokio::test(start_paused = true)]
+async fn an_origin_that_takes_its_time_is_waited_for_all_the_same() {
+    let script = Script::default().at(ROBOTS, [after(20 * SECOND, text("User-agent: *"))]);
+    let known = ask_within(&cache(&script), Duration::ZERO).await;
+    assert!(known.snapshot.copy().is_some());
+    assert_eq!(known.waited, Duration::ZERO);
+}
+
+// Another may have the patience that this one lacks.
+#[tokio::test(start_paused = true)]
+async fn who_leaves_takes_nothing_from_who_waits() {
+    let script = paced(file(), MINUTE, Duration::ZERO);
+    let cache = cache(&script);
+    let patient = ask_within(&cache, HOUR);
+    let left = async {
+        sleep(SECOND).await;
+        ask_within(&cache, SECOND).await
+    };
+    let (patient, left) = tokio::join!(patient, left);
+    assert!(patient.snapshot.copy().is_some());
+    assert!(left.too_long.is_some());
+    assert_eq!(script.asked(), [ROBOTS]);
+}
+
+// Redirects on one host are one turn: with a pause longer than any wait between
+// them a robots.txt would never come. Another host has its own.
+#[tokio::test(start_paused = true)]
+async fn a_host_is_asked_in_one_turn_wherever_it_redirects_to() {
+    let script = Script::default()
+        .at(ROBOTS, [to("/1")])
+        .at("http://a.test/1", [to("https://a.test/2")])
+        .at("https://a.test/2", [to("http://b.test/robots.txt")])
+        .at("http://b.test/robots.txt", [to("/3")])
+        .at("http://b.test/3", [text("User-agent: *")])
+        .at("https://a.test/robots.txt", [text("")]);
+    let cache = cache(&script);
+    assert!(ask(&cache).await.copy().is_some());
+    // For what other origins' rules are asked the turn is given up: three at
+    // each host, one of them for its own robots.txt.
+    let turns = ["a.test", "a.test", "a.test", "b.test", "b.test", "b.test"];
+    assert_eq!(script.turns(), turns);
+}
+
+// The issue, "must hold": a verdict does not age. What is in force when the turn
+// comes decides; and where that has expired, nothing does.
+#[tokio::test(start_paused = true)]
+async fn what_an_origin_says_while_somebody_waits_decides() {
+    let closed = "User-agent: *\nDisallow: /";
+    let script = Script::default().at(ROBOTS, [says("User-agent: *"), says(closed)]);
+    let cache = cache(&script);
+    let pacer = Pacer::new(pace::Options::default(), Arc::default(), Tasks::default());
+    let inquiry = Arc::new(inquiry("http://a.test/page", "ExampleBot/1.0"));
+    let crawl_delay = Some(400 * SECOND);
+    let asked = Asked {
+        crawl_delay,
+        ..Asked::default()
+    };
+    let asking = Asking {
+        host: inquiry.target.origin.host(),
+        crawler: "ExampleBot",
+        address: None,
+        asked: Some(Arc::new(asked)),
+        longest: HOUR,
+        robots_from: None,
+        robots: RobotsAsked::No,
+        number: None,
+    };
+    let before = ask_within(&cache, HOUR).await.snapshot;
+    let first = pacer.turn(asking.clone()).await.unwrap();
+    first.sent();
+    drop(first);
+    let waits = async {
+        let turn = pacer.turn(asking).await.unwrap();
+        assert_eq!(turn.waited().as_secs(), 400);
+        cache.still(&inquiry, &before)
+    };
+    let changes = async {
+        sleep(301 * SECOND).await;
+        ask_within(&cache, HOUR).await
+    };
+    let (now, _) = tokio::join!(waits, changes);
+    let policy = Arc::new(options().policy);
+    let decision = decide(&inquiry, &now.unwrap(), (&policy, clock::now()));
+    assert_eq!(decision.ruling().verdict, Verdict::Disallow);
+    sleep(300 * SECOND).await;
+    assert!(cache.still(&inquiry, &before).is_none());
+}
+
+/// A robots.txt that holds as short as any.
+fn says(text: &'static str) -> Reply {
+    Reply::Answer(200, vec![("cache-control", "max-age=1")], text)
+}

@@ -1,0 +1,183 @@
+//! Where redirects of robots.txt lead, and where they are not followed.
+
+use super::kit::*;
+use super::*;
+use crate::decision::access::AccessResult;
+
+// RFC 9309, section 2.3.1.2: at least five are followed; checklist 27.
+#[tokio::test(start_paused = true)]
+async fn five_redirects_are_followed_and_a_sixth_is_not() {
+    let mut script = Script::default().at(ROBOTS, [to("/1")]);
+    for (at, location) in [("1", "/2"), ("2", "/3"), ("3", "/4"), ("4", "/5")] {
+        script = script.at(&format!("http://a.test/{at}"), [to(location)]);
+    }
+    script = script.at("http://a.test/5", [text("User-agent: *"), to("/6")]);
+    let snapshot = ask(&cache(&script)).await;
+    let hops: Vec<String> = (1..5).map(|at| format!("http://a.test/{at}")).collect();
+    let hops = [&[ROBOTS.to_owned()][..], &hops].concat();
+    assert_eq!((&snapshot.hops, snapshot.copy().is_some()), (&hops, true));
+    assert_eq!(snapshot.url, "http://a.test/5");
+    let snapshot = ask(&cache(&script)).await;
+    assert_eq!(cause(&snapshot), Some(Cause::Redirects));
+    assert_eq!((&snapshot.hops, snapshot.status), (&hops, Some(301)));
+    assert_eq!(script.asked().len(), 12);
+}
+
+// RFC 9309, section 2.3.1.4; checklist 27 and 29.
+#[tokio::test(start_paused = true)]
+async fn redirects_that_lead_round_or_nowhere_are_unreachable() {
+    for (reply, expected) in [
+        (to("/robots.txt"), Cause::Redirects),
+        (to("ftp://a.test/"), Cause::RedirectTarget),
+        (to("http://u@b.test/robots.txt"), Cause::RedirectTarget),
+        (status(302), Cause::RedirectTarget),
+    ] {
+        let script = Script::default().at(ROBOTS, [reply]);
+        let snapshot = ask(&cache(&script)).await;
+        assert_eq!(cause(&snapshot), Some(expected));
+        assert_eq!(script.asked(), [ROBOTS]);
+    }
+}
+
+// security, section 2.3: each hop is in the audit, whatever ends the fetch.
+#[tokio::test(start_paused = true)]
+async fn what_fails_behind_redirects_tells_where_it_has_been() {
+    let (second, third) = ("http://www.a.test/robots.txt", "http://a.test/x");
+    for (reply, expected) in [
+        (to(ROBOTS), Cause::Redirects),
+        (to(third), Cause::Redirects),
+        (to("ftp://a.test/"), Cause::RedirectTarget),
+        (to("http://b.test/private"), Cause::RedirectDisallowed),
+        (status(503), Cause::Status),
+        (Reply::Never, Cause::Timeout),
+        (Reply::Fail(unconnected), Cause::RedirectTarget),
+    ] {
+        let script = Script::default()
+            .at(ROBOTS, [to(second)])
+            .at(second, [to(third)])
+            .at(third, [reply])
+            .at(
+                "http://b.test/robots.txt",
+                [text("User-agent: *\nDisallow: /")],
+            );
+        let snapshot = ask(&cache(&script)).await;
+        assert_eq!(cause(&snapshot), Some(expected));
+        assert_eq!(snapshot.hops, [ROBOTS, second]);
+        assert_eq!(snapshot.url, third);
+    }
+}
+
+fn unconnected() -> FetchError {
+    FetchError::Upstream(UpstreamError::NoConnection(NoConnection::Refused))
+}
+
+// security, section 2.3: no less of an answer that is no file.
+#[tokio::test(start_paused = true)]
+async fn that_there_is_none_tells_how_that_was_found() {
+    let script = Script::default()
+        .at(ROBOTS, [to("/gone")])
+        .at("http://a.test/gone", [status(404)]);
+    let snapshot = ask(&cache(&script)).await;
+    assert!(matches!(snapshot.result, AccessResult::Unavailable));
+    assert_eq!(snapshot.hops, [ROBOTS]);
+}
+
+// RFC 9309, section 2.3.1.2: across authorities, for the initial one; checklist
+// 27.
+#[tokio::test(start_paused = true)]
+async fn another_robots_txt_is_followed_to_unjudged() {
+    let other = "https://www.a.test/robots.txt";
+    let script = Script::default()
+        .at(ROBOTS, [to(other)])
+        .at(other, [text("User-agent: *")]);
+    let snapshot = ask(&cache(&script)).await;
+    assert!(snapshot.copy().is_some());
+    assert_eq!(snapshot.origin.to_string(), "http://a.test");
+    assert_eq!(script.asked(), [ROBOTS, other]);
+}
+
+// security, section 2.3: a redirect would make us fetch what is disallowed.
+#[tokio::test(start_paused = true)]
+async fn a_page_of_another_origin_is_judged_before_it_is_asked_for() {
+    let rules = "User-agent: *\nDisallow: /private";
+    let script = Script::default()
+        .at(ROBOTS, [to("http://b.test/private?delete")])
+        .at("http://b.test/robots.txt", [text(rules)]);
+    let snapshot = ask(&cache(&script)).await;
+    assert_eq!(cause(&snapshot), Some(Cause::RedirectDisallowed));
+    assert_eq!(script.asked(), [ROBOTS, "http://b.test/robots.txt"]);
+
+    let script = script
+        .at(ROBOTS, [to("http://b.test/open")])
+        .at("http://b.test/open", [text("User-agent: *")]);
+    let snapshot = ask(&cache(&script)).await;
+    assert_eq!(snapshot.url, "http://b.test/open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_whose_rules_cannot_be_told_is_not_asked_for() {
+    for reply in [status(503), status(403), Reply::Panic] {
+        let script = Script::default()
+            .at(ROBOTS, [to("http://b.test/x")])
+            .at("http://b.test/robots.txt", [reply]);
+        let snapshot = ask(&cache(&script)).await;
+        assert_eq!(cause(&snapshot), Some(Cause::RedirectDisallowed));
+    }
+}
+
+// decisions, "Robots": two origins could wait for each other.
+#[tokio::test(start_paused = true)]
+async fn two_origins_that_judge_each_other_do_not_wait() {
+    let second = after(SECOND, to("http://a.test/y"));
+    let script = Script::default()
+        .at(ROBOTS, [after(SECOND, to("http://b.test/x"))])
+        .at("http://b.test/robots.txt", [second]);
+    let cache = cache(&script);
+    let began = clock::instant();
+    let (a, b) = tokio::join!(
+        ask(&cache),
+        ask_as(&cache, "http://b.test/", "ExampleBot/1.0")
+    );
+    assert_eq!(cause(&a), Some(Cause::RedirectDisallowed));
+    assert_eq!(cause(&b), Some(Cause::RedirectDisallowed));
+    assert!(clock::instant().duration_since(began) < 3 * SECOND);
+    assert_eq!(script.asked().len(), 2);
+}
+
+// decisions, "Robots": nor could three.
+#[tokio::test(start_paused = true)]
+async fn three_origins_in_a_ring_do_not_wait() {
+    let page = |name: &str| to(format!("http://{name}.test/x").leak());
+    let (b, c) = ("http://b.test/robots.txt", "http://c.test/robots.txt");
+    let script = Script::default()
+        .at(ROBOTS, [after(SECOND, page("b"))])
+        .at(b, [after(SECOND, page("c"))])
+        .at(c, [after(SECOND, page("a"))]);
+    let cache = cache(&script);
+    let began = clock::instant();
+    let snapshots = tokio::join!(
+        ask(&cache),
+        ask_as(&cache, b, "ExampleBot"),
+        ask_as(&cache, c, "ExampleBot")
+    );
+    for snapshot in [snapshots.0, snapshots.1, snapshots.2] {
+        assert_eq!(cause(&snapshot), Some(Cause::RedirectDisallowed));
+    }
+    assert!(clock::instant().duration_since(began) < 3 * SECOND);
+    assert_eq!(script.asked().len(), 3);
+}
+
+// security, section 2.3: five hops, however different they look.
+#[tokio::test(start_paused = true)]
+async fn a_redirect_to_itself_with_a_growing_query_ends() {
+    let mut script = Script::default();
+    let mut url = ROBOTS.to_owned();
+    for n in 0..6 {
+        let next: &str = format!("?{}", "a".repeat(n + 1)).leak();
+        script = script.at(&url, [to(next)]);
+        url = format!("{ROBOTS}{next}");
+    }
+    let snapshot = ask(&cache(&script)).await;
+    assert_eq!(cause(&snapshot), Some(Cause::Redirects));
+    assert_eq!(script.asked().len(), 6);
+}

@@ -1,0 +1,63 @@
+//! ReadAnswer a robots.txt and readying its rules, off the threads that serve
+//! where that takes long.
+
+use tokio::task::spawn_blocking;
+
+use crate::decision::access::Copy;
+use crate::decision::decide::{Candidates, Policy};
+use crate::decision::kept::Kept;
+use crate::robots_cache::answer::{Answer, ReadAnswer};
+use politesse_robots::crawler::Crawler;
+
+/// A larger file is read where it holds up nothing else: hashing and compiling
+/// take some milliseconds a megabyte. Changing threads takes some microseconds,
+/// which is more than most files need.
+const AT_ONCE_OCTETS_MAX: usize = 64 * 1024;
+
+/// Reads `answer`, and readies its rules for `crawler`; `None` if that
+/// panicked.
+pub(super) async fn read(answer: Answer, policy: &Policy, crawler: &Crawler) -> Option<ReadAnswer> {
+    let (dialect, bind) = (policy.dialect(), binder(policy, crawler));
+    let read = aside(answer.octets(), move || {
+        let reading = answer.read(dialect);
+        if let Some(copy) = reading.copy() {
+            bind(copy);
+        }
+        reading
+    });
+    read.await
+}
+
+/// Readies the rules of what was kept for `crawler`; `None` if that panicked.
+pub(super) async fn ready(kept: Kept, policy: &Policy, crawler: &Crawler) -> Option<Kept> {
+    let octets = kept.snapshot.copy().map_or(0, |copy| copy.body.len());
+    let bind = binder(policy, crawler);
+    let bound = aside(octets, move || {
+        if let Some(copy) = kept.snapshot.copy() {
+            bind(copy);
+        }
+        kept
+    });
+    bound.await
+}
+
+/// What readies the rules of a file, so that the first decision need not.
+fn binder(policy: &Policy, crawler: &Crawler) -> impl FnOnce(&Copy) + Send + use<> {
+    let (candidates, crawler) = (policy.candidates(), crawler.clone());
+    move |copy| match candidates {
+        Candidates::First => drop(copy.robots.binding(&crawler)),
+        Candidates::All => drop(copy.robots.bindings(&crawler)),
+    }
+}
+
+/// Does `work` on so many octets; where they are many, on a thread of its own.
+/// `None` if it panicked there.
+async fn aside<T: Send + 'static>(
+    octets: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if octets <= AT_ONCE_OCTETS_MAX {
+        return Some(work());
+    }
+    spawn_blocking(work).await.ok()
+}

@@ -1,0 +1,276 @@
+//! A new connection to an origin: admitted, dialled, secured, HTTP agreed on.
+//!
+//! Which requests go over it is not known here.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::io::Errno;
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+
+use super::egress::{Admitted, Egress, NextHop, NotAdmitted};
+use super::head::FIELDS_OCTETS_MAX;
+use super::parent::{Credentials, tunnel};
+use super::tls::handshake_failure;
+use super::upload::Upload;
+use super::wire::{Received, Wire};
+use crate::clock;
+use crate::decision::access::NoConnection;
+use crate::descriptors;
+use crate::tasks::Tasks;
+use crate::throttle::REPEATING;
+use politesse_robots::origin::{Host, Origin, Scheme};
+
+/// The most fields in the head of a response.
+const FIELDS_MAX: usize = 256;
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// Several streams may stall before the connection does.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// How often an HTTP/2 connection in use is asked whether it is there, and how
+/// long its answer may take.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(super) enum Sender {
+    /// One exchange at a time.
+    Http1(http1::SendRequest<Upload>),
+    /// Shared by all exchanges with the origin.
+    Http2(http2::SendRequest<Upload>),
+}
+
+/// An open connection, and what it has received so far.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// Who reads what is sent: the parent only where it passes on whole
+    /// requests.
+    pub(super) reader: NextHop,
+    pub(super) sender: Sender,
+    pub(super) received: Received,
+}
+
+impl Connection {
+    /// Whether the origin has closed it, as far as is known yet.
+    pub(super) fn is_closed(&self) -> bool {
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    /// Whether several exchanges use it at the same time.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.sender, Sender::Http2(_))
+    }
+
+    /// A second way to use it at the same time; `None` on HTTP/1.1.
+    pub(super) fn shared(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::Http1(_) => None,
+            Sender::Http2(sender) => Some(Self {
+                reader: self.reader,
+                sender: Sender::Http2(sender.clone()),
+                received: self.received.clone(),
+            }),
+        }
+    }
+}
+
+/// What makes connections.
+pub(super) struct Connector {
+    pub(super) egress: Arc<Egress>,
+    pub(super) tls: TlsConnector,
+    /// What is shown to the parent, if there is one that wants it.
+    pub(super) credentials: Option<Credentials>,
+    /// The longest wait for a connection, TLS included; resolving the name has
+    /// a limit of its own.
+    pub(super) connect_timeout: Duration,
+    pub(super) tasks: Tasks,
+}
+
+impl Connector {
+    /// Connects to `origin`, if it may be dialled.
+    pub(super) async fn connect(&self, origin: &Origin) -> Result<Connection, NotAdmitted> {
+        let admitted = self.egress.admits(origin).await?;
+        self.open(origin, &admitted)
+            .await
+            .map_err(NotAdmitted::NoConnection)
+    }
+
+    async fn open(&self, origin: &Origin, admitted: &Admitted) -> Result<Connection, NoConnection> {
+        let deadline = clock::instant() + self.connect_timeout;
+        let stream = dial(&admitted.addresses, deadline).await?;
+        let made = async {
+            match (origin.scheme(), admitted.hop) {
+                (Scheme::Http, reader) => self.agree(Wire::from(stream), reader).await,
+                (Scheme::Https, NextHop::Origin) => self.secured(origin, stream).await,
+                (Scheme::Https, NextHop::Parent) => {
+                    let known = (self.credentials.as_ref(), &self.tasks);
+                    let stream = tunnel(stream, origin, known).await?;
+                    self.secured(origin, stream).await
+                }
+            }
+        };
+        let made = timeout_at(deadline, made).await;
+        made.map_err(|_| NoConnection::Timeout)?
+    }
+
+    /// TLS with the origin, then HTTP. A parent sees none of it.
+    async fn secured(
+        &self,
+        origin: &Origin,
+        stream: TcpStream,
+    ) -> Result<Connection, NoConnection> {
+        let name = match origin.host() {
+            Host::Address(address) => ServerName::from(*address),
+            Host::Name(name) => {
+                ServerName::try_from(name.to_string()).map_err(|_| NoConnection::Tls)?
+            }
+        };
+        let secured = self.tls.connect(name, stream).await;
+        let wire = secured.map_err(|error| handshake_failure(&error))?;
+        self.agree(Wire::from(wire), NextHop::Origin).await
+    }
+
+    /// Starts HTTP on a stream; the connection is driven by a tracked task.
+    async fn agree(&self, wire: Wire, reader: NextHop) -> Result<Connection, NoConnection> {
+        let received = wire.received();
+        let sender = if wire.speaks_http2() {
+            self.start_http2(wire).await
+        } else {
+            self.start_http1(wire).await
+        };
+        let sender = sender.map_err(|_| NoConnection::Unroutable)?;
+        Ok(Connection {
+            reader,
+            sender,
+            received,
+        })
+    }
+
+    async fn start_http1(&self, wire: Wire) -> hyper::Result<Sender> {
+        let (sender, connection) = http1::Builder::new()
+            .preserve_header_case(true)
+            .title_case_headers(true)
+            .max_headers(FIELDS_MAX)
+            .max_buf_size(FIELDS_OCTETS_MAX)
+            .handshake(TokioIo::new(wire))
+            .await?;
+        self.tasks.execute(async move {
+            // What goes wrong is told to the exchange under way, if there is one.
+            connection.await.unwrap_or_default();
+        });
+        Ok(Sender::Http1(sender))
+    }
+
+    async fn start_http2(&self, wire: Wire) -> hyper::Result<Sender> {
+        let list = u32::try_from(FIELDS_OCTETS_MAX).unwrap_or(u32::MAX);
+        let (sender, connection) = http2::Builder::new(self.tasks.clone())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(list)
+            .max_send_buf_size(SEND_BUFFER)
+            // All requests to an origin share one connection: if it is deaf,
+            // they must not find that out one by one.
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(wire))
+            .await?;
+        self.tasks.execute(async move {
+            connection.await.unwrap_or_default();
+        });
+        Ok(Sender::Http2(sender))
+    }
+}
+
+/// Connects to the first address that answers. Each gets an equal part of what
+/// is left of the time, so that a dead one does not use it up for the others.
+async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, NoConnection> {
+    let mut failure = NoConnection::Dns;
+    let counts = (1..=u32::try_from(addresses.len()).unwrap_or(u32::MAX)).rev();
+    for (address, left) in addresses.iter().zip(counts) {
+        let now = clock::instant();
+        let part = deadline.saturating_duration_since(now) / left;
+        match timeout_at(now + part, connect_to(*address)).await {
+            Ok(Ok(stream)) => {
+                // Nagle's algorithm costs small requests 40 ms. Where it cannot
+                // be switched off, that is all it costs.
+                stream.set_nodelay(true).unwrap_or_default();
+                return Ok(stream);
+            }
+            Ok(Err(error)) => failure = dial_failure(&error),
+            Err(_) => failure = NoConnection::Timeout,
+        }
+    }
+    Err(failure)
+}
+
+/// Connects to `address`, unless the descriptors that are left are kept for
+/// others.
+async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    if descriptors::is_reserved(&socket) {
+        return Err(Errno::MFILE.into());
+    }
+    socket.connect(address).await
+}
+
+/// Whether it says nothing of the origin: the process or the system has no
+/// descriptors, ports or memory left.
+fn is_for_lack_of_sockets(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    let lacks = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+    ];
+    code.is_some_and(|code| lacks.contains(&code))
+}
+
+fn dial_failure(error: &io::Error) -> NoConnection {
+    if is_for_lack_of_sockets(error) {
+        tracing::warn!(target: REPEATING, %error, "no socket for a connection to an origin");
+        return NoConnection::NoSocket;
+    }
+    #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind has no end")]
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => NoConnection::Refused,
+        io::ErrorKind::TimedOut => NoConnection::Timeout,
+        _ => NoConnection::Unroutable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: an origin is not remembered as unreachable for what we lack.
+    #[test]
+    fn what_we_lack_is_no_failure_of_an_origin() {
+        for (code, cause) in [
+            (Errno::MFILE, NoConnection::NoSocket),
+            (Errno::NFILE, NoConnection::NoSocket),
+            (Errno::HOSTUNREACH, NoConnection::Unroutable),
+            (Errno::CONNREFUSED, NoConnection::Refused),
+            (Errno::TIMEDOUT, NoConnection::Timeout),
+        ] {
+            assert_eq!(dial_failure(&io::Error::from(code)), cause);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What `egress.deny`, `egress.allow` and `egress.ports` say of a port, a name
+//! or an address. Nothing is resolved here.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::{IpNet, Ipv4Net};
+
+use super::{Allow, Denial, Deny, Options, Ports};
+use crate::metrics::Metrics;
+use crate::upstream::addresses::{ipv4_within, is_special, is_special_name, is_web_port};
+
+/// The operator's lists, in the form in which they are asked.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    ports: Vec<Ports>,
+    names: HashSet<Box<str>>,
+    allowed: Vec<IpNet>,
+    denied: Vec<IpNet>,
+    special: Special,
+    metrics: Arc<Metrics>,
+}
+
+/// What becomes of private and special addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Special {
+    Denied,
+    Allowed,
+}
+
+impl Ranges {
+    pub(super) fn new(options: &Options, metrics: Arc<Metrics>) -> Self {
+        let special = if options.deny.contains(&Deny::Default) {
+            Special::Denied
+        } else {
+            Special::Allowed
+        };
+        let mut ranges = Self {
+            ports: options.ports.clone(),
+            special,
+            ..Self::open(metrics)
+        };
+        for entry in &options.deny {
+            match entry {
+                Deny::Default => {}
+                Deny::Net(net) => ranges.denied.push(canonical(*net)),
+            }
+        }
+        for entry in &options.allow {
+            match entry {
+                Allow::Net(net) => ranges.allowed.push(canonical(*net)),
+                Allow::Name(name) => {
+                    ranges.names.insert(name.to_ascii_lowercase().into());
+                }
+            }
+        }
+        ranges
+    }
+
+    /// Lists that deny no name and no address.
+    pub(super) fn open(metrics: Arc<Metrics>) -> Self {
+        Self {
+            ports: Vec::new(),
+            names: HashSet::new(),
+            allowed: Vec::new(),
+            denied: Vec::new(),
+            special: Special::Allowed,
+            metrics,
+        }
+    }
+
+    pub(super) fn judge_port(&self, port: u16) -> Result<(), Denial> {
+        let fits = |ports: &Ports| match ports {
+            Ports::Default => is_web_port(port),
+            Ports::Range(range) => range.contains(&port),
+        };
+        if self.ports.iter().any(fits) {
+            Ok(())
+        } else {
+            Err(Denial::Port(port))
+        }
+    }
+
+    /// Judges a name by itself, in lower case: some mean this machine, and a
+    /// resolver need not be asked where they lead.
+    pub(super) fn judge_name(&self, name: &str) -> Result<(), Denial> {
+        if self.special == Special::Denied && is_special_name(name) && !self.names.contains(name) {
+            return Err(Denial::Name(name.into()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn judge_address(&self, address: IpAddr) -> Result<(), Denial> {
+        if self.allows(address) {
+            return Ok(());
+        }
+        self.metrics.egress_addresses_denied.inc();
+        Err(Denial::Address(address))
+    }
+
+    /// Those of the addresses of `name` that may be dialled; a mixed answer
+    /// keeps them.
+    pub(super) fn allowed_of(&self, name: &str, found: &[IpAddr]) -> Result<Vec<IpAddr>, Denial> {
+        if self.names.contains(name) {
+            return Ok(found.to_vec());
+        }
+        let judged = found.iter().map(|&ip| self.judge_address(ip).map(|()| ip));
+        let (allowed, denied): (Vec<_>, Vec<_>) = judged.partition(Result::is_ok);
+        match denied.into_iter().next() {
+            Some(Err(first)) if allowed.is_empty() => Err(first),
+            _ => Ok(allowed.into_iter().flatten().collect()),
+        }
+    }
+
+    /// `egress.allow` wins for what it names. An address that wraps another is
+    /// denied for its own sake or for what it wraps.
+    fn allows(&self, address: IpAddr) -> bool {
+        let may = |ip| names(&self.allowed, ip) || !self.denies(ip);
+        let within = || ipv4_within(address).map(IpAddr::V4);
+        names(&self.allowed, address) || (!self.denies(address) && within().all(may))
+    }
+
+    fn denies(&self, address: IpAddr) -> bool {
+        (self.special == Special::Denied && is_special(address)) || names(&self.denied, address)
+    }
+}
+
+/// A network of mapped addresses (RFC 4291, section 2.5.5.2) as the IPv4 one
+/// that it stands for, since that is what such an address is judged as.
+fn canonical(network: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = network else {
+        return network;
+    };
+    let within = |bits: u8| {
+        let first = mapped.network().to_ipv4_mapped()?;
+        Ipv4Net::new(first, bits).ok()
+    };
+    let found = mapped.prefix_len().checked_sub(96).and_then(within);
+    found.map_or(network, IpNet::V4)
+}
+
+fn names(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
+}

@@ -1,0 +1,107 @@
+//! Why no response of an origin can be passed on.
+
+use thiserror::Error;
+
+use super::egress::{Denial, NotAdmitted};
+use crate::decision::access::NoConnection;
+
+/// Why a permitted request brought no response. The crawler is answered with
+/// 502 or 504, and the error type of [`UpstreamError::as_str`].
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum UpstreamError {
+    /// The origin may not be dialled.
+    #[error("the destination is prohibited: {0}")]
+    Prohibited(Denial),
+    /// No connection or TLS session could be made.
+    #[error("no connection: {0}")]
+    NoConnection(NoConnection),
+    /// Nothing came within `upstream.first_byte_timeout`.
+    #[error("no response in time")]
+    FirstByteTimeout,
+    /// The connection ended before a whole response head.
+    #[error("the connection ended before the response")]
+    Incomplete(#[source] hyper::Error),
+    /// What came is no HTTP response.
+    #[error("the response is no HTTP")]
+    Protocol(#[source] hyper::Error),
+    /// The length of the response can be read in two ways (RFC 9112, 6.3).
+    #[error("the response has two lengths")]
+    AmbiguousFraming,
+    /// The fields of the response are more than 256, or over 256 KiB.
+    #[error("the response has too many or too large fields")]
+    ResponseHeaderSize,
+    /// A transfer coding other than `chunked`.
+    #[error("the response has a transfer coding other than chunked")]
+    ResponseCoding,
+    /// More interim responses than anybody needs.
+    #[error("the origin sends one interim response after the other")]
+    InterimResponses,
+    /// A 101 that no forwarded request can have asked for.
+    #[error("the origin changed to a protocol nobody asked for")]
+    UnaskedUpgrade,
+    /// The crawler's upload broke off or was malformed: 400, not 502.
+    #[error("the upload broke off")]
+    RequestBody,
+    /// The URL cannot be written in a request line: 400, not 502.
+    #[error("the URL cannot be sent")]
+    Target,
+}
+
+impl UpstreamError {
+    /// The error type of RFC 9209, section 2.3.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Prohibited(_) => NoConnection::Prohibited.as_str(),
+            Self::NoConnection(cause) => cause.as_str(),
+            Self::FirstByteTimeout => "http_response_timeout",
+            Self::Incomplete(_) => "http_response_incomplete",
+            Self::Protocol(_) | Self::AmbiguousFraming | Self::InterimResponses => {
+                "http_protocol_error"
+            }
+            Self::ResponseHeaderSize => "http_response_header_section_size",
+            Self::ResponseCoding => "http_response_transfer_coding",
+            Self::UnaskedUpgrade => "http_upgrade_failed",
+            Self::RequestBody | Self::Target => "http_request_error",
+        }
+    }
+
+    /// Whether it was time that ran out: 504, else 502.
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            Self::NoConnection(cause) => cause.is_timeout(),
+            Self::FirstByteTimeout => true,
+            Self::Prohibited(_)
+            | Self::Incomplete(_)
+            | Self::Protocol(_)
+            | Self::AmbiguousFraming
+            | Self::ResponseHeaderSize
+            | Self::ResponseCoding
+            | Self::UnaskedUpgrade
+            | Self::InterimResponses
+            | Self::RequestBody
+            | Self::Target => false,
+        }
+    }
+}
+
+impl From<NotAdmitted> for UpstreamError {
+    fn from(error: NotAdmitted) -> Self {
+        match error {
+            NotAdmitted::Denied(denial) => Self::Prohibited(denial),
+            NotAdmitted::NoConnection(cause) => Self::NoConnection(cause),
+        }
+    }
+}
+
+impl From<hyper::Error> for UpstreamError {
+    fn from(error: hyper::Error) -> Self {
+        if error.is_parse_too_large() {
+            Self::ResponseHeaderSize
+        } else if error.is_parse() {
+            Self::Protocol(error)
+        } else {
+            Self::Incomplete(error)
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The heads of messages: how ours is written to an origin, and what an
+//! origin's may not be.
+//!
+//! Invariant 1: the URL and `Host` come from the permit's target, whatever the
+//! request said. Framing fields are never copied: hyper writes them anew.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{
+    Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+};
+use http_body::Body;
+
+use super::parent::{Credentials, authorize};
+use super::upload::Upload;
+use crate::upstream::error::UpstreamError;
+use politesse_robots::origin::Target;
+
+/// The most octets in the fields of a response, names and values.
+pub(super) const FIELDS_OCTETS_MAX: usize = 256 * 1024;
+
+/// Fields that mean something between two HTTP/1.1 neighbours only, and are
+/// malformed in HTTP/2 (RFC 9113, section 8.2.2).
+const CONNECTION_FIELDS: [HeaderName; 5] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// How a request's target is written (RFC 9112, section 3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As the permit's URL.
+    Url,
+    /// As `*`, where an OPTIONS asks about a server as a whole and the permit is
+    /// for its `/`.
+    Asterisk,
+}
+
+/// The head of a request as the crawler sent it, but for its URL and `Host`.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// The method.
+    pub method: Method,
+    /// The end-to-end fields in order, without `Host`. Framing fields among
+    /// them are not copied.
+    pub headers: HeaderMap,
+    /// Before which of the fields `Host` stood, counted from 0, as `headers`
+    /// is iterated.
+    pub host_at: usize,
+    /// How the target is written.
+    pub form: Form,
+    /// What hyper kept beside the request: the case of its field names.
+    pub extensions: Extensions,
+}
+
+/// `head` for `target` as an HTTP/1.1 request, `Host` at its old place.
+pub(super) fn http1_request(
+    target: &Target,
+    head: &Outgoing,
+    body: Upload,
+) -> Result<Request<Upload>, UpstreamError> {
+    let uri = written(target, head)
+        .parse::<Uri>()
+        .map_err(|_| UpstreamError::Target)?;
+    let authority = target.origin.authority();
+    let host = HeaderValue::try_from(authority).map_err(|_| UpstreamError::Target)?;
+    let mut fields = HeaderMap::with_capacity(head.headers.len() + 2);
+    for (place, (name, value)) in head.headers.iter().enumerate() {
+        if place == head.host_at {
+            fields.append(HOST, host.clone());
+        }
+        if !is_ours(name) {
+            fields.append(name, value.clone());
+        }
+    }
+    if !fields.contains_key(HOST) {
+        fields.append(HOST, host);
+    }
+    if needs_chunks(&head.method, &body) {
+        fields.append(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    let mut request = request(head, uri, body);
+    *request.headers_mut() = fields;
+    Ok(request)
+}
+
+/// `head` for `target` as an HTTP/2 request: `:authority`, and no `Host`
+/// (RFC 9113, section 8.3.1).
+pub(super) fn http2_request(
+    target: &Target,
+    head: &Outgoing,
+    body: Upload,
+) -> Result<Request<Upload>, UpstreamError> {
+    let uri = Uri::builder()
+        .scheme(target.origin.scheme().as_str())
+        .authority(target.origin.authority())
+        .path_and_query(written(target, head))
+        .build()
+        .map_err(|_| UpstreamError::Target)?;
+    let mut fields = HeaderMap::with_capacity(head.headers.len());
+    for (name, value) in &head.headers {
+        let passes = if name == TE {
+            value.as_bytes().eq_ignore_ascii_case(b"trailers")
+        } else {
+            !is_ours(name) && !CONNECTION_FIELDS.contains(name)
+        };
+        if passes {
+            fields.append(name, value.clone());
+        }
+    }
+    let mut request = request(head, uri, body);
+    *request.version_mut() = Version::HTTP_2;
+    *request.headers_mut() = fields;
+    Ok(request)
+}
+
+/// The same request to a proxy: its target is the whole URL (RFC 9112, section
+/// 3.2.2), and our credentials are beside the crawler's fields, which hold none.
+pub(super) fn to_parent(
+    mut request: Request<Upload>,
+    target: &Target,
+    credentials: Option<&Credentials>,
+) -> Result<Request<Upload>, UpstreamError> {
+    let uri = target.to_string().parse::<Uri>();
+    *request.uri_mut() = uri.map_err(|_| UpstreamError::Target)?;
+    authorize(request.headers_mut(), credentials);
+    Ok(request)
+}
+
+/// The path and query that go out: the permit's, unless an OPTIONS for its
+/// origin's `/` was about the server.
+fn written<'a>(target: &'a Target, head: &Outgoing) -> &'a str {
+    let path = target.path_and_query();
+    let is_for_server = head.form == Form::Asterisk && head.method == Method::OPTIONS;
+    if is_for_server && path == "/" {
+        "*"
+    } else {
+        path
+    }
+}
+
+fn request(head: &Outgoing, uri: Uri, body: Upload) -> Request<Upload> {
+    let mut request = Request::new(body);
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = uri;
+    *request.extensions_mut() = head.extensions.clone();
+    request
+}
+
+/// Fields that are written here or by hyper, never copied.
+fn is_ours(name: &HeaderName) -> bool {
+    matches!(*name, HOST | CONTENT_LENGTH | TRANSFER_ENCODING)
+}
+
+/// Whether hyper must be told that there is a body: it drops one of unknown
+/// length from these methods.
+fn needs_chunks(method: &Method, body: &Upload) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+        && !body.is_end_stream()
+        && body.size_hint().exact().is_none()
+}
+
+/// Refuses the head of a response that could be read in two ways, or that
+/// nobody asked for.
+///
+/// hyper resolves such framing one way; whoever reads the connection beside or
+/// behind us may resolve it the other (RFC 9112, sections 6.1 and 6.3).
+pub(super) fn check_response<B>(response: &Response<B>) -> Result<(), UpstreamError> {
+    let fields = response.headers();
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(UpstreamError::UnaskedUpgrade);
+    }
+    let octets = fields
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len());
+    if FIELDS_OCTETS_MAX < octets.sum::<usize>() {
+        return Err(UpstreamError::ResponseHeaderSize);
+    }
+    check_coding(fields)?;
+    check_length(fields)
+}
+
+fn check_coding(fields: &HeaderMap) -> Result<(), UpstreamError> {
+    let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(_), None) if fields.contains_key(CONTENT_LENGTH) => {
+            Err(UpstreamError::AmbiguousFraming)
+        }
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        (Some(_), _) => Err(UpstreamError::ResponseCoding),
+    }
+}
+
+fn check_length(fields: &HeaderMap) -> Result<(), UpstreamError> {
+    let mut lengths = fields
+        .get_all(CONTENT_LENGTH)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&octet| octet == b','))
+        .map(<[u8]>::trim_ascii);
+    let Some(first) = lengths.next() else {
+        return Ok(());
+    };
+    if lengths.all(|length| length == first) {
+        Ok(())
+    } else {
+        Err(UpstreamError::AmbiguousFraming)
+    }
+}

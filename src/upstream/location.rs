@@ -1,0 +1,147 @@
+//! Where a redirect of robots.txt leads.
+//!
+//! RFC 9110, section 10.2.2; references are resolved by RFC 3986, section
+//! 5.2.2. Host names are taken as written: mapping them, as browsers do, could
+//! make one host of another.
+
+use http::HeaderMap;
+use http::header::LOCATION;
+
+use politesse_robots::origin::Target;
+use politesse_robots::reading::without_dot_segments;
+
+/// What RFC 9110, section 4.1, would have everybody take. Longer ones lead to no
+/// robots.txt, and each refusal would name them.
+const REFERENCE_OCTETS_MAX: usize = 8000;
+
+/// The URL that the one `Location` among `fields` means, seen from `base`;
+/// `None` if there is none, or none that could be asked for.
+pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
+    let mut values = fields.get_all(LOCATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    if REFERENCE_OCTETS_MAX < value.len() {
+        return None;
+    }
+    resolve(base, std::str::from_utf8(value.as_bytes()).ok()?.trim())
+}
+
+fn resolve(base: &Target, reference: &str) -> Option<Target> {
+    let reference = reference.split('#').next()?;
+    if has_scheme(reference) {
+        return plain(reference.parse().ok()?);
+    }
+    if reference.starts_with("//") {
+        let scheme = base.origin.scheme().as_str();
+        return plain(format!("{scheme}:{reference}").parse().ok()?);
+    }
+    let path = match reference.as_bytes().first() {
+        None => base.path_and_query().to_owned(),
+        Some(b'/') => reference.to_owned(),
+        Some(b'?') => format!("{}{reference}", path_of(base)),
+        Some(_) => format!("{}{reference}", folder_of(base)),
+    };
+    plain(Target::new(base.origin.clone(), &path).ok()?)
+}
+
+/// The same URL without dot segments.
+fn plain(target: Target) -> Option<Target> {
+    match without_dot_segments(target.path_and_query()) {
+        Some(path) => Target::new(target.origin, &path).ok(),
+        None => Some(target),
+    }
+}
+
+/// RFC 3986, section 3.1: a colon before anything that begins another part.
+fn has_scheme(reference: &str) -> bool {
+    let end = reference.find([':', '/', '?']);
+    end.is_some_and(|end| reference[end..].starts_with(':'))
+}
+
+fn path_of(target: &Target) -> &str {
+    target
+        .path_and_query()
+        .split('?')
+        .next()
+        .unwrap_or_default()
+}
+
+/// RFC 3986, section 5.2.3: the path up to its last slash.
+fn folder_of(target: &Target) -> &str {
+    let path = path_of(target);
+    let end = path.rfind('/').map_or(0, |slash| slash + 1);
+    path.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(base: &str, reference: &str) -> Option<String> {
+        resolve(&base.parse().unwrap(), reference).map(|target| target.to_string())
+    }
+
+    // Ours: RFC 9110, section 4.1, recommends 8,000 octets.
+    #[test]
+    fn a_long_reference_leads_nowhere() {
+        for (octets, leads) in [(8000, true), (8001, false)] {
+            let mut fields = HeaderMap::new();
+            let value = format!("/{}", "x".repeat(octets - 1));
+            fields.append(LOCATION, value.parse().unwrap());
+            let found = redirect_target(&"http://a/".parse().unwrap(), &fields);
+            assert_eq!(found.is_some(), leads, "{octets}");
+        }
+    }
+
+    // RFC 3986, section 5.4.
+    #[test]
+    fn references_are_resolved_against_the_base() {
+        for (reference, url) in [
+            ("http://g/x", "http://g/x"),
+            ("https://g", "https://g/"),
+            ("//g", "http://g/"),
+            ("/g", "http://a/g"),
+            ("g", "http://a/b/c/g"),
+            ("./g", "http://a/b/c/g"),
+            ("g/", "http://a/b/c/g/"),
+            ("?y", "http://a/b/c/d;p?y"),
+            ("g?y", "http://a/b/c/g?y"),
+            ("g#s", "http://a/b/c/g"),
+            ("", "http://a/b/c/d;p?q"),
+            ("..", "http://a/b/"),
+            ("../g", "http://a/b/g"),
+            ("../../../g", "http://a/g"),
+            ("/./g", "http://a/g"),
+        ] {
+            let found = from("http://a/b/c/d;p?q", reference);
+            assert_eq!(found.as_deref(), Some(url), "{reference}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_leads_nowhere() {
+        for reference in [
+            "ftp://g/",
+            "mailto:a@b",
+            "http:g",
+            "http://u@g/",
+            "/a b",
+            "//",
+            "javascript:1",
+        ] {
+            assert_eq!(from("http://a/robots.txt", reference), None, "{reference}");
+        }
+    }
+
+    #[test]
+    fn two_locations_lead_nowhere() {
+        let base: Target = "http://a/".parse().unwrap();
+        let mut fields = HeaderMap::new();
+        assert_eq!(redirect_target(&base, &fields), None);
+        fields.append(LOCATION, http::HeaderValue::from_static("/x"));
+        assert!(redirect_target(&base, &fields).is_some());
+        fields.append(LOCATION, http::HeaderValue::from_static("/y"));
+        assert_eq!(redirect_target(&base, &fields), None);
+    }
+}

@@ -1,0 +1,266 @@
+//! The proxy that connections to origins go through, if there is one.
+//!
+//! Plain requests are sent to it whole (RFC 9112, section 3.2.2), the others
+//! through a CONNECT (RFC 9110, section 9.3.6), inside which the origin's own
+//! certificate counts as ever. It is spoken to in the clear. Which addresses
+//! it may have is not known here.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{HOST, HeaderName, PROXY_AUTHORIZATION};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper::rt::Executor;
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::TcpStream;
+
+use crate::decision::access::NoConnection;
+use crate::tasks::Tasks;
+use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
+
+/// The most octets and fields in the head of an answer to CONNECT.
+const HEAD_OCTETS_MAX: usize = 64 * 1024;
+const FIELDS_MAX: usize = 256;
+
+/// A file of one line is no longer than this.
+const CREDENTIALS_OCTETS_MAX: u64 = 4096;
+
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+/// Squid says with it that an error page is its own.
+const X_SQUID_ERROR: HeaderName = HeaderName::from_static("x-squid-error");
+
+/// Where the proxy is (`upstream.parent`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent(pub(super) Origin);
+
+impl FromStr for Parent {
+    type Err = InvalidTarget;
+
+    /// Reads `http://proxy.example:3128`. TLS to a proxy is not spoken.
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        let (scheme, authority) = text.split_once("://").ok_or(InvalidTarget::Scheme)?;
+        if scheme.parse::<Scheme>()? != Scheme::Http {
+            return Err(InvalidTarget::Scheme);
+        }
+        let authority = authority.strip_suffix('/').unwrap_or(authority);
+        Ok(Self(Origin::new(Scheme::Http, authority)?))
+    }
+}
+
+/// Why the credentials for the parent cannot be used; nothing starts.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CredentialsError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others than its owner may read it.
+    #[error("{} may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is not one line of a name, a colon and a password.
+    #[error("{} does not hold one line of the form user:password", .0.display())]
+    Form(PathBuf),
+}
+
+/// What is shown to the parent (RFC 7617).
+#[derive(Debug, Clone)]
+pub(super) struct Credentials(HeaderValue);
+
+impl Credentials {
+    /// Reads the file of `upstream.parent_auth`.
+    pub(super) fn read(path: &Path) -> Result<Self, CredentialsError> {
+        let unreadable = |source| CredentialsError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let file = File::open(path).map_err(unreadable)?;
+        let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(CredentialsError::Mode {
+                path: path.to_owned(),
+                mode,
+            });
+        }
+        let mut text = String::new();
+        let mut start = file.take(CREDENTIALS_OCTETS_MAX);
+        start.read_to_string(&mut text).map_err(unreadable)?;
+        Self::parse(&text).ok_or_else(|| CredentialsError::Form(path.to_owned()))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.strip_suffix('\n').unwrap_or(text);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let (user, _) = line.split_once(':')?;
+        if user.is_empty() || line.contains(char::is_control) {
+            return None;
+        }
+        let value = format!("Basic {}", STANDARD.encode(line));
+        let mut value = HeaderValue::try_from(value).ok()?;
+        value.set_sensitive(true);
+        Some(Self(value))
+    }
+}
+
+/// Adds what the parent wants to know, if there is anything.
+pub(super) fn authorize(fields: &mut HeaderMap, credentials: Option<&Credentials>) {
+    if let Some(Credentials(value)) = credentials {
+        fields.append(PROXY_AUTHORIZATION, value.clone());
+    }
+}
+
+/// Whether a response says itself that it is the parent's own word: by a
+/// status that no origin has (RFC 9110, section 15.5.8).
+pub(super) fn asks_for_credentials(status: StatusCode) -> bool {
+    status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+}
+
+/// Whether a proxy on the way says that it made an error response itself (RFC
+/// 9209, section 2.1.1). A member of a proxy close to the origin counts too: in
+/// doubt it was not the origin.
+pub(super) fn is_made_on_the_way(status: StatusCode, fields: &HeaderMap) -> bool {
+    let names_error = |value: &HeaderValue| {
+        let value = value.as_bytes().to_ascii_lowercase();
+        value.windows(6).any(|part| part == b"error=")
+    };
+    let says_so = fields.get_all(PROXY_STATUS).iter().any(names_error);
+    400 <= status.as_u16() && (says_so || fields.contains_key(X_SQUID_ERROR))
+}
+
+/// Opens a tunnel to `origin` on a fresh connection to the parent.
+///
+/// The head of its answer is bounded here, the time for it by whoever calls.
+pub(super) async fn tunnel(
+    stream: TcpStream,
+    origin: &Origin,
+    (credentials, tasks): (Option<&Credentials>, &Tasks),
+) -> Result<TcpStream, NoConnection> {
+    let request = connect_request(origin, credentials).ok_or(NoConnection::Parent)?;
+    let broken = |_| NoConnection::Parent;
+    let (mut sender, connection) = http1::Builder::new()
+        .title_case_headers(true)
+        .max_headers(FIELDS_MAX)
+        .max_buf_size(HEAD_OCTETS_MAX)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
+    tasks.execute(async move {
+        // What goes wrong is told to the request under way.
+        connection.with_upgrades().await.unwrap_or_default();
+    });
+    let response = sender.send_request(request).await.map_err(broken)?;
+    if asks_for_credentials(response.status()) {
+        return Err(NoConnection::ParentCredentials);
+    }
+    let fields = response.headers().iter();
+    let octets = fields.map(|(name, value)| name.as_str().len() + value.len());
+    // What hyper reads in one go may be more than its buffer is meant to hold.
+    if !response.status().is_success() || HEAD_OCTETS_MAX < octets.sum::<usize>() {
+        return Err(NoConnection::Parent);
+    }
+    let upgraded = hyper::upgrade::on(response).await.map_err(broken)?;
+    let parts = upgraded.downcast::<TokioIo<TcpStream>>();
+    let parts = parts.map_err(|_| NoConnection::Parent)?;
+    // The origin speaks second in TLS: what is here already is not its word.
+    if !parts.read_buf.is_empty() {
+        return Err(NoConnection::Parent);
+    }
+    Ok(parts.io.into_inner())
+}
+
+/// RFC 9112, section 3.2.3: the port is always written.
+fn connect_request(
+    origin: &Origin,
+    credentials: Option<&Credentials>,
+) -> Option<Request<Empty<Bytes>>> {
+    let authority = format!("{}:{}", origin.host(), origin.port());
+    let mut request = Request::new(Empty::new());
+    *request.method_mut() = Method::CONNECT;
+    *request.uri_mut() = authority.parse::<Uri>().ok()?;
+    let host = HeaderValue::try_from(authority).ok()?;
+    request.headers_mut().append(HOST, host);
+    authorize(request.headers_mut(), credentials);
+    Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin_of(text: &str) -> Option<String> {
+        let parent = text.parse::<Parent>().ok()?;
+        Some(parent.0.to_string())
+    }
+
+    // contract, section 2: `upstream.parent`.
+    #[test]
+    fn a_parent_is_an_http_url_without_a_path() {
+        let proxy = Some("http://proxy.example:3128".to_owned());
+        assert_eq!(origin_of("http://Proxy.example:3128"), proxy);
+        assert_eq!(origin_of("http://proxy.example:3128/"), proxy);
+        assert_eq!(
+            origin_of("http://[::1]:8080"),
+            Some("http://[::1]:8080".to_owned())
+        );
+        for text in [
+            "",
+            "proxy.example:3128",
+            "https://proxy.example:3128",
+            "socks5://proxy.example",
+            "http://u:p@proxy.example",
+            "http://proxy.example/x",
+            "http://",
+        ] {
+            assert_eq!(origin_of(text), None, "{text}");
+        }
+    }
+
+    // RFC 7617, section 2, with its example.
+    #[test]
+    fn credentials_are_one_line_with_a_colon() {
+        let value = |text| Credentials::parse(text).map(|Credentials(value)| value);
+        let basic = value("Aladdin:open sesame\r\n").unwrap();
+        assert_eq!(basic, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        assert!(basic.is_sensitive());
+        for text in ["", "user", ":secret", "a:b\nc:d\n", "a:b\0", "a:b\n\n"] {
+            assert!(value(text).is_none(), "{text:?}");
+        }
+    }
+
+    // RFC 9209, section 2.1.1; Squid's own field.
+    #[test]
+    fn a_proxy_on_the_way_can_say_that_an_error_is_its_own() {
+        let made = |status: u16, name: &'static str, value| {
+            let fields = [(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )];
+            let status = StatusCode::from_u16(status).unwrap();
+            is_made_on_the_way(status, &HeaderMap::from_iter(fields))
+        };
+        assert!(made(403, "proxy-status", "p; error=http_request_denied"));
+        assert!(made(404, "proxy-status", "a, b; Error=dns_error"));
+        assert!(made(403, "x-squid-error", "ERR_ACCESS_DENIED 0"));
+        assert!(!made(404, "proxy-status", "cache; received-status=404"));
+        assert!(!made(404, "server", "squid"));
+        assert!(!made(200, "proxy-status", "p; error=dns_error"));
+    }
+}

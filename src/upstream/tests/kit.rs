@@ -1,0 +1,284 @@
+//! Origins that answer with given octets, and an upstream that finds them.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Response};
+use http_body_util::{BodyExt, Empty};
+use hyper::rt::Executor;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::decision::access::{AccessResult, Snapshot};
+use crate::decision::decide::{Inquiry, Permit, Policy, Unauthorized, decide};
+use crate::decision::receipt::Receipt;
+use crate::metrics::Metrics;
+use crate::tasks::Tasks;
+use crate::upstream::body::{BodyError, ResponseBody};
+use crate::upstream::client::{Options, Outgoing, Roots, Starts, Upstream, UpstreamError};
+use crate::upstream::egress::{self, Deny, Egress, Ports, Resolve};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+
+/// What an origin does on one connection, request after request. At the end of
+/// the list it closes.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// Reads a request with its body, and writes these octets.
+    Answer(&'static str),
+    /// Reads a request, and waits for the connection to end.
+    Hold,
+    /// Reads a request, and closes without a word.
+    Close,
+}
+
+pub(super) const OK: Step = Step::Answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+
+/// An origin on loopback and what it has seen.
+pub(super) struct RawOrigin {
+    pub(super) address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl RawOrigin {
+    /// An origin that follows a list for each connection, the last one again
+    /// and again.
+    pub(super) async fn start(scripts: &[&'static [Step]]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin = Self {
+            address: listener.local_addr().unwrap(),
+            requests: Arc::default(),
+            connections: Arc::default(),
+        };
+        let (requests, connections) = (
+            Arc::clone(&origin.requests),
+            Arc::clone(&origin.connections),
+        );
+        let scripts = scripts.to_vec();
+        Tasks::default().execute(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let number = connections.fetch_add(1, Ordering::SeqCst);
+                let script = scripts[number.min(scripts.len() - 1)];
+                Tasks::default().execute(play(stream, script, Arc::clone(&requests)));
+            }
+        });
+        origin
+    }
+
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// Follows a list on one stream.
+pub(super) async fn play<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    script: &'static [Step],
+    requests: Arc<Mutex<Vec<String>>>,
+) {
+    for step in script {
+        let Some(request) = read_request(&mut stream).await else {
+            return;
+        };
+        requests.lock().unwrap().push(request);
+        match step {
+            Step::Answer(octets) => stream.write_all(octets.as_bytes()).await.unwrap(),
+            Step::Hold => {
+                stream.read_u8().await.unwrap_or_default();
+            }
+            Step::Close => return,
+        }
+    }
+}
+
+/// A request with its body, as octets; `None` at the end of the stream.
+async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
+    let mut text = String::new();
+    while !is_whole(&text) {
+        text.push(char::from(stream.read_u8().await.ok()?));
+    }
+    Some(text)
+}
+
+fn is_whole(text: &str) -> bool {
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let head = head.to_ascii_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        return body.ends_with("0\r\n\r\n");
+    }
+    let length = head
+        .split_once("content-length: ")
+        .map_or("0", |(_, rest)| rest);
+    let length: usize = length.split("\r\n").next().unwrap().parse().unwrap();
+    body.len() >= length
+}
+
+/// An upstream to origins that are found under `*.test` names.
+pub(super) struct Setup {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+pub(super) fn options() -> Options {
+    Options {
+        connect_timeout: Duration::from_secs(10),
+        first_byte_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(10),
+        roots: Roots::Webpki,
+        http2: true,
+        pool_idle_timeout: Duration::from_secs(60),
+        pool_idle_per_origin: NonZeroUsize::new(8).unwrap(),
+        pool_idle_total: NonZeroUsize::new(64).unwrap(),
+        parent_auth: None,
+    }
+}
+
+/// An egress that denies what it does by default, but for these names.
+pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
+    let resolve = names.iter().map(|(name, address)| Resolve {
+        name: (*name).to_owned(),
+        port: None,
+        address: address.ip(),
+        to_port: Some(address.port()),
+    });
+    let options = egress::Options {
+        deny: vec![Deny::Default],
+        allow: Vec::new(),
+        ports: vec![Ports::Default],
+        resolve: resolve.collect(),
+        parent: None,
+        dns_ttl: Duration::from_secs(30),
+        dns_timeout: Duration::from_secs(5),
+        dns_lookups: NonZeroUsize::new(4).unwrap(),
+        dns_cache: NonZeroUsize::new(16).unwrap(),
+    };
+    Arc::new(Egress::new(options, Arc::default(), Tasks::default()))
+}
+
+pub(super) fn setup_with(options: Options, names: &[(&str, SocketAddr)]) -> Setup {
+    let metrics = Arc::new(Metrics::default());
+    let upstream = Upstream::new(
+        options,
+        egress(names),
+        Arc::clone(&metrics),
+        Tasks::default(),
+    );
+    Setup {
+        upstream: Arc::new(upstream.unwrap()),
+        metrics,
+    }
+}
+
+/// An upstream to one origin, `h.test`.
+pub(super) fn setup(origin: &RawOrigin) -> Setup {
+    setup_with(options(), &[("h.test", origin.address)])
+}
+
+/// Starts at a host whose pace a test sets.
+pub(super) struct Paced {
+    pub(super) pause: Duration,
+    /// How often it may still be asked again.
+    pub(super) left: usize,
+}
+
+impl Paced {
+    /// At a host without a pace.
+    pub(super) fn freely() -> Self {
+        Self {
+            pause: Duration::ZERO,
+            left: usize::MAX,
+        }
+    }
+}
+
+impl Starts for Paced {
+    fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    async fn again(&mut self) -> bool {
+        let may = 0 < self.left;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
+
+impl Setup {
+    pub(super) async fn get(&self, url: &str) -> Result<Response<ResponseBody>, UpstreamError> {
+        let head = outgoing(Method::GET, &[]);
+        self.upstream
+            .forward(
+                permit(url),
+                (head, Empty::<Bytes>::new()),
+                &mut Paced::freely(),
+            )
+            .await
+    }
+
+    /// The body of a page, once it was read whole.
+    pub(super) async fn page(&self, url: &str) -> String {
+        body(self.get(url).await.unwrap()).await.unwrap()
+    }
+}
+
+pub(super) async fn body(response: Response<ResponseBody>) -> Result<String, BodyError> {
+    let octets = response.into_body().collect().await?.to_bytes();
+    Ok(String::from_utf8(octets.to_vec()).unwrap())
+}
+
+pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) -> Outgoing {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
+    }
+    Outgoing {
+        method,
+        headers,
+        host_at: 0,
+        form: crate::upstream::client::Form::Url,
+        extensions: Extensions::new(),
+    }
+}
+
+/// Leave to fetch `url`, whose origin has no robots.txt.
+pub(super) fn permit(url: &str) -> Permit {
+    let target: Target = url.parse().unwrap();
+    let snapshot = Snapshot {
+        origin: target.origin.clone(),
+        token: None,
+        url: url.to_owned(),
+        hops: Vec::new(),
+        status: Some(404),
+        fetched_at: crate::clock::now(),
+        expires_at: crate::clock::now(),
+        result: AccessResult::Unavailable,
+        stale: None,
+    };
+    let inquiry = Inquiry {
+        crawler: Crawler::parse("ExampleBot"),
+        target,
+        method: "GET".to_owned(),
+    };
+    let policy = Arc::new(Policy::new(Unauthorized::Allow));
+    let decision = decide(
+        &Arc::new(inquiry),
+        &Arc::new(snapshot),
+        (&policy, crate::clock::now()),
+    );
+    let receipt = Receipt::issue(1, decision.digest());
+    decision.into_permit(&receipt).unwrap()
+}

@@ -1,0 +1,125 @@
+//! Robots.txt as fetched over HTTP.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use super::kit::{OK, RawOrigin, Setup, Step, setup};
+use crate::decision::access::Validators;
+use crate::decision::decide::RobotsPermit;
+use crate::pace::options::Options;
+use crate::pace::pacer::Pacer;
+use crate::robots_cache::fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher, RobotsQuery};
+use crate::tasks::Tasks;
+use politesse_robots::origin::{Origin, Scheme};
+
+async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
+    let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), pacer(), 20);
+    let origin = Origin::new(Scheme::Http, "h.test");
+    let query = RobotsQuery { asker, known: None };
+    let permit = RobotsPermit::first(&origin.unwrap());
+    let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
+    fetcher.fetch(permit, query, &mut turn).await
+}
+
+fn pacer() -> Arc<Pacer> {
+    let pacer = Pacer::new(Options::default(), Arc::default(), Tasks::default());
+    Arc::new(pacer)
+}
+
+async fn fetched(script: &'static [Step]) -> Result<Hop, FetchError> {
+    let origin = RawOrigin::start(&[script]).await;
+    fetch(&setup(&origin), &Asker::default()).await
+}
+
+// security, section 2.4.
+#[tokio::test]
+async fn our_request_says_who_asks_and_nothing_else() {
+    let origin = RawOrigin::start(&[&[OK]]).await;
+    let asker = Asker {
+        client: None,
+        user_agent: Some(HeaderValue::from_static("ExampleBot/1.0")),
+        from: Some(HeaderValue::from_static("a@b.test")),
+    };
+    let hop = fetch(&setup(&origin), &asker).await.unwrap();
+    assert_eq!((hop.status, &*hop.body, hop.whole), (200, &b"ok"[..], true));
+    assert_eq!(
+        origin.requests(),
+        [
+            "GET /robots.txt HTTP/1.1\r\nHost: h.test\r\nUser-Agent: ExampleBot/1.0\r\n\
+          From: a@b.test\r\nAccept: text/plain,*/*;q=0.5\r\nAccept-Encoding: identity\r\n\r\n"
+        ]
+    );
+}
+
+// RFC 9110, sections 13.1.2 and 13.1.3: by what is known, and only then.
+#[tokio::test]
+async fn our_request_says_what_need_not_be_sent_again() {
+    let origin = RawOrigin::start(&[&[OK]]).await;
+    let fetcher = HttpFetcher::new(Arc::clone(&setup(&origin).upstream), pacer(), 20);
+    let known = Validators {
+        etag: Some(HeaderValue::from_static("W/\"1\"")),
+        last_modified: Some(HeaderValue::from_static("yesterday")),
+    };
+    let query = RobotsQuery {
+        asker: &Asker::default(),
+        known: Some(&known),
+    };
+    let permit = RobotsPermit::first(&Origin::new(Scheme::Http, "h.test").unwrap());
+    let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
+    fetcher.fetch(permit, query, &mut turn).await.unwrap();
+    let end = "If-None-Match: W/\"1\"\r\nIf-Modified-Since: yesterday\r\n\r\n";
+    assert!(
+        origin.requests()[0].ends_with(end),
+        "{:?}",
+        origin.requests()
+    );
+}
+
+// RFC 9309, section 2.5: an endless file is read up to the limit; checklist 33.
+#[tokio::test]
+async fn a_file_over_the_limit_is_cut_at_a_line() {
+    const ENDLESS: &[Step] = &[
+        Step::Answer("HTTP/1.1 200 OK\r\n\r\nDisallow: /a\nDisallow: /b\n"),
+        Step::Hold,
+    ];
+    let hop = fetched(ENDLESS).await.unwrap();
+    assert_eq!((&*hop.body, hop.whole), (&b"Disallow: /a\n"[..], false));
+}
+
+// security, section 6: an unknown coding, or one that is not what it says, is
+// no file.
+#[tokio::test]
+async fn what_cannot_be_decoded_is_not_parsed() {
+    const GZIP: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok",
+    )];
+    const UNKNOWN: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: x-new\r\nContent-Length: 2\r\n\r\nok",
+    )];
+    const PLAIN: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: Identity\r\nContent-Length: 2\r\n\r\nok",
+    )];
+    assert!(matches!(fetched(GZIP).await, Err(FetchError::Coding)));
+    assert!(matches!(fetched(UNKNOWN).await, Err(FetchError::Coding)));
+    assert!(fetched(PLAIN).await.is_ok());
+}
+
+// RFC 9309, section 2.3.1.4; checklist 29.
+#[tokio::test]
+async fn a_short_body_is_no_file() {
+    const SHORT: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok",
+    )];
+    assert!(matches!(fetched(SHORT).await, Err(FetchError::Body(_))));
+}
+
+#[tokio::test]
+async fn the_page_goes_over_the_connection_of_a_missing_file() {
+    const MISSING: Step = Step::Answer("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone");
+    let origin = RawOrigin::start(&[&[MISSING, OK]]).await;
+    let setup = setup(&origin);
+    assert_eq!(fetch(&setup, &Asker::default()).await.unwrap().status, 404);
+    assert_eq!(setup.page("http://h.test/").await, "ok");
+    assert_eq!(origin.connections(), 1);
+}

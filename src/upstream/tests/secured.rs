@@ -1,0 +1,338 @@
+//! TLS and HTTP/2 towards origins.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::header::{HOST, TE};
+use http::{Method, Request, Response, Version};
+use http_body_util::{Empty, Full};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::kit::{
+    OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
+};
+use crate::decision::access::NoConnection;
+use crate::tasks::Tasks;
+use crate::upstream::client::{Options, Roots, Upstream};
+use crate::upstream::error::UpstreamError;
+
+const URL: &str = "https://h.test/";
+
+/// A CA, and its certificate in a file.
+struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    folder: TempDir,
+}
+
+impl Ca {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("ca.pem"), certificate.pem()).unwrap();
+        Self {
+            issuer: Issuer::new(params, key),
+            folder,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    fn server(&self, params: &CertificateParams, alpn: &[&str]) -> TlsAcceptor {
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &self.issuer).unwrap();
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.der().clone()], key)
+            .unwrap();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+fn leaf(name: &str) -> CertificateParams {
+    CertificateParams::new([name.to_owned()]).unwrap()
+}
+
+fn trusting(ca: &Ca, address: SocketAddr) -> Setup {
+    let options = Options {
+        roots: Roots::File(ca.path()),
+        ..options()
+    };
+    setup_with(options, &[("h.test", address)])
+}
+
+/// An HTTP/2 origin that answers with the version and whether `Host` and `TE`
+/// came; counts connections.
+async fn http2_origin(tls: TlsAcceptor) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    Tasks::default().execute(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let stream = tls.accept(stream).await.unwrap();
+            let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service_fn(describe));
+            Tasks::default().execute(async move { served.await.unwrap_or_default() });
+        }
+    });
+    (address, connections)
+}
+
+async fn describe(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    let text = format!(
+        "{:?} {} {:?} {:?}",
+        request.version(),
+        request.uri(),
+        request.headers().get(HOST),
+        request.headers().get(TE)
+    );
+    Ok(Response::new(Full::from(text)))
+}
+
+/// An HTTP/1.1 origin over TLS that follows a list on each connection, and
+/// ends without a close_notify.
+async fn raw_origin(tls: TlsAcceptor, script: &'static [Step]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    Tasks::default().execute(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = tls.accept(stream).await {
+                play(stream, script, Arc::new(Mutex::default())).await;
+            }
+        }
+    });
+    address
+}
+
+// RFC 9113, sections 8.2.2 and 8.3.1.
+#[tokio::test]
+async fn http2_is_used_where_agreed_on_without_connection_fields() {
+    let ca = Ca::new();
+    let (address, _) = http2_origin(ca.server(&leaf("h.test"), &["h2", "http/1.1"])).await;
+    let fields = [
+        ("te", "trailers"),
+        ("connection", "x"),
+        ("keep-alive", "1"),
+        ("upgrade", "h2c"),
+    ];
+    let head = outgoing(Method::GET, &fields);
+    let upstream = trusting(&ca, address).upstream;
+    let sent = upstream
+        .forward(
+            permit("https://h.test:8443/a?b"),
+            (head, Empty::<Bytes>::new()),
+            &mut Paced::freely(),
+        )
+        .await;
+    let response = sent.unwrap();
+    assert_eq!(response.version(), Version::HTTP_2);
+    let text = "HTTP/2.0 https://h.test:8443/a?b None Some(\"trailers\")";
+    assert_eq!(body(response).await.unwrap(), text);
+}
+
+#[tokio::test]
+async fn an_http2_connection_is_shared() {
+    let ca = Ca::new();
+    let (address, connections) = http2_origin(ca.server(&leaf("h.test"), &["h2"])).await;
+    let setup = trusting(&ca, address);
+    let held = setup.get(URL).await.unwrap();
+    let (a, b) = tokio::join!(setup.page(URL), setup.page(URL));
+    assert_eq!(a, b);
+    assert_eq!(body(held).await.unwrap(), a);
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn http2_is_not_offered_where_it_is_off() {
+    let ca = Ca::new();
+    let address = raw_origin(ca.server(&leaf("h.test"), &["h2", "http/1.1"]), &[OK]).await;
+    let options = Options {
+        roots: Roots::File(ca.path()),
+        http2: false,
+        ..options()
+    };
+    let setup = setup_with(options, &[("h.test", address)]);
+    let response = setup.get(URL).await.unwrap();
+    assert_eq!(response.version(), Version::HTTP_11);
+    assert_eq!(body(response).await.unwrap(), "ok");
+}
+
+// RFC 8446, section 6.1: without close_notify the end may be forged.
+#[tokio::test]
+async fn a_body_that_ends_without_close_notify_is_short() {
+    const TO_THE_END: &[Step] = &[Step::Answer("HTTP/1.1 200 OK\r\n\r\nabc")];
+    let ca = Ca::new();
+    let address = raw_origin(ca.server(&leaf("h.test"), &[]), TO_THE_END).await;
+    let response = trusting(&ca, address).get(URL).await.unwrap();
+    assert_eq!(
+        body(response).await.unwrap_err().as_str(),
+        "http_response_incomplete"
+    );
+}
+
+// security, section 5.2.
+#[tokio::test]
+async fn a_certificate_that_does_not_hold_ends_the_attempt() {
+    let ca = Ca::new();
+    let mut expired = leaf("h.test");
+    expired.not_after = date_time_ymd(2020, 1, 1);
+    let mut early = leaf("h.test");
+    early.not_before = date_time_ymd(2999, 1, 1);
+    for params in [leaf("other.test"), leaf("*.h.test"), expired, early] {
+        let address = raw_origin(ca.server(&params, &[]), &[OK]).await;
+        let error = trusting(&ca, address).get(URL).await.unwrap_err();
+        assert_eq!(error.as_str(), NoConnection::Certificate.as_str());
+    }
+    let address = raw_origin(Ca::new().server(&leaf("h.test"), &[]), &[OK]).await;
+    let error = trusting(&ca, address).get(URL).await.unwrap_err();
+    assert_eq!(error.as_str(), "tls_certificate_error");
+}
+
+#[tokio::test]
+async fn an_origin_that_speaks_no_tls_is_told_from_a_bad_certificate() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    Tasks::default().execute(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .await
+            .unwrap();
+        stream
+            .read_to_end(&mut Vec::new())
+            .await
+            .unwrap_or_default();
+    });
+    let error = trusting(&Ca::new(), address).get(URL).await.unwrap_err();
+    assert_eq!(error.as_str(), "tls_protocol_error");
+}
+
+#[test]
+fn roots_that_cannot_be_read_are_named() {
+    let folder = TempDir::new().unwrap();
+    let empty = folder.path().join("empty.pem");
+    std::fs::write(&empty, "no certificate").unwrap();
+    for path in [empty, folder.path().join("absent.pem")] {
+        let setup = Upstream::new(
+            Options {
+                roots: Roots::File(path.clone()),
+                ..options()
+            },
+            egress(&[]),
+            Arc::default(),
+            Tasks::default(),
+        );
+        let error = setup.unwrap_err().to_string();
+        assert!(error.contains(&path.display().to_string()), "{error}");
+    }
+}
+
+/// An HTTP/2 origin that answers the first stream with `frames`, octet by
+/// octet as given.
+async fn framed_origin(tls: TlsAcceptor, frames: impl Into<Vec<u8>>) -> SocketAddr {
+    let frames = frames.into();
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const HEADERS: u8 = 1;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    Tasks::default().execute(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = tls.accept(stream).await.unwrap();
+        stream.write_all(&SETTINGS).await.unwrap();
+        let mut preface = [0; 24];
+        stream.read_exact(&mut preface).await.unwrap();
+        let mut head = [0; 9];
+        while head[3] != HEADERS {
+            stream.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
+            stream.read_exact(&mut payload).await.unwrap();
+        }
+        // The other side may hang up in the middle.
+        stream.write_all(&frames).await.unwrap_or_default();
+        let mut rest = Vec::new();
+        // It stays until the other side has had enough.
+        stream.read_to_end(&mut rest).await.unwrap_or_default();
+    });
+    address
+}
+
+// RFC 9113, section 8.1: NO_ERROR ends a stream well only behind a complete
+// response; what is cut off before must not look whole.
+#[tokio::test]
+async fn a_stream_reset_without_error_before_its_end_is_a_broken_body() {
+    let ca = Ca::new();
+    let frames = b"\0\0\x01\x01\x04\0\0\0\x01\x88\
+        \0\0\x02\0\0\0\0\0\x01he\
+        \0\0\x04\x03\0\0\0\0\x01\0\0\0\0";
+    let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), *frames).await;
+    let response = trusting(&ca, address).get(URL).await.unwrap();
+    assert!(body(response).await.is_err());
+}
+
+// The same with END_STREAM: whole.
+#[tokio::test]
+async fn a_stream_that_ends_is_a_whole_body() {
+    let ca = Ca::new();
+    let frames = b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x02\0\x01\0\0\0\x01he";
+    let address = framed_origin(ca.server(&leaf("h.test"), &["h2"]), *frames).await;
+    let response = trusting(&ca, address).get(URL).await.unwrap();
+    assert_eq!(body(response).await.unwrap(), "he");
+}
+
+/// So many interim responses to the first stream, then a response.
+fn interim_then_response(interim: usize) -> Vec<u8> {
+    let hint = b"\0\0\x05\x01\x04\0\0\0\x01\x08\x03103".repeat(interim);
+    let response = b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x02\0\x01\0\0\0\x01he";
+    [&hint[..], response].concat()
+}
+
+// RFC 9110, section 15.2: a client must be able to parse interim responses. How
+// many, is ours.
+#[tokio::test]
+async fn a_few_interim_responses_on_http2_are_skipped() {
+    let ca = Ca::new();
+    let tls = ca.server(&leaf("h.test"), &["h2"]);
+    let address = framed_origin(tls, interim_then_response(16)).await;
+    let response = trusting(&ca, address).get(URL).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(body(response).await.unwrap(), "he");
+}
+
+// Ours: as on HTTP/1.1.
+#[tokio::test]
+async fn an_http2_origin_that_floods_with_interim_responses_is_cut_off() {
+    for interim in [18, 100_000] {
+        let ca = Ca::new();
+        let tls = ca.server(&leaf("h.test"), &["h2"]);
+        let address = framed_origin(tls, interim_then_response(interim)).await;
+        let error = trusting(&ca, address).get(URL).await.unwrap_err();
+        assert!(
+            matches!(error, UpstreamError::InterimResponses),
+            "{interim}: {error:?}"
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! TLS towards origins: whom we trust, and what we offer.
+//!
+//! One configuration for all origins, so that sessions are resumed and roots
+//! are read once. There is no switch to accept a bad certificate.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls_platform_verifier::BuilderVerifierExt;
+use thiserror::Error;
+
+use super::parent::CredentialsError;
+use crate::decision::access::NoConnection;
+
+/// TLS sessions remembered for resumption.
+const SESSIONS_MAX: usize = 4096;
+
+/// Whose certificates are trusted (`https.upstream_roots`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Roots {
+    /// What the operating system trusts.
+    System,
+    /// Mozilla's list, as it was when this was built.
+    Webpki,
+    /// The certificates of a PEM file, and no others.
+    File(PathBuf),
+}
+
+/// Why no origin could be trusted at all; nothing starts.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum UpstreamSetupError {
+    /// The file of roots cannot be read.
+    #[error("cannot read the roots in {}", path.display())]
+    RootsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: pem::Error,
+    },
+    /// A certificate in the file of roots is none that can be trusted.
+    #[error("{} holds a certificate that is no root", path.display())]
+    Root {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: rustls::Error,
+    },
+    /// The file of roots has no certificate in it.
+    #[error("{} holds no certificate", path.display())]
+    NoRoots {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The credentials for `upstream.parent` cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The system's roots cannot be had, or TLS cannot be set up.
+    #[error("TLS towards origins cannot be set up")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The configuration for every origin, without protocols to offer.
+pub(super) fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
+    let builder = builder()?;
+    let trusting = match roots {
+        Roots::System => builder.with_platform_verifier()?,
+        Roots::Webpki => builder.with_root_certificates(mozilla()),
+        Roots::File(path) => builder.with_root_certificates(from_file(path)?),
+    };
+    let mut config = trusting.with_no_client_auth();
+    config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+    Ok(config)
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
+    // A provider by name: with two in the tree, the default one would panic.
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])
+}
+
+fn mozilla() -> RootCertStore {
+    RootCertStore {
+        roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+    }
+}
+
+fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
+    let unreadable = |source| UpstreamSetupError::RootsFile {
+        path: path.clone(),
+        source,
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&path).map_err(unreadable)? {
+        let added = roots.add(certificate.map_err(unreadable)?);
+        added.map_err(|source| UpstreamSetupError::Root {
+            path: path.clone(),
+            source,
+        })?;
+    }
+    if roots.is_empty() {
+        return Err(UpstreamSetupError::NoRoots { path });
+    }
+    Ok(roots)
+}
+
+/// What a failed handshake says about the origin.
+pub(super) fn handshake_failure(error: &std::io::Error) -> NoConnection {
+    let tls = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    if matches!(tls, Some(rustls::Error::InvalidCertificate(_))) {
+        NoConnection::Certificate
+    } else {
+        NoConnection::Tls
+    }
+}

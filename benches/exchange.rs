@@ -80,7 +80,7 @@ async fn main() {
     }
 }
 
-/// What a page costs with its annotation, and the same octets that are no page.
+/// What a page costs with its annotation, and the same bytes that are no page.
 async fn annotation(origin: SocketAddr, head_kb: usize, coding: &'static str) {
     let folder = tempfile::tempdir().expect("a folder");
     let proxy = proxy(folder.path(), origin, "queue").await;
@@ -105,7 +105,7 @@ fn row(name: &str, time: Duration, direct: Duration) {
 async fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let pages: Vec<Bytes> = PAGES.iter().map(|&page| octets(page)).collect();
+    let pages: Vec<Bytes> = PAGES.iter().map(|&page| bytes(page)).collect();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let _ = stream.set_nodelay(true);
@@ -142,7 +142,7 @@ fn answer(path: &str, pages: &[Bytes]) -> Response<Full<Bytes>> {
         .expect("a response")
 }
 
-fn octets((head_kb, coding): (usize, &str)) -> Bytes {
+fn bytes((head_kb, coding): (usize, &str)) -> Bytes {
     let page = pages::page(head_kb * 1000);
     if coding == "plain" {
         return page.into();
@@ -219,11 +219,9 @@ async fn crawl(address: SocketAddr, target: String) {
     }
 }
 
-/// Octets of a response, once its head is there.
+/// Bytes of a response, once its head is there.
 fn length(response: &[u8]) -> Option<usize> {
-    let head = response
-        .windows(4)
-        .position(|octets| octets == b"\r\n\r\n")?;
+    let head = response.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
     let text = std::str::from_utf8(&response[..head]).ok()?;
     let mut lines = text.lines().filter_map(|line| line.split_once(": "));
     let (_, length) = lines.find(|(name, _)| name.eq_ignore_ascii_case("content-length"))?;

@@ -45,7 +45,7 @@ async fn main() {
     row("unpaced, beside 100,000 hosts", &full, &none).await;
     drop(full);
     println!();
-    println!("a host at rest, with a delay: {each} octets of resident memory");
+    println!("a host at rest, with a delay: {each} bytes of resident memory");
     sweeps(&hosts).await;
 }
 
@@ -94,7 +94,7 @@ async fn row(name: &str, pacer: &Pacer, asked: &Option<Arc<Asked>>) {
     println!("| {name} | {} ns |", times[ROUNDS / 2].as_nanos());
 }
 
-/// Octets in use by the process.
+/// Bytes in use by the process.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("Rss:"));

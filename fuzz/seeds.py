@@ -37,7 +37,7 @@ def directives():
 
 def encoded():
     """What `decoders` reads: a coding, the size of chunks and the limit by one
-    octet each, then a body. Pages are encoded here where Python can, and were
+    byte each, then a body. Pages are encoded here where Python can, and were
     in the cases."""
     codings = {"gzip": 0, "deflate": 1, "br": 2, "zstd": 3}
     for case in directives():
@@ -54,12 +54,12 @@ def encoded():
 
 
 def page(case):
-    """A page of a case, behind the octet that says where it is cut."""
+    """A page of a case, behind the byte that says where it is cut."""
     return b"0" + (case["body"] or "").encode()[:4096]
 
 
 def fields(case):
-    """The field lines of a case; their first octets choose the names."""
+    """The field lines of a case; their first bytes choose the names."""
     names = {"robots-tag": b"0", "x-robots-tag": b"1"}
     lines = ((names.get(name.lower()), value) for name, value in case["headers"])
     lines = (first + value.encode("latin-1") for first, value in lines if first)
@@ -95,5 +95,5 @@ def inputs(target):
 
 
 target, folder = sys.argv[1:]
-for number, octets in enumerate(inputs(target)):
-    pathlib.Path(folder, f"{number:04}").write_bytes(octets)
+for number, bytes in enumerate(inputs(target)):
+    pathlib.Path(folder, f"{number:04}").write_bytes(bytes)

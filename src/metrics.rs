@@ -87,7 +87,7 @@ pub struct Metrics {
     pub robots_waiting: Gauge,
     /// Snapshots held (`robots.max_snapshots`).
     pub robots_snapshots: Gauge,
-    /// Octets that they count for (`robots.max_snapshot_bytes`).
+    /// Bytes that they count for (`robots.max_snapshot_bytes`).
     pub robots_snapshot_bytes: Gauge,
     /// Snapshots given to the audit store to be kept, `saved` or `lost`.
     pub robots_saved: Family<ResultLabel, Counter>,
@@ -114,9 +114,9 @@ pub struct Metrics {
     pub pace_hosts: Gauge,
     /// Responses annotated, by state.
     pub annotations: Family<AnnotationLabels, Counter>,
-    /// Octets of pages held back now (`directives.hold_total`).
+    /// Bytes of pages held back now (`directives.hold_total`).
     pub hold_total: Gauge,
-    /// Octets kept of what was said, for a 304 (`directives.known`).
+    /// Bytes kept of what was said, for a 304 (`directives.known`).
     pub known: Gauge,
     /// Seconds from request to the head of the response.
     pub exchange_seconds: Histogram,
@@ -346,7 +346,7 @@ impl Metrics {
         );
         r.register(
             "robots_snapshot_bytes",
-            "Octets that robots.txt snapshots count for",
+            "Bytes that robots.txt snapshots count for",
             self.robots_snapshot_bytes.clone(),
         );
     }
@@ -405,12 +405,12 @@ impl Metrics {
         );
         r.register(
             "directives_hold_total",
-            "Octets of pages held back",
+            "Bytes of pages held back",
             self.hold_total.clone(),
         );
         r.register(
             "directives_known",
-            "Octets kept of directives, for responses not sent again",
+            "Bytes kept of directives, for responses not sent again",
             self.known.clone(),
         );
     }

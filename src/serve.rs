@@ -323,7 +323,7 @@ fn files(settings: &Settings) -> [Option<Digest>; 2] {
         Roots::System | Roots::Webpki => None,
     };
     [roots, settings.upstream.parent_auth.as_ref()]
-        .map(|path| std::fs::read(path?).ok().map(|octets| Digest::of(&octets)))
+        .map(|path| std::fs::read(path?).ok().map(|bytes| Digest::of(&bytes)))
 }
 
 fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {

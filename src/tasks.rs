@@ -23,7 +23,7 @@ where
 
 /// How much a task reads in one turn: thousands of the smallest frames, and
 /// little enough for a few milliseconds of parsing.
-const TURN_OCTETS: usize = 128 * 1024;
+const TURN_BYTES: usize = 128 * 1024;
 
 /// The turn of a task that reads from a peer.
 ///
@@ -39,7 +39,7 @@ impl Turn {
     /// Ready while the turn lasts; at its end the task is woken again behind
     /// the others.
     pub fn poll_go_on(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if self.taken < TURN_OCTETS {
+        if self.taken < TURN_BYTES {
             return Poll::Ready(());
         }
         self.taken = 0;
@@ -48,12 +48,12 @@ impl Turn {
     }
 
     /// Notes what one read came to.
-    pub fn note<E>(&mut self, read: &Poll<Result<(), E>>, octets: usize) {
+    pub fn note<E>(&mut self, read: &Poll<Result<(), E>>, bytes: usize) {
         // Who waits has let the others run.
         self.taken = if read.is_pending() {
             0
         } else {
-            self.taken.saturating_add(octets)
+            self.taken.saturating_add(bytes)
         };
     }
 }
@@ -68,7 +68,7 @@ pub(crate) mod tests {
 
     use tokio::io::{AsyncRead, ReadBuf};
 
-    use super::TURN_OCTETS;
+    use super::TURN_BYTES;
 
     /// What the peer sends in all.
     const SENT: usize = 8 << 20;
@@ -97,8 +97,8 @@ pub(crate) mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let mut taken = 0;
             poll_fn(|cx| {
-                let mut octets = [0; 16 * 1024];
-                let mut buffer = ReadBuf::new(&mut octets);
+                let mut bytes = [0; 16 * 1024];
+                let mut buffer = ReadBuf::new(&mut bytes);
                 while Pin::new(&mut stream).poll_read(cx, &mut buffer).is_ready()
                     && !buffer.filled().is_empty()
                 {
@@ -115,5 +115,5 @@ pub(crate) mod tests {
     }
 
     /// One read more may come before the end is noticed.
-    pub(crate) const MOST: usize = TURN_OCTETS + 16 * 1024;
+    pub(crate) const MOST: usize = TURN_BYTES + 16 * 1024;
 }

@@ -120,7 +120,7 @@ fn why(case: &Case, url: &str) -> &'static str {
     } else if url.contains('{') {
         "braces are escaped on one side only there (2.2.2)"
     } else if rule.contains('%') && url.contains('?') {
-        "an escape in a query is the octet here, refusing more (2.2.2, the table)"
+        "an escape in a query is the byte here, refusing more (2.2.2, the table)"
     } else if noted(NoteKind::JoinsGroup) {
         "another record ends a list of agents there (2.2.4: MUST NOT interfere)"
     } else if noted(NoteKind::OutsideGroup) {

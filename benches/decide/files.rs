@@ -218,7 +218,7 @@ fn hostile(shape: &str) -> Case {
 
 /// Files and URLs that cannot be judged in the time there is.
 pub(crate) fn endless() -> Vec<Case> {
-    let octets = |seed: &mut Seed, of: &[&str], count: usize| -> String {
+    let bytes = |seed: &mut Seed, of: &[&str], count: usize| -> String {
         (0..count).map(|_| seed.pick(of).to_owned()).collect()
     };
     let file = |rule: &mut dyn FnMut(&mut Seed) -> String| {
@@ -232,30 +232,30 @@ pub(crate) fn endless() -> Vec<Case> {
     let stars = ["*a", "*b", "*c", "*d", "*e", "*f", "*g", "*h"];
     let letters = ["a", "b"];
     let path = format!("/{}", "abcdefgh".repeat(250));
-    let two = format!("/{}", octets(&mut Seed(5), &letters, 2000));
+    let two = format!("/{}", bytes(&mut Seed(5), &letters, 2000));
     let folded = format!("/?{}", "%2F%3D%26".repeat(250));
     vec![
         Case::new(
             "short literals, none last",
-            file(&mut |seed| format!("/{}*0", octets(seed, &stars, 6))),
+            file(&mut |seed| format!("/{}*0", bytes(seed, &stars, 6))),
             &[&path],
         ),
         Case::new(
-            "few octets, three in a row",
-            file(&mut |seed| format!("/*{}*0", octets(seed, &letters, 14))),
+            "few bytes, three in a row",
+            file(&mut |seed| format!("/*{}*0", bytes(seed, &letters, 14))),
             &[&two],
         ),
         Case::new(
-            "a node an octet",
+            "a node a byte",
             file(&mut |seed| {
                 let depth = seed.within(1..120);
-                format!("/{}*{}0", "a".repeat(depth), octets(seed, &letters, 6))
+                format!("/{}*{}0", "a".repeat(depth), bytes(seed, &letters, 6))
             }),
             &[&format!("/{}", "a".repeat(2000))],
         ),
         Case::new(
             "escapes everywhere",
-            file(&mut |seed| format!("/*{}*%2Fx", octets(seed, &["%2F", "%3D", "%26"], 4))),
+            file(&mut |seed| format!("/*{}*%2Fx", bytes(seed, &["%2F", "%3D", "%26"], 4))),
             &[&folded],
         ),
         Case::new(

@@ -207,7 +207,7 @@ fn hot(ready: &mut dyn Ready, asked: &[Asked]) -> f64 {
 
 fn reading(corpus: &[Case]) {
     header("reading and compiling for one agent");
-    let octets: usize = corpus.iter().map(|case| case.body.len()).sum();
+    let bytes: usize = corpus.iter().map(|case| case.body.len()).sum();
     let mut columns = Vec::new();
     for engine in &ENGINES {
         let mut times: Vec<f64> = corpus
@@ -231,7 +231,7 @@ fn reading(corpus: &[Case]) {
     let megabyte = columns.iter().map(|(engine, times)| {
         (
             *engine,
-            Some(times.iter().sum::<f64>() / octets as f64 * 1e6),
+            Some(times.iter().sum::<f64>() / bytes as f64 * 1e6),
         )
     });
     row("  a megabyte of files", &megabyte.collect::<Vec<_>>());
@@ -249,7 +249,7 @@ fn reading(corpus: &[Case]) {
     }
 }
 
-/// Octets held, the file itself not counted where it is shared with its owner.
+/// Bytes held, the file itself not counted where it is shared with its owner.
 fn held(body: &[u8]) -> (usize, usize) {
     let shared: bytes::Bytes = body.to_vec().into();
     let mut kept = None;
@@ -263,25 +263,25 @@ fn held(body: &[u8]) -> (usize, usize) {
 }
 
 fn memory(corpus: &[Case]) {
-    println!("\nmemory of a file made ready, beside its octets");
+    println!("\nmemory of a file made ready, beside its bytes");
     let all: Vec<_> = corpus.iter().map(|case| held(&case.body)).collect();
-    let octets: usize = all.iter().map(|(octets, _)| octets).sum();
+    let bytes: usize = all.iter().map(|(bytes, _)| bytes).sum();
     let rules: usize = all.iter().map(|(_, rules)| rules).sum();
     println!(
-        "  mean over {} files: {} octets",
+        "  mean over {} files: {} bytes",
         all.len(),
-        octets / all.len()
+        bytes / all.len()
     );
     println!(
-        "  a rule that binds, over all of them: {:.1} octets",
-        octets as f64 / rules as f64
+        "  a rule that binds, over all of them: {:.1} bytes",
+        bytes as f64 / rules as f64
     );
     for case in files::cases() {
-        let (octets, rules) = held(&case.body);
+        let (bytes, rules) = held(&case.body);
         println!(
-            "  {}: {octets} octets, {:.1} a rule",
+            "  {}: {bytes} bytes, {:.1} a rule",
             case.name,
-            octets as f64 / rules as f64
+            bytes as f64 / rules as f64
         );
     }
 }

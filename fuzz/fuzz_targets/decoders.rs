@@ -1,8 +1,8 @@
-//! Whatever octets stand under a content coding, they decode to the same
+//! Whatever bytes stand under a content coding, they decode to the same
 //! however they are cut into chunks, to no more than the limit, and in a time
 //! that goes with what came in and may go out.
 //!
-//! The first octet of an input chooses codings, the second the chunks, the
+//! The first byte of an input chooses codings, the second the chunks, the
 //! third the limit; the rest is the body.
 
 #![no_main]
@@ -36,11 +36,11 @@ const CODINGS: [&str; 12] = [
 /// The limit is at most two to the power of this: 512 KiB.
 const LIMIT_BITS_MAX: u8 = 19;
 
-/// Time for an octet that comes in: tables take the most. A block of br that has
-/// some built, 16 microseconds in this build, is no longer than nine octets.
+/// Time for a byte that comes in: tables take the most. A block of br that has
+/// some built, 16 microseconds in this build, is no longer than nine bytes.
 const NANOS_IN: usize = 3000;
 
-/// Time for an octet that a stage may hand over.
+/// Time for a byte that a stage may hand over.
 const NANOS_OUT: usize = 20;
 
 fuzz_target!(|input: &[u8]| -> Corpus {
@@ -57,7 +57,7 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     assert!(whole.0.len() <= limit);
     for chunk_bytes in [1, usize::from(*chunks) + 2] {
         let cut = decoded(&fields, limit, body.chunks(chunk_bytes));
-        let [one, other] = [&cut, &whole].map(|(octets, end)| (octets.len(), end));
+        let [one, other] = [&cut, &whole].map(|(bytes, end)| (bytes.len(), end));
         let told = format!("{codings} by {chunk_bytes}: {one:?}, whole: {other:?}");
         assert!(agree(&cut, &whole, codings), "{told}");
     }

@@ -1,9 +1,9 @@
-//! Any octets are lines of `Robots-Tag` and `X-Robots-Tag`: a further line
+//! Any bytes are lines of `Robots-Tag` and `X-Robots-Tag`: a further line
 //! takes no directive away, and a line cut at a limit gives none that neither
 //! the whole line gives nor its beginning as a line by itself. (By itself it may
 //! have another syntax than the whole.)
 //!
-//! Each line of an input is a field line; its first octet chooses the name.
+//! Each line of an input is a field line; its first byte chooses the name.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ use politesse_fuzz::time::within_bound;
 const NO_LIMIT: usize = 1 << 20;
 
 fuzz_target!(|input: &[u8]| {
-    let lines: Vec<&[u8]> = input.split(|&octet| octet == b'\n').take(8).collect();
+    let lines: Vec<&[u8]> = input.split(|&byte| byte == b'\n').take(8).collect();
     let mut before = BTreeSet::new();
     for count in 1..=lines.len() {
         let now = within_bound(|| names(&lines[..count], NO_LIMIT));
@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
     }
     for line in &lines {
         let limit = line.len() / 2;
-        // The octet for the name is not part of the field.
+        // The byte for the name is not part of the field.
         let beginning = &line[..line.len().min(limit + 1)];
         let mut may_be = names(&[line], NO_LIMIT);
         may_be.extend(names(&[beginning], NO_LIMIT));

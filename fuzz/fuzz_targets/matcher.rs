@@ -15,12 +15,12 @@ use politesse_fuzz::reference::Dialect;
 use politesse_fuzz::stretch::stretched;
 
 /// Enough for a file of some sixty lines.
-const OCTETS: usize = 1024;
+const BYTES: usize = 1024;
 
 fuzz_target!(|input: &[u8]| -> Corpus {
     let question = match input {
         [b'=', text @ ..] => Question::from_text(text),
-        _ => match grammar::question(&mut Unstructured::new(&stretched(input, OCTETS))) {
+        _ => match grammar::question(&mut Unstructured::new(&stretched(input, BYTES))) {
             Ok(question) => question,
             Err(_) => return Corpus::Reject,
         },

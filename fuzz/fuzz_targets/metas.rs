@@ -2,7 +2,7 @@
 //! browser sees it end, and loses no meta that a browser puts into the head;
 //! and how the page was cut into chunks does not matter.
 //!
-//! The first octet chooses where the page is cut, the rest is the page.
+//! The first byte chooses where the page is cut, the rest is the page.
 
 #![no_main]
 
@@ -34,8 +34,8 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// Any octets are a page in any encoding and of any reach, in bounded time.
-fn any_encoding(octets: &[u8]) {
+/// Any bytes are a page in any encoding and of any reach, in bounded time.
+fn any_encoding(bytes: &[u8]) {
     const LABELS: [Option<&str>; 5] = [
         None,
         Some("utf-16"),
@@ -46,10 +46,10 @@ fn any_encoding(octets: &[u8]) {
     for label in LABELS {
         for scope in [MetaScope::Head, MetaScope::Prefix] {
             let limit = LIMIT;
-            let scans = [1, octets.len().max(1)].map(|chunk_bytes| {
+            let scans = [1, bytes.len().max(1)].map(|chunk_bytes| {
                 within_bound(|| {
                     let mut scanner = MetaScanner::new(ScanOptions { limit, scope }, label);
-                    for chunk in octets.chunks(chunk_bytes) {
+                    for chunk in bytes.chunks(chunk_bytes) {
                         scanner.push(chunk);
                     }
                     scanner.finish();
@@ -61,7 +61,7 @@ fn any_encoding(octets: &[u8]) {
     }
 }
 
-/// A scanner as shown, less the octets that were pushed behind its end.
+/// A scanner as shown, less the bytes that were pushed behind its end.
 fn without_count(scanner: &str) -> &str {
     scanner
         .split_once("outcome")

@@ -1,4 +1,4 @@
-//! Any octets are a robots.txt in every dialect: nothing panics, every line is a
+//! Any bytes are a robots.txt in every dialect: nothing panics, every line is a
 //! record, a note or nothing, and a judgement comes within its time.
 
 #![no_main]
@@ -8,9 +8,9 @@ use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{
     Binding, Dialect, Judgement, RecordKind, RequestRate, RobotsTxt, VisitTime, whole_lines,
 };
-use politesse_fuzz::time::{OCTETS_MAX, within_bound};
+use politesse_fuzz::time::{BYTES_MAX, within_bound};
 
-/// Files up to this many octets are read in every dialect, longer ones in one.
+/// Files up to this many bytes are read in every dialect, longer ones in one.
 const SHORT: usize = 2048;
 
 /// How many crawlers and paths are taken out of a file.
@@ -23,7 +23,7 @@ const COMPETING_MAX: usize = 64;
 const LINE_MAX: usize = 16_663;
 
 fuzz_target!(|input: &[u8]| {
-    if OCTETS_MAX < input.len() {
+    if BYTES_MAX < input.len() {
         return;
     }
     cut(input);
@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
 
 /// RFC 9309, section 2.5: what is kept of a longer file are whole lines.
 fn cut(input: &[u8]) {
-    let max = input.first().map_or(0, |&octet| usize::from(octet));
+    let max = input.first().map_or(0, |&byte| usize::from(byte));
     let kept = whole_lines(input, max);
     assert!(kept.len() <= max && input.starts_with(kept));
     // Whether a file is UTF-16 depends on what is kept of it.
@@ -52,7 +52,7 @@ fn cut(input: &[u8]) {
 
 /// Whether it begins like UTF-16 without a byte order mark.
 fn begins_in_pairs(input: &[u8]) -> bool {
-    input.iter().take(4).any(|&octet| octet == 0)
+    input.iter().take(4).any(|&byte| byte == 0)
 }
 
 fn read(input: &[u8], dialect: Dialect) {

@@ -27,7 +27,7 @@ const READINGS_MAX: usize = 40;
 fuzz_target!(|input: &[u8]| -> Corpus {
     let at = input
         .iter()
-        .position(|&octet| octet == b'\n')
+        .position(|&byte| byte == b'\n')
         .unwrap_or(input.len());
     let (path, robots) = input.split_at(at);
     let Some(target) = target(path) else {
@@ -42,7 +42,7 @@ fuzz_target!(|input: &[u8]| -> Corpus {
         let sent = said((robots, &target), Readings::Sent);
         assert_eq!(sent.verdict, Verdict::Allow, "{path}: more than as sent");
     }
-    // The file itself is exempt as these octets alone.
+    // The file itself is exempt as these bytes alone.
     let decided = server.reason != Reason::Undecided && server.reason != Reason::RobotsTxt;
     if let Some(escaped) = with_an_escape(&path).filter(|_| decided) {
         let other = said(
@@ -95,15 +95,15 @@ fn is_allowed_by_its_plain_name(robots: &[u8], path: &str) {
 
 /// The path with its first letter that is part of no escape escaped.
 fn with_an_escape(path: &str) -> Option<String> {
-    let octets = path.as_bytes();
+    let bytes = path.as_bytes();
     let is_free = |at: &usize| {
-        octets[*at].is_ascii_alphabetic() && !octets[at.saturating_sub(2)..*at].contains(&b'%')
+        bytes[*at].is_ascii_alphabetic() && !bytes[at.saturating_sub(2)..*at].contains(&b'%')
     };
-    let at = (0..octets.len()).find(is_free)?;
+    let at = (0..bytes.len()).find(is_free)?;
     Some(format!(
         "{}%{:02x}{}",
         &path[..at],
-        octets[at],
+        bytes[at],
         &path[at + 1..]
     ))
 }

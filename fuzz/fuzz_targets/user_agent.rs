@@ -1,4 +1,4 @@
-//! Any octets in User-Agent give so many candidates at most, each of which a
+//! Any bytes in User-Agent give so many candidates at most, each of which a
 //! robots.txt could name, and never everyone or every browser.
 //!
 //! Each line of an input is one field value.
@@ -21,7 +21,7 @@ const GENERIC: &[&str] = &[
 ];
 
 fuzz_target!(|input: &[u8]| {
-    let values: Vec<&[u8]> = input.split(|&octet| octet == b'\n').collect();
+    let values: Vec<&[u8]> = input.split(|&byte| byte == b'\n').collect();
     let crawler = Crawler::from_user_agent(values.iter().copied());
     let candidates = crawler.candidates();
     assert!(candidates.len() <= CANDIDATES_MAX, "{candidates:?}");

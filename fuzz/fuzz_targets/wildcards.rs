@@ -1,4 +1,4 @@
-//! Where hundreds of rules with wildcards are tried by the octets they share
+//! Where hundreds of rules with wildcards are tried by the bytes they share
 //! with the path, the engine answers as the reference, which tries them all.
 
 #![no_main]
@@ -10,11 +10,11 @@ use politesse_fuzz::stretch::stretched;
 use politesse_fuzz::wildcards;
 
 /// Enough for a file of several hundred rules.
-const OCTETS: usize = 8192;
+const BYTES: usize = 8192;
 
 fuzz_target!(|input: &[u8]| -> Corpus {
-    let octets = stretched(input, OCTETS);
-    let Ok((dialect, question)) = wildcards::question(&mut Unstructured::new(&octets)) else {
+    let bytes = stretched(input, BYTES);
+    let Ok((dialect, question)) = wildcards::question(&mut Unstructured::new(&bytes)) else {
         return Corpus::Reject;
     };
     compare(dialect, &question);

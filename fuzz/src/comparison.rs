@@ -6,7 +6,7 @@ use politesse_robots::{Binding, Judgement, RobotsTxt};
 use crate::question::Question;
 use crate::reference::{self, Dialect, Verdict};
 
-/// Below this product of the octets of the file and of the path, the engine
+/// Below this product of the bytes of the file and of the path, the engine
 /// decides every question. Above it, it may refuse as undecided: the file is
 /// made to be slow.
 pub const UNDECIDED_MIN: usize = 1 << 20;

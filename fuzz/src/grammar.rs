@@ -1,6 +1,6 @@
 //! Questions made of the parts that mean something to robots.txt.
 //!
-//! Octets drawn at random are hardly ever a rule, let alone one that matches.
+//! Bytes drawn at random are hardly ever a rule, let alone one that matches.
 //! Here they choose among parts instead, and every other path is made from a
 //! rule of the file.
 
@@ -56,51 +56,51 @@ const MARKS: &[&[u8]] = &[
 ///
 /// # Errors
 ///
-/// If `octets` cannot be drawn from any more.
-pub fn question(octets: &mut Unstructured<'_>) -> Result<Question> {
+/// If `bytes` cannot be drawn from any more.
+pub fn question(bytes: &mut Unstructured<'_>) -> Result<Question> {
     let mut values = Vec::new();
-    let body = if octets.ratio(1, 4)? {
-        rules_alone(octets, &mut values)?
+    let body = if bytes.ratio(1, 4)? {
+        rules_alone(bytes, &mut values)?
     } else {
-        lines(octets, &mut values)?
+        lines(bytes, &mut values)?
     };
-    let agent = (*octets.choose(NAMES)?).to_owned();
-    let path = match values.is_empty() || octets.arbitrary()? {
-        true => format!("/{}", path_like(octets, 12)?),
-        false => fitting(octets.choose(&values)?, octets)?,
+    let agent = (*bytes.choose(NAMES)?).to_owned();
+    let path = match values.is_empty() || bytes.arbitrary()? {
+        true => format!("/{}", path_like(bytes, 12)?),
+        false => fitting(bytes.choose(&values)?, bytes)?,
     };
     Ok(Question { body, agent, path })
 }
 
 /// A file with every kind of line; `values` gets the paths of its rules.
-fn lines(octets: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
-    let mut body = octets.choose(MARKS)?.to_vec();
-    for _ in 0..octets.int_in_range(1..=LINES_MAX)? {
-        if octets.is_empty() {
+fn lines(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
+    let mut body = bytes.choose(MARKS)?.to_vec();
+    for _ in 0..bytes.int_in_range(1..=LINES_MAX)? {
+        if bytes.is_empty() {
             break;
         }
-        body.extend(line(octets, values)?.into_bytes());
-        body.extend_from_slice(octets.choose(LINE_ENDS)?.as_bytes());
+        body.extend(line(bytes, values)?.into_bytes());
+        body.extend_from_slice(bytes.choose(LINE_ENDS)?.as_bytes());
     }
     Ok(body)
 }
 
-fn line(octets: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<String> {
-    Ok(match octets.int_in_range(0..=10)? {
+fn line(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<String> {
+    Ok(match bytes.int_in_range(0..=10)? {
         0..=5 => {
-            let value = value(octets)?;
+            let value = value(bytes)?;
             values.push(value.clone());
-            format!("{}{value}", octets.choose(RULE_KEYS)?)
+            format!("{}{value}", bytes.choose(RULE_KEYS)?)
         }
-        6..=8 => format!("{}{}", octets.choose(AGENT_KEYS)?, name(octets)?),
-        _ => (*octets.choose(OTHER_LINES)?).to_owned(),
+        6..=8 => format!("{}{}", bytes.choose(AGENT_KEYS)?, name(bytes)?),
+        _ => (*bytes.choose(OTHER_LINES)?).to_owned(),
     })
 }
 
 /// The value of an agent line.
-fn name(octets: &mut Unstructured<'_>) -> Result<String> {
-    let name = octets.choose(NAMES)?;
-    Ok(match octets.int_in_range(0..=11)? {
+fn name(bytes: &mut Unstructured<'_>) -> Result<String> {
+    let name = bytes.choose(NAMES)?;
+    Ok(match bytes.int_in_range(0..=11)? {
         0..=2 => "*".to_owned(),
         3 => format!("{name}/1.0"),
         4 => format!("{name}*"),
@@ -112,30 +112,30 @@ fn name(octets: &mut Unstructured<'_>) -> Result<String> {
 }
 
 /// The path of a rule.
-fn value(octets: &mut Unstructured<'_>) -> Result<String> {
-    let first = octets.choose(&["/", "/", "/", "*", ""])?;
-    Ok(format!("{first}{}", path_like(octets, 8)?))
+fn value(bytes: &mut Unstructured<'_>) -> Result<String> {
+    let first = bytes.choose(&["/", "/", "/", "*", ""])?;
+    Ok(format!("{first}{}", path_like(bytes, 8)?))
 }
 
-fn path_like(octets: &mut Unstructured<'_>, parts_max: usize) -> Result<String> {
+fn path_like(bytes: &mut Unstructured<'_>, parts_max: usize) -> Result<String> {
     let mut path = String::new();
-    for _ in 0..octets.int_in_range(0..=parts_max)? {
-        path.push_str(octets.choose(PARTS)?);
+    for _ in 0..bytes.int_in_range(0..=parts_max)? {
+        path.push_str(bytes.choose(PARTS)?);
     }
     Ok(path)
 }
 
 /// A file with one group, whose rules mostly have wildcards and begin alike, so
 /// that they are not tried in turn.
-fn rules_alone(octets: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
+fn rules_alone(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
     let mut body = b"User-agent: *\n".to_vec();
-    for _ in 0..octets.int_in_range(1..=RULES_MAX)? {
-        if octets.is_empty() {
+    for _ in 0..bytes.int_in_range(1..=RULES_MAX)? {
+        if bytes.is_empty() {
             break;
         }
-        let key = octets.choose(&RULE_KEYS[..4])?;
-        let head = octets.choose(&["/", "/", "/a", "*", "/ab"])?;
-        let value = format!("{head}*{}", path_like(octets, 6)?);
+        let key = bytes.choose(&RULE_KEYS[..4])?;
+        let head = bytes.choose(&["/", "/", "/a", "*", "/ab"])?;
+        let value = format!("{head}*{}", path_like(bytes, 6)?);
         body.extend(format!("{key}{value}\n").into_bytes());
         values.push(value);
     }
@@ -146,23 +146,23 @@ fn rules_alone(octets: &mut Unstructured<'_>, values: &mut Vec<String>) -> Resul
 ///
 /// # Errors
 ///
-/// If `octets` cannot be drawn from any more.
-pub fn fitting(value: &str, octets: &mut Unstructured<'_>) -> Result<String> {
+/// If `bytes` cannot be drawn from any more.
+pub fn fitting(value: &str, bytes: &mut Unstructured<'_>) -> Result<String> {
     let mut path = String::new();
     for letter in value.chars() {
         match letter {
-            '*' => path.push_str(&path_like(octets, 2)?),
+            '*' => path.push_str(&path_like(bytes, 2)?),
             '$' => {}
-            _ if octets.int_in_range(0..=15)? == 15 => {
-                let mut octets = [0; 4];
-                let written = letter.encode_utf8(&mut octets).bytes();
-                path.extend(written.map(|octet| format!("%{octet:02X}")));
+            _ if bytes.int_in_range(0..=15)? == 15 => {
+                let mut bytes = [0; 4];
+                let written = letter.encode_utf8(&mut bytes).bytes();
+                path.extend(written.map(|byte| format!("%{byte:02X}")));
             }
             _ => path.push(letter),
         }
     }
-    if octets.arbitrary()? {
-        path.push_str(&path_like(octets, 4)?);
+    if bytes.arbitrary()? {
+        path.push_str(&path_like(bytes, 4)?);
     }
     Ok(path)
 }

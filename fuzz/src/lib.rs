@@ -1,4 +1,4 @@
-//! What the fuzz targets share: how a question is made of octets, and how the
+//! What the fuzz targets share: how a question is made of bytes, and how the
 //! engine's answer is held against the naive reference.
 
 #[path = "../../tests/reference/mod.rs"]

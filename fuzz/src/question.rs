@@ -15,7 +15,7 @@ pub struct Question {
 
 impl Question {
     /// The question that a text asks: the crawler on its first line, the path
-    /// on its second, then the file. Seeds are written so, and any octets can
+    /// on its second, then the file. Seeds are written so, and any bytes can
     /// be read so.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Self {
@@ -40,7 +40,7 @@ impl Question {
 }
 
 fn first_line(text: &[u8]) -> (&[u8], &[u8]) {
-    match text.iter().position(|&octet| octet == b'\n') {
+    match text.iter().position(|&byte| byte == b'\n') {
         Some(end) => (&text[..end], &text[end + 1..]),
         None => (text, &[]),
     }

@@ -1,16 +1,16 @@
 //! Large files out of short inputs.
 //!
-//! A file of hundreds of rules is not reached by growing an input octet by
-//! octet. What the input does not say is drawn at random, but always the same.
+//! A file of hundreds of rules is not reached by growing an input byte by
+//! byte. What the input does not say is drawn at random, but always the same.
 
-/// `input` and, up to `octets` in all, what follows from its first eight octets
+/// `input` and, up to `bytes` in all, what follows from its first eight bytes
 /// alone: a change behind them changes nothing else.
 #[must_use]
-pub fn stretched(input: &[u8], octets: usize) -> Vec<u8> {
+pub fn stretched(input: &[u8], bytes: usize) -> Vec<u8> {
     let seed = input.iter().take(8);
-    let mut state = seed.fold(0, |state, octet| state << 8 | u64::from(*octet));
+    let mut state = seed.fold(0, |state, byte| state << 8 | u64::from(*byte));
     let mut stretched = input.to_vec();
-    while stretched.len() < octets {
+    while stretched.len() < bytes {
         stretched.extend(split_mix(&mut state).to_le_bytes());
     }
     stretched

@@ -5,11 +5,11 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// No judgement takes longer, the reading of its file included, if the file has
-/// at most [`OCTETS_MAX`].
+/// at most [`BYTES_MAX`].
 pub const BOUND: Duration = Duration::from_millis(10);
 
 /// The largest input that [`BOUND`] is for.
-pub const OCTETS_MAX: usize = 64 * 1024;
+pub const BYTES_MAX: usize = 64 * 1024;
 
 /// Runs `work` within [`BOUND`], as [`within`] does.
 pub fn within_bound<T>(work: impl Fn() -> T) -> T {

@@ -1,8 +1,8 @@
 //! Questions about files with hundreds of wildcards in rules that begin alike
-//! and share most of their octets.
+//! and share most of their bytes.
 //!
 //! Where many rules hang at one place, the engine tries those of which three
-//! octets in a row occur in the path (`grams.rs`). A file is made of a few words
+//! bytes in a row occur in the path (`grams.rs`). A file is made of a few words
 //! here, and the path of the same words, so that most rules are worth trying,
 //! more such threes occur than are remembered, and a few rules match.
 
@@ -24,7 +24,7 @@ const LETTERS: &[&str] = &[
     "%2F", "%",
 ];
 
-/// Pieces in which no three octets are left.
+/// Pieces in which no three bytes are left.
 const SHORT: &[&str] = &["a", "b", "ab", "/", "?", ".", "=", "$", ""];
 
 /// A question, and the dialect to ask it in: mostly that of RFC 9309, always
@@ -32,9 +32,9 @@ const SHORT: &[&str] = &["a", "b", "ab", "/", "?", ".", "=", "$", ""];
 ///
 /// # Errors
 ///
-/// If `octets` cannot be drawn from any more.
-pub fn question(octets: &mut Unstructured<'_>) -> Result<(Dialect, Question)> {
-    let dialect = *octets.choose(&[
+/// If `bytes` cannot be drawn from any more.
+pub fn question(bytes: &mut Unstructured<'_>) -> Result<(Dialect, Question)> {
+    let dialect = *bytes.choose(&[
         Dialect::Rfc9309,
         Dialect::Rfc9309,
         Dialect::Rfc9309,
@@ -42,34 +42,34 @@ pub fn question(octets: &mut Unstructured<'_>) -> Result<(Dialect, Question)> {
         Dialect::Google,
         Dialect::Conner2,
     ])?;
-    let words = words(octets)?;
+    let words = words(bytes)?;
     let mut body = "User-agent: *\n".to_owned();
     let mut values = Vec::new();
-    for _ in 0..octets.int_in_range(7..=RULES_MAX)? {
-        if octets.is_empty() {
+    for _ in 0..bytes.int_in_range(7..=RULES_MAX)? {
+        if bytes.is_empty() {
             break;
         }
-        let value = value(octets, &words)?;
-        let key = octets.choose(&["Disallow", "Allow"])?;
+        let value = value(bytes, &words)?;
+        let key = bytes.choose(&["Disallow", "Allow"])?;
         body.push_str(&format!("{key}: {value}\n"));
         values.push(value);
     }
     let question = Question {
         body: body.into_bytes(),
         agent: "a".to_owned(),
-        path: path(octets, (&words, &values))?,
+        path: path(bytes, (&words, &values))?,
     };
     Ok((dialect, question))
 }
 
 /// What the file and the path are made of.
-fn words(octets: &mut Unstructured<'_>) -> Result<Vec<String>> {
-    let letters = octets.int_in_range(1..=LETTERS.len())?;
+fn words(bytes: &mut Unstructured<'_>) -> Result<Vec<String>> {
+    let letters = bytes.int_in_range(1..=LETTERS.len())?;
     let mut words = Vec::new();
-    for _ in 0..octets.int_in_range(1..=12)? {
+    for _ in 0..bytes.int_in_range(1..=12)? {
         let mut word = String::new();
-        for _ in 0..octets.int_in_range(1..=7)? {
-            word.push_str(octets.choose(&LETTERS[..letters])?);
+        for _ in 0..bytes.int_in_range(1..=7)? {
+            word.push_str(bytes.choose(&LETTERS[..letters])?);
         }
         words.push(word);
     }
@@ -77,35 +77,35 @@ fn words(octets: &mut Unstructured<'_>) -> Result<Vec<String>> {
 }
 
 /// The path of a rule: one of a few beginnings, then wildcards and words.
-fn value(octets: &mut Unstructured<'_>, words: &[String]) -> Result<String> {
-    let mut value = (*octets.choose(&["/", "/", "/", "*", "/a", "/a/b"])?).to_owned();
-    for _ in 0..octets.int_in_range(1..=4)? {
+fn value(bytes: &mut Unstructured<'_>, words: &[String]) -> Result<String> {
+    let mut value = (*bytes.choose(&["/", "/", "/", "*", "/a", "/a/b"])?).to_owned();
+    for _ in 0..bytes.int_in_range(1..=4)? {
         value.push('*');
-        let piece = match octets.int_in_range(0..=7)? {
-            0 => octets.choose(SHORT)?,
+        let piece = match bytes.int_in_range(0..=7)? {
+            0 => bytes.choose(SHORT)?,
             1 => {
-                value.push_str(octets.choose(words)?);
-                octets.choose(words)?.as_str()
+                value.push_str(bytes.choose(words)?);
+                bytes.choose(words)?.as_str()
             }
-            _ => octets.choose(words)?.as_str(),
+            _ => bytes.choose(words)?.as_str(),
         };
         value.push_str(piece);
     }
-    value.push_str(octets.choose(&["", "", "", "$", "*", "*$"])?);
+    value.push_str(bytes.choose(&["", "", "", "$", "*", "*$"])?);
     Ok(value)
 }
 
 /// Words in a row, or what one of the rules is likely to match.
-fn path(octets: &mut Unstructured<'_>, (words, values): (&[String], &[String])) -> Result<String> {
-    let mut path = match values.is_empty() || octets.arbitrary()? {
-        true => (*octets.choose(&["/", "/a", "/a/b", "/x"])?).to_owned(),
-        false => fitting(octets.choose(values)?, octets)?,
+fn path(bytes: &mut Unstructured<'_>, (words, values): (&[String], &[String])) -> Result<String> {
+    let mut path = match values.is_empty() || bytes.arbitrary()? {
+        true => (*bytes.choose(&["/", "/a", "/a/b", "/x"])?).to_owned(),
+        false => fitting(bytes.choose(values)?, bytes)?,
     };
-    for _ in 0..octets.int_in_range(0..=PATH_WORDS_MAX)? {
-        if octets.is_empty() {
+    for _ in 0..bytes.int_in_range(0..=PATH_WORDS_MAX)? {
+        if bytes.is_empty() {
             break;
         }
-        path.push_str(octets.choose(words)?);
+        path.push_str(bytes.choose(words)?);
     }
     Ok(path)
 }

@@ -19,10 +19,10 @@ use thiserror::Error;
 use crate::decision::digest::Digest;
 
 /// How much of a file is read; a password is shorter.
-const FILE_OCTETS_MAX: u64 = 4096;
+const FILE_BYTES_MAX: u64 = 4096;
 
 /// A plain password of this length is a token: nobody guesses it.
-const TOKEN_OCTETS_MIN: usize = 32;
+const TOKEN_BYTES_MIN: usize = 32;
 
 /// Why there is no password, although there is to be one. Nothing starts.
 #[derive(Debug, Error)]
@@ -127,7 +127,7 @@ impl Kept {
     /// What a line is; nothing if it looks like a hash of some other kind.
     fn parse(line: &str) -> Option<Self> {
         if !is_hash(line) {
-            let is_token = TOKEN_OCTETS_MIN <= line.len();
+            let is_token = TOKEN_BYTES_MIN <= line.len();
             return Some(if is_token { Self::Token } else { Self::Plain });
         }
         if line.starts_with("$argon2") {
@@ -166,7 +166,7 @@ pub fn read_line(path: &Path) -> Result<String, PasswordError> {
         });
     }
     let mut text = String::new();
-    let mut start = file.take(FILE_OCTETS_MAX);
+    let mut start = file.take(FILE_BYTES_MAX);
     start.read_to_string(&mut text).map_err(unreadable)?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);

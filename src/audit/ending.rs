@@ -83,9 +83,9 @@ impl Ending {
         self.outcome.status = Some(status);
     }
 
-    /// Notes that `octets` more of the body were passed on.
-    pub fn passed(&mut self, octets: u64) {
-        self.outcome.bytes = self.outcome.bytes.saturating_add(octets);
+    /// Notes that `bytes` more of the body were passed on.
+    pub fn passed(&mut self, bytes: u64) {
+        self.outcome.bytes = self.outcome.bytes.saturating_add(bytes);
     }
 
     /// Completes the row.

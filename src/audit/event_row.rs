@@ -138,8 +138,8 @@ pub(super) fn back_off(row: &Row<'_>) -> rusqlite::Result<Option<KeptBackOff>> {
 
 /// What a column of text holds, whether it is UTF-8 or not.
 pub(super) fn text(row: &Row<'_>, at: usize) -> rusqlite::Result<String> {
-    let octets = row.get_ref(at)?.as_bytes().unwrap_or_default();
-    Ok(String::from_utf8_lossy(octets).into_owned())
+    let bytes = row.get_ref(at)?.as_bytes().unwrap_or_default();
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
 /// The values, and behind them their digest.

@@ -69,13 +69,13 @@ pub(super) fn kept_values(kept: &Kept) -> Vec<Value> {
         values[TOKEN_AT] = Value::Text(String::new());
     }
     let copy = snapshot.copy();
-    let octets = |value: Option<&HeaderValue>| value.map(|value| value.as_bytes().to_vec());
+    let bytes = |value: Option<&HeaderValue>| value.map(|value| value.as_bytes().to_vec());
     let validators = copy.map(|copy| &copy.validators);
     values.extend([
         copy.map(|copy| copy.whole).into(),
         copy.and_then(|copy| copy.content_type.clone()).into(),
-        octets(validators.and_then(|known| known.etag.as_ref())).into(),
-        octets(validators.and_then(|known| known.last_modified.as_ref())).into(),
+        bytes(validators.and_then(|known| known.etag.as_ref())).into(),
+        bytes(validators.and_then(|known| known.last_modified.as_ref())).into(),
         kept.failures.into(),
         kept.led_to.clone().into(),
     ]);
@@ -209,7 +209,7 @@ impl KeptCells {
 
     fn field(&self, column: &str) -> Option<Option<HeaderValue>> {
         match self.take::<Option<Vec<u8>>>(column)? {
-            Some(octets) => HeaderValue::from_bytes(&octets).ok().map(Some),
+            Some(bytes) => HeaderValue::from_bytes(&bytes).ok().map(Some),
             None => Some(None),
         }
     }

@@ -138,7 +138,7 @@ pub(super) fn decision_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>
     // Rows of versions 1 and 2 were written when there was no column of hops,
     // and must verify as they are: so it counts only where there are some. It
     // stands last, and each value tells its type and length, so that no row with
-    // hops has the octets of one without.
+    // hops has the bytes of one without.
     let is_said = |(at, value): &(usize, ValueRef<'_>)| *at != HOPS_AT || *value != ValueRef::Null;
     let values = values.into_iter().enumerate().filter(is_said);
     row_digest(values.map(|(_, value)| value))
@@ -146,11 +146,11 @@ pub(super) fn decision_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>
 
 /// The digest of a row of values.
 pub(super) fn row_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> Digest {
-    let mut octets = Vec::with_capacity(1024);
+    let mut bytes = Vec::with_capacity(1024);
     for value in values {
-        encode(value, &mut octets);
+        encode(value, &mut bytes);
     }
-    Digest::of(&octets)
+    Digest::of(&bytes)
 }
 
 /// Whether a row holds the values it was written with: `columns` of them, and
@@ -162,8 +162,8 @@ pub(super) fn is_as_written(row: &Row<'_>, columns: usize) -> rusqlite::Result<b
 }
 
 /// Writes a value so that no two lists of values look alike: its type, its
-/// length, its octets.
-fn encode(value: ValueRef<'_>, octets: &mut Vec<u8>) {
+/// length, its bytes.
+fn encode(value: ValueRef<'_>, bytes: &mut Vec<u8>) {
     let number;
     let (kind, content): (u8, &[u8]) = match value {
         ValueRef::Null => (b'0', &[]),
@@ -178,9 +178,9 @@ fn encode(value: ValueRef<'_>, octets: &mut Vec<u8>) {
         ValueRef::Text(text) => (b't', text),
         ValueRef::Blob(blob) => (b'b', blob),
     };
-    octets.push(kind);
-    octets.extend_from_slice(&content.len().to_be_bytes());
-    octets.extend_from_slice(content);
+    bytes.push(kind);
+    bytes.extend_from_slice(&content.len().to_be_bytes());
+    bytes.extend_from_slice(content);
 }
 
 /// Whether a row of [`SELECT`] holds the values it was written with, and names
@@ -188,7 +188,7 @@ fn encode(value: ValueRef<'_>, octets: &mut Vec<u8>) {
 pub(super) fn is_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
     let values = (0..POLICY_AT).map(|column| row.get_ref(column));
     let digest = decision_digest(values.collect::<rusqlite::Result<Vec<_>>>()?);
-    let policy = octets(row.get_ref(POLICY_AT)?).map(Digest::of);
+    let policy = bytes(row.get_ref(POLICY_AT)?).map(Digest::of);
     let kept = |column| row.get_ref(column).map(|value| value.as_blob().ok());
     Ok(kept(DIGEST_AT)? == Some(digest.as_bytes().as_slice())
         && is_ending_untouched(row)?
@@ -226,13 +226,13 @@ impl RowReader {
     }
 
     fn policy(&mut self, row: &Row<'_>) -> rusqlite::Result<StoredPolicy> {
-        let key = octets(row.get_ref(POLICY_KEY_AT)?).unwrap_or_default();
+        let key = bytes(row.get_ref(POLICY_KEY_AT)?).unwrap_or_default();
         if let Some((last, policy)) = &self.last_policy
             && last == key
         {
             return Ok(policy.clone());
         }
-        let json = octets(row.get_ref(POLICY_AT)?).unwrap_or_default();
+        let json = bytes(row.get_ref(POLICY_AT)?).unwrap_or_default();
         let policy = StoredPolicy::new(&String::from_utf8_lossy(json));
         self.last_policy = Some((key.to_vec(), policy.clone()));
         Ok(policy)
@@ -298,9 +298,9 @@ fn list(text: String) -> Vec<String> {
 }
 
 /// What a column of text holds, whether it is UTF-8 or not.
-fn octets(value: ValueRef<'_>) -> Option<&[u8]> {
+fn bytes(value: ValueRef<'_>) -> Option<&[u8]> {
     match value {
-        ValueRef::Text(octets) | ValueRef::Blob(octets) => Some(octets),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes),
         ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => None,
     }
 }
@@ -314,8 +314,8 @@ struct Cells<'a> {
 impl Cells<'_> {
     fn text(&mut self) -> rusqlite::Result<Option<String>> {
         self.next += 1;
-        let octets = octets(self.row.get_ref(self.next - 1)?);
-        Ok(octets.map(|octets| String::from_utf8_lossy(octets).into_owned()))
+        let bytes = bytes(self.row.get_ref(self.next - 1)?);
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
     }
 
     /// Passes over a column that is read elsewhere.
@@ -382,9 +382,9 @@ impl Cells<'_> {
     }
 }
 
-/// The digest that a column holds, if it holds 32 octets.
-pub(super) fn digest(octets: &[u8]) -> Option<Digest> {
-    <[u8; 32]>::try_from(octets).ok().map(Digest::from)
+/// The digest that a column holds, if it holds 32 bytes.
+pub(super) fn digest(bytes: &[u8]) -> Option<Digest> {
+    <[u8; 32]>::try_from(bytes).ok().map(Digest::from)
 }
 
 /// A digest as a column holds it.

@@ -484,6 +484,6 @@ fn kept(row: &Row<'_>) -> rusqlite::Result<(i64, String, bool)> {
     let key: Vec<u8> = row.get(1)?;
     let content = row.get_ref(2)?.as_bytes().unwrap_or_default();
     let own = Digest::of(content);
-    let hexadecimal = key.iter().map(|octet| format!("{octet:02x}")).collect();
+    let hexadecimal = key.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok((row.get(0)?, hexadecimal, digest(&key) == Some(own)))
 }

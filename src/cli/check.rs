@@ -177,7 +177,7 @@ fn worse(exit: Exit, ruling: &Ruling) -> Exit {
 
 /// A URL as people write it: blanks and controls count as their escapes.
 fn target(url: &str) -> Result<Target, Usage> {
-    let is_odd = |octet: u8| matches!(octet, 0..=b' ' | 0x7f);
+    let is_odd = |byte: u8| matches!(byte, 0..=b' ' | 0x7f);
     let escaped: Cow<'_, str> = if url.bytes().any(is_odd) {
         let escaped = url.chars().map(|letter| match letter {
             '\0'..=' ' | '\x7f' => format!("%{:02X}", u32::from(letter)),
@@ -211,7 +211,7 @@ fn by_file(
     (check, terms): (&Check, &Terms),
     targets: Vec<Target>,
 ) -> anyhow::Result<Vec<Asked>> {
-    let body = saved::octets(open(file)?, terms).context("cannot read robots.txt")?;
+    let body = saved::bytes(open(file)?, terms).context("cannot read robots.txt")?;
     let mut snapshots: HashMap<Origin, Arc<Snapshot>> = HashMap::new();
     let asked = inquiries((check, terms), targets).map(|inquiry| {
         let origin = &inquiry.target.origin;

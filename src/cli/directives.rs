@@ -107,7 +107,7 @@ impl Found<'_> {
     }
 }
 
-/// How much of the body was looked at, in octets.
+/// How much of the body was looked at, in bytes.
 enum Body {
     /// There was none.
     Absent,
@@ -180,11 +180,11 @@ fn look_at(asked: &Asked<'_>, mut page: impl BufRead) -> io::Result<(Annotation,
         .take(SIGNATURE_BYTES as u64)
         .read_to_end(&mut start)?;
     let is_other = is_bare && !is_html(None, &start);
-    let (annotation, octets) = asked.annotation(start.as_slice().chain(page))?;
+    let (annotation, bytes) = asked.annotation(start.as_slice().chain(page))?;
     let body = if is_other {
-        Body::Other(octets)
+        Body::Other(bytes)
     } else {
-        Body::Read(octets)
+        Body::Read(bytes)
     };
     Ok((annotation, body))
 }

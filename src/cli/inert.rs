@@ -55,7 +55,7 @@ impl Formatter for Inert {
         fragment: &str,
     ) -> io::Result<()> {
         // Nearly all there is, and much faster told at once.
-        if fragment.bytes().all(|octet| matches!(octet, b' '..=b'~')) {
+        if fragment.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return writer.write_all(fragment.as_bytes());
         }
         let mut rest = fragment;

@@ -25,15 +25,15 @@ pub(super) fn open(file: &str) -> Result<Box<dyn BufRead + Send>, Usage> {
 }
 
 /// Appends the next line of `input` with its end; the last one gets an end as
-/// well. Of a line with more than `octets_max` so much is kept that this can be
+/// well. Of a line with more than `bytes_max` so much is kept that this can be
 /// told. Tells whether there was a line.
 pub(super) fn append_line(
     input: &mut impl BufRead,
     text: &mut Vec<u8>,
-    octets_max: u64,
+    bytes_max: u64,
 ) -> io::Result<bool> {
     // Two more are for the end of the line.
-    let mut line = Read::take(&mut *input, octets_max.saturating_add(2));
+    let mut line = Read::take(&mut *input, bytes_max.saturating_add(2));
     if line.read_until(b'\n', text)? == 0 {
         return Ok(false);
     }

@@ -13,9 +13,9 @@ use super::Exit;
 use super::inert::append_json;
 use super::input::append_line;
 
-/// The longest line that is read, in octets: room for a page that is several
+/// The longest line that is read, in bytes: room for a page that is several
 /// times as long as what is ever scanned of one.
-const LINE_OCTETS_MAX: u64 = 64 * 1024 * 1024;
+const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Why there is no answer to the question on a line.
 #[derive(Serialize)]
@@ -38,7 +38,7 @@ pub(super) fn answer_each(
     let mut out = BufWriter::new(std::io::stdout().lock());
     let (mut exit, mut number) = (Exit::Done, 0);
     let (mut line, mut text) = (Vec::new(), Vec::new());
-    while append_line(&mut input, &mut line, LINE_OCTETS_MAX).context("cannot read the batch")? {
+    while append_line(&mut input, &mut line, LINE_BYTES_MAX).context("cannot read the batch")? {
         number += 1;
         let question = line.trim_ascii();
         if !question.is_empty() {
@@ -56,8 +56,8 @@ pub(super) fn answer_each(
 }
 
 fn is_short(line: &[u8]) -> anyhow::Result<()> {
-    let is_long = LINE_OCTETS_MAX < line.len() as u64;
-    anyhow::ensure!(!is_long, "the line is longer than {LINE_OCTETS_MAX} octets");
+    let is_long = LINE_BYTES_MAX < line.len() as u64;
+    anyhow::ensure!(!is_long, "the line is longer than {LINE_BYTES_MAX} bytes");
     Ok(())
 }
 

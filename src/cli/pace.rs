@@ -29,7 +29,7 @@ use crate::pace::host_pace::{HostPace, HostPaces};
 /// The longest that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest answer that is read: some hundred thousand hosts.
-const ANSWER_OCTETS_MAX: usize = 256 << 20;
+const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// What the columns are.
 const HEAD: [&str; 6] = [
     "HOST",
@@ -143,7 +143,7 @@ async fn ask(listen: SocketAddr, show: &Show, password: &str) -> Result<Bytes, U
     let exchange = async move {
         let response = sender.send_request(request).await.map_err(broken)?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_OCTETS_MAX);
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
         let body = body.collect().await.map_err(|_| Untold::Cut(listen))?;
         Ok((status, body.to_bytes()))
     };
@@ -180,12 +180,12 @@ fn request(address: &str, show: &Show, password: &str) -> Request<Empty<Bytes>> 
     request
 }
 
-/// An octet of a query (RFC 3986, sections 2.1 and 2.3).
-fn escaped(octet: u8) -> String {
-    if octet.is_ascii_alphanumeric() || b"-._~".contains(&octet) {
-        char::from(octet).to_string()
+/// A byte of a query (RFC 3986, sections 2.1 and 2.3).
+fn escaped(byte: u8) -> String {
+    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        char::from(byte).to_string()
     } else {
-        format!("%{octet:02X}")
+        format!("%{byte:02X}")
     }
 }
 

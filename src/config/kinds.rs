@@ -26,7 +26,7 @@ pub(super) trait Kind {
 
 /// A value, or a part of one, that is not what is wanted.
 pub(super) struct Fault {
-    /// Where it was found, in octets of its source.
+    /// Where it was found, in bytes of its source.
     pub(super) span: Range<usize>,
     /// The way to the part of the key's value that it is; empty for all of it.
     pub(super) path: Vec<Part>,
@@ -163,7 +163,7 @@ impl Kind for Span {
     }
 }
 
-/// A number of octets within bounds, written as a string.
+/// A number of bytes within bounds, written as a string.
 pub(super) struct Size(pub(super) RangeInclusive<usize>);
 
 impl Kind for Size {
@@ -176,8 +176,8 @@ impl Kind for Size {
 
     fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<usize, Vec<Fault>> {
         let text = written.get_ref().as_str();
-        let octets = text.and_then(size).filter(|octets| self.0.contains(octets));
-        all_or_nothing(self, written, octets)
+        let bytes = text.and_then(size).filter(|bytes| self.0.contains(bytes));
+        all_or_nothing(self, written, bytes)
     }
 }
 

@@ -97,7 +97,7 @@ pub(super) const TOKEN: Text<String> = Text {
     wanted: "a token: letters, digits and !#$%&'*+-.^_`|~, at most 64",
     parse: |text| {
         let in_token =
-            |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let right = (1..=64).contains(&text.len()) && text.bytes().all(in_token);
         right.then(|| text.to_owned())
     },
@@ -154,9 +154,9 @@ fn is_in_use(name: &str) -> bool {
 
 /// Which `User-Agent` our own fetches carry (RFC 9110, section 10.1.5).
 pub(super) const USER_AGENT: Text<UserAgent> = Text {
-    wanted: "\"crawler\", or a User-Agent of printable ASCII, at most 512 octets",
+    wanted: "\"crawler\", or a User-Agent of printable ASCII, at most 512 bytes",
     parse: |text| {
-        let printable = |octet: u8| octet == b' ' || octet.is_ascii_graphic();
+        let printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         let right =
             (1..=512).contains(&text.len()) && text.trim() == text && text.bytes().all(printable);
         right.then(|| match text {
@@ -246,7 +246,7 @@ fn network(text: &str) -> Option<IpNet> {
 
 /// A port; 0 is none.
 fn port(text: &str) -> Option<u16> {
-    let digits = text.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|&port| digits && 0 < port)
 }
 
@@ -256,7 +256,7 @@ fn port(text: &str) -> Option<u16> {
 /// A last label of digits alone would make it an address.
 fn host_name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
-    let in_label = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
+    let in_label = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(in_label)
@@ -264,7 +264,7 @@ fn host_name(text: &str) -> Option<String> {
             && !label.ends_with('-')
     };
     let last = name.rsplit('.').next().unwrap_or(name);
-    let numeric = last.bytes().all(|octet| octet.is_ascii_digit());
+    let numeric = last.bytes().all(|byte| byte.is_ascii_digit());
     let right = name.len() <= 253 && name.split('.').all(is_label) && !numeric;
     right.then(|| name.to_ascii_lowercase())
 }

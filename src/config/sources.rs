@@ -64,13 +64,13 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// The place of the octet `at` of this source.
+    /// The place of the byte `at` of this source.
     fn place(self, at: usize) -> Place {
         match self {
             Self::Default => Place::Default,
             Self::File { path, text } => {
                 let before = text.as_bytes().iter().take(at);
-                let line = before.filter(|&&octet| octet == b'\n').count() + 1;
+                let line = before.filter(|&&byte| byte == b'\n').count() + 1;
                 let path = path.to_owned();
                 Place::File { path, line }
             }

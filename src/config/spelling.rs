@@ -55,7 +55,7 @@ mod tests {
         another_letter_is_one: "listen" to "listan" is 1;
         two_letters_swapped_are_two: "listen" to "litsen" is 2;
         nothing_is_as_far_as_the_word_is_long: "" to "listen" is 6;
-        letters_are_counted_not_octets: "ü" to "u" is 1;
+        letters_are_counted_not_bytes: "ü" to "u" is 1;
     }
 
     #[test]

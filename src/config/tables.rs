@@ -32,7 +32,7 @@ const TOKEN: Text<ProductToken> = Text {
 
 /// What a User-Agent is known by.
 const USER_AGENT_PART: Text<String> = Text {
-    wanted: "a part of a User-Agent, 1 to 512 octets",
+    wanted: "a part of a User-Agent, 1 to 512 bytes",
     parse: |text| {
         let right = (1..=512).contains(&text.len()) && !text.contains(char::is_control);
         right.then(|| text.to_owned())
@@ -54,7 +54,7 @@ const PATHS: Text<Paths> = Text {
 
 /// Why there is an override, in one line.
 pub(super) const REASON: Text<String> = Text {
-    wanted: "a reason in one line of 1 to 256 octets, such as \"contract 114\",",
+    wanted: "a reason in one line of 1 to 256 bytes, such as \"contract 114\",",
     parse: |text| {
         let right = (1..=256).contains(&text.len())
             && !text.trim().is_empty()

@@ -19,7 +19,7 @@ const DURATION_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// The units of a size in octets, largest first.
+/// The units of a size in bytes, largest first.
 const SIZE_UNITS: [(&str, u64); 4] = [
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
@@ -33,10 +33,10 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     quantity(text, &DURATION_UNITS).map(Duration::from_millis)
 }
 
-/// Reads a size in octets: a whole number and one unit (`512B`, `64KiB`,
+/// Reads a size in bytes: a whole number and one unit (`512B`, `64KiB`,
 /// `1MiB`).
 pub(super) fn size(text: &str) -> Option<usize> {
-    quantity(text, &SIZE_UNITS).and_then(|octets| octets.try_into().ok())
+    quantity(text, &SIZE_UNITS).and_then(|bytes| bytes.try_into().ok())
 }
 
 /// Writes a duration as [`duration`] reads it.
@@ -56,11 +56,11 @@ pub(super) fn duration_text(duration: Duration) -> String {
 }
 
 /// Writes a size as [`size`] reads it.
-pub(super) fn size_text(octets: usize) -> String {
-    if octets == 0 {
+pub(super) fn size_text(bytes: usize) -> String {
+    if bytes == 0 {
         return "0B".to_owned();
     }
-    quantity_text(octets as u64, &SIZE_UNITS)
+    quantity_text(bytes as u64, &SIZE_UNITS)
 }
 
 /// A whole number and a unit, as a number of the smallest unit.
@@ -128,7 +128,7 @@ pub(super) fn excerpt(value: &DeValue<'_>) -> String {
 
 /// A name on the left of `=`, quoted unless TOML takes it bare.
 pub(super) fn name_text(name: &str) -> String {
-    let bare = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'_' || octet == b'-';
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !name.is_empty() && name.bytes().all(bare) {
         name.to_owned()
     } else {

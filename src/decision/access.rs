@@ -55,12 +55,12 @@ pub enum AccessResult {
     Unreachable(Cause),
 }
 
-/// The file as kept: the octets that were parsed, hashed and stored.
+/// The file as kept: the bytes that were parsed, hashed and stored.
 #[derive(Debug)]
 pub struct Copy {
     /// The rules in it.
     pub robots: RobotsTxt,
-    /// The octets, cut at the last whole line within the limit.
+    /// The bytes, cut at the last whole line within the limit.
     pub body: Bytes,
     /// The SHA-256 of `body`.
     pub digest: Digest,

@@ -126,7 +126,7 @@ fn every_reading((inquiry, snapshot): (&Inquiry, &Snapshot), terms: &Terms) -> V
     rulings
 }
 
-/// The path by which a reading is judged. Only the octets `/robots.txt` are
+/// The path by which a reading is judged. Only the bytes `/robots.txt` are
 /// exempt from all rules, not another spelling that is read as them, so such a
 /// reading is judged in a form that means the same.
 fn judged_as(reading: &str, readings: Readings) -> &str {

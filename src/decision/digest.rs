@@ -12,14 +12,14 @@ use thiserror::Error;
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of `octets`.
-    pub fn of(octets: &[u8]) -> Self {
+    /// The digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
         let mut value = [0; 32];
-        value.copy_from_slice(digest(&SHA256, octets).as_ref());
+        value.copy_from_slice(digest(&SHA256, bytes).as_ref());
         Self(value)
     }
 
-    /// The 32 octets, as the audit store keeps them.
+    /// The 32 bytes, as the audit store keeps them.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -33,7 +33,7 @@ impl From<[u8; 32]> for Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -52,13 +52,13 @@ impl FromStr for Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        if text.len() != 64 || !text.bytes().all(|octet| octet.is_ascii_hexdigit()) {
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidDigest);
         }
         let mut value = [0; 32];
-        for (octet, pair) in value.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        for (byte, pair) in value.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
             let digits = std::str::from_utf8(pair).map_err(|_| InvalidDigest)?;
-            *octet = u8::from_str_radix(digits, 16).map_err(|_| InvalidDigest)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| InvalidDigest)?;
         }
         Ok(Self(value))
     }

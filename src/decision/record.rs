@@ -113,7 +113,7 @@ pub struct Outcome {
     pub status: Option<u16>,
     /// What the origin's response said, if there was one.
     pub seen: Option<Seen>,
-    /// Octets of the body passed on.
+    /// Bytes of the body passed on.
     pub bytes: u64,
     /// Why it did not end well: a word of RFC 9209, section 2.3, or ours
     /// (`client_gone`, `incomplete`).
@@ -153,7 +153,7 @@ pub struct StoredRecord {
     pub directives: Option<String>,
     /// The statements it follows from: JSON.
     pub said: Option<String>,
-    /// Octets of body passed on.
+    /// Bytes of body passed on.
     pub bytes: Option<u64>,
     /// Why it did not end well.
     pub error: Option<String>,

@@ -46,15 +46,15 @@ pub struct RuleCited {
 }
 
 impl RuleCited {
-    /// How many octets of a line are cited; a record is kept of each decision,
+    /// How many bytes of a line are cited; a record is kept of each decision,
     /// and its robots.txt beside it, whole.
-    pub const OCTETS_MAX: usize = 20 * 1024;
+    pub const BYTES_MAX: usize = 20 * 1024;
 }
 
 impl From<&Rule<'_>> for RuleCited {
     fn from(rule: &Rule<'_>) -> Self {
         let text = rule.text();
-        let end = text.floor_char_boundary(Self::OCTETS_MAX);
+        let end = text.floor_char_boundary(Self::BYTES_MAX);
         let cut = if end < text.len() { "…" } else { "" };
         Self {
             line: rule.line(),

@@ -33,13 +33,13 @@ pub struct Options {
     pub header: HeaderName,
     /// How much of a response is read, and what of it counts.
     pub limits: Limits,
-    /// Octets of a page held back at most.
+    /// Bytes of a page held back at most.
     pub hold_bytes: usize,
     /// The longest a page is held back.
     pub hold_time: Duration,
-    /// Octets that all pages together may hold back.
+    /// Bytes that all pages together may hold back.
     pub hold_total: usize,
-    /// Octets kept of what was said, to repeat it for a 304.
+    /// Bytes kept of what was said, to repeat it for a 304.
     pub known: usize,
     /// Whether the field lists preferences; the record always does.
     pub preferences: Listed,
@@ -57,7 +57,7 @@ impl Options {
             },
             general: self.general,
             preferences: self.preferences,
-            octets_max: Annotation::VALUE_MAX,
+            bytes_max: Annotation::VALUE_MAX,
             audit: None,
         }
     }
@@ -135,10 +135,10 @@ impl Question {
 }
 
 impl Annotated {
-    /// Octets of the whole body, if that is known.
+    /// Bytes of the whole body, if that is known.
     pub fn length(&self) -> Option<u64> {
         let rest = self.rest.size_hint().exact()?;
-        (!self.held.breaks_off()).then_some(self.held.octets() as u64 + rest)
+        (!self.held.breaks_off()).then_some(self.held.bytes() as u64 + rest)
     }
 }
 
@@ -218,7 +218,7 @@ impl Annotator {
         } else {
             annotation.header_value(&Form {
                 preferences: Listed::Yes,
-                octets_max: usize::MAX,
+                bytes_max: usize::MAX,
                 ..form
             })
         };
@@ -252,7 +252,7 @@ impl Annotator {
                 Some(Ok(frame)) => {
                     let data = frame.data_ref().map_or(&[][..], |data| data);
                     page.push(data);
-                    charge(&mut share, held.octets() + data.len(), page);
+                    charge(&mut share, held.bytes() + data.len(), page);
                 }
                 // What broke off is no whole page, and the crawler sees it break.
                 Some(Err(_)) => page.miss(Why::Corrupt),
@@ -270,7 +270,7 @@ impl Annotator {
         let Options {
             hold_bytes, limits, ..
         } = &self.options;
-        *hold_bytes <= held.octets() || limits.scan_limit == 0
+        *hold_bytes <= held.bytes() || limits.scan_limit == 0
     }
 
     fn count(&self, annotation: &Annotation) {
@@ -282,10 +282,10 @@ impl Annotator {
     }
 }
 
-/// Takes of the budget what a page holds with `octets` of it held back. A page
+/// Takes of the budget what a page holds with `bytes` of it held back. A page
 /// that finds no room goes on unread.
-fn charge(share: &mut Share, octets: usize, page: &mut Page<'_>) {
-    if page.wants_more() && share.grow_to(octets + page.memory()).is_none() {
+fn charge(share: &mut Share, bytes: usize, page: &mut Page<'_>) {
+    if page.wants_more() && share.grow_to(bytes + page.memory()).is_none() {
         page.miss(Why::Memory);
     }
 }

@@ -22,7 +22,7 @@ use super::body::Body;
 use super::fields::PROXY_STATUS;
 
 /// `details` are for people; a long URL must not make a field nobody takes.
-const DETAILS_OCTETS_MAX: usize = 1024;
+const DETAILS_BYTES_MAX: usize = 1024;
 
 /// A problem as told to a crawler.
 #[derive(Debug)]
@@ -169,17 +169,17 @@ pub fn http_date(at: Timestamp) -> String {
     at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// `text` as a structured field's string can hold it: ASCII, other octets
+/// `text` as a structured field's string can hold it: ASCII, other bytes
 /// percent-encoded, within the limit.
 fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
-    for octet in text.bytes() {
-        if printable.len() + 3 > DETAILS_OCTETS_MAX {
+    for byte in text.bytes() {
+        if printable.len() + 3 > DETAILS_BYTES_MAX {
             break;
         }
-        match octet {
-            b' '..=b'~' => printable.push(char::from(octet)),
-            _ => printable.push_str(&format!("%{octet:02X}")),
+        match byte {
+            b' '..=b'~' => printable.push(char::from(byte)),
+            _ => printable.push_str(&format!("%{byte:02X}")),
         }
     }
     printable
@@ -237,9 +237,9 @@ fn weight(ranges: &[(String, f32)], media_type: &str) -> f32 {
 /// An answer to HEAD: the fields, no content (RFC 9110, section 9.3.2). hyper
 /// leaves it out of HTTP/1.1 alone.
 pub fn without_content(answer: Response<Body>) -> Response<Body> {
-    let octets = answer.body().size_hint().exact().unwrap_or_default();
+    let bytes = answer.body().size_hint().exact().unwrap_or_default();
     let mut answer = answer.map(|_| Body::whole(Bytes::new()));
-    answer.headers_mut().insert(CONTENT_LENGTH, octets.into());
+    answer.headers_mut().insert(CONTENT_LENGTH, bytes.into());
     answer
 }
 
@@ -279,6 +279,6 @@ mod tests {
     #[test]
     fn details_hold_ascii_and_have_a_longest() {
         assert_eq!(printable("é\n\"x"), "%C3%A9%0A\"x");
-        assert!(printable(&"é".repeat(5000)).len() <= DETAILS_OCTETS_MAX);
+        assert!(printable(&"é".repeat(5000)).len() <= DETAILS_BYTES_MAX);
     }
 }

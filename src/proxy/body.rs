@@ -1,7 +1,7 @@
 //! Bodies towards the crawler: our own answers, and an origin's with the part
 //! that was held back put in front.
 //!
-//! Invariant 7: not an octet is changed. The end of a body completes the record
+//! Invariant 7: not a byte is changed. The end of a body completes the record
 //! of its exchange; so does its drop, when the crawler has gone.
 
 use std::pin::Pin;
@@ -38,8 +38,8 @@ pub enum Body {
 
 impl Body {
     /// A body of ours that completes no record.
-    pub fn whole(octets: impl Into<Bytes>) -> Self {
-        Self::Whole(octets.into(), None)
+    pub fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::Whole(bytes.into(), None)
     }
 
     /// This body, telling `taken` whenever a part of it is taken.
@@ -129,7 +129,7 @@ pub struct Closing {
     status: Option<u16>,
     told: Option<Told>,
     bytes: u64,
-    /// Octets that the body will have, where that is known before.
+    /// Bytes that the body will have, where that is known before.
     announced: Option<u64>,
 }
 
@@ -225,13 +225,13 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Whole(octets, closing) => {
-                let octets = std::mem::take(octets);
+            Self::Whole(bytes, closing) => {
+                let bytes = std::mem::take(bytes);
                 if let Some(mut closing) = closing.take() {
-                    closing.bytes = octets.len() as u64;
+                    closing.bytes = bytes.len() as u64;
                     closing.end(None);
                 }
-                Poll::Ready((!octets.is_empty()).then(|| Ok(Frame::data(octets))))
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
             Self::Origin(body) => body.poll(cx),
         }
@@ -239,14 +239,14 @@ impl HttpBody for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(octets, _) => octets.is_empty(),
+            Self::Whole(bytes, _) => bytes.is_empty(),
             Self::Origin(body) => body.held.is_empty() && body.rest.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(octets, _) => SizeHint::with_exact(octets.len() as u64),
+            Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Self::Origin(body) => body.size_hint(),
         }
     }
@@ -303,7 +303,7 @@ impl OriginBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         // hyper drops what it has not written yet when a body fails; while it
         // waits, it writes. (Over HTTP/2 a reset may still overtake the last
-        // octets.)
+        // bytes.)
         if let Some(error) = self.broken.take() {
             return Poll::Ready(Some(Err(error)));
         }
@@ -363,7 +363,7 @@ impl OriginBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held = self.held.octets() as u64;
+        let held = self.held.bytes() as u64;
         let rest = self.rest.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(held + rest.lower());

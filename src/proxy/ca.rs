@@ -391,10 +391,10 @@ fn to_pem(certificate: &CertificateDer<'_>) -> String {
 
 /// 127 random bits, positive (RFC 5280, section 4.1.2.2).
 fn serial() -> Result<SerialNumber, rcgen::Error> {
-    let mut octets = [0; 16];
-    aws_lc_rs::rand::fill(&mut octets).map_err(|_| rcgen::Error::RingUnspecified)?;
-    octets[0] = octets[0] & 0x7f | 0x40;
-    Ok(SerialNumber::from_slice(&octets))
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| rcgen::Error::RingUnspecified)?;
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
 }
 
 /// From a day ago, for clocks that run behind, for `lifetime` in all.

@@ -104,7 +104,7 @@ pub enum Protocol {
 
 /// The inside of a CONNECT: a stream of requests, all of one origin.
 pub struct Opened {
-    /// The octets of the requests.
+    /// The bytes of the requests.
     pub stream: Inside,
     /// The origin that each of them must name.
     pub origin: Origin,
@@ -310,9 +310,9 @@ impl AsyncWrite for Peeked {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, octets)
+        Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -388,11 +388,11 @@ impl AsyncWrite for Inside {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(io) => Pin::new(io).poll_write(cx, octets),
-            Self::Tls(io) => Pin::new(&mut io.stream).poll_write(cx, octets),
+            Self::Plain(io) => Pin::new(io).poll_write(cx, bytes),
+            Self::Tls(io) => Pin::new(&mut io.stream).poll_write(cx, bytes),
         }
     }
 

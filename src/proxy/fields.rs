@@ -174,8 +174,8 @@ fn join_cookie(fields: &mut HeaderMap, value: &HeaderValue) {
     let joined = match fields.get(COOKIE) {
         None => value.clone(),
         Some(first) => {
-            let octets = [first.as_bytes(), b"; ", value.as_bytes()].concat();
-            HeaderValue::from_bytes(&octets).unwrap_or_else(|_| first.clone())
+            let bytes = [first.as_bytes(), b"; ", value.as_bytes()].concat();
+            HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| first.clone())
         }
     };
     fields.insert(COOKIE, joined);

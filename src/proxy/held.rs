@@ -14,11 +14,11 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::upstream::body::BodyError;
 
-/// The octets that all responses together may hold back.
+/// The bytes that all responses together may hold back.
 #[derive(Debug)]
 pub struct Budget {
-    octets_max: usize,
-    octets: AtomicUsize,
+    bytes_max: usize,
+    bytes: AtomicUsize,
     gauge: Gauge,
 }
 
@@ -26,7 +26,7 @@ pub struct Budget {
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
-    octets: usize,
+    bytes: usize,
 }
 
 /// The beginning of a body, to be passed on first.
@@ -35,21 +35,21 @@ pub struct Held {
     data: VecDeque<Bytes>,
     /// Small pieces, put together: each would cost more than it holds.
     small: BytesMut,
-    octets: usize,
+    bytes: usize,
     /// Trailers, or how the body broke off: nothing comes behind it.
     last: Option<Result<Frame<Bytes>, BodyError>>,
     share: Option<Share>,
 }
 
-/// Pieces below this many octets are put together.
+/// Pieces below this many bytes are put together.
 const SMALL_BYTES: usize = 1024;
 
 impl Budget {
-    /// A budget of `octets_max`, with `gauge` showing what is spent of it.
-    pub fn new(octets_max: usize, gauge: Gauge) -> Arc<Self> {
+    /// A budget of `bytes_max`, with `gauge` showing what is spent of it.
+    pub fn new(bytes_max: usize, gauge: Gauge) -> Arc<Self> {
         Arc::new(Self {
-            octets_max,
-            octets: AtomicUsize::new(0),
+            bytes_max,
+            bytes: AtomicUsize::new(0),
             gauge,
         })
     }
@@ -58,43 +58,43 @@ impl Budget {
     pub fn share(self: &Arc<Self>) -> Share {
         Share {
             budget: Arc::clone(self),
-            octets: 0,
+            bytes: 0,
         }
     }
 
-    fn take(&self, octets: usize) -> Option<()> {
+    fn take(&self, bytes: usize) -> Option<()> {
         let update = |spent: usize| {
-            let sum = spent.checked_add(octets)?;
-            (sum <= self.octets_max).then_some(sum)
+            let sum = spent.checked_add(bytes)?;
+            (sum <= self.bytes_max).then_some(sum)
         };
         let taken = self
-            .octets
+            .bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
         taken.ok()?;
-        self.gauge.inc_by(i64::try_from(octets).unwrap_or(i64::MAX));
+        self.gauge.inc_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         Some(())
     }
 
-    fn give_back(&self, octets: usize) {
-        self.octets.fetch_sub(octets, Ordering::Relaxed);
-        self.gauge.dec_by(i64::try_from(octets).unwrap_or(i64::MAX));
+    fn give_back(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.gauge.dec_by(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
 
 impl Share {
     /// Makes the share as large as that, unless it is; nothing if there is no
     /// room for it.
-    pub fn grow_to(&mut self, octets: usize) -> Option<()> {
-        let more = octets.saturating_sub(self.octets);
+    pub fn grow_to(&mut self, bytes: usize) -> Option<()> {
+        let more = bytes.saturating_sub(self.bytes);
         self.budget.take(more)?;
-        self.octets += more;
+        self.bytes += more;
         Some(())
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.give_back(self.octets);
+        self.budget.give_back(self.bytes);
     }
 }
 
@@ -104,7 +104,7 @@ impl Held {
         Self {
             data: VecDeque::new(),
             small: BytesMut::new(),
-            octets: 0,
+            bytes: 0,
             last: None,
             share: None,
         }
@@ -120,7 +120,7 @@ impl Held {
     }
 
     fn push_data(&mut self, data: Bytes) {
-        self.octets += data.remaining();
+        self.bytes += data.remaining();
         if data.remaining() < SMALL_BYTES {
             self.small.extend_from_slice(&data);
         } else {
@@ -142,9 +142,9 @@ impl Held {
         self
     }
 
-    /// Octets of data held back.
-    pub fn octets(&self) -> usize {
-        self.octets
+    /// Bytes of data held back.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether the body ends with what is held back; if it does not break off.
@@ -166,7 +166,7 @@ impl Held {
             self.share = None;
             return self.last.take();
         };
-        self.octets -= data.len();
+        self.bytes -= data.len();
         Some(Ok(Frame::data(data)))
     }
 }
@@ -181,11 +181,11 @@ impl Default for Held {
 mod tests {
     use super::*;
 
-    fn data(octets: &[u8]) -> Result<Frame<Bytes>, BodyError> {
-        Ok(Frame::data(Bytes::copy_from_slice(octets)))
+    fn data(bytes: &[u8]) -> Result<Frame<Bytes>, BodyError> {
+        Ok(Frame::data(Bytes::copy_from_slice(bytes)))
     }
 
-    // Invariant 7: not an octet is changed, and none changes its place.
+    // Invariant 7: not a byte is changed, and none changes its place.
     #[test]
     fn what_is_held_back_comes_out_as_it_went_in() {
         let large = vec![b'x'; SMALL_BYTES];
@@ -195,7 +195,7 @@ mod tests {
             held.push(data(part));
         }
         held.push(Ok(Frame::trailers(http::HeaderMap::new())));
-        assert_eq!(held.octets(), parts.concat().len());
+        assert_eq!(held.bytes(), parts.concat().len());
         let mut passed = Vec::new();
         let mut frames = 0;
         while let Some(next) = held.pop() {
@@ -205,7 +205,7 @@ mod tests {
             }
         }
         assert_eq!(passed, parts.concat());
-        assert_eq!((frames, held.octets()), (6, 0));
+        assert_eq!((frames, held.bytes()), (6, 0));
         assert!(held.is_empty());
     }
 

@@ -58,11 +58,11 @@ enum Validator {
     Date,
 }
 
-/// No longer validator is kept, in octets.
-const VALIDATOR_OCTETS_MAX: usize = 512;
+/// No longer validator is kept, in bytes.
+const VALIDATOR_BYTES_MAX: usize = 512;
 
-/// What an entry takes beside its own octets, its place in the cache included.
-const ENTRY_OCTETS: usize = 1024;
+/// What an entry takes beside its own bytes, its place in the cache included.
+const ENTRY_BYTES: usize = 1024;
 
 impl Asked {
     /// The request of `method` for `url` by a crawler of these tokens: what
@@ -83,11 +83,11 @@ impl Asked {
 }
 
 impl KnownPages {
-    /// Keeps at most about `octets_max`; 0 keeps nothing. `gauge` shows how
+    /// Keeps at most about `bytes_max`; 0 keeps nothing. `gauge` shows how
     /// much is kept.
-    pub fn new(octets_max: usize, gauge: Gauge) -> Self {
+    pub fn new(bytes_max: usize, gauge: Gauge) -> Self {
         let by_url = Cache::builder()
-            .max_capacity(octets_max as u64)
+            .max_capacity(bytes_max as u64)
             .weigher(|_, entry: &Entry| entry.weight())
             .eviction_policy(EvictionPolicy::lru())
             .build();
@@ -136,9 +136,9 @@ impl Entry {
     fn weight(&self) -> u32 {
         let validators = [&self.validators.etag, &self.validators.last_modified];
         let validators = validators.into_iter().flatten().map(|it| it.len());
-        let octets =
-            ENTRY_OCTETS + self.known.octets() + self.selected.octets() + validators.sum::<usize>();
-        u32::try_from(octets).unwrap_or(u32::MAX)
+        let bytes =
+            ENTRY_BYTES + self.known.bytes() + self.selected.bytes() + validators.sum::<usize>();
+        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }
 
@@ -184,7 +184,7 @@ fn only(fields: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     let mut values = fields.get_all(name).iter().map(HeaderValue::as_bytes);
     let value = values.next().filter(|_| values.next().is_none())?;
     let value = value.trim_ascii();
-    (!value.is_empty() && value.len() <= VALIDATOR_OCTETS_MAX).then_some(value)
+    (!value.is_empty() && value.len() <= VALIDATOR_BYTES_MAX).then_some(value)
 }
 
 /// An entity tag without what says that it is weak: "not modified" compares
@@ -281,7 +281,7 @@ mod tests {
             let mut gathering = Gathering::new(reading);
             gathering.fields(&fields);
             let annotation = gathering.annotation();
-            assert!(1500 < annotation.known().octets());
+            assert!(1500 < annotation.known().bytes());
             let asked = Asked::of((&Method::GET, &url), &[], &HeaderMap::new());
             pages.keep(&asked, (StatusCode::OK, &fields), annotation.known());
         }

@@ -62,8 +62,8 @@ pub struct Options {
     pub shutdown_timeout: Duration,
 }
 
-/// Octets of a request's head, target and fields together.
-const HEAD_OCTETS_MAX: usize = 64 * 1024;
+/// Bytes of a request's head, target and fields together.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Fields of a request.
 const FIELDS_MAX: usize = 256;
 /// Streams of one HTTP/2 connection.
@@ -453,7 +453,7 @@ fn http1_builder(idle: Duration) -> http1::Builder {
         .title_case_headers(true)
         .auto_date_header(false)
         .max_headers(FIELDS_MAX)
-        .max_buf_size(HEAD_OCTETS_MAX);
+        .max_buf_size(HEAD_BYTES_MAX);
     builder
 }
 
@@ -466,7 +466,7 @@ fn http2_builder(tasks: Tasks) -> http2::Builder<Tasks> {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(u32::try_from(HEAD_OCTETS_MAX).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
         .max_local_error_reset_streams(LOCAL_RESETS_MAX);
     builder

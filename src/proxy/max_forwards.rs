@@ -84,7 +84,7 @@ fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, Malformed> {
         return Ok(None);
     };
     let digits = value.to_str().unwrap_or_default();
-    let is_number = !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit());
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number || values.next().is_some() {
         return Err(Malformed::MaxForwards);
     }

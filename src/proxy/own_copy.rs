@@ -18,11 +18,11 @@ pub fn response(
     copy: &Copy,
     (method, now): (&Method, Timestamp),
 ) -> Response<Body> {
-    let octets = match *method {
+    let bytes = match *method {
         Method::HEAD => Bytes::new(),
         _ => copy.body.clone(),
     };
-    let mut response = Response::new(Body::whole(octets));
+    let mut response = Response::new(Body::whole(bytes));
     let fields = response.headers_mut();
     let media_type = copy.content_type.as_deref().unwrap_or("text/plain");
     if let Ok(media_type) = HeaderValue::from_str(media_type) {

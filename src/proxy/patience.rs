@@ -23,7 +23,7 @@ pub(super) fn preferred(fields: &HeaderMap) -> Option<Duration> {
         is_wait.then(|| value.trim().trim_matches('"').to_owned())
     });
     let first = waits.into_iter().next()?;
-    let is_number = !first.is_empty() && first.bytes().all(|octet| octet.is_ascii_digit());
+    let is_number = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| Duration::from_secs(first.parse().unwrap_or(u64::MAX)))
 }
 

@@ -35,8 +35,8 @@ impl Selected {
         by.is_some_and(|by| values(by, asked) == self.values)
     }
 
-    /// About how many octets it takes beside its own.
-    pub fn octets(&self) -> usize {
+    /// About how many bytes it takes beside its own.
+    pub fn bytes(&self) -> usize {
         let names = self.by.iter().flatten();
         names
             .map(|name| size_of::<HeaderName>() + name.as_str().len())
@@ -49,7 +49,7 @@ impl Selected {
 fn names(got: &HeaderMap) -> Option<Box<[HeaderName]>> {
     let mut names = Vec::new();
     let lines = got.get_all(VARY).into_iter().map(HeaderValue::as_bytes);
-    for name in lines.flat_map(|line| line.split(|&octet| octet == b',')) {
+    for name in lines.flat_map(|line| line.split(|&byte| byte == b',')) {
         let name = name.trim_ascii();
         if name.is_empty() {
             continue;

@@ -50,7 +50,7 @@ impl ClientEnd {
     /// its sending side, which looks the same (RFC 9293, section 3.6).
     ///
     /// Nothing is read for it, so it costs no memory, and is the same inside
-    /// TLS. It is not seen behind more octets than the system's receive buffer
+    /// TLS. It is not seen behind more bytes than the system's receive buffer
     /// takes (an upload, requests in a pipeline), nor if only the TLS session is
     /// closed. A reset is [`Socket::reset`]'s, which ends the exchange.
     pub async fn ended(&self) {
@@ -92,8 +92,8 @@ impl Socket {
             match self.stream.try_read(buffer.initialize_unfilled()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
-                Ok(octets) => {
-                    buffer.advance(octets);
+                Ok(bytes) => {
+                    buffer.advance(bytes);
                     return Poll::Ready(Ok(()));
                 }
             }
@@ -135,9 +135,9 @@ impl AsyncWrite for Socket {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_written(cx, |stream| stream.try_write(octets))
+        self.poll_written(cx, |stream| stream.try_write(bytes))
     }
 
     fn poll_write_vectored(
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn octets_go_both_ways() {
+    async fn bytes_go_both_ways() {
         let (mut socket, mut peer) = pair().await;
         let sent = vec![7; 3_000_000];
         let (written, read) = tokio::join!(

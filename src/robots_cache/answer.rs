@@ -22,7 +22,7 @@ use crate::upstream::freshness::{lifetime, max_age, retry_after};
 use politesse_robots::Dialect;
 
 /// A longer validator is not kept: each request would carry it.
-const VALIDATOR_OCTETS_MAX: usize = 1024;
+const VALIDATOR_BYTES_MAX: usize = 1024;
 
 /// When an origin is sought again that there was no room to ask.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ impl Answer {
     }
 
     /// How much there is to read.
-    pub(super) fn octets(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.result.as_ref().map_or(0, |hop| hop.body.len())
     }
 
@@ -175,11 +175,11 @@ fn copy(hop: &Hop, dialect: Dialect) -> Copy {
     }
 }
 
-/// A validator in octets of its own: as it came it would keep the head alive.
+/// A validator in bytes of its own: as it came it would keep the head alive.
 fn validator(value: Option<&HeaderValue>) -> Option<HeaderValue> {
-    let octets = value?.as_bytes();
-    let fits = octets.len() <= VALIDATOR_OCTETS_MAX;
-    fits.then(|| HeaderValue::from_bytes(octets).ok()).flatten()
+    let bytes = value?.as_bytes();
+    let fits = bytes.len() <= VALIDATOR_BYTES_MAX;
+    fits.then(|| HeaderValue::from_bytes(bytes).ok()).flatten()
 }
 
 impl ReadAnswer {

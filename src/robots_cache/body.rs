@@ -20,11 +20,11 @@ use politesse_directives::Decoding;
 use politesse_robots::whole_lines;
 
 /// How much of a coded body is read, unless more of a file is wanted.
-const CODED_OCTETS_MAX: usize = 512 * 1024;
+const CODED_BYTES_MAX: usize = 512 * 1024;
 
 /// A body nobody reads is read to its end all the same, if it is as short as
 /// this, so that its connection can be used for the page.
-const UNREAD_OCTETS_MAX: u64 = 64 * 1024;
+const UNREAD_BYTES_MAX: u64 = 64 * 1024;
 const UNREAD_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Why a body cannot be read.
@@ -36,76 +36,76 @@ pub(super) enum Unreadable {
     Coding,
 }
 
-/// The body up to `max` octets, cut at a line, and whether that is all.
+/// The body up to `max` bytes, cut at a line, and whether that is all.
 /// Reading stops there: an endless file ends with its connection.
 pub(super) async fn read(
     body: ResponseBody,
     fields: &HeaderMap,
     max: usize,
 ) -> Result<(Bytes, bool), Unreadable> {
-    // One octet more tells that there is more.
+    // One byte more tells that there is more.
     let decoding = Decoding::of(fields, max.saturating_add(1)).map_err(|_| Unreadable::Coding)?;
-    let mut octets = match decoding {
+    let mut bytes = match decoding {
         None => plain(body, max).await.map_err(Unreadable::Broken)?,
         Some(decoding) => decoded(body, decoding, max).await?,
     };
-    let whole = octets.len() <= max;
+    let whole = bytes.len() <= max;
     if !whole {
-        let kept = whole_lines(&octets, max).len();
-        octets.truncate(kept);
+        let kept = whole_lines(&bytes, max).len();
+        bytes.truncate(kept);
     }
-    Ok((octets.freeze(), whole))
+    Ok((bytes.freeze(), whole))
 }
 
-/// The octets as they come, all or more than `max`.
+/// The bytes as they come, all or more than `max`.
 async fn plain(mut body: ResponseBody, max: usize) -> Result<BytesMut, BodyError> {
-    let mut octets = BytesMut::new();
-    while octets.len() <= max
+    let mut bytes = BytesMut::new();
+    while bytes.len() <= max
         && let Some(frame) = body.frame().await
     {
         if let Ok(data) = frame?.into_data() {
-            octets.extend_from_slice(&data);
+            bytes.extend_from_slice(&data);
         }
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
-/// What the octets decode to, all or more than `max`.
+/// What the bytes decode to, all or more than `max`.
 async fn decoded(
     mut body: ResponseBody,
     mut decoding: Decoding,
     max: usize,
 ) -> Result<BytesMut, Unreadable> {
-    let (mut octets, mut left) = (BytesMut::new(), max.max(CODED_OCTETS_MAX));
-    while octets.len() <= max {
+    let (mut bytes, mut left) = (BytesMut::new(), max.max(CODED_BYTES_MAX));
+    while bytes.len() <= max {
         let Some(frame) = body.frame().await else {
             decoding.finish().map_err(|_| Unreadable::Coding)?;
-            return Ok(octets);
+            return Ok(bytes);
         };
         let Ok(data) = frame.map_err(Unreadable::Broken)?.into_data() else {
             continue;
         };
         let within = data.get(..left).unwrap_or(&data);
         let pushed = decoding.push(within, &mut |piece| {
-            octets.extend_from_slice(piece);
-            if max < octets.len() {
+            bytes.extend_from_slice(piece);
+            if max < bytes.len() {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         });
         pushed.map_err(|_| Unreadable::Coding)?;
         left -= within.len();
-        if within.len() < data.len() && octets.len() <= max {
+        if within.len() < data.len() && bytes.len() <= max {
             return Err(Unreadable::Coding);
         }
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// Reads a short body to its end, for the sake of its connection only.
 pub(super) async fn skip(mut body: ResponseBody) {
     let short = body.size_hint().upper();
-    if short.is_none_or(|octets| UNREAD_OCTETS_MAX < octets) {
+    if short.is_none_or(|bytes| UNREAD_BYTES_MAX < bytes) {
         return;
     }
     let end = async { while let Some(Ok(_)) = body.frame().await {} };

@@ -167,7 +167,7 @@ impl<F: FetchRobots> RobotsCache<F> {
     ) -> Self {
         let room = Room {
             snapshots: options.max_snapshots,
-            octets: options.max_snapshot_bytes,
+            bytes: options.max_snapshot_bytes,
             flights: options.max_waiting,
         };
         let snapshots = Snapshots::new(options.lifetimes(), room, Arc::clone(&metrics));

@@ -166,7 +166,7 @@ impl Held {
         (known && self.snapshot.url == url).then_some(&copy.validators)
     }
 
-    /// About what it takes, in octets: its body, the rules of a crawler or two,
+    /// About what it takes, in bytes: its body, the rules of a crawler or two,
     /// and the URLs that led there, which are as long as an origin likes.
     pub(super) fn weight(&self) -> usize {
         let hops: usize = self.snapshot.hops.iter().map(String::len).sum();

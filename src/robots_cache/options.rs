@@ -49,7 +49,7 @@ pub struct Options {
     pub max_waiting: NonZeroUsize,
     /// How many snapshots are held.
     pub max_snapshots: NonZeroUsize,
-    /// How many octets they take together, about.
+    /// How many bytes they take together, about.
     pub max_snapshot_bytes: usize,
     /// By what pages are judged, those that redirects lead to among them.
     pub policy: Policy,

@@ -12,13 +12,13 @@ use politesse_robots::crawler::Crawler;
 /// A larger file is read where it holds up nothing else: hashing and compiling
 /// take some milliseconds a megabyte. Changing threads takes some microseconds,
 /// which is more than most files need.
-const AT_ONCE_OCTETS_MAX: usize = 64 * 1024;
+const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// Reads `answer`, and readies its rules for `crawler`; `None` if that
 /// panicked.
 pub(super) async fn read(answer: Answer, policy: &Policy, crawler: &Crawler) -> Option<ReadAnswer> {
     let (dialect, bind) = (policy.dialect(), binder(policy, crawler));
-    let read = aside(answer.octets(), move || {
+    let read = aside(answer.bytes(), move || {
         let reading = answer.read(dialect);
         if let Some(copy) = reading.copy() {
             bind(copy);
@@ -30,9 +30,9 @@ pub(super) async fn read(answer: Answer, policy: &Policy, crawler: &Crawler) -> 
 
 /// Readies the rules of what was kept for `crawler`; `None` if that panicked.
 pub(super) async fn ready(kept: Kept, policy: &Policy, crawler: &Crawler) -> Option<Kept> {
-    let octets = kept.snapshot.copy().map_or(0, |copy| copy.body.len());
+    let bytes = kept.snapshot.copy().map_or(0, |copy| copy.body.len());
     let bind = binder(policy, crawler);
-    let bound = aside(octets, move || {
+    let bound = aside(bytes, move || {
         if let Some(copy) = kept.snapshot.copy() {
             bind(copy);
         }
@@ -50,13 +50,13 @@ fn binder(policy: &Policy, crawler: &Crawler) -> impl FnOnce(&Copy) + Send + use
     }
 }
 
-/// Does `work` on so many octets; where they are many, on a thread of its own.
+/// Does `work` on so many bytes; where they are many, on a thread of its own.
 /// `None` if it panicked there.
 async fn aside<T: Send + 'static>(
-    octets: usize,
+    bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if octets <= AT_ONCE_OCTETS_MAX {
+    if bytes <= AT_ONCE_BYTES_MAX {
         return Some(work());
     }
     spawn_blocking(work).await.ok()

@@ -35,8 +35,8 @@ pub(super) struct Snapshots {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub(super) snapshots: NonZeroUsize,
-    /// Octets, about.
-    pub(super) octets: usize,
+    /// Bytes, about.
+    pub(super) bytes: usize,
     /// How many are being asked for at most.
     pub(super) flights: NonZeroUsize,
 }
@@ -297,7 +297,7 @@ impl Drop for Flight {
     }
 }
 
-/// How snapshots count towards the two limits, in octets.
+/// How snapshots count towards the two limits, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Weights {
     /// What all may weigh together.
@@ -308,7 +308,7 @@ struct Weights {
 
 impl Weights {
     fn new(room: Room) -> Self {
-        let most = room.octets.max(room.snapshots.get());
+        let most = room.bytes.max(room.snapshots.get());
         let least = most / room.snapshots.get();
         Self {
             most: u64::try_from(most).unwrap_or(u64::MAX),
@@ -317,7 +317,7 @@ impl Weights {
     }
 
     fn of(self, held: &Held) -> u32 {
-        let octets = u32::try_from(held.weight()).unwrap_or(u32::MAX);
-        octets.max(self.least)
+        let bytes = u32::try_from(held.weight()).unwrap_or(u32::MAX);
+        bytes.max(self.least)
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Lost {
 pub(super) enum Again {
     /// Nothing of it was written.
     Unsent(Upload),
-    /// It is idempotent, has no body, and not an octet came back.
+    /// It is idempotent, has no body, and not a byte came back.
     Harmless,
     Never,
 }

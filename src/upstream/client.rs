@@ -288,7 +288,7 @@ impl Upstream {
     ) -> Result<Response<ResponseBody>, Lost> {
         let upload = body.progress();
         let harmless = body.is_end_stream() && message.head.method.is_idempotent();
-        let before = connection.received.octets();
+        let before = connection.received.bytes();
         let answer = match &mut connection.sender {
             Sender::Http1(sender) => {
                 let mut request = http1_request(message.target, message.head, body)?;
@@ -310,9 +310,9 @@ impl Upstream {
                 })
             }
         };
-        // On a shared connection the octets may belong to anyone; that the
+        // On a shared connection the bytes may belong to anyone; that the
         // response has not begun is all there is to know.
-        let silent = connection.is_shared() || connection.received.octets() == before;
+        let silent = connection.is_shared() || connection.received.bytes() == before;
         let mut response = answer.map_err(|lost| lost.repeatable_if(harmless && silent))?;
         check_response(&response)?;
         if connection.reader == NextHop::Parent {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::egress::{Admitted, Egress, NextHop, NotAdmitted};
-use super::head::FIELDS_OCTETS_MAX;
+use super::head::FIELDS_BYTES_MAX;
 use super::parent::{Credentials, tunnel};
 use super::tls::handshake_failure;
 use super::upload::Upload;
@@ -163,7 +163,7 @@ impl Connector {
             .preserve_header_case(true)
             .title_case_headers(true)
             .max_headers(FIELDS_MAX)
-            .max_buf_size(FIELDS_OCTETS_MAX)
+            .max_buf_size(FIELDS_BYTES_MAX)
             .handshake(TokioIo::new(wire))
             .await?;
         self.tasks.execute(async move {
@@ -174,7 +174,7 @@ impl Connector {
     }
 
     async fn start_http2(&self, wire: Wire) -> hyper::Result<Sender> {
-        let list = u32::try_from(FIELDS_OCTETS_MAX).unwrap_or(u32::MAX);
+        let list = u32::try_from(FIELDS_BYTES_MAX).unwrap_or(u32::MAX);
         let (sender, connection) = http2::Builder::new(self.tasks.clone())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)

@@ -64,7 +64,7 @@ fn age(fields: &HeaderMap) -> Duration {
 fn cache_control(fields: &HeaderMap) -> Option<Duration> {
     let mut age = None;
     for value in fields.get_all(CACHE_CONTROL) {
-        for directive in value.as_bytes().split(|&octet| octet == b',') {
+        for directive in value.as_bytes().split(|&byte| byte == b',') {
             let directive = directive.trim_ascii();
             let forbids = [b"no-store".as_slice(), b"no-cache"];
             if forbids

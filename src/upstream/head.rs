@@ -15,8 +15,8 @@ use super::upload::Upload;
 use crate::upstream::error::UpstreamError;
 use politesse_robots::origin::Target;
 
-/// The most octets in the fields of a response, names and values.
-pub(super) const FIELDS_OCTETS_MAX: usize = 256 * 1024;
+/// The most bytes in the fields of a response, names and values.
+pub(super) const FIELDS_BYTES_MAX: usize = 256 * 1024;
 
 /// Fields that mean something between two HTTP/1.1 neighbours only, and are
 /// malformed in HTTP/2 (RFC 9113, section 8.2.2).
@@ -172,10 +172,10 @@ pub(super) fn check_response<B>(response: &Response<B>) -> Result<(), UpstreamEr
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(UpstreamError::UnaskedUpgrade);
     }
-    let octets = fields
+    let bytes = fields
         .iter()
         .map(|(name, value)| name.as_str().len() + value.len());
-    if FIELDS_OCTETS_MAX < octets.sum::<usize>() {
+    if FIELDS_BYTES_MAX < bytes.sum::<usize>() {
         return Err(UpstreamError::ResponseHeaderSize);
     }
     check_coding(fields)?;
@@ -198,7 +198,7 @@ fn check_length(fields: &HeaderMap) -> Result<(), UpstreamError> {
     let mut lengths = fields
         .get_all(CONTENT_LENGTH)
         .iter()
-        .flat_map(|value| value.as_bytes().split(|&octet| octet == b','))
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
         .map(<[u8]>::trim_ascii);
     let Some(first) = lengths.next() else {
         return Ok(());

@@ -12,7 +12,7 @@ use politesse_robots::reading::without_dot_segments;
 
 /// What RFC 9110, section 4.1, would have everybody take. Longer ones lead to no
 /// robots.txt, and each refusal would name them.
-const REFERENCE_OCTETS_MAX: usize = 8000;
+const REFERENCE_BYTES_MAX: usize = 8000;
 
 /// The URL that the one `Location` among `fields` means, seen from `base`;
 /// `None` if there is none, or none that could be asked for.
@@ -21,7 +21,7 @@ pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
     let (Some(value), None) = (values.next(), values.next()) else {
         return None;
     };
-    if REFERENCE_OCTETS_MAX < value.len() {
+    if REFERENCE_BYTES_MAX < value.len() {
         return None;
     }
     resolve(base, std::str::from_utf8(value.as_bytes()).ok()?.trim())
@@ -82,15 +82,15 @@ mod tests {
         resolve(&base.parse().unwrap(), reference).map(|target| target.to_string())
     }
 
-    // Ours: RFC 9110, section 4.1, recommends 8,000 octets.
+    // Ours: RFC 9110, section 4.1, recommends 8,000 bytes.
     #[test]
     fn a_long_reference_leads_nowhere() {
-        for (octets, leads) in [(8000, true), (8001, false)] {
+        for (bytes, leads) in [(8000, true), (8001, false)] {
             let mut fields = HeaderMap::new();
-            let value = format!("/{}", "x".repeat(octets - 1));
+            let value = format!("/{}", "x".repeat(bytes - 1));
             fields.append(LOCATION, value.parse().unwrap());
             let found = redirect_target(&"http://a/".parse().unwrap(), &fields);
-            assert_eq!(found.is_some(), leads, "{octets}");
+            assert_eq!(found.is_some(), leads, "{bytes}");
         }
     }
 

@@ -27,12 +27,12 @@ use crate::decision::access::NoConnection;
 use crate::tasks::Tasks;
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 
-/// The most octets and fields in the head of an answer to CONNECT.
-const HEAD_OCTETS_MAX: usize = 64 * 1024;
+/// The most bytes and fields in the head of an answer to CONNECT.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
 const FIELDS_MAX: usize = 256;
 
 /// A file of one line is no longer than this.
-const CREDENTIALS_OCTETS_MAX: u64 = 4096;
+const CREDENTIALS_BYTES_MAX: u64 = 4096;
 
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// Squid says with it that an error page is its own.
@@ -101,7 +101,7 @@ impl Credentials {
             });
         }
         let mut text = String::new();
-        let mut start = file.take(CREDENTIALS_OCTETS_MAX);
+        let mut start = file.take(CREDENTIALS_BYTES_MAX);
         start.read_to_string(&mut text).map_err(unreadable)?;
         Self::parse(&text).ok_or_else(|| CredentialsError::Form(path.to_owned()))
     }
@@ -158,7 +158,7 @@ pub(super) async fn tunnel(
     let (mut sender, connection) = http1::Builder::new()
         .title_case_headers(true)
         .max_headers(FIELDS_MAX)
-        .max_buf_size(HEAD_OCTETS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(broken)?;
@@ -171,9 +171,9 @@ pub(super) async fn tunnel(
         return Err(NoConnection::ParentCredentials);
     }
     let fields = response.headers().iter();
-    let octets = fields.map(|(name, value)| name.as_str().len() + value.len());
+    let bytes = fields.map(|(name, value)| name.as_str().len() + value.len());
     // What hyper reads in one go may be more than its buffer is meant to hold.
-    if !response.status().is_success() || HEAD_OCTETS_MAX < octets.sum::<usize>() {
+    if !response.status().is_success() || HEAD_BYTES_MAX < bytes.sum::<usize>() {
         return Err(NoConnection::Parent);
     }
     let upgraded = hyper::upgrade::on(response).await.map_err(broken)?;

@@ -1,7 +1,7 @@
 //! The stream under a connection to an origin.
 //!
 //! It remembers whether anything was received: a request to which not one
-//! octet came back may be sent again, any other may not. And it can be told to
+//! byte came back may be sent again, any other may not. And it can be told to
 //! read no more, which ends whatever reads from it at once: on HTTP/2 it does so
 //! by itself when interim responses flood in.
 
@@ -41,14 +41,14 @@ pub(super) struct Received(Arc<Inflow>);
 /// What came in so far, and whether more is wanted, for all who ask.
 #[derive(Debug, Default)]
 struct Inflow {
-    octets: AtomicU64,
+    bytes: AtomicU64,
     is_enough: AtomicBool,
     is_flooded: AtomicBool,
 }
 
 impl Received {
-    pub(super) fn octets(&self) -> u64 {
-        self.0.octets.load(Ordering::Relaxed)
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
     }
 
     /// Makes every later read an error.
@@ -117,10 +117,10 @@ impl AsyncRead for Wire {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
-        let octets = buffer.filled().len() - before;
-        this.turn.note(&polled, octets);
-        let octets = u64::try_from(octets).unwrap_or(u64::MAX);
-        received.octets.fetch_add(octets, Ordering::Relaxed);
+        let bytes = buffer.filled().len() - before;
+        this.turn.note(&polled, bytes);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        received.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(heads) = &mut this.heads
             && heads.read(&buffer.filled()[before..]).is_err()
         {
@@ -137,11 +137,11 @@ impl AsyncWrite for Wire {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, octets),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, octets),
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The annotation: one field states what binds the crawler, and not an octet of
+//! The annotation: one field states what binds the crawler, and not a byte of
 //! the page is changed (directives.md, section 4).
 
 use crate::kit::client::{Crawler, End, ask, get, get_as};
@@ -175,7 +175,7 @@ fn the_head_is_held_back_and_the_rest_is_streamed() {
         let mut body = Vec::new();
         assert_eq!(
             crawler
-                .body(&head, |octets| body.extend_from_slice(octets))
+                .body(&head, |bytes| body.extend_from_slice(bytes))
                 .await,
             End::Whole
         );
@@ -208,7 +208,7 @@ fn a_head_that_does_not_end_is_held_back_no_longer_than_configured() {
         let mut body = Vec::new();
         assert_eq!(
             crawler
-                .body(&head, |octets| body.extend_from_slice(octets))
+                .body(&head, |bytes| body.extend_from_slice(bytes))
                 .await,
             End::Whole
         );

@@ -8,7 +8,7 @@ use crate::kit::codings::coded;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::told::{Told, told};
 use crate::kit::{client::Crawler, run, sha256};
 
@@ -239,8 +239,8 @@ fn what_is_not_sent_is_not_known() {
     run(async {
         let gif = || Page::typed("image/gif", b"GIF89a").field("X-Robots-Tag", "noindex");
         let gzip = coded("gzip", format!("{NOINDEX}{}", "x".repeat(99)).into());
-        let beginning = |octets: &[u8]| {
-            let page = Page::typed("text/html", octets).with_status(206);
+        let beginning = |bytes: &[u8]| {
+            let page = Page::typed("text/html", bytes).with_status(206);
             let page = page.field("Content-Range", "bytes 0-99/1000");
             page.field("Content-Encoding", "gzip")
         };
@@ -355,7 +355,7 @@ fn a_page_that_breaks_off_in_its_head_is_corrupt_and_breaks_off() {
     run(async {
         let announced = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 100\r\n\r\n<head><meta name=robots content=noindex>";
         for page in [CHUNKED, announced] {
-            let origin = RawOrigin::with("", Octets::closing(page.as_bytes())).await;
+            let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
             let proxy = resolve("o.test", origin.address()).start().await;
             let reply = get(&proxy, "http://o.test/a").await;
             assert_eq!(summary(&reply), "noindex / partial corrupt");
@@ -407,17 +407,17 @@ fn a_page_that_cannot_be_decoded_says_why_and_arrives() {
             ),
         ];
         let mut script = Script::robots("");
-        for (place, (coding, octets, _)) in rows.iter().enumerate() {
-            let page = Page::typed("text/html", octets).field("Content-Encoding", coding);
+        for (place, (coding, bytes, _)) in rows.iter().enumerate() {
+            let page = Page::typed("text/html", bytes).field("Content-Encoding", coding);
             script = script.page(&format!("/{place}"), page);
         }
         let (_origin, proxy) = started(script, Config::default()).await;
-        for (place, (coding, octets, wanted)) in rows.iter().enumerate() {
+        for (place, (coding, bytes, wanted)) in rows.iter().enumerate() {
             let reply = get(&proxy, &format!("http://o.test/{place}")).await;
             assert_eq!(summary(&reply), *wanted, "row {place}");
-            assert_eq!(sha256(&reply.body), sha256(octets), "row {place}");
+            assert_eq!(sha256(&reply.body), sha256(bytes), "row {place}");
             assert_eq!(reply.head.value("content-encoding"), *coding);
-            assert_eq!(reply.head.value("content-length"), octets.len().to_string());
+            assert_eq!(reply.head.value("content-length"), bytes.len().to_string());
         }
     });
 }

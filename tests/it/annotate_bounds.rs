@@ -1,4 +1,4 @@
-//! What holding back a page's head may cost: time, octets, memory. A bound that
+//! What holding back a page's head may cost: time, bytes, memory. A bound that
 //! is met is told in the annotation, and the page arrives whole (issue 4, Must
 //! hold; invariant 8).
 
@@ -11,7 +11,7 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::told::told;
 use crate::kit::{run, sha256, until};
 
@@ -45,7 +45,7 @@ fn why(head: &Head) -> String {
     told[0].why.clone()
 }
 
-/// Octets that pages hold back now.
+/// Bytes that pages hold back now.
 async fn held(proxy: &Proxy) -> u64 {
     let text = metrics(proxy).await;
     let mut lines = text.lines();
@@ -101,14 +101,14 @@ fn a_stall_in_the_head_costs_the_hold_time_and_no_more() {
             gate.open(1);
         }
         let mut body = Vec::new();
-        let take = |octets: &[u8]| body.extend_from_slice(octets);
+        let take = |bytes: &[u8]| body.extend_from_slice(bytes);
         assert_eq!(crawler.body(&head, take).await, End::Whole);
         assert_eq!(body, chunks.concat().as_bytes());
     });
 }
 
 // Directives.md, section 4.4: hold_time is for pages alone, from the first
-// octet of the response on: an origin slow to answer is not cut short.
+// byte of the response on: an origin slow to answer is not cut short.
 #[test]
 fn the_wait_for_an_answer_is_not_taken_off_the_hold_time() {
     run(async {
@@ -146,7 +146,7 @@ fn no_more_of_a_page_is_held_back_than_configured() {
     });
 }
 
-// Contract, section 2: directives.scan_limit, decoded octets.
+// Contract, section 2: directives.scan_limit, decoded bytes.
 #[test]
 fn no_more_of_a_page_is_read_than_configured() {
     run(async {
@@ -165,7 +165,7 @@ fn no_more_of_a_page_is_read_than_configured() {
     });
 }
 
-// Config: 0B leaves pages unread, so their first octet is not waited for.
+// Config: 0B leaves pages unread, so their first byte is not waited for.
 #[test]
 fn a_bound_of_nothing_holds_nothing_back() {
     run(async {
@@ -206,7 +206,7 @@ fn a_page_without_room_in_the_budget_goes_on_unread() {
             );
             gate.open(1);
             let mut body = Vec::new();
-            let take = |octets: &[u8]| body.extend_from_slice(octets);
+            let take = |bytes: &[u8]| body.extend_from_slice(bytes);
             assert_eq!(crawler.body(&head, take).await, End::Whole);
             assert_eq!(body, b"<head></head>");
             assert_eq!(held(&proxy).await, 0);
@@ -316,10 +316,10 @@ fn peak_kib(proxy: &Proxy) -> u64 {
     proxy.memory_kib("VmHWM")
 }
 
-/// A chunked page whose head comes octet by octet.
-fn dripping(octets: usize) -> Vec<u8> {
+/// A chunked page whose head comes byte by byte.
+fn dripping(bytes: usize) -> Vec<u8> {
     let mut page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n<title>\r\n".to_vec();
-    for _ in 0..octets {
+    for _ in 0..bytes {
         page.extend_from_slice(b"1\r\nx\r\n");
     }
     page.extend_from_slice(b"0\r\n\r\n");
@@ -333,11 +333,11 @@ const DRIPPING: usize = 4;
 /// KiB. That small pieces are put together, `held.rs` tests itself.
 const GROWTH_MAX_KIB: u64 = 12 * 1024;
 
-// Issue 4, Must hold: held memory is bounded by octets, however they come.
+// Issue 4, Must hold: held memory is bounded by bytes, however they come.
 #[test]
-fn a_page_that_drips_is_held_back_in_little_more_than_its_octets() {
+fn a_page_that_drips_is_held_back_in_little_more_than_its_bytes() {
     run(async {
-        let origin = RawOrigin::with("", Octets::of(&dripping(DRIPS))).await;
+        let origin = RawOrigin::with("", Bytes::of(&dripping(DRIPS))).await;
         let config = resolve("o.test", origin.address()).set(HOLD_LONG);
         let proxy = config.start().await;
         get(&proxy, "http://o.test/a").await;

@@ -1,4 +1,4 @@
-//! Bodies that are looked into arrive as they were sent, octet by octet, with
+//! Bodies that are looked into arrive as they were sent, byte by byte, with
 //! the fields that speak of them (invariant 7; issue 4, Must hold).
 //!
 //! The cases of `tests/cases/directives.jsonl`, through the proxy, over every
@@ -56,25 +56,25 @@ impl Serving {
         }
     }
 
-    /// The octets of the body as sent.
-    fn octets(&self) -> Vec<u8> {
+    /// The bytes of the body as sent.
+    fn bytes(&self) -> Vec<u8> {
         let body = self.case.body();
         self.codings
             .map_or(body.clone(), |codings| coded(codings, body))
     }
 
     fn page(&self) -> Page {
-        let octets = self.octets();
-        let mut page = Page::untyped(&octets).with_status(self.case.status.unwrap_or(200));
+        let bytes = self.bytes();
+        let mut page = Page::untyped(&bytes).with_status(self.case.status.unwrap_or(200));
         for (name, value) in self.case.fields() {
-            page = page.octet_field(name, &value);
+            page = page.byte_field(name, &value);
         }
         if let Some(codings) = self.codings {
             page = page.field("Content-Encoding", &named(codings));
         }
         match self.framing {
             Framing::Announced => page,
-            Framing::Chunked => page.in_chunks(&octets.chunks(100).collect::<Vec<_>>()),
+            Framing::Chunked => page.in_chunks(&bytes.chunks(100).collect::<Vec<_>>()),
         }
     }
 
@@ -86,7 +86,7 @@ impl Serving {
     fn failure(&self, got: &Got) -> Option<String> {
         let sent = match self.method() {
             "HEAD" => Vec::new(),
-            _ => self.octets(),
+            _ => self.bytes(),
         };
         let value = got.value("robots-directives");
         let is_same = sha256(&got.body) == sha256(&sent) && self.is_framed(got);
@@ -285,7 +285,7 @@ fn pages_arrive_as_sent_over_http2() {
 
 const HEAD: &str = "<html><head><meta name=robots content=noindex></head><body>";
 
-/// Fields that speak of the octets that are sent.
+/// Fields that speak of the bytes that are sent.
 const ABOUT: [(&str, &str); 7] = [
     ("Content-Encoding", "gzip"),
     ("Content-MD5", "Q2hlY2sgSW50ZWdyaXR5IQ=="),
@@ -308,10 +308,10 @@ const ABOUT: [(&str, &str); 7] = [
 // Issue 4, Must hold: Content-Length, digests and ETag (RFC 9530, RFC 9110,
 // section 8).
 #[test]
-fn what_fields_say_of_the_octets_is_passed_on() {
+fn what_fields_say_of_the_bytes_is_passed_on() {
     run(async {
-        let octets = coded("gzip", HEAD.into());
-        let page = Page::typed("text/html", &octets);
+        let bytes = coded("gzip", HEAD.into());
+        let page = Page::typed("text/html", &bytes);
         let page = ABOUT
             .iter()
             .fold(page, |page, (name, value)| page.field(name, value));
@@ -326,8 +326,8 @@ fn what_fields_say_of_the_octets_is_passed_on() {
             for (name, value) in ABOUT {
                 assert_eq!(got.value(name), value, "{name}");
             }
-            assert_eq!(got.value("content-length"), octets.len().to_string());
-            assert_eq!(got.body, octets);
+            assert_eq!(got.value("content-length"), bytes.len().to_string());
+            assert_eq!(got.body, bytes);
             assert_eq!(
                 got.value("robots-directives"),
                 "examplebot=(noindex;src=m);state=complete"

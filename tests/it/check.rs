@@ -89,9 +89,9 @@ fn a_verdict_is_explained_to_people() {
                 "for FooBot: line 7, \"Disallow: /shop/basket\", in the group of foo, foobot/1.0",
                 "names: FooBot, Foo; the group of FooBot binds",
                 "agent line: line 5, \"User-agent: FooBot/1.0\"",
-                "length: 12 octets",
-                "also matches: line 6, \"Disallow: /shop/\", 6 octets: shorter",
-                "also matches: line 9, \"Allow: /\", 1 octet: shorter",
+                "length: 12 bytes",
+                "also matches: line 6, \"Disallow: /shop/\", 6 bytes: shorter",
+                "also matches: line 9, \"Allow: /\", 1 byte: shorter",
                 "crawl delay: 2.5 s",
                 "note: line 11, \"Disalow: /old\": a misspelt record, understood all the same",
                 "note: line 12, \"Walrus: yes\": a record that means nothing here",
@@ -152,7 +152,7 @@ fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
         assert_eq!(object["refused_reading"], Value::Null);
         let as_proxy = check(ESCAPED, &["--as-proxy", url]).await;
         assert_eq!(as_proxy.code, Some(1), "{as_proxy:?}");
-        assert_tells(&as_proxy, &["length: 17 octets"]);
+        assert_tells(&as_proxy, &["length: 17 bytes"]);
         assert!(!as_proxy.stdout.contains("the proxy would"), "{as_proxy:?}");
     });
 }
@@ -353,7 +353,7 @@ fn many_notes_and_rules_are_counted_and_json_has_them_all() {
             &[
                 "note: and 15 more, which --json has",
                 "also matches: 14 more, which --json has",
-                "also matches: line 3, \"Disallow: /shop\", 5 octets: as long, but further down",
+                "also matches: line 3, \"Disallow: /shop\", 5 bytes: as long, but further down",
             ],
         );
         assert_eq!(outcome.stdout.matches("note: line").count(), 10);
@@ -598,7 +598,7 @@ fn the_dialect_is_chosen_and_told() {
         assert_tells(
             &told,
             &[
-                "also matches: line 3, \"Allow: /shop/basket\", 12 octets: further down, and the first that matches counts",
+                "also matches: line 3, \"Allow: /shop/basket\", 12 bytes: further down, and the first that matches counts",
             ],
         );
         let refused = check(robots, &["--dialect", "1995", URL]).await;

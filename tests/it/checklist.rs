@@ -238,7 +238,7 @@ files! {
 
 // RFC 9309, section 2.2.2; checklist 11.
 files! {
-    match_begins_at_the_first_octet: "User-agent: *\nDisallow: /a", "/ab" Disallow(2), "/b/a" NoRule;
+    match_begins_at_the_first_byte: "User-agent: *\nDisallow: /a", "/ab" Disallow(2), "/b/a" NoRule;
     both_kinds_of_rule_are_matched_with_path_and_query:
         "User-agent: *\nDisallow: /a?b\nAllow: /a?b=1",
         "/a?b" Disallow(2), "/a?b=1" Allow(3), "/a?c&b" NoRule;
@@ -251,12 +251,12 @@ files! {
 
 // RFC 9309, section 2.2.2; checklist 13.
 files! {
-    most_octets_count_wherever_they_stand:
+    most_bytes_count_wherever_they_stand:
         "User-agent: *\nAllow: /a/b\nDisallow: /a\nDisallow: /a/b/c",
         "/a" Disallow(3), "/a/b" Allow(2), "/a/b/c" Disallow(4);
-    octets_are_counted_once_encoded: "User-agent: *\nDisallow: /\u{e9}\nAllow: /*****", "/%C3%A9" Disallow(2);
-    octets_are_counted_once_decoded: "User-agent: *\nDisallow: /%61%62\nAllow: /ab*", "/ab" Allow(3);
-    octets_of_the_pattern_count_not_those_it_matched:
+    bytes_are_counted_once_encoded: "User-agent: *\nDisallow: /\u{e9}\nAllow: /*****", "/%C3%A9" Disallow(2);
+    bytes_are_counted_once_decoded: "User-agent: *\nDisallow: /%61%62\nAllow: /ab*", "/ab" Allow(3);
+    bytes_of_the_pattern_count_not_those_it_matched:
         "User-agent: *\nDisallow: /a*\nAllow: /abc", "/abcdefgh" Allow(3);
 }
 
@@ -286,10 +286,10 @@ files! {
 
 // RFC 9309, section 2.2.2, with RFC 3986, section 2; checklist 18.
 files! {
-    octets_beyond_ascii_equal_their_escapes:
+    bytes_beyond_ascii_equal_their_escapes:
         "User-agent: *\nDisallow: /\u{30c4}\nDisallow: /%C3%A9",
         "/%E3%83%84" Disallow(2), "/%e3%83%84" Disallow(2), "/\u{30c4}" Disallow(2), "/\u{e9}" Disallow(3);
-    escapes_of_unreserved_octets_are_decoded_on_both_sides:
+    escapes_of_unreserved_bytes_are_decoded_on_both_sides:
         "User-agent: *\nDisallow: /%7Ea\nDisallow: /~b", "/~a" Disallow(2), "/%7eb" Disallow(3);
     escaped_slash_is_no_slash: "User-agent: *\nDisallow: /a%2Fb\nDisallow: /c/d",
         "/a/b" NoRule, "/a%2fb" Disallow(2), "/c%2Fd" NoRule;
@@ -304,7 +304,7 @@ files! {
         "/r?u=https%3A%2F%2Fx.y" Disallow(2), "/s?u=https://x.y" Disallow(3);
     allow_matches_a_query_as_written: "User-agent: *\nDisallow: /\nAllow: /r?u=:",
         "/r?u=%3A" Disallow(2), "/r?u=:" Allow(3);
-    reserved_octet_of_a_path_differs_from_its_escape: "User-agent: *\nDisallow: /a%3Db", "/a=b" NoRule;
+    reserved_byte_of_a_path_differs_from_its_escape: "User-agent: *\nDisallow: /a%3Db", "/a=b" NoRule;
 }
 
 // RFC 9309, section 2.2.2; checklist 20.
@@ -319,15 +319,15 @@ files! {
     number_sign_begins_a_comment_even_within_a_pattern: "User-agent: *\nDisallow: /a#b", "/a" Disallow(2);
     dollar_ends_a_pattern: "User-agent: *\nDisallow: /a$", "/a" Disallow(2), "/ab" NoRule, "/a?b" NoRule;
     dollar_within_a_pattern_is_itself: "User-agent: *\nDisallow: /a$b", "/a$b" Disallow(2), "/a" NoRule;
-    star_spans_no_octet_and_many: "User-agent: *\nDisallow: /a*c$",
+    star_spans_no_byte_and_many: "User-agent: *\nDisallow: /a*c$",
         "/ac" Disallow(2), "/a/b?b/c" Disallow(2), "/acb" NoRule;
 }
 
 // RFC 9309, section 2.2.3; checklist 23.
 files! {
-    escaped_star_is_the_octet: "User-agent: *\nDisallow: /a%2Ab",
+    escaped_star_is_the_byte: "User-agent: *\nDisallow: /a%2Ab",
         "/a*b" Disallow(2), "/a%2ab" Disallow(2), "/axb" NoRule;
-    escaped_dollar_is_the_octet: "User-agent: *\nDisallow: /a%24", "/a$" Disallow(2), "/a" NoRule;
+    escaped_dollar_is_the_byte: "User-agent: *\nDisallow: /a%24", "/a$" Disallow(2), "/a" NoRule;
     star_of_a_path_is_no_wildcard: "User-agent: *\nDisallow: /abc", "/a*c" NoRule;
 }
 
@@ -468,13 +468,13 @@ fn below(said: Said, place: usize) -> Said {
 files! {
     byte_order_mark_is_no_part_of_the_first_name: b"\xEF\xBB\xBFUser-agent: *\nDisallow: /a",
         "/a" Disallow(2);
-    two_octets_of_a_byte_order_mark_neither: b"\xEF\xBBUser-agent: *\nDisallow: /a", "/a" Disallow(2);
-    one_octet_of_a_byte_order_mark_neither: b"\xEFUser-agent: *\nDisallow: /a", "/a" Disallow(2);
+    two_bytes_of_a_byte_order_mark_neither: b"\xEF\xBBUser-agent: *\nDisallow: /a", "/a" Disallow(2);
+    one_byte_of_a_byte_order_mark_neither: b"\xEFUser-agent: *\nDisallow: /a", "/a" Disallow(2);
 }
 
-/// `text` in UTF-16, the two octets of a unit in the order that `octets` has.
-fn utf16(text: &str, octets: fn(u16) -> [u8; 2]) -> Vec<u8> {
-    text.encode_utf16().flat_map(octets).collect()
+/// `text` in UTF-16, the two bytes of a unit in the order that `bytes` has.
+fn utf16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
+    text.encode_utf16().flat_map(bytes).collect()
 }
 
 // RFC 9309, section 2.2.2; checklist 21.
@@ -489,7 +489,7 @@ fn files_in_utf16_are_read_in_either_order_with_and_without_a_mark() {
     for file in marked.into_iter().chain([little, big]) {
         assert_eq!(to_foobot(&file, "/a"), Disallow(2));
         assert_eq!(to_foobot(&file, "/%E3%83%84%F0%9F%98%80"), Disallow(3));
-        // An odd octet, and half of a pair of surrogates.
+        // An odd byte, and half of a pair of surrogates.
         let broken = [&*file, b"\xD8\xD8\x00"].concat();
         assert_eq!(to_foobot(&broken, "/a"), Disallow(2));
     }
@@ -543,7 +543,7 @@ files! {
     rules_among_garbage_count: b"\x00\xFF\nUser-agent: *\n\xF0\x9F: \x80\nDisallow: /a\n=====\nAllow: /a/b",
         "/a" Disallow(4), "/a/b" Allow(6);
     rules_among_html_count: "<html>\n<body>\nUser-agent: *\nDisallow: /a\n</body></html>", "/a" Disallow(4);
-    invalid_utf8_in_a_pattern_is_compared_by_octets: b"User-agent: *\nDisallow: /\xFFa",
+    invalid_utf8_in_a_pattern_is_compared_by_bytes: b"User-agent: *\nDisallow: /\xFFa",
         "/%FFa" Disallow(2), "/%FEa" NoRule;
 }
 
@@ -555,10 +555,10 @@ fn web_page_in_place_of_robots_txt_is_noted_and_binds_nobody() {
     assert_eq!(noted(&RobotsTxt::parse(page), NoteKind::Html), [1]);
 }
 
-/// `lines` behind as many comments as fill the file up to `octets` before them.
-fn filled(octets: usize, lines: &str) -> Vec<u8> {
+/// `lines` behind as many comments as fill the file up to `bytes` before them.
+fn filled(bytes: usize, lines: &str) -> Vec<u8> {
     let agent = "User-agent: *\n";
-    let left = octets - agent.len();
+    let left = bytes - agent.len();
     let filler = format!("{}\n", "#".repeat(99));
     let rest = left % filler.len();
     let first = format!("{}\n", "#".repeat(rest.max(1) - 1));
@@ -573,7 +573,7 @@ fn line_that_ends_at_the_limit_counts_and_the_file_is_whole() {
     let line = "Disallow: /a";
     let file = filled(RobotsTxt::BYTES_MIN - line.len(), line);
     assert_eq!(file.len(), 500 * 1024);
-    let last = 1 + u32::try_from(file.iter().filter(|octet| **octet == b'\n').count()).unwrap();
+    let last = 1 + u32::try_from(file.iter().filter(|byte| **byte == b'\n').count()).unwrap();
     assert_eq!(to_foobot(&file, "/a"), Disallow(last));
     assert_eq!(
         noted(&RobotsTxt::parse(&file), NoteKind::CutAtLimit),
@@ -587,13 +587,13 @@ fn line_that_ends_at_the_limit_counts_and_the_file_is_whole() {
 fn file_is_cut_at_a_whole_line_and_says_so() {
     let rules = "Disallow: /a\nAllow: /abc\nDisallow: /b";
     for over in 1.."\nDisallow: /b".len() {
-        let octets = RobotsTxt::BYTES_MIN + over - rules.len();
-        let file = filled(octets, rules);
+        let bytes = RobotsTxt::BYTES_MIN + over - rules.len();
+        let file = filled(bytes, rules);
         let robots = RobotsTxt::parse(&file);
         let binding = robots.binding(&Crawler::parse("FooBot"));
         let judged = ["/a", "/abc", "/b"].map(|path| binding.judge(path).allows());
         assert_eq!(judged, [false, true, true], "{over}");
-        let last = 1 + file.iter().filter(|octet| **octet == b'\n').count();
+        let last = 1 + file.iter().filter(|byte| **byte == b'\n').count();
         assert_eq!(
             noted(&robots, NoteKind::CutAtLimit),
             [u32::try_from(last).unwrap()]
@@ -601,8 +601,8 @@ fn file_is_cut_at_a_whole_line_and_says_so() {
     }
 }
 
-/// What could be sent as a robots.txt, `octets` of each.
-fn anything(octets: usize) -> Vec<(&'static str, Vec<u8>)> {
+/// What could be sent as a robots.txt, `bytes` of each.
+fn anything(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut state = 0x9309_2022_u32;
     let mut random = || {
         state ^= state << 13;
@@ -610,8 +610,8 @@ fn anything(octets: usize) -> Vec<(&'static str, Vec<u8>)> {
         state ^= state << 5;
         state.to_le_bytes()
     };
-    let noise = (0..octets / 4).flat_map(|_| random()).collect();
-    let repeated = |text: &[u8]| text.repeat(octets / text.len());
+    let noise = (0..bytes / 4).flat_map(|_| random()).collect();
+    let repeated = |text: &[u8]| text.repeat(bytes / text.len());
     vec![
         ("noise", noise),
         ("line ends", repeated(b"\n\r\r")),
@@ -630,7 +630,7 @@ fn anything(octets: usize) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 // RFC 9309, sections 2.3.1.5, 2.5 and 3. The bound is `RobotsTxt::BYTES_MIN`:
-// no octet behind it is read; checklist 33 and 34.
+// no byte behind it is read; checklist 33 and 34.
 #[test]
 fn ten_mebibytes_of_anything_are_read_up_to_the_limit_and_no_further() {
     for (what, body) in anything(10 << 20) {
@@ -639,7 +639,7 @@ fn ten_mebibytes_of_anything_are_read_up_to_the_limit_and_no_further() {
         assert!(kept.len() <= RobotsTxt::BYTES_MIN, "{what}");
         let whole = RobotsTxt::in_dialect(kept.to_vec(), Dialect::Rfc9309);
         assert_eq!(robots.text(), whole.text(), "{what}");
-        // A line that says something has some octets, and is kept in fewer.
+        // A line that says something has some bytes, and is kept in fewer.
         assert!(robots.memory() <= 2 * RobotsTxt::BYTES_MIN, "{what}");
         assert_eq!(noted(&robots, NoteKind::CutAtLimit).len(), 1, "{what}");
         let binding = robots.binding(&Crawler::parse("FooBot"));
@@ -667,17 +667,17 @@ fn anything_is_read_in_every_dialect_within_a_multiple_of_its_length() {
 // checklist 33.
 #[test]
 fn long_lines_are_kept_whole() {
-    for octets in [20_000, 250_000] {
-        let pattern = format!("/{}", "a".repeat(octets));
+    for bytes in [20_000, 250_000] {
+        let pattern = format!("/{}", "a".repeat(bytes));
         let file = format!("User-agent: *\nDisallow: {pattern}\nAllow: {pattern}b");
-        let shorter = &pattern[..octets];
+        let shorter = &pattern[..bytes];
         assert_eq!(to_foobot(file.as_bytes(), shorter), NoRule);
         assert_eq!(to_foobot(file.as_bytes(), &pattern), Disallow(2));
         assert_eq!(to_foobot(file.as_bytes(), &format!("{pattern}b")), Allow(3));
     }
 }
 
-// RFC 9309, section 3: octets out of bounds; checklist 34.
+// RFC 9309, section 3: bytes out of bounds; checklist 34.
 files! {
     nul_in_a_pattern_matches_itself_alone: b"User-agent: *\nDisallow: /a\0b\nAllow: /c\0",
         "/a%00b" Disallow(2), "/a" NoRule, "/c" NoRule;
@@ -686,6 +686,6 @@ files! {
     nul_makes_another_name_of_a_name:
         b"User-agent: foobot\0\nDisallow: /\nUser-agent: foobot\nDis\0allow: /\nDisallow: /a",
         "/a" Disallow(5);
-    dots_of_a_pattern_are_octets: "User-agent: *\nDisallow: /a/../b",
+    dots_of_a_pattern_are_bytes: "User-agent: *\nDisallow: /a/../b",
         "/a/../b" Disallow(2), "/b" NoRule, "/a" NoRule;
 }

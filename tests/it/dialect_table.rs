@@ -42,7 +42,7 @@ macro_rules! rows {
 // Decisions, "Dialects": the agent line binds if it equals the token (RFC 9309,
 // section 2.2.1; 1996, section 3.2.1), or is part of the name (1994, Conner).
 // Names are compared ignoring case in all of them; google/robotstxt reads a name
-// up to the first octet that RFC 9309 does not let it have.
+// up to the first byte that RFC 9309 does not let it have.
 rows! {
     agent_line_that_equals_the_name_binds: "User-agent: FOOBOT\nDisallow: /a" "/a"
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
@@ -92,16 +92,16 @@ rows! {
         => Allow(2), Allow(2), Allow(2), Disallow(4), Allow(2), Allow(2);
 }
 
-// Decisions, "Dialects": `*` and `$` (RFC 9309, section 2.2.3; plain octets in
+// Decisions, "Dialects": `*` and `$` (RFC 9309, section 2.2.3; plain bytes in
 // 1994 and 1996; Conner: the globs of a shell, over the whole path).
 rows! {
     star_is_a_pattern: "User-agent: *\nDisallow: /a*c" "/abc"
         => Disallow(2), Disallow(2), NoRule, NoRule, Disallow(2), Disallow(2);
-    star_is_an_octet: "User-agent: *\nDisallow: /a*\nAllow: /ab" "/a*"
+    star_is_a_byte: "User-agent: *\nDisallow: /a*\nAllow: /ab" "/a*"
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
     dollar_ends_a_pattern: "User-agent: *\nDisallow: /a$" "/a"
         => Disallow(2), Disallow(2), NoRule, NoRule, NoRule, Disallow(2);
-    dollar_is_an_octet: "User-agent: *\nDisallow: /a$" "/a$"
+    dollar_is_a_byte: "User-agent: *\nDisallow: /a$" "/a$"
         => NoRule, NoRule, Disallow(2), Disallow(2), Disallow(2), NoRule;
     rule_is_a_beginning: "User-agent: *\nDisallow: /a" "/ab"
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule, Disallow(2);
@@ -125,7 +125,7 @@ rows! {
         => NoRule, NoRule, NoRule, NoRule, NoRule, NoRule;
     escaped_star_is_a_wildcard: "User-agent: *\nDisallow: /a%2Ab" "/axb"
         => NoRule, NoRule, NoRule, NoRule, NoRule, NoRule;
-    escaped_star_is_the_octet: "User-agent: *\nDisallow: /a%2Ab" "/a*b"
+    escaped_star_is_the_byte: "User-agent: *\nDisallow: /a%2Ab" "/a*b"
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule;
 }
 

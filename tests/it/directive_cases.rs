@@ -1,5 +1,5 @@
 //! The directives of `tests/cases/directives.jsonl` and `directives-ours.jsonl`,
-//! each case whole, octet by octet, in random chunks and under every content
+//! each case whole, byte by byte, in random chunks and under every content
 //! coding. A case names its source.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -90,9 +90,9 @@ impl Random {
 
 fn fields(case: &Case) -> HeaderMap {
     let mut fields = HeaderMap::new();
-    for (name, octets) in case.fields() {
+    for (name, bytes) in case.fields() {
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-        fields.append(name, HeaderValue::from_bytes(&octets).unwrap());
+        fields.append(name, HeaderValue::from_bytes(&bytes).unwrap());
     }
     fields
 }

@@ -284,7 +284,7 @@ fn a_page_is_explained_to_people() {
                 "unavailable_after:2020-01-01T00:00:00Z, which has come: noindex, said in <meta>",
                 "complete: what is not listed is not in force",
                 "names: FooBot, Foo",
-                &format!("body: {} octets of it were looked at", HEAD.len()),
+                &format!("body: {} bytes of it were looked at", HEAD.len()),
                 "robots-directives: foobot=(max-snippet;value=20;src=m noai;src=m \
                  noarchive;src=\"x m\" noindex;src=m unavailable_after;value=@1577836800;src=m)\
                  ;state=complete",

@@ -195,7 +195,7 @@ fn marked_file() -> impl Strategy<Value = Vec<u8>> {
     let mark = prop::sample::select(vec![&b"\xFF\xFE"[..], b"\xFE\xFF", b""]);
     let unit: fn(u16) -> [u8; 2] = u16::to_le_bytes;
     let unit = prop::sample::select(vec![None, Some(unit), Some(u16::to_be_bytes)]);
-    (mark, unit, file(), file()).prop_map(|(mark, unit, file, octets)| {
+    (mark, unit, file(), file()).prop_map(|(mark, unit, file, bytes)| {
         let units = String::from_utf8_lossy(&file)
             .encode_utf16()
             .collect::<Vec<_>>();
@@ -203,7 +203,7 @@ fn marked_file() -> impl Strategy<Value = Vec<u8>> {
             Some(unit) => units.into_iter().flat_map(unit).collect(),
             None => file,
         };
-        [mark, &file, &octets].concat()
+        [mark, &file, &bytes].concat()
     })
 }
 

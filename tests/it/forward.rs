@@ -1,11 +1,11 @@
 //! Forwarding: what a crawler sends arrives as it was sent, and what comes back
-//! is the origin's, octet for octet.
+//! is the origin's, byte for byte.
 
 use crate::kit::client::{Crawler, End, ask, get};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{run, soon, stream_digest, stream_part};
 
 const MIB_100: u64 = 100 * 1024 * 1024;
@@ -19,13 +19,13 @@ async fn open(script: Script) -> (Origin, Proxy) {
     (origin, proxy)
 }
 
-async fn raw(page: Octets) -> (RawOrigin, Proxy) {
+async fn raw(page: Bytes) -> (RawOrigin, Proxy) {
     let origin = RawOrigin::with("", page).await;
     let proxy = resolve("o.test", origin.address()).start().await;
     (origin, proxy)
 }
 
-/// The field lines of a request as octets, its request line and Host with it.
+/// The field lines of a request as bytes, its request line and Host with it.
 fn lines(request: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(request);
     let head = text.split("\r\n\r\n").next().unwrap();
@@ -62,7 +62,7 @@ fn bodies_of_all_sizes_come_down_as_they_were() {
     });
 }
 
-/// Sends the endless stream's first `length` octets as the body of a request.
+/// Sends the endless stream's first `length` bytes as the body of a request.
 async fn upload(crawler: &mut Crawler, length: u64, announced: Length) {
     let mut offset = 0;
     while offset < length {
@@ -125,8 +125,8 @@ async fn down_100_mib(proxy: &Proxy, target: &str) {
         .send(format!("GET {target} HTTP/1.1\r\nHost: o.test\r\n\r\n").as_bytes())
         .await;
     let head = crawler.head().await.unwrap();
-    let (octets, sha256, end) = crawler.digest(&head).await;
-    assert_eq!((octets, end), (MIB_100, End::Whole));
+    let (bytes, sha256, end) = crawler.digest(&head).await;
+    assert_eq!((bytes, end), (MIB_100, End::Whole));
     assert_eq!(sha256, stream_digest(MIB_100));
 }
 
@@ -162,7 +162,7 @@ fn a_hundred_mebibytes_pass_in_flat_memory() {
 
 // Must hold 2: streamed, not stored.
 #[test]
-fn the_first_octet_of_a_slow_body_arrives_before_its_last_is_sent() {
+fn the_first_byte_of_a_slow_body_arrives_before_its_last_is_sent() {
     run(async {
         let gate = Gate::shut();
         let script = Script::robots("").page("/slow", Page::stepped(&["first", "last"], &gate));
@@ -178,7 +178,7 @@ fn the_first_octet_of_a_slow_body_arrives_before_its_last_is_sent() {
         let mut body = Vec::new();
         assert_eq!(
             crawler
-                .body(&head, |octets| body.extend_from_slice(octets))
+                .body(&head, |bytes| body.extend_from_slice(bytes))
                 .await,
             End::Whole
         );
@@ -205,7 +205,7 @@ fn an_upload_reaches_the_origin_while_it_is_sent() {
 #[test]
 fn host_is_written_from_the_target() {
     run(async {
-        let (origin, proxy) = raw(Octets::text("ok")).await;
+        let (origin, proxy) = raw(Bytes::text("ok")).await;
         let mut crawler = Crawler::plain(&proxy).await;
         crawler
             .ask(&["GET http://o.test:80/a HTTP/1.1", "Host: p.test"])
@@ -228,7 +228,7 @@ fn host_is_written_from_the_target() {
 #[test]
 fn a_request_keeps_the_order_and_case_of_its_fields() {
     run(async {
-        let (origin, proxy) = raw(Octets::text("ok")).await;
+        let (origin, proxy) = raw(Bytes::text("ok")).await;
         let mut crawler = Crawler::plain(&proxy).await;
         let sent = [
             "GET http://o.test/a?b=%7e&&c HTTP/1.1",
@@ -270,7 +270,7 @@ fn a_request_keeps_the_order_and_case_of_its_fields() {
 #[test]
 fn what_concerns_one_connection_is_not_forwarded() {
     run(async {
-        let (origin, proxy) = raw(Octets::text("ok")).await;
+        let (origin, proxy) = raw(Bytes::text("ok")).await;
         let mut crawler = Crawler::plain(&proxy).await;
         let sent = [
             "GET http://o.test/a HTTP/1.1",
@@ -308,7 +308,7 @@ fn what_concerns_one_connection_is_not_forwarded() {
 fn via_is_added_both_ways() {
     run(async {
         let page = "HTTP/1.1 200 OK\r\nVia: 1.0 cache\r\nContent-Length: 2\r\n\r\nok";
-        let (origin, proxy) = raw(Octets::of(page.as_bytes())).await;
+        let (origin, proxy) = raw(Bytes::of(page.as_bytes())).await;
         let reply = ask(&proxy, "GET", "http://o.test/a", &["Via: 1.1 corp"]).await;
         assert_eq!(
             reply.head.values("via").join(", "),
@@ -327,7 +327,7 @@ fn via_is_added_both_ways() {
 #[test]
 fn without_via_nothing_of_ours_reaches_the_origin() {
     run(async {
-        let origin = RawOrigin::with("", Octets::text("ok")).await;
+        let origin = RawOrigin::with("", Bytes::text("ok")).await;
         let proxy = resolve("o.test", origin.address())
             .set("proxy.via = false")
             .start()
@@ -366,7 +366,7 @@ fn a_response_is_the_origins_less_what_concerns_its_connection() {
             Keep-Alive: timeout=9\r\nProxy-Authenticate: Basic\r\nset-cookie: b=2\r\n\
             Proxy-Status: politesse; error=http_request_denied, ExampleCDN; hit\r\n\
             Robots-Directives: *=();state=complete\r\nContent-Length: 2\r\n\r\nok";
-        let (_origin, proxy) = raw(Octets::of(page.as_bytes())).await;
+        let (_origin, proxy) = raw(Bytes::of(page.as_bytes())).await;
         let reply = get(&proxy, "http://o.test/a").await;
         assert_eq!((reply.status(), reply.text().as_str()), (203, "ok"));
         assert_eq!(reply.head.values("set-cookie"), ["a=1", "b=2"]);
@@ -463,7 +463,7 @@ fn a_body_that_breaks_off_arrives_broken() {
             "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
         ] {
             let page = format!("HTTP/1.1 200 OK\r\n{framing}");
-            let origin = RawOrigin::with("", Octets::closing(page.as_bytes())).await;
+            let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
             let proxy = resolve("o.test", origin.address()).start().await;
             let reply = get(&proxy, "http://o.test/cut").await;
             assert_eq!(
@@ -510,7 +510,7 @@ fn connections_to_an_origin_are_used_again() {
 fn a_connection_that_the_origin_closed_costs_no_error() {
     run(async {
         let page = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-        let origin = RawOrigin::with("", Octets::closing(page.as_bytes())).await;
+        let origin = RawOrigin::with("", Bytes::closing(page.as_bytes())).await;
         let proxy = resolve("o.test", origin.address()).start().await;
         let mut crawler = Crawler::plain(&proxy).await;
         for n in 0..50 {
@@ -554,7 +554,7 @@ fn an_upload_that_breaks_off_never_ends_at_the_origin() {
 fn a_response_with_trailers_is_completed_in_the_record() {
     run(async {
         let answer = "HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
-        let origin = RawOrigin::with("", Octets::of(answer.as_bytes())).await;
+        let origin = RawOrigin::with("", Bytes::of(answer.as_bytes())).await;
         let proxy = resolve("o.test", origin.address()).start().await;
         let reply = get(&proxy, "http://o.test/a").await;
         assert_eq!((reply.end, reply.text().as_str()), (End::Whole, "hello"));

@@ -43,35 +43,35 @@ pub(crate) async fn ask(mut stream: impl Duplex, fields: &[(String, String)]) ->
 
 /// Begins a connection with a request of these fields, without body.
 pub(crate) async fn send(stream: &mut impl Duplex, fields: &[(String, String)]) {
-    let mut octets = PREFACE.to_vec();
-    octets.extend(frame((SETTINGS, 0), 0, &[]));
+    let mut bytes = PREFACE.to_vec();
+    bytes.extend(frame((SETTINGS, 0), 0, &[]));
     let block: Vec<u8> = fields.iter().flat_map(literal).collect();
-    octets.extend(frame((HEADERS, END_STREAM | END_HEADERS), 1, &block));
-    stream.write_all(&octets).await.unwrap();
+    bytes.extend(frame((HEADERS, END_STREAM | END_HEADERS), 1, &block));
+    stream.write_all(&bytes).await.unwrap();
     stream.flush().await.unwrap();
 }
 
 fn frame((kind, flags): (u8, u8), stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut octets = length[1..].to_vec();
-    octets.extend([kind, flags, 0, 0, 0, stream]);
-    octets.extend(payload);
-    octets
+    let mut bytes = length[1..].to_vec();
+    bytes.extend([kind, flags, 0, 0, 0, stream]);
+    bytes.extend(payload);
+    bytes
 }
 
 /// A field without indexing, with a new name (RFC 7541, section 6.2.2). U+0000
-/// to U+00FF are octets.
+/// to U+00FF are bytes.
 fn literal((name, value): &(String, String)) -> Vec<u8> {
-    let mut octets = vec![0];
+    let mut bytes = vec![0];
     for text in [name, value] {
         let letters = text.chars().map(|letter| u8::try_from(letter).unwrap());
         let letters: Vec<u8> = letters.collect();
         let length = u8::try_from(letters.len()).unwrap();
-        assert!(length < 127, "needs more than one octet of length");
-        octets.push(length);
-        octets.extend(letters);
+        assert!(length < 127, "needs more than one byte of length");
+        bytes.push(length);
+        bytes.extend(letters);
     }
-    octets
+    bytes
 }
 
 async fn next(stream: &mut impl Duplex) -> Option<Frame> {

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use super::case_files::{self, Line, Skipped};
 use super::kit::client::Crawler;
 use super::kit::proxy::{Config, Proxy};
-use super::kit::raw_origin::{After, Octets};
+use super::kit::raw_origin::{After, Bytes};
 use super::kit::run;
 use super::strict::{End, Message, Reader, Seen, StrictOrigin};
 
@@ -86,7 +86,7 @@ fn no_response_reaches_a_crawler_that_could_be_read_in_two_ways() {
 /// The answers that a connection carried, and how it ended.
 struct Told {
     answers: Vec<Message>,
-    /// Whether the proxy took another request behind the case's octets.
+    /// Whether the proxy took another request behind the case's bytes.
     last_taken: bool,
 }
 
@@ -106,11 +106,11 @@ impl Case {
     }
 
     async fn meet_as_request(self) {
-        let robots = self.robots.as_deref().map_or_else(absent, Octets::text);
+        let robots = self.robots.as_deref().map_or_else(absent, Bytes::text);
         let origin = StrictOrigin::start(None, move |message| match message.asked() {
             "GET /robots.txt" => robots.clone(),
-            "GET /last" => Octets::text("the last"),
-            _ => Octets::text("a page"),
+            "GET /last" => Bytes::text("the last"),
+            _ => Bytes::text("a page"),
         })
         .await;
         let proxy = Config::default()
@@ -130,7 +130,7 @@ impl Case {
         }
     }
 
-    /// Sends the octets, and a request behind them if there is an answer.
+    /// Sends the bytes, and a request behind them if there is an answer.
     async fn send(&self, proxy: &Proxy) -> Told {
         let mut stream = Crawler::plain(proxy).await.into_stream();
         // The proxy may answer, and close, before it has read all.
@@ -153,7 +153,7 @@ impl Case {
         }
     }
 
-    /// The field lines that go on octet by octet: those the cases name `X`.
+    /// The field lines that go on byte by byte: those the cases name `X`.
     fn plain_fields(&self) -> Vec<String> {
         let raw: String = self.raw().into_iter().map(char::from).collect();
         let lines = raw.lines().filter(|line| line.starts_with("X: "));
@@ -217,8 +217,8 @@ impl Case {
     }
 
     async fn meet_as_response(self) {
-        let page = Octets {
-            octets: self.raw(),
+        let page = Bytes {
+            bytes: self.raw(),
             after: if self.eof {
                 After::Close
             } else {
@@ -280,7 +280,7 @@ impl Case {
         assert!(self.takes("forward"), "{answer:?} ({})", self.note);
         let given = self.raw();
         let status = answer.status().to_string();
-        assert!(given.windows(3).any(|octets| octets == status.as_bytes()));
+        assert!(given.windows(3).any(|bytes| bytes == status.as_bytes()));
         if let Some(body) = &self.body {
             assert_eq!(answer.body, body.as_bytes(), "{answer:?}");
         }
@@ -309,9 +309,9 @@ impl Case {
 /// Fields that are never taken from trailers (RFC 9110, section 6.5.1).
 const NEVER: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 
-/// What is asked behind each case's octets, to see what the proxy makes of them.
+/// What is asked behind each case's bytes, to see what the proxy makes of them.
 const LAST: &[u8] = b"GET http://o.test/last HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";
 
-fn absent() -> Octets {
-    Octets::of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+fn absent() -> Bytes {
+    Bytes::of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 }

@@ -6,7 +6,7 @@ use crate::kit::client::{Crawler, Reply, get_as, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::run;
 
 /// BadBot may fetch nothing, everyone else all but /p.
@@ -14,12 +14,12 @@ const ROBOTS: &str = "User-agent: BadBot\nUser-agent: B\u{e4}dBot\nDisallow: /\n
                       User-agent: *\nDisallow: /p\n";
 
 async fn origin() -> (RawOrigin, Proxy) {
-    let origin = RawOrigin::with(ROBOTS, Octets::text("page")).await;
+    let origin = RawOrigin::with(ROBOTS, Bytes::text("page")).await;
     let proxy = resolve("o.test", origin.address()).start().await;
     (origin, proxy)
 }
 
-/// Asks for `path` with these octets as the User-Agent.
+/// Asks for `path` with these bytes as the User-Agent.
 async fn ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Reply {
     try_ask(proxy, path, agent).await.expect("an answer")
 }
@@ -82,7 +82,7 @@ const ODD_NAMES: &str = "User-agent: 008\nUser-agent: grub-client\nUser-agent: l
 #[test]
 fn a_name_binds_by_its_digits_and_without_its_version_and_with_all_its_letters() {
     run(async {
-        let origin = RawOrigin::with(ODD_NAMES, Octets::text("page")).await;
+        let origin = RawOrigin::with(ODD_NAMES, Bytes::text("page")).await;
         let proxy = resolve("o.test", origin.address()).start().await;
         let refused: [&[u8]; 6] = [
             b"Mozilla/5.0 (compatible; 008/0.83; http://www.80legs.com/webcrawler.html) Gecko/2008032620",

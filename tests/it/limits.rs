@@ -8,7 +8,7 @@ use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Page};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::run;
 
 // Issue 5, "memory bounded by configuration": `proxy.max_connections` counts,
@@ -193,14 +193,14 @@ fn a_body_that_stalls_breaks_off() {
 #[test]
 fn an_answer_that_is_no_http_is_a_bad_gateway() {
     run(async {
-        for (octets, error) in [
+        for (bytes, error) in [
             (&b"<html>hello</html>\r\n\r\n"[..], "http_protocol_error"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "http_protocol_error"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "http_response_transfer_coding"),
             (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "http_upgrade_failed"),
             (b"HTTP/1.1 200 OK\r\nX: y", "http_response_incomplete"),
         ] {
-            let origin = RawOrigin::with("", Octets::closing(octets)).await;
+            let origin = RawOrigin::with("", Bytes::closing(bytes)).await;
             let proxy = resolve("o.test", origin.address()).start().await;
             get(&proxy, "http://o.test/a").await.assert_error(502, error);
         }

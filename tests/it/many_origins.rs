@@ -100,9 +100,9 @@ impl Crowd {
     async fn serve(&self, mut stream: TcpStream) -> Option<()> {
         let number = number_of(stream.local_addr().ok()?)?;
         let kind = self.kind(number);
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         loop {
-            let head = head(&mut stream, &mut octets).await?;
+            let head = head(&mut stream, &mut bytes).await?;
             let target = head.split(' ').nth(1)?;
             if target.starts_with("/robots.txt") {
                 if target == "/robots.txt" {
@@ -136,14 +136,14 @@ fn number_of(address: SocketAddr) -> Option<usize> {
     usize::try_from(u32::from_be_bytes([0, a.checked_sub(1)?, b, c])).ok()
 }
 
-async fn head(stream: &mut TcpStream, octets: &mut Vec<u8>) -> Option<String> {
+async fn head(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<String> {
     loop {
-        if let Some(end) = octets.windows(4).position(|four| four == b"\r\n\r\n") {
-            let rest = octets.split_off(end + 4);
-            let head = std::mem::replace(octets, rest);
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            let rest = bytes.split_off(end + 4);
+            let head = std::mem::replace(bytes, rest);
             return String::from_utf8(head).ok();
         }
-        if stream.read_buf(octets).await.ok()? == 0 {
+        if stream.read_buf(bytes).await.ok()? == 0 {
             return None;
         }
     }

@@ -1,5 +1,5 @@
 //! The scanner of metas against `tests/reference/html.rs`: every HTML case and
-//! many made pages, cut at every octet and pushed in chunks of every size.
+//! many made pages, cut at every byte and pushed in chunks of every size.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

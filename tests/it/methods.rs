@@ -6,7 +6,7 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::page::Page;
 use crate::kit::proxy::resolve;
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: BadBot\nDisallow: /$\n\nUser-agent: *\nDisallow: /private\n";
@@ -51,7 +51,7 @@ fn options_about_a_server_is_judged_as_its_root_and_sent_as_it_came() {
 #[test]
 fn the_asterisk_goes_out_for_options_alone() {
     run(async {
-        let origin = RawOrigin::with(ROBOTS, Octets::text("ok")).await;
+        let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
         let proxy = resolve("o.test", origin.address()).start().await;
         let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
         let asked = crawler.ask(&["OPTIONS * HTTP/1.1", "Host: o.test"]).await;
@@ -115,7 +115,7 @@ fn a_request_that_may_go_no_further_is_answered_here_without_secrets() {
 #[test]
 fn a_hop_is_taken_off_for_trace_and_options_alone() {
     run(async {
-        let origin = RawOrigin::with(ROBOTS, Octets::text("ok")).await;
+        let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
         let proxy = resolve("o.test", origin.address()).start().await;
         for (method, field, status) in [
             ("TRACE", "Max-Forwards: 1", 200),
@@ -156,7 +156,7 @@ fn a_hop_is_taken_off_for_trace_and_options_alone() {
 fn trace_with_content_is_malformed_wherever_it_comes() {
     run(async {
         let origin = Script::robots(ROBOTS).start_tls().await;
-        let plain = RawOrigin::with(ROBOTS, Octets::text("ok")).await;
+        let plain = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
         let proxy = resolve("o.test", origin.address())
             .resolve("p.test", plain.address())
             .start()

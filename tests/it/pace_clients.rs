@@ -188,7 +188,7 @@ fn nine_clients_lose_no_page_of_a_site_that_asks_for_a_second() {
 }
 
 // The same where the wait is longer than httpx has patience by default: 5 s
-// without an octet (operations, 1.2). Of its pages only the first comes.
+// without a byte (operations, 1.2). Of its pages only the first comes.
 #[test]
 #[ignore = "half a minute long: tests/full.sh runs it"]
 fn nine_clients_but_httpx_lose_no_page_of_a_site_that_asks_for_twelve_seconds() {

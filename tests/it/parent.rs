@@ -7,7 +7,7 @@ use crate::kit::client::{ask, get};
 use crate::kit::origin::Script;
 use crate::kit::parent::Parent;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{run, soon, until};
 
 const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
@@ -36,7 +36,7 @@ const SHOWN: &str = "Proxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n
 #[test]
 fn credentials_are_read_again_on_reload() {
     run(async {
-        let parent = RawOrigin::start(|_| Octets::text("")).await;
+        let parent = RawOrigin::start(|_| Bytes::text("")).await;
         let proxy = with_credentials(through(parent.address())).start().await;
         assert_eq!(get(&proxy, "http://nowhere.test/a").await.status(), 200);
         write_credentials(proxy.place(), "Ali:Baba\n", 0o600);
@@ -56,8 +56,8 @@ fn credentials_are_read_again_on_reload() {
 fn a_plain_request_goes_whole_to_the_parent_with_our_credentials_alone() {
     run(async {
         let parent = RawOrigin::start(|target| match target {
-            "http://nowhere.test/robots.txt" => Octets::text("User-agent: *\nDisallow: /b\n"),
-            _ => Octets::text("from the parent"),
+            "http://nowhere.test/robots.txt" => Bytes::text("User-agent: *\nDisallow: /b\n"),
+            _ => Bytes::text("from the parent"),
         })
         .await;
         let proxy = with_credentials(through(parent.address())).start().await;
@@ -171,7 +171,7 @@ answers! {
         "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n"
         => (502 "destination_unavailable");
     a_parent_that_speaks_no_http_is_no_tunnel: "SSH-2.0-x\r\n\r\n" => (502 "destination_unavailable");
-    octets_behind_the_parents_head_are_refused:
+    bytes_behind_the_parents_head_are_refused:
         "HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"
         => (502 "destination_unavailable");
     the_head_of_a_parent_has_a_largest_size:
@@ -191,9 +191,9 @@ macro_rules! own_answers {
             run(async {
                 let parent = RawOrigin::start(|target| match target {
                     "http://nowhere.test/robots.txt" => {
-                        Octets::of(concat!("HTTP/1.1 ", $head, "\r\nContent-Length: 0\r\n\r\n").as_bytes())
+                        Bytes::of(concat!("HTTP/1.1 ", $head, "\r\nContent-Length: 0\r\n\r\n").as_bytes())
                     }
-                    _ => Octets::text("not to be had"),
+                    _ => Bytes::text("not to be had"),
                 })
                 .await;
                 let proxy = through(parent.address()).start().await;
@@ -221,8 +221,8 @@ own_answers! {
 fn a_407_for_a_page_is_not_passed_on() {
     run(async {
         let parent = RawOrigin::start(|target| match target {
-            "http://nowhere.test/robots.txt" => Octets::text(""),
-            _ => Octets::of(
+            "http://nowhere.test/robots.txt" => Bytes::text(""),
+            _ => Bytes::of(
                 b"HTTP/1.1 407 x\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n",
             ),
         })
@@ -237,7 +237,7 @@ fn a_407_for_a_page_is_not_passed_on() {
 #[test]
 fn literals_names_and_ports_are_judged_before_the_parent_is_asked() {
     run(async {
-        let parent = RawOrigin::start(|_| Octets::text("")).await;
+        let parent = RawOrigin::start(|_| Bytes::text("")).await;
         let proxy = through(parent.address()).start().await;
         let (own, admin) = (proxy.address(), proxy.admin());
         for url in [
@@ -268,7 +268,7 @@ fn literals_names_and_ports_are_judged_before_the_parent_is_asked() {
 #[test]
 fn a_name_in_resolve_does_not_go_through_the_parent() {
     run(async {
-        let parent = RawOrigin::start(|_| Octets::text("")).await;
+        let parent = RawOrigin::start(|_| Bytes::text("")).await;
         let origin = Script::robots("").start().await;
         let line = format!("upstream.parent = \"http://{}\"", parent.address());
         let proxy = resolve("near.test", origin.address())

@@ -126,9 +126,9 @@ fn scan(page: &[u8], chunk: usize) -> (Scan, usize) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // RFC 9309, section 2.3.1.5 and section 3: any octets can be parsed.
+    // RFC 9309, section 2.3.1.5 and section 3: any bytes can be parsed.
     #[test]
-    fn any_octets_are_a_robots_txt(body in vec(any::<u8>(), 0..2000), max in 0_usize..2100) {
+    fn any_bytes_are_a_robots_txt(body in vec(any::<u8>(), 0..2000), max in 0_usize..2100) {
         let robots = RobotsTxt::parse(&body);
         let _ = robots.binding(&Crawler::parse("FooBot")).judge("/a");
         prop_assert!(whole_lines(&body, max).len() <= max);

@@ -74,7 +74,7 @@ fn path() -> impl Strategy<Value = String> {
     })
 }
 
-/// A file and a spelling of it: every octet may be escaped, every slash be
+/// A file and a spelling of it: every byte may be escaped, every slash be
 /// several, and detours be made.
 fn spelled() -> impl Strategy<Value = (String, String)> {
     let name = prop::sample::select(vec!["a", "b", "ab", "a=b", "a;b", "a b", "é", "a%b", "a]"]);
@@ -102,11 +102,11 @@ fn spelled() -> impl Strategy<Value = (String, String)> {
         for (slash, name, escapes) in parts {
             file = format!("{file}/{name}");
             spelling.push_str(slash);
-            for (octet, escape) in name.bytes().zip(escapes.into_iter().chain([true])) {
-                if escape || !octet.is_ascii_alphanumeric() {
-                    spelling.push_str(&format!("%{octet:02x}"));
+            for (byte, escape) in name.bytes().zip(escapes.into_iter().chain([true])) {
+                if escape || !byte.is_ascii_alphanumeric() {
+                    spelling.push_str(&format!("%{byte:02x}"));
                 } else {
-                    spelling.push(char::from(octet));
+                    spelling.push(char::from(byte));
                 }
             }
         }
@@ -200,7 +200,7 @@ fn dot_segments_are_gone_when_they_were_taken_out_once() {
     });
 }
 
-// Security, section 8: re-encoding an unreserved octet never allows more.
+// Security, section 8: re-encoding an unreserved byte never allows more.
 #[test]
 fn escaping_a_letter_never_allows_more() {
     for_all(

@@ -175,7 +175,7 @@ fn the_refusal_for_people_says_who_refused_whom_to_ask_and_its_number() {
     });
 }
 
-// Security, P6: octets from outside are inert in HTML.
+// Security, P6: bytes from outside are inert in HTML.
 #[test]
 fn a_url_is_inert_in_the_refusal_as_html() {
     run(async {

@@ -8,7 +8,7 @@ use crate::kit::origin::Script;
 use crate::kit::page::Page;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{run, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
@@ -43,7 +43,7 @@ fn assert_reported(reply: &Reply, detail: &str) {
 #[test]
 fn what_would_be_refused_is_forwarded_as_it_came_and_told() {
     run(async {
-        let page = Octets::text("page");
+        let page = Bytes::text("page");
         let origin = RawOrigin::with(ROBOTS, page).await;
         let proxy = reporting(resolve("o.test", origin.address())).start().await;
         assert_reported(

@@ -8,7 +8,7 @@ use crate::kit::codings::{CODINGS, coded, named};
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{run, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
@@ -415,11 +415,11 @@ async fn ask_until(proxy: &Proxy, (url, status): (&str, u16), fetched: impl Fn()
 fn a_copy_is_revalidated_on_the_wire() {
     run(async {
         let origin = RawOrigin::start(|target| match target {
-            "/robots.txt" => Octets::of(
+            "/robots.txt" => Bytes::of(
                 b"HTTP/1.1 200 OK\r\nETag: \"one\"\r\nLast-Modified: Sun, 06 Nov 1994 \
                   08:49:37 GMT\r\nContent-Length: 34\r\n\r\nUser-agent: *\nDisallow: /private\n\n\n",
             ),
-            _ => Octets::text("page"),
+            _ => Bytes::text("page"),
         })
         .await;
         let proxy = short_lived("o.test", origin.address()).start().await;

@@ -12,10 +12,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::kit::raw_origin::{After, Octets, find};
+use super::kit::raw_origin::{After, Bytes, find};
 use super::kit::soon;
 
-/// A message as it came. Octets are U+0000 to U+00FF in its texts.
+/// A message as it came. Bytes are U+0000 to U+00FF in its texts.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     /// Start line and field lines, without the empty line.
@@ -33,7 +33,7 @@ pub(crate) enum End {
     Cut,
 }
 
-/// What is wrong with octets that were read.
+/// What is wrong with bytes that were read.
 pub(crate) type Fault = String;
 
 /// Which way a message goes, which says what no framing means.
@@ -112,8 +112,8 @@ fn number(digits: &str, radix: u32) -> Result<usize, Fault> {
     }
 }
 
-fn text(octets: &[u8]) -> String {
-    octets.iter().copied().map(char::from).collect()
+fn text(bytes: &[u8]) -> String {
+    bytes.iter().copied().map(char::from).collect()
 }
 
 /// Reads messages from a stream.
@@ -226,8 +226,8 @@ impl<S: AsyncRead + Unpin> Reader<S> {
     async fn line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n") {
-                let octets: Vec<u8> = self.unread.drain(..end + 2).collect();
-                return Some(text(&octets[..end]));
+                let bytes: Vec<u8> = self.unread.drain(..end + 2).collect();
+                return Some(text(&bytes[..end]));
             }
             if self.more().await == 0 {
                 return None;
@@ -238,7 +238,7 @@ impl<S: AsyncRead + Unpin> Reader<S> {
     /// Reads on; 0 at the end, however it came.
     async fn more(&mut self) -> usize {
         let read = self.stream.read_buf(&mut self.unread);
-        soon("octets or an end", read).await.unwrap_or(0)
+        soon("bytes or an end", read).await.unwrap_or(0)
     }
 }
 
@@ -259,7 +259,7 @@ pub(crate) struct StrictOrigin {
 
 /// What all connections of an origin share.
 struct Desk {
-    answer: Box<dyn Fn(&Message) -> Octets + Send + Sync>,
+    answer: Box<dyn Fn(&Message) -> Bytes + Send + Sync>,
     seen: Mutex<Vec<Seen>>,
     faults: Mutex<Vec<Fault>>,
     /// Connections that were opened, and that are.
@@ -270,7 +270,7 @@ impl StrictOrigin {
     /// Serves `answer` over plain TCP, or over TLS with an acceptor.
     pub(crate) async fn start(
         tls: Option<TlsAcceptor>,
-        answer: impl Fn(&Message) -> Octets + Send + Sync + 'static,
+        answer: impl Fn(&Message) -> Bytes + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -358,7 +358,7 @@ impl Desk {
                 Ok(Some(message)) if message.end == End::Whole => {
                     let answer = (self.answer)(&message);
                     // The proxy may hang up on an answer that it does not like.
-                    if reader.stream.write_all(&answer.octets).await.is_err() {
+                    if reader.stream.write_all(&answer.bytes).await.is_err() {
                         return;
                     }
                     if answer.after == After::Close {

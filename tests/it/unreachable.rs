@@ -8,7 +8,7 @@ use crate::kit::codings::coded;
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, resolve};
-use crate::kit::raw_origin::{Octets, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::run;
 
 /// Holds that `reply` refuses for want of a robots.txt and says when to come
@@ -92,14 +92,14 @@ fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
         // Empty blocks without end: much comes in, and nothing goes out.
         let mut drip = body[..10].to_vec();
         drip.extend([0, 0, 0, 0xff, 0xff].repeat(200_000));
-        for (coding, octets) in [
+        for (coding, bytes) in [
             ("x-unknown", body.as_slice()),
             ("gzip", b"User-agent: *\nAllow: /\n"),
             ("gzip", &body[..body.len() - 9]),
             ("gzip", &drip),
             ("br", &body),
         ] {
-            let page = Page::untyped(octets).field("Content-Encoding", coding);
+            let page = Page::untyped(bytes).field("Content-Encoding", coding);
             let origin = Script::robots_page(page).start().await;
             let proxy = resolve("o.test", origin.address()).start().await;
             assert_unreachable(&get(&proxy, "http://o.test/a").await);
@@ -108,7 +108,7 @@ fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
     });
 }
 
-// Security, section 6: an octet now and then, a head without end, interim
+// Security, section 6: a byte now and then, a head without end, interim
 // responses without end.
 #[test]
 fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
@@ -116,8 +116,8 @@ fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
         let head = b"HTTP/1.1 200 OK\r\n".to_vec();
         let fields = [head.clone(), b"X: y\r\n".repeat(100_000)].concat();
         let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
-        for octets in [fields, interim] {
-            let origin = RawOrigin::start(move |_| Octets::of(&octets)).await;
+        for bytes in [fields, interim] {
+            let origin = RawOrigin::start(move |_| Bytes::of(&bytes)).await;
             let proxy = resolve("o.test", origin.address())
                 .set("robots.timeout = \"5s\"")
                 .start()
@@ -212,15 +212,15 @@ fn a_retry_after_of_the_origin_is_passed_on() {
 #[test]
 fn a_robots_txt_that_breaks_off_refuses_everything() {
     run(async {
-        for octets in [
+        for bytes in [
             &b""[..],
             b"HTTP/1.1 200 OK\r\nX: ",
             b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nUser-agent: *\nAllow: /\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
             b"no HTTP at all\r\n\r\n",
         ] {
-            let octets = octets.to_vec();
-            let origin = RawOrigin::start(move |_| Octets::closing(&octets)).await;
+            let bytes = bytes.to_vec();
+            let origin = RawOrigin::start(move |_| Bytes::closing(&bytes)).await;
             let proxy = resolve("o.test", origin.address()).start().await;
             assert_unreachable(&get(&proxy, "http://o.test/a").await);
             assert_eq!(origin.lines(), [""; 0]);

@@ -17,7 +17,7 @@ use super::frames;
 use super::kit::certificates::{self, Leaf, TestCa, Validity};
 use super::kit::client::{Crawler, Duplex};
 use super::kit::proxy::{Config, Proxy};
-use super::kit::raw_origin::Octets;
+use super::kit::raw_origin::Bytes;
 use super::kit::run;
 use super::strict::{End, Message, Reader, StrictOrigin};
 
@@ -250,8 +250,8 @@ impl Case {
         }
     }
 
-    /// The request as HTTP/1.1; U+0000 to U+00FF are octets.
-    fn octets(&self) -> Vec<u8> {
+    /// The request as HTTP/1.1; U+0000 to U+00FF are bytes.
+    fn bytes(&self) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method(), self.target);
         let fields = self.fields();
         let host = self.host.or(self.usual_host());
@@ -288,13 +288,13 @@ impl Case {
     }
 
     /// What an origin answers whose robots.txt is `robots`.
-    fn answer(&self, robots: Option<&str>) -> impl Fn(&Message) -> Octets + Send + Sync + 'static {
-        let robots = robots.map_or_else(absent, Octets::text);
+    fn answer(&self, robots: Option<&str>) -> impl Fn(&Message) -> Bytes + Send + Sync + 'static {
+        let robots = robots.map_or_else(absent, Bytes::text);
         let stranger = self.robots_404_for.clone();
         move |message| {
             let agent = message.values("user-agent").join(" ");
             match &stranger {
-                _ if message.asked() != "GET /robots.txt" => Octets::text("a page"),
+                _ if message.asked() != "GET /robots.txt" => Bytes::text("a page"),
                 Some(stranger) if agent.contains(stranger) => absent(),
                 _ => robots.clone(),
             }
@@ -307,12 +307,12 @@ fn names(fields: &[(String, String)], name: &str) -> bool {
 }
 
 fn latin1(text: &str) -> Vec<u8> {
-    let octets = text.chars().map(|letter| u8::try_from(letter).unwrap());
-    octets.collect()
+    let bytes = text.chars().map(|letter| u8::try_from(letter).unwrap());
+    bytes.collect()
 }
 
-fn absent() -> Octets {
-    Octets::of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+fn absent() -> Bytes {
+    Bytes::of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 }
 
 /// A proxy and the origins that a case may name.
@@ -393,11 +393,11 @@ impl World {
         match case.via {
             Via::Http => {
                 let stream = Crawler::plain(&self.proxy).await.into_stream();
-                over_http1(stream, (case.method(), &case.octets())).await
+                over_http1(stream, (case.method(), &case.bytes())).await
             }
             Via::ConnectPlain => {
                 let stream = self.tunnel(case).await.into_stream();
-                over_http1(stream, (case.method(), &case.octets())).await
+                over_http1(stream, (case.method(), &case.bytes())).await
             }
             Via::ConnectRaw => {
                 let stream = self.tunnel(case).await.into_stream();
@@ -405,7 +405,7 @@ impl World {
             }
             Via::Connect => {
                 let stream = self.tls(case, "http/1.1").await?;
-                over_http1(stream, (case.method(), &case.octets())).await
+                over_http1(stream, (case.method(), &case.bytes())).await
             }
             Via::H2 => {
                 let stream = self.tls(case, "h2").await?;
@@ -518,17 +518,17 @@ impl Case {
     }
 }
 
-fn redirect(location: &str) -> impl Fn(&Message) -> Octets + Send + Sync + 'static {
+fn redirect(location: &str) -> impl Fn(&Message) -> Bytes + Send + Sync + 'static {
     let head = format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
     move |message| match message.asked() {
-        "GET /robots.txt" => Octets::of(head.as_bytes()),
-        _ => Octets::text("a page"),
+        "GET /robots.txt" => Bytes::of(head.as_bytes()),
+        _ => Bytes::text("a page"),
     }
 }
 
-async fn over_http1(mut stream: impl Duplex, (method, octets): (&str, &[u8])) -> Told {
+async fn over_http1(mut stream: impl Duplex, (method, bytes): (&str, &[u8])) -> Told {
     // The proxy may answer, and close, before it has read all.
-    let _ = stream.write_all(octets).await;
+    let _ = stream.write_all(bytes).await;
     let _ = stream.flush().await;
     let answer = Reader::new(stream).answer(method).await.unwrap()?;
     assert_eq!(answer.end, End::Whole, "{answer:?}");

@@ -158,7 +158,7 @@ fn a_log_in_use_can_be_verified() {
 
 // Deliver 8: a row that no version would write hides no other.
 #[test]
-fn a_row_with_octets_that_are_no_text_is_told_and_hides_no_other() {
+fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
     run(async {
         let place = crawled().await;
         let before = place.rows().await.len();

@@ -15,7 +15,7 @@ pub(super) fn by_order_of_kinds<'a>(
 ) -> Option<&'a Rule> {
     let path = units(path);
     let (globs, explicit): (Vec<&Rule>, Vec<&Rule>) =
-        rules.partition(|rule| rule.value.iter().any(|octet| SPECIAL.contains(octet)));
+        rules.partition(|rule| rule.value.iter().any(|byte| SPECIAL.contains(byte)));
     let equal = |kind| {
         let mut of_kind = explicit.iter().filter(move |rule| rule.kind == kind);
         of_kind.find(|rule| units(&rule.value) == path)
@@ -33,13 +33,13 @@ pub(super) fn by_order_of_kinds<'a>(
 /// A part of a glob.
 #[derive(Debug)]
 enum Piece {
-    /// `*`: any octets, slashes too.
+    /// `*`: any bytes, slashes too.
     Any,
-    /// `?`: one octet, whatever it is.
+    /// `?`: one byte, whatever it is.
     One,
-    /// That octet.
+    /// That byte.
     Is(Unit),
-    /// `[...]`: one octet out of a set, or out of the rest.
+    /// `[...]`: one byte out of a set, or out of the rest.
     Of(Set),
 }
 
@@ -55,10 +55,8 @@ struct Set {
 impl Set {
     fn holds(&self, unit: Unit) -> bool {
         let is_member = self.ranges.iter().any(|range| match (range, unit) {
-            ((Unit::Octet(from), Unit::Octet(to)), Unit::Octet(octet)) => {
-                (from..=to).contains(&&octet)
-            }
-            // Only itself: %2F stands in no order with octets.
+            ((Unit::Byte(from), Unit::Byte(to)), Unit::Byte(byte)) => (from..=to).contains(&&byte),
+            // Only itself: %2F stands in no order with bytes.
             ((from, to), unit) => *from == unit && *to == unit,
         });
         is_member != self.is_negated
@@ -95,7 +93,7 @@ fn covers(pieces: &[Piece], path: &[Unit]) -> bool {
     ends.contains(&path.len())
 }
 
-/// The pieces of a glob. An escaped octet (`%2A`) is never special.
+/// The pieces of a glob. An escaped byte (`%2A`) is never special.
 fn pieces(value: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = value;
@@ -111,10 +109,10 @@ fn next_piece(value: &[u8]) -> Option<(Piece, &[u8])> {
     match value {
         [b'*', after @ ..] => Some((Piece::Any, after)),
         [b'?', after @ ..] => Some((Piece::One, after)),
-        // A bracket that is never closed is an ordinary octet.
+        // A bracket that is never closed is an ordinary byte.
         [b'[', within @ ..] => match set(within) {
             Some((set, after)) => Some((Piece::Of(set), after)),
-            None => Some((Piece::Is(Unit::Octet(b'[')), within)),
+            None => Some((Piece::Is(Unit::Byte(b'[')), within)),
         },
         _ => member(value).map(|(unit, after)| (Piece::Is(unit), after)),
     }
@@ -143,7 +141,7 @@ fn set(within: &[u8]) -> Option<(Set, &[u8])> {
     }
 }
 
-/// The first octet, with the backslash that may stand before it. A backslash at
+/// The first byte, with the backslash that may stand before it. A backslash at
 /// the end stands for itself.
 fn member(value: &[u8]) -> Option<(Unit, &[u8])> {
     match value {

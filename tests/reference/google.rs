@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use super::Verdict;
 
 /// `kMaxLineLen`, less the NUL at the end: what follows on a line is dropped.
-const LINE_OCTETS_MAX: usize = 2083 * 8 - 1;
+const LINE_BYTES_MAX: usize = 2083 * 8 - 1;
 
 /// `std::string::npos`.
 const NOWHERE: usize = usize::MAX;
@@ -18,7 +18,7 @@ const NOWHERE: usize = usize::MAX;
 /// `Match`: how well the best rule of a kind matches, and its line.
 #[derive(Debug, Clone, Copy)]
 struct Match {
-    /// The octets of the pattern; -1 if nothing matched.
+    /// The bytes of the pattern; -1 if nothing matched.
     priority: i64,
     /// Its line; 0 if nothing matched.
     line: u32,
@@ -95,10 +95,10 @@ pub(super) fn decide(body: &[u8], agent: &str, url_path: &str) -> Verdict {
     }
 }
 
-/// What C sees of the octets.
-fn c_string(octets: &[u8]) -> &[u8] {
-    let end = octets.iter().position(|&octet| octet == 0);
-    &octets[..end.unwrap_or(octets.len())]
+/// What C sees of the bytes.
+fn c_string(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    &bytes[..end.unwrap_or(bytes.len())]
 }
 
 /// `RobotsTxtParser::Parse`: the lines, cut, without a byte order mark.
@@ -108,24 +108,24 @@ fn lines(body: &[u8]) -> Vec<Vec<u8>> {
     let mut line = Vec::new();
     let mut bom_pos = 0;
     let mut last_was_carriage_return = false;
-    for &octet in body {
-        if bom_pos < BOM.len() && octet == BOM[bom_pos] {
+    for &byte in body {
+        if bom_pos < BOM.len() && byte == BOM[bom_pos] {
             bom_pos += 1;
             continue;
         }
         bom_pos = BOM.len();
-        if octet != b'\n' && octet != b'\r' {
-            if line.len() < LINE_OCTETS_MAX {
-                line.push(octet);
+        if byte != b'\n' && byte != b'\r' {
+            if line.len() < LINE_BYTES_MAX {
+                line.push(byte);
             }
             continue;
         }
-        let is_crlf_continuation = line.is_empty() && last_was_carriage_return && octet == b'\n';
+        let is_crlf_continuation = line.is_empty() && last_was_carriage_return && byte == b'\n';
         if !is_crlf_continuation {
             lines.push(line);
         }
         line = Vec::new();
-        last_was_carriage_return = octet == b'\r';
+        last_was_carriage_return = byte == b'\r';
     }
     lines.push(line);
     lines
@@ -133,15 +133,15 @@ fn lines(body: &[u8]) -> Vec<Vec<u8>> {
 
 /// `GetKeyAndValueFrom`.
 fn key_and_value(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let is_white = |octet: &u8| b" \t".contains(octet);
+    let is_white = |byte: &u8| b" \t".contains(byte);
     let line = c_string(line);
-    let comment = line.iter().position(|&octet| octet == b'#');
+    let comment = line.iter().position(|&byte| byte == b'#');
     let line = stripped(&line[..comment.unwrap_or(line.len())]);
-    let separator = match line.iter().position(|&octet| octet == b':') {
+    let separator = match line.iter().position(|&byte| byte == b':') {
         Some(colon) => colon,
         None => {
             let white = line.iter().position(is_white)?;
-            let mut value = line[white..].iter().skip_while(|octet| is_white(octet));
+            let mut value = line[white..].iter().skip_while(|byte| is_white(byte));
             if value.any(is_white) {
                 return None;
             }
@@ -155,8 +155,8 @@ fn key_and_value(line: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// `StripWhitespaceSlowly`.
 fn stripped(text: &[u8]) -> &[u8] {
-    let start = text.iter().position(|&octet| !is_space(octet));
-    let last = text.iter().rposition(|&octet| !is_space(octet));
+    let start = text.iter().position(|&byte| !is_space(byte));
+    let last = text.iter().rposition(|&byte| !is_space(byte));
     match (start, last) {
         (Some(start), Some(last)) => &text[start..=last],
         _ => &[],
@@ -164,8 +164,8 @@ fn stripped(text: &[u8]) -> &[u8] {
 }
 
 /// C's `isspace`.
-fn is_space(octet: u8) -> bool {
-    matches!(octet, b' ' | 0x09..=0x0D)
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | 0x09..=0x0D)
 }
 
 /// `StartsWithIgnoreCase`: a key need only begin like the field.
@@ -176,21 +176,21 @@ fn begins_like(key: &[u8], names: &[&str]) -> bool {
     })
 }
 
-/// `MaybeEscapePattern`: escapes in upper case, octets beyond ASCII escaped.
+/// `MaybeEscapePattern`: escapes in upper case, bytes beyond ASCII escaped.
 fn escaped(value: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::new();
     let mut rest = value;
-    while let Some((&octet, after)) = rest.split_first() {
+    while let Some((&byte, after)) = rest.split_first() {
         rest = after;
         match after {
             [high, low, behind @ ..]
-                if octet == b'%' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+                if byte == b'%' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
             {
                 escaped.extend([b'%', high.to_ascii_uppercase(), low.to_ascii_uppercase()]);
                 rest = behind;
             }
-            _ if octet.is_ascii() => escaped.push(octet),
-            _ => escaped.extend(format!("%{octet:02X}").into_bytes()),
+            _ if byte.is_ascii() => escaped.push(byte),
+            _ => escaped.extend(format!("%{byte:02X}").into_bytes()),
         }
     }
     escaped
@@ -198,8 +198,8 @@ fn escaped(value: &[u8]) -> Vec<u8> {
 
 /// `ExtractUserAgent`: the letters, `-` and `_` that it begins with.
 fn extracted(user_agent: &[u8]) -> &[u8] {
-    let is_allowed = |octet: u8| octet.is_ascii_alphabetic() || b"-_".contains(&octet);
-    let end = user_agent.iter().position(|&octet| !is_allowed(octet));
+    let is_allowed = |byte: u8| byte.is_ascii_alphabetic() || b"-_".contains(&byte);
+    let end = user_agent.iter().position(|&byte| !is_allowed(byte));
     &user_agent[..end.unwrap_or(user_agent.len())]
 }
 
@@ -257,7 +257,7 @@ impl Matcher<'_> {
             return;
         }
         // An index page that is allowed allows its directory, and that alone.
-        let slash = pattern.iter().rposition(|&octet| octet == b'/');
+        let slash = pattern.iter().rposition(|&byte| byte == b'/');
         if let Some(slash) = slash
             && pattern[slash..].starts_with(b"/index.htm")
         {
@@ -316,7 +316,7 @@ impl Matcher<'_> {
     }
 }
 
-/// `MatchAllow` and `MatchDisallow`: the octets of a pattern that matches.
+/// `MatchAllow` and `MatchDisallow`: the bytes of a pattern that matches.
 fn priority(path: &[u8], pattern: &[u8]) -> Option<i64> {
     is_match(path, pattern).then(|| i64::try_from(pattern.len()).unwrap_or(i64::MAX))
 }
@@ -325,15 +325,15 @@ fn priority(path: &[u8], pattern: &[u8]) -> Option<i64> {
 /// too.
 fn is_match(path: &[u8], pattern: &[u8]) -> bool {
     let mut positions = vec![0];
-    for (index, &octet) in pattern.iter().enumerate() {
-        if octet == b'$' && index + 1 == pattern.len() {
+    for (index, &byte) in pattern.iter().enumerate() {
+        if byte == b'$' && index + 1 == pattern.len() {
             return positions.last() == Some(&path.len());
         }
-        if octet == b'*' {
+        if byte == b'*' {
             positions = (positions[0]..=path.len()).collect();
             continue;
         }
-        positions.retain(|&position| path.get(position) == Some(&octet));
+        positions.retain(|&position| path.get(position) == Some(&byte));
         positions.iter_mut().for_each(|position| *position += 1);
         if positions.is_empty() {
             return false;

@@ -110,7 +110,7 @@ pub fn difference(
 
 /// Whether a crawler may have this name.
 fn is_token(name: &str) -> bool {
-    let is_letter = |octet: u8| octet.is_ascii_alphanumeric() || b"_-.*/".contains(&octet);
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.*/".contains(&byte);
     name.bytes().all(is_letter)
 }
 

@@ -42,10 +42,10 @@ pub(super) enum Line {
 /// The lines of `body`, in order, as `dialect` reads them.
 pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<Line> {
     let text = decoded(body);
-    if text.is_pairs && dialect == Dialect::Rfc9309 && !has_agent_line(&text.octets) {
+    if text.is_pairs && dialect == Dialect::Rfc9309 && !has_agent_line(&text.bytes) {
         return lines(without_mark(without_mark_of_pairs(body)));
     }
-    lines(&text.octets)
+    lines(&text.bytes)
 }
 
 fn lines(text: &[u8]) -> Vec<Line> {
@@ -57,20 +57,20 @@ fn lines(text: &[u8]) -> Vec<Line> {
 
 /// A file as UTF-8.
 struct Text {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// Whether it was UTF-16.
     is_pairs: bool,
 }
 
-/// The octets as UTF-8: section 2.2.2, "Implementers MAY bridge encoding
+/// The bytes as UTF-8: section 2.2.2, "Implementers MAY bridge encoding
 /// mismatches". A byte order mark belongs to no line.
 fn decoded(body: &[u8]) -> Text {
-    let pairs = |octets, unit| Text {
-        octets: utf16(octets, unit),
+    let pairs = |bytes, unit| Text {
+        bytes: utf16(bytes, unit),
         is_pairs: true,
     };
-    let octets = |rest: &[u8]| Text {
-        octets: rest.to_vec(),
+    let bytes = |rest: &[u8]| Text {
+        bytes: rest.to_vec(),
         is_pairs: false,
     };
     match body {
@@ -78,11 +78,11 @@ fn decoded(body: &[u8]) -> Text {
         [0xFE, 0xFF, rest @ ..] => pairs(rest, u16::from_be_bytes),
         [1..=0x7F, 0, 1..=0x7F, 0, ..] => pairs(body, u16::from_le_bytes),
         [0, 1..=0x7F, 0, 1..=0x7F, ..] => pairs(body, u16::from_be_bytes),
-        _ => octets(without_mark(body)),
+        _ => bytes(without_mark(body)),
     }
 }
 
-/// The octets behind the byte order mark of UTF-8. Google's reading: a part of
+/// The bytes behind the byte order mark of UTF-8. Google's reading: a part of
 /// the mark goes, too.
 fn without_mark(body: &[u8]) -> &[u8] {
     match body {
@@ -100,7 +100,7 @@ fn has_agent_line(text: &[u8]) -> bool {
     lines.iter().any(|line| matches!(line, Line::Agent(_)))
 }
 
-/// The octets behind a byte order mark of UTF-16.
+/// The bytes behind a byte order mark of UTF-16.
 fn without_mark_of_pairs(body: &[u8]) -> &[u8] {
     match body {
         [0xFF, 0xFE, rest @ ..] | [0xFE, 0xFF, rest @ ..] => rest,
@@ -108,9 +108,9 @@ fn without_mark_of_pairs(body: &[u8]) -> &[u8] {
     }
 }
 
-/// UTF-16 as UTF-8; an odd octet at the end is dropped.
-fn utf16(octets: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
-    let pairs = octets.chunks_exact(2);
+/// UTF-16 as UTF-8; an odd byte at the end is dropped.
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
+    let pairs = bytes.chunks_exact(2);
     let units = pairs.map(|pair| unit([pair[0], pair[1]]));
     let text: String = char::decode_utf16(units)
         .map(|read| read.unwrap_or(char::REPLACEMENT_CHARACTER))
@@ -122,7 +122,7 @@ fn utf16(octets: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
 fn split(text: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     let mut rest = text;
-    while let Some(end) = rest.iter().position(|octet| b"\r\n".contains(octet)) {
+    while let Some(end) = rest.iter().position(|byte| b"\r\n".contains(byte)) {
         lines.push(&rest[..end]);
         let after = if rest[end..].starts_with(b"\r\n") {
             2
@@ -158,14 +158,14 @@ fn parsed(number: u32, line: &[u8]) -> Line {
 
 /// What stands before the comment, without blanks around it.
 fn content(line: &[u8]) -> &[u8] {
-    let comment = line.iter().position(|&octet| octet == b'#');
+    let comment = line.iter().position(|&byte| byte == b'#');
     trimmed(&line[..comment.unwrap_or(line.len())])
 }
 
 /// The name, in lower case, and the value. Without a colon, a line of exactly
 /// two words is taken for a field that lost it.
 fn field(content: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let (name, value) = match content.iter().position(|&octet| octet == b':') {
+    let (name, value) = match content.iter().position(|&byte| byte == b':') {
         Some(colon) => (&content[..colon], &content[colon + 1..]),
         None => two_words(content)?,
     };
@@ -174,7 +174,7 @@ fn field(content: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 
 /// The words of a line that has two of them.
 fn two_words(content: &[u8]) -> Option<(&[u8], &[u8])> {
-    let parts = content.split(|octet| is_blank(*octet));
+    let parts = content.split(|byte| is_blank(*byte));
     let words: Vec<&[u8]> = parts.filter(|word| !word.is_empty()).collect();
     match words[..] {
         [name, value] => Some((name, value)),
@@ -184,14 +184,14 @@ fn two_words(content: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The text without blanks around it.
 fn trimmed(text: &[u8]) -> &[u8] {
-    let Some(start) = text.iter().position(|octet| !is_blank(*octet)) else {
+    let Some(start) = text.iter().position(|byte| !is_blank(*byte)) else {
         return &[];
     };
-    let last = text.iter().rposition(|octet| !is_blank(*octet));
+    let last = text.iter().rposition(|byte| !is_blank(*byte));
     &text[start..last.map_or(start, |last| last + 1)]
 }
 
 /// Section 2.2, `WS`: space and tab; nothing else is a blank.
-pub(super) fn is_blank(octet: u8) -> bool {
-    octet == b' ' || octet == b'\t'
+pub(super) fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
 }

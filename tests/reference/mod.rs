@@ -98,7 +98,7 @@ pub fn decide(dialect: Dialect, body: &[u8], agent: &str, url_path: &str) -> Ver
 }
 
 /// What [`decide`] says by RFC 9309, where a Disallow matches a path in either
-/// form of its reserved octets, as servers take them for one.
+/// form of its reserved bytes, as servers take them for one.
 pub fn decide_as_served(body: &[u8], agent: &str, url_path: &str) -> Verdict {
     verdict((Dialect::Rfc9309, Forms::AsServed), body, agent, url_path)
 }
@@ -138,7 +138,7 @@ fn deciding_rule<'a>(
     if path == "/robots.txt" {
         return None;
     }
-    // RFC 9309, section 2.2, `empty-pattern`: it matches no octet. 1994: an
+    // RFC 9309, section 2.2, `empty-pattern`: it matches no byte. 1994: an
     // empty value means that all URLs can be retrieved.
     let rules = rules.iter().filter(|rule| !rule.value.is_empty());
     let path = path.as_bytes();

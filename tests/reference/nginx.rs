@@ -10,9 +10,9 @@
     reason = "shared by path; not everyone who includes this asks everything"
 )]
 
-/// An octet of a path once decoded.
+/// A byte of a path once decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Octet {
+enum Byte {
     /// It may separate or be a dot.
     Bare(u8),
     /// It came of `%25`, `%23` or `%3F`, and is part of a name.
@@ -23,8 +23,8 @@ enum Octet {
 /// from the document root; `None` where nginx answers 400.
 pub fn file(target: &str) -> Option<Vec<u8>> {
     let path = target.split(['?', '#']).next().unwrap_or_default();
-    let octets = decoded(path.as_bytes())?;
-    let mut segments = octets.split(|octet| *octet == Octet::Bare(b'/'));
+    let bytes = decoded(path.as_bytes())?;
+    let mut segments = bytes.split(|byte| *byte == Byte::Bare(b'/'));
     // In front of the first slash there is nothing.
     if segments.next() != Some(&[]) {
         return None;
@@ -34,12 +34,12 @@ pub fn file(target: &str) -> Option<Vec<u8>> {
     for segment in segments {
         is_folder = true;
         match segment {
-            [] | [Octet::Bare(b'.')] => {}
-            [Octet::Bare(b'.'), Octet::Bare(b'.')] => {
+            [] | [Byte::Bare(b'.')] => {}
+            [Byte::Bare(b'.'), Byte::Bare(b'.')] => {
                 names.pop()?;
             }
             name => {
-                names.push(name.iter().copied().map(Octet::value).collect());
+                names.push(name.iter().copied().map(Byte::value).collect());
                 is_folder = false;
             }
         }
@@ -52,20 +52,20 @@ pub fn file(target: &str) -> Option<Vec<u8>> {
     Some(file)
 }
 
-impl Octet {
+impl Byte {
     fn value(self) -> u8 {
         match self {
-            Self::Bare(octet) | Self::Name(octet) => octet,
+            Self::Bare(byte) | Self::Name(byte) => byte,
         }
     }
 }
 
-fn decoded(path: &[u8]) -> Option<Vec<Octet>> {
-    let mut octets = Vec::new();
+fn decoded(path: &[u8]) -> Option<Vec<Byte>> {
+    let mut bytes = Vec::new();
     let mut at = 0;
     while at < path.len() {
         if path[at] != b'%' {
-            octets.push(Octet::Bare(path[at]));
+            bytes.push(Byte::Bare(path[at]));
             at += 1;
             continue;
         }
@@ -74,14 +74,14 @@ fn decoded(path: &[u8]) -> Option<Vec<Octet>> {
             return None;
         }
         let digits = std::str::from_utf8(digits).ok()?;
-        octets.push(match u8::from_str_radix(digits, 16).ok()? {
+        bytes.push(match u8::from_str_radix(digits, 16).ok()? {
             0 => return None,
-            octet @ (b'%' | b'#' | b'?') => Octet::Name(octet),
-            octet => Octet::Bare(octet),
+            byte @ (b'%' | b'#' | b'?') => Byte::Name(byte),
+            byte => Byte::Bare(byte),
         });
         at += 3;
     }
-    Some(octets)
+    Some(bytes)
 }
 
 /// The plain URL path of a file: what its owner would write in robots.txt.
@@ -89,16 +89,16 @@ fn decoded(path: &[u8]) -> Option<Vec<Octet>> {
 /// Brackets stay as they are, as the URL Standard has them in paths, although
 /// RFC 3986, section 3.3, would have them encoded: escaped here, the `%` of
 /// `Disallow: *%` would match in a name that nobody asked for in that form. A
-/// rule that escapes a bracket is compared in both forms. All other octets that
+/// rule that escapes a bracket is compared in both forms. All other bytes that
 /// are escaped here are escaped in a path as sent before it is compared, or were
 /// escapes there.
 pub fn plain_path(file: &[u8]) -> String {
     let mut path = String::new();
-    for &octet in file {
-        if octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/[]".contains(&octet) {
-            path.push(char::from(octet));
+    for &byte in file {
+        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/[]".contains(&byte) {
+            path.push(char::from(byte));
         } else {
-            path.push_str(&format!("%{octet:02X}"));
+            path.push_str(&format!("%{byte:02X}"));
         }
     }
     path

@@ -6,15 +6,15 @@ use super::lines::{Kind, Rule};
 /// In which forms a Disallow is compared. An Allow is compared as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forms {
-    /// As written, and with the reserved octets of a query in either form.
+    /// As written, and with the reserved bytes of a query in either form.
     Standard,
     /// So, and without invisible marks at its end.
     WithoutMarks,
-    /// So, and with the reserved octets of the path in either form.
+    /// So, and with the reserved bytes of the path in either form.
     AsServed,
 }
 
-/// The matching rule with the most octets; of equal ones an Allow, of those the
+/// The matching rule with the most bytes; of equal ones an Allow, of those the
 /// first in the file (RFC 9309, section 2.2.2).
 pub(super) fn most_specific<'a>(
     rules: impl Iterator<Item = &'a Rule>,
@@ -25,21 +25,21 @@ pub(super) fn most_specific<'a>(
     let matching = rules.filter(|rule| is_match(rule, &path, forms));
     matching.min_by_key(|rule| {
         // Whatever form matches, the written one counts.
-        let octets = Pattern::of(&rule.value).map_or(0, |pattern| pattern.octets());
+        let bytes = Pattern::of(&rule.value).map_or(0, |pattern| pattern.bytes());
         let after_allow = rule.kind == Kind::Disallow;
-        (usize::MAX - octets, after_allow, rule.line)
+        (usize::MAX - bytes, after_allow, rule.line)
     })
 }
 
 /// Whether the rule matches the canonical `path`.
 ///
-/// In a query a Disallow matches in either form of the reserved octets, encoded
+/// In a query a Disallow matches in either form of the reserved bytes, encoded
 /// or not: the second row of section 2.2.2's table can be read both ways, and
 /// neither reading is to let through what the other keeps out. Servers take the
 /// two for one in a path as well.
 fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
     if rule.kind == Kind::Allow {
-        return Pattern::of(&rule.value).is_some_and(|pattern| pattern.covers_octets(path));
+        return Pattern::of(&rule.value).is_some_and(|pattern| pattern.covers_bytes(path));
     }
     let mut values = vec![rule.value.clone()];
     if forms != Forms::Standard {
@@ -47,7 +47,7 @@ fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
     }
     let mut patterns = values.iter().filter_map(|value| Pattern::of(value));
     patterns.any(|pattern| {
-        pattern.covers_octets(path)
+        pattern.covers_bytes(path)
             || pattern.covers_folded(path)
             || (forms == Forms::AsServed && pattern.covers_served(path))
     })
@@ -89,9 +89,9 @@ struct Pattern {
 /// A piece of a canonical path.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
-    /// An octet as it stands, be it part of an escape.
-    Octet(u8),
-    /// A reserved octet, whether it is written out or as its escape.
+    /// A byte as it stands, be it part of an escape.
+    Byte(u8),
+    /// A reserved byte, whether it is written out or as its escape.
     Either(u8),
 }
 
@@ -110,25 +110,25 @@ impl Pattern {
         })
     }
 
-    /// How specific it is: its octets, `*` and `$` counted.
-    fn octets(&self) -> usize {
+    /// How specific it is: its bytes, `*` and `$` counted.
+    fn bytes(&self) -> usize {
         self.text.len() + usize::from(self.is_anchored)
     }
 
     /// Section 2.2.2: "The match evaluates positively if and only if the end of
-    /// the path from the rule is reached before a difference in octets is
+    /// the path from the rule is reached before a difference in bytes is
     /// encountered."
-    fn covers_octets(&self, path: &[u8]) -> bool {
-        let path: Vec<Unit> = path.iter().copied().map(Unit::Octet).collect();
+    fn covers_bytes(&self, path: &[u8]) -> bool {
+        let path: Vec<Unit> = path.iter().copied().map(Unit::Byte).collect();
         self.covers(&path)
     }
 
-    /// The same, with reserved octets and their escapes alike behind the first
+    /// The same, with reserved bytes and their escapes alike behind the first
     /// `?` of the path. What is in the query is told by the path: behind a `*`
     /// the pattern cannot know.
     fn covers_folded(&self, path: &[u8]) -> bool {
         let (before, behind) = split_at_query(path);
-        let mut units: Vec<Unit> = before.iter().copied().map(Unit::Octet).collect();
+        let mut units: Vec<Unit> = before.iter().copied().map(Unit::Byte).collect();
         units.extend(either(behind, RESERVED));
         self.covers(&units)
     }
@@ -146,7 +146,7 @@ impl Pattern {
     /// Whether the pattern matches from the first unit of `path`, and up to the
     /// last if it is anchored.
     fn covers(&self, path: &[Unit]) -> bool {
-        // How many units the octets up to each can stand for, in order.
+        // How many units the bytes up to each can stand for, in order.
         let mut ends = vec![Vec::new(); self.text.len() + 1];
         ends[0].push(0);
         let mut furthest = 0;
@@ -157,7 +157,7 @@ impl Pattern {
             let here = std::mem::take(&mut ends[at]);
             let rest = &self.text[at..];
             if rest[0] == b'*' {
-                // Section 2.2.3: zero or more octets.
+                // Section 2.2.3: zero or more bytes.
                 if let Some(&first) = here.iter().min() {
                     ends[at + 1] = (first..=path.len()).collect();
                     furthest = at + 1;
@@ -177,10 +177,10 @@ impl Pattern {
 }
 
 impl Unit {
-    /// How many octets of `pattern`, which begins with it, it takes.
+    /// How many bytes of `pattern`, which begins with it, it takes.
     fn begins(self, pattern: &[u8]) -> Option<usize> {
         match self {
-            Self::Octet(octet) => pattern.starts_with(&[octet]).then_some(1),
+            Self::Byte(byte) => pattern.starts_with(&[byte]).then_some(1),
             Self::Either(reserved) => {
                 let (found, length) = foldable(pattern)?;
                 (found == reserved).then_some(length)
@@ -189,7 +189,7 @@ impl Unit {
     }
 }
 
-/// Reserved octets (RFC 3986, section 2.2) but `*` and `$`: canonical form has
+/// Reserved bytes (RFC 3986, section 2.2) but `*` and `$`: canonical form has
 /// them as escapes alone.
 const RESERVED: &[u8] = b":/?#[]@!&'()+,;=";
 
@@ -199,20 +199,20 @@ const RESERVED_IN_PATH: &[u8] = b":/[]@!&'()+,;=";
 
 /// What stands before the query, its `?` included, and the query.
 fn split_at_query(path: &[u8]) -> (&[u8], &[u8]) {
-    let query = path.iter().position(|&octet| octet == b'?');
+    let query = path.iter().position(|&byte| byte == b'?');
     path.split_at(query.map_or(path.len(), |mark| mark + 1))
 }
 
-/// The units of `text` where the octets of `reserved` are one with their
+/// The units of `text` where the bytes of `reserved` are one with their
 /// escapes.
 fn either(text: &[u8], reserved: &[u8]) -> Vec<Unit> {
     let mut units = Vec::new();
     let mut rest = text;
-    while let Some(&octet) = rest.first() {
-        let found = foldable(rest).filter(|(octet, _)| reserved.contains(octet));
+    while let Some(&byte) = rest.first() {
+        let found = foldable(rest).filter(|(byte, _)| reserved.contains(byte));
         let (unit, length) = match found {
             Some((reserved, length)) => (Unit::Either(reserved), length),
-            None => (Unit::Octet(octet), 1),
+            None => (Unit::Byte(byte), 1),
         };
         units.push(unit);
         rest = &rest[length..];
@@ -220,38 +220,38 @@ fn either(text: &[u8], reserved: &[u8]) -> Vec<Unit> {
     units
 }
 
-/// The reserved octet that a canonical text begins with, and in how many octets
+/// The reserved byte that a canonical text begins with, and in how many bytes
 /// it is written.
 fn foldable(text: &[u8]) -> Option<(u8, usize)> {
-    let (octet, length) = match escape(text) {
-        Some(octet) => (octet, 3),
+    let (byte, length) = match escape(text) {
+        Some(byte) => (byte, 3),
         None => (*text.first()?, 1),
     };
-    RESERVED.contains(&octet).then_some((octet, length))
+    RESERVED.contains(&byte).then_some((byte, length))
 }
 
 /// The canonical form of a URL's path: a `*` or `$` in it is no special
 /// character, so it is compared as section 2.2.3 has it written, encoded.
 fn canonical_path(path: &[u8]) -> Vec<u8> {
-    let encoded = |octet: u8| match octet {
+    let encoded = |byte: u8| match byte {
         b'*' => b"%2A".to_vec(),
-        _ => vec![octet],
+        _ => vec![byte],
     };
     canonical(path).into_iter().flat_map(encoded).collect()
 }
 
 /// The form in which both sides are compared (section 2.2.2): escapes of
-/// unreserved octets decoded, other escapes in upper case, octets that a URI
+/// unreserved bytes decoded, other escapes in upper case, bytes that a URI
 /// cannot have encoded, and every `$`. A `%` that begins no escape stays.
 fn canonical(text: &[u8]) -> Vec<u8> {
     let mut canonical = Vec::new();
     let mut rest = text;
-    while let Some((&octet, after)) = rest.split_first() {
+    while let Some((&byte, after)) = rest.split_first() {
         match escape(rest) {
             Some(decoded) if is_unreserved(decoded) => canonical.push(decoded),
             Some(decoded) => canonical.extend(encoded(decoded)),
-            None if is_to_encode(octet) => canonical.extend(encoded(octet)),
-            None => canonical.push(octet),
+            None if is_to_encode(byte) => canonical.extend(encoded(byte)),
+            None => canonical.push(byte),
         }
         rest = if escape(rest).is_some() {
             &rest[3..]
@@ -262,27 +262,27 @@ fn canonical(text: &[u8]) -> Vec<u8> {
     canonical
 }
 
-/// The octet whose escape `text` begins with.
+/// The byte whose escape `text` begins with.
 pub(super) fn escape(text: &[u8]) -> Option<u8> {
     let [b'%', high, low, ..] = text else {
         return None;
     };
-    let digit = |octet: u8| char::from(octet).to_digit(16);
+    let digit = |byte: u8| char::from(byte).to_digit(16);
     let value = digit(*high)? * 16 + digit(*low)?;
     u8::try_from(value).ok()
 }
 
-fn encoded(octet: u8) -> Vec<u8> {
-    format!("%{octet:02X}").into_bytes()
+fn encoded(byte: u8) -> Vec<u8> {
+    format!("%{byte:02X}").into_bytes()
 }
 
 /// RFC 3986, section 2.3.
-fn is_unreserved(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || b"-._~".contains(&octet)
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Octets that are neither reserved nor unreserved, and `$`, which is an
-/// ordinary octet everywhere but at the end of a rule.
-fn is_to_encode(octet: u8) -> bool {
-    !(0x21..=0x7E).contains(&octet) || b"\"<>\\^`{|}$".contains(&octet)
+/// Bytes that are neither reserved nor unreserved, and `$`, which is an
+/// ordinary byte everywhere but at the end of a rule.
+fn is_to_encode(byte: u8) -> bool {
+    !(0x21..=0x7E).contains(&byte) || b"\"<>\\^`{|}$".contains(&byte)
 }

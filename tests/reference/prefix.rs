@@ -3,11 +3,11 @@
 use super::lines::{Kind, Rule};
 use super::pattern::escape;
 
-/// An octet of a path as the old texts compare it.
+/// A byte of a path as the old texts compare it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// An octet, written out or escaped.
-    Octet(u8),
+    /// A byte, written out or escaped.
+    Byte(u8),
     /// `%2F`, which is no `/` (1996, section 3.2.2: "unless it is the "/"
     /// character, which has special meaning in a path").
     EscapedSlash,
@@ -32,7 +32,7 @@ pub(super) fn first_disallow<'a>(
     first(rules.filter(|rule| rule.kind == Kind::Disallow), path)
 }
 
-/// The text with its escapes decoded: "If a %xx encoded octet is encountered it
+/// The text with its escapes decoded: "If a %xx encoded byte is encountered it
 /// is unencoded prior to comparison".
 pub(super) fn units(text: &[u8]) -> Vec<Unit> {
     let mut units = Vec::new();
@@ -46,10 +46,10 @@ pub(super) fn units(text: &[u8]) -> Vec<Unit> {
 
 /// The first unit and what is behind it.
 pub(super) fn next(text: &[u8]) -> Option<(Unit, &[u8])> {
-    let (&octet, after) = text.split_first()?;
+    let (&byte, after) = text.split_first()?;
     match escape(text) {
         Some(b'/') => Some((Unit::EscapedSlash, &text[3..])),
-        Some(decoded) => Some((Unit::Octet(decoded), &text[3..])),
-        None => Some((Unit::Octet(octet), after)),
+        Some(decoded) => Some((Unit::Byte(decoded), &text[3..])),
+        None => Some((Unit::Byte(byte), after)),
     }
 }

@@ -83,11 +83,11 @@ impl Known {
         self.state
     }
 
-    /// About how many octets it takes.
-    pub fn octets(&self) -> usize {
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
         let sets = [&self.said.own, &self.said.general, &self.said.outside];
         let directives: usize = sets.into_iter().map(DirectiveSet::len).sum();
-        size_of::<Self>() + directives * 2 * size_of::<Directive>() + self.said.preferences.octets()
+        size_of::<Self>() + directives * 2 * size_of::<Directive>() + self.said.preferences.bytes()
     }
 }
 

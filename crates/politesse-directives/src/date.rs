@@ -169,8 +169,8 @@ fn full_year(text: &str) -> Option<i16> {
 
 /// `13:09`, `13:09:53`, `13:09:53.25`, `130953` and the zone behind it.
 fn clock_time(text: &str) -> Option<(Clock, &str)> {
-    let is_time = |octet: u8| octet.is_ascii_digit() || matches!(octet, b':' | b'.');
-    let end = text.bytes().position(|octet| !is_time(octet));
+    let is_time = |byte: u8| byte.is_ascii_digit() || matches!(byte, b':' | b'.');
+    let end = text.bytes().position(|byte| !is_time(byte));
     let (time, zone) = text.split_at(end.unwrap_or(text.len()));
     let whole = time.split('.').next()?;
     let parts: Vec<&str> = match whole.len() {
@@ -235,7 +235,7 @@ fn offset_minutes(text: &str) -> Option<i64> {
 
 /// Exactly so many digits, at most four.
 fn number(text: &str, digits: usize) -> Option<i16> {
-    let all_digits = text.bytes().all(|octet| octet.is_ascii_digit());
+    let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let fits = text.len() == digits && (1..=4).contains(&digits);
     (all_digits && fits).then(|| text.parse().ok())?
 }
@@ -282,7 +282,7 @@ mod tests {
         words_behind_are_no_time: "2100-01-01 noindex" is Some("2100-01-01T00:00:00Z");
         the_last_instant_stands_for_later_ones: "9999-12-31" is Some("9999-12-30T22:00:00Z");
         a_military_zone_is_unknown: "02 Jan 2100 00:00:00 A" is Some("2100-01-01T10:00:00Z");
-        an_hour_is_no_octet: "2100-01-01T1300:00" is None;
+        an_hour_is_no_byte: "2100-01-01T1300:00" is None;
         a_leap_second_is_no_mistake: "2016-12-31T23:59:60Z" is Some("2016-12-31T23:59:59Z");
         words_are_no_date: "not a date" is None;
         a_day_that_is_not_is_no_date: "31 Feb 2100 00:00:00 GMT" is None;

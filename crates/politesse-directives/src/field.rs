@@ -22,8 +22,8 @@ pub struct Form<'a> {
     pub general: General,
     /// Whether preferences are listed.
     pub preferences: Listed,
-    /// How long the value may get, in octets.
-    pub octets_max: usize,
+    /// How long the value may get, in bytes.
+    pub bytes_max: usize,
     /// The record of the decision, named where `*` stands for a crawler whose
     /// token cannot be a key.
     pub audit: Option<&'a str>,
@@ -81,14 +81,14 @@ impl Default for Form<'_> {
             keys: Keys::First,
             general: General::Needed,
             preferences: Listed::No,
-            octets_max: Annotation::VALUE_MAX,
+            bytes_max: Annotation::VALUE_MAX,
             audit: None,
         }
     }
 }
 
 impl Annotation {
-    /// No field value is longer, in octets. (What is kept for the record has
+    /// No field value is longer, in bytes. (What is kept for the record has
     /// bounds of its own: the vocabulary, and the number of licences.)
     pub const VALUE_MAX: usize = 4096;
 
@@ -101,7 +101,7 @@ impl Annotation {
     pub fn header_value(&self, form: &Form<'_>) -> String {
         let cuts = [Cut::Nothing, Cut::Sources, Cut::Duplicates];
         let mut values = cuts.into_iter().map(|cut| self.written(form, cut));
-        let short = values.find(|value| value.len() <= form.octets_max);
+        let short = values.find(|value| value.len() <= form.bytes_max);
         short.unwrap_or_else(|| self.written(form, Cut::Rest))
     }
 

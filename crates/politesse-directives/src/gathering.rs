@@ -23,7 +23,7 @@ pub struct Gathering<'a> {
     quotations: Quotations,
     state: State,
     repeated: Option<Timestamp>,
-    /// Octets of fields that may still be read.
+    /// Bytes of fields that may still be read.
     room: usize,
     lines: usize,
 }
@@ -32,7 +32,7 @@ impl<'a> Gathering<'a> {
     /// Field lines read of one response; more make it partial.
     pub const LINES_MAX: usize = 64;
 
-    /// Octets read of all field lines of one response, or one line of the
+    /// Bytes read of all field lines of one response, or one line of the
     /// longest that is read; more make it partial.
     pub const FIELD_BYTES_MAX: usize = 32 * 1024;
 
@@ -65,7 +65,7 @@ impl<'a> Gathering<'a> {
     /// Takes in a field line, one at a time and as received. Fields of other
     /// names say nothing.
     ///
-    /// Of each line as many octets are read as the limit says, so that a long
+    /// Of each line as many bytes are read as the limit says, so that a long
     /// one does not silence the others, and of all together
     /// [`FIELD_BYTES_MAX`](Self::FIELD_BYTES_MAX).
     pub fn field(&mut self, name: &str, value: &[u8]) {

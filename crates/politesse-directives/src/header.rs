@@ -22,7 +22,7 @@ enum Syntax {
     Legacy,
 }
 
-/// The part of a field line that is read: at most `limit` octets of it.
+/// The part of a field line that is read: at most `limit` bytes of it.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     text: Cow<'a, str>,
@@ -50,14 +50,14 @@ pub(super) struct Said<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// The first `limit` octets of a value. draft-illyes-repext-03 wants
+    /// The first `limit` bytes of a value. draft-illyes-repext-03 wants
     /// complete members up to the limit honored, and the rest ignored.
     pub(super) fn within(limit: usize, value: &'a [u8]) -> Self {
         let kept = value.get(..limit).unwrap_or(value);
         let rest = value.get(limit..).unwrap_or_default().trim_ascii_start();
         let end = match rest.first() {
             None => End::Line,
-            Some(&octet @ (b',' | b';')) => End::Separator(octet),
+            Some(&byte @ (b',' | b';')) => End::Separator(byte),
             Some(_) => End::Member,
         };
         let text = decoded(kept);
@@ -128,7 +128,7 @@ impl<'a> Line<'a> {
         let mut found = pieces(&self.text, separators, quotes);
         let is_whole = match self.end {
             End::Line => true,
-            End::Separator(octet) => separators.contains(&octet),
+            End::Separator(byte) => separators.contains(&byte),
             End::Member => false,
         };
         if !is_whole {
@@ -138,7 +138,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Field values are octets: UTF-8 where they are valid as that, else Latin-1
+/// Field values are bytes: UTF-8 where they are valid as that, else Latin-1
 /// (RFC 9110, section 5.5). A limit may have cut a letter in two.
 fn decoded(value: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(value) {
@@ -184,7 +184,7 @@ fn opened_scope(text: &str) -> Option<Scope<'_>> {
 
 /// Whether this is a product token, or `*`, rather than a directive or text.
 fn is_agent(text: &str) -> bool {
-    let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"*_-./".contains(&octet);
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"*_-./".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token) && lookup(text).is_none()
 }
 
@@ -261,7 +261,7 @@ mod tests {
 
     // RFC 9110, section 5.5.
     #[test]
-    fn octets_that_are_no_utf_8_cost_themselves() {
+    fn bytes_that_are_no_utf_8_cost_themselves() {
         let line = Line::within(
             usize::MAX,
             b"noindex\xA0nofollow, \xE2\x80\x9Cnoai\xE2\x80\x9D",

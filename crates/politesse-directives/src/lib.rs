@@ -99,10 +99,10 @@ pub struct Robots<'a> {
 /// How much of a response is read, and what of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets read of each field line.
+    /// Bytes read of each field line.
     /// draft-illyes-repext-03, section 3.1.1, wants 8 KiB or more.
     pub field_limit: usize,
-    /// Octets read of a page, its content codings taken off.
+    /// Bytes read of a page, its content codings taken off.
     pub scan_limit: usize,
     /// What counts where both fields are sent.
     pub both_fields: BothFields,

@@ -3,7 +3,7 @@
 //! The MIME Sniffing standard is followed for bodies without a type only; what
 //! an origin declares is believed.
 
-/// Octets of a page that has no Content-Type which tell whether it is HTML
+/// Bytes of a page that has no Content-Type which tell whether it is HTML
 /// (MIME Sniffing standard, section 5.2).
 pub const SIGNATURE_BYTES: usize = 1445;
 
@@ -16,7 +16,7 @@ pub(super) enum Kind {
 }
 
 /// Whether a body of this Content-Type is HTML to scan. One without a type is
-/// judged by its first 1,445 octets, `start`.
+/// judged by its first 1,445 bytes, `start`.
 pub fn is_html(content_type: Option<&[u8]>, start: &[u8]) -> bool {
     let content_type = content_type.map(String::from_utf8_lossy);
     match kind(content_type.as_deref().unwrap_or_default()) {
@@ -78,7 +78,7 @@ fn essence(member: &str) -> &str {
 fn is_type(essence: &str) -> bool {
     let is_token = |text: &str| {
         let is_letter =
-            |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         !text.is_empty() && text.bytes().all(is_letter)
     };
     let parts = essence.split_once('/');
@@ -153,7 +153,7 @@ const TAGS: [&str; 16] = [
 ];
 
 /// Whether a page begins as HTML does (MIME Sniffing standard, section 7.1);
-/// none while more octets are needed to tell. Anything else is not HTML: text,
+/// none while more bytes are needed to tell. Anything else is not HTML: text,
 /// XML, an image, what is binary.
 pub(super) fn looks_like_html(start: &[u8]) -> Option<bool> {
     let is_all = SIGNATURE_BYTES <= start.len();

@@ -10,7 +10,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quotations {
     said: Vec<Quotation>,
-    octets: usize,
+    bytes: usize,
 }
 
 /// One statement, as it was written.
@@ -37,9 +37,9 @@ const FIELDS: [&str; 7] = [
 const CUT: &str = "…";
 
 impl Quotations {
-    /// Octets kept of one response. A field of 32 KiB is an attack, or a
+    /// Bytes kept of one response. A field of 32 KiB is an attack, or a
     /// mistake that its beginning shows as well.
-    pub const OCTETS_MAX: usize = 8 * 1024;
+    pub const BYTES_MAX: usize = 8 * 1024;
 
     /// Takes in a field line, if it is one that says something.
     pub(super) fn field(&mut self, name: &HeaderName, value: &HeaderValue) {
@@ -73,19 +73,19 @@ impl Quotations {
     }
 
     fn keep(&mut self, by: &str, said: &[u8]) {
-        if Self::OCTETS_MAX <= self.octets {
+        if Self::BYTES_MAX <= self.bytes {
             return;
         }
-        let mut room = Self::OCTETS_MAX - self.octets;
+        let mut room = Self::BYTES_MAX - self.bytes;
         let by = cut(by.as_bytes(), room);
         room -= room.min(by.len());
         let said = cut(said, room);
-        self.octets += by.len() + said.len();
+        self.bytes += by.len() + said.len();
         self.said.push(Quotation { by, said });
     }
 }
 
-/// The first `room` octets of a text, marked if that is not all.
+/// The first `room` bytes of a text, marked if that is not all.
 fn cut(text: &[u8], room: usize) -> String {
     match text.get(..room) {
         Some(kept) if kept.len() < text.len() => String::from_utf8_lossy(kept).into_owned() + CUT,
@@ -129,12 +129,12 @@ mod tests {
     // Ours.
     #[test]
     fn a_long_statement_is_cut_and_says_so() {
-        let long = "é".repeat(Quotations::OCTETS_MAX);
+        let long = "é".repeat(Quotations::BYTES_MAX);
         let mut quotations = Quotations::default();
         quotations.element("meta robots", &long);
         quotations.element("meta robots", "noindex");
         assert_eq!(quotations.said.len(), 1);
         assert!(quotations.said[0].said.ends_with(CUT));
-        assert!(quotations.octets < Quotations::OCTETS_MAX + 16);
+        assert!(quotations.bytes < Quotations::BYTES_MAX + 16);
     }
 }

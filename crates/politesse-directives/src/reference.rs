@@ -148,8 +148,8 @@ fn letter(number: u32) -> char {
     if number == 0 {
         return char::REPLACEMENT_CHARACTER;
     }
-    if let Ok(octet @ 0x80..=0x9F) = u8::try_from(number) {
-        let text = [octet];
+    if let Ok(byte @ 0x80..=0x9F) = u8::try_from(number) {
+        let text = [byte];
         let (text, _) = WINDOWS_1252.decode_without_bom_handling(&text);
         return text.chars().next().unwrap_or(char::REPLACEMENT_CHARACTER);
     }

@@ -1,7 +1,7 @@
 //! One response from its first field to the end of its head: what of it is to
 //! be looked at, and what is missed.
 //!
-//! The caller brings the octets of the body as they came, and says when there
+//! The caller brings the bytes of the body as they came, and says when there
 //! are no more. Which directives there are is not known here.
 
 use std::ops::ControlFlow;
@@ -116,13 +116,13 @@ impl<'a> Page<'a> {
         body.is_some_and(|body| body.wants_more())
     }
 
-    /// About how many octets of memory looking at the body takes now; 0 if it
+    /// About how many bytes of memory looking at the body takes now; 0 if it
     /// is not looked at.
     pub fn memory(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.memory())
     }
 
-    /// Takes in the next octets of the body, as they came.
+    /// Takes in the next bytes of the body, as they came.
     pub fn push(&mut self, chunk: &[u8]) {
         self.guarded(|page| page.look_at(chunk));
     }
@@ -133,7 +133,7 @@ impl<'a> Page<'a> {
         self.guarded(Self::end);
     }
 
-    /// Looks at octets of an origin's making. What panics in a library over
+    /// Looks at bytes of an origin's making. What panics in a library over
     /// them costs the annotation alone.
     fn guarded(&mut self, look: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| look(self))).is_err() {
@@ -213,7 +213,7 @@ impl Body {
                 scanner.push(chunk);
                 Ok(())
             }
-            Some(decoding) => decoding.push(chunk, &mut |octets| scanned(scanner, octets)),
+            Some(decoding) => decoding.push(chunk, &mut |bytes| scanned(scanner, bytes)),
         }
     }
 
@@ -234,8 +234,8 @@ impl Body {
     }
 }
 
-fn scanned(scanner: &mut MetaScanner, octets: &[u8]) -> ControlFlow<()> {
-    match scanner.push(octets) {
+fn scanned(scanner: &mut MetaScanner, bytes: &[u8]) -> ControlFlow<()> {
+    match scanner.push(bytes) {
         Scan::More => ControlFlow::Continue(()),
         Scan::Done | Scan::Limit => ControlFlow::Break(()),
     }
@@ -290,7 +290,7 @@ impl Response<'_> {
         }
     }
 
-    /// Whether the part in a 206 begins at octet 0.
+    /// Whether the part in a 206 begins at byte 0.
     fn holds_beginning(&self) -> bool {
         let range = self.fields.get(CONTENT_RANGE);
         let range = range.map(|value| value.as_bytes().trim_ascii());
@@ -476,7 +476,7 @@ mod tests {
     // Directives.md, sections 2.4 and 4.3; RFC 2781, section 4.3, reads what has
     // no mark as big-endian, the Encoding standard as little-endian.
     #[test]
-    fn a_page_in_two_octets_a_letter_must_say_so() {
+    fn a_page_in_two_bytes_a_letter_must_say_so() {
         let utf16 = |big: bool| -> String {
             let page = "<meta name=robots content=noindex><body>";
             let letters = page.chars().map(|letter| match big {
@@ -488,7 +488,7 @@ mod tests {
         let why = |content_type: &str, body: &str| {
             let fields = [("content-type", content_type)];
             let mut single = page_within(Limits::default(), (&Method::GET, 200), &fields);
-            body.bytes().for_each(|octet| single.push(&[octet]));
+            body.bytes().for_each(|byte| single.push(&[byte]));
             single.finish();
             let whole = annotation(Limits::default(), &fields, body);
             let single = single.annotation();

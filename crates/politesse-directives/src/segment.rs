@@ -48,17 +48,17 @@ pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Ve
     let mut cut = Cut::default();
     let mut quotes = quotes;
     let mut at = 0;
-    while let Some(&octet) = text.as_bytes().get(at) {
-        if octet == b'"' && quotes == Quotes::Hold {
+    while let Some(&byte) = text.as_bytes().get(at) {
+        if byte == b'"' && quotes == Quotes::Hold {
             match string_end(text.as_bytes(), at) {
                 Some(end) => at = end,
                 // No string after this one can end either.
                 None => quotes = Quotes::Ignore,
             }
-        } else if separators.contains(&octet) && !cut.is_date(text, at) {
+        } else if separators.contains(&byte) && !cut.is_date(text, at) {
             found.push(cut.piece(&text[..at]));
             cut = Cut {
-                behind: Some(octet),
+                behind: Some(byte),
                 start: at + 1,
                 date_commas: 0,
             };
@@ -173,7 +173,7 @@ fn last_word(text: &str) -> (&str, &str) {
     (words, trimmed(last))
 }
 
-/// Like `split_at`, but `start` may lie inside a blank of several octets.
+/// Like `split_at`, but `start` may lie inside a blank of several bytes.
 fn split_at_boundary(text: &str, start: usize) -> (&str, &str) {
     let mut start = start;
     while !text.is_char_boundary(start) {

@@ -145,7 +145,7 @@ fn a_long_line_does_not_silence_another() {
 }
 
 #[test]
-fn more_octets_than_are_read_make_it_partial() {
+fn more_bytes_than_are_read_make_it_partial() {
     let long = format!("noai{}", " ".repeat(Gathering::FIELD_BYTES_MAX / 2));
     let said = annotation(&[&long, &long, "noindex"]);
     assert_eq!(said.directives(), ["noai"]);

@@ -158,7 +158,7 @@ pub(super) fn is_margin(letter: char) -> bool {
 fn number(value: &str) -> Option<u64> {
     let word = value.split(|letter: char| letter.is_whitespace()).next()?;
     let word = word.strip_prefix('+').unwrap_or(word);
-    if !word.bytes().all(|octet| octet.is_ascii_digit()) {
+    if !word.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     word.parse().ok().filter(|&limit| limit < 10_u64.pow(15))

@@ -43,18 +43,18 @@ pub enum InvalidToken {
     Blank(String),
     /// No crawler needs it that long.
     #[error(
-        "a product token has {octets} octets, at most {} are taken",
-        ProductToken::OCTETS_MAX
+        "a product token has {bytes} bytes, at most {} are taken",
+        ProductToken::BYTES_MAX
     )]
     TooLong {
         /// What it has.
-        octets: usize,
+        bytes: usize,
     },
 }
 
 impl ProductToken {
-    /// The longest token, in octets.
-    pub const OCTETS_MAX: usize = 256;
+    /// The longest token, in bytes.
+    pub const BYTES_MAX: usize = 256;
 
     /// Takes `text` as a token, as it is.
     ///
@@ -63,13 +63,13 @@ impl ProductToken {
     /// [`InvalidToken`] if it is empty, `*` or too long, holds a control
     /// character, or has a blank at an end.
     pub fn new(text: &str) -> Result<Self, InvalidToken> {
-        let octets = text.len();
+        let bytes = text.len();
         if text.is_empty() {
             Err(InvalidToken::Empty)
         } else if text == "*" {
             Err(InvalidToken::Everyone)
-        } else if Self::OCTETS_MAX < octets {
-            Err(InvalidToken::TooLong { octets })
+        } else if Self::BYTES_MAX < bytes {
+            Err(InvalidToken::TooLong { bytes })
         } else if text.trim() != text || text.contains(char::is_control) {
             Err(InvalidToken::Blank(text.to_owned()))
         } else {
@@ -111,8 +111,8 @@ impl Eq for ProductToken {}
 
 impl Hash for ProductToken {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        for octet in self.0.bytes() {
-            state.write_u8(octet.to_ascii_lowercase());
+        for byte in self.0.bytes() {
+            state.write_u8(byte.to_ascii_lowercase());
         }
         state.write_u8(0xFF);
     }
@@ -401,10 +401,10 @@ mod tests {
                 Err(InvalidToken::Blank(text.to_owned()))
             );
         }
-        let octets = ProductToken::OCTETS_MAX + 1;
+        let bytes = ProductToken::BYTES_MAX + 1;
         assert_eq!(
-            ProductToken::new(&"a".repeat(octets)),
-            Err(InvalidToken::TooLong { octets })
+            ProductToken::new(&"a".repeat(bytes)),
+            Err(InvalidToken::TooLong { bytes })
         );
     }
 
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn names_that_are_no_candidates_are_told() {
         let names = |count: usize| -> String { (0..count).map(|n| format!("Bot{n}/1 ")).collect() };
-        let long = |octets: usize| format!("Foo/1 {}/1", "x".repeat(octets));
+        let long = |bytes: usize| format!("Foo/1 {}/1", "x".repeat(bytes));
         for (agent, cut) in [
             (names(64), false),
             (names(65), true),

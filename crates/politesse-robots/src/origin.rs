@@ -12,8 +12,8 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// The longest host name that DNS carries (RFC 1035, section 2.3.4).
-const NAME_OCTETS_MAX: usize = 253;
-const LABEL_OCTETS_MAX: usize = 63;
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
 
 /// The two schemes that a crawler may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,7 +127,7 @@ impl FromStr for Host {
             let address: Ipv4Addr = name.parse().map_err(|_| InvalidTarget::Host)?;
             return Ok(Self::Address(address.into()));
         }
-        if name.len() > NAME_OCTETS_MAX || !name.split('.').all(is_label) {
+        if name.len() > NAME_BYTES_MAX || !name.split('.').all(is_label) {
             return Err(InvalidTarget::Host);
         }
         Ok(Self::Name(name.to_ascii_lowercase().into()))
@@ -137,19 +137,19 @@ impl FromStr for Host {
 /// Whether a last label makes a resolver read the whole as an IPv4 address
 /// (URL Standard, "ends in a number").
 fn is_numeric(label: &str) -> bool {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hexadecimal = label
         .get(..2)
         .filter(|prefix| prefix.eq_ignore_ascii_case("0x"))
-        .is_some_and(|_| label[2..].bytes().all(|octet| octet.is_ascii_hexdigit()));
+        .is_some_and(|_| label[2..].bytes().all(|byte| byte.is_ascii_hexdigit()));
     digits(label) || hexadecimal
 }
 
 fn is_label(label: &str) -> bool {
-    (1..=LABEL_OCTETS_MAX).contains(&label.len())
+    (1..=LABEL_BYTES_MAX).contains(&label.len())
         && label
             .bytes()
-            .all(|octet| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_')
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
 impl fmt::Display for Host {
@@ -237,7 +237,7 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
 }
 
 fn parse_port(digits: &str) -> Result<NonZeroU16, InvalidTarget> {
-    if !digits.bytes().all(|octet| octet.is_ascii_digit()) {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(InvalidTarget::Port);
     }
     digits.parse().map_err(|_| InvalidTarget::Port)
@@ -249,7 +249,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One URL under an origin: its path and query are the octets received, never
+/// One URL under an origin: its path and query are the bytes received, never
 /// rewritten, since they are what is sent on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -268,7 +268,7 @@ impl Target {
     pub fn new(origin: Origin, path_and_query: &str) -> Result<Self, InvalidTarget> {
         if path_and_query
             .bytes()
-            .any(|octet| octet < 0x21 || octet == 0x7f)
+            .any(|byte| byte < 0x21 || byte == 0x7f)
         {
             return Err(InvalidTarget::Path);
         }

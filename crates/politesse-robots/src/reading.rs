@@ -3,12 +3,12 @@
 //! `/a/../private` is served as `/private` by every common server, `//private`
 //! and `/a/..%2fprivate` by most, so a rule for `/private` must refuse them
 //! (RFC 3986, section 5.2.4; the rest by what servers do). A server takes a few
-//! steps from the octets it gets to the file it serves; each way here is a list
+//! steps from the bytes it gets to the file it serves; each way here is a list
 //! of such steps. Together they are at least what ordinary servers read, so
 //! that a path which none of them makes a disallowed one is safe to ask for.
 //!
 //! Nobody decodes twice: `%2570` is never `p`. Whether a reading counts is the
-//! policy's to say; what is sent is always the octets received.
+//! policy's to say; what is sent is always the bytes received.
 
 mod steps;
 
@@ -17,8 +17,8 @@ use std::borrow::Cow;
 use memchr::memchr3_iter;
 
 use self::steps::{
-    Step, backslashes, decoded, escaped_octet, follows_slash, merged, separators,
-    stands_for_itself, without_dots, without_first_name, without_host, without_parameters,
+    Step, backslashes, decoded, escaped_byte, follows_slash, merged, separators, stands_for_itself,
+    without_dots, without_first_name, without_host, without_parameters,
 };
 
 /// What a path must hold for a way to lead elsewhere than the plainer ones.
@@ -144,20 +144,20 @@ fn push_new(readings: &mut Vec<String>, (reading, sent): (&str, &str)) {
 /// Whether every server reads `path` as it is. What the canonical form of
 /// robots.txt decodes anyway (RFC 9309, section 2.2.2) makes no other reading.
 fn is_plain(path: &str) -> bool {
-    let octets = path.as_bytes();
-    let is_odd = |at: usize| match &octets[at..] {
-        [b'%', tail @ ..] => escaped_octet(tail).is_none_or(|octet| {
-            octet == b'.' || octet == b'\\' || stands_for_itself(octet) && !is_name(octet)
+    let bytes = path.as_bytes();
+    let is_odd = |at: usize| match &bytes[at..] {
+        [b'%', tail @ ..] => escaped_byte(tail).is_none_or(|byte| {
+            byte == b'.' || byte == b'\\' || stands_for_itself(byte) && !is_name(byte)
         }),
         _ => true,
     };
-    !memchr3_iter(b'%', b';', b'\\', octets).any(is_odd) && !follows_slash(path, b"/.")
+    !memchr3_iter(b'%', b';', b'\\', bytes).any(is_odd) && !follows_slash(path, b"/.")
 }
 
 /// Letters, digits and the marks that are never written otherwise in canonical
 /// form.
-fn is_name(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_' | b'~')
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~')
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use crate::cli::Usage;
 use crate::decision::access::Snapshot;
 use politesse_robots::origin::Origin;
 
-/// How much the files that are kept ready take together, in octets, about.
-const KEPT_OCTETS_MAX: u64 = 256 * 1024 * 1024;
+/// How much the files that are kept ready take together, in bytes, about.
+const KEPT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Saved files that are named by host.
 ///
@@ -61,7 +61,7 @@ impl<'a> Folder<'a> {
             return Err(Usage::File { path, source });
         }
         let kept = Cache::builder()
-            .max_capacity(KEPT_OCTETS_MAX)
+            .max_capacity(KEPT_BYTES_MAX)
             .weigher(|authority: &String, found: &Found| weight(authority, found))
             .build();
         Ok(Self { path, terms, kept })
@@ -77,7 +77,7 @@ impl<'a> Folder<'a> {
     fn read(&self, origin: &Origin) -> Result<Arc<Snapshot>, NoFile> {
         let authority = origin.authority();
         for name in names(&authority) {
-            match self.octets(&name) {
+            match self.bytes(&name) {
                 Ok(None) => {}
                 Ok(Some(body)) => {
                     let snapshot = saved::snapshot(origin, (200, body), self.terms);
@@ -89,11 +89,11 @@ impl<'a> Folder<'a> {
         Err(NoFile::Missing(authority))
     }
 
-    /// The octets of one file, if it is there and a file.
-    fn octets(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+    /// The bytes of one file, if it is there and a file.
+    fn bytes(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
         match std::fs::metadata(&path) {
-            Ok(about) if about.is_file() => saved::octets(File::open(path)?, self.terms).map(Some),
+            Ok(about) if about.is_file() => saved::bytes(File::open(path)?, self.terms).map(Some),
             Ok(_) => Ok(None),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(error),
@@ -126,7 +126,7 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// What keeping it costs, in octets.
+/// What keeping it costs, in bytes.
 fn weight(authority: &str, found: &Found) -> u32 {
     let copy = found.as_ref().ok().and_then(|snapshot| snapshot.copy());
     let file = copy.map_or(0, |copy| copy.body.len() + copy.robots.weight());

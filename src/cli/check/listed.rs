@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::answer::Members;
 use super::folder::{Folder, Found};
-use super::pieces::{EndOnPanic, InOrder, LINE_OCTETS_MAX, Piece, Pieces, Written, locked};
+use super::pieces::{EndOnPanic, InOrder, LINE_BYTES_MAX, Piece, Pieces, Written, locked};
 use super::terms::Terms;
 use super::{Check, target, worse};
 use crate::cli::Exit;
@@ -125,7 +125,7 @@ impl<'a> Worker<'a> {
 
     /// The answers to all lines of a piece, in their order.
     fn judge(&mut self, piece: &Piece) -> serde_json::Result<Vec<u8>> {
-        let lines = piece.text.split(|octet| *octet == b'\n');
+        let lines = piece.text.split(|byte| *byte == b'\n');
         let mut questions: Vec<_> = (piece.line..)
             .zip(lines)
             .filter_map(|(line, text)| question(line, text.trim_ascii()))
@@ -234,8 +234,8 @@ fn question(line: u64, text: &[u8]) -> Option<Question<'_>> {
 }
 
 fn written(line: &[u8]) -> Result<&str, String> {
-    if LINE_OCTETS_MAX < line.len() as u64 {
-        return Err(format!("a URL is longer than {LINE_OCTETS_MAX} octets"));
+    if LINE_BYTES_MAX < line.len() as u64 {
+        return Err(format!("a URL is longer than {LINE_BYTES_MAX} bytes"));
     }
     str::from_utf8(line).map_err(|error| format!("a URL that is not UTF-8: {error}"))
 }

@@ -15,10 +15,10 @@ use crate::cli::input::append_line;
 /// it, until [`PIECE_DOUBLINGS`]: a short list is for all cores as well.
 const PIECE_LINES: u64 = 512;
 const PIECE_DOUBLINGS: u64 = 6;
-/// How many octets a piece has at most, but for its last line.
-const PIECE_OCTETS: usize = 4 * 1024 * 1024;
+/// How many bytes a piece has at most, but for its last line.
+const PIECE_BYTES: usize = 4 * 1024 * 1024;
 /// The longest line that is read.
-pub(super) const LINE_OCTETS_MAX: u64 = 64 * 1024;
+pub(super) const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Some lines of the list.
 pub(super) struct Piece {
@@ -51,8 +51,8 @@ impl<R: BufRead> Pieces<R> {
         let mut lines = 0;
         let lines_max = PIECE_LINES << self.number.min(PIECE_DOUBLINGS);
         while lines < lines_max
-            && text.len() < PIECE_OCTETS
-            && append_line(&mut self.list, &mut text, LINE_OCTETS_MAX)?
+            && text.len() < PIECE_BYTES
+            && append_line(&mut self.list, &mut text, LINE_BYTES_MAX)?
         {
             lines += 1;
         }

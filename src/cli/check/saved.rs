@@ -13,8 +13,8 @@ use crate::decision::access::{AccessResult, Cause, Copy, Snapshot, StatusMeaning
 use politesse_robots::origin::Origin;
 use politesse_robots::whole_lines;
 
-/// The octets of a file, as far as telling whether it is too long needs them.
-pub(super) fn octets(input: impl Read, terms: &Terms) -> io::Result<Vec<u8>> {
+/// The bytes of a file, as far as telling whether it is too long needs them.
+pub(super) fn bytes(input: impl Read, terms: &Terms) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     let most = u64::try_from(terms.bytes_max).unwrap_or(u64::MAX);
     input

@@ -229,7 +229,7 @@ fn rule(explained: &Explained) -> Vec<String> {
     let length = explained
         .rule()
         .filter(|_| explained.dialect().prefers_length())
-        .map(|rule| format!("length: {}", octets(rule.length())));
+        .map(|rule| format!("length: {}", bytes(rule.length())));
     agent.into_iter().chain(length).collect()
 }
 
@@ -250,7 +250,7 @@ fn other(competing: &Competing<'_>) -> String {
     match competing.why {
         Some(why) => format!(
             "also matches: line {line}, {text}, {}: {why}",
-            octets(rule.length())
+            bytes(rule.length())
         ),
         None => format!("set aside: line {line}, {text}"),
     }
@@ -343,10 +343,10 @@ fn written(line: u32, robots: &RobotsTxt) -> String {
     text.map_or(String::new(), |text| format!(", {}", quoted(&text)))
 }
 
-fn octets(count: usize) -> String {
+fn bytes(count: usize) -> String {
     match count {
-        1 => "1 octet".to_owned(),
-        _ => format!("{count} octets"),
+        1 => "1 byte".to_owned(),
+        _ => format!("{count} bytes"),
     }
 }
 

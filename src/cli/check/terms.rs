@@ -51,7 +51,7 @@ pub(super) struct Terms {
     /// The same of the URL as sent.
     pub(super) as_sent: Arc<Policy>,
     identities: Arc<Identities>,
-    /// How much of a file is read, in octets.
+    /// How much of a file is read, in bytes.
     pub(super) bytes_max: usize,
     /// Now, for all that is judged.
     pub(super) at: Timestamp,

@@ -93,7 +93,7 @@ impl Question {
     }
 
     fn fields(&self) -> anyhow::Result<HeaderMap> {
-        let content_type = self.content_type.as_deref().map(octets);
+        let content_type = self.content_type.as_deref().map(bytes);
         let content_type = content_type.transpose().context("content_type")?;
         let headers = self.headers.iter().flatten();
         let headers = headers.map(|(name, value)| field(name, value));
@@ -114,13 +114,13 @@ impl Question {
 fn field(name: &str, value: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
     let known = HeaderName::from_bytes(name.as_bytes());
     let name = known.with_context(|| format!("{name:?}"))?;
-    let value = octets(value).with_context(|| name.to_string())?;
+    let value = bytes(value).with_context(|| name.to_string())?;
     Ok((name, value))
 }
 
-/// A field value: its octets are written as the letters of Latin-1.
-fn octets(text: &str) -> anyhow::Result<HeaderValue> {
-    let octets: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
-    let octets = octets.context("a letter that is not of Latin-1")?;
-    Ok(HeaderValue::from_bytes(&octets)?)
+/// A field value: its bytes are written as the letters of Latin-1.
+fn bytes(text: &str) -> anyhow::Result<HeaderValue> {
+    let bytes: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
+    let bytes = bytes.context("a letter that is not of Latin-1")?;
+    Ok(HeaderValue::from_bytes(&bytes)?)
 }

@@ -20,7 +20,7 @@ pub(super) struct Object<'a> {
     user_agent: Option<&'a str>,
     sources: Vec<Sources>,
     preferences: Vec<String>,
-    /// How many octets of the body were looked at, if there is one.
+    /// How many bytes of the body were looked at, if there is one.
     body: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Object<'a> {
             preferences: preferences.map(ToString::to_string).collect(),
             body: match found.body {
                 Body::Absent => None,
-                Body::Read(octets) | Body::Other(octets) => Some(octets),
+                Body::Read(bytes) | Body::Other(bytes) => Some(bytes),
             },
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn fields(
 pub(super) struct Bounds {
     /// Of what is read, and what counts of it.
     pub(super) limits: Limits,
-    /// Octets of the body as it comes.
+    /// Bytes of the body as it comes.
     pub(super) hold: usize,
 }
 
@@ -64,7 +64,7 @@ impl Bounds {
 }
 
 impl Asked<'_> {
-    /// The annotation of the page with this body, and how many octets of the
+    /// The annotation of the page with this body, and how many bytes of the
     /// body it took.
     ///
     /// # Errors
@@ -89,15 +89,15 @@ impl Asked<'_> {
         let mut held = body.take(hold);
         while page.wants_more() {
             let chunk = held.fill_buf()?;
-            let octets = chunk.len();
-            if 0 < octets {
+            let bytes = chunk.len();
+            if 0 < bytes {
                 page.push(chunk);
             } else if held.limit() == 0 {
                 page.miss(Why::HeadLimit);
             } else {
                 page.finish();
             }
-            held.consume(octets);
+            held.consume(bytes);
         }
         Ok((page.annotation(), hold - held.limit()))
     }

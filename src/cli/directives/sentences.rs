@@ -116,9 +116,9 @@ fn body(body: &Body) -> String {
     match body {
         Body::Absent => "body: none given, so that only the fields were read".to_owned(),
         Body::Read(0) | Body::Other(0) => "body: nothing of it was looked at".to_owned(),
-        Body::Read(octets) => format!("body: {octets} octets of it were looked at"),
-        Body::Other(octets) => format!(
-            "body: not HTML by its first {octets} octets, so no <meta> was looked for; with \
+        Body::Read(bytes) => format!("body: {bytes} bytes of it were looked at"),
+        Body::Other(bytes) => format!(
+            "body: not HTML by its first {bytes} bytes, so no <meta> was looked for; with \
              --content-type text/html it is"
         ),
     }

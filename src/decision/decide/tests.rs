@@ -80,7 +80,7 @@ fn without_a_rule_the_reason_says_which_is_missing() {
 }
 
 // RFC 9309, section 2.2.2: "The /robots.txt URI is implicitly allowed"; these
-// octets and no others.
+// bytes and no others.
 #[test]
 fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
     let snapshot = file("User-agent: *\nDisallow: /\n");
@@ -103,7 +103,7 @@ fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
     }
 }
 
-// Security, section 2.1: the exemption is for the octets as sent.
+// Security, section 2.1: the exemption is for the bytes as sent.
 #[test]
 fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
     let named = file("User-agent: *\nDisallow: /robots.txt\n");
@@ -266,9 +266,9 @@ macro_rules! levels {
 
 // Security, section 2.1; old records are decided again by `dots`.
 levels! {
-    as_sent_dots_are_octets: "/a/../private" by Sent is (Verdict::Allow, None);
-    as_sent_slashes_are_octets: "//private" by Sent is (Verdict::Allow, None);
-    as_sent_escapes_are_still_the_octets: "/%70rivate" by Sent is (Verdict::Disallow, None);
+    as_sent_dots_are_bytes: "/a/../private" by Sent is (Verdict::Allow, None);
+    as_sent_slashes_are_bytes: "//private" by Sent is (Verdict::Allow, None);
+    as_sent_escapes_are_still_the_bytes: "/%70rivate" by Sent is (Verdict::Disallow, None);
     dots_are_read_by_dots: "/a/../private" by Dots is (Verdict::Disallow, Some("/private"));
     dots_knows_no_merged_slashes: "//private" by Dots is (Verdict::Allow, None);
     dots_knows_no_empty_query: "/a/../x?" by Dots is (Verdict::Allow, None);

@@ -32,9 +32,9 @@ impl Body for Parts {
     }
 }
 
-/// What becomes of a GET that is answered with these octets.
-async fn answered(octets: &'static [Step]) -> Result<Result<String, BodyError>, UpstreamError> {
-    let origin = RawOrigin::start(&[octets]).await;
+/// What becomes of a GET that is answered with these bytes.
+async fn answered(bytes: &'static [Step]) -> Result<Result<String, BodyError>, UpstreamError> {
+    let origin = RawOrigin::start(&[bytes]).await;
     let response = setup(&origin).get("http://h.test/").await?;
     Ok(text(response).await)
 }
@@ -129,7 +129,7 @@ async fn responses_that_can_be_read_in_two_ways_are_refused() {
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
     )];
     const NOISE: &[Step] = &[Step::Answer("220 mail.test ready\r\n\r\n")];
-    for (octets, error) in [
+    for (bytes, error) in [
         (CODED, "http_response_transfer_coding"),
         (TWICE, "http_response_transfer_coding"),
         (BOTH, "http_protocol_error"),
@@ -138,14 +138,14 @@ async fn responses_that_can_be_read_in_two_ways_are_refused() {
         (NOISE, "http_protocol_error"),
         (&[Step::Close], "http_response_incomplete"),
     ] {
-        assert_eq!(answered(octets).await.unwrap_err().as_str(), error);
+        assert_eq!(answered(bytes).await.unwrap_err().as_str(), error);
     }
 }
 
 #[tokio::test]
 async fn heads_have_a_largest_size() {
-    let fields = |count: usize, octets: usize| -> &'static [Step] {
-        let field = format!("X: {}\r\n", "x".repeat(octets)).repeat(count);
+    let fields = |count: usize, bytes: usize| -> &'static [Step] {
+        let field = format!("X: {}\r\n", "x".repeat(bytes)).repeat(count);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{field}\r\nok");
         Box::leak(Box::new([Step::Answer(Box::leak(head.into()))]))
     };
@@ -168,8 +168,8 @@ async fn a_short_body_is_an_error_of_the_body() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nabc\r\n",
     )];
     const TO_THE_END: &[Step] = &[Step::Answer("HTTP/1.1 200 OK\r\n\r\nabc")];
-    for octets in [SHORT, CHUNK, NO_CHUNK] {
-        let error = answered(octets).await.unwrap().unwrap_err();
+    for bytes in [SHORT, CHUNK, NO_CHUNK] {
+        let error = answered(bytes).await.unwrap().unwrap_err();
         assert_eq!(error.as_str(), "http_response_incomplete");
     }
     assert_eq!(answered(TO_THE_END).await.unwrap().unwrap(), "abc");
@@ -279,5 +279,5 @@ async fn an_endless_flood_of_interim_responses_is_read_no_further() {
     let sent = tokio::task::spawn_blocking(|| origin.join().unwrap()).await;
     // What the buffers of two sockets hold is not to be helped.
     let sent = sent.unwrap();
-    assert!(sent < 16 << 20, "{sent} octets were taken");
+    assert!(sent < 16 << 20, "{sent} bytes were taken");
 }

@@ -1,4 +1,4 @@
-//! Origins that answer with given octets, and an upstream that finds them.
+//! Origins that answer with given bytes, and an upstream that finds them.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -28,7 +28,7 @@ use politesse_robots::origin::Target;
 /// the list it closes.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
-    /// Reads a request with its body, and writes these octets.
+    /// Reads a request with its body, and writes these bytes.
     Answer(&'static str),
     /// Reads a request, and waits for the connection to end.
     Hold,
@@ -91,7 +91,7 @@ pub(super) async fn play<S: AsyncRead + AsyncWrite + Unpin>(
         };
         requests.lock().unwrap().push(request);
         match step {
-            Step::Answer(octets) => stream.write_all(octets.as_bytes()).await.unwrap(),
+            Step::Answer(bytes) => stream.write_all(bytes.as_bytes()).await.unwrap(),
             Step::Hold => {
                 stream.read_u8().await.unwrap_or_default();
             }
@@ -100,7 +100,7 @@ pub(super) async fn play<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// A request with its body, as octets; `None` at the end of the stream.
+/// A request with its body, as bytes; `None` at the end of the stream.
 async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
     let mut text = String::new();
     while !is_whole(&text) {
@@ -233,8 +233,8 @@ impl Setup {
 }
 
 pub(super) async fn body(response: Response<ResponseBody>) -> Result<String, BodyError> {
-    let octets = response.into_body().collect().await?.to_bytes();
-    Ok(String::from_utf8(octets.to_vec()).unwrap())
+    let bytes = response.into_body().collect().await?.to_bytes();
+    Ok(String::from_utf8(bytes.to_vec()).unwrap())
 }
 
 pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) -> Outgoing {

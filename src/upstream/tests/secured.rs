@@ -251,8 +251,8 @@ fn roots_that_cannot_be_read_are_named() {
     }
 }
 
-/// An HTTP/2 origin that answers the first stream with `frames`, octet by
-/// octet as given.
+/// An HTTP/2 origin that answers the first stream with `frames`, byte by
+/// byte as given.
 async fn framed_origin(tls: TlsAcceptor, frames: impl Into<Vec<u8>>) -> SocketAddr {
     let frames = frames.into();
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];

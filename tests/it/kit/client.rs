@@ -15,7 +15,7 @@ use super::proxy::Proxy;
 use super::raw_origin::find;
 use super::{Digest, certificates, soon};
 
-/// A two-way stream of octets.
+/// A two-way stream of bytes.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
@@ -169,14 +169,14 @@ impl Crawler {
         self.stream
     }
 
-    pub(crate) async fn send(&mut self, octets: &[u8]) {
-        self.stream.write_all(octets).await.unwrap();
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
         self.stream.flush().await.unwrap();
     }
 
     /// Sends what the proxy may refuse to read to the end.
-    pub(crate) async fn try_send(&mut self, octets: &[u8]) -> std::io::Result<()> {
-        self.stream.write_all(octets).await?;
+    pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes).await?;
         self.stream.flush().await
     }
 
@@ -226,7 +226,7 @@ impl Crawler {
         }
         let mut body = Vec::new();
         let end = self
-            .body(&head, |octets| body.extend_from_slice(octets))
+            .body(&head, |bytes| body.extend_from_slice(bytes))
             .await;
         let trailers = std::mem::take(&mut self.trailers);
         Some(Reply {
@@ -241,8 +241,8 @@ impl Crawler {
     pub(crate) async fn head(&mut self) -> Option<Head> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n\r\n") {
-                let octets: Vec<u8> = self.unread.drain(..end + 4).collect();
-                return Some(parse(&octets[..end]));
+                let bytes: Vec<u8> = self.unread.drain(..end + 4).collect();
+                return Some(parse(&bytes[..end]));
             }
             if self.more().await == 0 {
                 return None;
@@ -268,15 +268,15 @@ impl Crawler {
         End::Whole
     }
 
-    /// Octets and digest of a body that is not kept.
+    /// Bytes and digest of a body that is not kept.
     pub(crate) async fn digest(&mut self, head: &Head) -> (u64, String, End) {
         let mut digest = Digest::new();
-        let end = self.body(head, |octets| digest.update(octets)).await;
-        let (octets, sha256) = digest.finish();
-        (octets, sha256, end)
+        let end = self.body(head, |bytes| digest.update(bytes)).await;
+        let (bytes, sha256) = digest.finish();
+        (bytes, sha256, end)
     }
 
-    /// Waits until at least `length` octets are here, head behind us.
+    /// Waits until at least `length` bytes are here, head behind us.
     pub(crate) async fn peek(&mut self, length: usize) -> &[u8] {
         while self.unread.len() < length {
             assert!(
@@ -288,7 +288,7 @@ impl Crawler {
         &self.unread
     }
 
-    /// Whether the proxy closes the connection without another octet.
+    /// Whether the proxy closes the connection without another byte.
     pub(crate) async fn closes(&mut self) -> bool {
         self.unread.is_empty() && self.more().await == 0
     }
@@ -338,8 +338,8 @@ impl Crawler {
     async fn line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n") {
-                let octets: Vec<u8> = self.unread.drain(..end + 2).collect();
-                return Some(String::from_utf8_lossy(&octets[..end]).into_owned());
+                let bytes: Vec<u8> = self.unread.drain(..end + 2).collect();
+                return Some(String::from_utf8_lossy(&bytes[..end]).into_owned());
             }
             if self.more().await == 0 {
                 return None;
@@ -351,7 +351,7 @@ impl Crawler {
     async fn more(&mut self) -> usize {
         self.unread.reserve(65_536);
         let read = self.stream.read_buf(&mut self.unread);
-        soon("octets from the proxy", read).await.unwrap_or(0)
+        soon("bytes from the proxy", read).await.unwrap_or(0)
     }
 }
 

@@ -42,15 +42,15 @@ fn read(text: &str) -> impl Iterator<Item = Case> + '_ {
 }
 
 impl Case {
-    /// The fields as octets; in the file they are Latin-1 text.
+    /// The fields as bytes; in the file they are Latin-1 text.
     pub(crate) fn fields(&self) -> Vec<(&str, Vec<u8>)> {
         let content_type = self.content_type.iter();
         let content_type = content_type.map(|value| ("content-type", value.as_str()));
         let headers = self.headers.iter();
         let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
         let fields = headers.chain(content_type).map(|(name, value)| {
-            let octets = value.chars().map(|letter| u8::try_from(letter).unwrap());
-            (name, octets.collect())
+            let bytes = value.chars().map(|letter| u8::try_from(letter).unwrap());
+            (name, bytes.collect())
         });
         fields.collect()
     }

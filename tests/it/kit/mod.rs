@@ -71,46 +71,46 @@ pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<
     soon(what, found).await
 }
 
-/// The SHA-256 of `octets`, in hexadecimal.
-pub(crate) fn sha256(octets: &[u8]) -> String {
-    hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, octets).as_ref())
+/// The SHA-256 of `bytes`, in hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())
 }
 
 /// A SHA-256 in the making, for bodies that are never held whole.
 pub(crate) struct Digest {
     state: aws_lc_rs::digest::Context,
-    octets: u64,
+    bytes: u64,
 }
 
 impl Digest {
     pub(crate) fn new() -> Self {
         let state = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
-        Self { state, octets: 0 }
+        Self { state, bytes: 0 }
     }
 
-    pub(crate) fn update(&mut self, octets: &[u8]) {
-        self.state.update(octets);
-        self.octets += octets.len() as u64;
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.state.update(bytes);
+        self.bytes += bytes.len() as u64;
     }
 
-    /// How many octets went in, and their digest.
+    /// How many bytes went in, and their digest.
     pub(crate) fn finish(self) -> (u64, String) {
-        (self.octets, hex(self.state.finish().as_ref()))
+        (self.bytes, hex(self.state.finish().as_ref()))
     }
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A part of the endless stream that large bodies are cut from: octets that
+/// A part of the endless stream that large bodies are cut from: bytes that
 /// repeat with a period (251) which no buffer size shares.
 pub(crate) fn stream_part(offset: u64, length: usize) -> Vec<u8> {
     let first = offset % 251;
     (first..).take(length).map(|n| (n % 251) as u8).collect()
 }
 
-/// Digest of the first `length` octets of that stream.
+/// Digest of the first `length` bytes of that stream.
 pub(crate) fn stream_digest(length: u64) -> String {
     let mut digest = Digest::new();
     let mut offset = 0;

@@ -258,7 +258,7 @@ fn answer(question: &[u8], kind: u16, addresses: &[&str]) -> Vec<u8> {
             _ => None,
         })
         .collect();
-    let end = 12 + question[12..].iter().position(|&octet| octet == 0).unwrap() + 5;
+    let end = 12 + question[12..].iter().position(|&byte| byte == 0).unwrap() + 5;
     let mut message = question[..end].to_vec();
     message[2..4].copy_from_slice(&[0x81, 0x80]);
     message[6..12].copy_from_slice(&[0, u8::try_from(records.len()).unwrap(), 0, 0, 0, 0]);

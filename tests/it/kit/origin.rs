@@ -32,7 +32,7 @@ pub(crate) struct Seen {
     pub(crate) fields: Vec<(String, String)>,
     /// Host or `:authority`.
     pub(crate) authority: String,
-    /// Octets and SHA-256 of the body; none until it ended whole.
+    /// Bytes and SHA-256 of the body; none until it ended whole.
     pub(crate) body: Option<(u64, String)>,
     /// When its head had come.
     pub(crate) at: Instant,
@@ -312,12 +312,12 @@ async fn answer(
     Ok(page.respond().await)
 }
 
-/// Octets and digest of a body that ends whole; none if it is broken off.
+/// Bytes and digest of a body that ends whole; none if it is broken off.
 async fn read_whole(mut body: Incoming) -> Option<(u64, String)> {
     let mut digest = Digest::new();
     while let Some(frame) = body.frame().await {
-        if let Some(octets) = frame.ok()?.data_ref() {
-            digest.update(octets);
+        if let Some(bytes) = frame.ok()?.data_ref() {
+            digest.update(bytes);
         }
     }
     Some(digest.finish())

@@ -55,7 +55,7 @@ enum Content {
     Stepped(Vec<Bytes>, Gate),
     /// Sent chunk by chunk, each as soon as there is room for it.
     Chunked(Vec<Bytes>),
-    /// The endless stream's first octets, made while they are sent; with
+    /// The endless stream's first bytes, made while they are sent; with
     /// Content-Length if `Length` says so.
     Stream(u64, Length),
 }
@@ -81,7 +81,7 @@ impl Page {
         Self::untyped(body).field("Content-Type", media_type)
     }
 
-    /// Octets that the origin does not say the type of.
+    /// Bytes that the origin does not say the type of.
     pub(crate) fn untyped(body: &[u8]) -> Self {
         Self::of(Content::Whole(Bytes::copy_from_slice(body)))
     }
@@ -97,7 +97,7 @@ impl Page {
         Self::status(302).field("Location", location)
     }
 
-    /// The first `length` octets of the endless stream.
+    /// The first `length` bytes of the endless stream.
     pub(crate) fn stream(length: u64, announced: Length) -> Self {
         Self::of(Content::Stream(length, announced))
             .field("Content-Type", "application/octet-stream")
@@ -125,11 +125,11 @@ impl Page {
     }
 
     pub(crate) fn field(self, name: &str, value: &str) -> Self {
-        self.octet_field(name, value.as_bytes())
+        self.byte_field(name, value.as_bytes())
     }
 
     /// A field whose value need not be UTF-8.
-    pub(crate) fn octet_field(mut self, name: &str, value: &[u8]) -> Self {
+    pub(crate) fn byte_field(mut self, name: &str, value: &[u8]) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -197,7 +197,7 @@ impl Content {
 
     fn open(&self) -> OutBody {
         match self {
-            Self::Whole(octets) => Full::new(octets.clone())
+            Self::Whole(bytes) => Full::new(bytes.clone())
                 .map_err(|never| match never {})
                 .boxed(),
             Self::Stepped(chunks, gate) => stepped(chunks.clone(), Some(gate.clone())),
@@ -220,7 +220,7 @@ impl http_body::Body for Fed {
         task: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let next = self.0.poll_recv(task);
-        next.map(|part| part.map(|octets| octets.map(Frame::data)))
+        next.map(|part| part.map(|bytes| bytes.map(Frame::data)))
     }
 }
 
@@ -255,8 +255,8 @@ fn stream(length: u64) -> OutBody {
         let mut offset = 0;
         while offset < length {
             let part = (length - offset).min(65_536) as usize;
-            let octets = Bytes::from(stream_part(offset, part));
-            if sender.send(Ok(octets)).await.is_err() {
+            let bytes = Bytes::from(stream_part(offset, part));
+            if sender.send(Ok(bytes)).await.is_err() {
                 return;
             }
             offset += part as u64;

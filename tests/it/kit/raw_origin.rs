@@ -1,5 +1,5 @@
-//! An origin without an HTTP library: it records octets as they come and sends
-//! octets as a test gives them, valid or not.
+//! An origin without an HTTP library: it records bytes as they come and sends
+//! bytes as a test gives them, valid or not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Octets to answer with, and whether the connection ends behind them.
+/// Bytes to answer with, and whether the connection ends behind them.
 #[derive(Clone)]
-pub(crate) struct Octets {
-    pub(crate) octets: Vec<u8>,
+pub(crate) struct Bytes {
+    pub(crate) bytes: Vec<u8>,
     pub(crate) after: After,
 }
 
-/// What a raw origin does once its octets are sent.
+/// What a raw origin does once its bytes are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     KeepOpen,
     Close,
 }
 
-type Reply = Arc<dyn Fn(&str) -> Octets + Send + Sync>;
+type Reply = Arc<dyn Fn(&str) -> Bytes + Send + Sync>;
 
-/// A raw origin. Each connection's octets are one entry of its record.
+/// A raw origin. Each connection's bytes are one entry of its record.
 pub(crate) struct RawOrigin {
     address: SocketAddr,
     record: watch::Sender<Vec<Vec<u8>>>,
@@ -33,7 +33,7 @@ pub(crate) struct RawOrigin {
 
 impl RawOrigin {
     /// Starts one that answers each request by its target, once it is whole.
-    pub(crate) async fn start(reply: impl Fn(&str) -> Octets + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(reply: impl Fn(&str) -> Bytes + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let record = watch::Sender::new(Vec::new());
@@ -45,9 +45,9 @@ impl RawOrigin {
         }
     }
 
-    /// One whose robots.txt is `robots` and that answers `octets` to the rest.
-    pub(crate) async fn with(robots: &str, page: Octets) -> Self {
-        let robots = Octets::text(robots);
+    /// One whose robots.txt is `robots` and that answers `bytes` to the rest.
+    pub(crate) async fn with(robots: &str, page: Bytes) -> Self {
+        let robots = Bytes::text(robots);
         Self::start(move |target| {
             if target == "/robots.txt" {
                 robots.clone()
@@ -62,11 +62,11 @@ impl RawOrigin {
         self.address
     }
 
-    /// All octets received, connection after connection, robots.txt requests
+    /// All bytes received, connection after connection, robots.txt requests
     /// left out.
     pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
         let record = self.record.borrow();
-        let all = record.iter().flat_map(|octets| split(octets));
+        let all = record.iter().flat_map(|bytes| split(bytes));
         all.filter(|request| !request.starts_with(b"GET /robots.txt "))
             .collect()
     }
@@ -74,7 +74,7 @@ impl RawOrigin {
     /// The requests for robots.txt alone.
     pub(crate) fn robots_requests(&self) -> Vec<Vec<u8>> {
         let record = self.record.borrow();
-        let all = record.iter().flat_map(|octets| split(octets));
+        let all = record.iter().flat_map(|bytes| split(bytes));
         all.filter(|request| request.starts_with(b"GET /robots.txt "))
             .collect()
     }
@@ -92,7 +92,7 @@ impl Drop for RawOrigin {
     }
 }
 
-impl Octets {
+impl Bytes {
     /// A plain text answer with status 200.
     pub(crate) fn text(body: &str) -> Self {
         let head = format!(
@@ -102,16 +102,16 @@ impl Octets {
         Self::of((head + body).as_bytes())
     }
 
-    pub(crate) fn of(octets: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self {
-            octets: octets.to_vec(),
+            bytes: bytes.to_vec(),
             after: After::KeepOpen,
         }
     }
 
-    pub(crate) fn closing(octets: &[u8]) -> Self {
+    pub(crate) fn closing(bytes: &[u8]) -> Self {
         Self {
-            octets: octets.to_vec(),
+            bytes: bytes.to_vec(),
             after: After::Close,
         }
     }
@@ -146,12 +146,12 @@ impl Connection {
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = self.stream.read(&mut buffer).await {
             record.send_modify(|record| record[self.place].extend_from_slice(&buffer[..length]));
-            let octets = record.borrow()[self.place].clone();
-            let heads = split(&octets);
+            let bytes = record.borrow()[self.place].clone();
+            let heads = split(&bytes);
             let whole = heads.iter().take_while(|request| is_whole(request)).count();
             for head in &heads[self.answered..whole] {
                 let answer = reply(target(head));
-                let sent = self.stream.write_all(&answer.octets).await;
+                let sent = self.stream.write_all(&answer.bytes).await;
                 if sent.is_err() || answer.after == After::Close {
                     return;
                 }
@@ -161,16 +161,16 @@ impl Connection {
     }
 }
 
-/// A connection's octets cut into requests: at each blank line that a request
+/// A connection's bytes cut into requests: at each blank line that a request
 /// line follows, or the end. Good enough for what the proxy writes.
-fn split(octets: &[u8]) -> Vec<Vec<u8>> {
+fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut requests = Vec::new();
     let mut start = 0;
-    while let Some(end) = find(&octets[start..], b"\r\n\r\n") {
+    while let Some(end) = find(&bytes[start..], b"\r\n\r\n") {
         let head = start + end + 4;
-        let length = body_length(&octets[start..head], &octets[head..]);
-        let next = (head + length).min(octets.len());
-        requests.push(octets[start..next].to_vec());
+        let length = body_length(&bytes[start..head], &bytes[head..]);
+        let next = (head + length).min(bytes.len());
+        requests.push(bytes[start..next].to_vec());
         start = next;
     }
     requests
@@ -197,7 +197,7 @@ fn body_length(head: &[u8], rest: &[u8]) -> usize {
     length.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Whether `request` has all the octets that its head promises.
+/// Whether `request` has all the bytes that its head promises.
 pub(crate) fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_ascii_lowercase();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -211,24 +211,21 @@ pub(crate) fn is_whole(request: &[u8]) -> bool {
     length.is_none_or(|length| length.parse::<usize>().unwrap() <= body.len())
 }
 
-pub(crate) fn find(octets: &[u8], wanted: &[u8]) -> Option<usize> {
-    octets
+pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes
         .windows(wanted.len())
         .position(|window| window == wanted)
 }
 
 fn target(head: &[u8]) -> &str {
-    let line = head
-        .split(|&octet| octet == b'\r')
-        .next()
-        .unwrap_or_default();
+    let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let line = std::str::from_utf8(line).unwrap_or_default();
     line.split(' ').nth(1).unwrap_or_default()
 }
 
 fn line(request: &[u8]) -> String {
     let line = request
-        .split(|&octet| octet == b'\r')
+        .split(|&byte| byte == b'\r')
         .next()
         .unwrap_or_default();
     let line = String::from_utf8_lossy(line).into_owned();

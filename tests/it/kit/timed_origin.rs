@@ -1,5 +1,5 @@
 //! An origin that knows when: each request it got, when that came and when the
-//! last octet of the answer went.
+//! last byte of the answer went.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ pub(crate) struct TimedOrigin {
 
 impl TimedOrigin {
     /// One whose robots.txt is `robots`, and whose every page is `page` in
-    /// HTML, the last octet of which comes `takes` after the others.
+    /// HTML, the last byte of which comes `takes` after the others.
     pub(crate) async fn start((robots, page): (&str, &str), takes: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -122,11 +122,11 @@ async fn serve(
             continue;
         }
         let place = enter(log, target, came);
-        let octets = answer("text/html", &script.page);
-        let (last, first) = octets.split_last().unwrap();
+        let bytes = answer("text/html", &script.page);
+        let (last, first) = bytes.split_last().unwrap();
         stream.write_all(first).await?;
         tokio::time::sleep(script.takes).await;
-        // Taken before the octet goes, so that no pause is told too short
+        // Taken before the byte goes, so that no pause is told too short
         // because this task was late to look.
         log.lock().unwrap()[place].ended = Some(clock::instant());
         stream.write_all(&[*last]).await?;

@@ -29,7 +29,7 @@ use ruzstd::encoding::CompressionLevel;
 const ROUNDS: usize = 15;
 const ROUND: Duration = Duration::from_millis(20);
 
-/// Decoded octets scanned of a page, as by default.
+/// Decoded bytes scanned of a page, as by default.
 const LIMIT: usize = 512 * 1024;
 
 /// Something that goes through a page, which is cut into chunks.
@@ -80,7 +80,7 @@ fn profile() {
 /// What a page costs under each content coding, from its fields to the value of
 /// the annotation.
 fn codings() {
-    println!("\n| head | coding | octets | us a page | allocations | peak memory |");
+    println!("\n| head | coding | bytes | us a page | allocations | peak memory |");
     println!("|---|---|---|---|---|---|");
     for head_kb in [5, 25, 200, 500] {
         let page = pages::page(head_kb * 1000);

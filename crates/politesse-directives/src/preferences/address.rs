@@ -7,24 +7,24 @@
 use std::fmt::Write as _;
 
 /// The longest URL that is kept.
-pub(super) const OCTETS_MAX: usize = 2048;
+pub(super) const BYTES_MAX: usize = 2048;
 
 /// A reference, absolute or relative; `None` if it is empty, too long, or holds
 /// a control character.
 pub(super) fn reference(written: &[u8]) -> Option<String> {
     let written = written.trim_ascii();
-    if written.is_empty() || OCTETS_MAX < written.len() {
+    if written.is_empty() || BYTES_MAX < written.len() {
         return None;
     }
     let mut url = String::with_capacity(written.len());
-    for &octet in written {
-        match octet {
-            b'!'..=b'~' => url.push(char::from(octet)),
-            b' ' | 0x80.. => write!(url, "%{octet:02X}").ok()?,
+    for &byte in written {
+        match byte {
+            b'!'..=b'~' => url.push(char::from(byte)),
+            b' ' | 0x80.. => write!(url, "%{byte:02X}").ok()?,
             0..b' ' | 0x7F => return None,
         }
     }
-    (url.len() <= OCTETS_MAX).then_some(url)
+    (url.len() <= BYTES_MAX).then_some(url)
 }
 
 /// A URL of the web that needs nothing else to be resolved.

@@ -53,8 +53,8 @@ impl Licenses {
         }
     }
 
-    /// Octets of the URLs.
-    pub(super) fn octets(&self) -> usize {
+    /// Bytes of the URLs.
+    pub(super) fn bytes(&self) -> usize {
         self.0.keys().map(String::len).sum()
     }
 

@@ -30,7 +30,7 @@ impl Link<'_> {
         let rel = self.rel.as_deref().unwrap_or_default();
         let mut relations = rel.split(u8::is_ascii_whitespace);
         let media_type = self.media_type.as_deref().unwrap_or_default();
-        let essence = media_type.split(|octet| *octet == b';').next();
+        let essence = media_type.split(|byte| *byte == b';').next();
         let essence = essence.unwrap_or_default().trim_ascii();
         relations.any(|relation| relation.eq_ignore_ascii_case(b"license"))
             && essence.eq_ignore_ascii_case(b"application/rsl+xml")
@@ -63,7 +63,7 @@ impl<'a> Iterator for Links<'a> {
     fn next(&mut self) -> Option<Link<'a>> {
         let cursor = &mut self.0;
         loop {
-            cursor.take_while(|octet| is_blank(octet) || octet == b',');
+            cursor.take_while(|byte| is_blank(byte) || byte == b',');
             if cursor.eat(b'<') {
                 break;
             }
@@ -73,7 +73,7 @@ impl<'a> Iterator for Links<'a> {
             cursor.skip_to(b",");
         }
         let mut link = Link {
-            target: cursor.take_while(|octet| octet != b'>'),
+            target: cursor.take_while(|byte| byte != b'>'),
             ..Link::default()
         };
         if !cursor.eat(b'>') {
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
     /// A name, and a value if there is one (section 3, `link-param`).
     fn parameter(&mut self) -> (&'a [u8], Cow<'a, [u8]>) {
         self.take_while(is_blank);
-        let name = self.take_while(|octet| !is_blank(octet) && !b"=;,".contains(&octet));
+        let name = self.take_while(|byte| !is_blank(byte) && !b"=;,".contains(&byte));
         self.take_while(is_blank);
         if !self.eat(b'=') {
             return (name, Cow::default());
@@ -107,21 +107,21 @@ impl<'a> Cursor<'a> {
         if self.eat(b'"') {
             return (name, self.quoted());
         }
-        let value = self.take_while(|octet| !is_blank(octet) && !b";,".contains(&octet));
+        let value = self.take_while(|byte| !is_blank(byte) && !b";,".contains(&byte));
         (name, Cow::Borrowed(value))
     }
 
     /// The rest of a quoted string, its escapes undone (RFC 9110, section
     /// 5.6.4); one that is not closed goes on to the end.
     fn quoted(&mut self) -> Cow<'a, [u8]> {
-        let plain = self.take_while(|octet| octet != b'"' && octet != b'\\');
+        let plain = self.take_while(|byte| byte != b'"' && byte != b'\\');
         let mut text = Cow::Borrowed(plain);
         loop {
             match self.0 {
                 [b'\\', escaped, rest @ ..] => {
                     text.to_mut().push(*escaped);
                     self.0 = rest;
-                    let plain = self.take_while(|octet| octet != b'"' && octet != b'\\');
+                    let plain = self.take_while(|byte| byte != b'"' && byte != b'\\');
                     text.to_mut().extend_from_slice(plain);
                 }
                 // The quote at the end, or a backslash that escapes nothing.
@@ -137,7 +137,7 @@ impl<'a> Cursor<'a> {
     /// Goes to the next of `ends`, past quoted strings.
     fn skip_to(&mut self, ends: &[u8]) {
         loop {
-            self.take_while(|octet| octet != b'"' && !ends.contains(&octet));
+            self.take_while(|byte| byte != b'"' && !ends.contains(&byte));
             if !self.eat(b'"') {
                 return;
             }
@@ -152,13 +152,13 @@ impl<'a> Cursor<'a> {
     }
 
     fn take_while(&mut self, is_wanted: impl Fn(u8) -> bool) -> &'a [u8] {
-        let length = self.0.iter().take_while(|octet| is_wanted(**octet)).count();
+        let length = self.0.iter().take_while(|byte| is_wanted(**byte)).count();
         let (taken, rest) = self.0.split_at(length);
         self.0 = rest;
         taken
     }
 }
 
-fn is_blank(octet: u8) -> bool {
-    octet == b' ' || octet == b'\t'
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
 }

@@ -42,7 +42,7 @@ impl Mining {
     /// strictest counts, which the report leaves open.
     pub(super) fn reserve(&mut self, value: &[u8], carrier: Carrier) {
         let declared = self.declared_by(carrier);
-        for value in value.split(|octet| *octet == b',') {
+        for value in value.split(|byte| *byte == b',') {
             declared.reservation = declared.reservation.max(Reservation::read(value));
         }
     }
@@ -53,8 +53,8 @@ impl Mining {
         declared.policy = declared.policy.take().or_else(|| absolute(value));
     }
 
-    /// Octets of the URLs.
-    pub(super) fn octets(&self) -> usize {
+    /// Bytes of the URLs.
+    pub(super) fn bytes(&self) -> usize {
         let policies = [&self.field, &self.page].map(|it| it.policy.as_ref());
         policies.into_iter().flatten().map(String::len).sum()
     }

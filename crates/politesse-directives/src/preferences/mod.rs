@@ -164,10 +164,10 @@ impl Preferences {
         self.licenses.add_reference(href.as_bytes(), Carrier::Page);
     }
 
-    /// Octets of the URLs in it: what it takes beyond its own size.
+    /// Bytes of the URLs in it: what it takes beyond its own size.
     #[must_use]
-    pub fn octets(&self) -> usize {
-        self.licenses.octets() + self.mining.octets()
+    pub fn bytes(&self) -> usize {
+        self.licenses.bytes() + self.mining.bytes()
     }
 
     /// What is preferred, sorted by name, licenses by URL.

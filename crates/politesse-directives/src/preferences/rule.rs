@@ -61,7 +61,7 @@ impl<'a> PathRule<'a> {
                 statement: value,
             });
         }
-        let end = value.iter().position(|octet| is_blank(*octet))?;
+        let end = value.iter().position(|byte| is_blank(*byte))?;
         let (path, statement) = value.split_at(end);
         Some(Self {
             path,
@@ -76,6 +76,6 @@ impl<'a> PathRule<'a> {
     }
 }
 
-fn is_blank(octet: u8) -> bool {
-    octet == b' ' || octet == b'\t'
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
 }

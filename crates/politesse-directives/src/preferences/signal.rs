@@ -19,7 +19,7 @@ const USE: &TokenRef = token_ref("use");
 
 /// What a value says; names and values that are not known say nothing.
 pub(super) fn statements(value: &[u8]) -> impl Iterator<Item = Statement> {
-    let mut sides = value.split(|octet| *octet == b'=');
+    let mut sides = value.split(|byte| *byte == b'=');
     let mut left = sides.next().unwrap_or_default();
     sides.filter_map(move |right| {
         let name = last_word(left);
@@ -60,15 +60,15 @@ fn level(value: &[u8]) -> Option<Answer> {
 }
 
 fn first_word(text: &[u8]) -> &[u8] {
-    let mut words = text.split(|octet| !is_word(*octet));
+    let mut words = text.split(|byte| !is_word(*byte));
     words.find(|word| !word.is_empty()).unwrap_or_default()
 }
 
 fn last_word(text: &[u8]) -> &[u8] {
-    let mut words = text.rsplit(|octet| !is_word(*octet));
+    let mut words = text.rsplit(|byte| !is_word(*byte));
     words.find(|word| !word.is_empty()).unwrap_or_default()
 }
 
-fn is_word(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_')
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }

@@ -130,7 +130,7 @@ response! {
     use_is_not_yes_or_no: ["Content-Signal: use=no, ai-train=full"] says [];
     search_is_one_use_in_both: ["Content-Usage: search=n", "Content-Signal: search=yes"] says ["search:n h"];
     training_has_two_names: ["Content-Usage: train-ai=y", "Content-Signal: ai-train=no"] says ["ai-train:n h", "train-ai:y h"];
-    signals_survive_other_octets: ["Content-Signal: \u{e9}=no, ai-train=no"] says ["ai-train:n h"];
+    signals_survive_other_bytes: ["Content-Signal: \u{e9}=no, ai-train=no"] says ["ai-train:n h"];
 }
 
 // draft-ietf-aipref-attach-05, sections 3.1, 3.2 and 3.4.
@@ -156,7 +156,7 @@ group! {
     star_is_a_wildcard: "Content-Usage: /*.pdf$ train-ai=n\n" at "/a/b.pdf" says ["train-ai:n u"];
     dollar_is_the_end: "Content-Usage: /*.pdf$ train-ai=n\n" at "/a.pdf?x" says [];
     escapes_are_compared_in_one_form: "Content-Usage: /%7ea/\u{30c4} train-ai=n\n" at "/~a/%e3%83%84" says ["train-ai:n u"];
-    length_is_in_octets_of_the_escaped_path: "Content-Usage: /%E3%83%84 train-ai=n\nContent-Usage: /\u{30c4} train-ai=y\n" at "/\u{30c4}" says ["train-ai:n u"];
+    length_is_in_bytes_of_the_escaped_path: "Content-Usage: /%E3%83%84 train-ai=n\nContent-Usage: /\u{30c4} train-ai=y\n" at "/\u{30c4}" says ["train-ai:n u"];
     query_is_part_of_the_path: "Content-Usage: /a?x= train-ai=n\n" at "/a?x=1" says ["train-ai:n u"];
 }
 
@@ -275,12 +275,12 @@ fn licenses_are_bounded() {
 
 #[test]
 fn urls_are_bounded() {
-    let long = |octets: usize| format!("/{}", "a".repeat(octets - 1));
+    let long = |bytes: usize| format!("/{}", "a".repeat(bytes - 1));
     let mut preferences = Preferences::default();
-    preferences.license(&long(address::OCTETS_MAX));
-    preferences.license(&long(address::OCTETS_MAX + 1));
-    preferences.license(&" ".repeat(address::OCTETS_MAX / 2));
-    preferences.license(&"\u{e9}".repeat(address::OCTETS_MAX / 4));
+    preferences.license(&long(address::BYTES_MAX));
+    preferences.license(&long(address::BYTES_MAX + 1));
+    preferences.license(&" ".repeat(address::BYTES_MAX / 2));
+    preferences.license(&"\u{e9}".repeat(address::BYTES_MAX / 4));
     assert_eq!(preferences.settle().len(), 1);
 }
 
@@ -325,7 +325,7 @@ fn paths_match_in_every_dialect() {
     }
 }
 
-/// Text in which the octets that matter are frequent.
+/// Text in which the bytes that matter are frequent.
 fn likely() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
         "train-ai",
@@ -391,7 +391,7 @@ proptest! {
         for preference in settled {
             prop_assert!(!preference.carriers.is_empty());
             if let Value::Text(url) = preference.value {
-                prop_assert!(url.len() <= address::OCTETS_MAX);
+                prop_assert!(url.len() <= address::BYTES_MAX);
                 prop_assert!(sfv::StringRef::from_str(&url).is_ok());
             }
         }

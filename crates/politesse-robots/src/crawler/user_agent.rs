@@ -287,7 +287,7 @@ fn names_in(text: &str, rank: Rank) -> Vec<Name<'_>> {
         let is_numbered = version && begins_product && is_number(name);
         let means_crawler = !is_contact(word) && (!is_generic(name) || is_numbered);
         begins_product = version;
-        let fits = name.len() <= ProductToken::OCTETS_MAX;
+        let fits = name.len() <= ProductToken::BYTES_MAX;
         // It is no part of another name, and can be none of its own.
         if means_crawler && !fits {
             end(&mut words, false);

@@ -160,14 +160,14 @@ impl Traits {
                 let first = value.first().map(u8::to_ascii_lowercase);
                 let wanted = token.as_str().bytes().next();
                 // But for what is no UTF-8, and is decoded.
-                (first == wanted.map(|octet| octet.to_ascii_lowercase())
-                    || first.is_some_and(|octet| !octet.is_ascii()))
+                (first == wanted.map(|byte| byte.to_ascii_lowercase())
+                    || first.is_some_and(|byte| !byte.is_ascii()))
                     && token.is_named_by(&crawler::decode(value))
             }
             Binds::Letters => {
                 let is_letter =
-                    |octet: &u8| octet.is_ascii_alphabetic() || matches!(octet, b'-' | b'_');
-                let letters = value.iter().take_while(|octet| is_letter(octet)).count();
+                    |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_');
+                let letters = value.iter().take_while(|byte| is_letter(byte)).count();
                 let letters = value.get(..letters).unwrap_or_default();
                 letters.eq_ignore_ascii_case(token.as_str().as_bytes())
             }
@@ -220,7 +220,7 @@ impl Binding {
         }
     }
 
-    /// Judges a path with its query, octets as sent. Allocates nothing unless
+    /// Judges a path with its query, bytes as sent. Allocates nothing unless
     /// the path has to be rewritten and is longer than most.
     #[must_use]
     pub fn judge(&self, path: &str) -> Judgement<'_> {
@@ -268,8 +268,8 @@ impl Binding {
             return false;
         }
         let mut folded = Buffer::new();
-        let octets = path.as_bytes();
-        fold(octets, query_start(octets), self.scope, &mut folded);
+        let bytes = path.as_bytes();
+        fold(bytes, query_start(bytes), self.scope, &mut folded);
         let path = FoldedPath::new(&folded);
         let mut patterns = rule
             .forms()
@@ -352,7 +352,7 @@ impl Binding {
         Some(pause.as_secs_f64())
     }
 
-    /// The memory that the rules take beside the file, in octets.
+    /// The memory that the rules take beside the file, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         let asked = self.asked.as_ref().map_or(0, |asked| asked.memory());
@@ -392,7 +392,7 @@ impl<'a> Rule<'a> {
         let Some(token) = self.token() else {
             return Cow::Borrowed("");
         };
-        let is_line_end = |octet: &u8| matches!(octet, b'\r' | b'\n');
+        let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
         let text = &self.rules.file.text[..];
         let (before, behind) = text.split_at(text.len().min(token.start as usize));
         let start = before
@@ -404,8 +404,8 @@ impl<'a> Rule<'a> {
         lossy(self.rules.file.traits().lines.content(line))
     }
 
-    /// How specific it is: the octets of its path in canonical form, `*` and
-    /// `$` counted (RFC 9309, section 2.2.2: the most octets).
+    /// How specific it is: the bytes of its path in canonical form, `*` and
+    /// `$` counted (RFC 9309, section 2.2.2: the most bytes).
     #[must_use]
     pub fn length(&self) -> usize {
         let pattern = Pattern::in_dialect(self.value(), self.rules.file.dialect);
@@ -476,7 +476,7 @@ impl Rules {
     fn names(&self, group: &Range<u32>) -> impl Iterator<Item = String> {
         self.agents(group).map(|agent| {
             let name = self.file.value(agent);
-            let name = name.get(..ProductToken::OCTETS_MAX).unwrap_or(name);
+            let name = name.get(..ProductToken::BYTES_MAX).unwrap_or(name);
             lossy(name).to_ascii_lowercase()
         })
     }

@@ -59,7 +59,7 @@ impl Bound {
         rules.find(|rules| rules.groups == *groups).cloned()
     }
 
-    /// The memory that the bindings take, in octets.
+    /// The memory that the bindings take, in bytes.
     pub(super) fn memory(&self) -> usize {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().map(|(_, binding)| binding.memory()).sum()

@@ -4,12 +4,12 @@
 use super::dialect::Escapes;
 use super::grams::Grams;
 use super::index::{Index, NO_CHILDREN, Node};
-use super::rank::{Entry, Octets, Place, Rank};
+use super::rank::{Entry, Place, Rank, RuleBytes};
 use super::wild::Wild;
 
 /// Arranges rules.
 pub(super) struct Builder<'a> {
-    octets: Octets<'a>,
+    bytes: RuleBytes<'a>,
     entries: &'a [Entry],
     /// The entries in the order of their heads; of equal heads the greatest
     /// rank first.
@@ -22,7 +22,7 @@ pub(super) struct Builder<'a> {
     pending: Vec<Pending>,
 }
 
-/// An entry as sorted: the eight octets of its head behind the `/` that nearly
+/// An entry as sorted: the eight bytes of its head behind the `/` that nearly
 /// all begin with, and which it is.
 #[derive(Clone, Copy)]
 struct Sorted {
@@ -31,7 +31,7 @@ struct Sorted {
 }
 
 /// A node whose children are still to be made: the entries below it, and how
-/// many octets of their heads are above.
+/// many bytes of their heads are above.
 struct Pending {
     node: usize,
     from: usize,
@@ -43,25 +43,25 @@ struct Pending {
 const TRIED: usize = 6;
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(octets: Octets<'a>, entries: &'a [Entry]) -> Self {
+    pub(super) fn new(bytes: RuleBytes<'a>, entries: &'a [Entry]) -> Self {
         let mut order: Vec<Sorted> = (0..)
             .zip(entries)
             .map(|(entry, rule)| Sorted {
-                beginning: beginning(octets.at(rule.place, rule.shape.head)),
+                beginning: beginning(bytes.at(rule.place, rule.shape.head)),
                 entry,
             })
             .collect();
         order.sort_by(|one, other| {
             one.beginning.cmp(&other.beginning).then_with(|| {
                 let [one, other] = [one, other].map(|sorted| &entries[sorted.entry as usize]);
-                let head = |entry: &Entry| octets.at(entry.place, entry.shape.head);
+                let head = |entry: &Entry| bytes.at(entry.place, entry.shape.head);
                 head(one)
                     .cmp(head(other))
                     .then_with(|| other.rank.cmp(&one.rank))
             })
         });
         Self {
-            octets,
+            bytes,
             entries,
             order,
             nodes: Vec::with_capacity(entries.len() * 3 / 2 + 2),
@@ -105,7 +105,7 @@ impl<'a> Builder<'a> {
 
     fn head(&self, at: usize) -> &'a [u8] {
         self.entry(at)
-            .map(|entry| self.octets.at(entry.place, entry.shape.head))
+            .map(|entry| self.bytes.at(entry.place, entry.shape.head))
             .unwrap_or_default()
     }
 
@@ -121,7 +121,7 @@ impl<'a> Builder<'a> {
         };
         if let Some(node) = self.nodes.get_mut(pending.node) {
             node.children = u32::try_from(children).unwrap_or(NO_CHILDREN);
-            // There are at most as many as there are octets.
+            // There are at most as many as there are bytes.
             node.other_children = u8::try_from(others).unwrap_or(u8::MAX);
         }
     }
@@ -139,7 +139,7 @@ impl<'a> Builder<'a> {
             if entry.shape.is_plain() {
                 rank = rank.max(entry.rank);
             } else {
-                self.wilds.push(Wild::new(entry, self.octets));
+                self.wilds.push(Wild::new(entry, self.bytes));
             }
             at += 1;
         }
@@ -155,7 +155,7 @@ impl<'a> Builder<'a> {
             let hanging = self.wilds.get(first_wild..).unwrap_or_default();
             if TRIED < hanging.len() {
                 self.grams
-                    .push((fit(first_wild), Grams::of(hanging, self.octets)));
+                    .push((fit(first_wild), Grams::of(hanging, self.bytes)));
                 if let Some(first) = self.wilds.get_mut(first_wild) {
                     first.length |= Wild::HAS_GRAMS;
                 }
@@ -164,18 +164,18 @@ impl<'a> Builder<'a> {
         at
     }
 
-    /// Makes the child for the octet that the entry at `at` goes on with; where
-    /// the next octet's entries begin.
+    /// Makes the child for the byte that the entry at `at` goes on with; where
+    /// the next byte's entries begin.
     fn push_child(&mut self, at: usize, pending: &Pending) -> usize {
         let depth = pending.depth;
         let head = self.head(at);
-        let octet = head.get(depth).copied();
+        let byte = head.get(depth).copied();
         let mut to = at + 1;
-        while to < pending.to && self.head(to).get(depth).copied() == octet {
+        while to < pending.to && self.head(to).get(depth).copied() == byte {
             to += 1;
         }
         let last = self.head(to - 1);
-        let (Some(first), Some(ours), Some(theirs)) = (octet, head.get(depth..), last.get(depth..))
+        let (Some(first), Some(ours), Some(theirs)) = (byte, head.get(depth..), last.get(depth..))
         else {
             return to;
         };
@@ -204,7 +204,7 @@ fn beginning(head: &[u8]) -> u64 {
         Some(chunk) => u64::from_be_bytes(*chunk),
         None => {
             let mut chunk = [0; 8];
-            std::iter::zip(&mut chunk, behind).for_each(|(place, octet)| *place = *octet);
+            std::iter::zip(&mut chunk, behind).for_each(|(place, byte)| *place = *byte);
             u64::from_be_bytes(chunk)
         }
     }

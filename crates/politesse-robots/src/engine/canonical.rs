@@ -1,73 +1,73 @@
 //! The one form in which a path and the path in a rule are compared.
 //!
-//! RFC 9309, section 2.2.2, asks that both be compared octet by octet after
+//! RFC 9309, section 2.2.2, asks that both be compared byte by byte after
 //! escapes were made alike; the older texts and google/robotstxt do it their
-//! own way. Which octets of a rule are wildcards is decided before and after,
+//! own way. Which bytes of a rule are wildcards is decided before and after,
 //! not here: a `*` or `$` that means itself is escaped on the way.
 
 use memchr::memchr;
 use smallvec::SmallVec;
 
 use super::dialect::Escapes;
-use super::wildcard::is_glob_octet;
+use super::wildcard::is_glob_byte;
 
 /// A path while it is judged; the usual one fits without an allocation.
 pub(super) type Buffer = SmallVec<[u8; 1024]>;
 
-/// The octets that need no rewriting, by side and form.
+/// The bytes that need no rewriting, by side and form.
 const PATH_CANONICAL: u8 = 1;
 const RULE_CANONICAL: u8 = 2;
 const RULE_AS_WRITTEN: u8 = 4;
 const NO_ESCAPE: u8 = 8;
 const ANY: u8 = 16;
-/// Every octet but the one that begins a query.
+/// Every byte but the one that begins a query.
 const NO_QUERY: u8 = 32;
 
 const CLASS: [u8; 256] = {
     let mut classes = [0; 256];
-    let mut octet = 0_u8;
+    let mut byte = 0_u8;
     loop {
-        classes[octet as usize] = classes_of(octet);
-        if octet == 0xFF {
+        classes[byte as usize] = classes_of(byte);
+        if byte == 0xFF {
             break classes;
         }
-        octet += 1;
+        byte += 1;
     }
 };
 
-const fn classes_of(octet: u8) -> u8 {
+const fn classes_of(byte: u8) -> u8 {
     let mut classes = ANY;
-    if is_unreserved(octet) || is_reserved(octet) {
-        if octet != b'$' {
+    if is_unreserved(byte) || is_reserved(byte) {
+        if byte != b'$' {
             classes |= RULE_CANONICAL;
         }
-        if octet != b'$' && octet != b'*' {
+        if byte != b'$' && byte != b'*' {
             classes |= PATH_CANONICAL;
         }
     }
-    if octet != b'%' {
+    if byte != b'%' {
         classes |= NO_ESCAPE;
-        if octet < 0x80 {
+        if byte < 0x80 {
             classes |= RULE_AS_WRITTEN;
         }
     }
-    if octet != b'?' {
+    if byte != b'?' {
         classes |= NO_QUERY;
     }
     classes
 }
 
-/// What the octets of a rule's path have in common.
+/// What the bytes of a rule's path have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Common(u8);
 
 impl Common {
     #[inline]
-    pub(super) fn of(octets: &[u8]) -> Self {
+    pub(super) fn of(bytes: &[u8]) -> Self {
         Self(
-            octets
+            bytes
                 .iter()
-                .fold(0xFF, |common, octet| common & class(*octet)),
+                .fold(0xFF, |common, byte| common & class(*byte)),
         )
     }
 
@@ -86,8 +86,8 @@ impl Common {
     }
 }
 
-fn class(octet: u8) -> u8 {
-    CLASS[usize::from(octet)]
+fn class(byte: u8) -> u8 {
+    CLASS[usize::from(byte)]
 }
 
 impl Escapes {
@@ -99,9 +99,9 @@ impl Escapes {
         }
     }
 
-    /// Whether `octet` of a path is in canonical form by itself.
-    pub(super) fn is_canonical_octet(self, octet: u8) -> bool {
-        class(octet) & self.path_class() != 0
+    /// Whether `byte` of a path is in canonical form by itself.
+    pub(super) fn is_canonical_byte(self, byte: u8) -> bool {
+        class(byte) & self.path_class() != 0
     }
 
     /// Whether `path` is in canonical form.
@@ -128,16 +128,16 @@ impl Escapes {
         self.rewrite(path, Side::Rule, out);
     }
 
-    fn rewrite(self, octets: &[u8], side: Side, out: &mut Buffer) {
+    fn rewrite(self, bytes: &[u8], side: Side, out: &mut Buffer) {
         if (self, side) == (Self::RuleSide, Side::Path) {
-            return out.extend_from_slice(octets);
+            return out.extend_from_slice(bytes);
         }
-        let mut rest = octets;
-        while let Some((&octet, tail)) = rest.split_first() {
+        let mut rest = bytes;
+        while let Some((&byte, tail)) = rest.split_first() {
             rest = tail;
-            if octet != b'%' {
-                self.push_octet((octet, side), out);
-            } else if let Some((value, after)) = escaped_octet(tail) {
+            if byte != b'%' {
+                self.push_byte((byte, side), out);
+            } else if let Some((value, after)) = escaped_byte(tail) {
                 rest = after;
                 self.push_escape((value, side), out);
             } else {
@@ -155,17 +155,17 @@ impl Escapes {
         }
     }
 
-    fn push_octet(self, (octet, side): (u8, Side), out: &mut Buffer) {
+    fn push_byte(self, (byte, side): (u8, Side), out: &mut Buffer) {
         let stays = match (self, side) {
-            (Self::Canonical, Side::Path) => class(octet) & PATH_CANONICAL != 0,
-            (Self::Canonical, Side::Rule) => class(octet) & RULE_CANONICAL != 0,
-            (Self::RuleSide, _) => octet < 0x80,
+            (Self::Canonical, Side::Path) => class(byte) & PATH_CANONICAL != 0,
+            (Self::Canonical, Side::Rule) => class(byte) & RULE_CANONICAL != 0,
+            (Self::RuleSide, _) => byte < 0x80,
             (Self::Decoded | Self::DecodedInGlob, _) => true,
         };
         if stays {
-            out.push(octet);
+            out.push(byte);
         } else {
-            push_escaped(octet, out);
+            push_escaped(byte, out);
         }
     }
 
@@ -176,7 +176,7 @@ impl Escapes {
             Self::Decoded | Self::DecodedInGlob => value != b'/' && value != b'%',
         };
         if (self, side) == (Self::DecodedInGlob, Side::Rule)
-            && (is_glob_octet(value) || matches!(value, b']' | b'-' | b'!' | b'^'))
+            && (is_glob_byte(value) || matches!(value, b']' | b'-' | b'!' | b'^'))
             && !ends_in_quote(out)
         {
             out.push(b'\\');
@@ -189,18 +189,18 @@ impl Escapes {
     }
 }
 
-/// Whether the next octet is quoted already by a backslash as written.
+/// Whether the next byte is quoted already by a backslash as written.
 fn ends_in_quote(glob: &[u8]) -> bool {
-    let backslashes = glob.iter().rev().take_while(|octet| **octet == b'\\');
+    let backslashes = glob.iter().rev().take_while(|byte| **byte == b'\\');
     backslashes.count() % 2 == 1
 }
 
 /// About how many bytes the rules of `text` take that cannot stay as written:
 /// all of those in it are counted as if they were in one.
-pub(super) fn octets_if_rewritten(text: &[u8]) -> usize {
-    let is_odd = |octet: &&u8| class(**octet) & RULE_CANONICAL == 0;
+pub(super) fn bytes_if_rewritten(text: &[u8]) -> usize {
+    let is_odd = |byte: &&u8| class(**byte) & RULE_CANONICAL == 0;
     // An escape may be in a literal of its own, in two forms.
-    let escapes = text.iter().filter(|octet| **octet == b'%').count();
+    let escapes = text.iter().filter(|byte| **byte == b'%').count();
     // The literals of a rule with an escape stand in one text for each form,
     // with their places: five bytes for each of its own.
     let lines = text.split(|byte| matches!(byte, b'\r' | b'\n'));
@@ -248,14 +248,14 @@ pub(super) fn fold(text: &[u8], query: usize, scope: Fold, out: &mut Buffer) {
 /// Appends `text` with the escapes decoded of those bytes that `decodes` names.
 fn decode(text: &[u8], decodes: fn(u8) -> bool, out: &mut Buffer) {
     let mut rest = text;
-    while let Some((&octet, tail)) = rest.split_first() {
-        match escaped_octet(tail).filter(|(value, _)| octet == b'%' && decodes(*value)) {
+    while let Some((&byte, tail)) = rest.split_first() {
+        match escaped_byte(tail).filter(|(value, _)| byte == b'%' && decodes(*value)) {
             Some((value, after)) => {
                 out.push(value);
                 rest = after;
             }
             None => {
-                out.push(octet);
+                out.push(byte);
                 rest = tail;
             }
         }
@@ -283,11 +283,11 @@ pub(super) fn folds_by_place(text: &[u8], scope: Fold) -> bool {
 
 /// Whether an escape in `text` is of a reserved byte that `is_one` names.
 fn holds_escape(text: &[u8], is_one: fn(u8) -> bool) -> bool {
-    let mut escapes = text.split(|octet| *octet == b'%').skip(1);
+    let mut escapes = text.split(|byte| *byte == b'%').skip(1);
     // Most escapes are of bytes beyond ASCII: their first digit tells.
     escapes.any(|escape| {
         matches!(escape.first(), Some(b'2'..=b'5'))
-            && escaped_octet(escape).is_some_and(|(value, _)| is_one(value))
+            && escaped_byte(escape).is_some_and(|(value, _)| is_one(value))
     })
 }
 
@@ -301,31 +301,31 @@ fn folds_in_path(value: u8) -> bool {
     folds(value) && !matches!(value, b'?' | b'#')
 }
 
-/// The octet whose two hexadecimal digits `tail` begins with, and what follows.
-fn escaped_octet(tail: &[u8]) -> Option<(u8, &[u8])> {
+/// The byte whose two hexadecimal digits `tail` begins with, and what follows.
+fn escaped_byte(tail: &[u8]) -> Option<(u8, &[u8])> {
     let ([high, low], after) = tail.split_first_chunk::<2>()?;
-    let digit = |octet: u8| char::from(octet).to_digit(16);
+    let digit = |byte: u8| char::from(byte).to_digit(16);
     let value = digit(*high)? * 16 + digit(*low)?;
     Some((u8::try_from(value).ok()?, after))
 }
 
-fn push_escaped(octet: u8, out: &mut Buffer) {
+fn push_escaped(byte: u8, out: &mut Buffer) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     out.push(b'%');
-    out.push(DIGITS[usize::from(octet >> 4)]);
-    out.push(DIGITS[usize::from(octet & 0x0F)]);
+    out.push(DIGITS[usize::from(byte >> 4)]);
+    out.push(DIGITS[usize::from(byte & 0x0F)]);
 }
 
 /// RFC 3986, section 2.3.
-const fn is_unreserved(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~')
+const fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
 /// RFC 3986, section 2.2.
 #[rustfmt::skip]
-const fn is_reserved(octet: u8) -> bool {
+const fn is_reserved(byte: u8) -> bool {
     matches!(
-        octet,
+        byte,
         b':' | b'/' | b'?' | b'#' | b'[' | b']' | b'@' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')'
             | b'*' | b'+' | b',' | b';' | b'='
     )

@@ -64,7 +64,7 @@ pub(super) struct Traits {
 pub(super) enum LineForm {
     /// As RFC 9309, section 2.2, has it.
     Whole,
-    /// As robots.cc reads it: cut after 16,663 octets and at a NUL, names by
+    /// As robots.cc reads it: cut after 16,663 bytes and at a NUL, names by
     /// their beginning, all ASCII white space trimmed.
     Cut,
 }
@@ -84,7 +84,7 @@ pub(super) enum Utf16 {
 pub(super) enum Binds {
     /// It equals the token, or goes on with what cannot belong to a name.
     Token,
-    /// Its letters, `-` and `_` up to the first other octet equal the token.
+    /// Its letters, `-` and `_` up to the first other byte equal the token.
     Letters,
     /// It is part of the token.
     Part,
@@ -125,7 +125,7 @@ pub(super) enum AllowLines {
     Ignored,
 }
 
-/// What a path in a rule may hold besides octets.
+/// What a path in a rule may hold besides bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
     /// `*`, and `$` at the end.
@@ -141,7 +141,7 @@ pub(super) enum Syntax {
 pub(super) enum Escapes {
     /// Both in the canonical form of RFC 9309, section 2.2.2.
     Canonical,
-    /// The rule's octets above ASCII escaped, nothing decoded, the path as it
+    /// The rule's bytes above ASCII escaped, nothing decoded, the path as it
     /// is.
     RuleSide,
     /// Both decoded, but for `%2F`.
@@ -164,7 +164,7 @@ pub(super) enum RobotsTxtItself {
     Ruled,
 }
 
-/// Whether a Disallow matches a query in either form, its reserved octets
+/// Whether a Disallow matches a query in either form, its reserved bytes
 /// escaped or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {

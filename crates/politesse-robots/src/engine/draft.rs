@@ -5,7 +5,7 @@ use super::builder::Builder;
 use super::canonical::{Buffer, has_folding};
 use super::dialect::{AllowLines, IndexPages, Order, Traits};
 use super::index::Index;
-use super::rank::{Entry, Octets, Place, Rank};
+use super::rank::{Entry, Place, Rank, RuleBytes};
 use super::shape::{Shape, folder_of_index};
 use super::token::{File, Token, TokenKind};
 
@@ -73,7 +73,7 @@ impl<'a> Draft<'a> {
         Some(self.rank(at, token, &shape))
     }
 
-    /// Puts in a rule whose octets begin at `start` in the text, unless they
+    /// Puts in a rule whose bytes begin at `start` in the text, unless they
     /// were rewritten.
     #[inline]
     fn push(&mut self, rank: Rank, start: u32, shape: Shape) {
@@ -122,11 +122,11 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn index(self) -> Index {
-        let octets = Octets {
+        let bytes = RuleBytes {
             text: &self.file.text,
             extra: &self.extra,
         };
-        let index = Builder::new(octets, &self.entries).build(self.traits.escapes);
+        let index = Builder::new(bytes, &self.entries).build(self.traits.escapes);
         index.with_extra(self.extra)
     }
 }

@@ -20,7 +20,7 @@ use super::{RobotsTxt, RuleKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outranked {
-    /// It is shorter (RFC 9309, section 2.2.2: the most octets).
+    /// It is shorter (RFC 9309, section 2.2.2: the most bytes).
     Shorter,
     /// It is as long, and an Allow counts before a Disallow (same section).
     AllowAsLong,
@@ -151,7 +151,7 @@ impl RobotsTxt {
 
     /// Every line with its number, whole, invalid UTF-8 replaced.
     pub fn numbered_lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
-        Lines::of(&self.file.text).map(|line| (line.number, lossy(line.octets)))
+        Lines::of(&self.file.text).map(|line| (line.number, lossy(line.bytes)))
     }
 
     /// Line `number`, from 1, as written: without byte order mark, comment and
@@ -159,7 +159,7 @@ impl RobotsTxt {
     #[must_use]
     pub fn line(&self, number: u32) -> Option<Cow<'_, str>> {
         let line = Lines::of(&self.file.text).find(|line| line.number == number)?;
-        Some(lossy(self.file.traits().lines.content(line.octets)))
+        Some(lossy(self.file.traits().lines.content(line.bytes)))
     }
 }
 

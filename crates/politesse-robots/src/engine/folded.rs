@@ -75,7 +75,7 @@ impl Folded {
         best
     }
 
-    /// The memory that they take beside the text of the file, in octets.
+    /// The memory that they take beside the text of the file, in bytes.
     pub(super) fn memory(&self) -> usize {
         let patterns = self.by_place.iter().map(|(_, pattern)| pattern.memory());
         let patterns = size_of_val(&*self.by_place) + patterns.sum::<usize>();

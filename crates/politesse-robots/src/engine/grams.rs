@@ -1,25 +1,25 @@
 //! Which of many rules with wildcards may match a path: those of which three
-//! octets in a row occur in it.
+//! bytes in a row occur in it.
 //!
-//! Each rule is filed under the three octets of its literals that the fewest
-//! other rules share. A path is then read once, three octets at a time, and
+//! Each rule is filed under the three bytes of its literals that the fewest
+//! other rules share. A path is then read once, three bytes at a time, and
 //! only the rules filed under what it holds are tried.
 
-use super::rank::{Octets, Rank};
+use super::rank::{Rank, RuleBytes};
 use super::wild::Wild;
 use super::wildcard::Fuel;
 
 /// The filed rules of one node.
 pub(super) struct Grams {
     /// A bit for each hash under which a rule may be filed: most of a path's
-    /// octets are done with here.
+    /// bytes are done with here.
     filter: Box<[u64]>,
     /// How many of a hash's bits are not needed for a bit of the filter.
     filter_shift: u32,
     /// Where the filed rules of each hash begin, and at the end where they end.
     starts: Box<[u32]>,
     filed: Box<[Filed]>,
-    /// Rules without three octets in a row: they are always tried.
+    /// Rules without three bytes in a row: they are always tried.
     always: Box<[u32]>,
 }
 
@@ -38,13 +38,13 @@ const REMEMBERED: usize = 16;
 
 impl Grams {
     /// Files `wilds`, the greatest rank first.
-    pub(super) fn of(wilds: &[Wild], octets: Octets<'_>) -> Self {
-        let shares = Shares::of(wilds, octets);
+    pub(super) fn of(wilds: &[Wild], bytes: RuleBytes<'_>) -> Self {
+        let shares = Shares::of(wilds, bytes);
         let mut always = Vec::new();
         let mut grams = Vec::with_capacity(wilds.len());
         for (at, wild) in (0_u32..).zip(wilds) {
             let rarest = (!wild.is_glob())
-                .then(|| shares.rarest(wild.tail(octets)))
+                .then(|| shares.rarest(wild.tail(bytes)))
                 .flatten();
             match rarest {
                 Some(gram) => grams.push(Filed { gram, wild: at }),
@@ -73,7 +73,7 @@ impl Grams {
     /// The greatest rank of `best` and the rules that match `rest`.
     pub(super) fn best(
         &self,
-        (wilds, octets): (&[Wild], Octets<'_>),
+        (wilds, bytes): (&[Wild], RuleBytes<'_>),
         (rest, best): (&[u8], Rank),
         fuel: &mut Fuel,
     ) -> Rank {
@@ -81,7 +81,7 @@ impl Grams {
         let mut consider = |wild: u32, fuel: &mut Fuel| {
             let wild = wilds.get(wild as usize).filter(|wild| best < wild.rank);
             if let Some(wild) = wild
-                && wild.matches(octets, rest, fuel)
+                && wild.matches(bytes, rest, fuel)
             {
                 best = wild.rank;
             }
@@ -140,7 +140,7 @@ impl Grams {
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
-    /// The memory that it takes beyond its own size, in octets.
+    /// The memory that it takes beyond its own size, in bytes.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.filter)
             + size_of_val(&*self.starts)
@@ -149,14 +149,14 @@ impl Grams {
     }
 }
 
-/// Three octets in a row, as a number.
+/// Three bytes in a row, as a number.
 #[inline]
 fn grams(text: &[u8]) -> impl Iterator<Item = u32> {
     let (before, behind) = text.split_at(text.len().min(2));
-    let join = |gram: u32, octet: &u8| (gram << 8 | u32::from(*octet)) & 0xFF_FFFF;
+    let join = |gram: u32, byte: &u8| (gram << 8 | u32::from(*byte)) & 0xFF_FFFF;
     let mut gram = before.iter().fold(0, join);
-    behind.iter().map(move |octet| {
-        gram = join(gram, octet);
+    behind.iter().map(move |byte| {
+        gram = join(gram, byte);
         gram
     })
 }
@@ -166,16 +166,16 @@ fn hash(gram: u32) -> u32 {
     gram.wrapping_mul(0x9E37_79B1)
 }
 
-/// How many times each three octets occur in the rules, about.
+/// How many times each three bytes occur in the rules, about.
 struct Shares(Box<[u16; Self::SLOTS]>);
 
 impl Shares {
     const SLOTS: usize = 4096;
 
-    fn of(wilds: &[Wild], octets: Octets<'_>) -> Self {
+    fn of(wilds: &[Wild], bytes: RuleBytes<'_>) -> Self {
         let mut counts = Box::new([0_u16; Self::SLOTS]);
         for wild in wilds {
-            for gram in literal_grams(wild.tail(octets)) {
+            for gram in literal_grams(wild.tail(bytes)) {
                 let count = &mut counts[Self::slot(gram)];
                 *count = count.saturating_add(1);
             }

@@ -12,7 +12,7 @@ use memchr::memchr;
 
 use super::dialect::Escapes;
 use super::grams::Grams;
-use super::rank::{Octets, Place, Rank};
+use super::rank::{Place, Rank, RuleBytes};
 use super::wild::Wild;
 use super::wildcard::Fuel;
 
@@ -31,7 +31,7 @@ pub(super) struct Node {
     pub(super) other_children: u8,
 }
 
-/// How many octets are compared faster than looked for.
+/// How many bytes are compared faster than looked for.
 const FEW: usize = 8;
 
 pub(super) const NO_CHILDREN: u32 = u32::MAX;
@@ -72,7 +72,7 @@ impl Node {
 /// The arranged rules.
 pub(super) struct Index {
     pub(super) nodes: Box<[Node]>,
-    /// The first octet of each node's label, together, so that a child is found
+    /// The first byte of each node's label, together, so that a child is found
     /// without touching the others.
     pub(super) firsts: Box<[u8]>,
     pub(super) wilds: Box<[Wild]>,
@@ -87,7 +87,7 @@ pub(super) struct Index {
     pub(super) holds_escapes: bool,
 }
 
-/// The path has an octet that is not in canonical form where it matters.
+/// The path has a byte that is not in canonical form where it matters.
 #[derive(Debug)]
 pub(super) struct NotCanonical;
 
@@ -111,7 +111,7 @@ struct Hanging {
 const REMEMBERED: usize = 4;
 
 impl Index {
-    /// The index with the octets that [`Place::in_extra`] means.
+    /// The index with the bytes that [`Place::in_extra`] means.
     pub(super) fn with_extra(self, extra: Vec<u8>) -> Self {
         Self {
             holds_escapes: memchr(b'%', &extra).is_some(),
@@ -125,7 +125,7 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// [`NotCanonical`] if the answer depends on octets of `path` that are
+    /// [`NotCanonical`] if the answer depends on bytes of `path` that are
     /// not in canonical form.
     pub(super) fn best(
         &self,
@@ -146,7 +146,7 @@ impl Index {
         let mut hanging = [Hanging::default(); REMEMBERED];
         let mut count = 0;
         let mut walk = Walk {
-            octets: Octets {
+            bytes: RuleBytes {
                 text,
                 extra: &self.extra,
             },
@@ -192,31 +192,31 @@ impl Index {
             return Ok(None);
         }
         let rest = walk.path.get(*depth..).unwrap_or_default();
-        let Some(&octet) = rest.first() else {
+        let Some(&byte) = rest.first() else {
             return Ok(None);
         };
         let children = node.children as usize;
         let firsts = children..=children + usize::from(node.other_children);
         let firsts = self.firsts.get(firsts).unwrap_or_default();
         let found = if firsts.len() <= FEW {
-            firsts.iter().position(|first| *first == octet)
+            firsts.iter().position(|first| *first == byte)
         } else {
-            memchr(octet, firsts)
+            memchr(byte, firsts)
         };
         let found = found.map(|at| children + at);
         let Some((at, child)) = found.and_then(|at| Some((at, self.nodes.get(at)?))) else {
-            return walk.ended_at(octet);
+            return walk.ended_at(byte);
         };
         let length = child.label_length();
-        let label = walk.octets.from(child.label);
+        let label = walk.bytes.from(child.label);
         if begins_with(rest, (label, length)) {
             *depth += length;
             return Ok(Some((at, child)));
         }
         let label = label.get(..length).unwrap_or(label);
-        let differ = std::iter::zip(rest, label).find(|(octet, expected)| octet != expected);
+        let differ = std::iter::zip(rest, label).find(|(byte, expected)| byte != expected);
         match differ {
-            Some((octet, _)) => walk.ended_at(*octet),
+            Some((byte, _)) => walk.ended_at(*byte),
             None => Ok(None),
         }
     }
@@ -242,14 +242,14 @@ impl Index {
         if wilds.first().is_some_and(|first| first.has_grams())
             && let Some(grams) = self.grams_at(hanging.first)
         {
-            walk.best = grams.best((wilds, walk.octets), (rest, walk.best), fuel);
+            walk.best = grams.best((wilds, walk.bytes), (rest, walk.best), fuel);
             return Ok(());
         }
         for wild in wilds {
             if wild.rank <= walk.best || fuel.is_spent() {
                 break;
             }
-            if wild.matches(walk.octets, rest, fuel) {
+            if wild.matches(walk.bytes, rest, fuel) {
                 walk.best = wild.rank;
                 break;
             }
@@ -273,7 +273,7 @@ impl Index {
         Some(grams)
     }
 
-    /// The memory that it takes, in octets.
+    /// The memory that it takes, in bytes.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>()
             + size_of_val(&*self.nodes)
@@ -290,7 +290,7 @@ impl Index {
     }
 }
 
-/// Whether `text` begins with the first `length` octets of `label`, at least
+/// Whether `text` begins with the first `length` bytes of `label`, at least
 /// one. Labels are mostly short: they are compared as one number, without a
 /// loop that ends at another place each time.
 #[inline]
@@ -308,7 +308,7 @@ fn begins_with(text: &[u8], (label, length): (&[u8], usize)) -> bool {
 
 /// A path on its way down the trie.
 struct Walk<'a> {
-    octets: Octets<'a>,
+    bytes: RuleBytes<'a>,
     path: &'a [u8],
     /// What may have to be rewritten in the path.
     doubtful: Escapes,
@@ -316,10 +316,10 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The path leads no further at `octet`, if that is what it reads.
+    /// The path leads no further at `byte`, if that is what it reads.
     #[inline]
-    fn ended_at<'n>(&self, octet: u8) -> Result<Option<(usize, &'n Node)>, NotCanonical> {
-        if self.doubtful.is_canonical_octet(octet) {
+    fn ended_at<'n>(&self, byte: u8) -> Result<Option<(usize, &'n Node)>, NotCanonical> {
+        if self.doubtful.is_canonical_byte(byte) {
             Ok(None)
         } else {
             Err(NotCanonical)

@@ -1,4 +1,4 @@
-//! The octets of a robots.txt to lines, and a line to name and value.
+//! The bytes of a robots.txt to lines, and a line to name and value.
 //!
 //! RFC 9309, sections 2.2 and 2.3.1.5. Reading never fails: what is no record
 //! is none, and the lines around it count all the same. What a record means is
@@ -12,7 +12,7 @@ use memchr::{memchr, memchr2};
 use super::RuleKind;
 use super::dialect::{LineForm, Utf16};
 
-/// What robots.cc keeps of a line: one octet less than its buffer has.
+/// What robots.cc keeps of a line: one byte less than its buffer has.
 const CUT_LINE: usize = 2083 * 8 - 1;
 
 /// A line without its end, where it begins, and its number from 1.
@@ -20,7 +20,7 @@ const CUT_LINE: usize = 2083 * 8 - 1;
 pub(super) struct Line<'a> {
     pub(super) number: u32,
     pub(super) start: usize,
-    pub(super) octets: &'a [u8],
+    pub(super) bytes: &'a [u8],
 }
 
 /// The lines of a file, however they end (`NL` of RFC 9309, section 2.2: CR,
@@ -49,13 +49,13 @@ impl<'a> Iterator for Lines<'a> {
         let start = self.at;
         let rest = self.text.get(start..).filter(|rest| !rest.is_empty())?;
         let length = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
-        let (octets, end) = rest.split_at(length);
+        let (bytes, end) = rest.split_at(length);
         self.at = start + length + if end.starts_with(b"\r\n") { 2 } else { 1 };
         self.number += 1;
         Some(Line {
             number: self.number,
             start,
-            octets,
+            bytes,
         })
     }
 }
@@ -126,10 +126,10 @@ impl LineForm {
     }
 
     /// `WS` of RFC 9309, section 2.2; or what C calls white space.
-    fn is_blank(self, octet: u8) -> bool {
+    fn is_blank(self, byte: u8) -> bool {
         match self {
-            Self::Whole => octet == b' ' || octet == b'\t',
-            Self::Cut => matches!(octet, b' ' | b'\t'..=b'\r'),
+            Self::Whole => byte == b' ' || byte == b'\t',
+            Self::Cut => matches!(byte, b' ' | b'\t'..=b'\r'),
         }
     }
 }
@@ -156,11 +156,11 @@ pub(super) enum Spelling {
 }
 
 impl LineForm {
-    /// Whether a line that begins with `octet` can have a [`Key`]; most that
+    /// Whether a line that begins with `byte` can have a [`Key`]; most that
     /// cannot are comments, blank, or name a sitemap.
     #[inline]
-    pub(super) fn may_begin_key(octet: u8) -> bool {
-        matches!(octet | 0x20, b'a' | b'c' | b'd' | b'r' | b'u' | b'v') || octet <= b' '
+    pub(super) fn may_begin_key(byte: u8) -> bool {
+        matches!(byte | 0x20, b'a' | b'c' | b'd' | b'r' | b'u' | b'v') || byte <= b' '
     }
 
     /// What nearly every line says, written as nearly every line is: found
@@ -237,16 +237,16 @@ const USER_AGENT: [(&str, Key, Spelling); 3] = [
     ("user agent", Key::Agent, Spelling::Wrong),
 ];
 
-/// How the octets of a file make letters.
+/// How the bytes of a file make letters.
 #[derive(Clone, Copy)]
 enum Encoding {
     /// UTF-8, or what passes for it.
-    Octets,
+    Bytes,
     /// UTF-16.
     Pairs(Pairs),
 }
 
-/// UTF-16 behind so many octets of byte order mark.
+/// UTF-16 behind so many bytes of byte order mark.
 #[derive(Clone, Copy)]
 struct Pairs {
     mark: usize,
@@ -262,7 +262,7 @@ impl Encoding {
             [0xFE, 0xFF, ..] => pairs(2, u16::from_be_bytes),
             [1..=0x7F, 0, 1..=0x7F, 0, ..] => pairs(0, u16::from_le_bytes),
             [0, 1..=0x7F, 0, 1..=0x7F, ..] => pairs(0, u16::from_be_bytes),
-            _ => Self::Octets,
+            _ => Self::Bytes,
         }
     }
 }
@@ -287,12 +287,12 @@ fn has_agent_line(text: &str) -> bool {
     let end = text.as_bytes().iter().rposition(is_line_end);
     let lines = Lines::of(text.as_bytes().get(..end.unwrap_or(0)).unwrap_or_default());
     lines
-        .map(|line| form.keyed(form.content(line.octets)))
+        .map(|line| form.keyed(form.content(line.bytes)))
         .any(|keyed| keyed.is_some_and(|(key, _)| key == Key::Agent))
 }
 
 /// The file as UTF-8, without a byte order mark: one in UTF-16 is bridged
-/// (RFC 9309, section 2.2.2), other octets are left as they are.
+/// (RFC 9309, section 2.2.2), other bytes are left as they are.
 pub(super) fn decoded(body: Bytes, utf16: Utf16) -> Bytes {
     let Encoding::Pairs(pairs) = Encoding::of(&body) else {
         return without_mark(body);
@@ -304,7 +304,7 @@ pub(super) fn decoded(body: Bytes, utf16: Utf16) -> Bytes {
     }
 }
 
-/// `body` cut to at most `max` octets at a line end: what is kept, hashed and
+/// `body` cut to at most `max` bytes at a line end: what is kept, hashed and
 /// parsed of a larger file (RFC 9309, section 2.5).
 ///
 /// A cut line is dropped, since its beginning is a wider rule than the whole.
@@ -316,14 +316,14 @@ pub fn whole_lines(body: &[u8], max: usize) -> &[u8] {
         return body;
     };
     let end = match Encoding::of(body) {
-        // An octet of a letter may look like a line end.
+        // A byte of a letter may look like a line end.
         Encoding::Pairs(pairs) if has_agent_line(&pairs.decode(kept)) => {
             let is_line_end = |unit: u16| matches!(unit, 0x0A | 0x0D);
             let end = pairs.units(kept).rposition(is_line_end);
             end.map_or(0, |end| pairs.mark + 2 * (end + 1))
         }
-        Encoding::Octets | Encoding::Pairs(_) if rest.first().is_none_or(is_line_end) => kept.len(),
-        Encoding::Octets | Encoding::Pairs(_) => {
+        Encoding::Bytes | Encoding::Pairs(_) if rest.first().is_none_or(is_line_end) => kept.len(),
+        Encoding::Bytes | Encoding::Pairs(_) => {
             let end = kept.iter().rposition(is_line_end);
             end.map_or(0, |end| end + 1)
         }
@@ -331,8 +331,8 @@ pub fn whole_lines(body: &[u8], max: usize) -> &[u8] {
     kept.get(..end).unwrap_or_default()
 }
 
-fn is_line_end(octet: &u8) -> bool {
-    matches!(octet, b'\r' | b'\n')
+fn is_line_end(byte: &u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
 }
 
 /// Some editors begin the file with a byte order mark, and some tools lose a
@@ -340,7 +340,7 @@ fn is_line_end(octet: &u8) -> bool {
 /// first group is lost.
 pub(super) fn without_mark(mut body: Bytes) -> Bytes {
     let mark = body.iter().zip([0xEF, 0xBB, 0xBF]);
-    let present = mark.take_while(|(octet, expected)| **octet == *expected);
+    let present = mark.take_while(|(byte, expected)| **byte == *expected);
     let present = present.count();
     body.advance(present);
     body

@@ -98,7 +98,7 @@ pub enum RuleKind {
 }
 
 impl RobotsTxt {
-    /// How much of a file has to be read at least, in octets (RFC 9309, section
+    /// How much of a file has to be read at least, in bytes (RFC 9309, section
     /// 2.5: 500 KiB).
     pub const BYTES_MIN: usize = 512_000;
 
@@ -171,7 +171,7 @@ impl RobotsTxt {
         read.chain(cut)
     }
 
-    /// About what it takes beside its octets, in octets, once it is in use for
+    /// About what it takes beside its bytes, in bytes, once it is in use for
     /// a crawler or two: for who bounds how many files are kept.
     #[must_use]
     pub fn weight(&self) -> usize {
@@ -181,10 +181,10 @@ impl RobotsTxt {
         size_of::<Self>()
             + FORMS
             + self.file.tokens.len() * (size_of::<Token>() + RULE)
-            + canonical::octets_if_rewritten(&self.file.text)
+            + canonical::bytes_if_rewritten(&self.file.text)
     }
 
-    /// The memory that it takes beside its octets, in octets, with the
+    /// The memory that it takes beside its bytes, in bytes, with the
     /// bindings that it keeps.
     #[must_use]
     pub fn memory(&self) -> usize {
@@ -207,7 +207,7 @@ impl fmt::Debug for RobotsTxt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RobotsTxt")
             .field("dialect", &self.file.dialect)
-            .field("octets", &self.file.text.len())
+            .field("bytes", &self.file.text.len())
             .finish_non_exhaustive()
     }
 }

@@ -134,5 +134,5 @@ fn is_one_list(file: &File, previous: Token, agent: Token) -> bool {
     let lines = agent.line.saturating_sub(previous.line + 1) as usize;
     let mut between = Lines::of(text).skip(1).take(lines);
     let form = file.traits().lines;
-    previous.kind() == TokenKind::Agent && between.all(|line| form.content(line.octets).is_empty())
+    previous.kind() == TokenKind::Agent && between.all(|line| form.content(line.bytes).is_empty())
 }

@@ -3,7 +3,7 @@
 use memchr::{memchr, memchr3};
 
 /// What follows the authority of an absolute URL, without its fragment: path
-/// and query, octets as they are (RFC 9309, section 2.2.2). What has no
+/// and query, bytes as they are (RFC 9309, section 2.2.2). What has no
 /// authority is taken for the path itself.
 ///
 /// It finds the place and checks nothing: a URL that could not be sent is for
@@ -31,7 +31,7 @@ fn authority(url: &str) -> Option<&str> {
     });
     rest.or_else(|| {
         let (scheme, rest) = url.split_once("://")?;
-        let is_scheme = |octet: u8| octet.is_ascii_alphanumeric() || b"+-.".contains(&octet);
+        let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
         scheme.bytes().all(is_scheme).then_some(rest)
     })
 }

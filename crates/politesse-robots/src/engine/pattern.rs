@@ -14,11 +14,11 @@ use super::shape::Shape;
 use super::wildcard::{End, Fuel, find, globs, spans};
 
 /// What a rule says of paths (RFC 9309, section 2.2.3): literals, with `*`
-/// between them for any octets, and `$` last for the end of the path.
+/// between them for any bytes, and `$` last for the end of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// Head and tail in canonical form; absent if no path matches.
-    octets: Option<Box<[u8]>>,
+    bytes: Option<Box<[u8]>>,
     shape: Shape,
     /// For text that is folded: absent where no escape in it can mean what a
     /// query may spell otherwise.
@@ -45,35 +45,35 @@ impl Pattern {
         let mut rewritten = Buffer::new();
         let Some(shape) = Shape::of(value, dialect.traits(), &mut rewritten) else {
             return Some(Self {
-                octets: None,
+                bytes: None,
                 shape: Shape::without_match(value.len()),
                 folded: None,
             });
         };
         let length = shape.head + shape.tail;
-        let octets = if rewritten.is_empty() {
+        let bytes = if rewritten.is_empty() {
             value.get(..length)
         } else {
             rewritten.get(..length)
         };
-        let octets = octets.unwrap_or_default();
+        let bytes = bytes.unwrap_or_default();
         Some(Self {
             folded: (dialect.traits().query == Query::EitherForm)
-                .then(|| FoldedPattern::new(octets, &shape, Fold::InQuery).map(Box::new))
+                .then(|| FoldedPattern::new(bytes, &shape, Fold::InQuery).map(Box::new))
                 .flatten(),
-            octets: Some(octets.into()),
+            bytes: Some(bytes.into()),
             shape,
         })
     }
 
     /// Whether the pattern matches `path` as RFC 9309, section 2.2.2, asks:
-    /// an escaped reserved octet differs from the octet itself.
+    /// an escaped reserved byte differs from the byte itself.
     #[must_use]
     pub fn matches(&self, path: &CanonicalPath) -> bool {
         let Some((head, tail)) = self.split() else {
             return false;
         };
-        let Some(rest) = path.octets.strip_prefix(head) else {
+        let Some(rest) = path.bytes.strip_prefix(head) else {
             return false;
         };
         let mut fuel = Fuel::FULL;
@@ -83,7 +83,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the pattern matches `path` when, in the query, a reserved octet
+    /// Whether the pattern matches `path` when, in the query, a reserved byte
     /// and its escape count as the same.
     ///
     /// The table of RFC 9309, section 2.2.2, shows `?baz=http://foo.bar` and
@@ -96,8 +96,8 @@ impl Pattern {
         both.is_some_and(|(pattern, path)| pattern.matches(path, &mut { Fuel::FULL }))
     }
 
-    /// How specific the pattern is: its octets in canonical form, `*` and `$`
-    /// counted (RFC 9309, section 2.2.2: the most octets).
+    /// How specific the pattern is: its bytes in canonical form, `*` and `$`
+    /// counted (RFC 9309, section 2.2.2: the most bytes).
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an empty pattern is none")]
     pub fn len(&self) -> usize {
@@ -109,7 +109,7 @@ impl Pattern {
     }
 
     fn split(&self) -> Option<(&[u8], &[u8])> {
-        self.octets.as_deref()?.split_at_checked(self.shape.head)
+        self.bytes.as_deref()?.split_at_checked(self.shape.head)
     }
 }
 
@@ -142,25 +142,25 @@ impl FoldedPattern {
     pub(super) fn by_place(value: &[u8], traits: &Traits, scope: Fold) -> Option<Self> {
         let mut canonical = Buffer::new();
         let shape = Shape::of_canonical(value, traits, &mut canonical)?;
-        let octets = canonical.get(..shape.head + shape.tail)?;
-        folds_by_place(octets, scope).then(|| Self::new(octets, &shape, scope))?
+        let bytes = canonical.get(..shape.head + shape.tail)?;
+        folds_by_place(bytes, scope).then(|| Self::new(bytes, &shape, scope))?
     }
 
     /// The pattern of a rule's value, for paths that are folded everywhere.
     pub(super) fn everywhere(value: &[u8], traits: &Traits) -> Option<Self> {
         let mut canonical = Buffer::new();
         let shape = Shape::of_canonical(value, traits, &mut canonical)?;
-        let octets = canonical.get(..shape.head + shape.tail)?;
-        Self::new(octets, &shape, Fold::Everywhere)
+        let bytes = canonical.get(..shape.head + shape.tail)?;
+        Self::new(bytes, &shape, Fold::Everywhere)
     }
 
     /// `None` if it cannot match otherwise than as written.
-    fn new(octets: &[u8], shape: &Shape, scope: Fold) -> Option<Self> {
+    fn new(bytes: &[u8], shape: &Shape, scope: Fold) -> Option<Self> {
         let reaches = shape.reaches_query || scope == Fold::Everywhere;
         if shape.syntax != Syntax::Pattern || !reaches {
             return None;
         }
-        let (head, tail) = octets.split_at_checked(shape.head)?;
+        let (head, tail) = bytes.split_at_checked(shape.head)?;
         let [mut across, mut within] = [Buffer::new(), Buffer::new()];
         for piece in literals(tail) {
             across.push(b'*');
@@ -190,7 +190,7 @@ impl FoldedPattern {
     /// Whether it matches a path that is folded in the scope it was made for.
     pub(super) fn matches(&self, path: FoldedPath<'_>, fuel: &mut Fuel) -> bool {
         fuel.spend(8);
-        if !path.octets.starts_with(&self.head) {
+        if !path.bytes.starts_with(&self.head) {
             return false;
         }
         let mut at = self.head.len();
@@ -204,7 +204,7 @@ impl FoldedPattern {
             };
             at = after;
         }
-        self.end == End::Anywhere || path.octets.len() == at
+        self.end == End::Anywhere || path.bytes.len() == at
     }
 }
 
@@ -238,8 +238,8 @@ impl FoldedPiece<'_> {
 /// a judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalPath {
-    octets: Box<[u8]>,
-    /// With the escapes of reserved octets in the query decoded; absent where
+    bytes: Box<[u8]>,
+    /// With the escapes of reserved bytes in the query decoded; absent where
     /// there is no query.
     folded: Option<Box<[u8]>>,
 }
@@ -247,7 +247,7 @@ pub struct CanonicalPath {
 /// A canonical path in the form of a [`Fold`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoldedPath<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
     /// Where the query begins, behind its `?`.
     query: usize,
 }
@@ -264,48 +264,48 @@ impl CanonicalPath {
     /// The same, in the form that `dialect` compares.
     #[must_use]
     pub fn in_dialect(path: &str, dialect: Dialect) -> Self {
-        let mut octets = Buffer::new();
+        let mut bytes = Buffer::new();
         let escapes = dialect.traits().escapes;
-        escapes.canonical_path(path.as_bytes(), &mut octets);
-        Self::of_canonical(&octets)
+        escapes.canonical_path(path.as_bytes(), &mut bytes);
+        Self::of_canonical(&bytes)
     }
 
-    pub(super) fn of_canonical(octets: &[u8]) -> Self {
-        let query = memchr(b'?', octets);
+    pub(super) fn of_canonical(bytes: &[u8]) -> Self {
+        let query = memchr(b'?', bytes);
         Self {
-            octets: octets.into(),
-            folded: query.map(|mark| folded(octets, mark + 1, Fold::InQuery)),
+            bytes: bytes.into(),
+            folded: query.map(|mark| folded(bytes, mark + 1, Fold::InQuery)),
         }
     }
 
     /// The canonical form.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.octets
+        &self.bytes
     }
 }
 
 impl<'a> FoldedPath<'a> {
-    /// Takes `octets` as folded; their first `?` begins the query as ever.
-    pub(super) fn new(octets: &'a [u8]) -> Self {
+    /// Takes `bytes` as folded; their first `?` begins the query as ever.
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self {
-            octets,
-            query: query_start(octets),
+            bytes,
+            query: query_start(bytes),
         }
     }
 
     fn from(self, at: usize) -> &'a [u8] {
-        self.octets.get(at..).unwrap_or_default()
+        self.bytes.get(at..).unwrap_or_default()
     }
 
     fn before_query(self, at: usize) -> &'a [u8] {
-        self.octets.get(at..self.query).unwrap_or_default()
+        self.bytes.get(at..self.query).unwrap_or_default()
     }
 }
 
 /// What stands between the `*` of a tail.
 fn literals(tail: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let literals = tail.split(|octet| *octet == b'*');
+    let literals = tail.split(|byte| *byte == b'*');
     literals.filter(|literal| !literal.is_empty())
 }
 
@@ -362,12 +362,12 @@ mod tests {
         escapes_are_decoded_once: "/%2562" matches "/%2562" misses "/%62" misses "/b";
         broken_escape_is_compared_as_it_is: "/a%zz" matches "/a%zz" misses "/azz";
         blank_equals_its_escape: "/a b" matches "/a%20b" misses "/a+b";
-        every_octet_of_a_control_counts: "/a\u{0}" matches "/a%00" misses "/a";
+        every_byte_of_a_control_counts: "/a\u{0}" matches "/a%00" misses "/a";
     }
 
     // RFC 9309, section 2.2.3.
     matching! {
-        star_spans_any_octets: "/a*c" matches "/ac" matches "/abc/d" matches "/a%2Ac" misses "/ab";
+        star_spans_any_bytes: "/a*c" matches "/ac" matches "/abc/d" matches "/a%2Ac" misses "/ab";
         stars_match_in_order: "/*/b/*/d" matches "/a/b/c/d/e" misses "/a/d/c/b/e";
         leading_star_matches_anywhere: "*.gif$" matches "/x/y.gif" misses "/y.gif?1";
         star_alone_matches_everything: "*" matches "/" matches "/a?b";
@@ -396,9 +396,9 @@ mod tests {
         anchored_query_is_folded: "/r?a=/$" folds "/r?a=%2F" keeps "/r?a=%2Fb";
     }
 
-    // RFC 9309, section 2.2.2: the most octets; after encoding, `*` and `$` too.
+    // RFC 9309, section 2.2.2: the most bytes; after encoding, `*` and `$` too.
     #[test]
-    fn length_counts_canonical_octets() {
+    fn length_counts_canonical_bytes() {
         let len = |value: &str| Pattern::new(value.as_bytes()).unwrap().len();
         assert_eq!(len("/ツ"), 10);
         assert_eq!(len("/%61*"), 3);

@@ -1,4 +1,4 @@
-//! How much a rule counts, and where its octets are: what an index is made of.
+//! How much a rule counts, and where its bytes are: what an index is made of.
 
 use super::shape::Shape;
 
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) shape: Shape,
 }
 
-/// Where the canonical octets of a rule begin.
+/// Where the canonical bytes of a rule begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(pub(super) u32);
 
@@ -45,25 +45,25 @@ impl Place {
         Self(start)
     }
 
-    /// In the octets that had to be rewritten.
+    /// In the bytes that had to be rewritten.
     pub(super) fn in_extra(start: usize) -> Self {
         // They are at most three times the text: 96 MiB.
         Self(u32::try_from(start).unwrap_or(u32::MAX) | Self::EXTRA)
     }
 
-    pub(super) fn behind(self, octets: usize) -> Self {
-        Self(self.0 + u32::try_from(octets).unwrap_or(u32::MAX - self.0))
+    pub(super) fn behind(self, bytes: usize) -> Self {
+        Self(self.0 + u32::try_from(bytes).unwrap_or(u32::MAX - self.0))
     }
 }
 
 /// The two texts that places are in.
 #[derive(Clone, Copy)]
-pub(super) struct Octets<'a> {
+pub(super) struct RuleBytes<'a> {
     pub(super) text: &'a [u8],
     pub(super) extra: &'a [u8],
 }
 
-impl<'a> Octets<'a> {
+impl<'a> RuleBytes<'a> {
     #[inline]
     pub(super) fn at(self, place: Place, length: usize) -> &'a [u8] {
         self.from(place).get(..length).unwrap_or_default()
@@ -73,11 +73,11 @@ impl<'a> Octets<'a> {
     #[inline]
     pub(super) fn from(self, place: Place) -> &'a [u8] {
         let start = (place.0 & !Place::EXTRA) as usize;
-        let octets = if place.0 & Place::EXTRA == 0 {
+        let bytes = if place.0 & Place::EXTRA == 0 {
             self.text
         } else {
             self.extra
         };
-        octets.get(start..).unwrap_or_default()
+        bytes.get(start..).unwrap_or_default()
     }
 }

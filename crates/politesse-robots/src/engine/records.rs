@@ -175,9 +175,9 @@ impl<'a> Reader<'a> {
     }
 
     fn read(&mut self, line: Line<'a>) -> LineRead<'a> {
-        let content = self.traits.lines.content(line.octets);
+        let content = self.traits.lines.content(line.bytes);
         if content.is_empty() {
-            if self.traits.records == RecordEnd::EndAtBlank && is_blank(line.octets) {
+            if self.traits.records == RecordEnd::EndAtBlank && is_blank(line.bytes) {
                 self.place = Place::Outside;
             }
             return LineRead::nothing();
@@ -350,7 +350,7 @@ fn invalid_pace(kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
 pub fn seconds(value: &[u8]) -> Option<f64> {
     let text = str::from_utf8(value).ok()?;
     // `parse` would take signs, exponents and `nan` as well.
-    let is_part = |octet: u8| octet.is_ascii_digit() || octet == b'.';
+    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'.';
     if !text.bytes().all(is_part) {
         return None;
     }

@@ -62,7 +62,7 @@ impl Rules {
         }
     }
 
-    /// The rule that counts for a path with its query, octets as sent, where
+    /// The rule that counts for a path with its query, bytes as sent, where
     /// `scope` says in which forms a Disallow is tried.
     pub(super) fn answer(&self, path: &[u8], scope: Fold) -> Answer {
         let mut fuel = Fuel::FULL;
@@ -144,7 +144,7 @@ impl Rules {
         })
     }
 
-    /// The memory that they take beside the text of the file, in octets.
+    /// The memory that they take beside the text of the file, in bytes.
     pub(super) fn memory(&self) -> usize {
         let folded = [&self.folded, &self.folded_everywhere];
         let folded = folded.map(|folded| folded.get().map_or(0, |folded| folded.memory()));

@@ -8,19 +8,19 @@ use memchr::{memchr, memrchr};
 
 use super::canonical::{Buffer, Common, Fold, fold};
 use super::dialect::{Escapes, Syntax, Traits};
-use super::wildcard::{End, is_glob_octet};
+use super::wildcard::{End, is_glob_byte};
 
-/// How canonical octets are to be read.
+/// How canonical bytes are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// The octets that a path must begin with.
+    /// The bytes that a path must begin with.
     pub(super) head: usize,
-    /// The octets behind the head that count in a match: from the first
+    /// The bytes behind the head that count in a match: from the first
     /// wildcard on, without the `*` at the end.
     pub(super) tail: usize,
     pub(super) end: End,
-    /// How specific the rule is: its octets in canonical form, `*` and `$`
-    /// counted (RFC 9309, section 2.2.2: the most octets).
+    /// How specific the rule is: its bytes in canonical form, `*` and `$`
+    /// counted (RFC 9309, section 2.2.2: the most bytes).
     pub(super) length: usize,
     pub(super) syntax: Syntax,
     /// Whether it can speak of a query.
@@ -31,7 +31,7 @@ impl Shape {
     /// The shape of a rule's value; `None` if it matches no path, since it is
     /// empty or begins with neither `/` nor a wildcard.
     ///
-    /// `rewritten` gets the canonical octets, unless the value is that itself:
+    /// `rewritten` gets the canonical bytes, unless the value is that itself:
     /// then it stays empty.
     #[inline]
     pub(super) fn of(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
@@ -96,15 +96,15 @@ impl Shape {
     }
 
     #[inline]
-    fn of_pattern((octets, end): (&[u8], End), common: Common) -> Self {
-        let length = octets.len() + usize::from(end == End::Last);
+    fn of_pattern((bytes, end): (&[u8], End), common: Common) -> Self {
+        let length = bytes.len() + usize::from(end == End::Last);
         // A `*` at the end adds nothing but length, and undoes a `$` behind it.
-        let (octets, end) = match octets {
-            [.., b'*'] => (without_stars(octets), End::Anywhere),
-            _ => (octets, end),
+        let (bytes, end) = match bytes {
+            [.., b'*'] => (without_stars(bytes), End::Anywhere),
+            _ => (bytes, end),
         };
-        let head = memchr(b'*', octets).unwrap_or(octets.len());
-        let tail = octets.len() - head;
+        let head = memchr(b'*', bytes).unwrap_or(bytes.len());
+        let tail = bytes.len() - head;
         Self {
             head,
             tail,
@@ -131,26 +131,24 @@ impl Shape {
     }
 
     fn glob(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
-        let is_glob = value.iter().any(|octet| is_glob_octet(*octet));
+        let is_glob = value.iter().any(|byte| is_glob_byte(*byte));
         if !is_glob {
             // An escaped wildcard is none, and makes no glob of the rule.
             Escapes::Decoded.canonical_rule(value, rewritten);
         }
-        let octets = if is_glob {
+        let bytes = if is_glob {
             canonical(value, traits, rewritten)
         } else {
             &rewritten[..]
         };
-        let wildcard = octets
-            .iter()
-            .position(|octet| is_glob && is_glob_octet(*octet));
-        let head = wildcard.unwrap_or(octets.len());
-        let may_match = octets.first() == Some(&b'/') || wildcard == Some(0);
+        let wildcard = bytes.iter().position(|byte| is_glob && is_glob_byte(*byte));
+        let head = wildcard.unwrap_or(bytes.len());
+        let may_match = bytes.first() == Some(&b'/') || wildcard == Some(0);
         may_match.then_some(Self {
             head,
-            tail: octets.len() - head,
+            tail: bytes.len() - head,
             end: End::Last,
-            length: octets.len(),
+            length: bytes.len(),
             syntax: Syntax::Glob,
             reaches_query: true,
         })
@@ -205,12 +203,12 @@ fn canonical<'a>(value: &'a [u8], traits: &Traits, rewritten: &'a mut Buffer) ->
     rewritten
 }
 
-fn without_stars(octets: &[u8]) -> &[u8] {
-    let mut octets = octets;
-    while let [rest @ .., b'*'] = octets {
-        octets = rest;
+fn without_stars(bytes: &[u8]) -> &[u8] {
+    let mut bytes = bytes;
+    while let [rest @ .., b'*'] = bytes {
+        bytes = rest;
     }
-    octets
+    bytes
 }
 
 /// The part of an Allow's value that robots.cc also takes to mean the folder

@@ -67,7 +67,7 @@ counting! {
     shorter_match_counts_elsewhere: LONGEST, "foobot", "/example/page/x.gif" => Some(2);
 }
 
-// RFC 9309, section 2.2.2: the most octets, then allow; then, ours, the first.
+// RFC 9309, section 2.2.2: the most bytes, then allow; then, ours, the first.
 counting! {
     allow_counts_on_a_tie: "User-agent: *\nDisallow: /a\nAllow: /a", "B", "/a" => Some(3);
     first_of_equals_counts: "User-agent: *\nDisallow: /a\nDisallow: /a", "B", "/a" => Some(2);
@@ -131,7 +131,7 @@ fn marked() -> [Vec<u8>; 5] {
 
 // Ours: a stray mark must not allow everything.
 #[test]
-fn a_file_that_is_no_utf16_is_read_as_octets() {
+fn a_file_that_is_no_utf16_is_read_as_bytes() {
     for file in marked() {
         let robots = RobotsTxt::parse(&file);
         assert!(line(&robots, "B", "/a").is_some(), "{file:?}");
@@ -155,7 +155,7 @@ fn other_dialects_read_what_begins_like_utf16_as_before() {
 
 // RFC 9309, section 2.5; ours: it is cut as it is read.
 #[test]
-fn a_larger_file_that_is_no_utf16_is_cut_at_a_line_end_of_octets() {
+fn a_larger_file_that_is_no_utf16_is_cut_at_a_line_end_of_bytes() {
     for file in marked() {
         let longer = [&file[..], b"Disallow: /bc"].concat();
         let kept = whole_lines(&longer, longer.len() - 1);
@@ -325,14 +325,14 @@ fn larger_file_is_cut_at_a_line_end() {
     assert_eq!(kept, expected);
 }
 
-// Ours: every prefix of a file, and any octet in place of another, is read.
+// Ours: every prefix of a file, and any byte in place of another, is read.
 #[test]
-fn any_octets_are_read() {
+fn any_bytes_are_read() {
     let body = b"\xEF\xBB\xBFUser-agent: *\r\nDisallow: /a%6*$\xE3\nCrawl-delay 1.";
     for end in 0..body.len() {
-        for octet in 0..=255 {
+        for byte in 0..=255 {
             let mut body = body[..=end].to_vec();
-            body[end] = octet;
+            body[end] = byte;
             let robots = RobotsTxt::parse(&body);
             let binding = robots.binding(&Crawler::from_user_agent([&*body]));
             assert_eq!(binding.judge("/").rule(), binding.competing("/").first());
@@ -415,7 +415,7 @@ fn weight_is_about_the_memory_of_a_file_in_use() {
     }
 }
 
-// Ours: in UTF-16 an octet of a letter may look like a line end.
+// Ours: in UTF-16 a byte of a letter may look like a line end.
 #[test]
 fn larger_file_in_utf16_is_cut_at_a_line_end() {
     let text = "User-agent: *\nDisallow: /\nAllow: /\u{a05}\u{d05}private\n";
@@ -465,10 +465,10 @@ fn binding_has_the_spelling_of_who_asks() {
     }
 }
 
-// RFC 9309, section 2.2.1; ours, that octets which are no UTF-8 are replaced on
+// RFC 9309, section 2.2.1; ours, that bytes which are no UTF-8 are replaced on
 // both sides.
 #[test]
-fn name_with_odd_octets_binds() {
+fn name_with_odd_bytes_binds() {
     let robots = RobotsTxt::parse(b"User-agent: \xC9toile\nDisallow: /");
     let crawler = Crawler::from_user_agent([&b"\xC9toile/1.0"[..]]);
     assert!(!robots.binding(&crawler).judge("/").allows());

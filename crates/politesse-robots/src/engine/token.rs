@@ -126,10 +126,10 @@ impl File {
 
 /// The tokens of a text, in order.
 fn tokens(text: &[u8], traits: &Traits) -> Vec<Token> {
-    // A line of the usual file has some thirty octets.
+    // A line of the usual file has some thirty bytes.
     let mut tokens = Vec::with_capacity(text.len() / 32 + 4);
     for line in Lines::of(text) {
-        let Some(&first) = line.octets.first() else {
+        let Some(&first) = line.bytes.first() else {
             if traits.records == Records::EndAtBlank {
                 tokens.push(Token::new(TokenKind::Blank, line.number, 0..0));
             }
@@ -145,9 +145,9 @@ fn tokens(text: &[u8], traits: &Traits) -> Vec<Token> {
 
 #[inline]
 fn token(line: Line<'_>, traits: &Traits) -> Option<Token> {
-    let content = traits.lines.content(line.octets);
+    let content = traits.lines.content(line.bytes);
     if content.is_empty() {
-        let blank = traits.records == Records::EndAtBlank && is_blank(line.octets);
+        let blank = traits.records == Records::EndAtBlank && is_blank(line.bytes);
         return blank.then(|| Token::new(TokenKind::Blank, line.number, 0..0));
     }
     let (key, value) = traits.lines.keyed(content)?;
@@ -159,7 +159,7 @@ fn token(line: Line<'_>, traits: &Traits) -> Option<Token> {
         Key::RequestRate => TokenKind::RequestRate,
         Key::VisitTime => TokenKind::VisitTime,
     };
-    let start = line.start + offset(line.octets, value);
+    let start = line.start + offset(line.bytes, value);
     Some(Token::new(kind, line.number, start..start + value.len()))
 }
 
@@ -170,7 +170,7 @@ fn offset(whole: &[u8], part: &[u8]) -> usize {
 
 /// A line with a comment alone is none (1994: it does not end a record).
 pub(super) fn is_blank(line: &[u8]) -> bool {
-    line.iter().all(|octet| matches!(octet, b' ' | b'\t'))
+    line.iter().all(|byte| matches!(byte, b' ' | b'\t'))
 }
 
 /// The groups of a file, each as the range of its tokens: agent lines first,
@@ -211,7 +211,7 @@ impl Iterator for GroupRanges<'_> {
             end += 1;
         }
         self.at = end;
-        // There are fewer tokens than octets.
+        // There are fewer tokens than bytes.
         let fit = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Some(fit(start)..fit(end))
     }

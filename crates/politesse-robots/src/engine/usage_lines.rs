@@ -18,8 +18,8 @@ use crate::crawler::Crawler;
 /// How many of them are read of a file: more than a file has groups for, and
 /// few enough to be gone through for each response.
 const LINES_MAX: usize = 512;
-/// How much they may be in all, in octets, for the same reason.
-const OCTETS_MAX: usize = 64 * 1024;
+/// How much they may be in all, in bytes, for the same reason.
+const BYTES_MAX: usize = 64 * 1024;
 
 /// A line that speaks of uses, as far as it binds a crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl UsageLines {
         self.0.get_or_init(|| found(file))
     }
 
-    /// The memory that they take, in octets.
+    /// The memory that they take, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.0.get().map_or(0, |found| size_of_val(&**found))
     }
@@ -126,10 +126,10 @@ impl Found {
 
 fn found(file: &File) -> Box<[Found]> {
     let named = Lines::of(&file.text).filter_map(|line| Some((line, kind(line, file)?)));
-    let mut octets = 0;
+    let mut bytes = 0;
     let fits = |(line, _): &(Line<'_>, UsageKind)| {
-        octets += line.octets.len();
-        octets <= OCTETS_MAX
+        bytes += line.bytes.len();
+        bytes <= BYTES_MAX
     };
     let named: Vec<_> = named.take(LINES_MAX).take_while(fits).collect();
     if named.is_empty() {
@@ -143,7 +143,7 @@ fn found(file: &File) -> Box<[Found]> {
         kind,
         line: line.number,
         start: fit(line.start),
-        length: fit(line.octets.len()),
+        length: fit(line.bytes.len()),
         group: group_of(line.number, &groups),
     });
     placed.collect()
@@ -151,12 +151,12 @@ fn found(file: &File) -> Box<[Found]> {
 
 /// What a line is named, if it is one of these.
 fn kind(line: Line<'_>, file: &File) -> Option<UsageKind> {
-    let first = line.octets.first()?;
+    let first = line.bytes.first()?;
     if !matches!(first | 0x20, b'c' | b'l') && b' ' < *first {
         return None;
     }
     let lines = file.traits().lines;
-    let name = lines.field(lines.content(line.octets))?.name;
+    let name = lines.field(lines.content(line.bytes))?.name;
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     if is("content-usage") {
         Some(UsageKind::ContentUsage)
@@ -272,7 +272,7 @@ Content-Usage: search=n
     fn lines_beyond_the_bound_do_not_count() {
         let file = "Content-Signal: ai-train=no\n".repeat(LINES_MAX + 1);
         assert_eq!(bound(&file, "A").len(), LINES_MAX);
-        let line = format!("Content-Usage: /{}\n", "a".repeat(OCTETS_MAX / 4));
+        let line = format!("Content-Usage: /{}\n", "a".repeat(BYTES_MAX / 4));
         assert_eq!(bound(&line.repeat(4), "A").len(), 3);
     }
 

@@ -3,7 +3,7 @@
 use memchr::memrchr;
 
 use super::dialect::Syntax;
-use super::rank::{Entry, Octets, Place, Rank};
+use super::rank::{Entry, Place, Rank, RuleBytes};
 use super::wildcard::{End, Fuel, behind_first, globs, spans};
 
 /// A rule with wildcards, as what is behind its head.
@@ -25,11 +25,11 @@ impl Wild {
     pub(super) const HAS_GRAMS: u32 = 1 << 27;
     const LENGTH: u32 = Self::HAS_GRAMS - 1;
 
-    pub(super) fn new(entry: &Entry, octets: Octets<'_>) -> Self {
+    pub(super) fn new(entry: &Entry, bytes: RuleBytes<'_>) -> Self {
         let anchored = entry.shape.end == End::Last;
         let glob = entry.shape.syntax == Syntax::Glob;
         let place = entry.place.behind(entry.shape.head);
-        let tail = octets.at(place, entry.shape.tail);
+        let tail = bytes.at(place, entry.shape.tail);
         let one_star = tail.first() == Some(&b'*') && memrchr(b'*', tail) == Some(0);
         let length = u32::try_from(entry.shape.tail).unwrap_or(Self::LENGTH);
         let flag = |flag: u32, is_set: bool| if is_set { flag } else { 0 };
@@ -43,8 +43,8 @@ impl Wild {
         }
     }
 
-    pub(super) fn tail(self, octets: Octets<'_>) -> &[u8] {
-        octets.at(self.tail, (self.length & Self::LENGTH) as usize)
+    pub(super) fn tail(self, bytes: RuleBytes<'_>) -> &[u8] {
+        bytes.at(self.tail, (self.length & Self::LENGTH) as usize)
     }
 
     pub(super) fn is_glob(self) -> bool {
@@ -60,9 +60,9 @@ impl Wild {
     }
 
     /// Whether it fits what is left of a path behind its head.
-    pub(super) fn matches(self, octets: Octets<'_>, rest: &[u8], fuel: &mut Fuel) -> bool {
+    pub(super) fn matches(self, bytes: RuleBytes<'_>, rest: &[u8], fuel: &mut Fuel) -> bool {
         fuel.spend(1);
-        let tail = self.tail(octets);
+        let tail = self.tail(bytes);
         if self.is_glob() {
             return globs(tail, rest, fuel);
         }

@@ -12,7 +12,7 @@ use memchr::{memchr, memmem, memrchr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Anywhere,
-    /// The pattern closes with `$`: the last octet of the path.
+    /// The pattern closes with `$`: the last byte of the path.
     Last,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Fuel(u32);
 
 impl Fuel {
     /// Less than a millisecond; a few hundred literals in a URL of a few hundred
-    /// octets, or a hundred in one of two thousand, where no index helps.
+    /// bytes, or a hundred in one of two thousand, where no index helps.
     pub(super) const FULL: Self = Self(200_000);
 
     #[inline]
@@ -80,16 +80,16 @@ pub(super) fn behind_first<'a>(
 pub(super) fn find(literal: &[u8], text: &[u8], fuel: &mut Fuel) -> Option<usize> {
     // Setting up a search costs more than to go through a short text.
     const SHORT: usize = 64;
-    let (found, octets_a_step) = match literal {
+    let (found, bytes_a_step) = match literal {
         [] => return Some(0),
         // To prepare a search for it would cost what the text does not.
         _ if text.len() < literal.len() => (None, 64),
-        [octet] => (memchr(*octet, text), 32),
+        [byte] => (memchr(*byte, text), 32),
         _ if text.len() <= SHORT => (find_in_short(literal, text), 1),
-        // Text of two or three octets alone is slow to search.
+        // Text of two or three bytes alone is slow to search.
         _ => (memmem::find(text, literal), 1),
     };
-    fuel.spend(8 + found.unwrap_or(text.len()) / octets_a_step);
+    fuel.spend(8 + found.unwrap_or(text.len()) / bytes_a_step);
     found
 }
 
@@ -106,14 +106,14 @@ fn find_in_short(literal: &[u8], text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether `octet` means something else than itself in a shell glob.
-pub(super) fn is_glob_octet(octet: u8) -> bool {
-    matches!(octet, b'*' | b'?' | b'[' | b'\\')
+/// Whether `byte` means something else than itself in a shell glob.
+pub(super) fn is_glob_byte(byte: u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// Whether the shell glob `glob` fits all of `text`: `*` stands for any octets,
+/// Whether the shell glob `glob` fits all of `text`: `*` stands for any bytes,
 /// `?` for one, `[a-z]` and `[!a]` for one of a set or not of it, `\` makes the
-/// next octet mean itself (Conner, 1996).
+/// next byte mean itself (Conner, 1996).
 pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
     let (mut glob, mut text) = (glob, text);
     // Where to go on if what follows the last `*` does not fit here. An earlier
@@ -127,7 +127,7 @@ pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
         if let Some(after) = glob.strip_prefix(b"*") {
             retry = Some((after, text));
             glob = after;
-        } else if let Some((glob_left, text_left)) = one_octet(glob, text) {
+        } else if let Some((glob_left, text_left)) = one_byte(glob, text) {
             (glob, text) = (glob_left, text_left);
         } else if glob.is_empty() && text.is_empty() {
             return true;
@@ -144,14 +144,14 @@ pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
     }
 }
 
-/// What is left of both behind one octet of `text` that `glob` begins with.
-fn one_octet<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+/// What is left of both behind one byte of `text` that `glob` begins with.
+fn one_byte<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (sent, text) = Unit::first_of(text)?;
     let (fits, glob) = match glob {
         [b'?', behind @ ..] => (true, behind),
         [b'[', behind @ ..] => match in_set(behind, sent) {
             Some(found) => found,
-            None => (sent == Unit::Octet(b'['), behind),
+            None => (sent == Unit::Byte(b'['), behind),
         },
         _ => {
             let (literal, behind) = Unit::quoted(glob)?;
@@ -161,10 +161,10 @@ fn one_octet<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])>
     fits.then_some((glob, text))
 }
 
-/// What counts as one octet where all escapes but `%2F` are decoded.
+/// What counts as one byte where all escapes but `%2F` are decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
-    Octet(u8),
+    Byte(u8),
     EscapedSlash,
 }
 
@@ -173,8 +173,8 @@ impl Unit {
         match text {
             // Decoded text holds no other escapes, and no bare `%`.
             [b'%', b'2', b'F', rest @ ..] => Some((Self::EscapedSlash, rest)),
-            [b'%', b'2', b'5', rest @ ..] => Some((Self::Octet(b'%'), rest)),
-            [octet, rest @ ..] => Some((Self::Octet(*octet), rest)),
+            [b'%', b'2', b'5', rest @ ..] => Some((Self::Byte(b'%'), rest)),
+            [byte, rest @ ..] => Some((Self::Byte(*byte), rest)),
             [] => None,
         }
     }
@@ -191,9 +191,7 @@ impl Unit {
     /// Whether it lies between two others; `%2F` stands in no order.
     fn is_between(self, low: Self, high: Self) -> bool {
         match (low, self, high) {
-            (Self::Octet(low), Self::Octet(octet), Self::Octet(high)) => {
-                (low..=high).contains(&octet)
-            }
+            (Self::Byte(low), Self::Byte(byte), Self::Byte(high)) => (low..=high).contains(&byte),
             _ => low == self && high == self,
         }
     }

@@ -166,7 +166,7 @@ impl Asked {
         }
     }
 
-    /// The memory that it takes, in octets.
+    /// The memory that it takes, in bytes.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.rates) + size_of_val(&*self.visits)
     }

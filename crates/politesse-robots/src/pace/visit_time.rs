@@ -79,7 +79,7 @@ impl fmt::Display for VisitTime {
 
 /// A number of digits alone; one too large for its type is the largest.
 pub(super) fn number(digits: &str) -> Option<u32> {
-    let all = !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit());
+    let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     all.then(|| digits.parse().unwrap_or(u32::MAX))
 }
 

@@ -35,10 +35,10 @@ pub(super) fn without_dots(path: &str) -> Option<String> {
     Some(out)
 }
 
-/// Whether one of `octets` stands behind a slash of `path`.
-pub(super) fn follows_slash(path: &str, octets: &[u8]) -> bool {
+/// Whether one of `bytes` stands behind a slash of `path`.
+pub(super) fn follows_slash(path: &str, bytes: &[u8]) -> bool {
     let next = |at: usize| path.as_bytes().get(at + 1);
-    memchr_iter(b'/', path.as_bytes()).any(|at| next(at).is_some_and(|next| octets.contains(next)))
+    memchr_iter(b'/', path.as_bytes()).any(|at| next(at).is_some_and(|next| bytes.contains(next)))
 }
 
 /// 1 for `.`, 2 for `..`, however escaped; else 0.
@@ -66,9 +66,9 @@ pub(super) fn decoded(path: &str) -> Option<String> {
     let mut out = String::with_capacity(path.len());
     while let Some((before, after)) = rest.split_once('%') {
         out.push_str(before);
-        match escaped_octet(after.as_bytes()) {
-            Some(octet) if stands_for_itself(octet) => {
-                out.push(char::from(octet));
+        match escaped_byte(after.as_bytes()) {
+            Some(byte) if stands_for_itself(byte) => {
+                out.push(char::from(byte));
                 rest = &after[2..];
             }
             Some(_) => {
@@ -85,18 +85,18 @@ pub(super) fn decoded(path: &str) -> Option<String> {
     (out != path).then_some(out)
 }
 
-/// The octet whose two hexadecimal digits `tail` begins with.
-pub(super) fn escaped_octet(tail: &[u8]) -> Option<u8> {
-    let digit = |octet: &u8| char::from(*octet).to_digit(16);
+/// The byte whose two hexadecimal digits `tail` begins with.
+pub(super) fn escaped_byte(tail: &[u8]) -> Option<u8> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let value = digit(tail.first()?)? * 16 + digit(tail.get(1)?)?;
     u8::try_from(value).ok()
 }
 
-/// Whether a path may hold `octet` as it is, meaning no more than its escape
+/// Whether a path may hold `byte` as it is, meaning no more than its escape
 /// (RFC 3986, section 3.3; the brackets that servers take as well).
-pub(super) fn stands_for_itself(octet: u8) -> bool {
+pub(super) fn stands_for_itself(byte: u8) -> bool {
     const MARKS: &[u8] = b"-._~!$&'()*+,;=:@/[]";
-    octet.is_ascii_alphanumeric() || MARKS.contains(&octet)
+    byte.is_ascii_alphanumeric() || MARKS.contains(&byte)
 }
 
 /// The path with runs of slashes merged into one.
@@ -117,7 +117,7 @@ pub(super) fn merged(path: &str) -> Option<String> {
 
 /// The path with slashes for its backslashes, escaped or not.
 pub(super) fn separators(path: &str) -> Option<String> {
-    let is_escaped = |at: usize| escaped_octet(&path.as_bytes()[at + 1..]) == Some(b'\\');
+    let is_escaped = |at: usize| escaped_byte(&path.as_bytes()[at + 1..]) == Some(b'\\');
     let escaped = memchr_iter(b'%', path.as_bytes()).any(is_escaped);
     let plain = backslashes(path);
     if !escaped {

@@ -80,7 +80,7 @@ reads! {
     a_host_may_have_a_backslash_where_it_is_no_slash: r"//x\y/private" as "/private";
     an_escaped_backslash_is_part_of_a_name_on_unix: r"/a\..%2fprivate%5C.." as "/private%5C..";
     parameters_end_at_a_backslash_behind_another_server: r"/;a\private" as "/private";
-    a_reserved_octet_is_its_escape: "/a%3Db%26c%40d%3A" as "/a=b&c@d:";
+    a_reserved_byte_is_its_escape: "/a%3Db%26c%40d%3A" as "/a=b&c@d:";
     a_stray_percent_is_one: "/private%/.." as "/";
     a_stray_percent_reads_as_escaped: "/100%zz" as "/100%25zz";
     the_query_is_carried_along: "/a/..%2fprivate?x=/../y" as "/private?x=/../y";
@@ -161,7 +161,7 @@ fn a_plain_path_has_one_reading() {
     }
 }
 
-// Security, section 2.1: nobody decodes twice, and octets that are no UTF-8
+// Security, section 2.1: nobody decodes twice, and bytes that are no UTF-8
 // never become others; nothing is cut at a NUL.
 #[test]
 fn no_reading_decodes_twice() {
@@ -219,7 +219,7 @@ fn the_work_for_a_hostile_path_is_bounded() {
         let path = format!("/{}?", part.repeat(16 * 1024 / part.len()));
         let readings = of_servers(&path);
         assert!(readings.len() <= 2 * WAYS.len() + 1, "{part}");
-        let octets: usize = readings.iter().map(String::len).sum();
-        assert!(octets <= 6 * WAYS.len() * path.len(), "{part}: {octets}");
+        let bytes: usize = readings.iter().map(String::len).sum();
+        assert!(bytes <= 6 * WAYS.len() * path.len(), "{part}: {bytes}");
     }
 }

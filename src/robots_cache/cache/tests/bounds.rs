@@ -1,4 +1,4 @@
-//! What is bounded: time, number, octets.
+//! What is bounded: time, number, bytes.
 
 use std::num::NonZeroUsize;
 
@@ -47,7 +47,7 @@ async fn all_hops_together_have_one_time_limit() {
 
 // Ours: a wildcard domain can serve a large file under any number of names.
 #[tokio::test(start_paused = true)]
-async fn the_octets_of_snapshots_are_bounded() {
+async fn the_bytes_of_snapshots_are_bounded() {
     let file: &str = "#".repeat(99_000).leak();
     let urls: Vec<String> = (0..20)
         .map(|n| format!("http://h{n}.test/robots.txt"))
@@ -68,7 +68,7 @@ async fn the_octets_of_snapshots_are_bounded() {
 
 // Ours: the same by redirects to long URLs, with no file behind them.
 #[tokio::test(start_paused = true)]
-async fn the_octets_of_hops_are_bounded() {
+async fn the_bytes_of_hops_are_bounded() {
     let long: &str = format!("/{}", "x".repeat(7_900)).leak();
     let origins: Vec<String> = (0..20).map(|n| format!("http://h{n}.test")).collect();
     let script = origins.iter().fold(Script::default(), |script, origin| {

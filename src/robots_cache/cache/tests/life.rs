@@ -250,14 +250,14 @@ async fn a_304_that_was_not_asked_for_confirms_nothing() {
 // Ours: a validator is sent with every fetch.
 #[tokio::test(start_paused = true)]
 async fn a_validator_over_its_limit_is_not_kept() {
-    for (octets, kept) in [(1024, true), (1025, false)] {
-        let etag: &str = "e".repeat(octets).leak();
+    for (bytes, kept) in [(1024, true), (1025, false)] {
+        let etag: &str = "e".repeat(bytes).leak();
         let script = Script::default().at(ROBOTS, [tagged(200, etag, FILE), text("")]);
         let cache = cache(&script);
         ask(&cache).await;
         advance(DAY).await;
         ask(&cache).await;
-        assert_eq!(script.log()[1].known.is_some(), kept, "{octets}");
+        assert_eq!(script.log()[1].known.is_some(), kept, "{bytes}");
     }
 }
 

@@ -23,7 +23,7 @@ use self::commands::{CommandError, CommandListener, Commands};
 use self::control::Server;
 use self::control::instance::Instance;
 use self::kept::KeptInAudit;
-use crate::admin::{self, Access, Admin, PaceSource};
+use crate::admin::{self, Access, Admin, AdminToken, PaceSource};
 use crate::audit::AuditLog;
 use crate::clock;
 use crate::config::Settings;
@@ -86,7 +86,6 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     let listen = addresses(&listeners)?;
     let admin = addresses(&admin_listener)?;
     let interceptor = interceptor(settings)?;
-    let access = Arc::new(Access::new(settings.admin.password()?));
     let metrics = Arc::new(Metrics::default());
     let audit_tracker = TaskTracker::new();
     let audit = Arc::new(AuditLog::open(
@@ -94,6 +93,9 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         Arc::clone(&metrics),
         &audit_tracker,
     )?);
+    // Behind the record, whose lock keeps another process from making it, too.
+    let token = AdminToken::open(&settings.admin.token_file)?;
+    let access = Arc::new(Access::new(&token, Arc::clone(&metrics)));
     let own = OwnAddresses::from([&listen[..], &admin].concat());
     let files = files(settings);
     let pacer = Arc::new(pacer(settings, (&audit, &metrics)));
@@ -116,7 +118,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
             access: Arc::clone(&access),
             pace: pace_source(&pacer),
         };
-        admin::listen(page, listener, (&admin_tracker, end.clone()));
+        admin::listen(page, listener, &admin_tracker, end.clone());
     }
     for listener in listeners {
         crawlers.listen(listener);

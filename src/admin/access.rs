@@ -1,39 +1,33 @@
-//! Who may ask what names hosts.
+//! Guards of the admin listener: the host it is asked for, and its token.
 //!
-//! Basic with the name `admin`, or a bearer token (RFC 7617, RFC 6750), each
-//! held against `admin.password_file`. Without one nobody may.
+//! RFC 9110 (section 11), RFC 7617 and RFC 6750 define how a request carries
+//! credentials. Which pages there are, and which of them are open, is not known
+//! here.
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
-use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use arc_swap::ArcSwap;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
-use super::Admin;
-use super::password::Password;
-use super::tries::Tries;
-use crate::clock;
-use crate::metrics::ReasonLabel;
+use super::token::AdminToken;
+use crate::decision::digest::Digest;
+use crate::metrics::{Metrics, ReasonLabel};
+use politesse_robots::origin::{Host, Origin, Scheme};
 
-/// Passwords hashed at a time: each takes tens of megabytes and of milliseconds.
-const HASHINGS_MAX: usize = 1;
-
-/// The ways to give a password (RFC 9110, section 11.6.1).
+/// The ways to send the token (RFC 9110, section 11.6.1).
 const CHALLENGES: [&str; 2] = [
     "Basic realm=\"politesse\", charset=\"UTF-8\"",
     "Bearer realm=\"politesse\"",
 ];
 
-/// What goes with each answer: nobody keeps it, and no page makes anything of
-/// it.
+/// Fields of every guarded answer: no cache stores it, and no page embeds it or
+/// makes a script of it.
 const PRIVATE: [(HeaderName, HeaderValue); 4] = [
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     (
@@ -50,152 +44,147 @@ const PRIVATE: [(HeaderName, HeaderValue); 4] = [
     ),
 ];
 
-/// The password in force, and who has tried it.
+/// The token in force. Wrong tokens are counted in `metrics` and not limited:
+/// nobody guesses 256 bits.
 #[derive(Debug)]
 pub struct Access {
-    password: ArcSwapOption<Password>,
-    tries: Tries,
-    hashings: Arc<Semaphore>,
-}
-
-/// Why somebody may not ask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Denied {
-    /// There is no password to give.
-    Closed,
-    /// None was given, or a wrong one.
-    Unauthorized,
-    /// Too many wrong ones were given; after so long there may be another.
-    Tries(Duration),
+    token: ArcSwap<Digest>,
+    metrics: Arc<Metrics>,
 }
 
 impl Access {
-    /// Lets in who knows `password`; nobody if there is none.
+    /// Lets in whoever sends `token`.
     #[must_use]
-    pub fn new(password: Option<Password>) -> Self {
+    pub fn new(token: &AdminToken, metrics: Arc<Metrics>) -> Self {
         Self {
-            password: ArcSwapOption::new(password.map(Arc::new)),
-            tries: Tries::default(),
-            hashings: Arc::new(Semaphore::new(HASHINGS_MAX)),
+            token: ArcSwap::from_pointee(digest(token.as_str())),
+            metrics,
         }
     }
 
-    /// Puts another password in force.
-    pub fn change(&self, password: Option<Password>) {
-        self.password.store(password.map(Arc::new));
+    /// Replaces the token. The one before lets nobody in any more.
+    pub fn set_token(&self, token: &AdminToken) {
+        self.token.store(Arc::new(digest(token.as_str())));
     }
 
-    async fn judge(&self, fields: &HeaderMap, from: IpAddr) -> Result<(), Denied> {
-        let password = self.password.load_full().ok_or(Denied::Closed)?;
-        let given = given(fields).ok_or(Denied::Unauthorized)?;
-        if password.is_token() {
-            let is_right = password.knows(&given) == Some(true);
-            return is_right.then_some(()).ok_or(Denied::Unauthorized);
-        }
-        self.tries
-            .begin(from, clock::instant())
-            .map_err(Denied::Tries)?;
-        if !self.is_right(password, given).await {
-            return Err(Denied::Unauthorized);
-        }
-        self.tries.succeeded(from);
-        Ok(())
-    }
-
-    async fn is_right(&self, password: Arc<Password>, given: String) -> bool {
-        if let Some(known) = password.knows(&given) {
-            return known;
-        }
-        let Ok(place) = Arc::clone(&self.hashings).acquire_owned().await else {
-            return false;
-        };
-        // The place goes with the hashing, which does not end with who asked.
-        let hashing = spawn_blocking(move || {
-            let is_right = password.hashes_to(&given);
-            drop(place);
-            is_right
-        });
-        hashing.await.unwrap_or(false)
+    fn admits(&self, fields: &HeaderMap) -> bool {
+        // Digests are compared, so that the time taken tells neither where the
+        // two tokens differ nor that their lengths do.
+        sent_token(fields).is_some_and(|sent| {
+            let (sent, right) = (digest(&sent), self.token.load());
+            verify_slices_are_equal(sent.as_bytes(), right.as_bytes()).is_ok()
+        })
     }
 }
 
-/// The password that a request brings. With two of them it is not known which
-/// is meant.
-fn given(fields: &HeaderMap) -> Option<String> {
-    let mut values = fields.get_all(header::AUTHORIZATION).iter();
-    let value = values.next()?.to_str().ok()?;
-    if values.next().is_some() {
-        return None;
-    }
-    let (scheme, rest) = value.split_once(' ')?;
-    let rest = rest.trim_matches(' ');
-    if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(rest.to_owned());
-    }
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let pair = String::from_utf8(STANDARD.decode(rest).ok()?).ok()?;
-    pair.strip_prefix("admin:").map(str::to_owned)
+fn digest(token: &str) -> Digest {
+    Digest::of(token.as_bytes())
 }
 
-/// Answers who may ask, and turns the others away.
-pub(super) async fn guard(
-    State(admin): State<Arc<Admin>>,
-    Extension(from): Extension<IpAddr>,
+/// Middleware: passes a request on if it carries the token, and answers 401 if
+/// not.
+pub(super) async fn require_token(
+    State(access): State<Arc<Access>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match admin.access.judge(request.headers(), from).await {
-        Ok(()) => next.run(request).await,
-        Err(denied) => {
-            let reason = denied.reason();
-            let refused = &admin.metrics.admin_refused;
-            refused.get_or_create(&ReasonLabel { reason }).inc();
-            denied.into_response()
-        }
+    let mut response = if access.admits(request.headers()) {
+        next.run(request).await
+    } else {
+        let label = ReasonLabel {
+            reason: "unauthorized",
+        };
+        access.metrics.admin_refused.get_or_create(&label).inc();
+        unauthorized()
     };
     response.headers_mut().extend(PRIVATE);
     response
 }
 
-impl Denied {
-    /// The word for it among the metrics.
-    fn reason(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Unauthorized => "unauthorized",
-            Self::Tries(_) => "tries",
-        }
+/// Reads the token that a request carries: as a bearer token, or as the password
+/// of the user `admin`.
+fn sent_token(fields: &HeaderMap) -> Option<String> {
+    let mut values = fields.get_all(header::AUTHORIZATION).iter();
+    let value = values.next()?.to_str().ok()?;
+    // RFC 9110, section 11.6.2: there is one. Of two it is not known which is meant.
+    if values.next().is_some() {
+        return None;
+    }
+    let (scheme, credentials) = value.split_once(' ')?;
+    let credentials = credentials.trim_matches(' ');
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(credentials.to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = String::from_utf8(STANDARD.decode(credentials).ok()?).ok()?;
+    pair.strip_prefix("admin:").map(str::to_owned)
+}
+
+fn unauthorized() -> Response {
+    let text = "the token is wanted: `politesse admin token` prints it\n";
+    let mut response = (StatusCode::UNAUTHORIZED, text).into_response();
+    for challenge in CHALLENGES {
+        let value = HeaderValue::from_static(challenge);
+        let fields = response.headers_mut();
+        fields.append(header::WWW_AUTHENTICATE, value);
+    }
+    response
+}
+
+/// Reason why the host of a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HostError {
+    /// There is no host, there are two, or it is malformed (RFC 9112, section 3.2).
+    Malformed,
+    /// The host is a name other than `localhost`.
+    Foreign,
+}
+
+/// Middleware: passes a request on if its host is an address or `localhost`.
+///
+/// A page elsewhere can make a browser send requests here under a name of its
+/// own (DNS rebinding), with whatever credentials the browser has stored.
+pub(super) async fn require_own_host(request: Request, next: Next) -> Response {
+    match check_host(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
     }
 }
 
-impl IntoResponse for Denied {
+fn check_host(target: &Uri, fields: &HeaderMap) -> Result<(), HostError> {
+    let mut hosts = fields.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err(HostError::Malformed);
+    };
+    let host = host.to_str().map_err(|_| HostError::Malformed)?;
+    let authority = target.authority().map(|authority| authority.as_str());
+    // A target in absolute form counts in place of `Host` (RFC 9112, section
+    // 3.2.2), but not every proxy in front knows that: both must be right.
+    for name in authority.into_iter().chain([host]) {
+        let origin = Origin::new(Scheme::Http, name).map_err(|_| HostError::Malformed)?;
+        let is_own = match origin.host() {
+            Host::Address(_) => true,
+            Host::Name(name) => **name == *"localhost",
+        };
+        if !is_own {
+            return Err(HostError::Foreign);
+        }
+    }
+    Ok(())
+}
+
+impl IntoResponse for HostError {
     fn into_response(self) -> Response {
         match self {
-            Self::Closed => (
-                StatusCode::FORBIDDEN,
-                "this names hosts: set admin.password_file to a file with a password\n",
-            )
-                .into_response(),
-            Self::Unauthorized => {
-                let mut response =
-                    (StatusCode::UNAUTHORIZED, "the password is wanted\n").into_response();
-                for challenge in CHALLENGES {
-                    let value = HeaderValue::from_static(challenge);
-                    response
-                        .headers_mut()
-                        .append(header::WWW_AUTHENTICATE, value);
-                }
-                response
-            }
-            Self::Tries(wait) => {
-                let seconds = wait.as_millis().div_ceil(1000).max(1).to_string();
-                let told = "too many wrong passwords: try again later\n";
-                let fields = [(header::RETRY_AFTER, seconds)];
-                (StatusCode::TOO_MANY_REQUESTS, fields, told).into_response()
-            }
+            Self::Malformed => (StatusCode::BAD_REQUEST, "one valid Host is wanted\n"),
+            Self::Foreign => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "ask by address, or as localhost\n",
+            ),
         }
+        .into_response()
     }
 }
 
@@ -203,19 +192,19 @@ impl IntoResponse for Denied {
 mod tests {
     use super::*;
 
-    fn brought(values: &[&str]) -> Option<String> {
+    fn sent(values: &[&str]) -> Option<String> {
         let mut fields = HeaderMap::new();
         for value in values {
             fields.append(header::AUTHORIZATION, value.parse().unwrap());
         }
-        given(&fields)
+        sent_token(&fields)
     }
 
     // RFC 7617, section 2; RFC 6750, section 2.1; RFC 9110, section 11.1.
     #[test]
-    fn a_password_comes_by_basic_or_bearer() {
+    fn a_token_comes_by_basic_or_bearer() {
         let basic = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
-        let of = |value: &str| brought(&[value]);
+        let of = |value: &str| sent(&[value]);
         assert_eq!(of("Bearer a:b"), Some("a:b".to_owned()));
         assert_eq!(of("bEARER  a"), Some("a".to_owned()));
         assert_eq!(of(&basic("admin:a:b é")), Some("a:b é".to_owned()));
@@ -229,7 +218,55 @@ mod tests {
         for value in ["Bearer", "Basic ???", "Digest a", "a", ""] {
             assert_eq!(of(value), None, "{value}");
         }
-        assert_eq!(brought(&[]), None);
-        assert_eq!(brought(&["Bearer a", "Bearer a"]), None);
+        assert_eq!(sent(&[]), None);
+        assert_eq!(sent(&["Bearer a", "Bearer a"]), None);
+    }
+
+    fn named(target: &str, hosts: &[&str]) -> Result<(), HostError> {
+        let mut fields = HeaderMap::new();
+        for host in hosts {
+            fields.append(header::HOST, host.parse().unwrap());
+        }
+        check_host(&target.parse().unwrap(), &fields)
+    }
+
+    /// One test a row: what comes of these `Host` fields.
+    macro_rules! hosts {
+        ($($name:ident: $hosts:expr => $judged:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                for hosts in $hosts {
+                    assert_eq!(named("/metrics", &hosts), $judged, "{hosts:?}");
+                }
+            }
+        )*};
+    }
+
+    // Ours, against DNS rebinding; RFC 9110, section 7.2; RFC 9112, section 3.2.
+    hosts! {
+        addresses_are_ours: [["127.0.0.1:3129"], ["10.0.0.1"], ["[::1]:3129"], ["[::1]"], ["[::ffff:10.0.0.1]:1"]] => Ok(());
+        localhost_is_ours: [["localhost"], ["localhost:3129"], ["LOCALHOST:3129"], ["localhost."]] => Ok(());
+        names_are_not_ours: [["evil.test"], ["evil.test:3129"], ["localhost.evil.test"], ["1.evil.test"]] => Err(HostError::Foreign);
+        what_only_begins_like_an_address_is_none: [["[evil.test"], ["[evil.test]"], ["[::1"], ["[::1]evil.test"], ["[::1]:80.evil.test"], ["[]"]] => Err(HostError::Malformed);
+        what_resolvers_disagree_on_is_no_address: [["127.1"], ["0x7f.1"], ["2130706433"], ["127.0.0.01"]] => Err(HostError::Malformed);
+        what_is_no_host_is_malformed: [[""], [":80"], ["::1"], ["localhost:x"], ["localhost:0"], ["a@localhost"], ["localhost, localhost"], ["localhost/"]] => Err(HostError::Malformed);
+        two_hosts_are_malformed: [["localhost", "localhost"], ["localhost", "evil.test"]] => Err(HostError::Malformed);
+        a_host_is_wanted: [[""; 0]] => Err(HostError::Malformed);
+    }
+
+    // RFC 9112, section 3.2.2.
+    #[test]
+    fn an_absolute_target_counts_as_well() {
+        let of = |target: &str| named(target, &["localhost"]);
+        assert_eq!(of("http://127.0.0.1:3129/metrics"), Ok(()));
+        assert_eq!(of("http://evil.test/metrics"), Err(HostError::Foreign));
+        assert_eq!(
+            of("http://admin:x@localhost/metrics"),
+            Err(HostError::Malformed)
+        );
+        assert_eq!(
+            named("http://localhost/metrics", &["evil.test"]),
+            Err(HostError::Foreign)
+        );
     }
 }

@@ -1,4 +1,7 @@
-//! `GET /api/v1/pace`: how fast hosts are asked, and what waits.
+//! Page `/api/v1/pace`: hosts with their requests in flight and in the queue, and
+//! the time of the next start.
+//!
+//! Does not know the scheduler: `serve` hands over a [`PaceSource`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,15 +12,14 @@ use axum::response::{IntoResponse, Response};
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 
-use super::Admin;
 use crate::pace::host_pace::{HostPace, HostPaces};
 use politesse_robots::origin::Host;
 
 /// Hosts shown unless asked otherwise.
 pub const HOSTS_SHOWN: usize = 1000;
 
-/// Where the page has its hosts from: who paces them, asked each time, and not
-/// to wait for anything.
+/// Source of the page: returns the pace of all hosts, without waiting for
+/// anything.
 #[derive(Clone)]
 pub struct PaceSource(pub Arc<dyn Fn() -> Vec<HostPace> + Send + Sync>);
 
@@ -27,40 +29,42 @@ impl fmt::Debug for PaceSource {
     }
 }
 
-/// Which hosts are asked for.
+/// Query of the page.
 #[derive(Debug, PartialEq, Eq)]
-struct Question {
+struct PaceQuery {
+    /// The most hosts that are shown.
     limit: usize,
+    /// The only host that is shown, spelled as in [`HostPace`].
     host: Option<String>,
 }
 
-/// What a question cannot be.
+/// Reason why a query is answered with 400.
 #[derive(Debug, Error, PartialEq, Eq)]
-enum BadQuestion {
-    /// A number is wanted.
+enum InvalidQuery {
+    /// `limit` is not a number.
     #[error("limit is a whole number; 0 means all")]
     Limit,
-    /// A host is wanted.
+    /// `host` is not a host.
     #[error("host is a name or an address, without a port")]
     Host,
-    /// Nothing else can be asked.
+    /// There is another parameter, or one of them twice.
     #[error("limit and host can be asked for, each once")]
     Unknown,
 }
 
-/// The page.
-pub(super) async fn pace(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
-    let question = match Question::parse(uri.query().unwrap_or_default()) {
-        Ok(question) => question,
+/// Answers with the hosts of a query, as JSON.
+pub(super) async fn pace(State(source): State<PaceSource>, uri: Uri) -> Response {
+    let query = match PaceQuery::parse(uri.query().unwrap_or_default()) {
+        Ok(query) => query,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
     // Hundreds of thousands of hosts take a while.
     let answer = spawn_blocking(move || {
-        let mut hosts = (admin.pace.0)();
-        if let Some(wanted) = &question.host {
+        let mut hosts = (source.0)();
+        if let Some(wanted) = &query.host {
             hosts.retain(|host| host.host == *wanted);
         }
-        serde_json::to_vec(&HostPaces::first(hosts, question.limit))
+        serde_json::to_vec(&HostPaces::first(hosts, query.limit))
     });
     match answer.await {
         Ok(Ok(body)) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
@@ -68,14 +72,15 @@ pub(super) async fn pace(State(admin): State<Arc<Admin>>, uri: Uri) -> Response 
     }
 }
 
-impl Question {
-    fn parse(query: &str) -> Result<Self, BadQuestion> {
+impl PaceQuery {
+    /// Reads the part of a target after `?`.
+    fn parse(query: &str) -> Result<Self, InvalidQuery> {
         let (mut limit, mut host) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("limit", value)) if limit.is_none() => limit = Some(number(value)?),
                 Some(("host", value)) if host.is_none() => host = Some(normal(value)?),
-                _ => return Err(BadQuestion::Unknown),
+                _ => return Err(InvalidQuery::Unknown),
             }
         }
         let limit = limit.unwrap_or(HOSTS_SHOWN);
@@ -83,58 +88,62 @@ impl Question {
     }
 }
 
-/// A limit; 0 means all.
-fn number(value: &str) -> Result<usize, BadQuestion> {
+/// Reads a limit; 0 means all.
+fn number(value: &str) -> Result<usize, InvalidQuery> {
     match value.parse() {
         Ok(0) => Ok(usize::MAX),
         Ok(limit) => Ok(limit),
-        Err(_) => Err(BadQuestion::Limit),
+        Err(_) => Err(InvalidQuery::Limit),
     }
 }
 
-/// A host as it is shown: lower case, no final dot, an IPv6 address in brackets.
-/// Of what queries escape, hosts have these three.
-fn normal(value: &str) -> Result<String, BadQuestion> {
-    let mut text = value.to_ascii_lowercase();
-    for (escaped, letter) in [("%3a", ":"), ("%5b", "["), ("%5d", "]")] {
-        text = text.replace(escaped, letter);
-    }
-    let host = text.parse::<Host>();
-    let host = host.or_else(|_| format!("[{text}]").parse());
+/// Reads a host and spells it as the page does: in lower case, without a final
+/// dot, an IPv6 address in brackets.
+fn normal(value: &str) -> Result<String, InvalidQuery> {
+    // Of the bytes that clients escape in a query (RFC 3986, section 2.2) a host
+    // can only have these three.
+    let text = value
+        .to_ascii_lowercase()
+        .replace("%3a", ":")
+        .replace("%5b", "[")
+        .replace("%5d", "]");
+    let host = text
+        .parse::<Host>()
+        .or_else(|_| format!("[{text}]").parse());
     host.map(|host| host.to_string())
-        .map_err(|_| BadQuestion::Host)
+        .map_err(|_| InvalidQuery::Host)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked(limit: usize, host: Option<&str>) -> Result<Question, BadQuestion> {
+    fn query(limit: usize, host: Option<&str>) -> Result<PaceQuery, InvalidQuery> {
         let host = host.map(str::to_owned);
-        Ok(Question { limit, host })
+        Ok(PaceQuery { limit, host })
     }
 
-    // Issue 6, Deliver 5.
+    // Ours.
     #[test]
-    fn a_question_has_a_limit_and_a_host() {
-        for (query, question) in [
-            ("", asked(1000, None)),
-            ("&", asked(1000, None)),
-            ("limit=7", asked(7, None)),
-            ("limit=0", asked(usize::MAX, None)),
-            ("host=O.Test.", asked(1000, Some("o.test"))),
-            ("host=%5B::1%5d&limit=2", asked(2, Some("[::1]"))),
-            ("host=%3a%3A1", asked(1000, Some("[::1]"))),
-            ("host=10.0.0.1", asked(1000, Some("10.0.0.1"))),
-            ("limit=x", Err(BadQuestion::Limit)),
-            ("limit=-1", Err(BadQuestion::Limit)),
-            ("host=", Err(BadQuestion::Host)),
-            ("host=o.test:80", Err(BadQuestion::Host)),
-            ("hosts=o.test", Err(BadQuestion::Unknown)),
-            ("limit", Err(BadQuestion::Unknown)),
-            ("limit=1&limit=2", Err(BadQuestion::Unknown)),
+    fn a_query_has_a_limit_and_a_host() {
+        for (text, expected) in [
+            ("", query(1000, None)),
+            ("&", query(1000, None)),
+            ("limit=7", query(7, None)),
+            ("limit=0", query(usize::MAX, None)),
+            ("host=O.Test.", query(1000, Some("o.test"))),
+            ("host=%5B::1%5d&limit=2", query(2, Some("[::1]"))),
+            ("host=%3a%3A1", query(1000, Some("[::1]"))),
+            ("host=10.0.0.1", query(1000, Some("10.0.0.1"))),
+            ("limit=x", Err(InvalidQuery::Limit)),
+            ("limit=-1", Err(InvalidQuery::Limit)),
+            ("host=", Err(InvalidQuery::Host)),
+            ("host=o.test:80", Err(InvalidQuery::Host)),
+            ("hosts=o.test", Err(InvalidQuery::Unknown)),
+            ("limit", Err(InvalidQuery::Unknown)),
+            ("limit=1&limit=2", Err(InvalidQuery::Unknown)),
         ] {
-            assert_eq!(Question::parse(query), question, "{query}");
+            assert_eq!(PaceQuery::parse(text), expected, "{text}");
         }
     }
 }

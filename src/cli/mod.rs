@@ -26,6 +26,7 @@ use clap::{Parser, Subcommand};
 use thiserror::Error;
 
 use self::places::{Found, Home, Places};
+use crate::admin::AdminToken;
 use crate::clock;
 use crate::config::{Config, Problems, Settings, Sources, default_file};
 use crate::decision::decide::EnforcementMode;
@@ -42,7 +43,7 @@ Example: politesse run -- curl https://example.com/
 The configuration is the file that --config names, else POLITESSE_CONFIG, else
 ~/.config/politesse/politesse.toml (XDG_CONFIG_HOME), else
 /etc/politesse/politesse.toml, else the built-in defaults. Paths in it are relative
-to its folder. Certificates and the record of the user's file, and those without a
+to its folder. Certificates, record and token of the user's file, and those without a
 file, are in ~/.local/state/politesse (XDG_STATE_HOME). `politesse config show` tells
 which file it is."
 )]
@@ -136,6 +137,9 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
     /// How fast hosts are asked, and what waits: the proxy that runs tells.
     #[command(subcommand, after_help = "Example: politesse pace show")]
     Pace(pace::PaceCommand),
+    /// The pages for people and monitoring at admin.listen.
+    #[command(subcommand, after_help = "Example: politesse admin token")]
+    Admin(AdminCommand),
     /// The configuration.
     #[command(
         subcommand,
@@ -155,6 +159,17 @@ enum CaCommand {
     /// Prints the certificate in PEM.
     #[command(after_help = "Example: politesse ca export > ca.pem")]
     Export,
+}
+
+#[derive(Debug, Subcommand)]
+enum AdminCommand {
+    /// Prints the token that pages with host names want.
+    #[command(after_help = "\
+Example: curl -u admin:$(politesse admin token) http://127.0.0.1:3129/api/v1/pace
+
+The proxy makes the token when it first starts, in admin.token_file. For another one,
+remove that file and send the proxy SIGHUP.")]
+    Token,
 }
 
 #[derive(Debug, Subcommand)]
@@ -285,6 +300,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::EnterSeal(enter) => run::seal::enter::enter(enter),
         Command::Audit(command) => audit::audit(command, &settings()?),
         Command::Pace(command) => pace::pace(command, &settings()?),
+        Command::Admin(AdminCommand::Token) => token(&settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
         Command::Config(ConfigCommand::Show) => print(&shown(arguments)?),
         Command::Config(ConfigCommand::Check) => print(&good(configuration(arguments)?.settings())),
@@ -375,6 +391,13 @@ fn ca(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {
         }
         CaCommand::Export => print(Ca::load(&settings.ca)?.pem()),
     }
+}
+
+/// Prints the token. None is made: under another configuration than that of the
+/// proxy which runs it would be a token that no proxy takes.
+fn token(settings: &Settings) -> anyhow::Result<Exit> {
+    let token = AdminToken::read(&settings.admin.token_file)?;
+    print(&format!("{}\n", token.as_str()))
 }
 
 /// The runtime of commands that speak to the network.

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -20,9 +19,8 @@ use tokio::time::timeout;
 
 use super::inert::inert;
 use super::start::reachable;
-use super::{Exit, Usage, runtime};
-use crate::admin::password::{is_hash, read_line};
-use crate::admin::{HOSTS_SHOWN, Options};
+use super::{Exit, runtime};
+use crate::admin::{AdminToken, HOSTS_SHOWN};
 use crate::config::Settings;
 use crate::pace::host_pace::{HostPace, HostPaces};
 
@@ -47,9 +45,8 @@ pub(super) enum PaceCommand {
     #[command(after_help = "\
 Example: politesse pace show --host site.example
 
-It asks the proxy that runs by this configuration, at admin.listen, with the password
-in admin.password_file. If that file holds a hash, --password-file names one that
-holds the password itself.")]
+It asks the proxy that runs by this configuration, at admin.listen, with the token
+in admin.token_file.")]
     Show(Show),
 }
 
@@ -65,9 +62,6 @@ pub(super) struct Show {
     /// The proxy's answer as it is, one JSON object.
     #[arg(long)]
     json: bool,
-    /// A file with the password, for your eyes alone (0600).
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
 }
 
 /// Why the proxy told nothing.
@@ -81,7 +75,7 @@ enum Untold {
     Cut(SocketAddr),
     #[error("{0} (admin.listen) did not answer within {after} s", after = PATIENCE.as_secs())]
     Slow(SocketAddr),
-    #[error("the password was refused: is it the one that the proxy was started with?")]
+    #[error("the token was refused: is admin.token_file the one that the proxy was started with?")]
     Refused,
     #[error("{0} (admin.listen) says {1}: {2}")]
     Other(SocketAddr, StatusCode, String),
@@ -91,9 +85,9 @@ enum Untold {
 
 pub(super) fn pace(command: &PaceCommand, settings: &Settings) -> anyhow::Result<Exit> {
     let PaceCommand::Show(show) = command;
-    let password = password(show, &settings.admin)?;
+    let token = AdminToken::read(&settings.admin.token_file)?;
     let address = settings.admin.listen;
-    let asking = ask(address, show, &password);
+    let asking = ask(address, show, &token);
     let answer = runtime()?.block_on(async {
         let answer = timeout(PATIENCE, asking).await;
         answer.unwrap_or(Err(Untold::Slow(address)))
@@ -110,36 +104,15 @@ pub(super) fn pace(command: &PaceCommand, settings: &Settings) -> anyhow::Result
     Ok(Exit::Done)
 }
 
-/// The password to show: that of the configuration, if its file holds it.
-fn password(show: &Show, admin: &Options) -> anyhow::Result<String> {
-    if let Some(path) = &show.password_file {
-        return Ok(read_line(path)?);
-    }
-    let wanted = |text: &str| Usage::Arguments(text.to_owned());
-    let path = admin.password_file.as_deref();
-    let path = path.ok_or_else(|| {
-        wanted("the proxy tells no hosts without a password: set admin.password_file")
-    })?;
-    let line = read_line(path)?;
-    if is_hash(&line) {
-        return Err(wanted(
-            "admin.password_file holds a hash: name a file with the password itself by \
-             --password-file",
-        )
-        .into());
-    }
-    Ok(line)
-}
-
 /// The answer of the proxy at `listen`.
-async fn ask(listen: SocketAddr, show: &Show, password: &str) -> Result<Bytes, Untold> {
+async fn ask(listen: SocketAddr, show: &Show, token: &AdminToken) -> Result<Bytes, Untold> {
     let broken = |error| Untold::Broken(listen, error);
     let address = reachable(&listen);
     let stream = TcpStream::connect(address).await;
     let stream = stream.map_err(|error| Untold::Nobody(listen, error))?;
     let connection = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connection.map_err(broken)?;
-    let request = request(&address.to_string(), show, password);
+    let request = request(&address.to_string(), show, token.as_str());
     let exchange = async move {
         let response = sender.send_request(request).await.map_err(broken)?;
         let status = response.status();
@@ -161,13 +134,13 @@ async fn ask(listen: SocketAddr, show: &Show, password: &str) -> Result<Bytes, U
 }
 
 /// The question, of a proxy that is reached at `address`.
-fn request(address: &str, show: &Show, password: &str) -> Request<Empty<Bytes>> {
+fn request(address: &str, show: &Show, token: &str) -> Request<Empty<Bytes>> {
     let mut target = format!("/api/v1/pace?limit={}", show.limit);
     if let Some(host) = &show.host {
         target.push_str("&host=");
         target.extend(host.bytes().map(escaped));
     }
-    let basic = format!("Basic {}", STANDARD.encode(format!("admin:{password}")));
+    let basic = format!("Basic {}", STANDARD.encode(format!("admin:{token}")));
     let mut request = Request::new(Empty::new());
     // Both are made of letters that a target and a field may have.
     *request.uri_mut() = target.parse().unwrap_or_default();
@@ -273,7 +246,6 @@ a-long-name.site.example  1          17      2026-11-21T10:00:02Z  crawl_delay  
             host: Some("[::1] é&limit=1".to_owned()),
             limit: 3,
             json: false,
-            password_file: None,
         };
         let request = request("127.0.0.1:3129", &show, "p:w é");
         assert_eq!(

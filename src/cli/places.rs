@@ -132,7 +132,7 @@ impl Found {
         let data = self.data.as_deref().unwrap_or(&folder);
         format!(
             "# Configuration file: {file}\n\
-             # ca_cert, ca_key and store are relative to {}\n\
+             # ca_cert, ca_key, store and token_file are relative to {}\n\
              # other paths are relative to {}\n\n",
             data.display(),
             folder.display()

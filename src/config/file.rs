@@ -459,10 +459,10 @@ keys! {
     ["admin"] admin: Admin {
         /// Where to listen for /healthz, /readyz, /metrics and the API.
         listen: SocketAddr = r#""127.0.0.1:3129""#, LISTEN;
-        /// A file with one line, the password of what names hosts (`/api/v1/pace`):
-        /// plain, or its Argon2 or bcrypt hash; readable by its owner alone (0600).
-        /// With "none" nobody may ask for that.
-        password_file: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// The token of what names hosts (`/api/v1/pace`): 64 hexadecimal digits, readable
+        /// by this proxy alone (0600). Made at the first start; `politesse admin token`
+        /// prints it.
+        token_file: PathBuf = r#""data/admin-token""#, PATH;
     }
 
     /// What goes to stderr.

@@ -58,7 +58,8 @@ pub struct Sources<'a> {
     /// What the file's name, and without a file every path, is relative to.
     pub working_directory: PathBuf,
     /// The folder that the files which the proxy writes (`https.ca_cert`,
-    /// `https.ca_key`, `audit.store`) are relative to; absent: as other paths.
+    /// `https.ca_key`, `audit.store`, `admin.token_file`) are relative to; absent: as
+    /// other paths.
     pub data_directory: Option<PathBuf>,
 }
 

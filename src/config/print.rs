@@ -16,8 +16,8 @@ const HEAD: &str = "\
 # environment (POLITESSE_UPSTREAM__CONNECT_TIMEOUT=5s), that by the command line
 # (--set upstream.connect_timeout=5s). Durations are written 250ms, 10s, 5m, 2h,
 # 30d; sizes 512B, 64KiB, 1MiB. A path is relative to the folder of this file; but
-# ca_cert, ca_key and store of a file in ~/.config/politesse are relative to
-# ~/.local/state/politesse.
+# ca_cert, ca_key, store and token_file of a file in ~/.config/politesse are
+# relative to ~/.local/state/politesse.
 ";
 
 /// The commented default file.

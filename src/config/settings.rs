@@ -122,7 +122,7 @@ impl Settings {
             audit: audit_options(effective.audit, data),
             admin: admin::Options {
                 listen: effective.admin.listen,
-                password_file: effective.admin.password_file.map(|path| base.join(path)),
+                token_file: data.join(effective.admin.token_file),
             },
             log: Log {
                 format: effective.log.format,

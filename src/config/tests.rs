@@ -510,7 +510,7 @@ bounds! {
     audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
     audit_wal_max: "audit.wal_max" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
-    admin_password_file: "admin.password_file" refuses ["''" "3"] takes ["none" "admin.password" "/etc/politesse/admin.password"];
+    admin_token_file: "admin.token_file" refuses ["''" "3" "~/token"] takes ["token" "/run/secrets/politesse"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];
     log_format: "log.format" refuses ["text"] takes ["auto" "pretty" "json"];
     log_burst: "log.burst" refuses ["0" "1_000_001" "'1'"] takes ["1" "1_000_000"];

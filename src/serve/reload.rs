@@ -12,6 +12,7 @@ use thiserror::Error;
 use super::{
     Origins, Running, annotator, announce, capacity, files, interceptor, names, origins_with,
 };
+use crate::admin::AdminToken;
 use crate::config::Settings;
 use crate::metrics::ResultLabel;
 use crate::proxy::ca::Ca;
@@ -57,12 +58,12 @@ impl Running {
     pub fn reload(&mut self, read: impl FnOnce() -> anyhow::Result<Settings>) -> Option<&Settings> {
         let built = read().and_then(|settings| {
             let in_force = self.build(&settings)?;
-            let password = settings.admin.password()?;
-            Ok((settings, in_force, password))
+            let token = AdminToken::open(&settings.admin.token_file)?;
+            Ok((settings, in_force, token))
         });
         let (result, reloaded) = match built {
-            Ok((settings, in_force, password)) => {
-                self.access.change(password);
+            Ok((settings, in_force, token)) => {
+                self.access.set_token(&token);
                 self.put_in_force(settings, in_force);
                 ("successful", Some(&self.settings))
             }

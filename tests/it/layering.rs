@@ -195,7 +195,6 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "audit/mod.rs",
         "audit/shelf.rs",
         "admin/mod.rs",
-        "admin/access.rs",
         "admin/pace.rs",
         "tasks.rs",
     ];

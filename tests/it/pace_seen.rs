@@ -1,9 +1,11 @@
 //! What is seen of the pace: the admin API, `pace show`, `audit events`.
 
-use std::fs::{Permissions, set_permissions, write};
+use std::fs::{Permissions, create_dir_all, metadata, remove_file, set_permissions, write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -12,29 +14,25 @@ use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, delaying, metric};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish};
-use crate::kit::proxy::{Config, Place, Proxy};
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run, until};
 
-/// Of `pass word`.
-const ARGON2: &str = "$argon2id$v=19$m=64,t=2,p=4$L2Qk1JjG+oXhc1TQDAaYkA$GpDhkTMxcYqbtFOHyC2K19g5+NB7Dqim9wv6wIM6ttY";
-const BCRYPT: &str = "$2y$05$abcdefghijklmnopqrstuuIt/9/tGzLcigNq/.RWIDjeEVR30RSf.";
+/// Where the proxy of a [`Place`] has its token.
+const TOKEN_FILE: &str = "data/admin-token";
 
-/// Writes a file that its owner alone may read.
-fn private(place: &Place, name: &str, text: &str) {
-    write(place.path(name), text).unwrap();
-    set_permissions(place.path(name), Permissions::from_mode(0o600)).unwrap();
+/// `admin:TOKEN`, as the command prints the token.
+async fn credentials(place: &Place) -> String {
+    let told = place.run(&["admin", "token"]).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    format!("admin:{}", told.stdout.trim_end())
 }
 
-/// A configuration with a password file.
-fn guarded() -> Config {
-    Config::default().set("admin.password_file = \"admin.password\"")
-}
-
-/// A proxy whose password file holds `line`.
-async fn start(line: &str) -> Proxy {
-    let place = Place::with(&guarded());
-    private(&place, "admin.password", line);
-    place.start().await
+/// Makes a file that its owner alone may write, with `mode` for the others.
+fn write_token(place: &Place, text: &str, mode: u32) {
+    let path = place.path(TOKEN_FILE);
+    create_dir_all(path.parent().unwrap()).unwrap();
+    write(&path, text).unwrap();
+    set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
 /// The status that curl gets from the API, and what else it prints.
@@ -65,105 +63,110 @@ async fn show(place: &Place, admin: SocketAddr, arguments: &[&str]) -> Outcome {
     place.run(&all).await
 }
 
-// Contract, section 2, `admin`: Basic `admin:PASSWORD` or a bearer token.
+// RFC 7617 and RFC 6750.
 #[test]
-fn the_api_is_told_to_who_knows_the_password() {
-    run(async {
-        for line in ["pass word", ARGON2, BCRYPT] {
-            let proxy = start(line).await;
-            let (status, body) = curl(proxy.admin(), &["-u", "admin:pass word"]).await;
-            assert_eq!(status, "200", "{line}");
-            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
-            assert!(body["hosts"].is_array() && body["total"].is_u64(), "{body}");
-            let bearer = ["-H", "Authorization: Bearer pass word"];
-            assert_eq!(curl(proxy.admin(), &bearer).await.0, "200", "{line}");
-            for wrong in ["admin:password", "admin:", "root:pass word"] {
-                assert_eq!(
-                    curl(proxy.admin(), &["-u", wrong]).await.0,
-                    "401",
-                    "{wrong}"
-                );
-            }
-            let (status, head) = curl(proxy.admin(), &["-i"]).await;
-            assert_eq!(status, "401");
-            assert!(head.contains("www-authenticate: Basic "), "{head}");
-            // Security, section 7: never a credential.
-            assert!(!proxy.log().contains("pass word"), "{}", proxy.log());
-        }
-    });
-}
-
-// Contract, section 2; security, section 8.
-#[test]
-fn without_a_password_file_the_api_names_the_key() {
+fn the_api_is_told_to_who_knows_the_token() {
     run(async {
         let proxy = Config::default().start().await;
-        let (status, body) = curl(proxy.admin(), &["-u", "admin:"]).await;
-        assert_eq!(status, "403");
-        assert!(body.contains("admin.password_file"), "{body}");
-        let told = show(proxy.place(), proxy.admin(), &[]).await;
-        assert_eq!(told.code, Some(2), "{told:?}");
-        assert!(told.stderr.contains("set admin.password_file"), "{told:?}");
+        let right = credentials(proxy.place()).await;
+        let (_, token) = right.split_once(':').unwrap();
+        let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
+        assert_eq!(status, "200", "{body}");
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert!(body["hosts"].is_array() && body["total"].is_u64(), "{body}");
+        let bearer = format!("Authorization: Bearer {token}");
+        assert_eq!(curl(proxy.admin(), &["-H", &bearer]).await.0, "200");
+        for wrong in ["admin:password", "admin:", &format!("root:{token}")] {
+            let (status, _) = curl(proxy.admin(), &["-u", wrong]).await;
+            assert_eq!(status, "401", "{wrong}");
+        }
+        let (status, head) = curl(proxy.admin(), &["-i"]).await;
+        assert_eq!(status, "401");
+        assert!(head.contains("www-authenticate: Basic "), "{head}");
+        assert!(head.contains("politesse admin token"), "{head}");
+        // A log is read by more people than may know the token.
+        assert!(!proxy.log().contains(token), "{}", proxy.log());
     });
 }
 
-// Security, section 8: secrets from files only.
+// Ours: made once, for its owner alone.
 #[test]
-fn nothing_starts_with_a_password_file_that_cannot_be_used() {
+fn the_first_start_makes_the_token_and_later_ones_keep_it() {
     run(async {
-        let place = Place::with(&guarded());
-        let missing = place.run(&["serve"]).await;
-        private(&place, "admin.password", "x");
-        let open = Permissions::from_mode(0o644);
-        set_permissions(place.path("admin.password"), open).unwrap();
-        let readable = place.run(&["serve"]).await;
-        private(&place, "admin.password", "$6$salt$hash");
-        let unknown = place.run(&["serve"]).await;
+        let place = Place::with(&Config::default());
+        let before = place.run(&["admin", "token"]).await;
+        assert_eq!(before.code, Some(1), "{before:?}");
+        assert!(
+            before.stderr.contains("makes it when it starts"),
+            "{before:?}"
+        );
+        let show = place.run(&["pace", "show"]).await;
+        assert!(show.stderr.contains("makes it when it starts"), "{show:?}");
+        let place = place.start().await.stop().await;
+        let first = credentials(&place).await;
+        assert_eq!(first.len(), "admin:".len() + 64);
+        let mode = metadata(place.path(TOKEN_FILE)).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        let proxy = place.start().await;
+        assert_eq!(credentials(proxy.place()).await, first);
+    });
+}
+
+// Ours: a token that somebody else can choose is none.
+#[test]
+fn nothing_starts_with_a_token_file_that_cannot_be_used() {
+    run(async {
+        let place = Place::with(&Config::default());
+        write_token(&place, &"a".repeat(64), 0o620);
+        let writable = place.run(&["serve"]).await;
+        write_token(&place, "password", 0o600);
+        let foreign = place.run(&["serve"]).await;
         for (outcome, why) in [
-            (missing, "cannot read"),
-            (readable, "has mode 644"),
-            (unknown, "neither of Argon2 nor of bcrypt"),
+            (writable, "may be written by others (mode 620)"),
+            (foreign, "does not hold 64 hexadecimal digits"),
         ] {
             assert_eq!(outcome.code, Some(1), "{outcome:?}");
             let told = &outcome.stderr;
-            assert!(
-                told.contains("admin.password") && told.contains(why),
-                "{told}"
-            );
+            assert!(told.contains(TOKEN_FILE) && told.contains(why), "{told}");
         }
+        write_token(&place, &"a".repeat(64), 0o644);
+        let readable = place.start().await;
+        assert!(readable.log().contains("others than the owner may read"));
     });
 }
 
 // README, "Changing it while it runs".
 #[test]
-fn a_password_is_changed_by_sighup() {
+fn a_token_is_changed_by_sighup() {
     run(async {
-        let proxy = start("old").await;
-        private(proxy.place(), "admin.password", "new\n");
-        assert_eq!(curl(proxy.admin(), &["-u", "admin:old"]).await.0, "200");
+        let proxy = Config::default().start().await;
+        let old = credentials(proxy.place()).await;
+        remove_file(proxy.place().path(TOKEN_FILE)).unwrap();
+        assert_eq!(curl(proxy.admin(), &["-u", &old]).await.0, "200");
         proxy.signal("HUP").await;
-        until("the new password", async || {
-            let status = curl(proxy.admin(), &["-u", "admin:old"]).await.0;
+        until("the new token", async || {
+            let status = curl(proxy.admin(), &["-u", &old]).await.0;
             (status == "401").then_some(())
         })
         .await;
-        assert_eq!(curl(proxy.admin(), &["-u", "admin:new"]).await.0, "200");
+        let new = credentials(proxy.place()).await;
+        assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
         // Not in force, whole: a file that cannot be used leaves the old one.
-        private(proxy.place(), "admin.password", "");
+        write_token(proxy.place(), "", 0o600);
         proxy.signal("HUP").await;
         until("a refusal", async || {
             proxy.log().contains("was not reloaded").then_some(())
         })
         .await;
-        assert_eq!(curl(proxy.admin(), &["-u", "admin:new"]).await.0, "200");
+        assert_eq!(curl(proxy.admin(), &["-u", &new]).await.0, "200");
     });
 }
 
-// Issue 6, Deliver 5.
+// Ours.
 #[test]
 fn pace_show_asks_the_proxy_that_runs() {
     run(async {
-        let proxy = start("pass word").await;
+        let proxy = Config::default().start().await;
         let (place, admin) = (proxy.place(), proxy.admin());
         let table = show(place, admin, &[]).await;
         assert_eq!(table.code, Some(0), "{table:?}");
@@ -181,7 +184,7 @@ fn pace_show_asks_the_proxy_that_runs() {
     });
 }
 
-// Issue 6, Deliver 5: host, in flight, queued, next start, cause, back-off.
+// Ours: host, in flight, queued, next start, cause, back-off.
 #[test]
 fn pace_show_prints_what_the_proxy_tells() {
     run(async {
@@ -193,8 +196,8 @@ fn pace_show_prints_what_the_proxy_tells() {
         let page = Page::typed("application/json", answer.to_string().as_bytes());
         let target = "/api/v1/pace?limit=7&host=O.test";
         let told = Script::robots("").page(target, page).start().await;
-        let place = Place::with(&guarded());
-        private(&place, "admin.password", "pass word");
+        let place = Place::with(&Config::default());
+        write_token(&place, &"a".repeat(64), 0o600);
         let asked = ["--limit", "7", "--host", "O.test"];
         let table = show(&place, told.address(), &asked).await;
         assert_eq!(
@@ -209,45 +212,37 @@ fn pace_show_prints_what_the_proxy_tells() {
             &["--limit", "7", "--host", "O.test", "--json"],
         );
         assert_eq!(json.await.json_lines(), [answer]);
-        // Base64 of `admin:pass word`.
+        let credentials = STANDARD.encode(format!("admin:{}", "a".repeat(64)));
         assert_eq!(
             told.log()[0].values("authorization"),
-            ["Basic YWRtaW46cGFzcyB3b3Jk"]
+            [format!("Basic {credentials}")]
         );
     });
 }
 
-// Issue 6, Deliver 5: said so that the operator knows what to do.
+// Ours: said so that the operator knows what to do.
 #[test]
 fn pace_show_says_why_it_cannot_tell() {
     run(async {
-        let proxy = start(ARGON2).await;
+        let proxy = Config::default().start().await;
         let (place, admin) = (proxy.place(), proxy.admin());
-        let hashed = show(place, admin, &[]).await;
-        assert_eq!(hashed.code, Some(2), "{hashed:?}");
-        assert!(hashed.stderr.contains("--password-file"), "{hashed:?}");
-        private(place, "mine", "pass word");
-        let mine = show(place, admin, &["--password-file", "mine"]).await;
-        assert_eq!(mine.code, Some(0), "{mine:?}");
-        private(place, "mine", "password");
-        let refused = show(place, admin, &["--password-file", "mine"]).await;
+        assert_eq!(show(place, admin, &[]).await.code, Some(0));
+        write_token(place, &"a".repeat(64), 0o600);
+        let refused = show(place, admin, &[]).await;
         assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(
-            refused.stderr.contains("password was refused"),
-            "{refused:?}"
-        );
+        assert!(refused.stderr.contains("token was refused"), "{refused:?}");
         let foreign = Script::robots("").start().await;
-        let page = show(place, foreign.address(), &["--password-file", "mine"]).await;
+        let page = show(place, foreign.address(), &[]).await;
         assert_eq!(page.code, Some(1), "{page:?}");
         assert!(page.stderr.contains("does not tell a pace"), "{page:?}");
         let place = proxy.stop().await;
-        let nobody = show(&place, admin, &["--password-file", "mine"]).await;
+        let nobody = show(&place, admin, &[]).await;
         assert_eq!(nobody.code, Some(1), "{nobody:?}");
         assert!(nobody.stderr.contains("nothing listens on"), "{nobody:?}");
     });
 }
 
-// Issue 6, Deliver 5: an event when an origin enters and leaves back-off.
+// Ours: an event when an origin enters and leaves back-off.
 #[test]
 fn events_are_listed_and_verified() {
     run(async {
@@ -312,7 +307,7 @@ async fn events(place: &Place) -> Vec<serde_json::Value> {
     events
 }
 
-// Issue 6, Deliver 5 and 6: an origin that asks for less is on record, is seen,
+// Ours: an origin that asks for less is on record, is seen,
 // and is left alone by the next process too.
 #[test]
 fn a_back_off_is_on_record_and_outlives_a_restart() {
@@ -323,13 +318,10 @@ fn a_back_off_is_on_record_and_outlives_a_restart() {
             .page("/long", busy("300"));
         let origin = script.start().await;
         let config = || {
-            guarded()
-                .resolve("o.test", origin.address())
+            resolve("o.test", origin.address())
                 .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"30m\" }")
         };
-        let place = Place::with(&config());
-        private(&place, "admin.password", "pass word");
-        let proxy = place.start().await;
+        let proxy = config().start().await;
         let ask =
             async |proxy: &Proxy, path: &str| get(proxy, &format!("http://o.test{path}")).await;
         assert_eq!(ask(&proxy, "/short").await.head.value("retry-after"), "1");
@@ -346,7 +338,8 @@ fn a_back_off_is_on_record_and_outlives_a_restart() {
         );
 
         assert_eq!(ask(&proxy, "/long").await.status(), 429);
-        let (status, body) = curl(proxy.admin(), &["-u", "admin:pass word"]).await;
+        let right = credentials(proxy.place()).await;
+        let (status, body) = curl(proxy.admin(), &["-u", &right]).await;
         assert_eq!(status, "200", "{body}");
         let seen: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(seen["hosts"][0]["host"], "o.test");
@@ -365,20 +358,17 @@ fn a_back_off_is_on_record_and_outlives_a_restart() {
     });
 }
 
-// Issue 6, Deliver 5: what waits, for what, and which host is left alone.
+// Ours: what waits, for what, and which host is left alone.
 #[test]
 fn the_api_tells_the_pace_of_hosts_as_it_is() {
     run(async {
         let origin = delaying("60").start().await;
         let less = asking_for_less(429, Some("300"));
         let other = Script::robots("").page("/1", less).start().await;
-        let config = guarded()
-            .resolve("o.test", origin.address())
+        let config = resolve("o.test", origin.address())
             .resolve("other.test", other.address())
             .set("pace.backoff = { first = \"60s\", longest = \"1h\", forgive = \"1h\" }");
-        let place = Place::with(&config);
-        private(&place, "admin.password", "pass word");
-        let proxy = place.start().await;
+        let proxy = config.start().await;
         assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
         assert_eq!(get(&proxy, "http://other.test/1").await.status(), 429);
         let mut waiting = Crawler::plain(&proxy).await;
@@ -389,7 +379,8 @@ fn the_api_tells_the_pace_of_hosts_as_it_is() {
             (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
         })
         .await;
-        let (_, body) = curl(proxy.admin(), &["-u", "admin:pass word"]).await;
+        let right = credentials(proxy.place()).await;
+        let (_, body) = curl(proxy.admin(), &["-u", &right]).await;
         let body: serde_json::Value = serde_json::from_str(&body).unwrap();
         let host = |name: &str| {
             let mut hosts = body["hosts"].as_array().unwrap().iter();

@@ -1,7 +1,4 @@
-//! `pace show` beside a proxy that has something to show. Issue 6, Deliver 5.
-
-use std::fs::{Permissions, set_permissions, write};
-use std::os::unix::fs::PermissionsExt as _;
+//! `pace show` beside a proxy that has something to show.
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,7 +7,7 @@ use tokio::net::TcpListener;
 use crate::kit::client::{Crawler, get};
 use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, queue, standard};
-use crate::kit::proxy::{Place, Proxy};
+use crate::kit::proxy::Proxy;
 use crate::kit::run;
 
 /// `pace show` with these arguments: what it prints.
@@ -53,14 +50,8 @@ fn what_waits_and_what_is_left_alone_is_shown() {
         let less = asking_for_less(503, Some("300"));
         let busy = Script::robots("").page("/1", less).start().await;
         let port = at_an_ipv6_address().await;
-        let config = standard(&busy)
-            .set("egress.allow = [\"::1\"]")
-            .set("admin.password_file = \"admin.password\"");
-        let place = Place::with(&config);
-        let password = place.path("admin.password");
-        write(&password, "pass word").unwrap();
-        set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
-        let proxy = place.start().await;
+        let config = standard(&busy).set("egress.allow = [\"::1\"]");
+        let proxy = config.start().await;
         let first = get(&proxy, &format!("http://[::1]:{port}/1")).await;
         assert_eq!(first.status(), 200, "{}", first.text());
         assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);

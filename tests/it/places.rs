@@ -151,13 +151,7 @@ fn without_a_home_it_is_as_with_here() {
 fn a_configuration_in_the_users_folder_has_its_data_in_the_state_folder() {
     run(async {
         let user = User::new();
-        user.configure(
-            "conf/politesse/politesse.toml",
-            "[admin]\npassword_file = \"password\"\n",
-        );
-        user.configure("conf/politesse/password", "secret\n");
-        let password = user.path("conf/politesse/password");
-        std::fs::set_permissions(password, Permissions::from_mode(0o600)).unwrap();
+        user.configure("conf/politesse/politesse.toml", "");
         let mut command = user.command(&[]);
         command
             .env("XDG_CONFIG_HOME", user.path("conf"))
@@ -167,12 +161,13 @@ fn a_configuration_in_the_users_folder_has_its_data_in_the_state_folder() {
         assert_eq!(banner[2], format!("configuration: {file}"));
         assert!(user.path("state/politesse/certs/ca.pem").exists());
         assert!(user.path("state/politesse/data/audit.db").exists());
+        assert!(user.path("state/politesse/data/admin-token").exists());
         assert!(user.left_work_alone());
         assert_eq!(
             std::fs::read_dir(user.path("conf/politesse"))
                 .unwrap()
                 .count(),
-            2
+            1
         );
     });
 }
@@ -215,7 +210,7 @@ fn config_show_tells_the_file_and_the_folders() {
         let file = shown(&user.path("home/.config/politesse/politesse.toml"));
         let told = format!(
             "# Configuration file: none; there is no {file} and no /etc/politesse/politesse.toml\n\
-             # ca_cert, ca_key and store are relative to {}\n\
+             # ca_cert, ca_key, store and token_file are relative to {}\n\
              # other paths are relative to {}\n",
             shown(&user.path("home/.local/state/politesse")),
             shown(&user.path("work"))

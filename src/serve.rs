@@ -33,10 +33,10 @@ use crate::metrics::Metrics;
 use crate::pace::pacer::{Pacer, Told};
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
-use crate::proxy::connect::{Interceptor, Mode};
+use crate::proxy::connect::{HttpsMode, Interceptor};
 use crate::proxy::exchange::Proxy;
-use crate::proxy::listener::{Crawlers, InForce};
-use crate::proxy::names::Names;
+use crate::proxy::listener::{ActiveConfig, ProxyServer};
+use crate::proxy::names::NameLimiter;
 use crate::robots_cache::cache::RobotsCache;
 use crate::robots_cache::fetch::HttpFetcher;
 use crate::robots_cache::store::{Forgetful, KeepRobots};
@@ -59,7 +59,7 @@ pub struct Running {
     own: OwnAddresses,
     commands: Arc<Commands>,
     control: Option<Server>,
-    crawlers: Arc<Crawlers>,
+    crawlers: Arc<ProxyServer>,
     access: Arc<Access>,
     audit: Arc<AuditLog>,
     audit_tracker: TaskTracker,
@@ -101,7 +101,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     let pacer = Arc::new(pacer(settings, (&audit, &metrics)));
     let shared = (Arc::clone(&audit), Arc::clone(&metrics), Arc::clone(&pacer));
     let proxy = proxy(settings, shared, &own)?;
-    let in_force = InForce {
+    let in_force = ActiveConfig {
         proxy,
         interceptor,
         options: settings.listener.clone(),
@@ -171,8 +171,8 @@ fn announce(policy: &Policy, metrics: &Metrics) {
 }
 
 /// What all connections of crawlers share.
-fn crawlers(in_force: InForce, metrics: &Arc<Metrics>) -> Crawlers {
-    Crawlers {
+fn crawlers(in_force: ActiveConfig, metrics: &Arc<Metrics>) -> ProxyServer {
+    ProxyServer {
         in_force: ArcSwap::from_pointee(in_force),
         metrics: Arc::clone(metrics),
         open: AtomicUsize::new(0),
@@ -297,8 +297,8 @@ fn pace_source(pacer: &Arc<Pacer>) -> PaceSource {
     PaceSource(Arc::new(move || pacer.snapshot()))
 }
 
-fn names(settings: &Settings, metrics: &Metrics) -> Option<Arc<Names>> {
-    let names = |most| Arc::new(Names::new(most, metrics.max_names.clone()));
+fn names(settings: &Settings, metrics: &Metrics) -> Option<Arc<NameLimiter>> {
+    let names = |most| Arc::new(NameLimiter::new(most, metrics.max_names.clone()));
     settings.max_names.map(names)
 }
 
@@ -308,7 +308,7 @@ fn annotator(settings: &Settings, metrics: &Arc<Metrics>) -> Arc<Annotator> {
 }
 
 fn interceptor(settings: &Settings) -> anyhow::Result<Option<Arc<Interceptor>>> {
-    if settings.connect.mode == Mode::Refuse {
+    if settings.connect.mode == HttpsMode::Refuse {
         return Ok(None);
     }
     let ca = Arc::new(Ca::open(&settings.ca)?);

@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Exit, log, runtime};
 use crate::config::Settings;
 use crate::proxy::ca::closed_to_others;
-use crate::proxy::connect::Mode;
+use crate::proxy::connect::HttpsMode;
 use crate::serve::capacity::warn_of_shortages;
 use crate::serve::{self, Running};
 
@@ -86,7 +86,7 @@ fn take_descriptors() {
 /// Warns where crawlers that run as other users cannot read the certificate
 /// that they have to trust.
 fn warn_of_closed_certificate(settings: &Settings) {
-    if settings.connect.mode == Mode::Refuse {
+    if settings.connect.mode == HttpsMode::Refuse {
         return;
     }
     let closed = closed_to_others(&settings.ca.cert).into_iter();
@@ -133,8 +133,8 @@ fn in_force(settings: &Settings) -> String {
     let file = settings.file.as_deref().map(plain_path);
     let value = |key: &str| settings.values.get(key).unwrap_or_default().to_owned();
     let ca = match settings.connect.mode {
-        Mode::Intercept => plain_path(&settings.ca.cert),
-        Mode::Refuse => "none, https.mode is \"refuse\"".to_owned(),
+        HttpsMode::Intercept => plain_path(&settings.ca.cert),
+        HttpsMode::Refuse => "none, https.mode is \"refuse\"".to_owned(),
     };
     format!(
         "configuration: {}\n\
@@ -151,7 +151,7 @@ fn in_force(settings: &Settings) -> String {
 /// A command that fetches a page through the proxy at `proxy`: of a host that
 /// the configuration knows, or of example.com.
 fn curl_line(settings: &Settings, proxy: &str) -> String {
-    let intercepts = settings.connect.mode == Mode::Intercept;
+    let intercepts = settings.connect.mode == HttpsMode::Intercept;
     let usual_port = if intercepts { 443 } else { 80 };
     let known = settings.egress.resolve.iter().min_by_key(|entry| {
         let port = entry.port.unwrap_or(usual_port);

@@ -29,7 +29,7 @@ use crate::decision::overrides::Override;
 use crate::pace::back_off::BackOffTimes;
 use crate::pace::options::QueueLimits;
 use crate::pace::terms::{Ceilings, PaceRule, Profile};
-use crate::proxy::connect::Mode;
+use crate::proxy::connect::HttpsMode;
 use crate::proxy::fields::AcceptEncoding;
 use crate::robots_cache::cache::UserAgent;
 use crate::upstream::client::Roots;
@@ -180,7 +180,7 @@ keys! {
         /// What becomes of CONNECT: "intercept" with a certificate of the local
         /// authority, or "refuse". There is no blind tunnel; it would be a way round
         /// every rule.
-        mode: Mode = r#""intercept""#, Choice(&[("intercept", Mode::Intercept), ("refuse", Mode::Refuse)]);
+        mode: HttpsMode = r#""intercept""#, Choice(&[("intercept", HttpsMode::Intercept), ("refuse", HttpsMode::Refuse)]);
         /// The certificate of the local authority, which crawlers have to trust.
         ca_cert: PathBuf = r#""certs/ca.pem""#, PATH;
         /// Its private key; readable by this proxy alone (0600).

@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What a connection has been doing since somebody last looked.
 #[derive(Debug, Default)]
-pub struct Activity {
+pub struct ConnectionActivity {
     begun: AtomicBool,
     since: AtomicBool,
     /// Requests that are not answered yet, and bodies that wait for the origin.
     waiting: AtomicUsize,
 }
 
-impl Activity {
+impl ConnectionActivity {
     /// A request has come; it is busy until the guard is dropped.
-    pub fn begin(self: &Arc<Self>) -> Busy {
+    pub fn begin(self: &Arc<Self>) -> BusyGuard {
         self.begun.store(true, Ordering::Relaxed);
         self.happened();
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(self))
+        BusyGuard(Arc::clone(self))
     }
 
     /// The crawler has taken something.
@@ -53,16 +53,16 @@ impl Activity {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub struct Busy(Arc<Activity>);
+pub struct BusyGuard(Arc<ConnectionActivity>);
 
-impl Busy {
+impl BusyGuard {
     /// The connection it came over.
-    pub fn activity(&self) -> Arc<Activity> {
+    pub fn activity(&self) -> Arc<ConnectionActivity> {
         Arc::clone(&self.0)
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.happened();
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);

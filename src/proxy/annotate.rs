@@ -13,9 +13,9 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
-use super::body::Told;
-use super::held::{Budget, Held, Share};
-use super::known::{Asked, KnownPages};
+use super::body::AnnotationSummary;
+use super::held::{HeldBody, HoldBudget, HoldShare};
+use super::known::{AnnotationCache, ConditionalRequest};
 use crate::clock;
 use crate::decision::decide::Evidence;
 use crate::decision::record::Effect;
@@ -67,42 +67,42 @@ impl Options {
 #[derive(Debug)]
 pub struct Annotator {
     options: Options,
-    budget: Arc<Budget>,
-    known: KnownPages,
+    budget: Arc<HoldBudget>,
+    known: AnnotationCache,
     metrics: Arc<Metrics>,
 }
 
 /// A request on its way, as far as the annotation of its response depends on
 /// it.
 #[derive(Debug)]
-pub struct Question {
+pub struct AnnotationRequest {
     evidence: Arc<Evidence>,
     seq: u64,
     method: Method,
-    asked: Asked,
+    asked: ConditionalRequest,
 }
 
 /// A response looked at: the field, and the body to be passed on.
 #[derive(Debug)]
-pub struct Annotated {
+pub struct AnnotatedResponse {
     /// The value of the annotation field.
     pub field: HeaderValue,
     /// What completes the record.
-    pub told: Told,
+    pub told: AnnotationSummary,
     /// What was held back, to be passed on first.
-    pub held: Held,
+    pub held: HeldBody,
     /// What has not been read yet.
     pub rest: ResponseBody,
 }
 
-impl Question {
+impl AnnotationRequest {
     /// The request of `method` with these fields, allowed as the record `seq`
     /// says.
     pub fn of((evidence, seq): (&Arc<Evidence>, u64), method: &Method, fields: &HeaderMap) -> Self {
         let url = evidence.inquiry.target.to_string();
         let tokens = tokens(&evidence.inquiry.crawler);
         Self {
-            asked: Asked::of((method, &url), &tokens, fields),
+            asked: ConditionalRequest::of((method, &url), &tokens, fields),
             evidence: Arc::clone(evidence),
             seq,
             method: method.clone(),
@@ -134,7 +134,7 @@ impl Question {
     }
 }
 
-impl Annotated {
+impl AnnotatedResponse {
     /// Bytes of the whole body, if that is known.
     pub fn length(&self) -> Option<u64> {
         let rest = self.rest.size_hint().exact()?;
@@ -146,8 +146,8 @@ impl Annotator {
     /// An annotator with these bounds, which counts in `metrics`.
     pub fn new(options: Options, metrics: Arc<Metrics>) -> Self {
         Self {
-            budget: Budget::new(options.hold_total, metrics.hold_total.clone()),
-            known: KnownPages::new(options.known, metrics.known.clone()),
+            budget: HoldBudget::new(options.hold_total, metrics.hold_total.clone()),
+            known: AnnotationCache::new(options.known, metrics.known.clone()),
             options,
             metrics,
         }
@@ -162,10 +162,10 @@ impl Annotator {
     /// it takes to see the head of a page.
     pub async fn annotate(
         &self,
-        question: &Question,
+        question: &AnnotationRequest,
         parts: &Parts,
         rest: ResponseBody,
-    ) -> Annotated {
+    ) -> AnnotatedResponse {
         let tokens = tokens(question.crawler());
         let reading = Reading {
             tokens: &tokens,
@@ -194,7 +194,7 @@ impl Annotator {
             .keep(&question.asked, response, annotation.known());
         self.count(&annotation);
         let (field, told) = self.told(question, &annotation);
-        Annotated {
+        AnnotatedResponse {
             field,
             told,
             held,
@@ -204,7 +204,11 @@ impl Annotator {
 
     /// What the crawler is told, and what the record keeps: the same, with all
     /// preferences.
-    fn told(&self, question: &Question, annotation: &Annotation) -> (HeaderValue, Told) {
+    fn told(
+        &self,
+        question: &AnnotationRequest,
+        annotation: &Annotation,
+    ) -> (HeaderValue, AnnotationSummary) {
         let audit = question.seq.to_string();
         let form = Form {
             audit: Some(&audit),
@@ -223,7 +227,7 @@ impl Annotator {
             })
         };
         let quotations = annotation.quotations().clone();
-        let told = Told {
+        let told = AnnotationSummary {
             directives,
             quotations,
         };
@@ -231,8 +235,8 @@ impl Annotator {
     }
 
     /// Reads `rest` until the page wants no more of it, or a bound is met.
-    async fn hold(&self, page: &mut Page<'_>, mut rest: ResponseBody) -> (Held, ResponseBody) {
-        let mut held = Held::new();
+    async fn hold(&self, page: &mut Page<'_>, mut rest: ResponseBody) -> (HeldBody, ResponseBody) {
+        let mut held = HeldBody::new();
         if !page.wants_more() {
             return (held, rest);
         }
@@ -266,7 +270,7 @@ impl Annotator {
     }
 
     /// Whether no more of a page may be held back, or read at all.
-    fn is_full(&self, held: &Held) -> bool {
+    fn is_full(&self, held: &HeldBody) -> bool {
         let Options {
             hold_bytes, limits, ..
         } = &self.options;
@@ -284,7 +288,7 @@ impl Annotator {
 
 /// Takes of the budget what a page holds with `bytes` of it held back. A page
 /// that finds no room goes on unread.
-fn charge(share: &mut Share, bytes: usize, page: &mut Page<'_>) {
+fn charge(share: &mut HoldShare, bytes: usize, page: &mut Page<'_>) {
     if page.wants_more() && share.grow_to(bytes + page.memory()).is_none() {
         page.miss(Why::Memory);
     }

@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use sfv::{ItemSerializer, KeyRef, StringRef, TokenRef};
 
-use self::page::Page;
-use super::body::Body;
+use self::page::ErrorPage;
+use super::body::ProxyBody;
 use super::fields::PROXY_STATUS;
 
 /// `details` are for people; a long URL must not make a field nobody takes.
@@ -26,7 +26,7 @@ const DETAILS_BYTES_MAX: usize = 1024;
 
 /// A problem as told to a crawler.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ProblemDetails {
     /// The status.
     pub status: StatusCode,
     /// The error type of RFC 9209, section 2.3.
@@ -47,7 +47,7 @@ pub struct Answer {
 
 /// Who gives an answer.
 #[derive(Debug, Clone, Copy)]
-pub struct Speaker<'a> {
+pub struct ProxyIdentity<'a> {
     /// The proxy's name in `Proxy-Status` (`proxy.name`).
     pub name: &'a str,
     /// Whom people can ask (`proxy.contact`).
@@ -77,16 +77,16 @@ const KINDS: [(Kind, &str); 3] = [
     (Kind::Text, "text/plain"),
 ];
 
-impl Answer {
+impl ProblemDetails {
     /// The response, in the kind that `asked` prefers.
     pub fn response(
         &self,
         asked: &HeaderMap,
-        speaker: &Speaker<'_>,
+        speaker: &ProxyIdentity<'_>,
         now: Timestamp,
-    ) -> Response<Body> {
+    ) -> Response<ProxyBody> {
         let (kind, media_type) = preferred(asked);
-        let page = Page {
+        let page = ErrorPage {
             answer: self,
             contact: speaker.contact,
             now,
@@ -96,7 +96,7 @@ impl Answer {
             Kind::Html => page.html(),
             Kind::Text => page.text(),
         };
-        let mut response = Response::new(Body::whole(body));
+        let mut response = Response::new(ProxyBody::whole(body));
         *response.status_mut() = self.status;
         let fields = response.headers_mut();
         let charset = if kind == Kind::Json {
@@ -236,9 +236,9 @@ fn weight(ranges: &[(String, f32)], media_type: &str) -> f32 {
 
 /// An answer to HEAD: the fields, no content (RFC 9110, section 9.3.2). hyper
 /// leaves it out of HTTP/1.1 alone.
-pub fn without_content(answer: Response<Body>) -> Response<Body> {
+pub fn without_content(answer: Response<ProxyBody>) -> Response<ProxyBody> {
     let bytes = answer.body().size_hint().exact().unwrap_or_default();
-    let mut answer = answer.map(|_| Body::whole(Bytes::new()));
+    let mut answer = answer.map(|_| ProxyBody::whole(Bytes::new()));
     answer.headers_mut().insert(CONTENT_LENGTH, bytes.into());
     answer
 }

@@ -16,9 +16,9 @@ use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::time::{Instant, Sleep};
 
-use super::activity::Activity;
+use super::activity::ConnectionActivity;
 use super::fields;
-use super::held::Held;
+use super::held::HeldBody;
 use crate::audit::Ending;
 use crate::clock;
 use crate::decision::decide::Evidence;
@@ -29,14 +29,14 @@ use politesse_directives::Quotations;
 
 /// The body of any answer to a crawler.
 #[derive(Debug)]
-pub enum Body {
+pub enum ProxyBody {
     /// Ours, or none.
-    Whole(Bytes, Option<Box<Closing>>),
+    Whole(Bytes, Option<Box<RecordCompletion>>),
     /// The origin's.
     Origin(Box<OriginBody>),
 }
 
-impl Body {
+impl ProxyBody {
     /// A body of ours that completes no record.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(bytes.into(), None)
@@ -44,7 +44,7 @@ impl Body {
 
     /// This body, telling `taken` whenever a part of it is taken.
     #[must_use]
-    pub fn noting(mut self, taken: Arc<Activity>) -> Self {
+    pub fn noting(mut self, taken: Arc<ConnectionActivity>) -> Self {
         if let Self::Origin(body) = &mut self {
             body.taken = Some(taken);
         }
@@ -62,7 +62,7 @@ impl Body {
 
     /// This body, completing the record of `closing` at its end.
     #[must_use]
-    pub fn completing(mut self, mut closing: Closing) -> Self {
+    pub fn completing(mut self, mut closing: RecordCompletion) -> Self {
         match &mut self {
             Self::Whole(_, place) => *place = Some(Box::new(closing)),
             Self::Origin(body) => {
@@ -78,7 +78,7 @@ impl Body {
 #[derive(Debug)]
 pub struct OriginBody {
     /// What was read of it already, to be passed on first.
-    held: Held,
+    held: HeldBody,
     /// What is still to come.
     rest: ResponseBody,
     /// A trailer of this name is ours to set, so an origin's is dropped.
@@ -86,10 +86,10 @@ pub struct OriginBody {
     /// Our own name, in which no origin may speak.
     name: Arc<str>,
     /// The record to complete.
-    closing: Option<Closing>,
+    closing: Option<RecordCompletion>,
     /// Told whenever a part is taken, so that a crawler that reads nothing is
     /// noticed.
-    taken: Option<Arc<Activity>>,
+    taken: Option<Arc<ConnectionActivity>>,
     /// Whether `taken` counts this body among those that wait for an origin.
     waits: bool,
     /// The turn at the host, which ends when nothing more comes from there.
@@ -101,14 +101,14 @@ pub struct OriginBody {
 /// What the head of a response says about its own use. Its trailers may add to
 /// the quotations.
 #[derive(Debug)]
-pub struct Told {
+pub struct AnnotationSummary {
     /// The annotation's value, with all preferences.
     pub directives: String,
     /// What it follows from.
     pub quotations: Quotations,
 }
 
-impl Told {
+impl AnnotationSummary {
     fn seen(self) -> Seen {
         let Self {
             directives,
@@ -122,18 +122,18 @@ impl Told {
 /// What completes the record of an exchange, once: with its outcome, or on
 /// drop with `client_gone`.
 #[derive(Debug)]
-pub struct Closing {
+pub struct RecordCompletion {
     ending: Option<Ending>,
     evidence: Arc<Evidence>,
     started: Instant,
     status: Option<u16>,
-    told: Option<Told>,
+    told: Option<AnnotationSummary>,
     bytes: u64,
     /// Bytes that the body will have, where that is known before.
     announced: Option<u64>,
 }
 
-impl Closing {
+impl RecordCompletion {
     /// For the exchange begun at `started` and decided by `evidence`.
     pub fn new(ending: Ending, evidence: Arc<Evidence>, started: Instant) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Closing {
 
     /// Notes what the response says about its own use.
     #[must_use]
-    pub fn with_told(mut self, told: Told) -> Self {
+    pub fn with_told(mut self, told: AnnotationSummary) -> Self {
         self.told = Some(told);
         self
     }
@@ -203,20 +203,20 @@ impl Closing {
         );
         ending.complete(Outcome {
             status: self.status,
-            seen: self.told.take().map(Told::seen),
+            seen: self.told.take().map(AnnotationSummary::seen),
             bytes: self.bytes,
             error,
         });
     }
 }
 
-impl Drop for Closing {
+impl Drop for RecordCompletion {
     fn drop(&mut self) {
         self.close(Some("client_gone"));
     }
 }
 
-impl HttpBody for Body {
+impl HttpBody for ProxyBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -252,7 +252,7 @@ impl HttpBody for Body {
     }
 }
 
-impl Drop for Body {
+impl Drop for ProxyBody {
     /// What has nothing left to pass on has ended well: hyper never asks an
     /// empty body, nor one of a HEAD, for its end.
     fn drop(&mut self) {
@@ -264,7 +264,10 @@ impl Drop for Body {
             }
             Self::Origin(body) => {
                 body.waits_for_origin(false);
-                let complete = body.closing.as_ref().is_some_and(Closing::is_complete);
+                let complete = body
+                    .closing
+                    .as_ref()
+                    .is_some_and(RecordCompletion::is_complete);
                 if complete || body.held.is_empty() && body.rest.is_end_stream() {
                     end(&mut body.closing, None);
                 }
@@ -273,7 +276,7 @@ impl Drop for Body {
     }
 }
 
-fn end(closing: &mut Option<Closing>, error: Option<&'static str>) {
+fn end(closing: &mut Option<RecordCompletion>, error: Option<&'static str>) {
     if let Some(closing) = closing.take() {
         closing.end(error);
     }
@@ -283,7 +286,7 @@ impl OriginBody {
     /// What was held back and what is still to come, with no trailer of the
     /// name `reserved` and none that speaks as `own`.
     pub fn new(
-        (held, rest): (Held, ResponseBody),
+        (held, rest): (HeldBody, ResponseBody),
         reserved: &HeaderName,
         own: &fields::Options,
     ) -> Self {
@@ -387,13 +390,13 @@ pub enum UploadError {
 
 /// A crawler's body on its way to the origin.
 #[derive(Debug)]
-pub struct Upload {
+pub struct ClientUpload {
     body: Incoming,
     idle: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Upload {
+impl ClientUpload {
     /// `body`, given up when nothing comes for `idle`.
     pub fn new(body: Incoming, idle: Duration) -> Self {
         Self {
@@ -404,7 +407,7 @@ impl Upload {
     }
 }
 
-impl HttpBody for Upload {
+impl HttpBody for ClientUpload {
     type Data = Bytes;
     type Error = UploadError;
 

@@ -142,18 +142,18 @@ pub struct Ca {
     pem: String,
     leaf_key: KeyPair,
     leaf_signer: Arc<dyn SigningKey>,
-    leaves: Cache<Host, Arc<Leaf>>,
+    leaves: Cache<Host, Arc<LeafCertificate>>,
 }
 
 /// A certificate for a host, and when it may be shown.
-struct Leaf {
+struct LeafCertificate {
     certified: Arc<CertifiedKey>,
     minted: Stamp,
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
 }
 
-impl Leaf {
+impl LeafCertificate {
     /// Whether a client that goes by our clock takes it, for a while to come.
     ///
     /// The clock may have been set, or the machine have slept, since it was
@@ -298,14 +298,14 @@ impl Ca {
         Ok(Arc::clone(&leaf.certified))
     }
 
-    fn mint(&self, host: &Host) -> Result<Arc<Leaf>, CaError> {
+    fn mint(&self, host: &Host) -> Result<Arc<LeafCertificate>, CaError> {
         let minted = Stamp::now();
         let params = leaf_params(host, clock::now())?;
         let (not_before, not_after) = (params.not_before, params.not_after);
         let certificate = params.signed_by(&self.leaf_key, &self.issuer)?;
         let chain = vec![certificate.der().clone(), self.certificate.clone()];
         let certified = CertifiedKey::new(chain, Arc::clone(&self.leaf_signer));
-        Ok(Arc::new(Leaf {
+        Ok(Arc::new(LeafCertificate {
             certified: Arc::new(certified),
             minted,
             not_before,

@@ -22,7 +22,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::ca::{Ca, CaError};
-use super::first_bytes::{FirstBytes, Foreign, Refusal, TLS_HANDSHAKE};
+use super::first_bytes::{FirstBytes, ForeignProtocol, ProtocolRefusal, TLS_HANDSHAKE};
 use crate::decision::digest::Digest;
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 
@@ -30,14 +30,14 @@ use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Whether to intercept at all.
-    pub mode: Mode,
+    pub mode: HttpsMode,
     /// The longest a handshake may take, in each of its parts.
     pub handshake_timeout: Duration,
 }
 
 /// `https.mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum HttpsMode {
     /// Intercept TLS with the local authority.
     Intercept,
     /// Refuse CONNECT: there are no blind tunnels to fall back to.
@@ -73,7 +73,7 @@ pub enum ConnectError {
         /// The host of the CONNECT.
         host: String,
         /// What was expected.
-        source: Foreign,
+        source: ForeignProtocol,
     },
     /// The server name is not the host of the CONNECT.
     #[error("CONNECT for {host}, but the handshake asks for {server_name}")]
@@ -103,15 +103,15 @@ pub enum Protocol {
 }
 
 /// The inside of a CONNECT: a stream of requests, all of one origin.
-pub struct Opened {
+pub struct InnerConnection {
     /// The bytes of the requests.
-    pub stream: Inside,
+    pub stream: InnerStream,
     /// The origin that each of them must name.
     pub origin: Origin,
     /// How they are framed.
     pub protocol: Protocol,
     /// Set where the first of those bytes are no request.
-    pub refusal: Refusal,
+    pub refusal: ProtocolRefusal,
 }
 
 /// Reads the authority of a CONNECT: a host and a port, nothing else
@@ -164,7 +164,11 @@ impl Interceptor {
     /// # Errors
     ///
     /// [`ConnectError`]; the connection is closed by then, or closes with it.
-    pub async fn open(&self, tunnel: OnUpgrade, origin: Origin) -> Result<Opened, ConnectError> {
+    pub async fn open(
+        &self,
+        tunnel: OnUpgrade,
+        origin: Origin,
+    ) -> Result<InnerConnection, ConnectError> {
         let upgraded = timeout(self.timeout, tunnel)
             .await?
             .map_err(ConnectError::Upgrade)?;
@@ -185,15 +189,15 @@ impl Interceptor {
         if is_tls {
             return timeout(self.timeout, self.handshake(io, origin)).await?;
         }
-        Ok(Opened {
+        Ok(InnerConnection {
             origin: plain(&origin).unwrap_or(origin),
             refusal: io.expected.refusal(),
-            stream: Inside::Plain(io),
+            stream: InnerStream::Plain(io),
             protocol: Protocol::Http1,
         })
     }
 
-    async fn handshake(&self, io: Peeked, origin: Origin) -> Result<Opened, ConnectError> {
+    async fn handshake(&self, io: Peeked, origin: Origin) -> Result<InnerConnection, ConnectError> {
         let host = origin.host().to_string();
         let refusal = io.expected.refusal();
         let failed = |source| match refusal.get() {
@@ -234,9 +238,9 @@ impl Interceptor {
             // hyper checks the preface of HTTP/2 byte by byte.
             Protocol::Http2 => FirstBytes::unchecked(),
         };
-        Ok(Opened {
+        Ok(InnerConnection {
             refusal: expected.refusal(),
-            stream: Inside::Tls(Box::new(Secured { stream, expected })),
+            stream: InnerStream::Tls(Box::new(Secured { stream, expected })),
             origin,
             protocol,
         })
@@ -361,14 +365,14 @@ pub struct Secured {
 
 /// What stands inside a CONNECT.
 #[derive(Debug)]
-pub enum Inside {
+pub enum InnerStream {
     /// HTTP without TLS.
     Plain(Peeked),
     /// A TLS session.
     Tls(Box<Secured>),
 }
 
-impl AsyncRead for Inside {
+impl AsyncRead for InnerStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -384,7 +388,7 @@ impl AsyncRead for Inside {
     }
 }
 
-impl AsyncWrite for Inside {
+impl AsyncWrite for InnerStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

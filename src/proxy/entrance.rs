@@ -11,9 +11,9 @@ use super::tally::Tally;
 
 /// One listener, or several that are alike, as their connections see it.
 #[derive(Debug)]
-pub struct Entrance {
+pub struct ListenerGroup {
     /// Whom to admit.
-    pub clients: Clients,
+    pub clients: AllowedClients,
     /// Where requests are counted, if they are.
     pub tally: Option<Arc<Tally>>,
     /// Cancelled when no more connections may be accepted, and those that are
@@ -27,7 +27,7 @@ pub struct Entrance {
 
 /// Who may connect to a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clients {
+pub enum AllowedClients {
     /// Those in `proxy.clients`, as it is in force.
     Configured,
     /// This machine alone, whatever `proxy.clients` says: the listener was
@@ -35,12 +35,12 @@ pub enum Clients {
     Loopback,
 }
 
-impl Entrance {
+impl ListenerGroup {
     /// The entrance for the listeners of the configuration.
     #[must_use]
     pub fn configured(stop: &CancellationToken, abort: &CancellationToken) -> Self {
         Self {
-            clients: Clients::Configured,
+            clients: AllowedClients::Configured,
             tally: None,
             stop: stop.clone(),
             abort: abort.clone(),
@@ -57,7 +57,7 @@ impl Entrance {
         abort: &CancellationToken,
     ) -> Self {
         Self {
-            clients: Clients::Loopback,
+            clients: AllowedClients::Loopback,
             tally: Some(tally),
             stop: stop.child_token(),
             abort: abort.child_token(),
@@ -68,8 +68,8 @@ impl Entrance {
     /// Whether `client` may connect, where the configuration says `configured`.
     pub(super) fn admits(&self, client: IpAddr, configured: impl FnOnce(IpAddr) -> bool) -> bool {
         match self.clients {
-            Clients::Configured => configured(client),
-            Clients::Loopback => client.is_loopback(),
+            AllowedClients::Configured => configured(client),
+            AllowedClients::Loopback => client.is_loopback(),
         }
     }
 }

@@ -19,15 +19,15 @@ use tokio::time::Instant;
 
 use self::pace::{Decided, InTurn};
 use self::turns::Turns;
-use super::annotate::{Annotator, Question};
-use super::answer::{Close, Speaker, accepted, status_member, without_content};
-use super::body::{Body, Closing, OriginBody, Told, has_no_body};
+use super::annotate::{AnnotationRequest, Annotator};
+use super::answer::{Close, ProxyIdentity, accepted, status_member, without_content};
+use super::body::{AnnotationSummary, OriginBody, ProxyBody, RecordCompletion, has_no_body};
 use super::fields::{self, PROXY_STATUS};
 use super::max_forwards;
-use super::names::Names;
+use super::names::NameLimiter;
 use super::own_copy;
 use super::problem::{Problem, would_be_refused};
-use super::request::{self, Leg, Received};
+use super::request::{self, ConnectionInfo, ProxyRequest};
 use crate::audit::AuditLog;
 use crate::clock;
 use crate::decision::access::Snapshot;
@@ -70,7 +70,7 @@ pub struct Proxy {
     pub egress: Arc<Egress>,
     /// How many names a client may come by; absent where a name costs an origin
     /// nothing (a fixed `robots.user_agent`).
-    pub names: Option<Arc<Names>>,
+    pub names: Option<Arc<NameLimiter>>,
     /// What origins said.
     pub robots: Arc<RobotsCache>,
     /// When a host may be asked.
@@ -88,7 +88,11 @@ pub struct Proxy {
 impl Proxy {
     /// Answers a request: with the origin's response, or with why there is
     /// none.
-    pub async fn exchange(&self, request: Request<Incoming>, leg: &Leg) -> Response<Body> {
+    pub async fn exchange(
+        &self,
+        request: Request<Incoming>,
+        leg: &ConnectionInfo,
+    ) -> Response<ProxyBody> {
         let started = clock::instant();
         let asked = accepted(request.headers());
         let has_body = !request.body().is_end_stream();
@@ -109,10 +113,10 @@ impl Proxy {
     async fn forward_if_allowed(
         &self,
         request: Request<Incoming>,
-        (leg, started): (&Leg, Instant),
-    ) -> Result<Response<Body>, Problem> {
+        (leg, started): (&ConnectionInfo, Instant),
+    ) -> Result<Response<ProxyBody>, Problem> {
         let own = max_forwards::answer(&request, &self.options.request.fields.name)?;
-        let received = Received::read(request, leg, &self.options.request)?;
+        let received = ProxyRequest::read(request, leg, &self.options.request)?;
         if let Some(answer) = own {
             return Ok(answer);
         }
@@ -131,7 +135,7 @@ impl Proxy {
             tally.add(&evidence, effect, waited);
         }
         self.count(decision);
-        let closing = Closing::new(ending, evidence, started);
+        let closing = RecordCompletion::new(ending, evidence, started);
         if cached && let Some((snapshot, copy)) = decision.own_copy() {
             let method = &received.outgoing.method;
             return Ok(attach(
@@ -154,7 +158,7 @@ impl Proxy {
     /// What holds for this inquiry now. Egress is asked first: an origin that
     /// may not be dialled is not asked for its robots.txt either. Nobody waits
     /// longer than `patience` for the turn to do so, nor once he has left.
-    async fn decide(&self, received: &Received, patience: Duration) -> Decided {
+    async fn decide(&self, received: &ProxyRequest, patience: Duration) -> Decided {
         let inquiry = &received.inquiry;
         let mut address = None;
         let mut known = None;
@@ -192,7 +196,7 @@ impl Proxy {
 
     /// What stands for a robots.txt that is not asked for, because its client
     /// has come to the origin by too many names.
-    fn one_name_too_many(&self, received: &Received) -> Option<Arc<Snapshot>> {
+    fn one_name_too_many(&self, received: &ProxyRequest) -> Option<Arc<Snapshot>> {
         let (origin, crawler) = (&received.inquiry.target.origin, &received.inquiry.crawler);
         let (names, token) = (self.names.as_ref()?, crawler.token()?);
         let until = names.admit(received.client, origin, token).err()?;
@@ -208,8 +212,8 @@ impl Proxy {
         &self,
         in_turn: InTurn,
         receipt: &Receipt,
-        received: Received,
-    ) -> Result<(Response<Body>, Told), Problem> {
+        received: ProxyRequest,
+    ) -> Result<(Response<ProxyBody>, AnnotationSummary), Problem> {
         let evidence = Arc::clone(in_turn.decision.evidence());
         let mut turns = Turns {
             proxy: self,
@@ -219,7 +223,7 @@ impl Proxy {
         };
         let permit = in_turn.decision.into_permit(receipt)?;
         let outgoing = &received.outgoing;
-        let question = Question::of(
+        let question = AnnotationRequest::of(
             (&evidence, receipt.seq()),
             &outgoing.method,
             &outgoing.headers,
@@ -243,7 +247,7 @@ impl Proxy {
 
     /// Says beside the origin's own `Proxy-Status` that the request would have
     /// been refused, and why.
-    fn tell(&self, response: &mut Response<Body>, evidence: &Evidence) {
+    fn tell(&self, response: &mut Response<ProxyBody>, evidence: &Evidence) {
         let name = &self.options.request.fields.name;
         let member = status_member(name, None, &would_be_refused(evidence));
         if let Ok(member) = HeaderValue::try_from(member) {
@@ -256,8 +260,8 @@ impl Proxy {
     async fn pass_on(
         &self,
         response: Response<ResponseBody>,
-        question: &Question,
-    ) -> (Response<Body>, Told) {
+        question: &AnnotationRequest,
+    ) -> (Response<ProxyBody>, AnnotationSummary) {
         let (mut parts, rest) = response.into_parts();
         let annotated = self.annotator.annotate(question, &parts, rest).await;
         let reserved = self.annotator.field();
@@ -269,7 +273,7 @@ impl Proxy {
         parts.headers.append(reserved.clone(), annotated.field);
         parts.version = Version::HTTP_11;
         let body = OriginBody::new((annotated.held, annotated.rest), reserved, options);
-        let response = Response::from_parts(parts, Body::Origin(Box::new(body)));
+        let response = Response::from_parts(parts, ProxyBody::Origin(Box::new(body)));
         (response, annotated.told)
     }
 
@@ -289,7 +293,11 @@ impl Proxy {
 
     /// The answer to a problem. After a refused upload the connection closes:
     /// the body was not read.
-    fn explain(&self, problem: &Problem, (asked, has_body): (&HeaderMap, bool)) -> Response<Body> {
+    fn explain(
+        &self,
+        problem: &Problem,
+        (asked, has_body): (&HeaderMap, bool),
+    ) -> Response<ProxyBody> {
         let label = ResultLabel {
             result: problem.error(),
         };
@@ -300,7 +308,7 @@ impl Proxy {
         if has_body {
             answer.close = Close::Yes;
         }
-        let speaker = Speaker {
+        let speaker = ProxyIdentity {
             name: &self.options.request.fields.name,
             contact: self.options.contact.as_deref(),
         };
@@ -309,7 +317,7 @@ impl Proxy {
 
     /// The answer to a request that is not conducted at all, after which the
     /// connection closes.
-    pub fn turn_away<B>(&self, problem: &Problem, request: &Request<B>) -> Response<Body> {
+    pub fn turn_away<B>(&self, problem: &Problem, request: &Request<B>) -> Response<ProxyBody> {
         let answer = self.explain(problem, (request.headers(), true));
         if request.method() == Method::HEAD {
             without_content(answer)
@@ -320,7 +328,7 @@ impl Proxy {
 }
 
 /// Ties a response to the record that its body's end completes.
-fn attach(response: Response<Body>, closing: Closing) -> Response<Body> {
+fn attach(response: Response<ProxyBody>, closing: RecordCompletion) -> Response<ProxyBody> {
     let closing = closing.with_status(response.status().as_u16());
     response.map(|body| body.completing(closing))
 }

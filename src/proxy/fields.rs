@@ -40,7 +40,7 @@ pub enum AcceptEncoding {
 
 /// The fields of a request that go on, and where `Host` stood among them.
 #[derive(Debug)]
-pub struct Forwarded {
+pub struct RequestFields {
     /// The fields, without `Host`.
     pub fields: HeaderMap,
     /// How many of them came before `Host`.
@@ -125,7 +125,7 @@ pub fn of_request(
     asked: &HeaderMap,
     version: Version,
     options: (&Options, Option<u64>),
-) -> Forwarded {
+) -> RequestFields {
     let (options, length) = options;
     let nominated = nominated(asked);
     let mut fields = HeaderMap::with_capacity(asked.len() + 1);
@@ -152,7 +152,7 @@ pub fn of_request(
         fields.append(TE, HeaderValue::from_static("trailers"));
     }
     append_via(&mut fields, options);
-    Forwarded { fields, host_at }
+    RequestFields { fields, host_at }
 }
 
 /// Leaves out the content codings that no page could be read in.

@@ -14,7 +14,7 @@ use thiserror::Error;
 /// The bytes of a connection begin another protocol than the one that it is
 /// read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Foreign {
+pub enum ForeignProtocol {
     /// The first byte is that of TLS, and no ClientHello follows.
     #[error("the bytes begin like TLS, but with no ClientHello")]
     Tls,
@@ -23,8 +23,8 @@ pub enum Foreign {
     Http,
 }
 
-impl From<Foreign> for io::Error {
-    fn from(foreign: Foreign) -> Self {
+impl From<ForeignProtocol> for io::Error {
+    fn from(foreign: ForeignProtocol) -> Self {
         Self::new(io::ErrorKind::InvalidData, foreign)
     }
 }
@@ -43,20 +43,20 @@ const START_BYTES_MAX: usize = 1024;
 /// The check of the bytes that a connection begins with, as they come.
 #[derive(Debug)]
 pub struct FirstBytes {
-    expected: Expected,
+    expected: ExpectedStart,
     /// The bytes so far; empty again once they were enough.
     seen: Vec<u8>,
-    refusal: Refusal,
+    refusal: ProtocolRefusal,
 }
 
 /// Why a connection was ended, if its bytes were refused.
 ///
 /// To be asked when the connection is over: hyper takes an error before the
 /// first byte of a request for an ordinary end.
-pub type Refusal = Arc<OnceLock<Foreign>>;
+pub type ProtocolRefusal = Arc<OnceLock<ForeignProtocol>>;
 
 #[derive(Debug, Clone, Copy)]
-enum Expected {
+enum ExpectedStart {
     ClientHello,
     Http1,
     Anything,
@@ -64,7 +64,7 @@ enum Expected {
 
 /// What can be told from the bytes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Start {
+enum StartMatch {
     Incomplete,
     Right,
     Wrong,
@@ -73,29 +73,29 @@ enum Start {
 impl FirstBytes {
     /// Expects a TLS ClientHello.
     pub fn client_hello() -> Self {
-        Self::expecting(Expected::ClientHello)
+        Self::expecting(ExpectedStart::ClientHello)
     }
 
     /// Expects an HTTP/1 request.
     pub fn http1() -> Self {
-        Self::expecting(Expected::Http1)
+        Self::expecting(ExpectedStart::Http1)
     }
 
     /// Expects nothing: the bytes are checked by whoever reads them.
     pub fn unchecked() -> Self {
-        Self::expecting(Expected::Anything)
+        Self::expecting(ExpectedStart::Anything)
     }
 
-    fn expecting(expected: Expected) -> Self {
+    fn expecting(expected: ExpectedStart) -> Self {
         Self {
             expected,
             seen: Vec::new(),
-            refusal: Refusal::default(),
+            refusal: ProtocolRefusal::default(),
         }
     }
 
     /// Where a refusal will be found.
-    pub fn refusal(&self) -> Refusal {
+    pub fn refusal(&self) -> ProtocolRefusal {
         Arc::clone(&self.refusal)
     }
 
@@ -103,30 +103,30 @@ impl FirstBytes {
     ///
     /// # Errors
     ///
-    /// [`Foreign`] as soon as they cannot become what is expected.
-    pub fn check(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
-        let (start, foreign): (fn(&[u8]) -> Start, _) = match self.expected {
-            Expected::ClientHello => (client_hello, Foreign::Tls),
-            Expected::Http1 => (http1_request, Foreign::Http),
-            Expected::Anything => return Ok(()),
+    /// [`ForeignProtocol`] as soon as they cannot become what is expected.
+    pub fn check(&mut self, bytes: &[u8]) -> Result<(), ForeignProtocol> {
+        let (start, foreign): (fn(&[u8]) -> StartMatch, _) = match self.expected {
+            ExpectedStart::ClientHello => (client_hello, ForeignProtocol::Tls),
+            ExpectedStart::Http1 => (http1_request, ForeignProtocol::Http),
+            ExpectedStart::Anything => return Ok(()),
         };
         let room = START_BYTES_MAX - self.seen.len();
         self.seen.extend(bytes.iter().take(room));
         match start(&self.seen) {
-            Start::Incomplete if self.seen.len() < START_BYTES_MAX => Ok(()),
-            Start::Incomplete | Start::Right => {
-                self.expected = Expected::Anything;
+            StartMatch::Incomplete if self.seen.len() < START_BYTES_MAX => Ok(()),
+            StartMatch::Incomplete | StartMatch::Right => {
+                self.expected = ExpectedStart::Anything;
                 self.seen = Vec::new();
                 Ok(())
             }
-            Start::Wrong => Err(*self.refusal.get_or_init(|| foreign)),
+            StartMatch::Wrong => Err(*self.refusal.get_or_init(|| foreign)),
         }
     }
 }
 
 /// The start of a record with a ClientHello: content type, version, length, and
 /// the type of the handshake message (RFC 8446, sections 4 and 5.1).
-fn client_hello(bytes: &[u8]) -> Start {
+fn client_hello(bytes: &[u8]) -> StartMatch {
     let is_right = |(at, byte): (usize, &u8)| match at {
         0 => *byte == TLS_HANDSHAKE,
         1 => *byte == 3,
@@ -138,36 +138,36 @@ fn client_hello(bytes: &[u8]) -> Start {
         _ => true,
     };
     if !bytes.iter().enumerate().all(is_right) {
-        Start::Wrong
+        StartMatch::Wrong
     } else if bytes.len() <= 5 {
-        Start::Incomplete
+        StartMatch::Incomplete
     } else {
-        Start::Right
+        StartMatch::Right
     }
 }
 
 /// The start of a request: a method, a blank, and a path, or a line that ends
 /// with a version (RFC 9112, section 3). What is wrong in other ways is left to
 /// hyper, which answers it.
-fn http1_request(bytes: &[u8]) -> Start {
+fn http1_request(bytes: &[u8]) -> StartMatch {
     let line = after_empty_line(bytes);
     let method_length = line.iter().position(|byte| !is_token(*byte));
     let (method, rest) = line.split_at(method_length.unwrap_or(line.len()));
     if METHOD_BYTES_MAX < method.len() {
-        return Start::Wrong;
+        return StartMatch::Wrong;
     }
     match rest {
-        [] => Start::Incomplete,
+        [] => StartMatch::Incomplete,
         // PRI begins the preface of HTTP/2, and is never a method (RFC 9113,
         // section 3.4). We speak HTTP/2 in TLS alone.
-        [b' ', ..] if method.is_empty() || method == b"PRI" => Start::Wrong,
-        [b' ', b'/', ..] => Start::Right,
+        [b' ', ..] if method.is_empty() || method == b"PRI" => StartMatch::Wrong,
+        [b' ', b'/', ..] => StartMatch::Right,
         [b' ', rest @ ..] => match rest.iter().position(|byte| *byte == b'\n') {
-            None => Start::Incomplete,
-            Some(end) if ends_with_version(&rest[..end]) => Start::Right,
-            Some(_) => Start::Wrong,
+            None => StartMatch::Incomplete,
+            Some(end) if ends_with_version(&rest[..end]) => StartMatch::Right,
+            Some(_) => StartMatch::Wrong,
         },
-        [_, ..] => Start::Wrong,
+        [_, ..] => StartMatch::Wrong,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is held back of a body while its head is looked at.
 //!
 //! Invariant 8: what one response may hold is bounded by its reader, what all
-//! of them hold together by a `Budget`. A page that finds no room in it goes on
+//! of them hold together by a `HoldBudget`. A page that finds no room in it goes on
 //! unread; none is turned away.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::upstream::body::BodyError;
 
 /// The bytes that all responses together may hold back.
 #[derive(Debug)]
-pub struct Budget {
+pub struct HoldBudget {
     bytes_max: usize,
     bytes: AtomicUsize,
     gauge: Gauge,
@@ -24,27 +24,27 @@ pub struct Budget {
 
 /// A part of the budget, given back on drop.
 #[derive(Debug)]
-pub struct Share {
-    budget: Arc<Budget>,
+pub struct HoldShare {
+    budget: Arc<HoldBudget>,
     bytes: usize,
 }
 
 /// The beginning of a body, to be passed on first.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldBody {
     data: VecDeque<Bytes>,
     /// Small pieces, put together: each would cost more than it holds.
     small: BytesMut,
     bytes: usize,
     /// Trailers, or how the body broke off: nothing comes behind it.
     last: Option<Result<Frame<Bytes>, BodyError>>,
-    share: Option<Share>,
+    share: Option<HoldShare>,
 }
 
 /// Pieces below this many bytes are put together.
 const SMALL_BYTES: usize = 1024;
 
-impl Budget {
+impl HoldBudget {
     /// A budget of `bytes_max`, with `gauge` showing what is spent of it.
     pub fn new(bytes_max: usize, gauge: Gauge) -> Arc<Self> {
         Arc::new(Self {
@@ -55,8 +55,8 @@ impl Budget {
     }
 
     /// An empty share.
-    pub fn share(self: &Arc<Self>) -> Share {
-        Share {
+    pub fn share(self: &Arc<Self>) -> HoldShare {
+        HoldShare {
             budget: Arc::clone(self),
             bytes: 0,
         }
@@ -81,7 +81,7 @@ impl Budget {
     }
 }
 
-impl Share {
+impl HoldShare {
     /// Makes the share as large as that, unless it is; nothing if there is no
     /// room for it.
     pub fn grow_to(&mut self, bytes: usize) -> Option<()> {
@@ -92,13 +92,13 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for HoldShare {
     fn drop(&mut self) {
         self.budget.give_back(self.bytes);
     }
 }
 
-impl Held {
+impl HeldBody {
     /// Nothing held back.
     pub fn new() -> Self {
         Self {
@@ -137,7 +137,7 @@ impl Held {
 
     /// Keeps `share` as long as there is something to pass on.
     #[must_use]
-    pub fn within(mut self, share: Share) -> Self {
+    pub fn within(mut self, share: HoldShare) -> Self {
         self.share = Some(share);
         self
     }
@@ -171,7 +171,7 @@ impl Held {
     }
 }
 
-impl Default for Held {
+impl Default for HeldBody {
     fn default() -> Self {
         Self::new()
     }
@@ -190,7 +190,7 @@ mod tests {
     fn what_is_held_back_comes_out_as_it_went_in() {
         let large = vec![b'x'; SMALL_BYTES];
         let parts = [b"ab".as_slice(), b"", b"c", &large, b"d", &large, b"e"];
-        let mut held = Held::new();
+        let mut held = HeldBody::new();
         for part in parts {
             held.push(data(part));
         }
@@ -212,7 +212,7 @@ mod tests {
     // Invariant 8.
     #[test]
     fn a_share_is_refused_beyond_the_budget_and_given_back() {
-        let budget = Budget::new(10, Gauge::default());
+        let budget = HoldBudget::new(10, Gauge::default());
         let mut first = budget.share();
         assert!(first.grow_to(10).is_some());
         assert!(budget.share().grow_to(1).is_none());
@@ -223,10 +223,10 @@ mod tests {
 
     #[test]
     fn a_share_is_kept_until_all_is_passed_on() {
-        let budget = Budget::new(10, Gauge::default());
+        let budget = HoldBudget::new(10, Gauge::default());
         let mut share = budget.share();
         share.grow_to(2).unwrap();
-        let mut held = Held::new();
+        let mut held = HeldBody::new();
         held.push(data(b"ab"));
         let mut held = held.within(share);
         assert!(held.pop().is_some());

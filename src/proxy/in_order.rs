@@ -12,13 +12,13 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 
 /// The requests of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct StartOrder {
     latest: Mutex<Option<Receiver<()>>>,
 }
 
 /// What a request does, which begins after that of the one before it.
 #[derive(Debug)]
-pub(super) struct InOrder<F> {
+pub(super) struct OrderedStart<F> {
     request: Pin<Box<F>>,
     /// Ends when the one before has begun, or is gone.
     before: Option<Receiver<()>>,
@@ -26,12 +26,12 @@ pub(super) struct InOrder<F> {
     begun: Option<Sender<()>>,
 }
 
-impl Order {
+impl StartOrder {
     /// The next to begin.
-    pub(super) fn next<F: Future>(&self, request: F) -> InOrder<F> {
+    pub(super) fn next<F: Future>(&self, request: F) -> OrderedStart<F> {
         let (begun, latest) = oneshot::channel();
         let mut place = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        InOrder {
+        OrderedStart {
             request: Box::pin(request),
             before: place.replace(latest),
             begun: Some(begun),
@@ -39,7 +39,7 @@ impl Order {
     }
 }
 
-impl<F: Future> Future for InOrder<F> {
+impl<F: Future> Future for OrderedStart<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
@@ -75,7 +75,7 @@ mod tests {
     // Issue 6, Must hold: order within a crawler.
     #[tokio::test]
     async fn whatever_is_polled_first_begins_in_its_turn() {
-        let (order, begun) = (Order::default(), RefCell::new(Vec::new()));
+        let (order, begun) = (StartOrder::default(), RefCell::new(Vec::new()));
         let begin = |number| {
             let begun = &begun;
             order.next(async move {
@@ -94,7 +94,7 @@ mod tests {
     // Who is gone keeps nobody waiting.
     #[tokio::test]
     async fn a_request_that_is_gone_is_passed_over() {
-        let order = Order::default();
+        let order = StartOrder::default();
         let first = order.next(pending::<u8>());
         let second = order.next(async { 2 });
         drop(first);

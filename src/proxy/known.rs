@@ -13,45 +13,45 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::selected::Selected;
+use super::selected::VaryKey;
 use crate::decision::digest::Digest;
 use politesse_directives::{Known, State};
 
 /// Keeps what is known, within a bound. What was used least lately gives way.
 #[derive(Debug)]
-pub struct KnownPages {
-    by_url: Cache<Digest, Entry>,
+pub struct AnnotationCache {
+    by_url: Cache<Digest, CachedAnnotation>,
     gauge: Gauge,
 }
 
 /// A request, as far as a response that says "not modified" depends on it.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ConditionalRequest {
     method: Method,
     key: Digest,
-    validators: Validators,
+    validators: PageValidators,
     fields: HeaderMap,
 }
 
 /// A representation, and what is known of it.
 #[derive(Debug, Clone)]
-struct Entry {
-    validators: Validators,
-    selected: Selected,
+struct CachedAnnotation {
+    validators: PageValidators,
+    selected: VaryKey,
     known: Arc<Known>,
 }
 
 /// What tells whether a representation is still the same (RFC 9110, section
 /// 8.8).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Validators {
+struct PageValidators {
     etag: Option<Box<[u8]>>,
     last_modified: Option<Box<[u8]>>,
 }
 
 /// By what a representation is known to be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Validator {
+enum ValidatorKind {
     /// No two representations share it (RFC 9110, section 8.8.3).
     Tag,
     /// Several may.
@@ -64,7 +64,7 @@ const VALIDATOR_BYTES_MAX: usize = 512;
 /// What an entry takes beside its own bytes, its place in the cache included.
 const ENTRY_BYTES: usize = 1024;
 
-impl Asked {
+impl ConditionalRequest {
     /// The request of `method` for `url` by a crawler of these tokens: what
     /// one crawler was told is not repeated to another.
     pub fn of((method, url): (&Method, &str), tokens: &[&str], fields: &HeaderMap) -> Self {
@@ -76,19 +76,19 @@ impl Asked {
         Self {
             method: method.clone(),
             key: Digest::of(&key),
-            validators: Validators::asked_for(fields),
+            validators: PageValidators::asked_for(fields),
             fields: fields.clone(),
         }
     }
 }
 
-impl KnownPages {
+impl AnnotationCache {
     /// Keeps at most about `bytes_max`; 0 keeps nothing. `gauge` shows how
     /// much is kept.
     pub fn new(bytes_max: usize, gauge: Gauge) -> Self {
         let by_url = Cache::builder()
             .max_capacity(bytes_max as u64)
-            .weigher(|_, entry: &Entry| entry.weight())
+            .weigher(|_, entry: &CachedAnnotation| entry.weight())
             .eviction_policy(EvictionPolicy::lru())
             .build();
         Self { by_url, gauge }
@@ -96,28 +96,33 @@ impl KnownPages {
 
     /// What is known of the representation that the response to `asked` says
     /// has not been modified.
-    pub fn recall(&self, asked: &Asked, got: &HeaderMap) -> Option<Arc<Known>> {
+    pub fn recall(&self, asked: &ConditionalRequest, got: &HeaderMap) -> Option<Arc<Known>> {
         let entry = self.by_url.get(&asked.key)?;
-        let told = Validators::told(got);
+        let told = PageValidators::told(got);
         let is_same = match entry.validators.meant_by(&told, &asked.validators)? {
-            Validator::Tag => true,
-            Validator::Date => entry.selected.is_selected_by(&asked.fields),
+            ValidatorKind::Tag => true,
+            ValidatorKind::Date => entry.selected.is_selected_by(&asked.fields),
         };
         is_same.then_some(entry.known)
     }
 
     /// Keeps what the response to `asked` said. One without a validator cannot
     /// be asked about again; it shows that what was kept is no longer sent.
-    pub fn keep(&self, asked: &Asked, (status, fields): (StatusCode, &HeaderMap), known: &Known) {
+    pub fn keep(
+        &self,
+        asked: &ConditionalRequest,
+        (status, fields): (StatusCode, &HeaderMap),
+        known: &Known,
+    ) {
         if asked.method != Method::GET || status != StatusCode::OK {
             return;
         }
-        let validators = Validators::told(fields);
+        let validators = PageValidators::told(fields);
         let is_known = known.state() != State::Unknown;
-        if is_known && validators != Validators::default() {
+        if is_known && validators != PageValidators::default() {
             let known = Arc::new(known.clone());
-            let selected = Selected::of(fields, &asked.fields);
-            let entry = Entry {
+            let selected = VaryKey::of(fields, &asked.fields);
+            let entry = CachedAnnotation {
                 validators,
                 selected,
                 known,
@@ -132,7 +137,7 @@ impl KnownPages {
     }
 }
 
-impl Entry {
+impl CachedAnnotation {
     fn weight(&self) -> u32 {
         let validators = [&self.validators.etag, &self.validators.last_modified];
         let validators = validators.into_iter().flatten().map(|it| it.len());
@@ -142,7 +147,7 @@ impl Entry {
     }
 }
 
-impl Validators {
+impl PageValidators {
     /// Those of a response.
     fn told(fields: &HeaderMap) -> Self {
         Self {
@@ -167,15 +172,15 @@ impl Validators {
     /// Which of these is meant by a response that names `told` to a request
     /// that named `asked`. An entity tag outweighs a date (RFC 9110, section
     /// 13.2.2).
-    fn meant_by(&self, told: &Self, asked: &Self) -> Option<Validator> {
+    fn meant_by(&self, told: &Self, asked: &Self) -> Option<ValidatorKind> {
         if let Some(etag) = told.etag.as_ref().or(asked.etag.as_ref()) {
-            return (self.etag.as_ref() == Some(etag)).then_some(Validator::Tag);
+            return (self.etag.as_ref() == Some(etag)).then_some(ValidatorKind::Tag);
         }
         let date = told
             .last_modified
             .as_ref()
             .or(asked.last_modified.as_ref())?;
-        (self.last_modified.as_ref() == Some(date)).then_some(Validator::Date)
+        (self.last_modified.as_ref() == Some(date)).then_some(ValidatorKind::Date)
     }
 }
 
@@ -213,9 +218,9 @@ mod tests {
         ($($name:ident: $stored:expr; asked $asked:expr; told $told:expr => $repeated:expr;)*) => {$(
             #[test]
             fn $name() {
-                let stored = Validators::told(&map(&$stored));
-                let asked = Validators::asked_for(&map(&$asked));
-                let told = Validators::told(&map(&$told));
+                let stored = PageValidators::told(&map(&$stored));
+                let asked = PageValidators::asked_for(&map(&$asked));
+                let told = PageValidators::told(&map(&$told));
                 assert_eq!(stored.meant_by(&told, &asked).is_some(), $repeated);
             }
         )*};
@@ -253,7 +258,9 @@ mod tests {
     #[test]
     fn another_crawler_and_another_url_ask_for_another_page() {
         let fields = HeaderMap::new();
-        let key = |url: &str, tokens: &[&str]| Asked::of((&Method::GET, url), tokens, &fields).key;
+        let key = |url: &str, tokens: &[&str]| {
+            ConditionalRequest::of((&Method::GET, url), tokens, &fields).key
+        };
         assert_eq!(key("http://h/a", &["Foo"]), key("http://h/a", &["foo"]));
         assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &["Bar"]));
         assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &[]));
@@ -264,7 +271,7 @@ mod tests {
     #[test]
     fn what_is_kept_has_a_bound() {
         let gauge = Gauge::default();
-        let pages = KnownPages::new(64 * 1024, gauge.clone());
+        let pages = AnnotationCache::new(64 * 1024, gauge.clone());
         let reading = Reading {
             tokens: &[],
             now: jiff::Timestamp::UNIX_EPOCH,
@@ -282,7 +289,7 @@ mod tests {
             gathering.fields(&fields);
             let annotation = gathering.annotation();
             assert!(1500 < annotation.known().bytes());
-            let asked = Asked::of((&Method::GET, &url), &[], &HeaderMap::new());
+            let asked = ConditionalRequest::of((&Method::GET, &url), &[], &HeaderMap::new());
             pages.keep(&asked, (StatusCode::OK, &fields), annotation.known());
         }
         pages.by_url.run_pending_tasks();
@@ -294,7 +301,7 @@ mod tests {
     // A response without a validator takes the place of one that had one.
     #[test]
     fn what_is_no_longer_sent_is_forgotten() {
-        let pages = KnownPages::new(64 * 1024, Gauge::default());
+        let pages = AnnotationCache::new(64 * 1024, Gauge::default());
         let reading = Reading {
             tokens: &[],
             now: jiff::Timestamp::UNIX_EPOCH,
@@ -302,7 +309,7 @@ mod tests {
             limits: Limits::default(),
         };
         let known = Gathering::new(reading).annotation();
-        let asked = Asked::of((&Method::GET, "http://h/"), &[], &HeaderMap::new());
+        let asked = ConditionalRequest::of((&Method::GET, "http://h/"), &[], &HeaderMap::new());
         let tagged = map(&[("etag", "\"a\"")]);
         pages.keep(&asked, (StatusCode::OK, &tagged), known.known());
         assert!(pages.recall(&asked, &tagged).is_some());

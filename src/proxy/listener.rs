@@ -25,14 +25,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::activity::Activity;
-use super::body::Body;
+use super::activity::ConnectionActivity;
+use super::body::ProxyBody;
 use super::connect::{self, ConnectError, Interceptor, Protocol};
-use super::entrance::Entrance;
+use super::entrance::ListenerGroup;
 use super::exchange::Proxy;
-use super::in_order::Order;
-use super::problem::{Malformed, Problem};
-use super::request::{Leg, only_host};
+use super::in_order::StartOrder;
+use super::problem::{MalformedRequest, Problem};
+use super::request::{ConnectionInfo, only_host};
 use super::socket::{ClientEnd, Socket};
 use crate::descriptors;
 use crate::metrics::{Metrics, ResultLabel};
@@ -86,7 +86,7 @@ impl Options {
 /// One configuration as it is in force. A request takes it once and keeps it to
 /// its end, whatever is reloaded meanwhile; a connection keeps its time limits.
 #[derive(Debug)]
-pub struct InForce {
+pub struct ActiveConfig {
     /// Every exchange goes through it.
     pub proxy: Proxy,
     /// Opens CONNECTs; absent if `https.mode` is `refuse`.
@@ -97,9 +97,9 @@ pub struct InForce {
 
 /// The crawlers' side of a proxy.
 #[derive(Debug)]
-pub struct Crawlers {
+pub struct ProxyServer {
     /// What requests that come now are conducted by.
-    pub in_force: ArcSwap<InForce>,
+    pub in_force: ArcSwap<ActiveConfig>,
     /// The counters.
     pub metrics: Arc<Metrics>,
     /// Connections that are open (`proxy.max_connections`).
@@ -112,15 +112,15 @@ pub struct Crawlers {
     pub abort: CancellationToken,
 }
 
-impl Crawlers {
+impl ProxyServer {
     /// Accepts on `listener` until told to stop, in a task of its own.
     pub fn listen(self: &Arc<Self>, listener: TcpListener) {
-        let entrance = Entrance::configured(&self.stop, &self.abort);
+        let entrance = ListenerGroup::configured(&self.stop, &self.abort);
         self.listen_at(listener, Arc::new(entrance));
     }
 
     /// Accepts on `listener` until `entrance` is stopped, in a task of its own.
-    pub fn listen_at(self: &Arc<Self>, listener: TcpListener, entrance: Arc<Entrance>) {
+    pub fn listen_at(self: &Arc<Self>, listener: TcpListener, entrance: Arc<ListenerGroup>) {
         let crawlers = Arc::clone(self);
         // Nobody waits for an entrance before its listener is closed.
         let open = entrance.connections.token();
@@ -142,7 +142,7 @@ impl Crawlers {
     }
 
     /// Serves a connection if its peer may connect and there is a place.
-    fn admit(self: &Arc<Self>, stream: TcpStream, client: IpAddr, entrance: &Arc<Entrance>) {
+    fn admit(self: &Arc<Self>, stream: TcpStream, client: IpAddr, entrance: &Arc<ListenerGroup>) {
         let in_force = self.in_force.load();
         if !entrance.admits(client, |client| in_force.options.admit(client)) {
             tracing::warn!(target: REPEATING, %client, "not in proxy.clients, closed");
@@ -158,7 +158,7 @@ impl Crawlers {
         }
         let most = in_force.options.max_connections;
         let socket = Socket::from(stream);
-        let Some(place) = Place::take(self, (&socket, entrance), most) else {
+        let Some(place) = ConnectionSlot::take(self, (&socket, entrance), most) else {
             tracing::warn!(target: REPEATING, %client, "proxy.max_connections are open, closed");
             return self.turn_away("max_connections");
         };
@@ -167,7 +167,7 @@ impl Crawlers {
         }
         let crawlers = Arc::clone(self);
         self.tasks.0.spawn(async move {
-            let leg = Leg {
+            let leg = ConnectionInfo {
                 client,
                 opened_for: None,
                 end: socket.client_end(),
@@ -189,15 +189,15 @@ impl Crawlers {
         self: &Arc<Self>,
         stream: S,
         protocol: Protocol,
-        (leg, place): (Leg, Arc<Place>),
+        (leg, place): (ConnectionInfo, Arc<ConnectionSlot>),
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let activity = Arc::new(Activity::default());
+        let activity = Arc::new(ConnectionActivity::default());
         let connected = Arc::clone(&place);
         let service = {
             let (crawlers, activity) = (Arc::clone(self), Arc::clone(&activity));
-            let order = Order::default();
+            let order = StartOrder::default();
             service_fn(move |request| {
                 let (crawlers, leg, place) =
                     (Arc::clone(&crawlers), leg.clone(), Arc::clone(&place));
@@ -210,7 +210,7 @@ impl Crawlers {
             })
         };
         let io = TokioIo::new(stream);
-        let watched = Watched::of(&self.in_force.load().options, &activity, &connected);
+        let watched = ConnectionWatch::of(&self.in_force.load().options, &activity, &connected);
         match protocol {
             Protocol::Http1 => {
                 let connection = http1_builder(watched.idle_timeout)
@@ -236,7 +236,7 @@ impl Crawlers {
     async fn drive<C, E>(
         &self,
         mut connection: Pin<&mut C>,
-        watched: &Watched<'_>,
+        watched: &ConnectionWatch<'_>,
         finish: fn(Pin<&mut C>),
     ) where
         C: Future<Output = Result<(), E>>,
@@ -289,8 +289,8 @@ impl Crawlers {
     async fn respond(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        (leg, place): (&Leg, &Arc<Place>),
-    ) -> Response<Body> {
+        (leg, place): (&ConnectionInfo, &Arc<ConnectionSlot>),
+    ) -> Response<ProxyBody> {
         let in_force = self.in_force.load_full();
         // It could connect when the connection was made.
         let configured = |client| in_force.options.admit(client);
@@ -304,7 +304,7 @@ impl Crawlers {
             Ok((interceptor, origin)) => {
                 let place = (leg.client, Arc::clone(place));
                 self.open(request, (interceptor, origin), place);
-                Response::new(Body::whole(""))
+                Response::new(ProxyBody::whole(""))
             }
             Err(problem) => in_force.proxy.turn_away(&problem, &request),
         }
@@ -316,7 +316,7 @@ impl Crawlers {
         self: &Arc<Self>,
         request: Request<Incoming>,
         (interceptor, origin): (Arc<Interceptor>, Origin),
-        (client, place): (IpAddr, Arc<Place>),
+        (client, place): (IpAddr, Arc<ConnectionSlot>),
     ) {
         let crawlers = Arc::clone(self);
         let tunnel = hyper::upgrade::on(request);
@@ -331,7 +331,7 @@ impl Crawlers {
             match opened {
                 Ok(opened) => {
                     let host = opened.origin.host().to_string();
-                    let leg = Leg {
+                    let leg = ConnectionInfo {
                         client,
                         opened_for: Some(opened.origin),
                         end: client_end(opened.protocol, &place.socket),
@@ -360,7 +360,7 @@ impl Crawlers {
     }
 }
 
-impl Crawlers {
+impl ProxyServer {
     /// Counts and logs why no request could be read from inside a CONNECT of
     /// `client`.
     fn note(&self, error: &ConnectError, client: IpAddr) {
@@ -399,7 +399,7 @@ fn client_end(protocol: Protocol, socket: &Socket) -> ClientEnd {
 fn opening(
     interceptor: Option<&Arc<Interceptor>>,
     request: &Request<Incoming>,
-    leg: &Leg,
+    leg: &ConnectionInfo,
 ) -> Result<(Arc<Interceptor>, Origin), Problem> {
     let interceptor = interceptor.ok_or(Problem::ConnectRefused)?;
     // Some clients leave it out, and the target says it all.
@@ -410,24 +410,25 @@ fn opening(
     let authority = uri.authority().filter(|_| uri.scheme().is_none());
     match authority {
         Some(authority) if leg.opened_for.is_none() && request.body().is_end_stream() => {
-            let origin = connect::authority(authority.as_str()).map_err(Malformed::Target)?;
+            let origin =
+                connect::authority(authority.as_str()).map_err(MalformedRequest::Target)?;
             Ok((Arc::clone(interceptor), origin))
         }
-        _ => Err(Malformed::Connect.into()),
+        _ => Err(MalformedRequest::Connect.into()),
     }
 }
 
 /// What a connection is watched for, within the limits it began with.
-struct Watched<'a> {
-    activity: &'a Activity,
+struct ConnectionWatch<'a> {
+    activity: &'a ConnectionActivity,
     socket: &'a Socket,
-    entrance: &'a Entrance,
+    entrance: &'a ListenerGroup,
     header_timeout: Duration,
     idle_timeout: Duration,
 }
 
-impl<'a> Watched<'a> {
-    fn of(options: &Options, activity: &'a Activity, place: &'a Place) -> Self {
+impl<'a> ConnectionWatch<'a> {
+    fn of(options: &Options, activity: &'a ConnectionActivity, place: &'a ConnectionSlot) -> Self {
         Self {
             activity,
             socket: &place.socket,
@@ -474,18 +475,18 @@ fn http2_builder(tasks: Tasks) -> http2::Builder<Tasks> {
 
 /// A place among the open connections, given back when the last stream that
 /// needs it has ended.
-struct Place {
-    crawlers: Arc<Crawlers>,
+struct ConnectionSlot {
+    crawlers: Arc<ProxyServer>,
     socket: Socket,
-    entrance: Arc<Entrance>,
+    entrance: Arc<ListenerGroup>,
     _open: TaskTrackerToken,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// A place, if fewer than `most` are taken.
     fn take(
-        crawlers: &Arc<Crawlers>,
-        (socket, entrance): (&Socket, &Arc<Entrance>),
+        crawlers: &Arc<ProxyServer>,
+        (socket, entrance): (&Socket, &Arc<ListenerGroup>),
         most: NonZeroUsize,
     ) -> Option<Arc<Self>> {
         let one_more = |open: usize| (open < most.get()).then_some(open + 1);
@@ -501,7 +502,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.crawlers.open.fetch_sub(1, Ordering::Relaxed);
         self.crawlers.metrics.connections.dec();

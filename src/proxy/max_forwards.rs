@@ -9,9 +9,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body::Body as HttpBody;
 
 use super::answer::{http_date, status_member};
-use super::body::Body;
+use super::body::ProxyBody;
 use super::fields::PROXY_STATUS;
-use super::problem::Malformed;
+use super::problem::MalformedRequest;
 use crate::clock;
 
 /// Parts of the names of fields that may hold a secret; none of them is sent
@@ -31,17 +31,17 @@ const SECRETS: [&str; 8] = [
 ///
 /// # Errors
 ///
-/// [`Malformed::MaxForwards`].
+/// [`MalformedRequest::MaxForwards`].
 pub fn answer<B: HttpBody>(
     request: &Request<B>,
     name: &str,
-) -> Result<Option<Response<Body>>, Malformed> {
+) -> Result<Option<Response<ProxyBody>>, MalformedRequest> {
     if left(request.method(), request.headers())? != Some(0) {
         return Ok(None);
     }
     let mut response = match *request.method() {
         Method::TRACE => traced(request),
-        _ => Response::new(Body::whole("")),
+        _ => Response::new(ProxyBody::whole("")),
     };
     let length = HttpBody::size_hint(response.body()).exact();
     let fields = response.headers_mut();
@@ -65,8 +65,8 @@ pub fn answer<B: HttpBody>(
 ///
 /// # Errors
 ///
-/// [`Malformed::MaxForwards`].
-pub fn take_one(method: &Method, fields: &mut HeaderMap) -> Result<(), Malformed> {
+/// [`MalformedRequest::MaxForwards`].
+pub fn take_one(method: &Method, fields: &mut HeaderMap) -> Result<(), MalformedRequest> {
     if let Some(hops) = left(method, fields)? {
         // Its place among the fields stays.
         fields.insert(MAX_FORWARDS, hops.saturating_sub(1).into());
@@ -75,7 +75,7 @@ pub fn take_one(method: &Method, fields: &mut HeaderMap) -> Result<(), Malformed
 }
 
 /// How many hops are left; `None` if nobody counts them.
-fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, Malformed> {
+fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, MalformedRequest> {
     if *method != Method::TRACE && *method != Method::OPTIONS {
         return Ok(None);
     }
@@ -86,14 +86,14 @@ fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, Malformed> {
     let digits = value.to_str().unwrap_or_default();
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number || values.next().is_some() {
-        return Err(Malformed::MaxForwards);
+        return Err(MalformedRequest::MaxForwards);
     }
     // What does not fit in is more than we count to.
     Ok(Some(digits.parse().unwrap_or(u64::MAX)))
 }
 
 /// The request as received, without what may be secret.
-fn traced<B>(request: &Request<B>) -> Response<Body> {
+fn traced<B>(request: &Request<B>) -> Response<ProxyBody> {
     let (method, uri) = (request.method(), request.uri());
     let mut message = format!("{method} {uri} {:?}\r\n", request.version()).into_bytes();
     let public = request
@@ -107,7 +107,7 @@ fn traced<B>(request: &Request<B>) -> Response<Body> {
         message.extend_from_slice(b"\r\n");
     }
     message.extend_from_slice(b"\r\n");
-    let mut response = Response::new(Body::whole(Bytes::from(message)));
+    let mut response = Response::new(ProxyBody::whole(Bytes::from(message)));
     let media_type = HeaderValue::from_static("message/http");
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response

@@ -30,23 +30,23 @@ const SETS_MAX: u64 = 50_000;
 
 /// The names of the last hour, by client and origin.
 #[derive(Debug)]
-pub struct Names {
+pub struct NameLimiter {
     most: NonZeroUsize,
-    seen: Cache<(IpAddr, Origin), Arc<Seen>>,
+    seen: Cache<(IpAddr, Origin), Arc<NameWindow>>,
     hasher: RandomState,
     refused: Counter,
 }
 
 /// The names of one client at one origin.
 #[derive(Debug)]
-struct Seen {
+struct NameWindow {
     since: Stamp,
     /// Their hashes: who makes up names must not fill the memory with them. Two
     /// names of the same hash, should they ever meet, count once.
     names: Mutex<HashSet<u64>>,
 }
 
-impl Seen {
+impl NameWindow {
     fn new() -> Self {
         Self {
             since: Stamp::now(),
@@ -55,7 +55,7 @@ impl Seen {
     }
 }
 
-impl Names {
+impl NameLimiter {
     /// At most `most` of a client at an origin; `refused` counts the rest.
     pub fn new(most: NonZeroUsize, refused: Counter) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Names {
         {
             self.seen.invalidate(&key);
         }
-        let seen = self.seen.get_with(key, || Arc::new(Seen::new()));
+        let seen = self.seen.get_with(key, || Arc::new(NameWindow::new()));
         let hash = self.hasher.hash_one(name);
         let mut names = seen.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.contains(&hash) {
@@ -111,7 +111,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn admit(names: &Names, client: u8, origin: &str, name: &str) -> Result<(), Timestamp> {
+    fn admit(names: &NameLimiter, client: u8, origin: &str, name: &str) -> Result<(), Timestamp> {
         let origin = origin
             .parse::<politesse_robots::origin::Target>()
             .unwrap()
@@ -120,14 +120,14 @@ mod tests {
         names.admit([127, 0, 0, client].into(), &origin, &name)
     }
 
-    fn admitted(names: &Names, client: u8, origin: &str, name: &str) -> bool {
+    fn admitted(names: &NameLimiter, client: u8, origin: &str, name: &str) -> bool {
         admit(names, client, origin, name).is_ok()
     }
 
     // Ours (issue 5, Deliver 6).
     #[test]
     fn names_are_counted_by_client_and_origin_each_once() {
-        let names = Names::new(NonZeroUsize::new(2).unwrap(), Counter::default());
+        let names = NameLimiter::new(NonZeroUsize::new(2).unwrap(), Counter::default());
         for (client, origin, name, expected) in [
             (1, "http://a.test/", "A", true),
             (1, "http://a.test/", "B", true),
@@ -149,7 +149,7 @@ mod tests {
     // Ours: the hour is over by either clock.
     #[test]
     fn names_are_counted_anew_after_an_hour_of_the_wall_clock() {
-        let names = Names::new(NonZeroUsize::MIN, Counter::default());
+        let names = NameLimiter::new(NonZeroUsize::MIN, Counter::default());
         assert!(admitted(&names, 1, "http://a.test/", "A"));
         assert!(!admitted(&names, 1, "http://a.test/", "B"));
         clock::tests::set_wall_by(jiff::SignedDuration::from_hours(1));
@@ -159,7 +159,7 @@ mod tests {
     // Ours: a crawler must not be told to stay away until the clock is back.
     #[test]
     fn names_are_counted_anew_within_the_hour_by_a_clock_that_was_set_back() {
-        let names = Names::new(NonZeroUsize::MIN, Counter::default());
+        let names = NameLimiter::new(NonZeroUsize::MIN, Counter::default());
         assert!(admitted(&names, 1, "http://a.test/", "A"));
         clock::tests::set_wall_by(jiff::SignedDuration::from_hours(-1000));
         let until = admit(&names, 1, "http://a.test/", "B").unwrap_err();

@@ -9,7 +9,7 @@ use http::{HeaderValue, Method, Response};
 use jiff::Timestamp;
 
 use super::answer::http_date;
-use super::body::Body;
+use super::body::ProxyBody;
 use crate::decision::access::{Copy, Snapshot};
 
 /// The response to `method` at `now`, with the body of `copy`.
@@ -17,12 +17,12 @@ pub fn response(
     snapshot: &Snapshot,
     copy: &Copy,
     (method, now): (&Method, Timestamp),
-) -> Response<Body> {
+) -> Response<ProxyBody> {
     let bytes = match *method {
         Method::HEAD => Bytes::new(),
         _ => copy.body.clone(),
     };
-    let mut response = Response::new(Body::whole(bytes));
+    let mut response = Response::new(ProxyBody::whole(bytes));
     let fields = response.headers_mut();
     let media_type = copy.content_type.as_deref().unwrap_or("text/plain");
     if let Ok(media_type) = HeaderValue::from_str(media_type) {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use self::later::later;
-use super::answer::{Answer, Close};
+use super::answer::{Close, ProblemDetails};
 use crate::audit::AuditError;
 use crate::decision::access::{AccessResult, Cause, NoConnection, Snapshot};
 use crate::decision::decide::{Evidence, NoPermit, Reason, Refusal, Ruling};
@@ -19,7 +19,7 @@ use politesse_robots::origin::InvalidTarget;
 
 /// A request that says nothing certain: it has no row in the audit.
 #[derive(Debug, Error)]
-pub enum Malformed {
+pub enum MalformedRequest {
     /// The target names no URL.
     #[error("{0}")]
     Target(#[from] InvalidTarget),
@@ -73,7 +73,7 @@ pub enum Malformed {
 pub enum Problem {
     /// It cannot be read.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MalformedRequest),
     /// It has come through this proxy already (RFC 9110, section 7.6.3).
     #[error("the request has come through {0} already")]
     Loop(String),
@@ -121,8 +121,8 @@ impl Problem {
 
     /// What the crawler is told, at `now`; with the status `unreachable` of what
     /// is refused while robots.txt is.
-    pub fn answer(&self, (now, unreachable): (Timestamp, StatusCode)) -> Answer {
-        let answer = Answer {
+    pub fn answer(&self, (now, unreachable): (Timestamp, StatusCode)) -> ProblemDetails {
+        let answer = ProblemDetails {
             status: StatusCode::BAD_GATEWAY,
             error: self.error(),
             kind: "upstream",
@@ -133,50 +133,50 @@ impl Problem {
             members: Map::new(),
         };
         match self {
-            Self::Malformed(malformed) => Answer {
+            Self::Malformed(malformed) => ProblemDetails {
                 status: malformed.status(),
                 kind: "malformed",
                 title: "The request cannot be read",
                 close: Close::Yes,
                 ..answer
             },
-            Self::Loop(_) => Answer {
+            Self::Loop(_) => ProblemDetails {
                 kind: "loop",
                 title: "The request runs in a circle",
                 ..answer
             },
-            Self::Client => Answer {
+            Self::Client => ProblemDetails {
                 status: StatusCode::FORBIDDEN,
                 kind: "client",
                 title: "Not for your address",
                 close: Close::Yes,
                 ..answer
             },
-            Self::ConnectRefused => Answer {
+            Self::ConnectRefused => ProblemDetails {
                 status: StatusCode::FORBIDDEN,
                 kind: "connect",
                 title: "CONNECT is refused",
                 ..answer
             },
-            Self::Audit(_) => Answer {
+            Self::Audit(_) => ProblemDetails {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 kind: "audit",
                 title: "Nothing goes out unrecorded",
                 retry_after: Some(AUDIT_RETRY_SECONDS),
                 ..answer
             },
-            Self::NoPermit(NoPermit::ForeignReceipt) => Answer {
+            Self::NoPermit(NoPermit::ForeignReceipt) => ProblemDetails {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 kind: "internal",
                 title: "An error of the proxy",
                 ..answer
             },
-            Self::NoPermit(NoPermit::Refused(refusal)) => Answer {
+            Self::NoPermit(NoPermit::Refused(refusal)) => ProblemDetails {
                 status: refused_status(&refusal.evidence, unreachable),
                 ..refused(refusal, now)
             },
             Self::NoPermit(NoPermit::Later(refusal)) => later(refusal),
-            Self::Upstream(error) => Answer {
+            Self::Upstream(error) => ProblemDetails {
                 status: upstream_status(error),
                 ..answer
             },
@@ -187,7 +187,7 @@ impl Problem {
 /// A log that failed is tried again by whoever asks next; soon is soon enough.
 const AUDIT_RETRY_SECONDS: u64 = 10;
 
-impl Malformed {
+impl MalformedRequest {
     fn status(&self) -> StatusCode {
         match self {
             Self::Misdirected { .. } => StatusCode::MISDIRECTED_REQUEST,
@@ -262,7 +262,7 @@ fn refused_status(evidence: &Evidence, unreachable: StatusCode) -> StatusCode {
     }
 }
 
-fn refused(refusal: &Refusal, now: Timestamp) -> Answer {
+fn refused(refusal: &Refusal, now: Timestamp) -> ProblemDetails {
     let evidence = &refusal.evidence;
     let (kind, title) = match (evidence.ruling.reason, no_connection(evidence)) {
         (Reason::Egress, _) => ("egress", "The address may not be dialled"),
@@ -275,7 +275,7 @@ fn refused(refusal: &Refusal, now: Timestamp) -> Answer {
         ),
         _ => ("refused", "Refused by robots.txt"),
     };
-    Answer {
+    ProblemDetails {
         status: StatusCode::FORBIDDEN,
         error: refused_error(evidence),
         kind,

@@ -14,11 +14,11 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::body::Upload;
-use super::fields::{self, Forwarded};
+use super::body::ClientUpload;
+use super::fields::{self, RequestFields};
 use super::max_forwards;
 use super::patience::preferred;
-use super::problem::{Malformed, Problem};
+use super::problem::{MalformedRequest, Problem};
 use super::socket::ClientEnd;
 use super::tally::Tally;
 use crate::decision::decide::Inquiry;
@@ -40,7 +40,7 @@ pub struct Options {
 
 /// What a connection says about each of its requests.
 #[derive(Debug, Clone)]
-pub struct Leg {
+pub struct ConnectionInfo {
     /// The crawler's address.
     pub client: IpAddr,
     /// Inside CONNECT, the one origin that may be asked for.
@@ -54,7 +54,7 @@ pub struct Leg {
 
 /// A request taken apart: what is decided, and what goes on if it may.
 #[derive(Debug)]
-pub struct Received {
+pub struct ProxyRequest {
     /// Who asks for what.
     pub inquiry: Arc<Inquiry>,
     /// The crawler's address.
@@ -71,27 +71,31 @@ pub struct Received {
     /// Method and fields as they go on.
     pub outgoing: Outgoing,
     /// The body, unread.
-    pub upload: Upload,
+    pub upload: ClientUpload,
 }
 
-impl Received {
+impl ProxyRequest {
     /// Reads a request that came over `leg`.
     ///
     /// # Errors
     ///
     /// [`Problem::Malformed`] or [`Problem::Loop`]: what is not recorded.
-    pub fn read(request: Request<Incoming>, leg: &Leg, options: &Options) -> Result<Self, Problem> {
+    pub fn read(
+        request: Request<Incoming>,
+        leg: &ConnectionInfo,
+        options: &Options,
+    ) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let target = target(&parts, leg)?;
         unambiguous(&parts)?;
         // `Content-Length: 0` is no content, and ends the stream at once.
         if parts.method == Method::TRACE && !body.is_end_stream() {
-            return Err(Malformed::TraceContent.into());
+            return Err(MalformedRequest::TraceContent.into());
         }
         if fields::has_come_through(&parts.headers, &options.fields.name) {
             return Err(Problem::Loop(options.fields.name.to_string()));
         }
-        let Forwarded {
+        let RequestFields {
             mut fields,
             host_at,
         } = fields::of_request(
@@ -105,7 +109,7 @@ impl Received {
         let said = user_agent.map(HeaderValue::as_bytes);
         let (crawler, max_wait) = options.identities.known(said, Some(leg.client));
         if crawler.is_cut() {
-            return Err(Malformed::Names.into());
+            return Err(MalformedRequest::Names.into());
         }
         Ok(Self {
             inquiry: Arc::new(Inquiry {
@@ -129,12 +133,12 @@ impl Received {
                 host_at,
                 extensions: parts.extensions,
             },
-            upload: Upload::new(body, options.upload_idle),
+            upload: ClientUpload::new(body, options.upload_idle),
         })
     }
 }
 
-fn target(parts: &Parts, leg: &Leg) -> Result<Target, Malformed> {
+fn target(parts: &Parts, leg: &ConnectionInfo) -> Result<Target, MalformedRequest> {
     match &leg.opened_for {
         Some(origin) => inner_target(parts, origin),
         None => absolute_target(parts),
@@ -143,9 +147,9 @@ fn target(parts: &Parts, leg: &Leg) -> Result<Target, Malformed> {
 
 /// On the proxy's own port: absolute-form alone (RFC 9112, section 3.2.2). The
 /// target counts and `Host` is written anew, but it must still be one.
-fn absolute_target(parts: &Parts) -> Result<Target, Malformed> {
+fn absolute_target(parts: &Parts) -> Result<Target, MalformedRequest> {
     if parts.uri.scheme().is_none() || parts.uri.authority().is_none() {
-        return Err(Malformed::NotAbsolute);
+        return Err(MalformedRequest::NotAbsolute);
     }
     if parts.version == Version::HTTP_11 || parts.headers.contains_key(HOST) {
         only_host(&parts.headers)?;
@@ -153,7 +157,7 @@ fn absolute_target(parts: &Parts) -> Result<Target, Malformed> {
     absolute(&parts.uri)
 }
 
-fn absolute(uri: &Uri) -> Result<Target, Malformed> {
+fn absolute(uri: &Uri) -> Result<Target, MalformedRequest> {
     let scheme: Scheme = uri.scheme_str().unwrap_or_default().parse()?;
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     path_under(Origin::new(scheme, authority)?, uri)
@@ -168,14 +172,14 @@ fn form(method: &Method, uri: &Uri) -> Form {
     }
 }
 
-fn path_under(origin: Origin, uri: &Uri) -> Result<Target, Malformed> {
+fn path_under(origin: Origin, uri: &Uri) -> Result<Target, MalformedRequest> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Ok(Target::new(origin, path)?)
 }
 
 /// Inside CONNECT: whatever names an origin must name the one it was opened
 /// for (RFC 9110, sections 7.4 and 15.5.20).
-fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, Malformed> {
+fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedRequest> {
     if parts.uri.authority().is_some() {
         // A host alone is the form of CONNECT (RFC 9112, section 3.2.3).
         let scheme = parts.uri.scheme_str().ok_or(InvalidTarget::Path)?;
@@ -185,7 +189,7 @@ fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, Malformed> {
             .map_or("", |authority| authority.as_str());
         same_origin(origin, &Origin::new(scheme.parse()?, authority)?)?;
     } else if parts.version == Version::HTTP_2 {
-        return Err(Malformed::Host);
+        return Err(MalformedRequest::Host);
     }
     if (parts.version != Version::HTTP_2 || parts.headers.contains_key(HOST))
         && let Some(host) = only_host_unless_old(parts)?
@@ -208,18 +212,18 @@ fn is_query_alone(uri: &Uri) -> bool {
     path.is_some_and(|path| path.as_str().starts_with('?'))
 }
 
-fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), Malformed> {
+fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), MalformedRequest> {
     if opened_for == asked_for {
         return Ok(());
     }
-    Err(Malformed::Misdirected {
+    Err(MalformedRequest::Misdirected {
         opened_for: opened_for.to_string(),
         asked_for: asked_for.to_string(),
     })
 }
 
 /// HTTP/1.0 knows no `Host`, so inside CONNECT it may be absent.
-fn only_host_unless_old(parts: &Parts) -> Result<Option<&str>, Malformed> {
+fn only_host_unless_old(parts: &Parts) -> Result<Option<&str>, MalformedRequest> {
     if parts.version < Version::HTTP_11 && !parts.headers.contains_key(HOST) {
         return Ok(None);
     }
@@ -230,28 +234,28 @@ fn only_host_unless_old(parts: &Parts) -> Result<Option<&str>, Malformed> {
 ///
 /// # Errors
 ///
-/// [`Malformed`] if there is none, there are two, or it is no host.
-pub fn only_host(fields: &HeaderMap) -> Result<&str, Malformed> {
+/// [`MalformedRequest`] if there is none, there are two, or it is no host.
+pub fn only_host(fields: &HeaderMap) -> Result<&str, MalformedRequest> {
     let mut values = fields.get_all(HOST).iter();
     let (Some(host), None) = (values.next(), values.next()) else {
-        return Err(Malformed::Host);
+        return Err(MalformedRequest::Host);
     };
-    let host = host.to_str().map_err(|_| Malformed::Host)?;
+    let host = host.to_str().map_err(|_| MalformedRequest::Host)?;
     match Origin::new(Scheme::Http, host) {
         Ok(_) => Ok(host),
         Err(InvalidTarget::UserInformation) => Err(InvalidTarget::UserInformation.into()),
-        Err(_) => Err(Malformed::Host),
+        Err(_) => Err(MalformedRequest::Host),
     }
 }
 
 /// What hyper leaves visible of a request that readers frame differently
 /// (RFC 9112, section 6.1).
-fn unambiguous(parts: &Parts) -> Result<(), Malformed> {
+fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
     if parts.method == Method::CONNECT {
-        return Err(Malformed::Connect);
+        return Err(MalformedRequest::Connect);
     }
     if parts.headers.get_all(USER_AGENT).iter().nth(1).is_some() {
-        return Err(Malformed::UserAgent);
+        return Err(MalformedRequest::UserAgent);
     }
     let mut codings = parts.headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next()
@@ -261,7 +265,7 @@ fn unambiguous(parts: &Parts) -> Result<(), Malformed> {
                 .trim_ascii()
                 .eq_ignore_ascii_case(b"chunked"))
     {
-        return Err(Malformed::Framing(
+        return Err(MalformedRequest::Framing(
             "a transfer coding other than one chunked",
         ));
     }
@@ -270,12 +274,12 @@ fn unambiguous(parts: &Parts) -> Result<(), Malformed> {
         .keys()
         .any(|name| name.as_str() == "transfer_encoding" || name.as_str() == "content_length")
     {
-        return Err(Malformed::Framing(
+        return Err(MalformedRequest::Framing(
             "a field that some read as a framing field",
         ));
     }
     if fields::nominates_framing(&parts.headers) {
-        return Err(Malformed::Framing(
+        return Err(MalformedRequest::Framing(
             "Connection names a field that frames or routes the message",
         ));
     }
@@ -284,7 +288,7 @@ fn unambiguous(parts: &Parts) -> Result<(), Malformed> {
         .into_iter()
         .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
     {
-        return Err(Malformed::Expectation);
+        return Err(MalformedRequest::Expectation);
     }
     Ok(())
 }
@@ -301,8 +305,8 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn leg(opened_for: Option<&str>) -> Leg {
-        Leg {
+    fn leg(opened_for: Option<&str>) -> ConnectionInfo {
+        ConnectionInfo {
             client: [127, 0, 0, 1].into(),
             opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
             end: ClientEnd::default(),
@@ -356,7 +360,7 @@ mod tests {
             ("/x", "a.test:444"),
         ] {
             assert!(
-                matches!(inner(uri, host), Err(Malformed::Misdirected { .. })),
+                matches!(inner(uri, host), Err(MalformedRequest::Misdirected { .. })),
                 "{uri} {host}"
             );
         }
@@ -370,7 +374,7 @@ mod tests {
             assert!(
                 matches!(
                     target(&parts(uri, &[("host", "a.test")]), &leg),
-                    Err(Malformed::Target(InvalidTarget::Path))
+                    Err(MalformedRequest::Target(InvalidTarget::Path))
                 ),
                 "{uri}"
             );

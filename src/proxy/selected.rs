@@ -11,7 +11,7 @@ use crate::decision::digest::Digest;
 
 /// What of a request selected a representation.
 #[derive(Debug, Clone)]
-pub struct Selected {
+pub struct VaryKey {
     /// The fields that the response names; none if nobody can say which.
     by: Option<Box<[HeaderName]>>,
     values: Digest,
@@ -20,7 +20,7 @@ pub struct Selected {
 /// More names are not kept.
 const NAMES_MAX: usize = 16;
 
-impl Selected {
+impl VaryKey {
     /// What the response of these fields says was selected by, in the request
     /// that `asked`.
     pub fn of(got: &HeaderMap, asked: &HeaderMap) -> Self {
@@ -100,7 +100,7 @@ mod tests {
         ($($name:ident: $vary:expr; $first:expr, $second:expr => $same:literal;)*) => {$(
             #[test]
             fn $name() {
-                let selected = Selected::of(&map(&$vary), &map(&$first));
+                let selected = VaryKey::of(&map(&$vary), &map(&$first));
                 assert_eq!(selected.is_selected_by(&map(&$second)), $same);
             }
         )*};

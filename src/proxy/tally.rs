@@ -24,12 +24,12 @@ const RULE_CHARS_MAX: usize = 200;
 
 /// Counts of one listener. Its connections add to them while they are read.
 #[derive(Debug, Default)]
-pub struct Tally(Mutex<Counts>);
+pub struct Tally(Mutex<TallyCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct TallyCounts {
     totals: Totals,
-    reasons: HashMap<(Action, String), u64>,
+    reasons: HashMap<(TallyAction, String), u64>,
 }
 
 /// Counts of one listener, as they are handed over and printed.
@@ -62,7 +62,7 @@ pub struct Totals {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonCount {
     /// What was done about the requests.
-    pub action: Action,
+    pub action: TallyAction,
     /// The rule and its place, or the word for the reason. From an origin, so
     /// it may hold any character.
     pub reason: String,
@@ -73,7 +73,7 @@ pub struct ReasonCount {
 /// What was done about a request that was not simply allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum TallyAction {
     /// It got 429 or 503, and was not sent.
     PutOff,
     /// It was refused.
@@ -114,10 +114,10 @@ impl Tally {
                 totals.allowed += 1;
                 return;
             }
-            (Verdict::Later, _) => (&mut totals.put_off, Action::PutOff),
-            (Verdict::Disallow, Effect::Reported) => (&mut totals.reported, Action::Report),
+            (Verdict::Later, _) => (&mut totals.put_off, TallyAction::PutOff),
+            (Verdict::Disallow, Effect::Reported) => (&mut totals.reported, TallyAction::Report),
             (Verdict::Disallow, Effect::Enforced | Effect::Overridden | Effect::Cached) => {
-                (&mut totals.refused, Action::Refuse)
+                (&mut totals.refused, TallyAction::Refuse)
             }
         };
         *count += 1;
@@ -143,13 +143,13 @@ impl Tally {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, TallyCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Counts {
-    fn add_reason(&mut self, action: Action, reason: String) {
+impl TallyCounts {
+    fn add_reason(&mut self, action: TallyAction, reason: String) {
         let is_full = REASONS_MAX <= self.reasons.len();
         let key = (action, reason);
         let key = if is_full && !self.reasons.contains_key(&key) {
@@ -197,7 +197,7 @@ mod tests {
         let tally = Tally::default();
         for number in 0..3000 {
             let reason = format!("Disallow: /{number}");
-            tally.lock().add_reason(Action::Refuse, reason);
+            tally.lock().add_reason(TallyAction::Refuse, reason);
         }
         assert!(tally.lock().reasons.len() <= REASONS_MAX + 1);
         let totals = tally.totals();
@@ -215,7 +215,7 @@ mod tests {
         let rule = "\u{1}".repeat(20 * 1024);
         for number in 0..50 {
             let reason = format!("{} (line {number})", shortened(&rule));
-            tally.lock().add_reason(Action::Refuse, reason);
+            tally.lock().add_reason(TallyAction::Refuse, reason);
         }
         let message = serde_json::to_vec(&tally.totals()).unwrap();
         assert!(message.len() < 32 * 1024, "{}", message.len());
@@ -227,7 +227,9 @@ mod tests {
     fn reasons_of_one_count_come_in_one_order() {
         let tally = Tally::default();
         for reason in ["Disallow: /b", "Disallow: /a", "Disallow: /c"] {
-            tally.lock().add_reason(Action::Refuse, reason.to_owned());
+            tally
+                .lock()
+                .add_reason(TallyAction::Refuse, reason.to_owned());
         }
         let shown = tally.totals().reasons;
         let shown: Vec<_> = shown.iter().map(|one| one.reason.as_str()).collect();

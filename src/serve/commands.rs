@@ -16,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::proxy::entrance::Entrance;
-use crate::proxy::listener::Crawlers;
+use crate::proxy::entrance::ListenerGroup;
+use crate::proxy::listener::ProxyServer;
 use crate::proxy::tally::{Tally, Totals};
 use crate::upstream::egress::OwnAddresses;
 
 /// Serves the listeners of commands, as many as `proxy.max_commands` allows.
 #[derive(Debug)]
 pub struct Commands {
-    crawlers: Arc<Crawlers>,
+    crawlers: Arc<ProxyServer>,
     own: OwnAddresses,
     open: AtomicUsize,
     /// Holds a token of each command, so that the end of the last can be waited
@@ -56,7 +56,7 @@ pub enum CommandError {
 #[derive(Debug)]
 pub struct CommandListener {
     address: SocketAddr,
-    entrance: Arc<Entrance>,
+    entrance: Arc<ListenerGroup>,
     tally: Arc<Tally>,
     commands: Arc<Commands>,
     _token: TaskTrackerToken,
@@ -84,7 +84,7 @@ pub fn loopback_listener(descriptor: OwnedFd) -> Result<TcpListener, CommandErro
 }
 
 impl Commands {
-    pub(super) fn new(crawlers: &Arc<Crawlers>, own: OwnAddresses) -> Self {
+    pub(super) fn new(crawlers: &Arc<ProxyServer>, own: OwnAddresses) -> Self {
         Self {
             crawlers: Arc::clone(crawlers),
             own,
@@ -108,7 +108,7 @@ impl Commands {
         self.own.add(address);
         let tally = Arc::new(Tally::default());
         let (stop, abort) = (&self.crawlers.stop, &self.crawlers.abort);
-        let entrance = Arc::new(Entrance::of_command(Arc::clone(&tally), stop, abort));
+        let entrance = Arc::new(ListenerGroup::of_command(Arc::clone(&tally), stop, abort));
         self.crawlers.listen_at(listener, Arc::clone(&entrance));
         Ok(CommandListener {
             address,

@@ -18,7 +18,7 @@ use crate::metrics::ResultLabel;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Interceptor;
 use crate::proxy::exchange::Proxy;
-use crate::proxy::listener::InForce;
+use crate::proxy::listener::ActiveConfig;
 
 /// Keys, or sections, that what runs cannot change: sockets, the record, and
 /// the form of the log.
@@ -78,7 +78,7 @@ impl Running {
         reloaded
     }
 
-    fn build(&self, settings: &Settings) -> anyhow::Result<InForce> {
+    fn build(&self, settings: &Settings) -> anyhow::Result<ActiveConfig> {
         let changes = self.changes(settings);
         let fixed: Vec<_> = changes.among(&FIXED).map(str::to_owned).collect();
         if !fixed.is_empty() {
@@ -112,7 +112,7 @@ impl Running {
             },
             metrics: Arc::clone(metrics),
         };
-        Ok(InForce {
+        Ok(ActiveConfig {
             proxy,
             interceptor: self.interceptor(settings, &changes)?,
             options: settings.listener.clone(),
@@ -163,7 +163,7 @@ impl Running {
         Ok(Some(Arc::new(Interceptor::new(Arc::new(ca), timeout)?)))
     }
 
-    fn put_in_force(&mut self, settings: Settings, in_force: InForce) {
+    fn put_in_force(&mut self, settings: Settings, in_force: ActiveConfig) {
         tracing::info!(
             changed = self.changes(&settings).0.join(", "),
             configuration_before = %self.settings.values.digest(),

@@ -15,7 +15,7 @@ use super::files::{Files, Wget, java_path};
 use crate::cli::start::reachable;
 use crate::config::Settings;
 use crate::proxy::ca::Ca;
-use crate::proxy::connect::Mode;
+use crate::proxy::connect::HttpsMode;
 
 /// Variables that name the proxy. The last four overrule what a user's own
 /// settings of these programs say.
@@ -89,8 +89,8 @@ impl Environment {
     /// written.
     pub(super) fn new(settings: &Settings, proxy: SocketAddr) -> anyhow::Result<Self> {
         let files = match settings.connect.mode {
-            Mode::Refuse => None,
-            Mode::Intercept => Some(Files::create(&Ca::load(&settings.ca)?)?),
+            HttpsMode::Refuse => None,
+            HttpsMode::Intercept => Some(Files::create(&Ca::load(&settings.ca)?)?),
         };
         let proxy = reachable(&proxy);
         let inherited: Inherited<'_> = &|name| std::env::var_os(name);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::proxy::tally::{Action, Totals};
+use crate::proxy::tally::{TallyAction, Totals};
 
 /// What is known of the requests that did not come to the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +54,9 @@ fn counts(totals: &Totals) -> Vec<String> {
     )];
     lines.extend(totals.reasons.iter().map(|one| {
         let done = match one.action {
-            Action::PutOff => "put off",
-            Action::Refuse => "refused",
-            Action::Report => "would refuse",
+            TallyAction::PutOff => "put off",
+            TallyAction::Refuse => "refused",
+            TallyAction::Report => "would refuse",
         };
         format!("{done} {} × {}", one.count, one.reason)
     }));
@@ -108,7 +108,7 @@ mod tests {
             wait_ms: 4500,
             longest_wait_ms: 1500,
             reasons: vec![ReasonCount {
-                action: Action::PutOff,
+                action: TallyAction::PutOff,
                 reason: "backoff".to_owned(),
                 count: 2,
             }],

@@ -1,7 +1,7 @@
 //! Our answers as people read them: a page, and plain text.
 //!
 //! Both say who answers, why, what can be done about it, and how to find the
-//! decision on record. What is told comes from the [`Answer`] alone. The page is
+//! decision on record. What is told comes from the [`ProblemDetails`] alone. The page is
 //! rendered in the origin's own origin, so everything is escaped (by maud), and
 //! every link is made here.
 
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
-use super::Answer;
+use super::ProblemDetails;
 
 /// The page's style. It holds no text from outside, and no character that HTML
 /// would read.
@@ -50,9 +50,9 @@ const REASONS: [(&str, &str); 13] = [
 ];
 
 /// An answer for people.
-pub(super) struct Page<'a> {
+pub(super) struct ErrorPage<'a> {
     /// What is told.
-    pub(super) answer: &'a Answer,
+    pub(super) answer: &'a ProblemDetails,
     /// Whom to ask (`proxy.contact`).
     pub(super) contact: Option<&'a str>,
     /// The time of the answer.
@@ -60,12 +60,12 @@ pub(super) struct Page<'a> {
 }
 
 /// A line of the table at the end.
-struct Fact {
+struct PageRow {
     label: &'static str,
     value: String,
 }
 
-impl Page<'_> {
+impl ErrorPage<'_> {
     /// The answer as a page.
     pub(super) fn html(&self) -> String {
         let answer = self.answer;
@@ -189,7 +189,7 @@ impl Page<'_> {
         }
     }
 
-    fn facts(&self) -> Vec<Fact> {
+    fn facts(&self) -> Vec<PageRow> {
         // What is put off has the rule by which it may be sent, which would read
         // here like the cause.
         let is_later = self.answer.kind == "later";
@@ -197,9 +197,9 @@ impl Page<'_> {
         let told = told.filter(|(_, path)| !(is_later && path.starts_with("rule/")));
         let known = told.filter_map(|(label, path)| {
             let value = self.fact(path)?;
-            Some(Fact { label, value })
+            Some(PageRow { label, value })
         });
-        let come_again = self.answer.retry_after.map(|seconds| Fact {
+        let come_again = self.answer.retry_after.map(|seconds| PageRow {
             label: "Come again",
             value: come_again(self.now, seconds),
         });

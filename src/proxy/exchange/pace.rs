@@ -15,7 +15,7 @@ use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Inquiry, PuttingOff, decide};
 use crate::decision::reason::Reason;
 use crate::pace::pacer::{Asking, Later, RobotsAsked, Turn};
-use crate::proxy::request::Received;
+use crate::proxy::request::ProxyRequest;
 use crate::proxy::socket::ClientEnd;
 use crate::robots_cache::cache::Known;
 
@@ -57,7 +57,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    fn of(received: &Received, longest: Duration) -> Self {
+    fn of(received: &ProxyRequest, longest: Duration) -> Self {
         Self {
             client: received.client,
             end: received.end.clone(),
@@ -93,7 +93,7 @@ impl Wait {
 impl Proxy {
     /// Decides, waits for a turn if the request is to be sent, and decides again
     /// when it has come.
-    pub(super) async fn decide_in_turn(&self, received: &Received) -> InTurn {
+    pub(super) async fn decide_in_turn(&self, received: &ProxyRequest) -> InTurn {
         let mut wait = Wait::of(received, self.longest_wait(received));
         loop {
             let decided = self.decide(received, wait.left).await;
@@ -148,7 +148,7 @@ impl Proxy {
 
     /// The wait that the operator allows, for all or for this crawler, unless
     /// the crawler wants a shorter one.
-    fn longest_wait(&self, received: &Received) -> Duration {
+    fn longest_wait(&self, received: &ProxyRequest) -> Duration {
         let allowed = received.max_wait.unwrap_or(self.options.max_wait);
         received
             .patience
@@ -196,7 +196,7 @@ impl Proxy {
     /// Waits until the crawler has left, from the moment on when its robots.txt
     /// waits for a turn; it waits in line as well, and leaves at once where that
     /// is full.
-    pub(super) async fn leaves(&self, received: &Received) {
+    pub(super) async fn leaves(&self, received: &ProxyRequest) {
         let crawler = crawler(&received.inquiry, received.client);
         if let Some(_seat) = self.pacer.seat(&crawler) {
             received.end.ended().await;

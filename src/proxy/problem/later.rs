@@ -11,10 +11,10 @@ use http::StatusCode;
 
 use super::{refused_members, sentence};
 use crate::decision::decide::{Evidence, Reason, Refusal};
-use crate::proxy::answer::{Answer, Close};
+use crate::proxy::answer::{Close, ProblemDetails};
 
 /// What the crawler is told of a request that is put off.
-pub(super) fn later(refusal: &Refusal) -> Answer {
+pub(super) fn later(refusal: &Refusal) -> ProblemDetails {
     let evidence = &*refusal.evidence;
     let seconds = evidence
         .putting_off
@@ -22,7 +22,7 @@ pub(super) fn later(refusal: &Refusal) -> Answer {
         .map_or(1, |putting_off| whole_seconds(putting_off.retry_after));
     let mut members = refused_members(refusal);
     members.insert("retry_after".to_owned(), seconds.into());
-    Answer {
+    ProblemDetails {
         status: status(evidence.ruling.reason),
         error: "http_request_denied",
         kind: "later",
@@ -92,7 +92,7 @@ mod tests {
     use crate::decision::decide::{
         Decision, Inquiry, NoPermit, Policy, PuttingOff, Unauthorized, decide,
     };
-    use crate::proxy::answer::Speaker;
+    use crate::proxy::answer::ProxyIdentity;
     use crate::proxy::problem::Problem;
     use politesse_robots::crawler::Crawler;
 
@@ -128,7 +128,7 @@ mod tests {
         NoPermit::Later(Refusal { seq: 7, evidence }).into()
     }
 
-    fn answer(problem: &Problem) -> Answer {
+    fn answer(problem: &Problem) -> ProblemDetails {
         problem.answer((Timestamp::UNIX_EPOCH, StatusCode::FORBIDDEN))
     }
 
@@ -181,7 +181,7 @@ mod tests {
         ];
         for (kind, part) in wanted {
             let asked = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(kind))]);
-            let speaker = Speaker {
+            let speaker = ProxyIdentity {
                 name: "politesse",
                 contact: None,
             };

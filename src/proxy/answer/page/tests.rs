@@ -7,11 +7,11 @@ use super::*;
 use crate::decision::decide::Reason;
 use crate::proxy::answer::Close;
 
-fn answer(kind: &'static str, members: Value) -> Answer {
+fn answer(kind: &'static str, members: Value) -> ProblemDetails {
     let Value::Object(members) = members else {
         panic!("members are an object");
     };
-    Answer {
+    ProblemDetails {
         status: StatusCode::FORBIDDEN,
         error: "http_request_denied",
         kind,
@@ -23,7 +23,7 @@ fn answer(kind: &'static str, members: Value) -> Answer {
     }
 }
 
-fn refusal() -> Answer {
+fn refusal() -> ProblemDetails {
     answer(
         "refused",
         json!({
@@ -44,8 +44,8 @@ fn refusal() -> Answer {
     )
 }
 
-fn page<'a>(answer: &'a Answer, contact: Option<&'a str>) -> Page<'a> {
-    Page {
+fn page<'a>(answer: &'a ProblemDetails, contact: Option<&'a str>) -> ErrorPage<'a> {
+    ErrorPage {
         answer,
         contact,
         now: "2026-11-22T10:30:00.9Z".parse().unwrap(),

@@ -286,9 +286,9 @@ fn proxy(
 fn pacer(settings: &Settings, (audit, metrics): (&Arc<AuditLog>, &Arc<Metrics>)) -> Pacer {
     let options = settings.pace.clone();
     let pacer = Pacer::new(options, Arc::clone(metrics), Tasks::default());
-    pacer.restore(audit.back_offs());
+    pacer.restore(audit.saved_back_offs());
     let record = Arc::clone(audit);
-    pacer.telling(Told(Box::new(move |event| record.note(event))));
+    pacer.telling(Told(Box::new(move |event| record.record_event(event))));
     pacer
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::AuditError;
-use super::writer::{Entry, Seq, Task};
+use super::writer::{SharedSeq, WriterEntry, WriterTask};
 use crate::decision::record::Outcome;
 
 /// The word for an exchange that was dropped before its end.
@@ -17,20 +17,20 @@ const CLIENT_GONE: &str = "client_gone";
 /// The queue to the writer. It has no bound of its own: whoever sends holds a
 /// slot.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct EntryQueue {
     /// Where entries go.
-    pub(super) entries: UnboundedSender<Entry>,
+    pub(super) entries: UnboundedSender<WriterEntry>,
     /// How many wait there.
     pub(super) waiting: Gauge,
 }
 
-impl Line {
+impl EntryQueue {
     /// Sends `entry` on its way, without waiting.
     ///
     /// # Errors
     ///
     /// [`AuditError::Closed`] if the writer takes no more.
-    pub(super) fn send(&self, entry: Entry) -> Result<(), AuditError> {
+    pub(super) fn send(&self, entry: WriterEntry) -> Result<(), AuditError> {
         self.waiting.inc();
         self.entries.send(entry).map_err(|_| {
             self.waiting.dec();
@@ -42,22 +42,22 @@ impl Line {
 /// How the row of one exchange will be completed.
 ///
 /// It holds a place in the queue, so that it can always be written: by
-/// [`Ending::complete`], or, if the exchange is dropped, with what is known
+/// [`RecordEnding::complete`], or, if the exchange is dropped, with what is known
 /// until then and the error `client_gone`.
 #[derive(Debug)]
 #[must_use = "dropping it says that the crawler has gone"]
-pub struct Ending {
-    seq: Seq,
-    reserved: Option<(Line, OwnedSemaphorePermit)>,
+pub struct RecordEnding {
+    seq: SharedSeq,
+    reserved: Option<(EntryQueue, OwnedSemaphorePermit)>,
     outcome: Outcome,
 }
 
-impl Ending {
+impl RecordEnding {
     /// The ending of an exchange whose record is about to be sent along `line`,
     /// in the place `slot`.
-    pub(super) fn new(line: Line, slot: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(line: EntryQueue, slot: OwnedSemaphorePermit) -> Self {
         Self {
-            seq: Seq::default(),
+            seq: SharedSeq::default(),
             reserved: Some((line, slot)),
             outcome: Outcome {
                 status: None,
@@ -69,7 +69,7 @@ impl Ending {
     }
 
     /// Where the number of the row will stand.
-    pub(super) fn seq_cell(&self) -> &Seq {
+    pub(super) fn seq_cell(&self) -> &SharedSeq {
         &self.seq
     }
 
@@ -94,16 +94,16 @@ impl Ending {
     }
 }
 
-impl Drop for Ending {
+impl Drop for RecordEnding {
     fn drop(&mut self) {
         let Some((line, slot)) = self.reserved.take() else {
             return;
         };
-        let task = Task::Complete {
+        let task = WriterTask::Complete {
             seq: self.seq.clone(),
             outcome: self.outcome.clone(),
         };
         // After the end of the writer there is nobody to write it.
-        line.send(Entry::new(task, slot)).unwrap_or_default();
+        line.send(WriterEntry::new(task, slot)).unwrap_or_default();
     }
 }

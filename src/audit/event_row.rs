@@ -44,7 +44,7 @@ pub(super) const BACK_OFFS: KeyedTable = KeyedTable {
 
 /// An event as the log has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredEvent {
+pub struct EventRow {
     /// Its number among the events, from 1.
     pub seq: u64,
     /// When.
@@ -93,12 +93,12 @@ pub(super) fn record_begun_values(seq: u64, last: u64, now: Timestamp) -> Vec<Va
 }
 
 /// The event in a row of [`EVENTS`].
-pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<StoredEvent> {
+pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
     let time = |at| -> rusqlite::Result<Timestamp> {
         Ok(Timestamp::from_microsecond(row.get(at)?).unwrap_or_default())
     };
     let status: Option<i64> = row.get(4)?;
-    Ok(StoredEvent {
+    Ok(EventRow {
         seq: count(row.get(0)?),
         at: time(1)?,
         host: text(row, 2)?,

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::AuditError;
 use super::event_row::EVENTS;
-pub use super::event_row::StoredEvent;
+pub use super::event_row::EventRow;
 use super::event_row::{RECORD_BEGUN, event};
 pub use super::filter::EventFilter;
 use super::order::all_below;
-use super::pages::{Direction, NumberedTable, Scan};
+use super::pages::{Direction, NumberedTable, TableScan};
 use super::query::AuditReader;
 
 /// Events.
@@ -30,7 +30,7 @@ impl AuditReader {
     pub fn newest_events(
         &self,
         filter: &EventFilter,
-        mut visit: impl FnMut(StoredEvent) -> ControlFlow<()>,
+        mut visit: impl FnMut(EventRow) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
         let mut read = || {
             let scan = self.event_scan(filter, Direction::NewestFirst)?;
@@ -45,8 +45,8 @@ impl AuditReader {
         &self,
         filter: &EventFilter,
         direction: Direction,
-    ) -> rusqlite::Result<Scan<'_>> {
-        Ok(Scan {
+    ) -> rusqlite::Result<TableScan<'_>> {
+        Ok(TableScan {
             connection: &self.connection,
             table: EVENT_TABLE,
             conditions: filter.conditions(),
@@ -58,12 +58,12 @@ impl AuditReader {
 
 /// The number of decisions that the record had at least, after which this one
 /// begins, if that is what `event` tells.
-pub fn decisions_before(event: &StoredEvent) -> Option<u64> {
+pub fn decisions_before(event: &EventRow) -> Option<u64> {
     (event.kind == RECORD_BEGUN).then_some(event.incidents)
 }
 
 /// An event as `audit events` prints it, one object a row.
-pub fn event_json(event: &StoredEvent) -> serde_json::Value {
+pub fn event_json(event: &EventRow) -> serde_json::Value {
     if let Some(before) = decisions_before(event) {
         return json!({
             "seq": event.seq,

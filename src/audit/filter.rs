@@ -9,14 +9,14 @@ use jiff::Timestamp;
 use rusqlite::types::Value;
 use thiserror::Error;
 
-use super::order::Times;
+use super::order::TimeRange;
 use super::pages::Condition;
 use crate::decision::record::StoredRecord;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
 /// Chooses the decisions that meet every condition given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct DecisionFilter {
     /// Made then or later.
     pub from: Option<Timestamp>,
     /// Made before.
@@ -37,13 +37,13 @@ pub struct Filter {
     pub effect: Option<String>,
 }
 
-impl Filter {
+impl DecisionFilter {
     /// Whether it chooses every decision there is.
     pub fn is_open(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The conditions in SQL. [`Filter::admits`] has one that SQL cannot say.
+    /// The conditions in SQL. [`DecisionFilter::admits`] has one that SQL cannot say.
     pub(super) fn conditions(&self) -> Vec<Condition> {
         let word = |word: &Option<String>| word.clone().map(Value::from);
         let host = self.host.as_deref().map(normal_host);
@@ -76,8 +76,8 @@ impl Filter {
         self.rule.as_ref().is_none_or(|wanted| wanted.is(rule))
     }
 
-    pub(super) fn times(&self) -> Times {
-        Times {
+    pub(super) fn times(&self) -> TimeRange {
+        TimeRange {
             from: self.from,
             until: self.until,
         }

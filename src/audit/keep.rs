@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::pending::Saving;
-use super::shelf::Found;
-use super::writer::{Entry, Task};
+use super::pending::PendingSave;
+use super::shelf::SnapshotLookup;
+use super::writer::{WriterEntry, WriterTask};
 use super::{AuditError, AuditLog};
 use crate::decision::kept::{Kept, Whose};
 use crate::metrics::ResultLabel;
@@ -23,10 +23,10 @@ impl AuditLog {
     /// Keeps the last that is known of a robots.txt, in place of what was known
     /// for the same origin and token.
     ///
-    /// From the call on, [`AuditLog::kept`] finds it. The future waits for a
+    /// From the call on, [`AuditLog::saved_snapshot`] finds it. The future waits for a
     /// place in the queue if there is none, and for nothing else; after a second
     /// it gives up.
-    pub fn keep(&self, kept: Kept) -> impl Future<Output = ()> + Send + '_ {
+    pub fn save_snapshot(&self, kept: Kept) -> impl Future<Output = ()> + Send + '_ {
         let waiting = if kept.is_of_the_origin() {
             self.keep_now(self.pending.begin(kept))
         } else {
@@ -36,21 +36,21 @@ impl AuditLog {
             if let Some(saving) = waiting
                 && let Ok(slot) = self.slots(1).await
             {
-                self.send(Task::Keep(saving), slot);
+                self.send(WriterTask::SaveSnapshot(saving), slot);
             }
         }
     }
 
     /// What was kept last for `whose`, read by `dialect`.
-    pub async fn kept(&self, whose: &Whose, dialect: Dialect) -> Option<Kept> {
+    pub async fn saved_snapshot(&self, whose: &Whose, dialect: Dialect) -> Option<Kept> {
         if let Some(kept) = self.pending.find(whose) {
             self.count_load("pending");
             return Some(kept.read_by(dialect));
         }
         let (result, kept) = match self.shelf.load(whose, dialect).await {
-            Ok(Found::Kept(kept)) => ("kept", Some(kept)),
-            Ok(Found::Nothing) => ("nothing", None),
-            Ok(Found::Changed) => {
+            Ok(SnapshotLookup::Saved(kept)) => ("kept", Some(kept)),
+            Ok(SnapshotLookup::Absent) => ("nothing", None),
+            Ok(SnapshotLookup::Altered) => {
                 tracing::warn!(target: REPEATING, origin = %whose.origin, "a kept robots.txt is not as it was written");
                 ("changed", None)
             }
@@ -65,10 +65,10 @@ impl AuditLog {
     }
 
     /// Queues a save if there is a place, else gives it back.
-    fn keep_now(&self, saving: Saving) -> Option<Saving> {
+    fn keep_now(&self, saving: PendingSave) -> Option<PendingSave> {
         match Arc::clone(&self.slots).try_acquire_owned() {
             Ok(slot) => {
-                self.send(Task::Keep(saving), slot);
+                self.send(WriterTask::SaveSnapshot(saving), slot);
                 None
             }
             Err(_) => Some(saving),
@@ -77,8 +77,10 @@ impl AuditLog {
 
     /// A save that comes after the end of the writer is lost, and counted as
     /// that when it is dropped.
-    fn send(&self, task: Task, slot: OwnedSemaphorePermit) {
-        self.line.send(Entry::new(task, slot)).unwrap_or_default();
+    fn send(&self, task: WriterTask, slot: OwnedSemaphorePermit) {
+        self.line
+            .send(WriterEntry::new(task, slot))
+            .unwrap_or_default();
     }
 
     fn count_load(&self, result: &'static str) {

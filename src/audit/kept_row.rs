@@ -114,9 +114,9 @@ const COLUMNS: [&str; KEPT_COLUMNS + 1] = [
 /// before a large file is parsed. What was written by another version, or under
 /// a digest that somebody made anew, has no value.
 #[derive(Debug)]
-pub(super) struct KeptCells(Vec<Value>);
+pub(super) struct SavedSnapshotCells(Vec<Value>);
 
-impl KeptCells {
+impl SavedSnapshotCells {
     /// The values of `row`; `None` if it is not what was written.
     pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
         if !is_untouched(row)? {

@@ -21,13 +21,13 @@ const NEW_NAME: &str = "record.new";
 /// Longest marker that is read: it has some 200 bytes.
 const BYTES_MAX: u64 = 64 * 1024;
 
-/// The text of [`Marker::about`].
+/// The text of [`RecordMarker::about`].
 const ABOUT: &str = "What the record in this folder holds at least. The proxy compares it with \
                      the database at each start: do not delete it.";
 
 /// What a record holds at least.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Marker {
+pub(super) struct RecordMarker {
     /// What is said to whoever finds the file.
     pub(super) about: String,
     /// The record's id, which is in the database too.
@@ -40,7 +40,7 @@ pub(super) struct Marker {
     pub(super) bytes: u64,
 }
 
-impl Marker {
+impl RecordMarker {
     /// The marker of the record `id`, which is empty and is kept in `database`.
     pub(super) fn new(id: String, database: &Path) -> Self {
         Self {

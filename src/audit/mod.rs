@@ -76,17 +76,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-pub use self::ending::Ending;
-use self::ending::Line;
+use self::ending::EntryQueue;
+pub use self::ending::RecordEnding;
 pub use self::files::FileFault;
 use self::note::EVENTS_WAITING_MAX;
 pub use self::opening::Shortfall;
-use self::pending::Pending;
-use self::shelf::Shelf;
-use self::store::Store;
+use self::pending::PendingSaves;
+use self::shelf::ReaderPool;
+use self::store::AuditStore;
 pub use self::store::WriteError;
 pub use self::wal::WalFull;
-use self::writer::{Entry, Task, Writer};
+use self::writer::{AuditWriter, WriterEntry, WriterTask};
 use crate::clock;
 use crate::decision::receipt::Receipt;
 use crate::decision::record::Record;
@@ -220,7 +220,7 @@ pub enum AuditError {
 /// The way into the log.
 #[derive(Debug)]
 pub struct AuditLog {
-    line: Line,
+    line: EntryQueue,
     slots: Arc<Semaphore>,
     /// Places of events, which have a queue of their own.
     event_places: Arc<Semaphore>,
@@ -230,8 +230,8 @@ pub struct AuditLog {
     /// an entry is queued, so that the order of numbers is that of the queue
     /// and a crash can only take the last ones.
     next: Mutex<u64>,
-    pending: Arc<Pending>,
-    shelf: Arc<Shelf>,
+    pending: Arc<PendingSaves>,
+    shelf: Arc<ReaderPool>,
     metrics: Arc<Metrics>,
 }
 
@@ -251,12 +251,12 @@ impl AuditLog {
         metrics: Arc<Metrics>,
         tracker: &TaskTracker,
     ) -> Result<Self, AuditError> {
-        let store = Store::open(options, &metrics)?;
+        let store = AuditStore::open(options, &metrics)?;
         let next = 1 + store.last();
         let (entries, queue) = mpsc::unbounded_channel();
         let failing = Arc::new(AtomicBool::new(false));
         let waiting = metrics.audit_queue.clone();
-        let writer = Writer {
+        let writer = AuditWriter {
             store,
             entries: queue,
             failing: Arc::clone(&failing),
@@ -267,14 +267,14 @@ impl AuditLog {
         };
         tracker.spawn_blocking(move || writer.run());
         Ok(Self {
-            line: Line { entries, waiting },
+            line: EntryQueue { entries, waiting },
             slots: Arc::new(Semaphore::new(slots(options.queue))),
             event_places: Arc::new(Semaphore::new(EVENTS_WAITING_MAX)),
             durability: options.durability,
             failing,
             next: Mutex::new(next),
-            pending: Arc::new(Pending::new(Arc::clone(&metrics))),
-            shelf: Arc::new(Shelf::new(options.path.clone())),
+            pending: Arc::new(PendingSaves::new(Arc::clone(&metrics))),
+            shelf: Arc::new(ReaderPool::new(options.path.clone())),
             metrics,
         })
     }
@@ -289,7 +289,7 @@ impl AuditLog {
     ///
     /// [`AuditError::Full`], [`AuditError::Write`], [`AuditError::Closed`]: the
     /// decision is not on record and must not be acted on.
-    pub async fn record(&self, record: Record) -> Result<(Receipt, Ending), AuditError> {
+    pub async fn record(&self, record: Record) -> Result<(Receipt, RecordEnding), AuditError> {
         let decision = record.digest;
         let ending = match self.durability {
             Durability::Commit => self.commit(record).await?,
@@ -308,7 +308,8 @@ impl AuditLog {
         let answer = async {
             let slot = self.slots(1).await?;
             let (ack, written) = oneshot::channel();
-            self.line.send(Entry::new(Task::Probe { ack }, slot))?;
+            self.line
+                .send(WriterEntry::new(WriterTask::Probe { ack }, slot))?;
             written
                 .await
                 .map_err(|_| AuditError::Closed)?
@@ -327,19 +328,19 @@ impl AuditLog {
         self.shelf.close();
         // If the writer is gone, nothing is left to close.
         self.line
-            .send(Entry::new(Task::Close, None))
+            .send(WriterEntry::new(WriterTask::Close, None))
             .unwrap_or_default();
     }
 
-    async fn commit(&self, record: Record) -> Result<Ending, AuditError> {
+    async fn commit(&self, record: Record) -> Result<RecordEnding, AuditError> {
         let (slot, ending) = self.place().await?;
         let (ack, written) = oneshot::channel();
-        let task = Task::Record {
+        let task = WriterTask::Record {
             record,
             seq: ending.seq_cell().clone(),
             ack: Some(ack),
         };
-        self.line.send(Entry::new(task, slot))?;
+        self.line.send(WriterEntry::new(task, slot))?;
         written
             .await
             .map_err(|_| AuditError::Closed)?
@@ -347,7 +348,7 @@ impl AuditLog {
         Ok(ending)
     }
 
-    async fn queue(&self, record: Record) -> Result<Ending, AuditError> {
+    async fn queue(&self, record: Record) -> Result<RecordEnding, AuditError> {
         if self.failing.load(Ordering::Acquire) {
             // What was accepted could not be written. Until it is, nothing more
             // is accepted.
@@ -356,22 +357,22 @@ impl AuditLog {
         let (slot, ending) = self.place().await?;
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         ending.seq_cell().set(*next);
-        let task = Task::Record {
+        let task = WriterTask::Record {
             record,
             seq: ending.seq_cell().clone(),
             ack: None,
         };
-        self.line.send(Entry::new(task, slot))?;
+        self.line.send(WriterEntry::new(task, slot))?;
         *next += 1;
         drop(next);
         Ok(ending)
     }
 
     /// Room for a decision, and for its ending.
-    async fn place(&self) -> Result<(OwnedSemaphorePermit, Ending), AuditError> {
+    async fn place(&self) -> Result<(OwnedSemaphorePermit, RecordEnding), AuditError> {
         let mut slot = self.slots(2).await?;
         let reserved = slot.split(1).ok_or(AuditError::Closed)?;
-        let ending = Ending::new(self.line.clone(), reserved);
+        let ending = RecordEnding::new(self.line.clone(), reserved);
         Ok((slot, ending))
     }
 

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use super::AuditLog;
-use super::noted::Noted;
-use super::writer::{Entry, Task};
+use super::noted::PendingEvent;
+use super::writer::{WriterEntry, WriterTask};
 use crate::pace::event::{BackOffEvent, KeptBackOff};
 
 /// Events that may wait for the writer.
@@ -17,17 +17,17 @@ pub(super) const EVENTS_WAITING_MAX: usize = 4096;
 impl AuditLog {
     /// Puts an event on record, and keeps or forgets what the next process must
     /// know of the host. Does not wait.
-    pub fn note(&self, event: BackOffEvent) {
-        let noted = Noted::new(event, &self.metrics);
+    pub fn record_event(&self, event: BackOffEvent) {
+        let noted = PendingEvent::new(event, &self.metrics);
         if let Ok(place) = Arc::clone(&self.event_places).try_acquire_owned() {
-            let entry = Entry::new(Task::Note(noted), place);
+            let entry = WriterEntry::new(WriterTask::Event(noted), place);
             self.line.send(entry).unwrap_or_default();
         }
     }
 
     /// The long back-offs of the process before, to be read once at the start.
     /// What cannot be read is as if it were not there, and told in the log.
-    pub fn back_offs(&self) -> Vec<KeptBackOff> {
+    pub fn saved_back_offs(&self) -> Vec<KeptBackOff> {
         let (kept, changed) = self.shelf.back_offs().unwrap_or_else(|error| {
             tracing::warn!(%error, "kept back-offs cannot be read");
             (Vec::new(), 0)

@@ -7,13 +7,13 @@ use crate::pace::event::BackOffEvent;
 
 /// An event to be written. However it ends, it is counted.
 #[derive(Debug)]
-pub(super) struct Noted {
+pub(super) struct PendingEvent {
     event: BackOffEvent,
     metrics: Arc<Metrics>,
     result: &'static str,
 }
 
-impl Noted {
+impl PendingEvent {
     pub(super) fn new(event: BackOffEvent, metrics: &Arc<Metrics>) -> Self {
         Self {
             event,
@@ -32,7 +32,7 @@ impl Noted {
     }
 }
 
-impl Drop for Noted {
+impl Drop for PendingEvent {
     fn drop(&mut self) {
         let result = self.result;
         let events = &self.metrics.audit_events;

@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::files::beside;
 use super::folder::LockedFolder;
-use super::marker::{Marker, marker_path, name_of};
+use super::marker::{RecordMarker, marker_path, name_of};
 use super::schema::{self, last_seq};
 use super::{AuditError, Options, permissions, record_row};
 use crate::clock;
@@ -24,21 +24,21 @@ pub(super) struct OpenRecord {
     pub(super) folder: LockedFolder,
     pub(super) connection: Connection,
     /// The marker of this record, as it was last written.
-    pub(super) marker: Marker,
+    pub(super) marker: RecordMarker,
 }
 
 /// A record that holds less than its marker says.
 #[derive(Debug)]
 pub struct Shortfall {
     folder: PathBuf,
-    marker: Marker,
-    found: FoundRecord,
+    marker: RecordMarker,
+    found: RecordDefect,
 }
 
 /// A database that is not the one that the marker was written for, or not all
 /// of it.
 #[derive(Debug, PartialEq, Eq)]
-enum FoundRecord {
+enum RecordDefect {
     /// There is no such file, or it is empty.
     Missing { database: String },
     /// It has another id, or none.
@@ -51,7 +51,7 @@ enum FoundRecord {
 
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Marker {
+        let RecordMarker {
             record,
             database,
             last,
@@ -68,7 +68,7 @@ impl fmt::Display for Shortfall {
     }
 }
 
-impl fmt::Display for FoundRecord {
+impl fmt::Display for RecordDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing { database } => write!(f, "there is no {database}"),
@@ -130,9 +130,9 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     })
 }
 
-fn read_marker(folder: &LockedFolder) -> Result<Option<Marker>, AuditError> {
+fn read_marker(folder: &LockedFolder) -> Result<Option<RecordMarker>, AuditError> {
     let path = marker_path(folder.path());
-    Marker::read(folder.path()).map_err(|source| {
+    RecordMarker::read(folder.path()).map_err(|source| {
         if source.kind() == io::ErrorKind::InvalidData {
             AuditError::Marker(path)
         } else {
@@ -142,23 +142,26 @@ fn read_marker(folder: &LockedFolder) -> Result<Option<Marker>, AuditError> {
 }
 
 /// The marker to go on with: `kept`, if it was written for the record `id`.
-fn marker_for(id: String, kept: Option<Marker>, folder: &LockedFolder) -> Marker {
+fn marker_for(id: String, kept: Option<RecordMarker>, folder: &LockedFolder) -> RecordMarker {
     match kept {
-        Some(marker) if marker.record == id => Marker {
+        Some(marker) if marker.record == id => RecordMarker {
             database: name_of(&folder.database),
             ..marker
         },
-        _ => Marker::new(id, &folder.database),
+        _ => RecordMarker::new(id, &folder.database),
     }
 }
 
 /// What the database lacks of what `marker` says.
-fn find_shortfall(marker: &Marker, folder: &LockedFolder) -> Result<Option<Shortfall>, AuditError> {
+fn find_shortfall(
+    marker: &RecordMarker,
+    folder: &LockedFolder,
+) -> Result<Option<Shortfall>, AuditError> {
     let found = match compare(marker, &folder.database) {
         Ok(found) => found,
         Err(AuditError::Open { source, .. } | AuditError::Read(source)) if is_damage(&source) => {
             let cause = source.to_string();
-            Some(FoundRecord::Damaged { cause })
+            Some(RecordDefect::Damaged { cause })
         }
         Err(error) => return Err(error),
     };
@@ -169,7 +172,7 @@ fn find_shortfall(marker: &Marker, folder: &LockedFolder) -> Result<Option<Short
     }))
 }
 
-fn compare(marker: &Marker, database: &Path) -> Result<Option<FoundRecord>, AuditError> {
+fn compare(marker: &RecordMarker, database: &Path) -> Result<Option<RecordDefect>, AuditError> {
     let bytes = match std::fs::metadata(database) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         found => {
@@ -181,18 +184,18 @@ fn compare(marker: &Marker, database: &Path) -> Result<Option<FoundRecord>, Audi
     };
     if bytes == 0 {
         let database = name_of(database);
-        return Ok(Some(FoundRecord::Missing { database }));
+        return Ok(Some(RecordDefect::Missing { database }));
     }
     // Read-only: what is found here is evidence until somebody has decided what
     // is to be done with it.
     let connection = schema::open_to_read(database)?;
     let id = record_row::id(&connection).map_err(AuditError::Read)?;
     if id.as_ref() != Some(&marker.record) {
-        return Ok(Some(FoundRecord::Other { id }));
+        return Ok(Some(RecordDefect::Other { id }));
     }
     let last = last_seq(&connection).map_err(AuditError::Read)?;
     if last < marker.last {
-        return Ok(Some(FoundRecord::Fewer { last }));
+        return Ok(Some(RecordDefect::Fewer { last }));
     }
     if bytes < marker.bytes {
         return check_pages(&connection).map_err(AuditError::Read);
@@ -202,10 +205,10 @@ fn compare(marker: &Marker, database: &Path) -> Result<Option<FoundRecord>, Audi
 
 /// Looks at every page of a database that has become shorter: somebody may have
 /// used VACUUM, or have put an old copy beside a newer WAL.
-fn check_pages(connection: &Connection) -> rusqlite::Result<Option<FoundRecord>> {
+fn check_pages(connection: &Connection) -> rusqlite::Result<Option<RecordDefect>> {
     let sql = "PRAGMA quick_check(1)";
     let cause: String = connection.query_row(sql, [], |row| row.get(0))?;
-    Ok((cause != "ok").then_some(FoundRecord::Damaged { cause }))
+    Ok((cause != "ok").then_some(RecordDefect::Damaged { cause }))
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {

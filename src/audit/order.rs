@@ -121,7 +121,7 @@ impl OrderCheck {
 
 /// Times of decisions, from the first included to the second excluded.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Times {
+pub(super) struct TimeRange {
     pub(super) from: Option<Timestamp>,
     pub(super) until: Option<Timestamp>,
 }
@@ -136,7 +136,7 @@ pub(super) fn all_below(end: i64) -> Vec<Range<i64>> {
 /// own time is still to be compared.
 pub(super) fn ranges(
     connection: &Connection,
-    times: Times,
+    times: TimeRange,
     end: i64,
 ) -> rusqlite::Result<Vec<Range<i64>>> {
     if times.from.is_none() && times.until.is_none() {
@@ -178,7 +178,7 @@ fn run_starts(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
 /// The part of `run` that holds every row with a time within `times`.
 fn range_in_run(
     connection: &Connection,
-    times: Times,
+    times: TimeRange,
     run: Range<i64>,
 ) -> rusqlite::Result<Range<i64>> {
     let mut found = run;

@@ -50,7 +50,7 @@ pub(super) enum Direction {
 /// The rows of a table that meet all conditions and have a number in one of the
 /// ranges.
 #[derive(Debug)]
-pub(super) struct Scan<'a> {
+pub(super) struct TableScan<'a> {
     pub(super) connection: &'a Connection,
     pub(super) table: NumberedTable,
     pub(super) conditions: Vec<Condition>,
@@ -60,13 +60,13 @@ pub(super) struct Scan<'a> {
 }
 
 /// What one transaction found.
-struct Page<T> {
+struct ScanPage<T> {
     rows: Vec<T>,
     /// The number of the last row, if there may be more in the same window.
     cut_at: Option<i64>,
 }
 
-impl Scan<'_> {
+impl TableScan<'_> {
     /// Hands what `read` makes of the rows to `visit`, a page at a time, until
     /// it breaks. No transaction is open while `visit` runs.
     pub(super) fn run<T>(
@@ -134,7 +134,7 @@ impl Scan<'_> {
         &self,
         window: &Range<i64>,
         read: &mut impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<Page<T>> {
+    ) -> rusqlite::Result<ScanPage<T>> {
         let (sql, values) = self.query(window);
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut found = statement.query(params_from_iter(values))?;
@@ -148,10 +148,10 @@ impl Scan<'_> {
                 || TIME_MAX <= clock::instant().duration_since(began);
             if is_full {
                 let cut_at = Some(row.get(0)?);
-                return Ok(Page { rows, cut_at });
+                return Ok(ScanPage { rows, cut_at });
             }
         }
-        Ok(Page { rows, cut_at: None })
+        Ok(ScanPage { rows, cut_at: None })
     }
 
     fn query(&self, window: &Range<i64>) -> (String, Vec<Value>) {
@@ -199,7 +199,7 @@ impl KeyedTable {
         mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
         mut visit: impl FnMut(Vec<T>),
     ) -> rusqlite::Result<()> {
-        let mut last: Option<Key> = None;
+        let mut last: Option<RowKey> = None;
         loop {
             let mut statement = connection.prepare_cached(&self.query(last.is_some()))?;
             let after = last.take().unwrap_or_default();
@@ -207,7 +207,7 @@ impl KeyedTable {
             let mut rows = Vec::new();
             while let Some(row) = found.next()? {
                 rows.push(read(row)?);
-                last = Some(Key::of(row, self.key.len())?);
+                last = Some(RowKey::of(row, self.key.len())?);
             }
             drop(found);
             if rows.is_empty() {
@@ -233,9 +233,9 @@ impl KeyedTable {
 /// The key of a row, byte by byte: somebody's hand may have left what is no
 /// UTF-8, and the next page must begin behind it all the same.
 #[derive(Debug, Default)]
-struct Key(Vec<Vec<u8>>);
+struct RowKey(Vec<Vec<u8>>);
 
-impl Key {
+impl RowKey {
     fn of(row: &Row<'_>, columns: usize) -> rusqlite::Result<Self> {
         let column = |at| Ok(row.get_ref(at)?.as_bytes().unwrap_or_default().to_vec());
         let columns = (0..columns).map(column);

@@ -12,12 +12,12 @@ use crate::metrics::{Metrics, ResultLabel};
 /// The saves under way. Each holds a place in the queue, or waits a second for
 /// one, which bounds them.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingSaves {
     saves: Mutex<HashMap<Whose, Kept>>,
     metrics: Arc<Metrics>,
 }
 
-impl Pending {
+impl PendingSaves {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             saves: Mutex::default(),
@@ -32,9 +32,9 @@ impl Pending {
 
     /// Begins to save `kept`, in place of what is being saved for the same
     /// origin and token.
-    pub(super) fn begin(self: &Arc<Self>, kept: Kept) -> Saving {
+    pub(super) fn begin(self: &Arc<Self>, kept: Kept) -> PendingSave {
         self.lock().insert(kept.whose(), kept.clone());
-        Saving {
+        PendingSave {
             kept,
             pending: Arc::clone(self),
             result: "lost",
@@ -48,13 +48,13 @@ impl Pending {
 
 /// A save under way. However it ends, it is counted, and no longer pending.
 #[derive(Debug)]
-pub(super) struct Saving {
+pub(super) struct PendingSave {
     kept: Kept,
-    pending: Arc<Pending>,
+    pending: Arc<PendingSaves>,
     result: &'static str,
 }
 
-impl Saving {
+impl PendingSave {
     pub(super) fn kept(&self) -> &Kept {
         &self.kept
     }
@@ -65,7 +65,7 @@ impl Saving {
     }
 }
 
-impl Drop for Saving {
+impl Drop for PendingSave {
     fn drop(&mut self) {
         let whose = self.kept.whose();
         let mut saves = self.pending.lock();

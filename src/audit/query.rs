@@ -9,11 +9,13 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::json;
 
-pub use super::filter::{Filter, InvalidRulePattern, InvalidUrlPattern, RulePattern, UrlPattern};
-use super::marker::Marker;
-use super::order::{self, Times};
-use super::pages::{Direction, NumberedTable, Scan};
-use super::row::{RowReader, SELECT, blob, count, is_untouched};
+pub use super::filter::{
+    DecisionFilter, InvalidRulePattern, InvalidUrlPattern, RulePattern, UrlPattern,
+};
+use super::marker::RecordMarker;
+use super::order::{self, TimeRange};
+use super::pages::{Direction, NumberedTable, TableScan};
+use super::row::{DecisionReader, SELECT, blob, count, is_untouched};
 use super::{AuditError, record_row, schema};
 use crate::decision::digest::Digest;
 use crate::decision::record::{StoredRecord, StoredSnapshot};
@@ -43,7 +45,7 @@ pub struct AuditReader {
 
 /// What the log holds, in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub struct RecordExtent {
     /// The lowest number of a decision.
     pub first: u64,
     /// The highest number of a decision.
@@ -63,7 +65,7 @@ impl AuditReader {
         // be read where there is none.
         let real = path.canonicalize().ok();
         let folder = real.as_deref().and_then(Path::parent);
-        let marker = folder.and_then(|folder| Marker::read(folder).ok());
+        let marker = folder.and_then(|folder| RecordMarker::read(folder).ok());
         let marker = marker
             .flatten()
             .filter(|marker| Some(&marker.record) == id.as_ref());
@@ -81,7 +83,7 @@ impl AuditReader {
     /// [`AuditError::Read`].
     pub fn newest(
         &self,
-        filter: &Filter,
+        filter: &DecisionFilter,
         visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
         self.visit(filter, Direction::NewestFirst, visit)
@@ -95,7 +97,7 @@ impl AuditReader {
     /// [`AuditError::Read`].
     pub fn each(
         &self,
-        filter: &Filter,
+        filter: &DecisionFilter,
         visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
         self.visit(filter, Direction::OldestFirst, visit)
@@ -106,7 +108,7 @@ impl AuditReader {
     /// # Errors
     ///
     /// [`AuditError::Read`].
-    pub fn count(&self, filter: &Filter) -> Result<u64, AuditError> {
+    pub fn count(&self, filter: &DecisionFilter) -> Result<u64, AuditError> {
         let mut count = 0;
         let scan = self.scan(filter, DECISION_NUMBERS, filter.times());
         let scan = scan.map_err(AuditError::Read)?;
@@ -133,7 +135,7 @@ impl AuditReader {
         let read = || {
             self.connection
                 .prepare_cached(&format!("{SELECT}\nWHERE d.seq = ?"))?
-                .query_row([seq], |row| RowReader::default().record(row))
+                .query_row([seq], |row| DecisionReader::default().record(row))
                 .optional()
         };
         read().map_err(AuditError::Read)
@@ -178,7 +180,7 @@ impl AuditReader {
     /// # Errors
     ///
     /// [`AuditError::Read`].
-    pub fn extent(&self) -> Result<Option<Extent>, AuditError> {
+    pub fn extent(&self) -> Result<Option<RecordExtent>, AuditError> {
         let read = |sql| {
             let mut statement = self.connection.prepare_cached(sql)?;
             statement.query_row([], |row| row.get::<_, Option<i64>>(0))
@@ -188,19 +190,19 @@ impl AuditReader {
         let number = |number: Option<i64>| number.map(count);
         Ok(number(first)
             .zip(number(last))
-            .map(|(first, last)| Extent { first, last }))
+            .map(|(first, last)| RecordExtent { first, last }))
     }
 
     fn visit(
         &self,
-        filter: &Filter,
+        filter: &DecisionFilter,
         direction: Direction,
         mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
-        let mut reader = RowReader::default();
+        let mut reader = DecisionReader::default();
         let mut read = || {
             let scan = self.scan(filter, DECISIONS, filter.times())?;
-            Scan { direction, ..scan }.run(
+            TableScan { direction, ..scan }.run(
                 |row| reader.record(row),
                 |page| {
                     let mut admitted = page.into_iter().filter(|record| filter.admits(record));
@@ -216,11 +218,11 @@ impl AuditReader {
     /// says of its time: somebody's hand may have been in it.
     pub(super) fn pages<T>(
         &self,
-        filter: &Filter,
+        filter: &DecisionFilter,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
         visit: impl FnMut(Vec<T>) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
-        let scan = self.scan(filter, DECISIONS, Times::default());
+        let scan = self.scan(filter, DECISIONS, TimeRange::default());
         scan.and_then(|scan| scan.run(read, visit))
             .map_err(AuditError::Read)
     }
@@ -229,11 +231,11 @@ impl AuditReader {
     /// `times` may have.
     fn scan(
         &self,
-        filter: &Filter,
+        filter: &DecisionFilter,
         table: NumberedTable,
-        times: Times,
-    ) -> rusqlite::Result<Scan<'_>> {
-        Ok(Scan {
+        times: TimeRange,
+    ) -> rusqlite::Result<TableScan<'_>> {
+        Ok(TableScan {
             connection: &self.connection,
             table,
             conditions: filter.conditions(),

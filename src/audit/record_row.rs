@@ -8,7 +8,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params_from_iter};
 
 use super::event_row::{INSERT_EVENT, record_begun_values, under_digest};
-use super::marker::Marker;
+use super::marker::RecordMarker;
 use super::row::integer;
 use super::schema::last_event;
 
@@ -42,7 +42,7 @@ pub(super) fn id(connection: &Connection) -> rusqlite::Result<Option<String>> {
 /// Those of SQLite.
 pub(super) fn id_or_new(
     connection: &mut Connection,
-    before: Option<&Marker>,
+    before: Option<&RecordMarker>,
     now: Timestamp,
 ) -> rusqlite::Result<String> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -41,7 +41,7 @@ impl fmt::Display for RobotsOwner {
 
 /// A snapshot, and the origin it is of.
 #[derive(Debug, Clone)]
-pub struct InForce {
+pub struct OriginSnapshot {
     /// The origin.
     pub origin: String,
     /// What it had answered.
@@ -59,7 +59,7 @@ impl AuditReader {
         &self,
         owner: &RobotsOwner,
         at: Timestamp,
-    ) -> Result<Vec<InForce>, AuditError> {
+    ) -> Result<Vec<OriginSnapshot>, AuditError> {
         let read = || {
             let mut all = Vec::new();
             for origin in self.origins(owner)? {
@@ -127,7 +127,7 @@ impl AuditReader {
     }
 
     /// The last snapshot of each token at `origin` that was there by `at`.
-    fn robots_of(&self, origin: &str, at: Timestamp) -> rusqlite::Result<Vec<InForce>> {
+    fn robots_of(&self, origin: &str, at: Timestamp) -> rusqlite::Result<Vec<OriginSnapshot>> {
         let mut by_token: BTreeMap<Option<String>, StoredSnapshot> = BTreeMap::new();
         let (mut fetched_us, mut id) = (at.as_microsecond(), i64::MAX);
         loop {
@@ -154,7 +154,7 @@ impl AuditReader {
         }
         Ok(by_token
             .into_values()
-            .map(|snapshot| InForce {
+            .map(|snapshot| OriginSnapshot {
                 origin: origin.to_owned(),
                 snapshot,
             })

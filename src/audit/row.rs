@@ -22,7 +22,7 @@ pub(super) const DECISION_COLUMNS: usize = 18;
 /// The columns of a snapshot.
 pub(super) const SNAPSHOT_COLUMNS: usize = 10;
 
-/// What a query must select for [`RowReader`] and [`is_untouched`], and from
+/// What a query must select for [`DecisionReader`] and [`is_untouched`], and from
 /// where; the conditions are the caller's. A row is found even if what it
 /// refers to was taken away, so that verification can say so.
 pub(super) const SELECT: &str = "
@@ -209,12 +209,12 @@ fn is_ending_untouched(row: &Row<'_>) -> rusqlite::Result<bool> {
 /// Reads rows of [`SELECT`]. Rows that follow one another mostly rest on one
 /// policy, whose text is long: it is read once and shared by them.
 #[derive(Debug, Default)]
-pub(super) struct RowReader {
+pub(super) struct DecisionReader {
     /// The policy of the row before, and the key it was found under.
     last_policy: Option<(Vec<u8>, StoredPolicy)>,
 }
 
-impl RowReader {
+impl DecisionReader {
     /// The record in a row of [`SELECT`].
     ///
     /// A value that no version writes (a list that is no JSON, a negative count)
@@ -240,7 +240,7 @@ impl RowReader {
 }
 
 fn stored(row: &Row<'_>, policy: StoredPolicy) -> rusqlite::Result<StoredRecord> {
-    let mut cells = Cells { row, next: 0 };
+    let mut cells = ColumnReader { row, next: 0 };
     let seq = cells.unsigned()?;
     let at = cells.time()?;
     let client = cells.word()?;
@@ -289,7 +289,7 @@ fn stored(row: &Row<'_>, policy: StoredPolicy) -> rusqlite::Result<StoredRecord>
 
 /// The snapshot in a row whose first columns are those of a snapshot.
 pub(super) fn snapshot_of(row: &Row<'_>) -> rusqlite::Result<StoredSnapshot> {
-    Cells { row, next: 0 }.snapshot_columns()
+    ColumnReader { row, next: 0 }.snapshot_columns()
 }
 
 /// The list in a column, or what stands there in place of one.
@@ -306,12 +306,12 @@ fn bytes(value: ValueRef<'_>) -> Option<&[u8]> {
 }
 
 /// Reads the columns of a row from left to right.
-struct Cells<'a> {
+struct ColumnReader<'a> {
     row: &'a Row<'a>,
     next: usize,
 }
 
-impl Cells<'_> {
+impl ColumnReader<'_> {
     fn text(&mut self) -> rusqlite::Result<Option<String>> {
         self.next += 1;
         let bytes = bytes(self.row.get_ref(self.next - 1)?);

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 use super::AuditError;
 use super::event_row::{BACK_OFFS, back_off};
-use super::kept_row::{KeptCells, LOAD, key};
+use super::kept_row::{LOAD, SavedSnapshotCells, key};
 use super::schema::open_to_read;
 use crate::decision::kept::{Kept, Whose};
 use crate::pace::event::KeptBackOff;
@@ -22,25 +22,25 @@ const READERS: usize = 4;
 
 /// What a look at the table came to.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum SnapshotLookup {
     /// This.
-    Kept(Kept),
+    Saved(Kept),
     /// There is no row.
-    Nothing,
+    Absent,
     /// There is one that is not as it was written, nor its body.
-    Changed,
+    Altered,
 }
 
 /// The connections for reading.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct ReaderPool {
     path: PathBuf,
     /// Those that nobody uses; `None` when there are to be no more.
     idle: Mutex<Option<Vec<Connection>>>,
     places: Arc<Semaphore>,
 }
 
-impl Shelf {
+impl ReaderPool {
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -58,7 +58,7 @@ impl Shelf {
         self: &Arc<Self>,
         whose: &Whose,
         dialect: Dialect,
-    ) -> Result<Found, AuditError> {
+    ) -> Result<SnapshotLookup, AuditError> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|_| AuditError::Closed)?;
         let (shelf, whose) = (Arc::clone(self), whose.clone());
@@ -95,7 +95,7 @@ impl Shelf {
         self.lock().take();
     }
 
-    fn read(&self, whose: &Whose, dialect: Dialect) -> Result<Found, AuditError> {
+    fn read(&self, whose: &Whose, dialect: Dialect) -> Result<SnapshotLookup, AuditError> {
         let idle = self.lock().as_mut().ok_or(AuditError::Closed)?.pop();
         let connection = match idle {
             Some(connection) => connection,
@@ -113,14 +113,18 @@ impl Shelf {
     }
 }
 
-fn find(connection: &Connection, whose: &Whose, dialect: Dialect) -> rusqlite::Result<Found> {
+fn find(
+    connection: &Connection,
+    whose: &Whose,
+    dialect: Dialect,
+) -> rusqlite::Result<SnapshotLookup> {
     let cells = connection
         .prepare_cached(LOAD)?
-        .query_row(key(whose), KeptCells::of)
+        .query_row(key(whose), SavedSnapshotCells::of)
         .optional()?;
     let Some(cells) = cells else {
-        return Ok(Found::Nothing);
+        return Ok(SnapshotLookup::Absent);
     };
     let kept = cells.and_then(|cells| cells.kept(dialect));
-    Ok(kept.map_or(Found::Changed, Found::Kept))
+    Ok(kept.map_or(SnapshotLookup::Altered, SnapshotLookup::Saved))
 }

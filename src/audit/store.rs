@@ -21,7 +21,7 @@ use super::event_row::{INSERT_EVENT, LAST_KIND, SAVE_BACK_OFF, back_off_values, 
 use super::files::{FileFault, OpenFiles};
 use super::folder::LockedFolder;
 use super::kept_row::{SAVE, kept_values};
-use super::marker::Marker;
+use super::marker::RecordMarker;
 use super::opening::{self, OpenRecord};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::row::{
@@ -88,15 +88,15 @@ impl From<rusqlite::Error> for WriteError {
 
 /// The record, locked and open for writing.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct AuditStore {
     connection: Connection,
-    written: Written,
+    written: WrittenRows,
     wal: Wal,
     files: OpenFiles,
     /// A fault that only a restart ends.
     fault: Option<FileFault>,
     /// The marker as it was last written.
-    marker: Marker,
+    marker: RecordMarker,
     /// Whether the last attempt at a checkpoint, or at the marker, failed.
     is_upkeep_failing: bool,
     /// The highest number that was committed to the files that were opened.
@@ -105,7 +105,7 @@ pub(super) struct Store {
     folder: LockedFolder,
 }
 
-impl Store {
+impl AuditStore {
     /// Opens the record that `options` name, made with its folder if there
     /// never was one.
     ///
@@ -132,7 +132,7 @@ impl Store {
         })?;
         let mut store = Self {
             connection,
-            written: Written::default(),
+            written: WrittenRows::default(),
             wal,
             files,
             fault: None,
@@ -159,13 +159,13 @@ impl Store {
     /// written may be there, and the numbers are used up.
     pub(super) fn write(
         &mut self,
-        work: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<()>,
+        work: impl FnOnce(&mut AuditTransaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), WriteError> {
         let done = self.attempt(work);
         if let Err(error) = &done {
             // What this transaction wrote is not there, so nothing may be
             // remembered of it.
-            self.written = Written::default();
+            self.written = WrittenRows::default();
             self.note_failure(error);
         }
         done
@@ -173,7 +173,7 @@ impl Store {
 
     fn attempt(
         &mut self,
-        work: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<()>,
+        work: impl FnOnce(&mut AuditTransaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), WriteError> {
         // Before the transaction too, so that the error is this one and not
         // what SQLite makes of files that are gone.
@@ -189,10 +189,10 @@ impl Store {
     /// Does `work` in one transaction, and returns the highest number written.
     fn transact(
         &mut self,
-        work: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<()>,
+        work: impl FnOnce(&mut AuditTransaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<u64, WriteError> {
         let behavior = TransactionBehavior::Immediate;
-        let mut batch = Batch {
+        let mut batch = AuditTransaction {
             transaction: self.connection.transaction_with_behavior(behavior)?,
             written: &mut self.written,
             last: self.last,
@@ -240,7 +240,7 @@ impl Store {
             self.fault = Some(fault.clone());
         }
         if self.marker.last < self.last {
-            let marker = Marker {
+            let marker = RecordMarker {
                 last: self.last,
                 ..self.marker.clone()
             };
@@ -273,7 +273,7 @@ impl Store {
         self.files.note_checkpoint();
         let done = match done {
             Ok(false) => return,
-            Ok(true) => self.write_marker(Marker {
+            Ok(true) => self.write_marker(RecordMarker {
                 last: self.last,
                 bytes: self.files.database_bytes(),
                 ..self.marker.clone()
@@ -283,7 +283,7 @@ impl Store {
         self.note_upkeep(done.map_err(|error| error.to_string()));
     }
 
-    fn write_marker(&mut self, marker: Marker) -> io::Result<()> {
+    fn write_marker(&mut self, marker: RecordMarker) -> io::Result<()> {
         if !self.folder.is_in_place() {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
@@ -324,7 +324,11 @@ impl Store {
 
     /// Takes away at most `most` kept snapshots that expired before `before`,
     /// and tells how many there were. Bodies stay: decisions rest on them.
-    pub(super) fn prune(&self, before: Timestamp, most: usize) -> rusqlite::Result<usize> {
+    pub(super) fn prune_snapshots(
+        &self,
+        before: Timestamp,
+        most: usize,
+    ) -> rusqlite::Result<usize> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         self.connection
             .prepare_cached(
@@ -354,16 +358,16 @@ impl Store {
 }
 
 /// The transaction under way.
-pub(super) struct Batch<'a> {
+pub(super) struct AuditTransaction<'a> {
     transaction: Transaction<'a>,
-    written: &'a mut Written,
+    written: &'a mut WrittenRows,
     /// The highest number written.
     last: u64,
 }
 
-impl Batch<'_> {
+impl AuditTransaction<'_> {
     /// Writes a decision, and what it rests on.
-    pub(super) fn record(&mut self, seq: u64, record: &Record) -> rusqlite::Result<()> {
+    pub(super) fn write_decision(&mut self, seq: u64, record: &Record) -> rusqlite::Result<()> {
         let evidence = &record.evidence;
         self.last = self.last.max(seq);
         self.policy(&evidence.policy)?;
@@ -382,7 +386,7 @@ impl Batch<'_> {
     }
 
     /// Completes the decision `seq`.
-    pub(super) fn complete(&self, seq: u64, outcome: &Outcome) -> rusqlite::Result<()> {
+    pub(super) fn write_ending(&self, seq: u64, outcome: &Outcome) -> rusqlite::Result<()> {
         let values = ending_values(outcome);
         let seq = integer(seq);
         let ended = ending_digest((&seq).into(), values.iter().map(Into::into));
@@ -395,7 +399,7 @@ impl Batch<'_> {
 
     /// Writes the last that is known of a robots.txt in place of what was known
     /// before.
-    pub(super) fn keep(&self, kept: &Kept) -> rusqlite::Result<()> {
+    pub(super) fn save_snapshot(&self, kept: &Kept) -> rusqlite::Result<()> {
         self.body(&kept.snapshot)?;
         self.execute(SAVE, params_from_iter(kept_values(kept)))
     }
@@ -403,7 +407,7 @@ impl Batch<'_> {
     /// Writes an event, and what the next process must know after it. How a
     /// host is left says nothing new: a back-off ends when it was to end. Of one
     /// that is over each process tells again that it is; once is enough.
-    pub(super) fn note(&self, event: &BackOffEvent) -> rusqlite::Result<()> {
+    pub(super) fn write_event(&self, event: &BackOffEvent) -> rusqlite::Result<()> {
         if event.change == BackOffChange::Left && self.is_left(event)? {
             return Ok(());
         }
@@ -515,7 +519,7 @@ impl Batch<'_> {
 
 /// What is known to be in the file, so that it is not written again.
 #[derive(Debug, Default)]
-struct Written {
+struct WrittenRows {
     /// By address. The weak reference keeps the address from being given to
     /// another snapshot.
     snapshots: HashMap<usize, (Weak<Snapshot>, i64)>,
@@ -523,7 +527,7 @@ struct Written {
     order: ClockOrder,
 }
 
-impl Written {
+impl WrittenRows {
     fn snapshot(&self, snapshot: &Arc<Snapshot>) -> Option<i64> {
         let address = Arc::as_ptr(snapshot).addr();
         self.snapshots.get(&address).map(|(_, id)| *id)

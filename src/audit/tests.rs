@@ -25,8 +25,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use super::events::{EventFilter, StoredEvent};
-use super::query::{AuditReader, Filter, row_json};
+use super::events::{EventFilter, EventRow};
+use super::query::{AuditReader, DecisionFilter, row_json};
 use super::verify::{Finding, Verification};
 use super::*;
 use crate::decision::access::{AccessResult, Cause, Copy, NoConnection, Snapshot};
@@ -40,7 +40,7 @@ const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\n";
 
 impl AuditReader {
     /// The newest `limit` records that meet `filter`; 0 means all.
-    fn list(&self, filter: &Filter, limit: usize) -> Result<Vec<StoredRecord>, AuditError> {
+    fn list(&self, filter: &DecisionFilter, limit: usize) -> Result<Vec<StoredRecord>, AuditError> {
         let mut records = Vec::new();
         self.newest(filter, |record| {
             records.push(record);
@@ -50,7 +50,7 @@ impl AuditReader {
     }
 
     /// The newest `limit` events that meet `filter`; 0 means all.
-    fn events(&self, filter: &EventFilter, limit: usize) -> Result<Vec<StoredEvent>, AuditError> {
+    fn events(&self, filter: &EventFilter, limit: usize) -> Result<Vec<EventRow>, AuditError> {
         let mut events = Vec::new();
         self.newest_events(filter, |event| {
             events.push(event);
@@ -115,7 +115,7 @@ impl Kit {
     }
 
     fn rows(&self) -> Vec<StoredRecord> {
-        self.reader().list(&Filter::default(), 0).unwrap()
+        self.reader().list(&DecisionFilter::default(), 0).unwrap()
     }
 
     async fn closed(self) -> TempDir {
@@ -352,7 +352,7 @@ async fn a_queue_that_cannot_be_written_takes_no_more_and_loses_nothing() {
     drop(ending);
     let folder = kit.closed().await;
     let rows = AuditReader::open(&file(folder.path())).unwrap();
-    let rows = rows.list(&Filter::default(), 0).unwrap();
+    let rows = rows.list(&DecisionFilter::default(), 0).unwrap();
     assert_eq!(
         (rows[0].url.as_str(), rows[1].url.as_str()),
         ("http://o.test/c", "http://o.test/a")
@@ -419,7 +419,7 @@ async fn a_closed_log_has_written_everything_and_takes_no_more() {
     assert_eq!(
         AuditReader::open(&file)
             .unwrap()
-            .list(&Filter::default(), 0)
+            .list(&DecisionFilter::default(), 0)
             .unwrap()
             .len(),
         1
@@ -473,9 +473,9 @@ async fn assert_taken_up(back: &[&str]) -> Kit {
     }
     let assert_whole = |path: &Path| {
         let reader = AuditReader::open(path).unwrap();
-        let rows = reader.list(&Filter::default(), 0).unwrap();
+        let rows = reader.list(&DecisionFilter::default(), 0).unwrap();
         assert_eq!(rows.len(), count);
-        let sums = reader.verify(&Filter::default(), |_| {}).unwrap();
+        let sums = reader.verify(&DecisionFilter::default(), |_| {}).unwrap();
         assert_eq!((sums.mismatches, sums.missing), (0, 0));
         if 2 < back.len() {
             assert_eq!((sums.events, sums.back_offs), (0, 0));
@@ -634,7 +634,10 @@ async fn one_of_each() -> Kit {
 fn verify(kit: &Kit) -> (Verification, Vec<String>) {
     let mut found = Vec::new();
     let report = |finding: Finding| found.push(finding.to_string());
-    let verification = kit.reader().verify(&Filter::default(), report).unwrap();
+    let verification = kit
+        .reader()
+        .verify(&DecisionFilter::default(), report)
+        .unwrap();
     (verification, found)
 }
 
@@ -726,8 +729,8 @@ tampering! {
 #[tokio::test]
 async fn a_filter_narrows_what_is_listed_and_verified() {
     let kit = one_of_each().await;
-    let filter = |set: fn(&mut Filter)| {
-        let mut filter = Filter::default();
+    let filter = |set: fn(&mut DecisionFilter)| {
+        let mut filter = DecisionFilter::default();
         set(&mut filter);
         let rows = kit.reader().list(&filter, 0).unwrap();
         rows.iter().map(|row| row.seq).collect::<Vec<_>>()
@@ -749,11 +752,11 @@ async fn a_filter_narrows_what_is_listed_and_verified() {
         0
     );
 
-    let newest = kit.reader().list(&Filter::default(), 2).unwrap();
+    let newest = kit.reader().list(&DecisionFilter::default(), 2).unwrap();
     assert_eq!(newest.iter().map(|row| row.seq).collect::<Vec<_>>(), [6, 5]);
-    let narrow = Filter {
+    let narrow = DecisionFilter {
         reason: Some("rule".into()),
-        ..Filter::default()
+        ..DecisionFilter::default()
     };
     let verification = kit
         .reader()
@@ -783,7 +786,9 @@ async fn every_row_is_visited_once_the_oldest_first() {
             ControlFlow::Break(())
         }
     };
-    kit.reader().each(&Filter::default(), visit).unwrap();
+    kit.reader()
+        .each(&DecisionFilter::default(), visit)
+        .unwrap();
     assert!(seen.into_iter().eq(1..=1099));
 }
 

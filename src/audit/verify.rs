@@ -16,9 +16,9 @@ use super::events::EventFilter;
 use super::kept_row::{self, KEPT};
 use super::order::OrderCheck;
 use super::pages::Direction;
-use super::query::{AuditReader, Filter};
+use super::query::{AuditReader, DecisionFilter};
 use super::record_row::{RECORD_COLUMNS, RECORDS};
-use super::row::{RowReader, blob, count, digest, is_as_written, is_untouched};
+use super::row::{DecisionReader, blob, count, digest, is_as_written, is_untouched};
 use super::schema::{RECORD_SINCE, last_event, last_seq, version};
 use crate::decision::decide::Revision;
 use crate::decision::digest::Digest;
@@ -152,8 +152,8 @@ impl fmt::Display for Finding {
             Self::Decision { seq, found, again } => write!(
                 f,
                 "{seq}: the row says {}, its evidence {}",
-                Answer(found),
-                Answer(again)
+                RulingLine(found),
+                RulingLine(again)
             ),
             Self::OtherRevision {
                 seq,
@@ -163,9 +163,9 @@ impl fmt::Display for Finding {
             } => write!(
                 f,
                 "{seq}: decided by revision {decided_by}: {}; revision {} says {}",
-                Answer(found),
+                RulingLine(found),
                 Revision::CURRENT,
-                Answer(now)
+                RulingLine(now)
             ),
             Self::Undecidable { seq, why } => write!(f, "{seq}: cannot be decided again: {why}"),
             Self::Changed { seq } => write!(f, "{seq}: the row is not as it was written"),
@@ -197,9 +197,9 @@ impl fmt::Display for Finding {
 }
 
 /// A ruling in one line.
-struct Answer<'a>(&'a StoredRuling);
+struct RulingLine<'a>(&'a StoredRuling);
 
-impl fmt::Display for Answer<'_> {
+impl fmt::Display for RulingLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ruling = self.0;
         let crawler = ruling.crawler.as_deref().unwrap_or("*");
@@ -226,10 +226,10 @@ impl AuditReader {
     /// [`AuditError::Read`].
     pub fn verify(
         &self,
-        filter: &Filter,
+        filter: &DecisionFilter,
         report: impl FnMut(Finding),
     ) -> Result<Verification, AuditError> {
-        let mut check = Check {
+        let mut check = VerificationRun {
             reader: self,
             report,
             sums: Verification::default(),
@@ -242,8 +242,8 @@ impl AuditReader {
         let last = last_seq(&self.connection).map_err(AuditError::Read)?;
         let last = last.max(self.told_by_marker);
         let mut outcome = Ok(());
-        let mut rows = RowReader::default();
-        let read = |row: &Row<'_>| Checked::read(&mut rows, row);
+        let mut rows = DecisionReader::default();
+        let read = |row: &Row<'_>| CheckedRow::read(&mut rows, row);
         self.pages(filter, read, |page| {
             outcome = page.into_iter().try_for_each(|row| check.row(row));
             if outcome.is_ok() {
@@ -259,13 +259,13 @@ impl AuditReader {
 }
 
 /// A row as read for verification.
-struct Checked {
+struct CheckedRow {
     record: StoredRecord,
     untouched: bool,
 }
 
-impl Checked {
-    fn read(rows: &mut RowReader, row: &Row<'_>) -> rusqlite::Result<Self> {
+impl CheckedRow {
+    fn read(rows: &mut DecisionReader, row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             record: rows.record(row)?,
             untouched: is_untouched(row)?,
@@ -274,7 +274,7 @@ impl Checked {
 }
 
 /// A verification under way.
-struct Check<'a, F> {
+struct VerificationRun<'a, F> {
     reader: &'a AuditReader,
     report: F,
     sums: Verification,
@@ -287,9 +287,9 @@ struct Check<'a, F> {
     is_whole: bool,
 }
 
-impl<F: FnMut(Finding)> Check<'_, F> {
-    fn row(&mut self, row: Checked) -> rusqlite::Result<()> {
-        let Checked { record, untouched } = row;
+impl<F: FnMut(Finding)> VerificationRun<'_, F> {
+    fn row(&mut self, row: CheckedRow) -> rusqlite::Result<()> {
+        let CheckedRow { record, untouched } = row;
         let seq = record.seq;
         self.gap_before(seq);
         self.expected = seq.saturating_add(1);

@@ -15,9 +15,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use super::noted::Noted;
-use super::pending::Saving;
-use super::store::{Batch, Store, WriteError};
+use super::noted::PendingEvent;
+use super::pending::PendingSave;
+use super::store::{AuditStore, AuditTransaction, WriteError};
 use crate::clock;
 use crate::decision::record::{Outcome, Record};
 use crate::metrics::Metrics;
@@ -39,14 +39,14 @@ const PRUNE_ON: Duration = Duration::from_secs(10);
 
 /// One thing to be written, with the place it holds in the queue.
 #[derive(Debug)]
-pub(super) struct Entry {
-    task: Task,
+pub(super) struct WriterEntry {
+    task: WriterTask,
     _slot: Option<OwnedSemaphorePermit>,
 }
 
-impl Entry {
+impl WriterEntry {
     /// Asks for `task`, which holds `slot` until it is done or refused.
-    pub(super) fn new(task: Task, slot: impl Into<Option<OwnedSemaphorePermit>>) -> Self {
+    pub(super) fn new(task: WriterTask, slot: impl Into<Option<OwnedSemaphorePermit>>) -> Self {
         Self {
             task,
             _slot: slot.into(),
@@ -56,35 +56,35 @@ impl Entry {
 
 /// What the writer can be asked for.
 #[derive(Debug)]
-pub(super) enum Task {
+pub(super) enum WriterTask {
     /// Write a decision. Without `ack` it was accepted when it was queued, and
     /// may not be refused any more.
     Record {
         record: Record,
-        seq: Seq,
-        ack: Option<Ack>,
+        seq: SharedSeq,
+        ack: Option<CommitAck>,
     },
     /// Complete a decision.
-    Complete { seq: Seq, outcome: Outcome },
+    Complete { seq: SharedSeq, outcome: Outcome },
     /// Keep the last that is known of a robots.txt.
-    Keep(Saving),
+    SaveSnapshot(PendingSave),
     /// Write an event.
-    Note(Noted),
+    Event(PendingEvent),
     /// Find out whether a record could be written.
-    Probe { ack: Ack },
+    Probe { ack: CommitAck },
     /// Take no more.
     Close,
 }
 
 /// The writer's answer: it is on disk, or why it is not.
-pub(super) type Ack = oneshot::Sender<Result<(), Arc<WriteError>>>;
+pub(super) type CommitAck = oneshot::Sender<Result<(), Arc<WriteError>>>;
 
 /// The sequence number of a decision, as the writer and the exchange both see
 /// it: 0 until there is one.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seq(Arc<AtomicU64>);
+pub(super) struct SharedSeq(Arc<AtomicU64>);
 
-impl Seq {
+impl SharedSeq {
     pub(super) fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -96,11 +96,11 @@ impl Seq {
 
 /// The only owner of the store.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct AuditWriter {
     /// What it writes to.
-    pub(super) store: Store,
+    pub(super) store: AuditStore,
     /// Where entries come from.
-    pub(super) entries: UnboundedReceiver<Entry>,
+    pub(super) entries: UnboundedReceiver<WriterEntry>,
     /// Whether the last attempt to write failed.
     pub(super) failing: Arc<AtomicBool>,
     /// The number of the next decision that has none.
@@ -108,12 +108,12 @@ pub(super) struct Writer {
     /// Where commits are timed and counted.
     pub(super) metrics: Arc<Metrics>,
     /// What is to be written next, in the order of arrival.
-    pub(super) batch: Vec<Entry>,
+    pub(super) batch: Vec<WriterEntry>,
     /// When to look for what is kept in vain.
     pub(super) prune_at: Instant,
 }
 
-impl Writer {
+impl AuditWriter {
     /// Writes what comes until the queue is closed, then all that is left.
     pub(super) fn run(mut self) {
         while 0 < self.entries.blocking_recv_many(&mut self.batch, BATCH_MAX) {
@@ -138,7 +138,7 @@ impl Writer {
         if self
             .batch
             .iter()
-            .any(|entry| matches!(entry.task, Task::Close))
+            .any(|entry| matches!(entry.task, WriterTask::Close))
         {
             self.entries.close();
         }
@@ -169,7 +169,7 @@ impl Writer {
     /// are written: numbers are given by commits, and leave no gap.
     fn number(&mut self) {
         for entry in &self.batch {
-            if let Task::Record { seq, .. } = &entry.task
+            if let WriterTask::Record { seq, .. } = &entry.task
                 && seq.get() == 0
             {
                 seq.set(self.next);
@@ -186,8 +186,12 @@ impl Writer {
             done => return done,
         };
         let all = self.batch.len();
-        self.batch
-            .retain(|entry| !matches!(entry.task, Task::Keep(_) | Task::Note(_)));
+        self.batch.retain(|entry| {
+            !matches!(
+                entry.task,
+                WriterTask::SaveSnapshot(_) | WriterTask::Event(_)
+            )
+        });
         let lost = all - self.batch.len();
         if lost == 0 || self.batch.is_empty() {
             return Err(error.into());
@@ -219,12 +223,14 @@ impl Writer {
         for entry in self.batch.drain(..) {
             match entry.task {
                 // Who asked may have gone; its ending is on the way.
-                Task::Record { ack: Some(ack), .. } | Task::Probe { ack } => {
+                WriterTask::Record { ack: Some(ack), .. } | WriterTask::Probe { ack } => {
                     ack.send(Ok(())).unwrap_or_default();
                 }
-                Task::Keep(saving) => saving.saved(),
-                Task::Note(noted) => noted.written(),
-                Task::Record { ack: None, .. } | Task::Complete { .. } | Task::Close => {}
+                WriterTask::SaveSnapshot(saving) => saving.saved(),
+                WriterTask::Event(noted) => noted.written(),
+                WriterTask::Record { ack: None, .. }
+                | WriterTask::Complete { .. }
+                | WriterTask::Close => {}
             }
         }
     }
@@ -237,7 +243,7 @@ impl Writer {
             return;
         }
         let before = |hours| clock::now() - SignedDuration::from_hours(hours);
-        let snapshots = self.store.prune(before(KEPT_HOURS), PRUNED_MAX);
+        let snapshots = self.store.prune_snapshots(before(KEPT_HOURS), PRUNED_MAX);
         let back_offs = before(BACK_OFF_KEPT_HOURS);
         let back_offs = self.store.prune_back_offs(back_offs, PRUNED_MAX);
         let is_done = [snapshots, back_offs]
@@ -259,14 +265,14 @@ impl Writer {
         self.note_failure(error);
         for entry in self.batch.drain(..) {
             match entry.task {
-                Task::Record { ack: Some(ack), .. } | Task::Probe { ack } => {
+                WriterTask::Record { ack: Some(ack), .. } | WriterTask::Probe { ack } => {
                     ack.send(Err(Arc::clone(error))).unwrap_or_default();
                 }
-                Task::Record { ack: None, .. }
-                | Task::Complete { .. }
-                | Task::Keep(_)
-                | Task::Note(_)
-                | Task::Close => {}
+                WriterTask::Record { ack: None, .. }
+                | WriterTask::Complete { .. }
+                | WriterTask::SaveSnapshot(_)
+                | WriterTask::Event(_)
+                | WriterTask::Close => {}
             }
         }
     }
@@ -283,14 +289,16 @@ impl Writer {
         self.note_failure(error);
         for entry in std::mem::take(&mut self.batch) {
             let (ack, seq) = match entry.task {
-                Task::Record {
+                WriterTask::Record {
                     ack: Some(ack),
                     seq,
                     ..
                 } => (ack, Some(seq)),
-                Task::Probe { ack } => (ack, None),
-                Task::Keep(_) | Task::Note(_) => continue,
-                Task::Record { ack: None, .. } | Task::Complete { .. } | Task::Close => {
+                WriterTask::Probe { ack } => (ack, None),
+                WriterTask::SaveSnapshot(_) | WriterTask::Event(_) => continue,
+                WriterTask::Record { ack: None, .. }
+                | WriterTask::Complete { .. }
+                | WriterTask::Close => {
                     self.batch.push(entry);
                     continue;
                 }
@@ -303,23 +311,26 @@ impl Writer {
     }
 }
 
-fn write(task: &Task, transaction: &mut Batch<'_>) -> rusqlite::Result<()> {
+fn write(task: &WriterTask, transaction: &mut AuditTransaction<'_>) -> rusqlite::Result<()> {
     match task {
-        Task::Record { record, seq, .. } => transaction.record(seq.get(), record),
-        Task::Complete { seq, outcome } => transaction.complete(seq.get(), outcome),
-        Task::Keep(saving) => transaction.keep(saving.kept()),
-        Task::Note(noted) => transaction.note(noted.event()),
-        Task::Probe { .. } => transaction.probe(),
-        Task::Close => Ok(()),
+        WriterTask::Record { record, seq, .. } => transaction.write_decision(seq.get(), record),
+        WriterTask::Complete { seq, outcome } => transaction.write_ending(seq.get(), outcome),
+        WriterTask::SaveSnapshot(saving) => transaction.save_snapshot(saving.kept()),
+        WriterTask::Event(noted) => transaction.write_event(noted.event()),
+        WriterTask::Probe { .. } => transaction.probe(),
+        WriterTask::Close => Ok(()),
     }
 }
 
 /// Whether there is something to write: a decision that was refused has no row
 /// that could be completed.
-fn has_row(task: &Task) -> bool {
+fn has_row(task: &WriterTask) -> bool {
     match task {
-        Task::Record { .. } | Task::Keep(_) | Task::Note(_) | Task::Probe { .. } => true,
-        Task::Complete { seq, .. } => seq.get() != 0,
-        Task::Close => false,
+        WriterTask::Record { .. }
+        | WriterTask::SaveSnapshot(_)
+        | WriterTask::Event(_)
+        | WriterTask::Probe { .. } => true,
+        WriterTask::Complete { seq, .. } => seq.get() != 0,
+        WriterTask::Close => false,
     }
 }

@@ -14,14 +14,14 @@ use std::ops::ControlFlow;
 use clap::Subcommand;
 use serde_json::Value;
 
-use self::arguments::{Common, FILTERS_HELP, Subject, Which};
+use self::arguments::{DecisionArguments, DecisionSubject, EventArguments, FILTERS_HELP};
 use self::columns::{EVENT_HEADER, event_line, record_header, record_line};
-use self::robots::Robots;
+use self::robots::RobotsArguments;
 use self::screen::Screen;
 use super::inert::{append_json, inert};
 use super::{Exit, Form};
 use crate::audit::events::event_json;
-use crate::audit::query::{AuditReader, Filter, row_json};
+use crate::audit::query::{AuditReader, DecisionFilter, row_json};
 use crate::audit::verify::Verification;
 use crate::config::Settings;
 
@@ -44,9 +44,9 @@ A URL is cut to the width of a terminal, and whole in a file or a pipe. --json h
 every field, a row a line."))]
     List {
         #[command(flatten)]
-        which: Which,
+        which: DecisionArguments,
         #[command(flatten)]
-        rows: Rows,
+        rows: ListArguments,
     },
     /// All that is on record of one decision, with the robots.txt it rests on.
     #[command(after_help = "\
@@ -60,7 +60,7 @@ a URL the newest decision is shown; `others` says how many more there are. Exit 
     Show {
         /// The number of a decision, or a URL.
         #[arg(value_name = "SEQ|URL")]
-        subject: Subject,
+        subject: DecisionSubject,
         /// One JSON object: the row of `list`, and what it refers to.
         #[arg(long)]
         json: bool,
@@ -76,7 +76,7 @@ The bytes of the file go to stdout, and nothing else; where it is from goes to s
 Where several origins or crawlers of the host had different files, they are listed,
 and one has to be asked for (exit code 2). Files are on record from the first decision
 that rests on them. Exit codes: 0 printed, 1 there was no file, or none is on record.")]
-    Robots(Robots),
+    Robots(RobotsArguments),
     /// When sites asked for less (429, 503), and when they were asked again, the
     /// newest first.
     #[command(after_help = "\
@@ -85,9 +85,9 @@ Example: politesse audit events --host site.example --from 7d
 Times and hosts are given as for `list`.")]
     Events {
         #[command(flatten)]
-        which: Common,
+        which: EventArguments,
         #[command(flatten)]
-        rows: Rows,
+        rows: ListArguments,
     },
     /// Decides again from what is stored, and tells what does not fit.
     #[command(after_help = format!("\
@@ -98,7 +98,7 @@ Example: politesse audit verify --from 2026-11-01
 Without a filter the whole record is looked at, gaps and robots.txt bodies included."))]
     Verify {
         #[command(flatten)]
-        which: Which,
+        which: DecisionArguments,
         /// One JSON object instead of sentences.
         #[arg(long)]
         json: bool,
@@ -107,7 +107,7 @@ Without a filter the whole record is looked at, gaps and robots.txt bodies inclu
 
 /// How many rows are listed, and in which form.
 #[derive(Debug, clap::Args)]
-pub(super) struct Rows {
+pub(super) struct ListArguments {
     /// How many; 0 means all.
     #[arg(long, default_value_t = LIST_ROWS)]
     limit: u64,
@@ -136,7 +136,11 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
     }
 }
 
-fn list(reader: &AuditReader, filter: &Filter, rows: &Rows) -> anyhow::Result<Exit> {
+fn list(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    rows: &ListArguments,
+) -> anyhow::Result<Exit> {
     let screen = Screen::of_stdout();
     let mut out = Listing::new(rows, record_header());
     reader.newest(filter, |record| {
@@ -148,7 +152,7 @@ fn list(reader: &AuditReader, filter: &Filter, rows: &Rows) -> anyhow::Result<Ex
 /// Rows on their way to stdout.
 struct Listing<'a> {
     out: BufWriter<io::StdoutLock<'static>>,
-    wanted: &'a Rows,
+    wanted: &'a ListArguments,
     header: String,
     written: u64,
     /// Whether there are more rows than were wanted.
@@ -157,7 +161,7 @@ struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    fn new(wanted: &'a Rows, header: String) -> Self {
+    fn new(wanted: &'a ListArguments, header: String) -> Self {
         Self {
             out: BufWriter::new(io::stdout().lock()),
             wanted,
@@ -238,7 +242,7 @@ fn summary(sums: &Verification) -> String {
     )
 }
 
-fn verify(reader: &AuditReader, filter: &Filter, form: Form) -> anyhow::Result<Exit> {
+fn verify(reader: &AuditReader, filter: &DecisionFilter, form: Form) -> anyhow::Result<Exit> {
     let mut out = BufWriter::new(io::stdout().lock());
     if form == Form::Json {
         out.write_all(b"{\"findings\":[")?;

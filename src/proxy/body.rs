@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep};
 use super::activity::ConnectionActivity;
 use super::fields;
 use super::held::HeldBody;
-use crate::audit::Ending;
+use crate::audit::RecordEnding;
 use crate::clock;
 use crate::decision::decide::Evidence;
 use crate::decision::record::{Outcome, Seen};
@@ -123,7 +123,7 @@ impl AnnotationSummary {
 /// drop with `client_gone`.
 #[derive(Debug)]
 pub struct RecordCompletion {
-    ending: Option<Ending>,
+    ending: Option<RecordEnding>,
     evidence: Arc<Evidence>,
     started: Instant,
     status: Option<u16>,
@@ -135,7 +135,7 @@ pub struct RecordCompletion {
 
 impl RecordCompletion {
     /// For the exchange begun at `started` and decided by `evidence`.
-    pub fn new(ending: Ending, evidence: Arc<Evidence>, started: Instant) -> Self {
+    pub fn new(ending: RecordEnding, evidence: Arc<Evidence>, started: Instant) -> Self {
         Self {
             ending: Some(ending),
             evidence,

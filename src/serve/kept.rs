@@ -19,7 +19,7 @@ pub(super) struct KeptInAudit {
 impl KeepRobots for KeptInAudit {
     fn load<'a>(&'a self, whose: &'a Whose, dialect: Dialect) -> Doing<'a, Option<Kept>> {
         Box::pin(async move {
-            let kept = self.audit.kept(whose, dialect).await?;
+            let kept = self.audit.saved_snapshot(whose, dialect).await?;
             let led_to = self.egress.led_to(&whose.origin);
             (kept.led_to == led_to).then_some(kept)
         })
@@ -27,6 +27,6 @@ impl KeepRobots for KeptInAudit {
 
     fn save(&self, kept: Kept) -> Doing<'_, ()> {
         let led_to = self.egress.led_to(&kept.snapshot.origin);
-        Box::pin(self.audit.keep(Kept { led_to, ..kept }))
+        Box::pin(self.audit.save_snapshot(Kept { led_to, ..kept }))
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::super::events::{EventFilter, StoredEvent, event_json};
+use super::super::events::{EventFilter, EventRow, event_json};
 use super::*;
 use crate::metrics::ResultLabel;
 use crate::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
@@ -37,15 +37,15 @@ fn left(host: &str, seconds: i64) -> BackOffEvent {
 impl Kit {
     /// Notes it, on disk when this returns.
     async fn note(&self, event: BackOffEvent) {
-        self.log.note(event);
+        self.log.record_event(event);
         self.log.probe().await.unwrap();
     }
 
-    fn events(&self, filter: &EventFilter) -> Vec<StoredEvent> {
+    fn events(&self, filter: &EventFilter) -> Vec<EventRow> {
         self.reader().events(filter, 0).unwrap()
     }
 
-    fn all_events(&self) -> Vec<StoredEvent> {
+    fn all_events(&self) -> Vec<EventRow> {
         self.events(&EventFilter::default())
     }
 
@@ -60,7 +60,7 @@ pub(super) async fn assert_notes(kit: &Kit) {
     let before = kit.all_events().len();
     kit.note(entered("o.test", 3600)).await;
     assert_eq!(kit.all_events().len(), before + 1);
-    assert_eq!(kit.log.back_offs().len(), 1);
+    assert_eq!(kit.log.saved_back_offs().len(), 1);
 }
 
 /// A log of one back-off, and of the beginning of another.
@@ -194,7 +194,7 @@ async fn a_filter_narrows_the_events() {
 async fn a_long_back_off_is_known_to_the_next_process() {
     let kit = three().await;
     let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
-    let mut kept = kit.log.back_offs();
+    let mut kept = kit.log.saved_back_offs();
     kept.sort_by_key(|kept| kept.until);
     let of = |host: &str, seconds: i64| KeptBackOff {
         host: host.parse().unwrap(),
@@ -213,13 +213,13 @@ async fn a_host_has_one_back_off_its_last() {
         ..entered("o.test", 120)
     };
     kit.note(last).await;
-    let back_offs = kit.log.back_offs();
+    let back_offs = kit.log.saved_back_offs();
     let mine = back_offs
         .iter()
         .find(|kept| kept.host.to_string() == "o.test");
     assert_eq!((back_offs.len(), mine.unwrap().incidents), (2, 4));
     kit.note(entered("o.test", 60)).await;
-    let back_offs = kit.log.back_offs();
+    let back_offs = kit.log.saved_back_offs();
     assert_eq!(back_offs.len(), 1);
     assert_eq!(back_offs[0].host.to_string(), "[::1]");
 }
@@ -235,10 +235,10 @@ async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
         kit.note(BackOffEvent { at, until, ..event }).await;
     }
     let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
-    assert_eq!(kit.log.back_offs().len(), 3);
+    assert_eq!(kit.log.saved_back_offs().len(), 3);
     kit.log.probe().await.unwrap();
     kit.log.probe().await.unwrap();
-    let kept = kit.log.back_offs();
+    let kept = kit.log.saved_back_offs();
     let hosts: Vec<_> = kept.iter().map(|kept| kept.host.to_string()).collect();
     assert_eq!(hosts, ["b.test", "c.test"]);
     assert_eq!(kit.all_events().len(), 3);
@@ -247,14 +247,17 @@ async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
 #[test]
 fn a_few_back_offs_are_taken_away_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
-    let mut store = Store::open(
+    let mut store = AuditStore::open(
         &options(folder.path(), Durability::Commit, 16),
         &Metrics::default(),
     )
     .unwrap();
     let all = (0..5).map(|n| entered(&format!("d{n}.test"), 3600 + n));
     store
-        .write(|batch| all.into_iter().try_for_each(|event| batch.note(&event)))
+        .write(|batch| {
+            all.into_iter()
+                .try_for_each(|event| batch.write_event(&event))
+        })
         .unwrap();
     let before = at() + SignedDuration::from_secs(3604);
     let pruned = || store.prune_back_offs(before, 3).unwrap();
@@ -325,7 +328,7 @@ async fn a_back_off_that_was_changed_by_hand_counts_as_absent() {
         kit.sql(&format!(
             "UPDATE back_off SET {change} WHERE host = 'o.test'"
         ));
-        assert_eq!(kit.log.back_offs().len(), 1, "{change}");
+        assert_eq!(kit.log.saved_back_offs().len(), 1, "{change}");
     }
 }
 
@@ -338,7 +341,7 @@ async fn events_that_find_no_place_are_lost_and_counted() {
     let lock = Connection::open(kit.path()).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     for _ in 0..EVENTS_WAITING_MAX + 3 {
-        kit.log.note(entered("o.test", 90));
+        kit.log.record_event(entered("o.test", 90));
     }
     assert_eq!((kit.noted("written"), kit.noted("lost")), (0, 3));
     lock.execute_batch("COMMIT").unwrap();
@@ -357,7 +360,7 @@ async fn an_event_that_cannot_be_written_is_counted_and_costs_no_decision() {
         "CREATE TRIGGER broken_event BEFORE INSERT ON event
          BEGIN SELECT RAISE(ABORT, 'disk full'); END;",
     );
-    kit.log.note(entered("o.test", 90));
+    kit.log.record_event(entered("o.test", 90));
     let (receipt, _ending) = kit.log.record(record("/a")).await.unwrap();
     assert_eq!(receipt.seq(), 1);
     assert_eq!((kit.noted("written"), kit.noted("lost")), (0, 1));
@@ -369,10 +372,10 @@ async fn an_event_that_cannot_be_written_is_counted_and_costs_no_decision() {
 #[tokio::test]
 async fn a_closed_log_has_written_its_events_and_takes_no_more() {
     let kit = Kit::new(Durability::Queue, 16);
-    kit.log.note(entered("o.test", 90));
+    kit.log.record_event(entered("o.test", 90));
     let (log, metrics) = (Arc::clone(&kit.log), Arc::clone(&kit.metrics));
     let kit = Kit::reopened(kit.closed().await, Durability::Queue, 16);
-    log.note(entered("o.test", 90));
+    log.record_event(entered("o.test", 90));
     assert_eq!(kit.all_events().len(), 1);
     let lost = ResultLabel { result: "lost" };
     assert_eq!(metrics.audit_events.get_or_create(&lost).get(), 1);

@@ -490,7 +490,7 @@ async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_o
         let reader = AuditReader::open(&file(folder.path())).unwrap();
         let mut found = Vec::new();
         let report = |finding: Finding| found.push(finding.to_string());
-        reader.verify(&Filter::default(), report).unwrap();
+        reader.verify(&DecisionFilter::default(), report).unwrap();
         found
     };
     let gone = "DELETE FROM decision WHERE seq = 3; UPDATE sqlite_sequence SET seq = 2;";

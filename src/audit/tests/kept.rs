@@ -81,12 +81,12 @@ fn but(kept: &Kept, change: impl FnOnce(&mut Snapshot, &mut u32)) -> Kept {
 impl Kit {
     /// Keeps it, on disk when this returns.
     async fn keep(&self, kept: &Kept) {
-        self.log.keep(kept.clone()).await;
+        self.log.save_snapshot(kept.clone()).await;
         self.log.probe().await.unwrap();
     }
 
     async fn kept(&self, whose: &Whose) -> Option<Kept> {
-        self.log.kept(whose, RFC).await
+        self.log.saved_snapshot(whose, RFC).await
     }
 
     fn lost(&self) -> u64 {
@@ -261,12 +261,16 @@ async fn a_file_is_read_by_the_dialect_in_force() {
     let hops = || vec!["https://p.test/robots.txt".to_owned()];
     let saving = kit
         .log
-        .keep(but(&kept(&mine(), file(rules)), |snapshot, _| {
+        .save_snapshot(but(&kept(&mine(), file(rules)), |snapshot, _| {
             snapshot.hops = hops();
         }));
     // First what is under way, then what is on disk.
     for _ in 0..2 {
-        let kept = kit.log.kept(&mine(), Dialect::Consensus1994).await.unwrap();
+        let kept = kit
+            .log
+            .saved_snapshot(&mine(), Dialect::Consensus1994)
+            .await
+            .unwrap();
         assert_eq!(kept.snapshot.hops, hops());
         let robots = &kept.snapshot.copy().unwrap().robots;
         assert_eq!(robots.dialect(), Dialect::Consensus1994);
@@ -380,7 +384,10 @@ async fn what_is_on_its_way_to_the_disk_is_found() {
     let lock = kit.held();
     let (first, second) = (kept(&mine(), file("# 1")), kept(&mine(), file("# 2")));
     // Begun when called: nobody has waited for them yet.
-    let saving = [kit.log.keep(first.clone()), kit.log.keep(second.clone())];
+    let saving = [
+        kit.log.save_snapshot(first.clone()),
+        kit.log.save_snapshot(second.clone()),
+    ];
     let found = kit.kept(&mine()).await.unwrap();
     assert!(Arc::ptr_eq(&found.snapshot, &second.snapshot));
     lock.execute_batch("COMMIT").unwrap();
@@ -399,11 +406,13 @@ async fn what_is_on_its_way_to_the_disk_is_found() {
 async fn the_end_of_a_save_does_not_hide_the_next_one() {
     let kit = Kit::new(Durability::Commit, 2);
     let lock = kit.held();
-    kit.log.keep(kept(&whose("p.test", None), file(""))).await;
-    kit.log.keep(kept(&mine(), file("# 1"))).await;
+    kit.log
+        .save_snapshot(kept(&whose("p.test", None), file("")))
+        .await;
+    kit.log.save_snapshot(kept(&mine(), file("# 1"))).await;
     // There is no place for it before it is waited for.
     let second = kept(&mine(), file("# 2"));
-    let saving = kit.log.keep(second.clone());
+    let saving = kit.log.save_snapshot(second.clone());
     lock.execute_batch("COMMIT").unwrap();
     kit.log.probe().await.unwrap();
     let found = kit.kept(&mine()).await.unwrap();
@@ -419,9 +428,11 @@ async fn a_full_queue_gives_a_save_up_after_a_second_and_counts_it() {
     let kit = Kit::new(Durability::Commit, 2);
     let lock = kit.held();
     for name in ["a.test", "b.test"] {
-        kit.log.keep(kept(&whose(name, None), file(""))).await;
+        kit.log
+            .save_snapshot(kept(&whose(name, None), file("")))
+            .await;
     }
-    let waiting = kit.log.keep(kept(&mine(), file("")));
+    let waiting = kit.log.save_snapshot(kept(&mine(), file("")));
     assert!(kit.kept(&mine()).await.is_some());
     waiting.await;
     assert!(kit.kept(&mine()).await.is_none());
@@ -441,7 +452,7 @@ async fn a_save_that_fails_is_counted_and_costs_no_decision() {
     let kit = Kit::new(Durability::Commit, 16);
     kit.sql(BREAK_KEPT);
     let lock = kit.held();
-    kit.log.keep(kept(&mine(), file(ROBOTS))).await;
+    kit.log.save_snapshot(kept(&mine(), file(ROBOTS))).await;
     let recording = kit.log.record(record("/a"));
     let release = async {
         tokio::task::yield_now().await;
@@ -450,7 +461,7 @@ async fn a_save_that_fails_is_counted_and_costs_no_decision() {
     let (recorded, ()) = tokio::join!(recording, release);
     assert_eq!(recorded.unwrap().0.seq(), 1);
     assert_eq!((kit.lost(), kit.count("kept")), (1, 0));
-    kit.log.keep(kept(&mine(), file(ROBOTS))).await;
+    kit.log.save_snapshot(kept(&mine(), file(ROBOTS))).await;
     let (receipt, _ending) = kit.log.record(record("/b")).await.unwrap();
     assert_eq!((receipt.seq(), kit.lost()), (2, 2));
     kit.sql("DROP TRIGGER broken_kept");
@@ -464,7 +475,7 @@ async fn with_a_save_beside_it_a_refused_decision_is_refused() {
     let kit = Kit::new(Durability::Commit, 16);
     kit.sql(BREAK);
     kit.sql(BREAK_KEPT);
-    kit.log.keep(kept(&mine(), file(ROBOTS))).await;
+    kit.log.save_snapshot(kept(&mine(), file(ROBOTS))).await;
     let recorded = kit.log.record(record("/a")).await;
     assert!(matches!(recorded, Err(AuditError::Write(_))));
     assert_eq!(kit.lost(), 1);
@@ -474,13 +485,14 @@ async fn with_a_save_beside_it_a_refused_decision_is_refused() {
 async fn a_closed_log_has_kept_everything_and_finds_nothing() {
     let kit = Kit::new(Durability::Queue, 16);
     assert!(kit.kept(&mine()).await.is_none());
-    kit.log.keep(kept(&mine(), file(ROBOTS))).await;
+    kit.log.save_snapshot(kept(&mine(), file(ROBOTS))).await;
     let log = Arc::clone(&kit.log);
     let path = kit.path();
     let folder = kit.closed().await;
     assert!(!path.with_extension("db-wal").exists());
-    log.keep(kept(&whose("p.test", None), file(ROBOTS))).await;
-    assert!(log.kept(&mine(), RFC).await.is_none());
+    log.save_snapshot(kept(&whose("p.test", None), file(ROBOTS)))
+        .await;
+    assert!(log.saved_snapshot(&mine(), RFC).await.is_none());
     let kit = Kit::reopened(folder, Durability::Commit, 16);
     assert!(kit.kept(&mine()).await.is_some());
     assert_eq!(kit.count("kept"), 1);
@@ -512,7 +524,7 @@ async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
 #[test]
 fn a_few_are_taken_away_at_a_time_the_oldest_first() {
     let folder = tempfile::tempdir().unwrap();
-    let mut store = Store::open(
+    let mut store = AuditStore::open(
         &options(folder.path(), Durability::Commit, 16),
         &Metrics::default(),
     )
@@ -521,14 +533,14 @@ fn a_few_are_taken_away_at_a_time_the_oldest_first() {
         .write(|batch| {
             (0..5).try_for_each(|n| {
                 let kept = kept(&whose(&format!("d{n}.test"), None), file(ROBOTS));
-                batch.keep(&but(&kept, |snapshot, _| {
+                batch.save_snapshot(&but(&kept, |snapshot, _| {
                     snapshot.expires_at = Timestamp::from_second(n).unwrap();
                 }))
             })
         })
         .unwrap();
     let before = Timestamp::from_second(4).unwrap();
-    let pruned = || store.prune(before, 3).unwrap();
+    let pruned = || store.prune_snapshots(before, 3).unwrap();
     assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
 }
 
@@ -541,7 +553,7 @@ async fn a_load_from_a_hundred_thousand_rows_takes_little() {
     let of = |n: u32| whose(&format!("host-{n}.example.test"), token("FooBot"));
     let folder = tempfile::tempdir().unwrap();
     let start = clock::instant();
-    let mut store = Store::open(
+    let mut store = AuditStore::open(
         &options(folder.path(), Durability::Commit, 16),
         &Metrics::default(),
     )
@@ -552,7 +564,7 @@ async fn a_load_from_a_hundred_thousand_rows_takes_little() {
                 (first..ROWS.min(first + 512)).try_for_each(|n| {
                     let body = format!("# {n}\n{}", "Disallow: /some/folder/\n".repeat(82));
                     let copy = Copy::new(Bytes::from(body));
-                    batch.keep(&kept(&of(n), AccessResult::Successful(Arc::new(copy))))
+                    batch.save_snapshot(&kept(&of(n), AccessResult::Successful(Arc::new(copy))))
                 })
             })
             .unwrap();

@@ -36,9 +36,9 @@ async fn put_off() -> Kit {
 #[tokio::test]
 async fn what_was_put_off_is_found_by_its_verdict() {
     let kit = put_off().await;
-    let filter = Filter {
+    let filter = DecisionFilter {
         verdict: Some("later".to_owned()),
-        ..Filter::default()
+        ..DecisionFilter::default()
     };
     let rows = kit.reader().list(&filter, 0).unwrap();
     let said: Vec<_> = rows

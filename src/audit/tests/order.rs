@@ -16,7 +16,7 @@ fn seconds(start: Timestamp, seconds: i64) -> Timestamp {
 /// Holds that every range of times finds the rows that have such times, and no
 /// others.
 pub(super) fn assert_found_by_time(reader: &AuditReader) {
-    let all = reader.list(&Filter::default(), 0).unwrap();
+    let all = reader.list(&DecisionFilter::default(), 0).unwrap();
     let mut times: Vec<_> = all.iter().map(|row| row.at).collect();
     times.sort_unstable();
     times.dedup();
@@ -24,10 +24,10 @@ pub(super) fn assert_found_by_time(reader: &AuditReader) {
     let bounds: Vec<_> = times.iter().step_by(step).copied().collect();
     for from in bounds.iter().copied().map(Some).chain([None]) {
         for until in bounds.iter().copied().map(Some).chain([None]) {
-            let filter = Filter {
+            let filter = DecisionFilter {
                 from,
                 until,
-                ..Filter::default()
+                ..DecisionFilter::default()
             };
             let is_wanted = |row: &&StoredRecord| {
                 from.is_none_or(|from| from <= row.at) && until.is_none_or(|until| row.at < until)
@@ -159,6 +159,8 @@ async fn a_run_that_was_taken_out_is_found() {
 fn findings(kit: &Kit) -> Vec<String> {
     let mut found = Vec::new();
     let report = |finding: Finding| found.push(finding.to_string());
-    kit.reader().verify(&Filter::default(), report).unwrap();
+    kit.reader()
+        .verify(&DecisionFilter::default(), report)
+        .unwrap();
     found
 }

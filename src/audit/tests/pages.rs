@@ -42,10 +42,10 @@ async fn no_transaction_is_open_while_rows_are_handed_over() {
     let kit = many(3000).await;
     let reader = kit.reader();
     for filter in [
-        Filter::default(),
-        Filter {
+        DecisionFilter::default(),
+        DecisionFilter {
             from: Some(now()),
-            ..Filter::default()
+            ..DecisionFilter::default()
         },
     ] {
         let mut seen = 0;
@@ -60,7 +60,7 @@ async fn no_transaction_is_open_while_rows_are_handed_over() {
         assert_eq!(seen, 3000);
     }
     reader
-        .verify(&Filter::default(), |_| {
+        .verify(&DecisionFilter::default(), |_| {
             assert!(can_checkpoint(&kit));
         })
         .unwrap();
@@ -74,20 +74,20 @@ async fn every_row_that_matches_is_handed_over_once() {
     kit.sql("DELETE FROM decision WHERE seq BETWEEN 2000 AND 8000");
     kit.sql("UPDATE decision SET url = 'http://o.test/rare' WHERE seq IN (11, 1999, 8001, 11999)");
     let reader = kit.reader();
-    let rare = Filter {
+    let rare = DecisionFilter {
         url: "http://o.test/rare".parse().ok(),
-        ..Filter::default()
+        ..DecisionFilter::default()
     };
     let rows = reader.list(&rare, 0).unwrap();
     let numbers: Vec<_> = rows.iter().map(|row| row.seq).collect();
     assert_eq!(numbers, [11_999, 8001, 1999, 11]);
     assert_eq!(reader.count(&rare).unwrap(), 4);
 
-    let rows = reader.list(&Filter::default(), 0).unwrap();
+    let rows = reader.list(&DecisionFilter::default(), 0).unwrap();
     let newest = rows.iter().map(|row| row.seq);
     assert!(newest.eq((8001..=12_000).rev().chain((1..2000).rev())));
     let mut oldest = Vec::new();
-    let each = reader.each(&Filter::default(), |row| {
+    let each = reader.each(&DecisionFilter::default(), |row| {
         oldest.push(row.seq);
         ControlFlow::Continue(())
     });
@@ -101,10 +101,10 @@ async fn rows_are_found_by_url_and_rule() {
     let kit = many(30).await;
     let reader = kit.reader();
     let count = |url: Option<&str>, rule: Option<&str>| {
-        let filter = Filter {
+        let filter = DecisionFilter {
             url: url.map(|url| url.parse().unwrap()),
             rule: rule.map(|rule| rule.parse::<RulePattern>().unwrap()),
-            ..Filter::default()
+            ..DecisionFilter::default()
         };
         reader.list(&filter, 0).unwrap().len()
     };
@@ -131,6 +131,9 @@ async fn tables_with_text_for_a_key_are_read_to_their_end() {
          SELECT CAST(CASE i % 3 WHEN 0 THEN x'ff' ELSE '' END || i AS TEXT), 0, 1, 0, x''
          FROM n UNION ALL SELECT '', 0, 1, 0, x'';",
     );
-    let sums = kit.reader().verify(&Filter::default(), |_| {}).unwrap();
+    let sums = kit
+        .reader()
+        .verify(&DecisionFilter::default(), |_| {})
+        .unwrap();
     assert_eq!(sums.back_offs, 1501);
 }

@@ -9,7 +9,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use crate::audit::events::EventFilter;
-use crate::audit::query::{Filter, RulePattern, UrlPattern};
+use crate::audit::query::{DecisionFilter, RulePattern, UrlPattern};
 use crate::audit::robots_history::RobotsOwner;
 use crate::cli::Usage;
 use crate::clock;
@@ -30,9 +30,9 @@ compared whole, as written, so \"Disallow: /\" is that rule and no longer one.";
 
 /// Which decisions: those that meet every condition given.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Which {
+pub(in crate::cli) struct DecisionArguments {
     #[command(flatten)]
-    common: Common,
+    common: EventArguments,
     /// The URL, or its beginning and a *.
     #[arg(long)]
     url: Option<UrlPattern>,
@@ -76,7 +76,7 @@ const REASONS: [&str; 17] = [
 
 /// What decisions and events are both chosen by.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Common {
+pub(in crate::cli) struct EventArguments {
     /// Then or later: a time, a day, or how long ago (1h).
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Timestamp>,
@@ -88,7 +88,7 @@ pub(in crate::cli) struct Common {
     host: Option<String>,
 }
 
-impl Common {
+impl EventArguments {
     /// No moment is within times that end before they begin.
     fn check(&self) -> Result<(), Usage> {
         match (self.from, self.until) {
@@ -100,10 +100,10 @@ impl Common {
     }
 }
 
-impl TryFrom<&Common> for EventFilter {
+impl TryFrom<&EventArguments> for EventFilter {
     type Error = Usage;
 
-    fn try_from(which: &Common) -> Result<Self, Usage> {
+    fn try_from(which: &EventArguments) -> Result<Self, Usage> {
         which.check()?;
         Ok(Self {
             from: which.from,
@@ -113,10 +113,10 @@ impl TryFrom<&Common> for EventFilter {
     }
 }
 
-impl TryFrom<&Which> for Filter {
+impl TryFrom<&DecisionArguments> for DecisionFilter {
     type Error = Usage;
 
-    fn try_from(which: &Which) -> Result<Self, Usage> {
+    fn try_from(which: &DecisionArguments) -> Result<Self, Usage> {
         which.common.check()?;
         Ok(Self {
             from: which.common.from,
@@ -197,14 +197,14 @@ pub(super) fn robots_owner(text: &str) -> Result<RobotsOwner, String> {
 
 /// A decision as people point at it.
 #[derive(Debug, Clone)]
-pub(in crate::cli) enum Subject {
+pub(in crate::cli) enum DecisionSubject {
     /// By its number.
     Number(u64),
     /// By its URL: the newest decision about it.
     Url(Target),
 }
 
-impl FromStr for Subject {
+impl FromStr for DecisionSubject {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

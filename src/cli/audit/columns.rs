@@ -1,7 +1,7 @@
 //! Rows of decisions and events as lines of text, under a header.
 
 use super::screen::{Screen, cut};
-use crate::audit::events::{StoredEvent, decisions_before};
+use crate::audit::events::{EventRow, decisions_before};
 use crate::cli::inert::inert;
 use crate::decision::record::StoredRecord;
 
@@ -86,7 +86,7 @@ pub(super) const EVENT_HEADER: &str =
     "   SEQ TIME                 KIND            HOST (STATUS, UNTIL, INCIDENT)";
 
 /// An event on one line.
-pub(super) fn event_line(event: &StoredEvent) -> String {
+pub(super) fn event_line(event: &EventRow) -> String {
     let status = event
         .status
         .map_or(String::new(), |status| format!("{status}, "));

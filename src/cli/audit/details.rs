@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::audit::query::{AuditReader, Filter, UrlPattern, row_json};
+use crate::audit::query::{AuditReader, DecisionFilter, UrlPattern, row_json};
 use crate::decision::decide::{Evidence, Policy};
 use crate::decision::record::{Again, StoredRecord, decide_again, decision_again};
 use politesse_robots::RobotsTxt;
@@ -123,9 +123,9 @@ impl DecisionDetails {
 }
 
 /// The filter for all decisions about one URL.
-pub(super) fn of_url(url: UrlPattern) -> Filter {
-    Filter {
+pub(super) fn of_url(url: UrlPattern) -> DecisionFilter {
+    DecisionFilter {
         url: Some(url),
-        ..Filter::default()
+        ..DecisionFilter::default()
     }
 }

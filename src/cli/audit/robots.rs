@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::arguments::{robots_owner, time};
 use crate::audit::query::AuditReader;
-use crate::audit::robots_history::{InForce, RobotsOwner};
+use crate::audit::robots_history::{OriginSnapshot, RobotsOwner};
 use crate::cli::inert::{inert, shell_word};
 use crate::cli::{Exit, Usage};
 use crate::clock;
@@ -19,7 +19,7 @@ const CHOICES_MAX: usize = 20;
 
 /// Whose robots.txt, and when.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Robots {
+pub(in crate::cli) struct RobotsArguments {
     /// The host, or one origin of it, such as `https://site.example:8443`.
     #[arg(value_parser = robots_owner)]
     host: RobotsOwner,
@@ -33,7 +33,7 @@ pub(in crate::cli) struct Robots {
 }
 
 /// Prints the file that was in force.
-pub(super) fn robots(reader: &AuditReader, asked: &Robots) -> anyhow::Result<Exit> {
+pub(super) fn robots(reader: &AuditReader, asked: &RobotsArguments) -> anyhow::Result<Exit> {
     let at = asked.at.unwrap_or_else(clock::now);
     let mut all = reader.robots_at(&asked.host, at)?;
     if let Some(wanted) = &asked.crawler {
@@ -57,7 +57,7 @@ pub(super) fn robots(reader: &AuditReader, asked: &Robots) -> anyhow::Result<Exi
 }
 
 /// Says that there is no file, and when there is one.
-fn missing(reader: &AuditReader, asked: &Robots, at: Timestamp) -> anyhow::Result<Exit> {
+fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyhow::Result<Exit> {
     let owner = &asked.host;
     let crawler = asked.crawler.as_ref();
     let crawler = crawler.map_or(String::new(), |crawler| format!(" for {crawler}"));
@@ -72,13 +72,13 @@ fn missing(reader: &AuditReader, asked: &Robots, at: Timestamp) -> anyhow::Resul
 }
 
 /// Whether a snapshot served the crawler called `wanted`.
-fn is_for(one: &InForce, wanted: &str) -> bool {
+fn is_for(one: &OriginSnapshot, wanted: &str) -> bool {
     let token = one.snapshot.token.as_deref();
     token.is_none_or(|token| token.eq_ignore_ascii_case(wanted))
 }
 
 /// Prints the body; or says why there is none.
-fn print(reader: &AuditReader, one: &InForce) -> anyhow::Result<Exit> {
+fn print(reader: &AuditReader, one: &OriginSnapshot) -> anyhow::Result<Exit> {
     let body = match one.snapshot.sha256 {
         Some(sha256) => reader.body(sha256)?,
         None => None,
@@ -100,7 +100,7 @@ fn print(reader: &AuditReader, one: &InForce) -> anyhow::Result<Exit> {
 }
 
 /// Where a file is from and from when to when it counted.
-fn origin_line(one: &InForce, at: Timestamp) -> String {
+fn origin_line(one: &OriginSnapshot, at: Timestamp) -> String {
     let snapshot = &one.snapshot;
     let status = snapshot.status.map(|status| format!(", status {status}"));
     let token = snapshot.token.as_deref();
@@ -127,7 +127,7 @@ fn origin_line(one: &InForce, at: Timestamp) -> String {
 }
 
 /// The files to choose from, each with the arguments that choose it.
-fn choices(all: &[InForce], at: Option<Timestamp>) -> String {
+fn choices(all: &[OriginSnapshot], at: Option<Timestamp>) -> String {
     let at = at.map_or(String::new(), |at| format!(" --at {at}"));
     let mut text = format!(
         "{} answers were in force then, and they differ; ask for one of them:",

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use super::arguments::Subject;
+use super::arguments::DecisionSubject;
 use super::details::{DecisionDetails, of_url};
 use super::screen::Screen;
 use super::sections;
@@ -13,7 +13,11 @@ use crate::cli::{Exit, Form};
 use crate::decision::record::StoredRecord;
 
 /// Prints the decision that `subject` means.
-pub(super) fn show(reader: &AuditReader, subject: &Subject, form: Form) -> anyhow::Result<Exit> {
+pub(super) fn show(
+    reader: &AuditReader,
+    subject: &DecisionSubject,
+    form: Form,
+) -> anyhow::Result<Exit> {
     let Some(record) = find(reader, subject)? else {
         report_missing(reader, subject)?;
         return Ok(Exit::Not);
@@ -32,10 +36,10 @@ pub(super) fn show(reader: &AuditReader, subject: &Subject, form: Form) -> anyho
     Ok(Exit::Done)
 }
 
-fn find(reader: &AuditReader, subject: &Subject) -> anyhow::Result<Option<StoredRecord>> {
+fn find(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Result<Option<StoredRecord>> {
     match subject {
-        Subject::Number(seq) => Ok(reader.record(*seq)?),
-        Subject::Url(target) => {
+        DecisionSubject::Number(seq) => Ok(reader.record(*seq)?),
+        DecisionSubject::Url(target) => {
             let mut newest = None;
             let filter = of_url(UrlPattern::exact(target));
             reader.newest(&filter, |record| {
@@ -48,10 +52,10 @@ fn find(reader: &AuditReader, subject: &Subject) -> anyhow::Result<Option<Stored
 }
 
 /// Says on stderr what there is instead.
-fn report_missing(reader: &AuditReader, subject: &Subject) -> anyhow::Result<()> {
+fn report_missing(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Result<()> {
     let what = match subject {
-        Subject::Number(seq) => format!("there is no decision {seq} on record"),
-        Subject::Url(target) => format!("there is no decision about {target} on record"),
+        DecisionSubject::Number(seq) => format!("there is no decision {seq} on record"),
+        DecisionSubject::Url(target) => format!("there is no decision about {target} on record"),
     };
     let range = match reader.extent()? {
         None => "the record is empty".to_owned(),
@@ -59,7 +63,7 @@ fn report_missing(reader: &AuditReader, subject: &Subject) -> anyhow::Result<()>
     };
     let mut stderr = std::io::stderr().lock();
     writeln!(stderr, "politesse: {what}; {range}")?;
-    if let Subject::Url(target) = subject {
+    if let DecisionSubject::Url(target) = subject {
         let beginning = &target.origin;
         writeln!(stderr, "  try: politesse audit list --url '{beginning}/*'")?;
     }

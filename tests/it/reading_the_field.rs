@@ -1,5 +1,5 @@
-//! Reading `Robots-Directives` in three languages: the programs of the README,
-//! as they stand there, on fields that the library made (issue 4, Deliver 7).
+//! Reading `Robots-Directives` in three languages: the programs of
+//! `docs/annotation.md`, as they stand there, on fields that the library made.
 //!
 //! `tests/run` installs what they import.
 
@@ -18,7 +18,7 @@ use crate::kit::run;
 #[expect(dead_code, reason = "an example has a main of its own")]
 mod example;
 
-const README: &str = include_str!("../../README.md");
+const CHAPTER: &str = include_str!("../../docs/annotation.md");
 const EXAMPLE: &str = include_str!("../../examples/read_field.rs");
 
 /// A field, who reads it, and whether a page that has it may be indexed.
@@ -150,11 +150,9 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The program that the README has in this language.
+/// The program that the chapter has in this language.
 fn block(language: &str) -> &'static str {
-    let section = README.split("\n## Reading the field\n").nth(1).unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let start = section.split(&format!("\n```{language}\n")).nth(1).unwrap();
+    let start = CHAPTER.split(&format!("\n```{language}\n")).nth(1).unwrap();
     start
         .split_inclusive("\n```\n")
         .next()
@@ -225,6 +223,6 @@ fn the_field_is_read_in_rust() {
     let example = EXAMPLE.replace("pub(crate) ", "");
     assert!(
         example.contains(block("rust")),
-        "the README has another text"
+        "docs/annotation.md has another text"
     );
 }

@@ -131,12 +131,12 @@ mod tests {
     use super::*;
     use politesse_directives::{State, Why};
 
-    const README: &str = include_str!("../../../README.md");
+    const CHAPTER: &str = include_str!("../../../docs/annotation.md");
 
-    // Directives.md, section 4.3, by way of the table in the README.
+    // docs/annotation.md has a row for each word.
     #[test]
     fn every_reason_that_is_documented_is_told_in_words() {
-        let (_, table) = README.split_once("\n| `state` | `why` |").unwrap();
+        let (_, table) = CHAPTER.split_once("\n| `state` | `why` |").unwrap();
         let rows = table.lines().skip(2);
         let whys: Vec<&str> = rows
             .take_while(|row| row.starts_with('|'))

@@ -18,6 +18,7 @@ mod annotate_record;
 mod audit;
 mod audit_list;
 mod audit_show;
+mod book;
 mod capacity;
 mod case_files;
 mod check;

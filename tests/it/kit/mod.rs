@@ -9,6 +9,7 @@ pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod clock;
 pub(crate) mod codings;
+pub(crate) mod demo;
 pub(crate) mod directive_case;
 pub(crate) mod h2;
 pub(crate) mod loopback;

@@ -26,10 +26,15 @@ impl Outcome {
     }
 }
 
-/// The proxy's program, to be run in `folder`, which is its user's home as well:
-/// nothing of this machine's configuration is read, and nothing is written there.
+/// The proxy's program, to be run in `folder` as [`isolated`] runs programs.
 pub(crate) fn politesse(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_politesse"));
+    isolated(env!("CARGO_BIN_EXE_politesse"), folder)
+}
+
+/// A program that is run in `folder`, which is its user's home as well: nothing
+/// of this machine's configuration is read, and nothing is written there.
+pub(crate) fn isolated(program: &str, folder: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(folder).kill_on_drop(true);
     for (name, _) in std::env::vars_os() {
         let lower = name.to_string_lossy().to_ascii_lowercase();

@@ -1,0 +1,425 @@
+//! The documents: every command in them is run, every configuration is good,
+//! and every link leads somewhere. All of it is ours.
+//!
+//! Blocks of `sh` and `console` are run in the folder of a `politesse demo`, one
+//! for each document. In a `console` block a line that begins with `$ ` is a
+//! command, and the lines below it are its output, in which `…` stands for any
+//! text. A comment on the line above a block says what else becomes of it:
+//!
+//! - `<!-- full: reason -->`: it is run by `tests/full.sh` alone.
+//! - `<!-- not run: reason -->`: it is never run.
+//! - `<!-- file: name -->`: it is written to a file for the blocks below it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::kit::demo::Demo;
+use crate::kit::program::{Outcome, finish, isolated, run_in};
+use crate::kit::{run, run_within};
+
+/// Documents outside the folders that are searched.
+const SINGLE: [&str; 4] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+];
+const FOLDERS: [&str; 5] = ["benches", "crates", "docs", "fuzz", "tests"];
+/// Folders that hold no documents of ours.
+const SKIPPED: [&str; 5] = ["target", "corpus", "artifacts", "seeds", "node_modules"];
+/// Languages of blocks that are no commands.
+const NO_COMMANDS: [&str; 9] = [
+    "html", "ini", "js", "json", "python", "rust", "sql", "text", "toml",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What the comment above a block says.
+#[derive(Debug, PartialEq, Eq)]
+enum Mark {
+    Absent,
+    Full,
+    NotRun,
+    File(String),
+    Unknown(String),
+}
+
+impl Mark {
+    fn parse(line: &str) -> Self {
+        let comment = line
+            .strip_prefix("<!-- ")
+            .and_then(|line| line.strip_suffix(" -->"));
+        match comment.map(|comment| comment.split_once(": ").unwrap_or((comment, ""))) {
+            None => Self::Absent,
+            Some(("full", reason)) if !reason.is_empty() => Self::Full,
+            Some(("not run", reason)) if !reason.is_empty() => Self::NotRun,
+            Some(("file", name)) if !name.is_empty() => Self::File(name.to_owned()),
+            Some(_) => Self::Unknown(line.to_owned()),
+        }
+    }
+}
+
+/// A fenced block of a document.
+struct Block {
+    document: PathBuf,
+    line: usize,
+    language: String,
+    mark: Mark,
+    text: String,
+}
+
+impl Block {
+    fn is_commands(&self) -> bool {
+        matches!(&*self.language, "sh" | "console")
+    }
+
+    fn place(&self) -> String {
+        format!("{}:{}", self.document.display(), self.line)
+    }
+
+    /// The commands, each with the output that it shows, if it shows any.
+    fn commands(&self) -> Vec<(String, Option<String>)> {
+        if self.language == "sh" {
+            return vec![(self.text.clone(), None)];
+        }
+        let mut commands: Vec<(String, Option<String>)> = Vec::new();
+        for line in self.text.lines() {
+            if let Some(command) = line.strip_prefix("$ ") {
+                commands.push((command.to_owned(), None));
+            } else if let Some((_, output)) = commands.last_mut() {
+                let output = output.get_or_insert_default();
+                writeln!(output, "{line}").unwrap();
+            }
+        }
+        commands
+    }
+}
+
+/// Each document, by its path in the repository.
+fn documents() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = SINGLE.iter().map(PathBuf::from).collect();
+    let mut folders: Vec<PathBuf> = FOLDERS.iter().map(PathBuf::from).collect();
+    while let Some(folder) = folders.pop() {
+        // Not every folder has to be there: `crates` has documents of its own.
+        let Ok(entries) = std::fs::read_dir(root().join(&folder)) else {
+            continue;
+        };
+        for entry in entries.map(Result::unwrap) {
+            let path = folder.join(entry.file_name());
+            if entry.path().is_dir() {
+                if !SKIPPED.iter().any(|skipped| path.ends_with(skipped)) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|end| end == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.retain(|path| root().join(path).exists());
+    found.sort();
+    found
+}
+
+fn read(document: &Path) -> String {
+    std::fs::read_to_string(root().join(document)).unwrap()
+}
+
+fn blocks(document: &Path) -> Vec<Block> {
+    let text = read(document);
+    let mut blocks = Vec::new();
+    let mut above = "";
+    let mut lines = text.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let inside = lines.by_ref().take_while(|(_, line)| *line != "```");
+            blocks.push(Block {
+                document: document.to_owned(),
+                line: number + 1,
+                language: language.to_owned(),
+                mark: Mark::parse(above),
+                text: inside.map(|(_, line)| format!("{line}\n")).collect(),
+            });
+        }
+        above = line;
+    }
+    blocks
+}
+
+fn all_blocks() -> Vec<Block> {
+    let documents = documents();
+    assert!(5 < documents.len(), "{documents:?}");
+    documents.iter().flat_map(|path| blocks(path)).collect()
+}
+
+fn assert_none(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+/// Whether `text` is `pattern`, in which `…` stands for any text. White space at
+/// the ends of lines does not count.
+fn fits(pattern: &str, text: &str) -> bool {
+    // A `…` on a line of its own also stands for no line at all.
+    let pattern = trimmed(pattern).replace("\n…\n", "\n…");
+    let text = trimmed(text);
+    let Some((first, others)) = pattern.split_once('…') else {
+        return pattern == text;
+    };
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let (middle, last) = others.rsplit_once('…').unwrap_or(("", others));
+    for piece in middle.split('…') {
+        let Some((_, behind)) = rest.split_once(piece) else {
+            return false;
+        };
+        rest = behind;
+    }
+    rest.ends_with(last)
+}
+
+/// The lines, each between two line ends, without white space at their ends.
+fn trimmed(text: &str) -> String {
+    let lines = text.trim_end().lines();
+    let lines: String = lines.map(|line| format!("{}\n", line.trim_end())).collect();
+    format!("\n{lines}")
+}
+
+/// A demo, and where it is as the documents write it.
+struct Session {
+    demo: Demo,
+    folder: PathBuf,
+    programs: TempDir,
+    proxy: String,
+    admin: String,
+}
+
+impl Session {
+    async fn start() -> Self {
+        let demo = Demo::start(&[]).await;
+        let folder = demo.folder();
+        let instance = std::fs::read(folder.join("data/instance")).unwrap();
+        let instance: Value = serde_json::from_slice(&instance).unwrap();
+        let programs = TempDir::new().unwrap();
+        let program = env!("CARGO_BIN_EXE_politesse");
+        std::os::unix::fs::symlink(program, programs.path().join("politesse")).unwrap();
+        Self {
+            demo,
+            folder,
+            programs,
+            proxy: instance["listen"][0].as_str().unwrap().to_owned(),
+            admin: instance["admin"].as_str().unwrap().to_owned(),
+        }
+    }
+
+    /// The text of a document, of this demo.
+    fn filled(&self, text: &str) -> String {
+        text.replace("127.0.0.1:3128", &self.proxy)
+            .replace("127.0.0.1:3129", &self.admin)
+            .replace("/tmp/politesse-demo-…", &self.folder.display().to_string())
+    }
+
+    async fn shell(&self, script: &str) -> Outcome {
+        let mut command = isolated("sh", &self.folder);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command
+            .env("PATH", format!("{}:{path}", self.programs.path().display()))
+            .args(["-euc", script]);
+        finish(command, b"").await
+    }
+
+    /// What is wrong with a command of a block.
+    async fn fault(&self, command: &str, output: Option<&str>) -> Option<String> {
+        let script = format!("exec 2>&1\n{}", self.filled(command));
+        let outcome = self.shell(&script).await;
+        match output {
+            Some(output) if fits(&self.filled(output), &outcome.stdout) => None,
+            None if outcome.code == Some(0) => None,
+            Some(_) | None => Some(format!("{command}\n  {outcome:?}")),
+        }
+    }
+
+    async fn faults(&self, block: &Block) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (command, output) in block.commands() {
+            let fault = self.fault(&command, output.as_deref()).await;
+            faults.extend(fault.map(|fault| format!("{}: {fault}", block.place())));
+        }
+        faults
+    }
+}
+
+/// Runs the blocks of each document, with those that only `tests/full.sh` runs
+/// if `marked` is what they are marked with.
+async fn assert_commands_run(marked: &Mark) {
+    let mut faults = Vec::new();
+    for document in documents() {
+        let blocks = blocks(&document);
+        let is_run =
+            |block: &Block| block.is_commands() && [&Mark::Absent, marked].contains(&&block.mark);
+        if !blocks.iter().any(is_run) {
+            continue;
+        }
+        let session = Session::start().await;
+        for block in &blocks {
+            if let Mark::File(name) = &block.mark {
+                std::fs::write(session.folder.join(name), &block.text).unwrap();
+            } else if is_run(block) {
+                faults.extend(session.faults(block).await);
+            }
+        }
+        assert_eq!(session.demo.interrupt().await.0, Some(0));
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn a_command_of_a_document_does_what_the_document_shows() {
+    run(assert_commands_run(&Mark::Absent));
+}
+
+#[test]
+#[ignore = "tests/full.sh: namespaces"]
+fn a_command_of_a_document_that_takes_more_does_what_the_document_shows() {
+    run_within(Duration::from_secs(600), assert_commands_run(&Mark::Full));
+}
+
+#[test]
+fn each_block_of_a_document_is_run_or_says_why_not() {
+    let mut faults = Vec::new();
+    for block in all_blocks() {
+        let is_known = block.is_commands() || NO_COMMANDS.contains(&&*block.language);
+        if !is_known {
+            faults.push(format!(
+                "{}: the language {:?} is not known",
+                block.place(),
+                block.language
+            ));
+        }
+        let is_marked_well = match &block.mark {
+            Mark::Absent => true,
+            Mark::Full | Mark::NotRun => block.is_commands(),
+            Mark::File(_) => !block.is_commands(),
+            Mark::Unknown(_) => false,
+        };
+        if !is_marked_well {
+            faults.push(format!("{}: {:?}", block.place(), block.mark));
+        }
+        if !block.is_commands() && block.text.lines().any(|line| line.starts_with("$ ")) {
+            faults.push(format!("{}: a command that nobody runs", block.place()));
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn each_configuration_in_a_document_is_good() {
+    run(async {
+        let mut faults = Vec::new();
+        let configurations = all_blocks()
+            .into_iter()
+            .filter(|block| block.language == "toml" && block.document.starts_with("docs"));
+        for block in configurations {
+            let folder = TempDir::new().unwrap();
+            std::fs::write(folder.path().join("politesse.toml"), &block.text).unwrap();
+            let outcome = run_in(folder.path(), &["config", "check"]).await;
+            if outcome.code != Some(0) {
+                faults.push(format!("{}: {outcome:?}", block.place()));
+            }
+        }
+        assert_none(&faults);
+    });
+}
+
+/// The targets of the links of a document, outside its blocks.
+fn links(text: &str) -> Vec<String> {
+    let mut in_block = false;
+    let mut links = Vec::new();
+    for line in text.lines() {
+        in_block ^= line.starts_with("```");
+        if in_block {
+            continue;
+        }
+        for piece in line.split("](").skip(1) {
+            let target = piece.split(')').next().unwrap_or_default();
+            links.push(target.to_owned());
+        }
+    }
+    links
+}
+
+/// The anchors of a document's headings, as GitHub and mdBook make them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let heading = line.trim_start_matches('#').trim().to_lowercase();
+            let letters = heading
+                .chars()
+                .filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+            letters.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn each_link_in_a_document_leads_somewhere() {
+    let mut faults = Vec::new();
+    for document in documents() {
+        let folder = document.parent().unwrap();
+        for link in links(&read(&document)) {
+            if link.starts_with("http://") || link.starts_with("https://") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() {
+                document.clone()
+            } else {
+                folder.join(path)
+            };
+            let is_there = root().join(&target).exists();
+            if !is_there
+                || (!anchor.is_empty() && !anchors(&read(&target)).contains(&anchor.into()))
+            {
+                faults.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn each_chapter_is_in_the_summary() {
+    let summary = links(&read(Path::new("docs/SUMMARY.md")));
+    let chapters = documents().into_iter().filter_map(|document| {
+        let chapter = document.strip_prefix("docs").ok()?.to_owned();
+        (chapter != Path::new("SUMMARY.md")).then_some(chapter)
+    });
+    let missing: Vec<String> = chapters
+        .map(|chapter| chapter.display().to_string())
+        .filter(|chapter| !summary.contains(chapter))
+        .collect();
+    assert_none(&missing);
+}
+
+#[test]
+fn an_ellipsis_stands_for_any_text() {
+    let text = "a 1\nb 2\nc 3\n";
+    for pattern in [
+        "a 1\nb 2\nc 3",
+        "a …\n…",
+        "…\nc 3",
+        "a 1\n…\nb 2\n…",
+        "…b …3",
+    ] {
+        assert!(fits(pattern, text), "{pattern}");
+    }
+    for pattern in ["a 1", "b 2\n…", "a …\nd", "…\nb 2", "a 1\n…\nd\n…"] {
+        assert!(!fits(pattern, text), "{pattern}");
+    }
+}

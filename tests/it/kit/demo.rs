@@ -1,0 +1,85 @@
+//! `politesse demo` as a process: a site, a proxy that knows it, and the lines
+//! that it prints for people.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::program::politesse;
+use super::soon;
+
+/// First words of the line before the events.
+const LAST_LINE: &str = "What the shop is asked for";
+
+/// A running demo, and the command lines that it printed.
+pub(crate) struct Demo {
+    /// The folder in which the demo makes its own.
+    pub(crate) parent: TempDir,
+    child: Child,
+    /// The lines that are to be pasted.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Demo {
+    /// Starts it with `arguments` before the subcommand.
+    pub(crate) async fn start(arguments: &[&str]) -> Self {
+        let parent = TempDir::new().unwrap();
+        let mut command = politesse(parent.path());
+        command
+            .arg("demo")
+            .args(arguments)
+            .env("TMPDIR", parent.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut printed = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = Vec::new();
+        while let Some(line) = soon("a line of the demo", printed.next_line())
+            .await
+            .unwrap()
+        {
+            if line.starts_with(LAST_LINE) {
+                break;
+            }
+            if line.starts_with("  ") && !line.starts_with("  #") && !line.starts_with("    ") {
+                lines.push(line.trim().to_owned());
+            }
+        }
+        Self {
+            parent,
+            child,
+            lines,
+        }
+    }
+
+    /// The folder that the demo made.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let mut entries = std::fs::read_dir(self.parent.path()).unwrap();
+        entries.next().unwrap().unwrap().path()
+    }
+
+    /// Interrupts it as Ctrl-C does, and returns its exit code with the folder
+    /// that it should have left empty.
+    pub(crate) async fn interrupt(mut self) -> (Option<i32>, TempDir) {
+        let pid = self.child.id().unwrap().to_string();
+        let mut kill = Command::new("kill");
+        assert!(kill.args(["-INT", &pid]).status().await.unwrap().success());
+        let status = soon("end of the demo", self.child.wait()).await.unwrap();
+        (status.code(), self.parent)
+    }
+}
+
+/// A shell that runs `line` in `folder`.
+pub(crate) fn shell(folder: &Path, line: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", line])
+        .current_dir(folder)
+        .env_remove("no_proxy")
+        .env_remove("NO_PROXY");
+    shell
+}

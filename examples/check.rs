@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
 use politesse::decision::decide::{Inquiry, Policy, Unauthorized, decide};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             status: Some(200),
             fetched_at: Timestamp::UNIX_EPOCH,
             expires_at: Timestamp::UNIX_EPOCH,
-            result: AccessResult::Successful(Arc::new(Copy::new(body.clone().into()))),
+            result: AccessResult::Successful(Arc::new(RobotsFile::new(body.clone().into()))),
             stale: None,
         });
         let inquiry = Arc::new(Inquiry {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
 use politesse::decision::decide::{Inquiry, Policy, Unauthorized, decide};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -36,7 +36,7 @@ pub(crate) fn snapshot(case: &Case) -> Arc<Snapshot> {
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Arc::new(Copy::new(case.body.clone().into()))),
+        result: AccessResult::Successful(Arc::new(RobotsFile::new(case.body.clone().into()))),
         stale: None,
     })
 }

@@ -17,7 +17,7 @@ use politesse::decision::decide::{
 };
 use politesse_robots::origin::Target;
 use politesse_robots::reading::of_servers;
-use politesse::decision::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
 use politesse_fuzz::nginx;
 use politesse_fuzz::reference;
 
@@ -109,7 +109,7 @@ fn with_an_escape(path: &str) -> Option<String> {
 }
 
 fn said((robots, target): (&[u8], &Target), readings: Readings) -> Ruling {
-    let copy = Copy::new(Bytes::copy_from_slice(robots));
+    let copy = RobotsFile::new(Bytes::copy_from_slice(robots));
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),

@@ -14,7 +14,7 @@ use super::pending::PendingSave;
 use super::shelf::SnapshotLookup;
 use super::writer::{WriterEntry, WriterTask};
 use super::{AuditError, AuditLog};
-use crate::decision::kept::{Kept, Whose};
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
 use crate::throttle::REPEATING;
 use politesse_robots::Dialect;
@@ -26,7 +26,7 @@ impl AuditLog {
     /// From the call on, [`AuditLog::saved_snapshot`] finds it. The future waits for a
     /// place in the queue if there is none, and for nothing else; after a second
     /// it gives up.
-    pub fn save_snapshot(&self, kept: Kept) -> impl Future<Output = ()> + Send + '_ {
+    pub fn save_snapshot(&self, kept: StoredSnapshot) -> impl Future<Output = ()> + Send + '_ {
         let waiting = if kept.is_of_the_origin() {
             self.keep_now(self.pending.begin(kept))
         } else {
@@ -42,21 +42,21 @@ impl AuditLog {
     }
 
     /// What was kept last for `whose`, read by `dialect`.
-    pub async fn saved_snapshot(&self, whose: &Whose, dialect: Dialect) -> Option<Kept> {
-        if let Some(kept) = self.pending.find(whose) {
+    pub async fn saved_snapshot(&self, key: &CacheKey, dialect: Dialect) -> Option<StoredSnapshot> {
+        if let Some(kept) = self.pending.find(key) {
             self.count_load("pending");
             return Some(kept.read_by(dialect));
         }
-        let (result, kept) = match self.shelf.load(whose, dialect).await {
+        let (result, kept) = match self.shelf.load(key, dialect).await {
             Ok(SnapshotLookup::Saved(kept)) => ("kept", Some(kept)),
             Ok(SnapshotLookup::Absent) => ("nothing", None),
             Ok(SnapshotLookup::Altered) => {
-                tracing::warn!(target: REPEATING, origin = %whose.origin, "a kept robots.txt is not as it was written");
+                tracing::warn!(target: REPEATING, origin = %key.origin, "a kept robots.txt is not as it was written");
                 ("changed", None)
             }
             Err(AuditError::Closed) => ("closed", None),
             Err(error) => {
-                tracing::warn!(target: REPEATING, %error, origin = %whose.origin, "a kept robots.txt cannot be read");
+                tracing::warn!(target: REPEATING, %error, origin = %key.origin, "a kept robots.txt cannot be read");
                 ("failed", None)
             }
         };

@@ -15,9 +15,9 @@ use rusqlite::types::{FromSql, Value};
 
 use super::pages::KeyedTable;
 use super::row::{SNAPSHOT_COLUMNS, blob, digest, is_as_written, row_digest, snapshot_values};
-use crate::decision::access::{AccessResult, Cause, Copy, Snapshot, Validators};
+use crate::decision::access::{AccessResult, Cause, RobotsFile, Snapshot, Validators};
 use crate::decision::digest::Digest;
-use crate::decision::kept::{Kept, Whose};
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::{Origin, Target};
@@ -56,19 +56,19 @@ FROM kept",
 };
 
 /// The key of a row: an origin, and a token or ''.
-pub(super) fn key(whose: &Whose) -> (String, &str) {
-    let token = whose.token.as_ref().map_or("", ProductToken::as_str);
-    (whose.origin.to_string(), token)
+pub(super) fn key_cells(key: &CacheKey) -> (String, &str) {
+    let token = key.token.as_ref().map_or("", ProductToken::as_str);
+    (key.origin.to_string(), token)
 }
 
 /// The values of a row, in the order of [`SAVE`], its digest last.
-pub(super) fn kept_values(kept: &Kept) -> Vec<Value> {
+pub(super) fn kept_values(kept: &StoredSnapshot) -> Vec<Value> {
     let snapshot = &kept.snapshot;
     let mut values = Vec::from(snapshot_values(snapshot));
     if values[TOKEN_AT] == Value::Null {
         values[TOKEN_AT] = Value::Text(String::new());
     }
-    let copy = snapshot.copy();
+    let copy = snapshot.file();
     let bytes = |value: Option<&HeaderValue>| value.map(|value| value.as_bytes().to_vec());
     let validators = copy.map(|copy| &copy.validators);
     values.extend([
@@ -128,8 +128,8 @@ impl SavedSnapshotCells {
     }
 
     /// What the row says, its file read by `dialect`.
-    pub(super) fn kept(&self, dialect: Dialect) -> Option<Kept> {
-        Some(Kept {
+    pub(super) fn kept(&self, dialect: Dialect) -> Option<StoredSnapshot> {
+        Some(StoredSnapshot {
             snapshot: Arc::new(self.snapshot(dialect)?),
             failures: self.take("failures")?,
             led_to: self.take("led_to")?,
@@ -187,19 +187,19 @@ impl SavedSnapshotCells {
     }
 
     /// The file, if the body kept under its digest has that digest.
-    fn copy(&self, dialect: Dialect) -> Option<Copy> {
+    fn copy(&self, dialect: Dialect) -> Option<RobotsFile> {
         let Value::Blob(body) = self.value("body")? else {
             return None;
         };
         let wanted: Option<Digest> = digest(&self.take::<Vec<u8>>("body_key")?);
-        let mut copy = Copy {
+        let mut copy = RobotsFile {
             whole: self.take("whole")?,
             content_type: self.take("content_type")?,
             validators: Validators {
                 etag: self.field("etag")?,
                 last_modified: self.field("last_modified")?,
             },
-            ..Copy::in_dialect(Bytes::copy_from_slice(body), dialect)
+            ..RobotsFile::in_dialect(Bytes::copy_from_slice(body), dialect)
         };
         if !copy.whole {
             copy.robots.cut_here();

@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::decision::kept::{Kept, Whose};
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};
 
 /// The saves under way. Each holds a place in the queue, or waits a second for
 /// one, which bounds them.
 #[derive(Debug)]
 pub(super) struct PendingSaves {
-    saves: Mutex<HashMap<Whose, Kept>>,
+    saves: Mutex<HashMap<CacheKey, StoredSnapshot>>,
     metrics: Arc<Metrics>,
 }
 
@@ -26,14 +26,14 @@ impl PendingSaves {
     }
 
     /// What is being saved for `whose`.
-    pub(super) fn find(&self, whose: &Whose) -> Option<Kept> {
-        self.lock().get(whose).cloned()
+    pub(super) fn find(&self, key: &CacheKey) -> Option<StoredSnapshot> {
+        self.lock().get(key).cloned()
     }
 
     /// Begins to save `kept`, in place of what is being saved for the same
     /// origin and token.
-    pub(super) fn begin(self: &Arc<Self>, kept: Kept) -> PendingSave {
-        self.lock().insert(kept.whose(), kept.clone());
+    pub(super) fn begin(self: &Arc<Self>, kept: StoredSnapshot) -> PendingSave {
+        self.lock().insert(kept.key(), kept.clone());
         PendingSave {
             kept,
             pending: Arc::clone(self),
@@ -41,7 +41,7 @@ impl PendingSaves {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Whose, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<CacheKey, StoredSnapshot>> {
         self.saves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -49,13 +49,13 @@ impl PendingSaves {
 /// A save under way. However it ends, it is counted, and no longer pending.
 #[derive(Debug)]
 pub(super) struct PendingSave {
-    kept: Kept,
+    kept: StoredSnapshot,
     pending: Arc<PendingSaves>,
     result: &'static str,
 }
 
 impl PendingSave {
-    pub(super) fn kept(&self) -> &Kept {
+    pub(super) fn kept(&self) -> &StoredSnapshot {
         &self.kept
     }
 
@@ -67,12 +67,12 @@ impl PendingSave {
 
 impl Drop for PendingSave {
     fn drop(&mut self) {
-        let whose = self.kept.whose();
+        let key = self.kept.key();
         let mut saves = self.pending.lock();
         // A later save of the same may be under way.
-        let own = |other: &Kept| Arc::ptr_eq(&other.snapshot, &self.kept.snapshot);
-        if saves.get(&whose).is_some_and(own) {
-            saves.remove(&whose);
+        let own = |other: &StoredSnapshot| Arc::ptr_eq(&other.snapshot, &self.kept.snapshot);
+        if saves.get(&key).is_some_and(own) {
+            saves.remove(&key);
         }
         drop(saves);
         let result = self.result;

@@ -18,7 +18,7 @@ use super::pages::{Direction, NumberedTable, TableScan};
 use super::row::{DecisionReader, SELECT, blob, count, is_untouched};
 use super::{AuditError, record_row, schema};
 use crate::decision::digest::Digest;
-use crate::decision::record::{StoredRecord, StoredSnapshot};
+use crate::decision::record::{RecordedSnapshot, StoredRecord};
 
 /// Decisions, with what they rest on.
 const DECISIONS: NumberedTable = NumberedTable {
@@ -285,7 +285,7 @@ pub fn row_json(record: &StoredRecord) -> serde_json::Value {
 }
 
 /// The robots.txt that was decided by; with the hops, where there are any.
-fn robots(snapshot: &StoredSnapshot) -> serde_json::Value {
+fn robots(snapshot: &RecordedSnapshot) -> serde_json::Value {
     let mut members = json!({
         "url": snapshot.url,
         "status": snapshot.status,

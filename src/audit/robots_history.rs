@@ -15,7 +15,7 @@ use super::AuditError;
 use super::filter::normal_host;
 use super::query::AuditReader;
 use super::row::{SNAPSHOT_COLUMNS, snapshot_of};
-use crate::decision::record::StoredSnapshot;
+use crate::decision::record::RecordedSnapshot;
 use politesse_robots::origin::Origin;
 
 /// Snapshots read in one transaction.
@@ -45,7 +45,7 @@ pub struct OriginSnapshot {
     /// The origin.
     pub origin: String,
     /// What it had answered.
-    pub snapshot: StoredSnapshot,
+    pub snapshot: RecordedSnapshot,
 }
 
 impl AuditReader {
@@ -128,7 +128,7 @@ impl AuditReader {
 
     /// The last snapshot of each token at `origin` that was there by `at`.
     fn robots_of(&self, origin: &str, at: Timestamp) -> rusqlite::Result<Vec<OriginSnapshot>> {
-        let mut by_token: BTreeMap<Option<String>, StoredSnapshot> = BTreeMap::new();
+        let mut by_token: BTreeMap<Option<String>, RecordedSnapshot> = BTreeMap::new();
         let (mut fetched_us, mut id) = (at.as_microsecond(), i64::MAX);
         loop {
             let mut statement = self.connection.prepare_cached(

@@ -13,7 +13,8 @@ use rusqlite::types::{FromSql, Value, ValueRef};
 use crate::decision::access::{AccessResult, Snapshot};
 use crate::decision::digest::Digest;
 use crate::decision::record::{
-    Effect, Outcome, Record, StoredPolicy, StoredRecord, StoredRuling, StoredSnapshot, result_word,
+    Effect, Outcome, Record, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling,
+    result_word,
 };
 
 /// The columns of a decision that are fixed when it is written.
@@ -98,7 +99,7 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
         result_word(&snapshot.result).to_owned().into(),
         cause.into(),
         snapshot
-            .copy()
+            .file()
             .map_or(Value::Null, |copy| blob(copy.digest)),
         hops(&snapshot.hops),
     ]
@@ -288,7 +289,7 @@ fn stored(row: &Row<'_>, policy: StoredPolicy) -> rusqlite::Result<StoredRecord>
 }
 
 /// The snapshot in a row whose first columns are those of a snapshot.
-pub(super) fn snapshot_of(row: &Row<'_>) -> rusqlite::Result<StoredSnapshot> {
+pub(super) fn snapshot_of(row: &Row<'_>) -> rusqlite::Result<RecordedSnapshot> {
     ColumnReader { row, next: 0 }.snapshot_columns()
 }
 
@@ -358,7 +359,7 @@ impl ColumnReader<'_> {
         Ok(self.text()?.map(list).unwrap_or_default())
     }
 
-    fn snapshot(&mut self) -> rusqlite::Result<Option<StoredSnapshot>> {
+    fn snapshot(&mut self) -> rusqlite::Result<Option<RecordedSnapshot>> {
         let origin = self.row.get_ref(self.next)?;
         // Without a row to join with, every column is null.
         let is_there = origin != ValueRef::Null;
@@ -366,9 +367,9 @@ impl ColumnReader<'_> {
         Ok(is_there.then_some(snapshot))
     }
 
-    fn snapshot_columns(&mut self) -> rusqlite::Result<StoredSnapshot> {
+    fn snapshot_columns(&mut self) -> rusqlite::Result<RecordedSnapshot> {
         self.skip();
-        Ok(StoredSnapshot {
+        Ok(RecordedSnapshot {
             token: self.text()?,
             url: self.word()?,
             status: self.small()?,

@@ -10,9 +10,9 @@ use tokio::task::spawn_blocking;
 
 use super::AuditError;
 use super::event_row::{BACK_OFFS, back_off};
-use super::kept_row::{LOAD, SavedSnapshotCells, key};
+use super::kept_row::{LOAD, SavedSnapshotCells, key_cells};
 use super::schema::open_to_read;
-use crate::decision::kept::{Kept, Whose};
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
 use crate::pace::event::KeptBackOff;
 use politesse_robots::Dialect;
 
@@ -24,7 +24,7 @@ const READERS: usize = 4;
 #[derive(Debug)]
 pub(super) enum SnapshotLookup {
     /// This.
-    Saved(Kept),
+    Saved(StoredSnapshot),
     /// There is no row.
     Absent,
     /// There is one that is not as it was written, nor its body.
@@ -56,15 +56,15 @@ impl ReaderPool {
     /// [`AuditError::Closed`], and what opening and reading the file can meet.
     pub(super) async fn load(
         self: &Arc<Self>,
-        whose: &Whose,
+        key: &CacheKey,
         dialect: Dialect,
     ) -> Result<SnapshotLookup, AuditError> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|_| AuditError::Closed)?;
-        let (shelf, whose) = (Arc::clone(self), whose.clone());
+        let (shelf, key) = (Arc::clone(self), key.clone());
         // The place goes with the reading, which nobody ends who waits for it.
         let reading = spawn_blocking(move || {
-            let found = shelf.read(&whose, dialect);
+            let found = shelf.read(&key, dialect);
             drop(place);
             found
         });
@@ -95,13 +95,13 @@ impl ReaderPool {
         self.lock().take();
     }
 
-    fn read(&self, whose: &Whose, dialect: Dialect) -> Result<SnapshotLookup, AuditError> {
+    fn read(&self, key: &CacheKey, dialect: Dialect) -> Result<SnapshotLookup, AuditError> {
         let idle = self.lock().as_mut().ok_or(AuditError::Closed)?.pop();
         let connection = match idle {
             Some(connection) => connection,
             None => open_to_read(&self.path)?,
         };
-        let found = find(&connection, whose, dialect).map_err(AuditError::Read)?;
+        let found = find(&connection, key, dialect).map_err(AuditError::Read)?;
         if let Some(idle) = self.lock().as_mut() {
             idle.push(connection);
         }
@@ -115,12 +115,12 @@ impl ReaderPool {
 
 fn find(
     connection: &Connection,
-    whose: &Whose,
+    key: &CacheKey,
     dialect: Dialect,
 ) -> rusqlite::Result<SnapshotLookup> {
     let cells = connection
         .prepare_cached(LOAD)?
-        .query_row(key(whose), SavedSnapshotCells::of)
+        .query_row(key_cells(key), SavedSnapshotCells::of)
         .optional()?;
     let Some(cells) = cells else {
         return Ok(SnapshotLookup::Absent);

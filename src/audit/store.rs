@@ -33,8 +33,8 @@ use super::{AuditError, Options, schema};
 use crate::decision::access::Snapshot;
 use crate::decision::decide::Policy;
 use crate::decision::digest::Digest;
-use crate::decision::kept::Kept;
 use crate::decision::record::{Outcome, Record};
+use crate::decision::stored_snapshot::StoredSnapshot;
 use crate::metrics::Metrics;
 use crate::pace::event::{BackOffChange, BackOffEvent};
 
@@ -399,7 +399,7 @@ impl AuditTransaction<'_> {
 
     /// Writes the last that is known of a robots.txt in place of what was known
     /// before.
-    pub(super) fn save_snapshot(&self, kept: &Kept) -> rusqlite::Result<()> {
+    pub(super) fn save_snapshot(&self, kept: &StoredSnapshot) -> rusqlite::Result<()> {
         self.body(&kept.snapshot)?;
         self.execute(SAVE, params_from_iter(kept_values(kept)))
     }
@@ -502,7 +502,7 @@ impl AuditTransaction<'_> {
     }
 
     fn body(&self, snapshot: &Snapshot) -> rusqlite::Result<()> {
-        let Some(copy) = snapshot.copy() else {
+        let Some(copy) = snapshot.file() else {
             return Ok(());
         };
         self.execute(

@@ -29,7 +29,7 @@ use super::events::{EventFilter, EventRow};
 use super::query::{AuditReader, DecisionFilter, row_json};
 use super::verify::{Finding, Verification};
 use super::*;
-use crate::decision::access::{AccessResult, Cause, Copy, NoConnection, Snapshot};
+use crate::decision::access::{AccessResult, Cause, NoConnection, RobotsFile, Snapshot};
 use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
 use crate::decision::digest::Digest;
 use crate::decision::record::{Outcome, Seen, StoredRecord};
@@ -164,7 +164,7 @@ fn snapshot(result: AccessResult, status: Option<u16>) -> Arc<Snapshot> {
 }
 
 fn robots() -> Arc<Snapshot> {
-    let copy = Copy::new(Bytes::from_static(ROBOTS.as_bytes()));
+    let copy = RobotsFile::new(Bytes::from_static(ROBOTS.as_bytes()));
     snapshot(AccessResult::Successful(Arc::new(copy)), Some(200))
 }
 

@@ -95,7 +95,7 @@ pub enum Finding {
     },
     /// What is kept of a robots.txt for a restart is not what was written. No
     /// decision rests on it: it counts as absent.
-    Kept {
+    StoredSnapshot {
         /// The origin it is kept for.
         origin: String,
         /// The token it is kept for, or nothing.
@@ -171,7 +171,7 @@ impl fmt::Display for Finding {
             Self::Changed { seq } => write!(f, "{seq}: the row is not as it was written"),
             Self::Body { key } => write!(f, "robots.txt {key}: the body has another digest"),
             Self::Policy { key } => write!(f, "policy {key}: the text has another digest"),
-            Self::Kept { origin, token } => {
+            Self::StoredSnapshot { origin, token } => {
                 write!(f, "{origin} {token}: what is kept is not as it was written")
             }
             Self::Order { seq } => write!(
@@ -448,7 +448,7 @@ impl<F: FnMut(Finding)> VerificationRun<'_, F> {
             for (origin, token, untouched) in page {
                 self.sums.kept += 1;
                 if !untouched {
-                    self.found(Finding::Kept { origin, token });
+                    self.found(Finding::StoredSnapshot { origin, token });
                 }
             }
         })

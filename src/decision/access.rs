@@ -48,7 +48,7 @@ pub struct Snapshot {
 #[derive(Debug, Clone)]
 pub enum AccessResult {
     /// There is a file, and its rules bind (section 2.3.1.1).
-    Successful(Arc<Copy>),
+    Successful(Arc<RobotsFile>),
     /// A status from 400 to 499 but 429: no rules (section 2.3.1.3).
     Unavailable,
     /// Anything else: complete disallow (section 2.3.1.4). Invariant 4.
@@ -57,7 +57,7 @@ pub enum AccessResult {
 
 /// The file as kept: the bytes that were parsed, hashed and stored.
 #[derive(Debug)]
-pub struct Copy {
+pub struct RobotsFile {
     /// The rules in it.
     pub robots: RobotsTxt,
     /// The bytes, cut at the last whole line within the limit.
@@ -81,7 +81,7 @@ pub struct Validators {
     pub last_modified: Option<HeaderValue>,
 }
 
-impl Copy {
+impl RobotsFile {
     /// Reads and hashes `body`, a whole file.
     pub fn new(body: Bytes) -> Self {
         Self::in_dialect(body, Dialect::default())
@@ -138,7 +138,7 @@ impl Snapshot {
     }
 
     /// The copy of the file, if there is one.
-    pub fn copy(&self) -> Option<&Copy> {
+    pub fn file(&self) -> Option<&RobotsFile> {
         match &self.result {
             AccessResult::Successful(copy) => Some(copy),
             AccessResult::Unavailable | AccessResult::Unreachable(_) => None,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::access::{AccessResult, Copy, Snapshot};
+use super::access::{AccessResult, RobotsFile, Snapshot};
 use super::digest::Digest;
 use super::overrides::{self, Override};
 use super::policy::Terms;
@@ -304,9 +304,9 @@ impl Decision {
     /// The copy of robots.txt that answers this request without asking the
     /// origin: for GET and HEAD of the file itself, if it came as a 200, whole
     /// and without redirects.
-    pub fn own_copy(&self) -> Option<(&Snapshot, &Copy)> {
+    pub fn own_copy(&self) -> Option<(&Snapshot, &RobotsFile)> {
         let snapshot = self.evidence.snapshot.as_deref()?;
-        let copy = snapshot.copy()?;
+        let copy = snapshot.file()?;
         let asked = self.ruling().reason == Reason::RobotsTxt
             && matches!(self.evidence.inquiry.method.as_str(), "GET" | "HEAD");
         let faithful = copy.whole && snapshot.hops.is_empty() && snapshot.status == Some(200);

@@ -9,7 +9,7 @@ pub mod record;
 
 pub mod decide;
 
-pub mod kept;
+pub mod stored_snapshot;
 
 pub mod access;
 

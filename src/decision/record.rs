@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::access::{AccessResult, Cause, Copy, Snapshot};
+use super::access::{AccessResult, Cause, RobotsFile, Snapshot};
 use super::digest::Digest;
 use crate::decision::decide::{
     Decision, Evidence, Inquiry, Policy, PuttingOff, Reason, Revision, Verdict, decide,
@@ -142,7 +142,7 @@ pub struct StoredRecord {
     /// What was done about it.
     pub effect: String,
     /// What the origin had said; absent if it was not asked.
-    pub snapshot: Option<StoredSnapshot>,
+    pub snapshot: Option<RecordedSnapshot>,
     /// What the operator had laid down.
     pub policy: StoredPolicy,
     /// Milliseconds the request waited.
@@ -220,7 +220,7 @@ impl StoredRuling {
 
 /// A snapshot as read back from the store; its body stands apart, by digest.
 #[derive(Debug, Clone)]
-pub struct StoredSnapshot {
+pub struct RecordedSnapshot {
     /// The token it was fetched for.
     pub token: Option<String>,
     /// Where it was asked last.
@@ -396,13 +396,13 @@ fn tokens(candidates: &[String]) -> Result<Vec<ProductToken>, Undecidable> {
 }
 
 fn restore_result(
-    stored: &StoredSnapshot,
+    stored: &RecordedSnapshot,
     (body, dialect): (Option<Bytes>, Dialect),
 ) -> Result<AccessResult, Undecidable> {
     match (stored.result.as_str(), stored.sha256, &stored.cause) {
         ("successful", Some(digest), _) => {
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
-            let copy = Copy::in_dialect(body, dialect);
+            let copy = RobotsFile::in_dialect(body, dialect);
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));
             }
@@ -418,7 +418,7 @@ fn restore_result(
 }
 
 /// Of a file the cause says why the origin could not be asked again.
-fn restore_stale(stored: &StoredSnapshot) -> Result<Option<Cause>, Undecidable> {
+fn restore_stale(stored: &RecordedSnapshot) -> Result<Option<Cause>, Undecidable> {
     let cause = stored
         .cause
         .as_ref()

@@ -124,7 +124,7 @@ impl AnnotationRequest {
     fn robots(&self) -> Option<Robots<'_>> {
         let inquiry = &self.evidence.inquiry;
         let snapshot = self.evidence.snapshot.as_ref();
-        let copy = snapshot.and_then(|snapshot| snapshot.copy());
+        let copy = snapshot.and_then(|snapshot| snapshot.file());
         let copy = copy.filter(|_| Effect::of(&self.evidence) == Effect::Enforced)?;
         Some(Robots {
             text: &copy.robots,

@@ -10,12 +10,12 @@ use jiff::Timestamp;
 
 use super::answer::http_date;
 use super::body::ProxyBody;
-use crate::decision::access::{Copy, Snapshot};
+use crate::decision::access::{RobotsFile, Snapshot};
 
 /// The response to `method` at `now`, with the body of `copy`.
 pub fn response(
     snapshot: &Snapshot,
-    copy: &Copy,
+    copy: &RobotsFile,
     (method, now): (&Method, Timestamp),
 ) -> Response<ProxyBody> {
     let bytes = match *method {

@@ -446,7 +446,7 @@ fn robots_member(snapshot: &Snapshot) -> Value {
         "url": snapshot.url,
         "status": snapshot.status,
         "fetched_at": snapshot.fetched_at.to_string(),
-        "sha256": snapshot.copy().map(|copy| copy.digest.to_string()),
+        "sha256": snapshot.file().map(|copy| copy.digest.to_string()),
     });
     if !snapshot.hops.is_empty() {
         members["hops"] = json!(snapshot.hops);

@@ -12,11 +12,12 @@ use http::header::{CONTENT_TYPE, ETAG, LAST_MODIFIED};
 
 use crate::clock;
 use crate::decision::access::{
-    AccessResult, Cause, Copy, NoConnection, Snapshot, StatusMeaning, Validators, status_meaning,
+    AccessResult, Cause, NoConnection, RobotsFile, Snapshot, StatusMeaning, Validators,
+    status_meaning,
 };
-use crate::decision::kept::Whose;
+use crate::decision::stored_snapshot::CacheKey;
 use crate::robots_cache::fetch::Hop;
-use crate::robots_cache::held::{Held, Span};
+use crate::robots_cache::held::{CacheEntry, Span};
 use crate::robots_cache::lifetimes::{Lifetimes, later};
 use crate::upstream::freshness::{lifetime, max_age, retry_after};
 use politesse_robots::Dialect;
@@ -67,7 +68,7 @@ pub(super) struct ReadAnswer {
 /// What an answer says.
 #[derive(Debug)]
 enum Said {
-    File(Arc<Copy>),
+    File(Arc<RobotsFile>),
     /// The earlier copy is still the file.
     Confirmed,
     NoFile,
@@ -76,15 +77,15 @@ enum Said {
 
 impl Answer {
     /// The answer of a fetch that failed on our side.
-    pub(super) fn internal(whose: &Whose) -> Self {
-        Self::none(whose, Cause::Internal)
+    pub(super) fn internal(key: &CacheKey) -> Self {
+        Self::none(key, Cause::Internal)
     }
 
     /// No answer, since nobody was asked.
-    pub(super) fn none(whose: &Whose, cause: Cause) -> Self {
+    pub(super) fn none(key: &CacheKey, cause: Cause) -> Self {
         Self {
             place: Place {
-                url: whose.origin.robots_txt().to_string(),
+                url: key.origin.robots_txt().to_string(),
                 status: None,
                 hops: Vec::new(),
                 conditional: false,
@@ -115,7 +116,7 @@ impl Answer {
 
 impl ReadAnswer {
     /// The file, if it is one.
-    pub(super) fn copy(&self) -> Option<&Copy> {
+    pub(super) fn file(&self) -> Option<&RobotsFile> {
         match &self.said {
             Said::File(copy) => Some(copy),
             Said::Confirmed | Said::NoFile | Said::Nothing(_) => None,
@@ -123,13 +124,13 @@ impl ReadAnswer {
     }
 
     /// The word for it in the metrics, if it led to `held`.
-    pub(super) fn word(&self, held: &Held) -> &'static str {
+    pub(super) fn word(&self, held: &CacheEntry) -> &'static str {
         match &self.said {
             Said::File(_) => "successful",
             Said::Confirmed => "confirmed",
             Said::NoFile => "unavailable",
             Said::Nothing(Cause::Busy) => "busy",
-            Said::Nothing(_) if held.snapshot.copy().is_some() => "stale",
+            Said::Nothing(_) if held.snapshot.file().is_some() => "stale",
             Said::Nothing(_) => "unreachable",
         }
     }
@@ -155,15 +156,15 @@ fn said(hop: &Hop, (place, dialect): (&Place, Dialect)) -> (Said, Option<Duratio
     }
 }
 
-fn copy(hop: &Hop, dialect: Dialect) -> Copy {
+fn copy(hop: &Hop, dialect: Dialect) -> RobotsFile {
     let content_type = hop.headers.get(CONTENT_TYPE);
     // A slice of a larger read buffer would keep all of that alive for a day.
     let body = Bytes::copy_from_slice(&hop.body);
-    let mut copy = Copy::in_dialect(body, dialect);
+    let mut copy = RobotsFile::in_dialect(body, dialect);
     if !hop.whole {
         copy.robots.cut_here();
     }
-    Copy {
+    RobotsFile {
         whole: hop.whole,
         content_type: content_type
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
@@ -184,7 +185,12 @@ fn validator(value: Option<&HeaderValue>) -> Option<HeaderValue> {
 
 impl ReadAnswer {
     /// What holds by it from now on, where `earlier` held before.
-    pub(super) fn hold(&self, whose: Whose, lifetimes: &Lifetimes, earlier: Option<&Held>) -> Held {
+    pub(super) fn hold(
+        &self,
+        key: CacheKey,
+        lifetimes: &Lifetimes,
+        earlier: Option<&CacheEntry>,
+    ) -> CacheEntry {
         let (result, lifetime) = match (&self.said, earlier) {
             (Said::File(copy), _) => {
                 let result = AccessResult::Successful(Arc::clone(copy));
@@ -197,28 +203,28 @@ impl ReadAnswer {
                     fetched_at: clock::now(),
                     ..again(&earlier.snapshot, (None, lifetime))
                 };
-                return Held::new(snapshot, Span::whole(lifetime), 0);
+                return CacheEntry::new(snapshot, Span::whole(lifetime), 0);
             }
             // Only who has an earlier copy asks whether it has changed.
             (Said::Confirmed, None) => {
-                return self.without_answer(whose, (lifetimes, Cause::Status), None);
+                return self.without_answer(key, (lifetimes, Cause::Status), None);
             }
             (Said::Nothing(cause), earlier) => {
-                return self.without_answer(whose, (lifetimes, *cause), earlier);
+                return self.without_answer(key, (lifetimes, *cause), earlier);
             }
         };
-        let snapshot = self.snapshot(whose, (result, lifetime));
-        Held::new(snapshot, Span::whole(lifetime), 0)
+        let snapshot = self.snapshot(key, (result, lifetime));
+        CacheEntry::new(snapshot, Span::whole(lifetime), 0)
     }
 
     /// What holds while the origin does not answer: what it said, as long as
     /// that does; then the copy of it; then nothing is allowed.
     fn without_answer(
         &self,
-        whose: Whose,
+        key: CacheKey,
         (lifetimes, cause): (&Lifetimes, Cause),
-        earlier: Option<&Held>,
-    ) -> Held {
+        earlier: Option<&CacheEntry>,
+    ) -> CacheEntry {
         let before = earlier.map_or(0, |earlier| earlier.failures);
         // It is no failure of an origin that was not asked.
         let not_asked = matches!(
@@ -237,12 +243,12 @@ impl ReadAnswer {
             (Some(earlier), Some(left)) => {
                 let lifetime = pause.min(left);
                 let snapshot = again(&earlier.snapshot, (Some(cause), lifetime));
-                Held::new(snapshot, Span::whole(lifetime), failures).with_age_of(earlier)
+                CacheEntry::new(snapshot, Span::whole(lifetime), failures).with_age_of(earlier)
             }
             (Some(_) | None, _) => {
                 let result = AccessResult::Unreachable(cause);
-                let snapshot = self.snapshot(whose, (result, pause));
-                Held::new(snapshot, Span::whole(pause), failures)
+                let snapshot = self.snapshot(key, (result, pause));
+                CacheEntry::new(snapshot, Span::whole(pause), failures)
             }
         };
         match earlier {
@@ -251,11 +257,11 @@ impl ReadAnswer {
         }
     }
 
-    fn snapshot(&self, whose: Whose, (result, lifetime): (AccessResult, Duration)) -> Snapshot {
+    fn snapshot(&self, key: CacheKey, (result, lifetime): (AccessResult, Duration)) -> Snapshot {
         let now = clock::now();
         Snapshot {
-            origin: whose.origin,
-            token: whose.token,
+            origin: key.origin,
+            token: key.token,
             url: self.place.url.clone(),
             hops: self.place.hops.clone(),
             status: self.place.status,

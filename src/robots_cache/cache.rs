@@ -24,11 +24,11 @@ use tokio_util::task::TaskTracker;
 use crate::clock;
 use crate::decision::access::{Cause, Snapshot};
 use crate::decision::decide::{Inquiry, Policy};
-use crate::decision::kept::Whose;
+use crate::decision::stored_snapshot::CacheKey;
 use crate::metrics::Metrics;
 use crate::robots_cache::answer::Answer;
 use crate::robots_cache::fetch::{Asker, FetchRobots, HttpFetcher};
-use crate::robots_cache::held::Held;
+use crate::robots_cache::held::CacheEntry;
 use crate::robots_cache::places::Places;
 use crate::robots_cache::ready::{read, ready};
 use crate::robots_cache::snapshots::{Flight, Found, Room, Snapshots, State, Watched};
@@ -79,7 +79,7 @@ pub struct Known {
 }
 
 impl Known {
-    fn at_once(held: &Held) -> Self {
+    fn at_once(held: &CacheEntry) -> Self {
         Self {
             snapshot: Arc::clone(&held.snapshot),
             was_asked: false,
@@ -152,7 +152,7 @@ async fn seen(watched: &mut Watched, of: impl Fn(&State) -> bool) -> Option<Stat
 
 /// A snapshot, or the fetch that it will come from.
 enum Sought {
-    InForce(Arc<Held>),
+    InForce(Arc<CacheEntry>),
     Awaited(Watched),
 }
 
@@ -202,9 +202,9 @@ impl<F: FetchRobots> RobotsCache<F> {
     ) -> Known {
         let mut gone = pin!(gone);
         let shared = &self.shared;
-        let whose = shared.whose(inquiry);
+        let key = shared.key(inquiry);
         let client = || shared.client(&inquiry.crawler, asker);
-        let mut watched = match shared.seek(&whose, client) {
+        let mut watched = match shared.seek(&key, client) {
             Sought::InForce(held) => return Known::at_once(&held),
             Sought::Awaited(watched) => watched,
         };
@@ -220,12 +220,12 @@ impl<F: FetchRobots> RobotsCache<F> {
                         let left = until.saturating_duration_since(clock::instant());
                         break Known {
                             too_long: Some((host, left)),
-                            ..Known::at_once(&shared.failed(&whose, Cause::Busy))
+                            ..Known::at_once(&shared.failed(&key, Cause::Busy))
                         };
                     }
                 }
                 Some(State::Asking | State::Judging) | None => {
-                    break Known::at_once(&shared.failed(&whose, Cause::Internal));
+                    break Known::at_once(&shared.failed(&key, Cause::Internal));
                 }
             }
         };
@@ -245,8 +245,8 @@ impl<F: FetchRobots> RobotsCache<F> {
     /// What is in force for an inquiry that was decided by `before`: that, or
     /// what came in its place; nothing if the origin has to be asked.
     pub fn still(&self, inquiry: &Inquiry, before: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
-        let whose = self.shared.whose(inquiry);
-        match self.shared.snapshots.latest(&whose) {
+        let key = self.shared.key(inquiry);
+        match self.shared.snapshots.latest(&key) {
             Some(held) => held.is_fresh().then(|| Arc::clone(&held.snapshot)),
             // Gone for lack of room, which makes it no less true.
             None => (clock::now() < before.expires_at).then(|| Arc::clone(before)),
@@ -255,19 +255,19 @@ impl<F: FetchRobots> RobotsCache<F> {
 }
 
 impl<F: FetchRobots> Shared<F> {
-    fn whose(&self, inquiry: &Inquiry) -> Whose {
+    fn key(&self, inquiry: &Inquiry) -> CacheKey {
         let named = self.named.as_ref();
         let asker = named.map_or(&inquiry.crawler, |named| &named.crawler);
-        Whose {
+        CacheKey {
             origin: inquiry.target.origin.clone(),
             token: asker.token().cloned(),
         }
     }
 
     /// What is held to where there is no answer.
-    fn failed(&self, whose: &Whose, cause: Cause) -> Held {
-        let none = Answer::none(whose, cause).read(self.policy.load().dialect());
-        none.hold(whose.clone(), self.snapshots.lifetimes(), None)
+    fn failed(&self, key: &CacheKey, cause: Cause) -> CacheEntry {
+        let none = Answer::none(key, cause).read(self.policy.load().dialect());
+        none.hold(key.clone(), self.snapshots.lifetimes(), None)
     }
 
     fn client(&self, crawler: &Crawler, asker: &Asker) -> Client {
@@ -284,10 +284,10 @@ impl<F: FetchRobots> Shared<F> {
 
     /// The snapshot in force, else a fetch; and a fetch behind it where its end
     /// is near, so that nobody waits for it again.
-    fn seek(self: &Arc<Self>, whose: &Whose, client: impl FnOnce() -> Client) -> Sought {
-        match self.snapshots.find(whose) {
+    fn seek(self: &Arc<Self>, key: &CacheKey, client: impl FnOnce() -> Client) -> Sought {
+        match self.snapshots.find(key) {
             Found::InForce(held) => {
-                if let Some(flight) = self.snapshots.refresh(whose, &held) {
+                if let Some(flight) = self.snapshots.refresh(key, &held) {
                     self.start(flight, client());
                 }
                 Sought::InForce(held)
@@ -295,7 +295,7 @@ impl<F: FetchRobots> Shared<F> {
             Found::Awaited(watched) => Sought::Awaited(watched),
             Found::Wanted(flight) => Sought::Awaited(self.start(flight, client())),
             Found::Full(earlier) => {
-                let held = self.snapshots.busy(whose, earlier.as_deref());
+                let held = self.snapshots.busy(key, earlier.as_deref());
                 Sought::InForce(held)
             }
         }
@@ -312,14 +312,14 @@ impl<F: FetchRobots> Shared<F> {
     async fn fetch(self: Arc<Self>, mut flight: Flight, client: Client) {
         let mut blind = false;
         if flight.earlier.is_none() {
-            let loaded = self.load_in_time(&flight.whose, &client).await;
+            let loaded = self.load_in_time(&flight.key, &client).await;
             blind = loaded.is_err();
             flight.earlier = loaded.ok().flatten();
             if let Some(held) = flight.earlier.clone().filter(|held| held.is_fresh()) {
                 return flight.land_on(&held);
             }
         }
-        let mut trail = Trail::new(flight.whose.origin.robots_txt());
+        let mut trail = Trail::new(flight.key.origin.robots_txt());
         let Some((flight, leave)) = self.in_turn(flight, &client).await else {
             return;
         };
@@ -328,7 +328,7 @@ impl<F: FetchRobots> Shared<F> {
             None => Err(Cause::Busy),
         };
         let answer = trail.answer(result);
-        let failed = Answer::internal(&flight.whose);
+        let failed = Answer::internal(&flight.key);
         let policy = self.policy.load_full();
         let reading = match read(answer, &policy, &client.crawler).await {
             Some(reading) => reading,
@@ -349,22 +349,25 @@ impl<F: FetchRobots> Shared<F> {
     /// What the store has, unless it takes too long to say so.
     async fn load_in_time(
         &self,
-        whose: &Whose,
+        key: &CacheKey,
         client: &Client,
-    ) -> Result<Option<Arc<Held>>, Elapsed> {
-        let loaded = timeout(LOAD_TIMEOUT, self.load(whose, client)).await;
+    ) -> Result<Option<Arc<CacheEntry>>, Elapsed> {
+        let loaded = timeout(LOAD_TIMEOUT, self.load(key, client)).await;
         if loaded.is_err() {
-            tracing::warn!(target: REPEATING, origin = %whose.origin, "what is kept of a robots.txt was not read in time");
+            tracing::warn!(target: REPEATING, origin = %key.origin, "what is kept of a robots.txt was not read in time");
         }
         loaded
     }
 
     /// What the store has, ready for use.
-    async fn load(&self, whose: &Whose, client: &Client) -> Option<Arc<Held>> {
+    async fn load(&self, key: &CacheKey, client: &Client) -> Option<Arc<CacheEntry>> {
         let policy = self.policy.load_full();
-        let kept = self.store.load(whose, policy.dialect()).await?;
+        let kept = self.store.load(key, policy.dialect()).await?;
         let kept = ready(kept, &policy, &client.crawler).await?;
-        Some(Arc::new(Held::restored(&kept, self.snapshots.lifetimes())))
+        Some(Arc::new(CacheEntry::restored(
+            &kept,
+            self.snapshots.lifetimes(),
+        )))
     }
 }
 

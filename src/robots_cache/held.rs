@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock::{self, Stamp, passed};
 use crate::decision::access::{AccessResult, Snapshot, Validators};
-use crate::decision::kept::Kept;
+use crate::decision::stored_snapshot::StoredSnapshot;
 use crate::robots_cache::lifetimes::{LIFETIME_MAX, Lifetimes};
 
 /// What is in use is asked for again in the last part of its life, one of so
@@ -20,7 +20,7 @@ const REFRESH_PART: u32 = 10;
 
 /// A snapshot, and for how long it holds.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct CacheEntry {
     pub(super) snapshot: Arc<Snapshot>,
     expires: Instant,
     /// When the origin last sent or confirmed it.
@@ -53,7 +53,7 @@ impl Span {
     }
 }
 
-impl Held {
+impl CacheEntry {
     /// A snapshot that holds for `span` from now on, after so many failures in
     /// a row.
     pub(super) fn new(snapshot: impl Into<Arc<Snapshot>>, span: Span, failures: u32) -> Self {
@@ -78,9 +78,9 @@ impl Held {
     }
 
     /// What was kept, with the time it has left by the lifetimes of now.
-    pub(super) fn restored(kept: &Kept, lifetimes: &Lifetimes) -> Self {
+    pub(super) fn restored(kept: &StoredSnapshot, lifetimes: &Lifetimes) -> Self {
         let (snapshot, now) = (&kept.snapshot, clock::now());
-        let most = if snapshot.copy().is_some() && is_answer(snapshot) {
+        let most = if snapshot.file().is_some() && is_answer(snapshot) {
             lifetimes
                 .ttl
                 .saturating_sub(passed(snapshot.fetched_at, now))
@@ -104,10 +104,10 @@ impl Held {
 
     /// What is to be kept of it: where it was asked for again in vain, the same
     /// rules with the pause before the next time.
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> StoredSnapshot {
         let then = self.then.as_ref().map(|then| &then.snapshot);
-        let same = then.filter(|then| then.copy().is_some());
-        Kept {
+        let same = then.filter(|then| then.file().is_some());
+        StoredSnapshot {
             snapshot: Arc::clone(same.unwrap_or(&self.snapshot)),
             failures: self.failures,
             led_to: None,
@@ -153,7 +153,7 @@ impl Held {
     /// How long its copy may be used though the origin is unreachable, `stale`
     /// at most after the origin sent or confirmed it; `None` if not at all.
     pub(super) fn copy_left(&self, stale: Duration) -> Option<Duration> {
-        self.snapshot.copy()?;
+        self.snapshot.file()?;
         let left = stale.saturating_sub(self.confirmed.age());
         (!left.is_zero()).then_some(left)
     }
@@ -161,7 +161,7 @@ impl Held {
     /// By what the origin can be asked at `url` whether the copy is still the
     /// file: only where the copy came from.
     pub(super) fn validators(&self, url: &str) -> Option<&Validators> {
-        let copy = self.snapshot.copy()?;
+        let copy = self.snapshot.file()?;
         let known = copy.validators != Validators::default();
         (known && self.snapshot.url == url).then_some(&copy.validators)
     }
@@ -170,7 +170,7 @@ impl Held {
     /// and the URLs that led there, which are as long as an origin likes.
     pub(super) fn weight(&self) -> usize {
         let hops: usize = self.snapshot.hops.iter().map(String::len).sum();
-        let copy = self.snapshot.copy();
+        let copy = self.snapshot.file();
         hops + copy.map_or(0, |copy| copy.body.len() + copy.robots.weight())
     }
 }

@@ -3,9 +3,9 @@
 
 use tokio::task::spawn_blocking;
 
-use crate::decision::access::Copy;
+use crate::decision::access::RobotsFile;
 use crate::decision::decide::{Candidates, Policy};
-use crate::decision::kept::Kept;
+use crate::decision::stored_snapshot::StoredSnapshot;
 use crate::robots_cache::answer::{Answer, ReadAnswer};
 use politesse_robots::crawler::Crawler;
 
@@ -20,7 +20,7 @@ pub(super) async fn read(answer: Answer, policy: &Policy, crawler: &Crawler) -> 
     let (dialect, bind) = (policy.dialect(), binder(policy, crawler));
     let read = aside(answer.bytes(), move || {
         let reading = answer.read(dialect);
-        if let Some(copy) = reading.copy() {
+        if let Some(copy) = reading.file() {
             bind(copy);
         }
         reading
@@ -29,11 +29,15 @@ pub(super) async fn read(answer: Answer, policy: &Policy, crawler: &Crawler) -> 
 }
 
 /// Readies the rules of what was kept for `crawler`; `None` if that panicked.
-pub(super) async fn ready(kept: Kept, policy: &Policy, crawler: &Crawler) -> Option<Kept> {
-    let bytes = kept.snapshot.copy().map_or(0, |copy| copy.body.len());
+pub(super) async fn ready(
+    kept: StoredSnapshot,
+    policy: &Policy,
+    crawler: &Crawler,
+) -> Option<StoredSnapshot> {
+    let bytes = kept.snapshot.file().map_or(0, |copy| copy.body.len());
     let bind = binder(policy, crawler);
     let bound = aside(bytes, move || {
-        if let Some(copy) = kept.snapshot.copy() {
+        if let Some(copy) = kept.snapshot.file() {
             bind(copy);
         }
         kept
@@ -42,7 +46,7 @@ pub(super) async fn ready(kept: Kept, policy: &Policy, crawler: &Crawler) -> Opt
 }
 
 /// What readies the rules of a file, so that the first decision need not.
-fn binder(policy: &Policy, crawler: &Crawler) -> impl FnOnce(&Copy) + Send + use<> {
+fn binder(policy: &Policy, crawler: &Crawler) -> impl FnOnce(&RobotsFile) + Send + use<> {
     let (candidates, crawler) = (policy.candidates(), crawler.clone());
     move |copy| match candidates {
         Candidates::First => drop(copy.robots.binding(&crawler)),

@@ -14,18 +14,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::decision::access::Cause;
-use crate::decision::kept::Whose;
+use crate::decision::stored_snapshot::CacheKey;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::robots_cache::answer::{Answer, ReadAnswer};
-use crate::robots_cache::held::Held;
+use crate::robots_cache::held::CacheEntry;
 use crate::robots_cache::lifetimes::Lifetimes;
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
 
 /// The snapshots of all origins.
 pub(super) struct Snapshots {
-    held: Cache<Whose, Arc<Held>>,
-    flights: Mutex<HashMap<Whose, watch::Sender<State>>>,
+    held: Cache<CacheKey, Arc<CacheEntry>>,
+    flights: Mutex<HashMap<CacheKey, watch::Sender<State>>>,
     flights_max: NonZeroUsize,
     lifetimes: Lifetimes,
     metrics: Arc<Metrics>,
@@ -59,7 +59,7 @@ pub(super) enum State {
     /// It waits for another origin's robots.txt, which a redirect needs.
     Judging,
     /// It came to this.
-    Done(Arc<Held>),
+    Done(Arc<CacheEntry>),
 }
 
 impl State {
@@ -81,13 +81,13 @@ impl Teller {
 /// What there is of a snapshot.
 pub(super) enum Found {
     /// It is in force.
-    InForce(Arc<Held>),
+    InForce(Arc<CacheEntry>),
     /// It is being asked for.
     Awaited(Watched),
     /// Nothing, and it is the finder's to ask.
     Wanted(Flight),
     /// Nothing but this of before, and too many are being asked for.
-    Full(Option<Arc<Held>>),
+    Full(Option<Arc<CacheEntry>>),
 }
 
 impl Snapshots {
@@ -97,7 +97,7 @@ impl Snapshots {
         // vain.
         let held = Cache::builder()
             .max_capacity(weights.most)
-            .weigher(move |_, held: &Arc<Held>| weights.of(held))
+            .weigher(move |_, held: &Arc<CacheEntry>| weights.of(held))
             .eviction_policy(EvictionPolicy::lru())
             .build();
         Self {
@@ -114,51 +114,55 @@ impl Snapshots {
     }
 
     /// What is held, in force or not.
-    pub(super) fn latest(&self, whose: &Whose) -> Option<Arc<Held>> {
-        self.held.get(whose).map(Held::latest)
+    pub(super) fn latest(&self, key: &CacheKey) -> Option<Arc<CacheEntry>> {
+        self.held.get(key).map(CacheEntry::latest)
     }
 
     /// What is in force, or the fetch that somebody makes or the finder is to
     /// make; never two at once.
-    pub(super) fn find(self: &Arc<Self>, whose: &Whose) -> Found {
-        if let Some(held) = self.in_force(whose) {
+    pub(super) fn find(self: &Arc<Self>, key: &CacheKey) -> Found {
+        if let Some(held) = self.in_force(key) {
             return Found::InForce(held);
         }
         let mut flights = self.flights();
-        if let Some(state) = flights.get(whose) {
+        if let Some(state) = flights.get(key) {
             return Found::Awaited(state.subscribe());
         }
         // A fetch may have ended since we looked.
-        match self.latest(whose) {
+        match self.latest(key) {
             Some(held) if held.is_fresh() => Found::InForce(held),
             earlier if self.flights_max.get() <= flights.len() => Found::Full(earlier),
-            earlier => Found::Wanted(self.start(&mut flights, whose, earlier)),
+            earlier => Found::Wanted(self.start(&mut flights, key, earlier)),
         }
     }
 
     /// The fetch that is due for what is in force, if nobody makes it yet.
-    pub(super) fn refresh(self: &Arc<Self>, whose: &Whose, held: &Arc<Held>) -> Option<Flight> {
+    pub(super) fn refresh(
+        self: &Arc<Self>,
+        key: &CacheKey,
+        held: &Arc<CacheEntry>,
+    ) -> Option<Flight> {
         if !held.is_due() {
             return None;
         }
         let mut flights = self.flights();
         let replaced = self
             .held
-            .get(whose)
+            .get(key)
             .is_none_or(|now| !Arc::ptr_eq(&now, held));
         let full = self.flights_max.get() <= flights.len();
-        if full || replaced || flights.contains_key(whose) {
+        if full || replaced || flights.contains_key(key) {
             return None;
         }
-        let mut flight = self.start(&mut flights, whose, Some(Arc::clone(held)));
+        let mut flight = self.start(&mut flights, key, Some(Arc::clone(held)));
         flight.is_refresh = true;
         Some(flight)
     }
 
     /// What is answered where there is no room to ask; it is not held.
-    pub(super) fn busy(&self, whose: &Whose, earlier: Option<&Held>) -> Arc<Held> {
-        let none = Answer::none(whose, Cause::Busy).read(Dialect::default());
-        let held = none.hold(whose.clone(), &self.lifetimes, earlier);
+    pub(super) fn busy(&self, key: &CacheKey, earlier: Option<&CacheEntry>) -> Arc<CacheEntry> {
+        let none = Answer::none(key, Cause::Busy).read(Dialect::default());
+        let held = none.hold(key.clone(), &self.lifetimes, earlier);
         self.note(none.word(&held));
         Arc::new(held)
     }
@@ -169,21 +173,21 @@ impl Snapshots {
     }
 
     /// What is in force, without asking.
-    fn in_force(&self, whose: &Whose) -> Option<Arc<Held>> {
-        self.latest(whose).filter(|held| held.is_fresh())
+    fn in_force(&self, key: &CacheKey) -> Option<Arc<CacheEntry>> {
+        self.latest(key).filter(|held| held.is_fresh())
     }
 
     fn start(
         self: &Arc<Self>,
-        flights: &mut HashMap<Whose, watch::Sender<State>>,
-        whose: &Whose,
-        earlier: Option<Arc<Held>>,
+        flights: &mut HashMap<CacheKey, watch::Sender<State>>,
+        key: &CacheKey,
+        earlier: Option<Arc<CacheEntry>>,
     ) -> Flight {
         let state = watch::Sender::new(State::Asking);
-        flights.insert(whose.clone(), state.clone());
+        flights.insert(key.clone(), state.clone());
         self.metrics.robots_waiting.inc();
         Flight {
-            whose: whose.clone(),
+            key: key.clone(),
             earlier,
             snapshots: Arc::clone(self),
             state,
@@ -192,12 +196,12 @@ impl Snapshots {
         }
     }
 
-    fn take_off(&self, flights: &mut HashMap<Whose, watch::Sender<State>>, whose: &Whose) {
-        flights.remove(whose);
+    fn take_off(&self, flights: &mut HashMap<CacheKey, watch::Sender<State>>, key: &CacheKey) {
+        flights.remove(key);
         self.metrics.robots_waiting.dec();
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<Whose, watch::Sender<State>>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<CacheKey, watch::Sender<State>>> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -221,9 +225,9 @@ impl Snapshots {
 /// The duty to tell those who wait what a fetch came to; dropped without, by a
 /// panic or at the end of the runtime, it tells them that it failed.
 pub(super) struct Flight {
-    pub(super) whose: Whose,
+    pub(super) key: CacheKey,
     /// What is known from before.
-    pub(super) earlier: Option<Arc<Held>>,
+    pub(super) earlier: Option<Arc<CacheEntry>>,
     snapshots: Arc<Snapshots>,
     state: watch::Sender<State>,
     is_refresh: bool,
@@ -253,7 +257,7 @@ impl Flight {
         if 0 < self.state.receiver_count() {
             return Err(self);
         }
-        snapshots.take_off(&mut flights, &self.whose);
+        snapshots.take_off(&mut flights, &self.key);
         self.is_over = true;
         Ok(())
     }
@@ -264,25 +268,25 @@ impl Flight {
     }
 
     /// Ends with what an answer led to, or with what was kept and still holds.
-    pub(super) fn land_on(self, held: &Arc<Held>) {
+    pub(super) fn land_on(self, held: &Arc<CacheEntry>) {
         self.put(held);
     }
 
     /// What an answer leads to.
-    pub(super) fn hold(&self, reading: &ReadAnswer) -> Arc<Held> {
+    pub(super) fn hold(&self, reading: &ReadAnswer) -> Arc<CacheEntry> {
         let lifetimes = &self.snapshots.lifetimes;
-        let held = reading.hold(self.whose.clone(), lifetimes, self.earlier.as_deref());
+        let held = reading.hold(self.key.clone(), lifetimes, self.earlier.as_deref());
         self.snapshots.note(reading.word(&held));
         Arc::new(held)
     }
 
     /// Held before told, and told before it is off the list: whoever looks
     /// finds one of the three.
-    fn put(&self, held: &Arc<Held>) {
+    fn put(&self, held: &Arc<CacheEntry>) {
         let snapshots = &self.snapshots;
-        snapshots.held.insert(self.whose.clone(), Arc::clone(held));
+        snapshots.held.insert(self.key.clone(), Arc::clone(held));
         self.state.send_replace(State::Done(Arc::clone(held)));
-        snapshots.take_off(&mut snapshots.flights(), &self.whose);
+        snapshots.take_off(&mut snapshots.flights(), &self.key);
         snapshots.count();
     }
 }
@@ -291,7 +295,7 @@ impl Drop for Flight {
     fn drop(&mut self) {
         let is_done = matches!(*self.state.borrow(), State::Done(_));
         if !is_done && !self.is_over {
-            let failed = Answer::internal(&self.whose);
+            let failed = Answer::internal(&self.key);
             self.put(&self.hold(&failed.read(Dialect::default())));
         }
     }
@@ -316,7 +320,7 @@ impl Weights {
         }
     }
 
-    fn of(self, held: &Held) -> u32 {
+    fn of(self, held: &CacheEntry) -> u32 {
         let bytes = u32::try_from(held.weight()).unwrap_or(u32::MAX);
         bytes.max(self.least)
     }

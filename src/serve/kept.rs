@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::audit::AuditLog;
-use crate::decision::kept::{Kept, Whose};
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
 use crate::robots_cache::store::{Doing, KeepRobots};
 use crate::upstream::egress::Egress;
 use politesse_robots::Dialect;
@@ -17,16 +17,20 @@ pub(super) struct KeptInAudit {
 }
 
 impl KeepRobots for KeptInAudit {
-    fn load<'a>(&'a self, whose: &'a Whose, dialect: Dialect) -> Doing<'a, Option<Kept>> {
+    fn load<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        dialect: Dialect,
+    ) -> Doing<'a, Option<StoredSnapshot>> {
         Box::pin(async move {
-            let kept = self.audit.saved_snapshot(whose, dialect).await?;
-            let led_to = self.egress.led_to(&whose.origin);
+            let kept = self.audit.saved_snapshot(key, dialect).await?;
+            let led_to = self.egress.led_to(&key.origin);
             (kept.led_to == led_to).then_some(kept)
         })
     }
 
-    fn save(&self, kept: Kept) -> Doing<'_, ()> {
+    fn save(&self, kept: StoredSnapshot) -> Doing<'_, ()> {
         let led_to = self.egress.led_to(&kept.snapshot.origin);
-        Box::pin(self.audit.save_snapshot(Kept { led_to, ..kept }))
+        Box::pin(self.audit.save_snapshot(StoredSnapshot { led_to, ..kept }))
     }
 }

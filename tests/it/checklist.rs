@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, Cause, Copy, Snapshot};
+use politesse::decision::access::{AccessResult, Cause, RobotsFile, Snapshot};
 use politesse::decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict, decide};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -70,7 +70,7 @@ impl Said {
 pub(crate) fn said((dialect, file): (Dialect, &[u8]), agent: &str, path: &str) -> Said {
     let robots = RobotsTxt::in_dialect(file.to_vec(), dialect);
     let said = Said::by_judgement(&robots.binding(&Crawler::parse(agent)).judge(path));
-    let copy = Copy::in_dialect(Bytes::copy_from_slice(file), dialect);
+    let copy = RobotsFile::in_dialect(Bytes::copy_from_slice(file), dialect);
     let result = AccessResult::Successful(Arc::new(copy));
     let ruling = ruling((dialect, 200, result), agent, path);
     assert_eq!(Said::by_ruling(&ruling), Some(said), "{dialect} {path}");

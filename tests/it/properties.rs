@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
 use politesse::decision::decide::{
     Candidates, Inquiry, Policy, Readings, Unauthorized, Verdict, decide,
 };
 use politesse::decision::record::{
-    Again, Effect, StoredPolicy, StoredRecord, StoredRuling, StoredSnapshot, decide_again,
+    Again, Effect, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling, decide_again,
 };
 use politesse_directives::{Form, Gathering, Limits, MetaScanner, Reading, Scan};
 use politesse_robots::crawler::Crawler;
@@ -29,7 +29,7 @@ fn verdict(robots: &str, path: &str) -> Verdict {
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Arc::new(Copy::new(Bytes::from(robots.to_owned())))),
+        result: AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from(robots.to_owned())))),
         stale: None,
     });
     let inquiry = Arc::new(Inquiry {
@@ -50,9 +50,9 @@ fn verdict(robots: &str, path: &str) -> Verdict {
 /// comes to.
 fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
-    let copy = Copy::in_dialect(Bytes::from(robots.to_owned()), policy.dialect());
+    let copy = RobotsFile::in_dialect(Bytes::from(robots.to_owned()), policy.dialect());
     let at = "2026-11-21T06:47:09.123456789Z".parse().unwrap();
-    let stored = StoredSnapshot {
+    let stored = RecordedSnapshot {
         token: None,
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, Copy, Snapshot};
+use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
 use politesse::decision::decide::{
     Inquiry, Policy, Readings, Ruling, Unauthorized, Verdict, ruling,
 };
@@ -33,7 +33,7 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
-        result: AccessResult::Successful(Arc::new(Copy::new(Bytes::from(robots.to_owned())))),
+        result: AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from(robots.to_owned())))),
         stale: None,
     };
     let inquiry = Inquiry {

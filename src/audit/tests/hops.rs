@@ -11,7 +11,7 @@ const SECOND: &str = "http://p.test/robots.txt?\"";
 
 /// A robots.txt that was found behind redirects of `hops`.
 fn behind(hops: &[&str]) -> Arc<Snapshot> {
-    let copy = Copy::new(Bytes::from_static(ROBOTS.as_bytes()));
+    let copy = RobotsFile::new(Bytes::from_static(ROBOTS.as_bytes()));
     let found = snapshot(AccessResult::Successful(Arc::new(copy)), Some(200));
     let mut found = Arc::into_inner(found).unwrap();
     found.hops = hops.iter().map(|&url| url.to_owned()).collect();

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::decision::access::Validators;
-use crate::decision::kept::{Kept, Whose};
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
@@ -23,18 +23,18 @@ fn token(token: &str) -> Option<ProductToken> {
     Some(ProductToken::new(token).unwrap())
 }
 
-fn whose(name: &str, token: Option<ProductToken>) -> Whose {
+fn key(name: &str, token: Option<ProductToken>) -> CacheKey {
     let origin = origin(name);
-    Whose { origin, token }
+    CacheKey { origin, token }
 }
 
 /// What is known of `whose`: `result`, got a minute ago.
-fn kept(whose: &Whose, result: AccessResult) -> Kept {
+fn kept(key: &CacheKey, result: AccessResult) -> StoredSnapshot {
     let at: Timestamp = "2126-11-21T04:00:00.123456Z".parse().unwrap();
     let snapshot = Snapshot {
-        origin: whose.origin.clone(),
-        token: whose.token.clone(),
-        url: whose.origin.robots_txt().to_string(),
+        origin: key.origin.clone(),
+        token: key.token.clone(),
+        url: key.origin.robots_txt().to_string(),
         hops: Vec::new(),
         status: Some(200),
         fetched_at: at,
@@ -42,7 +42,7 @@ fn kept(whose: &Whose, result: AccessResult) -> Kept {
         result,
         stale: None,
     };
-    Kept {
+    StoredSnapshot {
         snapshot: Arc::new(snapshot),
         failures: 0,
         led_to: None,
@@ -50,11 +50,13 @@ fn kept(whose: &Whose, result: AccessResult) -> Kept {
 }
 
 fn file(body: &'static str) -> AccessResult {
-    AccessResult::Successful(Arc::new(Copy::new(Bytes::from_static(body.as_bytes()))))
+    AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from_static(
+        body.as_bytes(),
+    ))))
 }
 
 /// The same snapshot with something else in it.
-fn but(kept: &Kept, change: impl FnOnce(&mut Snapshot, &mut u32)) -> Kept {
+fn but(kept: &StoredSnapshot, change: impl FnOnce(&mut Snapshot, &mut u32)) -> StoredSnapshot {
     let old = &*kept.snapshot;
     let result = match &old.result {
         AccessResult::Successful(copy) => AccessResult::Successful(Arc::clone(copy)),
@@ -71,7 +73,7 @@ fn but(kept: &Kept, change: impl FnOnce(&mut Snapshot, &mut u32)) -> Kept {
     };
     let mut failures = kept.failures;
     change(&mut snapshot, &mut failures);
-    Kept {
+    StoredSnapshot {
         snapshot: Arc::new(snapshot),
         failures,
         led_to: None,
@@ -80,13 +82,13 @@ fn but(kept: &Kept, change: impl FnOnce(&mut Snapshot, &mut u32)) -> Kept {
 
 impl Kit {
     /// Keeps it, on disk when this returns.
-    async fn keep(&self, kept: &Kept) {
+    async fn keep(&self, kept: &StoredSnapshot) {
         self.log.save_snapshot(kept.clone()).await;
         self.log.probe().await.unwrap();
     }
 
-    async fn kept(&self, whose: &Whose) -> Option<Kept> {
-        self.log.saved_snapshot(whose, RFC).await
+    async fn kept(&self, key: &CacheKey) -> Option<StoredSnapshot> {
+        self.log.saved_snapshot(key, RFC).await
     }
 
     fn lost(&self) -> u64 {
@@ -109,20 +111,20 @@ impl Kit {
 }
 
 /// All that is known, in one line.
-fn told(kept: &Kept) -> String {
-    let text = kept.snapshot.copy().map(|copy| copy.robots.text());
+fn told(kept: &StoredSnapshot) -> String {
+    let text = kept.snapshot.file().map(|copy| copy.robots.text());
     let notes: Option<Vec<_>> = kept
         .snapshot
-        .copy()
+        .file()
         .map(|copy| copy.robots.notes().collect());
     format!("{kept:?} {text:?} {notes:?}")
 }
 
 /// Holds that what is kept in `kit` is read again.
 pub(super) async fn assert_keeps(kit: &Kit) {
-    let whose = whose("o.test", token("FooBot"));
-    kit.keep(&kept(&whose, file(ROBOTS))).await;
-    assert!(kit.kept(&whose).await.is_some());
+    let key = key("o.test", token("FooBot"));
+    kit.keep(&kept(&key, file(ROBOTS))).await;
+    assert!(kit.kept(&key).await.is_some());
 }
 
 /// One test a row: what is kept, and read from the disk again as it was, also
@@ -134,36 +136,36 @@ macro_rules! round_trips {
             let saved = $kept;
             let kit = Kit::new(Durability::Queue, 16);
             kit.keep(&saved).await;
-            let loaded = kit.kept(&saved.whose()).await.unwrap();
+            let loaded = kit.kept(&saved.key()).await.unwrap();
             assert!(!Arc::ptr_eq(&loaded.snapshot, &saved.snapshot));
             assert_eq!(told(&loaded), told(&saved));
             let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
-            let loaded = kit.kept(&saved.whose()).await.unwrap();
+            let loaded = kit.kept(&saved.key()).await.unwrap();
             assert_eq!(told(&loaded), told(&saved));
         }
     )*};
 }
 
-fn mine() -> Whose {
-    whose("o.test:8443", token("FooBot"))
+fn mine() -> CacheKey {
+    key("o.test:8443", token("FooBot"))
 }
 
 round_trips! {
     a_file_is_kept: kept(&mine(), file(ROBOTS));
     an_empty_file_is_kept: kept(&mine(), file(""));
-    a_file_for_everyone_is_kept: kept(&whose("o.test", None), file(ROBOTS));
+    a_file_for_everyone_is_kept: kept(&key("o.test", None), file(ROBOTS));
     all_that_is_known_of_a_file_is_kept: but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
         "https://p.test/r?x=\u{e9}".clone_into(&mut snapshot.url);
         snapshot.hops = vec!["https://o.test:8443/robots.txt".into(), "http://p.test/".into()];
         snapshot.status = Some(203);
-        let mut copy = Copy {
+        let mut copy = RobotsFile {
             whole: false,
             content_type: Some("text/html; charset=\u{fffd}".to_owned()),
             validators: Validators {
                 etag: Some(HeaderValue::from_bytes(b"\"\xff\x80 \t\"").unwrap()),
                 last_modified: Some(HeaderValue::from_static("yesterday")),
             },
-            ..Copy::new(Bytes::from_static(b"\xef\xbb\xbfUser-agent: \xff\0\r\nDisallow: /"))
+            ..RobotsFile::new(Bytes::from_static(b"\xef\xbb\xbfUser-agent: \xff\0\r\nDisallow: /"))
         };
         copy.robots.cut_here();
         snapshot.result = AccessResult::Successful(Arc::new(copy));
@@ -179,7 +181,7 @@ round_trips! {
         snapshot.status = None;
         *failures = u32::MAX;
     });
-    where_the_operator_s_word_led_is_kept: Kept {
+    where_the_operator_s_word_led_is_kept: StoredSnapshot {
         led_to: Some("127.0.0.1:8080".to_owned()),
         ..kept(&mine(), file(ROBOTS))
     };
@@ -193,9 +195,9 @@ async fn what_is_not_kept_is_not_found() {
     let kit = Kit::new(Durability::Commit, 16);
     kit.keep(&kept(&mine(), file(ROBOTS))).await;
     for other in [
-        whose("o.test", token("FooBot")),
-        whose("o.test:8443", token("FooBot2")),
-        whose("o.test:8443", None),
+        key("o.test", token("FooBot")),
+        key("o.test:8443", token("FooBot2")),
+        key("o.test:8443", None),
     ] {
         assert!(kit.kept(&other).await.is_none(), "{other:?}");
     }
@@ -205,7 +207,7 @@ async fn what_is_not_kept_is_not_found() {
 #[tokio::test]
 async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
     let kit = Kit::new(Durability::Commit, 16);
-    let of = |token| whose("o.test", token);
+    let of = |token| key("o.test", token);
     for (token, body) in [
         (token("FooBot"), "# 1"),
         (None, "# 2"),
@@ -222,7 +224,7 @@ async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
         (token("BarBot"), "# 3"),
     ] {
         let kept = kit.kept(&of(token)).await.unwrap();
-        assert_eq!(kept.snapshot.copy().unwrap().body, body);
+        assert_eq!(kept.snapshot.file().unwrap().body, body);
     }
 }
 
@@ -272,7 +274,7 @@ async fn a_file_is_read_by_the_dialect_in_force() {
             .await
             .unwrap();
         assert_eq!(kept.snapshot.hops, hops());
-        let robots = &kept.snapshot.copy().unwrap().robots;
+        let robots = &kept.snapshot.file().unwrap().robots;
         assert_eq!(robots.dialect(), Dialect::Consensus1994);
         let binding = robots.binding(&Crawler::parse("FooBot"));
         assert!(!binding.judge("/a").allows());
@@ -313,7 +315,7 @@ async fn assert_not_trusted(sql: &str) {
     kit.keep(&kept).await;
     assert!(kit.kept(&mine()).await.is_some());
     kit.sql(&format!("PRAGMA foreign_keys = OFF; {sql}"));
-    let other = whose("p.test", token("FooBot"));
+    let other = key("p.test", token("FooBot"));
     assert!(kit.kept(&mine()).await.is_none(), "{sql}");
     assert!(kit.kept(&other).await.is_none(), "{sql}");
     if !sql.contains("DELETE") {
@@ -364,7 +366,7 @@ async fn a_body_that_was_changed_or_taken_away_is_not_trusted() {
 async fn verification_counts_what_is_kept_and_names_what_was_changed() {
     let kit = one_of_each().await;
     for name in ["o.test", "p.test", "q.test"] {
-        kit.keep(&kept(&whose(name, token("FooBot")), file(ROBOTS)))
+        kit.keep(&kept(&key(name, token("FooBot")), file(ROBOTS)))
             .await;
     }
     assert_eq!(verify(&kit).0.kept, 3);
@@ -407,7 +409,7 @@ async fn the_end_of_a_save_does_not_hide_the_next_one() {
     let kit = Kit::new(Durability::Commit, 2);
     let lock = kit.held();
     kit.log
-        .save_snapshot(kept(&whose("p.test", None), file("")))
+        .save_snapshot(kept(&key("p.test", None), file("")))
         .await;
     kit.log.save_snapshot(kept(&mine(), file("# 1"))).await;
     // There is no place for it before it is waited for.
@@ -429,7 +431,7 @@ async fn a_full_queue_gives_a_save_up_after_a_second_and_counts_it() {
     let lock = kit.held();
     for name in ["a.test", "b.test"] {
         kit.log
-            .save_snapshot(kept(&whose(name, None), file("")))
+            .save_snapshot(kept(&key(name, None), file("")))
             .await;
     }
     let waiting = kit.log.save_snapshot(kept(&mine(), file("")));
@@ -490,7 +492,7 @@ async fn a_closed_log_has_kept_everything_and_finds_nothing() {
     let path = kit.path();
     let folder = kit.closed().await;
     assert!(!path.with_extension("db-wal").exists());
-    log.save_snapshot(kept(&whose("p.test", None), file(ROBOTS)))
+    log.save_snapshot(kept(&key("p.test", None), file(ROBOTS)))
         .await;
     assert!(log.saved_snapshot(&mine(), RFC).await.is_none());
     let kit = Kit::reopened(folder, Durability::Commit, 16);
@@ -504,8 +506,8 @@ async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
     let kit = Kit::new(Durability::Commit, 16);
     let days = |days: i64| {
         let now = clock::now() + SignedDuration::from_hours(24 * days);
-        let whose = whose(&format!("d{}.test", days.abs()), None);
-        but(&kept(&whose, file(ROBOTS)), |snapshot, _| {
+        let key = key(&format!("d{}.test", days.abs()), None);
+        but(&kept(&key, file(ROBOTS)), |snapshot, _| {
             snapshot.expires_at = now;
         })
     };
@@ -517,8 +519,8 @@ async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
     kit.log.probe().await.unwrap();
     kit.log.probe().await.unwrap();
     assert_eq!((kit.count("kept"), kit.count("body")), (2, 1));
-    assert!(kit.kept(&days(-31).whose()).await.is_none());
-    assert!(kit.kept(&days(-29).whose()).await.is_some());
+    assert!(kit.kept(&days(-31).key()).await.is_none());
+    assert!(kit.kept(&days(-29).key()).await.is_some());
 }
 
 #[test]
@@ -532,7 +534,7 @@ fn a_few_are_taken_away_at_a_time_the_oldest_first() {
     store
         .write(|batch| {
             (0..5).try_for_each(|n| {
-                let kept = kept(&whose(&format!("d{n}.test"), None), file(ROBOTS));
+                let kept = kept(&key(&format!("d{n}.test"), None), file(ROBOTS));
                 batch.save_snapshot(&but(&kept, |snapshot, _| {
                     snapshot.expires_at = Timestamp::from_second(n).unwrap();
                 }))
@@ -550,7 +552,7 @@ fn a_few_are_taken_away_at_a_time_the_oldest_first() {
 #[ignore = "measures, and writes 250 MB"]
 async fn a_load_from_a_hundred_thousand_rows_takes_little() {
     const ROWS: u32 = 100_000;
-    let of = |n: u32| whose(&format!("host-{n}.example.test"), token("FooBot"));
+    let of = |n: u32| key(&format!("host-{n}.example.test"), token("FooBot"));
     let folder = tempfile::tempdir().unwrap();
     let start = clock::instant();
     let mut store = AuditStore::open(

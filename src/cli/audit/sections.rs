@@ -9,7 +9,7 @@ use super::details::DecisionDetails;
 use super::screen::{Screen, cut};
 use crate::cli::inert::{inert, shell_word};
 use crate::decision::decide::{EnforcementMode, Policy};
-use crate::decision::record::StoredSnapshot;
+use crate::decision::record::RecordedSnapshot;
 use politesse_robots::RobotsTxt;
 
 /// Lines of a robots.txt that are shown on a terminal without being asked for:
@@ -127,7 +127,7 @@ impl Facts {
         }
     }
 
-    fn robots(&mut self, snapshot: &StoredSnapshot) {
+    fn robots(&mut self, snapshot: &RecordedSnapshot) {
         let status = snapshot
             .status
             .map_or(String::new(), |status| format!(", status {status}"));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::terms::Terms;
-use crate::decision::access::{Copy, Snapshot};
+use crate::decision::access::{RobotsFile, Snapshot};
 use crate::decision::decide::{
     Decision, Evidence, Readings, Reason, RuleCited, Ruling, Verdict, ruling,
 };
@@ -54,7 +54,7 @@ impl Explained {
         let bound = evidence.ruling.token.as_ref();
         let bound = bound.map(|token| Crawler::known_as(std::slice::from_ref(token), None));
         let crawler = bound.as_ref().unwrap_or(&evidence.inquiry.crawler);
-        let copy = evidence.snapshot.as_deref().and_then(Snapshot::copy);
+        let copy = evidence.snapshot.as_deref().and_then(Snapshot::file);
         Self {
             binding: copy.map(|copy| {
                 let binding = copy.robots.binding(crawler);
@@ -91,12 +91,12 @@ impl Explained {
         self.evidence.snapshot.as_deref()
     }
 
-    pub(super) fn copy(&self) -> Option<&Copy> {
-        self.snapshot().and_then(Snapshot::copy)
+    pub(super) fn file(&self) -> Option<&RobotsFile> {
+        self.snapshot().and_then(Snapshot::file)
     }
 
     pub(super) fn robots(&self) -> Option<&RobotsTxt> {
-        self.copy().map(|copy| &copy.robots)
+        self.file().map(|copy| &copy.robots)
     }
 
     pub(super) fn dialect(&self) -> Dialect {

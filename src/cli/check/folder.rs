@@ -128,7 +128,7 @@ fn is_absent(error: &io::Error) -> bool {
 
 /// What keeping it costs, in bytes.
 fn weight(authority: &str, found: &Found) -> u32 {
-    let copy = found.as_ref().ok().and_then(|snapshot| snapshot.copy());
+    let copy = found.as_ref().ok().and_then(|snapshot| snapshot.file());
     let file = copy.map_or(0, |copy| copy.body.len() + copy.robots.weight());
     u32::try_from(size_of::<Snapshot>() + 2 * authority.len() + file).unwrap_or(u32::MAX)
 }

@@ -184,7 +184,7 @@ impl<'a> Operator<'a> {
 
 impl<'a> Robots<'a> {
     fn of(explained: &'a Explained) -> Option<Self> {
-        let (snapshot, copy) = (explained.snapshot()?, explained.copy());
+        let (snapshot, copy) = (explained.snapshot()?, explained.file());
         let age = explained.age();
         let fetched = age.map(|_| snapshot);
         let (result, cause) = result(snapshot);

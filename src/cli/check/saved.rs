@@ -9,7 +9,9 @@ use bytes::Bytes;
 
 use super::terms::Terms;
 use crate::clock;
-use crate::decision::access::{AccessResult, Cause, Copy, Snapshot, StatusMeaning, status_meaning};
+use crate::decision::access::{
+    AccessResult, Cause, RobotsFile, Snapshot, StatusMeaning, status_meaning,
+};
 use politesse_robots::origin::Origin;
 use politesse_robots::whole_lines;
 
@@ -51,12 +53,12 @@ pub(super) fn snapshot(
 }
 
 /// The file as far as a fetch would keep it.
-fn copy(body: &Bytes, terms: &Terms) -> Copy {
+fn copy(body: &Bytes, terms: &Terms) -> RobotsFile {
     let kept = body.slice(..whole_lines(body, terms.bytes_max).len());
     let whole = kept.len() == body.len();
-    let mut copy = Copy::in_dialect(kept, terms.dialect());
+    let mut copy = RobotsFile::in_dialect(kept, terms.dialect());
     if !whole {
         copy.robots.cut_here();
     }
-    Copy { whole, ..copy }
+    RobotsFile { whole, ..copy }
 }

@@ -100,7 +100,7 @@ impl Evidence {
             ruling.reason.as_str(),
             ruling.rule.as_ref().map(|rule| rule.line),
             snapshot.map(|snapshot| snapshot.fetched_at),
-            snapshot.and_then(Snapshot::copy).map(|copy| copy.digest),
+            snapshot.and_then(Snapshot::file).map(|copy| copy.digest),
             self.policy.digest(),
             self.at,
         );

@@ -35,7 +35,7 @@ fn snapshot(status: u16, result: AccessResult) -> Arc<Snapshot> {
 }
 
 fn file(text: &'static str) -> Arc<Snapshot> {
-    let copy = Copy::new(Bytes::from_static(text.as_bytes()));
+    let copy = RobotsFile::new(Bytes::from_static(text.as_bytes()));
     snapshot(200, AccessResult::Successful(Arc::new(copy)))
 }
 
@@ -198,7 +198,7 @@ fn only_a_whole_copy_that_came_as_a_200_answers_for_the_origin() {
     let whole = decided(&file("User-agent: *\n"), "/robots.txt");
     assert!(whole.own_copy().is_some());
     assert!(decided(&file("User-agent: *\n"), "/a").own_copy().is_none());
-    let mut copy = Copy::new(Bytes::from_static(b"User-agent: *\n"));
+    let mut copy = RobotsFile::new(Bytes::from_static(b"User-agent: *\n"));
     copy.whole = false;
     let cut = snapshot(200, AccessResult::Successful(Arc::new(copy)));
     assert!(decided(&cut, "/robots.txt").own_copy().is_none());
@@ -340,7 +340,7 @@ fn a_form_of_a_rule_that_servers_read_is_evidence_by_its_line() {
 fn other_dialects_compare_the_written_path_alone() {
     let rules = "User-agent: *\nDisallow: /Special%3ARandom\n";
     for dialect in Dialect::ALL {
-        let copy = Copy::in_dialect(rules.into(), dialect);
+        let copy = RobotsFile::in_dialect(rules.into(), dialect);
         let robots = snapshot(200, AccessResult::Successful(Arc::new(copy)));
         let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
         let asked = inquiry("FooBot", "http://h.test/Special:Random");

@@ -88,7 +88,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::decision::access::{AccessResult, Copy, Snapshot};
+    use crate::decision::access::{AccessResult, RobotsFile, Snapshot};
     use crate::decision::decide::{
         Decision, Inquiry, NoPermit, Policy, PuttingOff, Unauthorized, decide,
     };
@@ -102,7 +102,7 @@ mod tests {
             target: "http://h.test/a".parse().unwrap(),
             method: "GET".to_owned(),
         });
-        let copy = Copy::new("User-agent: *\nAllow: /a\nCrawl-delay: 10\n".into());
+        let copy = RobotsFile::new("User-agent: *\nAllow: /a\nCrawl-delay: 10\n".into());
         let snapshot = Arc::new(Snapshot {
             origin: inquiry.target.origin.clone(),
             token: None,

@@ -68,7 +68,7 @@ impl<F: FetchRobots> Shared<F> {
         mut flight: Flight,
         client: &Client,
     ) -> Option<(Flight, Option<Leave<'_, F>>)> {
-        let host = flight.whose.origin.host().clone();
+        let host = flight.key.origin.host().clone();
         let teller = flight.teller();
         let mut leave = pin!(self.leave(&teller, &host, client));
         loop {
@@ -130,7 +130,7 @@ impl<F: FetchRobots> Shared<F> {
         client: &Client,
     ) -> Result<Hop, Cause> {
         let mut left = Left(self.options.timeout);
-        let mut permit = RobotsPermit::first(&flight.whose.origin);
+        let mut permit = RobotsPermit::first(&flight.key.origin);
         let (mut turn, mut place) = (leave.turn, Some(leave.place));
         loop {
             let step = self.step((trail, permit), (&mut turn, place.take()), (flight, client));
@@ -140,7 +140,7 @@ impl<F: FetchRobots> Shared<F> {
                 Some(Err(cause)) => return Err(cause),
                 None => return Err(trail.late()),
             };
-            let is_foreign = next.origin != flight.whose.origin;
+            let is_foreign = next.origin != flight.key.origin;
             let is_judged = is_foreign && next.path_and_query() != ROBOTS_TXT;
             let host = next.origin.host();
             // Nobody keeps a turn while he waits for another, or all could wait
@@ -234,8 +234,8 @@ impl<F: FetchRobots> Shared<F> {
         inquiry: &Inquiry,
         client: &Client,
     ) -> Option<Arc<Snapshot>> {
-        let whose = self.whose(inquiry);
-        let mut watched = match self.seek(&whose, || client.clone()) {
+        let key = self.key(inquiry);
+        let mut watched = match self.seek(&key, || client.clone()) {
             Sought::InForce(held) => return Some(Arc::clone(&held.snapshot)),
             Sought::Awaited(watched) => watched,
         };

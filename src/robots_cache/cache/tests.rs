@@ -30,7 +30,7 @@ async fn a_fetch_survives_the_one_who_asked_for_it() {
     let cache = cache(&script);
     assert!(timeout(SECOND, ask(&cache)).await.is_err());
     let began = clock::instant();
-    assert!(ask(&cache).await.copy().is_some());
+    assert!(ask(&cache).await.file().is_some());
     assert_eq!(clock::instant().duration_since(began).as_secs(), 4);
     assert_eq!(script.asked().len(), 1);
 }
@@ -66,7 +66,7 @@ async fn the_pause_after_failures_doubles_up_to_the_longest() {
         assert_eq!(held_for(&snapshot), pause);
         advance(Duration::from_secs(pause.unsigned_abs())).await;
     }
-    assert!(ask(&cache).await.copy().is_some());
+    assert!(ask(&cache).await.file().is_some());
     advance(24 * HOUR).await;
     assert_eq!(asked_again_in(&*ask(&cache).await), 30);
 }
@@ -78,7 +78,7 @@ async fn each_product_token_has_its_own_snapshot() {
     let cache = cache(&script);
     let evil = ask_as(&cache, "http://a.test/", "EvilBot/1.0").await;
     let good = ask_as(&cache, "http://a.test/", "GoodBot/1.0").await;
-    assert!(evil.copy().is_none() && good.copy().is_some());
+    assert!(evil.file().is_none() && good.file().is_some());
     let again = ask_as(&cache, "http://a.test/x", "goodbot/2.0").await;
     assert!(Arc::ptr_eq(&good, &again));
     assert_eq!(script.asked().len(), 2);
@@ -111,7 +111,7 @@ async fn a_fetch_that_panics_is_unreachable_and_tried_again() {
     assert_eq!(cause(&snapshot), Some(Cause::Internal));
     assert_eq!(held_for(&snapshot), 30);
     advance(30 * SECOND).await;
-    assert!(ask(&cache).await.copy().is_some());
+    assert!(ask(&cache).await.file().is_some());
 }
 
 // RFC 9309, section 2.3.1; decisions, "Robots"; checklist 29.

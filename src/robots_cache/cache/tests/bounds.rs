@@ -17,7 +17,7 @@ async fn a_thousand_askers_share_one_fetch() {
     for _ in 0..1000 {
         let cache = Arc::clone(&cache);
         tasks.execute(async move {
-            assert!(ask(&cache).await.copy().is_some());
+            assert!(ask(&cache).await.file().is_some());
         });
     }
     tasks.0.close();
@@ -136,7 +136,7 @@ async fn a_fetch_under_way_cannot_be_evicted() {
         ask_as(&cache, url, "ExampleBot").await;
     }
     assert_eq!(cache.shared.snapshots.len(), 2);
-    assert!(ask(&cache).await.copy().is_some());
+    assert!(ask(&cache).await.file().is_some());
     assert_eq!(
         script.asked().iter().filter(|url| *url == ROBOTS).count(),
         1
@@ -163,9 +163,9 @@ async fn only_so_many_fetches_are_under_way() {
         async { (ask_as(&cache, b, "ExampleBot").await, waited()) },
         async { (ask_as(&cache, c, "ExampleBot").await, waited()) },
     );
-    assert!(first.0.copy().is_some() && first.1 == 20);
-    assert!(second.0.copy().is_some() && second.1 == 25);
-    assert!(third.0.copy().is_some() && third.1 == 45);
+    assert!(first.0.file().is_some() && first.1 == 20);
+    assert!(second.0.file().is_some() && second.1 == 25);
+    assert!(third.0.file().is_some() && third.1 == 45);
     assert_eq!(script.asked(), [ROBOTS, b, c]);
     assert_eq!(cache.shared.places.under_way(), 0);
 }
@@ -181,7 +181,7 @@ async fn a_judged_redirect_finds_a_place() {
         max_fetches: NonZeroUsize::new(1).unwrap(),
         ..options()
     };
-    assert!(ask(&cache_with(options, &script)).await.copy().is_some());
+    assert!(ask(&cache_with(options, &script)).await.file().is_some());
 }
 
 // Security, section 6: a large file is read off the threads that serve, and
@@ -193,7 +193,7 @@ async fn the_rules_of_a_file_are_ready_for_who_asked() {
         let body: &str = format!("User-agent: *\n{lines}").leak();
         let script = Script::default().at(ROBOTS, [text(body)]);
         let snapshot = ask(&cache(&script)).await;
-        let robots = &snapshot.copy().unwrap().robots;
+        let robots = &snapshot.file().unwrap().robots;
         let ready = robots.memory();
         let binding = robots.binding(&Crawler::parse("ExampleBot/1.0"));
         assert!(!binding.judge("/private/page").allows());
@@ -280,7 +280,7 @@ async fn only_so_many_are_waited_for() {
         tokio::task::yield_now().await;
         let earlier = ask_as(&cache, b, "ExampleBot").await;
         let none = ask_as(&cache, "http://c.test/", "ExampleBot").await;
-        (earlier.copy().is_some(), earlier.stale, cause(&none))
+        (earlier.file().is_some(), earlier.stale, cause(&none))
     };
     let (hangs, refused) = tokio::join!(hangs, refused);
     assert_eq!(hangs, Some(Cause::Timeout));
@@ -317,7 +317,7 @@ async fn nobody_waits_behind_those_who_hung_up() {
         assert!(hang_up.is_err());
     }
     let asked = ask_as(&cache, b, "ExampleBot").await;
-    assert!(asked.copy().is_some());
+    assert!(asked.file().is_some());
     assert_eq!(script.asked(), [ROBOTS, b]);
-    assert!(ask(&cache).await.copy().is_some());
+    assert!(ask(&cache).await.file().is_some());
 }

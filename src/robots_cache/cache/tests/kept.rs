@@ -13,8 +13,8 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
-use crate::decision::access::{AccessResult, Copy, Validators};
-use crate::decision::kept::Kept;
+use crate::decision::access::{AccessResult, RobotsFile, Validators};
+use crate::decision::stored_snapshot::StoredSnapshot;
 use crate::robots_cache::store::Doing;
 use politesse_robots::Dialect;
 
@@ -23,7 +23,7 @@ const FILE: &str = "User-agent: *\nDisallow: /a";
 /// A store in memory, with faults.
 #[derive(Debug, Default)]
 struct Shelf {
-    kept: Mutex<HashMap<Whose, Kept>>,
+    kept: Mutex<HashMap<CacheKey, StoredSnapshot>>,
     loads: Mutex<usize>,
     fault: Fault,
     handed_out: Mutex<Option<Weak<Snapshots>>>,
@@ -40,36 +40,36 @@ enum Fault {
 }
 
 impl Shelf {
-    fn with(kept: Kept) -> Arc<Self> {
+    fn with(kept: StoredSnapshot) -> Arc<Self> {
         let shelf = Self::default();
         shelf.keep(kept);
         Arc::new(shelf)
     }
 
-    fn keep(&self, kept: Kept) {
-        self.kept.lock().unwrap().insert(kept.whose(), kept);
+    fn keep(&self, kept: StoredSnapshot) {
+        self.kept.lock().unwrap().insert(kept.key(), kept);
     }
 
-    fn only(&self) -> Kept {
+    fn only(&self) -> StoredSnapshot {
         self.kept.lock().unwrap().values().next().unwrap().clone()
     }
 }
 
 impl KeepRobots for Shelf {
-    fn load<'a>(&'a self, whose: &'a Whose, _: Dialect) -> Doing<'a, Option<Kept>> {
+    fn load<'a>(&'a self, key: &'a CacheKey, _: Dialect) -> Doing<'a, Option<StoredSnapshot>> {
         *self.loads.lock().unwrap() += 1;
         Box::pin(async move {
             match self.fault {
-                Fault::None => self.kept.lock().unwrap().get(whose).cloned(),
+                Fault::None => self.kept.lock().unwrap().get(key).cloned(),
                 Fault::Hangs => std::future::pending().await,
                 Fault::Panics => panic!("scripted"),
             }
         })
     }
 
-    fn save(&self, kept: Kept) -> Doing<'_, ()> {
+    fn save(&self, kept: StoredSnapshot) -> Doing<'_, ()> {
         if let Some(snapshots) = &*self.handed_out.lock().unwrap() {
-            let latest = snapshots.upgrade().unwrap().latest(&kept.whose());
+            let latest = snapshots.upgrade().unwrap().latest(&kept.key());
             *self.late.lock().unwrap() = Some(latest.is_some());
         }
         self.keep(kept);
@@ -101,7 +101,7 @@ fn snapshot(result: AccessResult, (fetched_at, expires_at): (Timestamp, Timestam
 }
 
 fn file() -> AccessResult {
-    let mut copy = Copy::new(Bytes::from_static(FILE.as_bytes()));
+    let mut copy = RobotsFile::new(Bytes::from_static(FILE.as_bytes()));
     copy.validators = Validators {
         etag: Some(HeaderValue::from_static("\"1\"")),
         last_modified: None,
@@ -109,8 +109,8 @@ fn file() -> AccessResult {
     AccessResult::Successful(Arc::new(copy))
 }
 
-fn kept(snapshot: Snapshot, failures: u32) -> Kept {
-    Kept {
+fn kept(snapshot: Snapshot, failures: u32) -> StoredSnapshot {
+    StoredSnapshot {
         snapshot: Arc::new(snapshot),
         failures,
         led_to: None,
@@ -163,7 +163,7 @@ async fn the_pause_after_a_vain_refresh_outlives_a_restart() {
     ask(&before).await;
     sleep(SECOND).await;
     let restarted = cache_on(options(), &script, shelf.clone());
-    assert_eq!(ask(&restarted).await.copy().unwrap().body, FILE);
+    assert_eq!(ask(&restarted).await.file().unwrap().body, FILE);
     advance(HOUR - 3 * SECOND).await;
     ask(&restarted).await;
     sleep(SECOND).await;
@@ -185,7 +185,7 @@ async fn what_the_store_has_expired_is_the_earlier_copy() {
         let cache = cache_on(options(), &script, shelf.clone());
         let restored = ask(&cache).await;
         assert_eq!(restored.stale, stale);
-        assert_eq!(restored.copy().unwrap().body, FILE);
+        assert_eq!(restored.file().unwrap().body, FILE);
         let etag = script.log()[0].known.clone().unwrap().etag.unwrap();
         assert_eq!(
             (etag.to_str().unwrap(), script.asked().len()),
@@ -207,7 +207,7 @@ async fn a_copy_in_the_store_gets_no_older_than_30_days() {
         let shelf = Shelf::with(kept(snapshot(file(), (ago(age), ago(day * 20))), 5));
         let script = Script::default().at(ROBOTS, [status(503)]);
         let cache = cache_on(options(), &script, shelf);
-        assert_eq!(ask(&cache).await.copy().is_some(), used);
+        assert_eq!(ask(&cache).await.file().is_some(), used);
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
-use crate::decision::access::{AccessResult, Copy, NoConnection, Validators};
+use crate::decision::access::{AccessResult, NoConnection, RobotsFile, Validators};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const FILE: &str = "User-agent: *\nDisallow: /a";
@@ -34,7 +34,7 @@ fn tagged(status: u16, etag: &'static str, body: &'static str) -> Reply {
     Reply::Answer(status, vec![("etag", etag)], body)
 }
 
-fn copy(snapshot: &Snapshot) -> &Arc<Copy> {
+fn copy(snapshot: &Snapshot) -> &Arc<RobotsFile> {
     match &snapshot.result {
         AccessResult::Successful(copy) => copy,
         other @ (AccessResult::Unavailable | AccessResult::Unreachable(_)) => {
@@ -344,7 +344,7 @@ async fn how_long_a_copy_outlives_its_origin_is_configured() {
         ask(&cache).await;
         advance(DAY).await;
         let snapshot = ask(&cache).await;
-        assert_eq!(snapshot.copy().is_some(), used, "{stale:?}");
+        assert_eq!(snapshot.file().is_some(), used, "{stale:?}");
         if used {
             assert_eq!(asked_again_in(&snapshot), 1);
         }

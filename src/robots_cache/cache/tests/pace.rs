@@ -58,10 +58,10 @@ async fn nobody_waits_longer_for_a_turn_than_he_may() {
 async fn who_waits_for_a_turn_is_told_for_how_long() {
     let cache = cache(&paced(file(), MINUTE, MINUTE));
     let known = ask_within(&cache, MINUTE + SECOND).await;
-    assert!(known.snapshot.copy().is_some() && known.was_asked);
+    assert!(known.snapshot.file().is_some() && known.was_asked);
     assert_eq!((known.waited.as_secs(), known.too_long), (60, None));
     let again = ask_within(&cache, Duration::ZERO).await;
-    assert!(again.snapshot.copy().is_some() && !again.was_asked);
+    assert!(again.snapshot.file().is_some() && !again.was_asked);
     assert_eq!(again.waited, Duration::ZERO);
 }
 
@@ -70,7 +70,7 @@ async fn who_waits_for_a_turn_is_told_for_how_long() {
 async fn an_origin_that_takes_its_time_is_waited_for_all_the_same() {
     let script = Script::default().at(ROBOTS, [after(20 * SECOND, text("User-agent: *"))]);
     let known = ask_within(&cache(&script), Duration::ZERO).await;
-    assert!(known.snapshot.copy().is_some());
+    assert!(known.snapshot.file().is_some());
     assert_eq!(known.waited, Duration::ZERO);
 }
 
@@ -85,7 +85,7 @@ async fn who_leaves_takes_nothing_from_who_waits() {
         ask_within(&cache, SECOND).await
     };
     let (patient, left) = tokio::join!(patient, left);
-    assert!(patient.snapshot.copy().is_some());
+    assert!(patient.snapshot.file().is_some());
     assert!(left.too_long.is_some());
     assert_eq!(script.asked(), [ROBOTS]);
 }
@@ -102,7 +102,7 @@ async fn a_host_is_asked_in_one_turn_wherever_it_redirects_to() {
         .at("http://b.test/3", [text("User-agent: *")])
         .at("https://a.test/robots.txt", [text("")]);
     let cache = cache(&script);
-    assert!(ask(&cache).await.copy().is_some());
+    assert!(ask(&cache).await.file().is_some());
     // For what other origins' rules are asked the turn is given up: three at
     // each host, one of them for its own robots.txt.
     let turns = ["a.test", "a.test", "a.test", "b.test", "b.test", "b.test"];

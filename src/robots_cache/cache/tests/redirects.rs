@@ -15,7 +15,7 @@ async fn five_redirects_are_followed_and_a_sixth_is_not() {
     let snapshot = ask(&cache(&script)).await;
     let hops: Vec<String> = (1..5).map(|at| format!("http://a.test/{at}")).collect();
     let hops = [&[ROBOTS.to_owned()][..], &hops].concat();
-    assert_eq!((&snapshot.hops, snapshot.copy().is_some()), (&hops, true));
+    assert_eq!((&snapshot.hops, snapshot.file().is_some()), (&hops, true));
     assert_eq!(snapshot.url, "http://a.test/5");
     let snapshot = ask(&cache(&script)).await;
     assert_eq!(cause(&snapshot), Some(Cause::Redirects));
@@ -91,7 +91,7 @@ async fn another_robots_txt_is_followed_to_unjudged() {
         .at(ROBOTS, [to(other)])
         .at(other, [text("User-agent: *")]);
     let snapshot = ask(&cache(&script)).await;
-    assert!(snapshot.copy().is_some());
+    assert!(snapshot.file().is_some());
     assert_eq!(snapshot.origin.to_string(), "http://a.test");
     assert_eq!(script.asked(), [ROBOTS, other]);
 }

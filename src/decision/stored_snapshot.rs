@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::access::{AccessResult, Cause, Copy, NoConnection, Snapshot};
+use super::access::{AccessResult, Cause, NoConnection, RobotsFile, Snapshot};
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
@@ -10,7 +10,7 @@ use politesse_robots::origin::Origin;
 /// Whose snapshot it is: that of an origin, for the product token it was
 /// fetched for; `None` where one serves every crawler.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Whose {
+pub struct CacheKey {
     /// The initial origin.
     pub origin: Origin,
     /// The token.
@@ -19,7 +19,7 @@ pub struct Whose {
 
 /// The last that is known of a robots.txt, fresh or not.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct StoredSnapshot {
     /// What holds, or held: its times say which.
     pub snapshot: Arc<Snapshot>,
     /// How often in a row the origin was unreachable.
@@ -29,10 +29,10 @@ pub struct Kept {
     pub led_to: Option<String>,
 }
 
-impl Kept {
+impl StoredSnapshot {
     /// Whose it is.
-    pub fn whose(&self) -> Whose {
-        Whose {
+    pub fn key(&self) -> CacheKey {
+        CacheKey {
             origin: self.snapshot.origin.clone(),
             token: self.snapshot.token.clone(),
         }
@@ -63,7 +63,7 @@ impl Kept {
     /// The same, its file read by `dialect`.
     #[must_use]
     pub fn read_by(self, dialect: Dialect) -> Self {
-        let Some(copy) = self.snapshot.copy() else {
+        let Some(copy) = self.snapshot.file() else {
             return self;
         };
         if copy.robots.dialect() == dialect {
@@ -84,7 +84,7 @@ impl Kept {
     }
 }
 
-impl Copy {
+impl RobotsFile {
     /// The same copy, read by `dialect`.
     fn read_by(&self, dialect: Dialect) -> Self {
         let mut copy = Self {

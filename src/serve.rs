@@ -30,7 +30,7 @@ use crate::config::Settings;
 use crate::decision::decide::{EnforcementMode, Policy};
 use crate::decision::digest::Digest;
 use crate::metrics::Metrics;
-use crate::pace::pacer::{Pacer, Told};
+use crate::pace::scheduler::{Pacer, Told};
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::{HttpsMode, Interceptor};

@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 
 use super::pages::KeyedTable;
 use super::row::{blob, count, integer, is_as_written, row_digest};
-use crate::pace::event::{BackOffEvent, KeptBackOff};
+use crate::pace::back_off_event::{BackOffEvent, KeptBackOff};
 
 /// The columns of an event under its digest.
 pub(super) const EVENT_COLUMNS: usize = 7;

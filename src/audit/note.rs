@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::AuditLog;
 use super::noted::PendingEvent;
 use super::writer::{WriterEntry, WriterTask};
-use crate::pace::event::{BackOffEvent, KeptBackOff};
+use crate::pace::back_off_event::{BackOffEvent, KeptBackOff};
 
 /// Events that may wait for the writer.
 pub(super) const EVENTS_WAITING_MAX: usize = 4096;

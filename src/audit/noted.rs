@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::metrics::{Metrics, ResultLabel};
-use crate::pace::event::BackOffEvent;
+use crate::pace::back_off_event::BackOffEvent;
 
 /// An event to be written. However it ends, it is counted.
 #[derive(Debug)]

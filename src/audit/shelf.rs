@@ -13,7 +13,7 @@ use super::event_row::{BACK_OFFS, back_off};
 use super::kept_row::{LOAD, SavedSnapshotCells, key_cells};
 use super::schema::open_to_read;
 use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
-use crate::pace::event::KeptBackOff;
+use crate::pace::back_off_event::KeptBackOff;
 use politesse_robots::Dialect;
 
 /// How many are read at a time: enough that a large file which is parsed does

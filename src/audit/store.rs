@@ -36,7 +36,7 @@ use crate::decision::digest::Digest;
 use crate::decision::record::{Outcome, Record};
 use crate::decision::stored_snapshot::StoredSnapshot;
 use crate::metrics::Metrics;
-use crate::pace::event::{BackOffChange, BackOffEvent};
+use crate::pace::back_off_event::{BackOffChange, BackOffEvent};
 
 /// Snapshots and policies remembered as written. Who is forgotten is looked up
 /// in the file again.

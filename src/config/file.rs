@@ -28,7 +28,7 @@ use crate::decision::identity::Identity;
 use crate::decision::overrides::Override;
 use crate::pace::back_off::BackOffTimes;
 use crate::pace::options::QueueLimits;
-use crate::pace::terms::{Ceilings, PaceRule, Profile};
+use crate::pace::policy::{Ceilings, PaceRule, Profile};
 use crate::proxy::connect::HttpsMode;
 use crate::proxy::fields::AcceptEncoding;
 use crate::robots_cache::cache::UserAgent;

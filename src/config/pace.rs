@@ -10,10 +10,10 @@ use toml::de::DeValue;
 use super::kinds::{Choice, Count, Fault, Kind, Span, Text, count, places, up_to};
 use super::tables::{Fields, REASON};
 use crate::pace::back_off::BackOffTimes;
-use crate::pace::hosts::Hosts;
+use crate::pace::host_pattern::Hosts;
 use crate::pace::options::QueueLimits;
 use crate::pace::rate::Rate;
-use crate::pace::terms::{Ceilings, PaceRule, Profile};
+use crate::pace::policy::{Ceilings, PaceRule, Profile};
 use politesse_robots::pace::visit_time::VisitTime;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);

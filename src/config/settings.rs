@@ -14,7 +14,7 @@ use super::log::Log;
 use crate::decision::decide::Policy;
 use crate::decision::identity::Identities;
 use crate::pace::options as pace;
-use crate::pace::terms::PacePolicy;
+use crate::pace::policy::PacePolicy;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener, request};
 use crate::robots_cache::cache as robots_cache;
 use crate::robots_cache::cache::UserAgent;

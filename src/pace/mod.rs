@@ -7,19 +7,19 @@
 //!
 //! In reading order, and a module uses only those below it:
 
-pub mod pacer;
+pub mod scheduler;
 
 pub mod host_pace;
 
-pub mod event;
+pub mod back_off_event;
 
 pub mod options;
 
 pub mod schedule;
 
-pub mod terms;
+pub mod policy;
 
-pub mod hosts;
+pub mod host_pattern;
 
 pub mod back_off;
 

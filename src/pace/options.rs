@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::back_off::BackOffTimes;
-use super::terms::{Ceilings, PacePolicy};
+use super::policy::{Ceilings, PacePolicy};
 
 /// How requests are paced.
 #[derive(Clone, Debug)]

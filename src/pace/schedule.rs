@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::terms::Adaptive;
+use super::policy::Adaptive;
 
 /// A moment, as the time since one that is the same for all of them.
 pub type Moment = Duration;

@@ -35,7 +35,7 @@ use crate::decision::decide::{Decision, Evidence, Policy, decide};
 use crate::decision::receipt::Receipt;
 use crate::decision::record::{Effect, Record};
 use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
-use crate::pace::pacer::Pacer;
+use crate::pace::scheduler::Pacer;
 use crate::robots_cache::cache::RobotsCache;
 use crate::upstream::body::ResponseBody;
 use crate::upstream::client::Upstream;

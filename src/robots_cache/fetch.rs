@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::decision::access::{StatusMeaning, status_meaning};
 use crate::decision::decide::RobotsPermit;
-use crate::pace::pacer::{Pacer, Turn};
+use crate::pace::scheduler::{Pacer, Turn};
 use crate::robots_cache::body::{Unreadable, read, skip};
 use crate::upstream::body::BodyError;
 use crate::upstream::client::{Starts, Upstream, UpstreamError};

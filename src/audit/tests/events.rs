@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::super::events::{EventFilter, EventRow, event_json};
 use super::*;
 use crate::metrics::ResultLabel;
-use crate::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
+use crate::pace::back_off_event::{BackOffChange, BackOffEvent, KeptBackOff};
 
 fn at() -> Timestamp {
     "2126-11-21T10:00:00.5Z".parse().unwrap()

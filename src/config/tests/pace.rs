@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{file, problems, read, text};
 use crate::pace::options::{Options, QueueLimits};
 use crate::pace::rate::Rate;
-use crate::pace::terms::{Ceilings, Terms};
+use crate::pace::policy::{Ceilings, Terms};
 use politesse_robots::pace::visit_time::VisitTime;
 
 fn pace(configuration: &str) -> Options {

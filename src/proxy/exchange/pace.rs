@@ -14,7 +14,7 @@ use super::Proxy;
 use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Inquiry, PuttingOff, decide};
 use crate::decision::reason::Reason;
-use crate::pace::pacer::{Asking, Later, RobotsAsked, Turn};
+use crate::pace::scheduler::{Asking, Later, RobotsAsked, Turn};
 use crate::proxy::request::ProxyRequest;
 use crate::proxy::socket::ClientEnd;
 use crate::robots_cache::cache::Known;

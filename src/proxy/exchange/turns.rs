@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Proxy;
 use super::pace::Wait;
 use crate::decision::decide::Evidence;
-use crate::pace::pacer::Turn;
+use crate::pace::scheduler::Turn;
 use crate::upstream::client::Starts;
 
 /// What a request needs to be sent, and to be sent again.

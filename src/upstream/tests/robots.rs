@@ -8,7 +8,7 @@ use super::kit::{OK, RawOrigin, Setup, Step, setup};
 use crate::decision::access::Validators;
 use crate::decision::decide::RobotsPermit;
 use crate::pace::options::Options;
-use crate::pace::pacer::Pacer;
+use crate::pace::scheduler::Pacer;
 use crate::robots_cache::fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher, RobotsQuery};
 use crate::tasks::Tasks;
 use politesse_robots::origin::{Origin, Scheme};

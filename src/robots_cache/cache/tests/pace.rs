@@ -4,7 +4,7 @@ use super::kit::*;
 use super::*;
 use crate::decision::decide::{Verdict, decide};
 use crate::pace::options as pace;
-use crate::pace::pacer::{Asking, Pacer, RobotsAsked};
+use crate::pace::scheduler::{Asking, Pacer, RobotsAsked};
 use crate::tasks::Tasks;
 use politesse_robots::pace::asked::Asked;
 use tokio::time::sleep;

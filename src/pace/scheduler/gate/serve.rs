@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Queue, State, Step};
-use crate::pace::pacer::line::Line;
-use crate::pace::pacer::pace::{Delayed, Now, Scope, Started};
-use crate::pace::pacer::waiter::Waiter;
+use crate::pace::scheduler::line::Line;
+use crate::pace::scheduler::pace::{Delayed, Now, Scope, Started};
+use crate::pace::scheduler::waiter::Waiter;
 use crate::pace::schedule::Moment;
 
 impl State {

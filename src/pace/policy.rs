@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hosts::{FirstByHost, Hosts};
+use super::host_pattern::{FirstByHost, Hosts};
 use super::rate::Rate;
 use politesse_robots::origin::Host;
 use politesse_robots::pace::visit_time::VisitTime;

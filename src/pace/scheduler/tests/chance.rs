@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::kit::*;
 use crate::pace::options::Options;
-use crate::pace::terms::{Ceilings, Profile};
+use crate::pace::policy::{Ceilings, Profile};
 use tokio::time::sleep;
 
 /// Knuth's generator, so that a failure can be had again.

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::decision::reason::Reason;
 use crate::pace::options::{Options, QueueLimits};
 use crate::pace::rate::Rate;
-use crate::pace::terms::{Ceilings, Profile};
+use crate::pace::policy::{Ceilings, Profile};
 use tokio::time::sleep;
 
 fn rate(text: &str) -> Ceilings {

@@ -2,8 +2,8 @@
 
 use super::kit::*;
 use crate::decision::reason::Reason;
-use crate::pace::pacer::RobotsAsked;
-use crate::pace::terms::Profile;
+use crate::pace::scheduler::RobotsAsked;
+use crate::pace::policy::Profile;
 use tokio::time::{advance, sleep};
 
 /// Times from timers are rounded up to a millisecond.

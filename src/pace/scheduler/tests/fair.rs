@@ -1,7 +1,7 @@
 //! Who comes when.
 
 use super::kit::*;
-use crate::pace::terms::Profile;
+use crate::pace::policy::Profile;
 use tokio::time::{advance, sleep};
 
 // Operations, 1.5: a flooder with 100 queued and two clients with one request:

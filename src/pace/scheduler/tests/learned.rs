@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use super::kit::*;
 use crate::decision::reason::Reason;
 use crate::pace::back_off::Change;
-use crate::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
-use crate::pace::pacer::Told;
-use crate::pace::terms::Profile;
+use crate::pace::back_off_event::{BackOffChange, BackOffEvent, KeptBackOff};
+use crate::pace::scheduler::Told;
+use crate::pace::policy::Profile;
 use tokio::time::{advance, sleep};
 
 async fn answered(origin: &Origin, status: u16, retry_after: Option<u64>) -> Change {

@@ -24,7 +24,7 @@ use self::lines::{At, Enrolled, Lines, lock};
 use crate::clock;
 use crate::pace::options::Options;
 use crate::pace::schedule::Moment;
-use crate::pace::terms::Ceilings as Limits;
+use crate::pace::policy::Ceilings as Limits;
 use politesse_robots::origin::Host;
 
 /// Names are told apart by this many numbers: whoever makes up more of them

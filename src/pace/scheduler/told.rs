@@ -7,7 +7,7 @@ use super::Pacer;
 use super::desk::Desk;
 use crate::clock::{self, passed};
 use crate::pace::back_off::BackOff;
-use crate::pace::event::{BackOffChange, BackOffEvent, KeptBackOff};
+use crate::pace::back_off_event::{BackOffChange, BackOffEvent, KeptBackOff};
 use crate::pace::schedule::Moment;
 use politesse_robots::origin::Host;
 

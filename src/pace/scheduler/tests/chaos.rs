@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 use super::chance::{Chance, ceilings};
 use super::kit::*;
 use crate::pace::options::{Options, QueueLimits};
-use crate::pace::pacer::{Asking, Pacer, RobotsAsked};
-use crate::pace::terms::{Ceilings, Profile};
+use crate::pace::scheduler::{Asking, Pacer, RobotsAsked};
+use crate::pace::policy::{Ceilings, Profile};
 
 const HOSTS: [&str; 6] = [
     "a.one.example",

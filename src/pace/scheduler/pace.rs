@@ -17,7 +17,7 @@ use crate::clock;
 use crate::decision::reason::Reason;
 use crate::pace::back_off::{Answered, BackOff, Change};
 use crate::pace::schedule::{Cause, Kind, Limits, Moment, Next, Outcome, Schedule, Start};
-use crate::pace::terms::Terms;
+use crate::pace::policy::Terms;
 use politesse_robots::origin::Host;
 use politesse_robots::pace::asked::Asked;
 

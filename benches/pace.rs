@@ -1,4 +1,4 @@
-//! What pacing adds to a request, and to memory: guards `Pacer::turn`, which
+//! What pacing adds to a request, and to memory: guards `Scheduler::turn`, which
 //! each request asks once, and the gates of hosts at rest.
 //!
 //! `cargo bench --bench pace`. Nothing is sent.
@@ -13,8 +13,8 @@ use std::time::Duration;
 use politesse::clock;
 use politesse::metrics::Metrics;
 use politesse::pace::options::Options;
-use politesse::pace::scheduler::{Asking, Pacer, RobotsAsked};
-use politesse::pace::policy::{Ceilings, PacePolicy, Profile};
+use politesse::pace::policy::{PaceLimits, PacePolicy, Profile};
+use politesse::pace::{RobotsFetch, Scheduler, TurnRequest};
 use politesse::tasks::Tasks;
 use politesse_robots::origin::Host;
 use politesse_robots::pace::asked::Asked;
@@ -30,17 +30,17 @@ async fn main() {
     let none = None;
     let hosts = hosts();
     let each = memory(&hosts).await;
-    row("unpaced", &pacer(), &none).await;
+    row("unpaced", &scheduler(), &none).await;
     let zero = Asked::default();
     row(
         "of a site that asks for hours only",
-        &pacer(),
+        &scheduler(),
         &Some(Arc::new(zero)),
     )
     .await;
-    let full = pacer();
+    let full = scheduler();
     for host in &hosts {
-        drop(full.turn(asking(host, &none)).await);
+        drop(full.turn(request(host, &none)).await);
     }
     row("unpaced, beside 100,000 hosts", &full, &none).await;
     drop(full);
@@ -49,14 +49,14 @@ async fn main() {
     sweeps(&hosts).await;
 }
 
-fn pacer() -> Pacer {
+fn scheduler() -> Scheduler {
     // No rate: two starts may follow each other at once.
-    let policy = PacePolicy::new(Profile::Owned, &Ceilings::default(), Vec::new());
+    let policy = PacePolicy::new(Profile::Owned, &PaceLimits::default(), Vec::new());
     let options = Options {
         policy: Arc::new(policy),
         ..Options::default()
     };
-    Pacer::new(options, Arc::new(Metrics::default()), Tasks::default())
+    Scheduler::new(options, Arc::new(Metrics::default()), Tasks::default())
 }
 
 fn hosts() -> Vec<Host> {
@@ -64,28 +64,28 @@ fn hosts() -> Vec<Host> {
     names.map(|name| name.parse().expect("a host")).collect()
 }
 
-fn asking<'a>(host: &'a Host, asked: &Option<Arc<Asked>>) -> Asking<'a> {
-    Asking {
+fn request<'a>(host: &'a Host, asked: &Option<Arc<Asked>>) -> TurnRequest<'a> {
+    TurnRequest {
         host,
         crawler: "foobot",
         address: None,
-        asked: asked.clone(),
-        longest: Duration::from_secs(120),
-        robots_from: None,
-        robots: RobotsAsked::No,
-        number: None,
+        pace_records: asked.clone(),
+        max_wait: Duration::from_secs(120),
+        robots_fetched_at: None,
+        robots_fetch: RobotsFetch::No,
+        arrival: None,
     }
 }
 
-async fn row(name: &str, pacer: &Pacer, asked: &Option<Arc<Asked>>) {
+async fn row(name: &str, scheduler: &Scheduler, asked: &Option<Arc<Asked>>) {
     let host: Host = "www.site-77.example".parse().expect("a host");
     let mut times = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let begun = clock::instant();
         for _ in 0..CALLS {
-            let turn = pacer.turn(asking(black_box(&host), asked)).await;
+            let turn = scheduler.turn(request(black_box(&host), asked)).await;
             let turn = turn.expect("a turn");
-            turn.observed(200, None);
+            turn.record_status(200, None);
             drop(turn);
         }
         times.push(clock::instant().duration_since(begun) / CALLS);
@@ -107,22 +107,22 @@ async fn memory(hosts: &[Host]) -> usize {
         crawl_delay: Some(Duration::from_secs(1)),
         ..Asked::default()
     }));
-    let pacer = pacer();
+    let scheduler = scheduler();
     let before = resident();
     for host in hosts {
-        let turn = pacer.turn(asking(host, &asked)).await.expect("a turn");
-        turn.observed(200, None);
+        let turn = scheduler.turn(request(host, &asked)).await.expect("a turn");
+        turn.record_status(200, None);
     }
     resident().saturating_sub(before) / hosts.len()
 }
 
 /// The time of single requests, with and without sweeps beside them.
 async fn sweeps(hosts: &[Host]) {
-    let pacer = Arc::new(pacer());
+    let scheduler = Arc::new(scheduler());
     // Hosts that stay, since they were told to leave alone.
     for host in hosts {
-        let turn = pacer.turn(asking(host, &None)).await.expect("a turn");
-        turn.observed(503, Some(Duration::from_secs(3600)));
+        let turn = scheduler.turn(request(host, &None)).await.expect("a turn");
+        turn.record_status(503, Some(Duration::from_secs(3600)));
     }
     let ten = hosts
         .iter()
@@ -139,7 +139,7 @@ async fn sweeps(hosts: &[Host]) {
         "sweeps without a pause",
     ] {
         let over = Arc::new(AtomicBool::new(name == "no sweep"));
-        let (swept, until) = (Arc::clone(&pacer), Arc::clone(&over));
+        let (swept, until) = (Arc::clone(&scheduler), Arc::clone(&over));
         let sweeping = tokio::spawn(async move {
             let mut sweeps = 0;
             while !until.load(Ordering::Relaxed) {
@@ -151,7 +151,11 @@ async fn sweeps(hosts: &[Host]) {
         let mut times = Vec::with_capacity(1_000_000);
         for number in 0..1_000_000 {
             let begun = clock::instant();
-            drop(pacer.turn(asking(&ten[number % ten.len()], &None)).await);
+            drop(
+                scheduler
+                    .turn(request(&ten[number % ten.len()], &None))
+                    .await,
+            );
             times.push(clock::instant().duration_since(begun));
         }
         over.store(true, Ordering::Relaxed);

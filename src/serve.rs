@@ -30,7 +30,7 @@ use crate::config::Settings;
 use crate::decision::decide::{EnforcementMode, Policy};
 use crate::decision::digest::Digest;
 use crate::metrics::Metrics;
-use crate::pace::scheduler::{Pacer, Told};
+use crate::pace::{BackOffListener, Scheduler};
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::{HttpsMode, Interceptor};
@@ -98,8 +98,12 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     let access = Arc::new(Access::new(&token, Arc::clone(&metrics)));
     let own = OwnAddresses::from([&listen[..], &admin].concat());
     let files = files(settings);
-    let pacer = Arc::new(pacer(settings, (&audit, &metrics)));
-    let shared = (Arc::clone(&audit), Arc::clone(&metrics), Arc::clone(&pacer));
+    let scheduler = Arc::new(scheduler(settings, (&audit, &metrics)));
+    let shared = (
+        Arc::clone(&audit),
+        Arc::clone(&metrics),
+        Arc::clone(&scheduler),
+    );
     let proxy = proxy(settings, shared, &own)?;
     let in_force = ActiveConfig {
         proxy,
@@ -116,7 +120,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
             metrics: Arc::clone(&metrics),
             stop: crawlers.stop.clone(),
             access: Arc::clone(&access),
-            pace: pace_source(&pacer),
+            pace: pace_source(&scheduler),
         };
         admin::listen(page, listener, &admin_tracker, end.clone());
     }
@@ -200,18 +204,18 @@ pub struct Origins {
 /// Roots that cannot be read.
 pub fn origins(settings: &Settings) -> anyhow::Result<Origins> {
     let metrics = Arc::new(Metrics::default());
-    let pacer = Pacer::new(
+    let scheduler = Scheduler::new(
         settings.pace.clone(),
         Arc::clone(&metrics),
         Tasks::default(),
     );
-    origins_with(settings, (&metrics, &Arc::new(pacer)), None)
+    origins_with(settings, (&metrics, &Arc::new(scheduler)), None)
 }
 
 /// Builds them; what origins said is kept in `audit` for the next run.
 fn origins_with(
     settings: &Settings,
-    (metrics, pacer): (&Arc<Metrics>, &Arc<Pacer>),
+    (metrics, scheduler): (&Arc<Metrics>, &Arc<Scheduler>),
     audit: Option<&Arc<AuditLog>>,
 ) -> anyhow::Result<Origins> {
     // Connections to origins end with their idle time or with the process: no
@@ -237,7 +241,7 @@ fn origins_with(
         None => Arc::new(Forgetful),
     };
     let (way_out, max_bytes) = (Arc::clone(&upstream), settings.robots.max_bytes);
-    let fetcher = HttpFetcher::new(way_out, Arc::clone(pacer), max_bytes);
+    let fetcher = HttpFetcher::new(way_out, Arc::clone(scheduler), max_bytes);
     let robots = RobotsCache::new(
         settings.robots.clone(),
         (fetcher, store),
@@ -255,14 +259,14 @@ fn origins_with(
 /// through us.
 fn proxy(
     settings: &Settings,
-    (audit, metrics, pacer): (Arc<AuditLog>, Arc<Metrics>, Arc<Pacer>),
+    (audit, metrics, scheduler): (Arc<AuditLog>, Arc<Metrics>, Arc<Scheduler>),
     own: &OwnAddresses,
 ) -> anyhow::Result<Proxy> {
     let Origins {
         egress,
         upstream,
         robots,
-    } = origins_with(settings, (&metrics, &pacer), Some(&audit))?;
+    } = origins_with(settings, (&metrics, &scheduler), Some(&audit))?;
     let told = egress.listeners(own.clone());
     told.context("upstream.parent cannot be dialled")?;
     let policy = Arc::new(settings.policy.clone());
@@ -273,7 +277,7 @@ fn proxy(
         egress,
         names: names(settings, &metrics),
         robots,
-        pacer,
+        scheduler,
         upstream,
         audit,
         annotator: annotator(settings, &metrics),
@@ -283,18 +287,19 @@ fn proxy(
 
 /// What paces all that goes out, for as long as the process lives. A host that
 /// asks for less is on record, and left alone by the next process too.
-fn pacer(settings: &Settings, (audit, metrics): (&Arc<AuditLog>, &Arc<Metrics>)) -> Pacer {
+fn scheduler(settings: &Settings, (audit, metrics): (&Arc<AuditLog>, &Arc<Metrics>)) -> Scheduler {
     let options = settings.pace.clone();
-    let pacer = Pacer::new(options, Arc::clone(metrics), Tasks::default());
-    pacer.restore(audit.saved_back_offs());
+    let scheduler = Scheduler::new(options, Arc::clone(metrics), Tasks::default());
+    scheduler.restore_back_offs(audit.saved_back_offs());
     let record = Arc::clone(audit);
-    pacer.telling(Told(Box::new(move |event| record.record_event(event))));
-    pacer
+    let listener = BackOffListener(Box::new(move |event| record.record_event(event)));
+    scheduler.set_back_off_listener(listener);
+    scheduler
 }
 
-fn pace_source(pacer: &Arc<Pacer>) -> PaceSource {
-    let pacer = Arc::clone(pacer);
-    PaceSource(Arc::new(move || pacer.snapshot()))
+fn pace_source(scheduler: &Arc<Scheduler>) -> PaceSource {
+    let scheduler = Arc::clone(scheduler);
+    PaceSource(Arc::new(move || scheduler.snapshot()))
 }
 
 fn names(settings: &Settings, metrics: &Metrics) -> Option<Arc<NameLimiter>> {
@@ -382,7 +387,7 @@ impl Running {
             control.stop_accepting();
         }
         self.crawlers.stop.cancel();
-        self.crawlers.in_force.load().proxy.pacer.close();
+        self.crawlers.in_force.load().proxy.scheduler.close();
         let tasks = &self.crawlers.tasks.0;
         tasks.close();
         let longest = self.crawlers.in_force.load().options.shutdown_timeout;

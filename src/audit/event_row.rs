@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 
 use super::pages::KeyedTable;
 use super::row::{blob, count, integer, is_as_written, row_digest};
-use crate::pace::back_off_event::{BackOffEvent, KeptBackOff};
+use crate::pace::back_off_event::{BackOffEvent, SavedBackOff};
 
 /// The columns of an event under its digest.
 pub(super) const EVENT_COLUMNS: usize = 7;
@@ -110,7 +110,7 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
 }
 
 /// The values of a state, in the order of [`SAVE_BACK_OFF`], its digest last.
-pub(super) fn back_off_values(kept: &KeptBackOff) -> Vec<Value> {
+pub(super) fn back_off_values(kept: &SavedBackOff) -> Vec<Value> {
     under_digest(vec![
         kept.host.to_string().into(),
         kept.until.as_microsecond().into(),
@@ -120,13 +120,13 @@ pub(super) fn back_off_values(kept: &KeptBackOff) -> Vec<Value> {
 }
 
 /// The state in a row of [`BACK_OFFS`]; nothing if it is not what was written.
-pub(super) fn back_off(row: &Row<'_>) -> rusqlite::Result<Option<KeptBackOff>> {
+pub(super) fn back_off(row: &Row<'_>) -> rusqlite::Result<Option<SavedBackOff>> {
     if !is_as_written(row, BACK_OFF_COLUMNS)? {
         return Ok(None);
     }
     let time = |at| Timestamp::from_microsecond(row.get(at).ok()?).ok();
     let read = || {
-        Some(KeptBackOff {
+        Some(SavedBackOff {
             host: row.get::<_, String>(0).ok()?.parse().ok()?,
             until: time(1)?,
             incidents: row.get(2).ok()?,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::AuditLog;
 use super::noted::PendingEvent;
 use super::writer::{WriterEntry, WriterTask};
-use crate::pace::back_off_event::{BackOffEvent, KeptBackOff};
+use crate::pace::back_off_event::{BackOffEvent, SavedBackOff};
 
 /// Events that may wait for the writer.
 pub(super) const EVENTS_WAITING_MAX: usize = 4096;
@@ -27,7 +27,7 @@ impl AuditLog {
 
     /// The long back-offs of the process before, to be read once at the start.
     /// What cannot be read is as if it were not there, and told in the log.
-    pub fn saved_back_offs(&self) -> Vec<KeptBackOff> {
+    pub fn saved_back_offs(&self) -> Vec<SavedBackOff> {
         let (kept, changed) = self.shelf.back_offs().unwrap_or_else(|error| {
             tracing::warn!(%error, "kept back-offs cannot be read");
             (Vec::new(), 0)

@@ -13,7 +13,7 @@ use super::event_row::{BACK_OFFS, back_off};
 use super::kept_row::{LOAD, SavedSnapshotCells, key_cells};
 use super::schema::open_to_read;
 use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
-use crate::pace::back_off_event::KeptBackOff;
+use crate::pace::back_off_event::SavedBackOff;
 use politesse_robots::Dialect;
 
 /// How many are read at a time: enough that a large file which is parsed does
@@ -77,7 +77,7 @@ impl ReaderPool {
     /// # Errors
     ///
     /// What opening and reading the file can meet.
-    pub(super) fn back_offs(&self) -> Result<(Vec<KeptBackOff>, usize), AuditError> {
+    pub(super) fn back_offs(&self) -> Result<(Vec<SavedBackOff>, usize), AuditError> {
         let connection = open_to_read(&self.path)?;
         let mut rows = Vec::new();
         BACK_OFFS

@@ -413,7 +413,7 @@ impl AuditTransaction<'_> {
         }
         let seq = 1 + schema::last_event(&self.transaction)?;
         self.execute(INSERT_EVENT, params_from_iter(event_values(seq, event)))?;
-        match (event.change, event.kept()) {
+        match (event.change, event.saved()) {
             (BackOffChange::Left, _) => Ok(()),
             (BackOffChange::Entered, Some(kept)) => {
                 self.execute(SAVE_BACK_OFF, params_from_iter(back_off_values(&kept)))

@@ -26,9 +26,9 @@ use crate::audit::Durability;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::decision::identity::Identity;
 use crate::decision::overrides::Override;
-use crate::pace::back_off::BackOffTimes;
+use crate::pace::back_off::BackOffLimits;
 use crate::pace::options::QueueLimits;
-use crate::pace::policy::{Ceilings, PaceRule, Profile};
+use crate::pace::policy::{PaceLimits, PaceRule, Profile};
 use crate::proxy::connect::HttpsMode;
 use crate::proxy::fields::AcceptEncoding;
 use crate::robots_cache::cache::UserAgent;
@@ -354,23 +354,23 @@ keys! {
         max_wait: Duration = r#""120s""#, WAIT;
         /// What each host gets, over all its schemes and ports, in place of the
         /// profile's: `{ in_flight = 4, rate = "5/s" }`. A rate is per s, m or h.
-        origin: Ceilings = "{}", CeilingsTable;
+        origin: PaceLimits = "{}", CeilingsTable;
         /// What each crawler gets, over all hosts, so that one leaves others some.
-        crawler: Ceilings = "{}", CeilingsTable;
+        crawler: PaceLimits = "{}", CeilingsTable;
         /// What there is for all crawlers and hosts together.
-        total: Ceilings = "{}", CeilingsTable;
+        total: PaceLimits = "{}", CeilingsTable;
         /// What all hosts of one registered domain get (`a.site.example` and
         /// `b.site.example`), since they are often one server.
-        domain: Ceilings = "{}", CeilingsTable;
+        domain: PaceLimits = "{}", CeilingsTable;
         /// What all hosts at one IP address get. Mind networks that serve thousands.
-        address: Ceilings = "{}", CeilingsTable;
+        address: PaceLimits = "{}", CeilingsTable;
         /// How many requests may wait for one host, of one crawler, and in all; the next
         /// is answered with 429. Each takes some kilobytes and a socket meanwhile.
         queue: QueueLimits = "{ crawler = 512, origin = 256, total = 10000 }", QueueTable;
         /// How long a host is left alone that answers with 429 or 503 and names no time:
         /// `first`, doubled each time up to `longest`, until it was quiet for `forgive`.
         /// Retry-After is obeyed up to `longest`.
-        backoff: BackOffTimes = r#"{ first = "60s", forgive = "30m", longest = "24h" }"#, BackOffTable;
+        backoff: BackOffLimits = r#"{ first = "60s", forgive = "30m", longest = "24h" }"#, BackOffTable;
         /// How long one response keeps others from its host: a crawler that reads slowly
         /// is not to hold up all. The pause that the site asks for counts from then.
         max_turn: Duration = r#""2m""#, up_to(DAY);

@@ -9,11 +9,11 @@ use toml::de::DeValue;
 
 use super::kinds::{Choice, Count, Fault, Kind, Span, Text, count, places, up_to};
 use super::tables::{Fields, REASON};
-use crate::pace::back_off::BackOffTimes;
-use crate::pace::host_pattern::Hosts;
+use crate::pace::back_off::BackOffLimits;
+use crate::pace::host_pattern::HostPattern;
 use crate::pace::options::QueueLimits;
+use crate::pace::policy::{PaceLimits, PaceRule, Profile};
 use crate::pace::rate::Rate;
-use crate::pace::policy::{Ceilings, PaceRule, Profile};
 use politesse_robots::pace::visit_time::VisitTime;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -29,7 +29,7 @@ const RATE: Text<Rate> = Text {
 };
 
 /// Which hosts a rule is about.
-const HOSTS: Text<Hosts> = Text {
+const HOSTS: Text<HostPattern> = Text {
     wanted: "a host such as \"site.example\", an origin such as \"https://site.example\", \
              or every name below one, \"*.site.example\",",
     parse: |text| text.parse().ok(),
@@ -63,8 +63,8 @@ pub(super) struct CeilingsTable;
 impl CeilingsTable {
     const NAMES: &[&str] = &["in_flight", "rate"];
 
-    fn read_from(fields: &mut Fields<'_>) -> Ceilings {
-        Ceilings {
+    fn read_from(fields: &mut Fields<'_>) -> PaceLimits {
+        PaceLimits {
             in_flight: fields.optional("in_flight", &places(1..=1_000_000)),
             rate: fields.optional("rate", &RATE),
         }
@@ -72,14 +72,14 @@ impl CeilingsTable {
 }
 
 impl Kind for CeilingsTable {
-    type Value = Ceilings;
+    type Value = PaceLimits;
 
     fn wanted(&self) -> String {
         "a table with at will `in_flight` (requests at the same time) and `rate` (as in \"5/s\")"
             .to_owned()
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Ceilings, Vec<Fault>> {
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<PaceLimits, Vec<Fault>> {
         let mut fields = Fields::of(written, self, Self::NAMES)?;
         let ceilings = Self::read_from(&mut fields);
         fields.finish(Some(ceilings))
@@ -128,7 +128,7 @@ impl BackOffTable {
 }
 
 impl Kind for BackOffTable {
-    type Value = BackOffTimes;
+    type Value = BackOffLimits;
 
     fn wanted(&self) -> String {
         format!(
@@ -138,11 +138,11 @@ impl Kind for BackOffTable {
         )
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<BackOffTimes, Vec<Fault>> {
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<BackOffLimits, Vec<Fault>> {
         let mut fields = Fields::of(written, self, Self::NAMES)?;
-        let default = BackOffTimes::default();
+        let default = BackOffLimits::default();
         let mut pause = |name, default| fields.optional(name, &Self::PAUSE).unwrap_or(default);
-        let times = BackOffTimes {
+        let times = BackOffLimits {
             first: pause("first", default.first),
             longest: pause("longest", default.longest),
             forgive: pause("forgive", default.forgive),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How back-offs grow and are forgiven (`pace.backoff`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackOffTimes {
+pub struct BackOffLimits {
     /// The first pause where the host names none.
     pub first: Duration,
     /// No pause is longer, whoever names it.
@@ -18,7 +18,7 @@ pub struct BackOffTimes {
     pub forgive: Duration,
 }
 
-impl Default for BackOffTimes {
+impl Default for BackOffLimits {
     fn default() -> Self {
         Self {
             first: Duration::from_secs(60),
@@ -30,7 +30,7 @@ impl Default for BackOffTimes {
 
 /// The head of a response, as far as it says to come later.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answered {
+pub struct ThrottleAnswer {
     /// Its status.
     pub status: u16,
     /// How long from now its `Retry-After` asks to wait.
@@ -40,7 +40,7 @@ pub struct Answered {
     pub chance: f64,
 }
 
-impl Answered {
+impl ThrottleAnswer {
     /// Whether the status asks to come later: those for which RFC 9110 and
     /// RFC 6585 name `Retry-After`. A 403 is no question of when.
     #[must_use]
@@ -51,7 +51,7 @@ impl Answered {
 
 /// What a response changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum BackOffUpdate {
     /// Nothing.
     None,
     /// A back-off began.
@@ -89,9 +89,14 @@ impl BackOff {
     /// Learns from a response. Several that ask for less in one back-off were
     /// on their way when it began: they make it longer if they say so, and count
     /// as one incident.
-    pub fn note(&mut self, answered: Answered, now: Duration, times: &BackOffTimes) -> Change {
+    pub fn note(
+        &mut self,
+        answered: ThrottleAnswer,
+        now: Duration,
+        times: &BackOffLimits,
+    ) -> BackOffUpdate {
         if !answered.asks_for_less() {
-            return Change::None;
+            return BackOffUpdate::None;
         }
         // A moment that has passed says nothing about when.
         let named = answered.retry_after.filter(|pause| !pause.is_zero());
@@ -104,7 +109,7 @@ impl BackOff {
         let pause = named.unwrap_or_else(|| self.own_pause(answered.chance, times));
         self.until = Some(now.saturating_add(pause.min(times.longest)));
         self.is_untold = true;
-        Change::Entered
+        BackOffUpdate::Entered
     }
 
     /// Until when nothing is to be sent; `None` if something may be.
@@ -139,22 +144,27 @@ impl BackOff {
     /// Whether the host has been quiet for so long that nothing of it has to be
     /// known any more.
     #[must_use]
-    pub fn is_forgiven(&self, now: Duration, times: &BackOffTimes) -> bool {
+    pub fn is_forgiven(&self, now: Duration, times: &BackOffLimits) -> bool {
         let quiet = |until: Duration| until.saturating_add(times.forgive) <= now;
         self.until.is_none_or(quiet)
     }
 
-    fn extend(&mut self, named: Option<Duration>, now: Duration, times: &BackOffTimes) -> Change {
+    fn extend(
+        &mut self,
+        named: Option<Duration>,
+        now: Duration,
+        times: &BackOffLimits,
+    ) -> BackOffUpdate {
         let named = named.map(|pause| now.saturating_add(pause.min(times.longest)));
         if self.until < named {
             self.until = named;
-            return Change::Extended;
+            return BackOffUpdate::Extended;
         }
-        Change::None
+        BackOffUpdate::None
     }
 
     /// The next pause of ours.
-    fn own_pause(&mut self, chance: f64, times: &BackOffTimes) -> Duration {
+    fn own_pause(&mut self, chance: f64, times: &BackOffLimits) -> Duration {
         let doubled = 2_u32.saturating_pow(self.incidents);
         self.incidents = self.incidents.saturating_add(1);
         let pause = times.first.saturating_mul(doubled).min(times.longest);
@@ -179,13 +189,13 @@ mod tests {
     struct Host(BackOff);
 
     impl Host {
-        fn says(&mut self, status: u16, retry_after: Option<u64>, now: u64) -> Change {
-            let answered = Answered {
+        fn says(&mut self, status: u16, retry_after: Option<u64>, now: u64) -> BackOffUpdate {
+            let answered = ThrottleAnswer {
                 status,
                 retry_after: retry_after.map(at),
                 chance: 0.0,
             };
-            self.0.note(answered, at(now), &BackOffTimes::default())
+            self.0.note(answered, at(now), &BackOffLimits::default())
         }
 
         fn until(&self, now: u64) -> Option<u64> {
@@ -198,7 +208,7 @@ mod tests {
     fn what_retry_after_says_is_obeyed() {
         for status in [429, 503] {
             let mut host = Host::default();
-            assert_eq!(host.says(status, Some(7), 100), Change::Entered);
+            assert_eq!(host.says(status, Some(7), 100), BackOffUpdate::Entered);
             assert_eq!(host.until(100), Some(107));
             assert_eq!(host.until(106), Some(107));
             assert_eq!(host.until(107), None);
@@ -210,7 +220,11 @@ mod tests {
     fn other_statuses_change_nothing() {
         let mut host = Host::default();
         for status in [200, 301, 403, 404, 500, 502, 504] {
-            assert_eq!(host.says(status, Some(7), 0), Change::None, "{status}");
+            assert_eq!(
+                host.says(status, Some(7), 0),
+                BackOffUpdate::None,
+                "{status}"
+            );
             assert_eq!(host.until(0), None);
         }
     }
@@ -221,7 +235,7 @@ mod tests {
         let mut host = Host::default();
         let (mut now, mut pauses) = (0, Vec::new());
         for _ in 0..40 {
-            assert_eq!(host.says(503, None, now), Change::Entered);
+            assert_eq!(host.says(503, None, now), BackOffUpdate::Entered);
             let until = host.until(now).unwrap();
             pauses.push(until - now);
             now = until;
@@ -241,16 +255,16 @@ mod tests {
             host.says(429, None, now);
             assert_eq!(host.until(now), Some(now + pause), "{quiet}");
         }
-        assert!(BackOff::default().is_forgiven(at(0), &BackOffTimes::default()));
+        assert!(BackOff::default().is_forgiven(at(0), &BackOffLimits::default()));
     }
 
     // operations.md, section 1.1: failures in one window escalate once.
     #[test]
     fn answers_that_were_on_their_way_count_as_one() {
         let mut host = Host::default();
-        assert_eq!(host.says(429, None, 0), Change::Entered);
+        assert_eq!(host.says(429, None, 0), BackOffUpdate::Entered);
         for now in 1..20 {
-            assert_eq!(host.says(429, None, now), Change::None);
+            assert_eq!(host.says(429, None, now), BackOffUpdate::None);
         }
         assert_eq!(host.until(20), Some(60));
         assert_eq!(host.0.incidents(), 1);
@@ -263,9 +277,9 @@ mod tests {
     fn the_longest_retry_after_of_one_back_off_counts() {
         let mut host = Host::default();
         host.says(429, Some(30), 0);
-        assert_eq!(host.says(503, Some(10), 5), Change::None);
+        assert_eq!(host.says(503, Some(10), 5), BackOffUpdate::None);
         assert_eq!(host.until(5), Some(30));
-        assert_eq!(host.says(503, Some(90), 5), Change::Extended);
+        assert_eq!(host.says(503, Some(90), 5), BackOffUpdate::Extended);
         assert_eq!(host.until(5), Some(95));
     }
 
@@ -305,12 +319,12 @@ mod tests {
     fn jitter_lengthens_by_a_tenth_at_most() {
         let pause = |chance, retry_after| {
             let mut state = BackOff::default();
-            let answered = Answered {
+            let answered = ThrottleAnswer {
                 status: 429,
                 retry_after,
                 chance,
             };
-            state.note(answered, at(0), &BackOffTimes::default());
+            state.note(answered, at(0), &BackOffLimits::default());
             state.until(at(0)).unwrap().as_secs_f64()
         };
         let rows = [
@@ -344,12 +358,12 @@ mod tests {
         let mut state = BackOff::kept(at(100), 3);
         assert_eq!(state.until(at(99)), Some(at(100)));
         assert!(state.take_end(at(100)));
-        let answered = Answered {
+        let answered = ThrottleAnswer {
             status: 503,
             retry_after: None,
             chance: 0.0,
         };
-        state.note(answered, at(100), &BackOffTimes::default());
+        state.note(answered, at(100), &BackOffLimits::default());
         assert_eq!(state.until(at(100)), Some(at(100 + 8 * 60)));
     }
 }

@@ -55,11 +55,11 @@ impl BackOffEvent {
     /// What the next process must know of the host: nothing if it is free again,
     /// or will be in a minute.
     #[must_use]
-    pub fn kept(&self) -> Option<KeptBackOff> {
+    pub fn saved(&self) -> Option<SavedBackOff> {
         let lasts = self.until.duration_since(self.at).unsigned_abs();
         let is_ahead = self.at < self.until;
         let is_worth_it = is_ahead && WORTH_KEEPING < lasts;
-        (self.change == BackOffChange::Entered && is_worth_it).then(|| KeptBackOff {
+        (self.change == BackOffChange::Entered && is_worth_it).then(|| SavedBackOff {
             host: self.host.clone(),
             until: self.until,
             incidents: self.incidents,
@@ -70,7 +70,7 @@ impl BackOffEvent {
 
 /// A back-off as the next process finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptBackOff {
+pub struct SavedBackOff {
     /// Which host.
     pub host: Host,
     /// Until when it is not asked.
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_back_off_of_more_than_a_minute_is_kept() {
         let entered = event(BackOffChange::Entered, "2026-11-21T10:01:00.001Z");
-        let kept = entered.kept().unwrap();
+        let kept = entered.saved().unwrap();
         assert_eq!(
             (kept.until, kept.quiet_since),
             (entered.until, entered.until)
@@ -113,9 +113,13 @@ mod tests {
     #[test]
     fn one_of_a_minute_or_one_that_is_over_is_not() {
         for until in ["2026-11-21T10:01:00Z", "2026-11-20T10:00:00Z"] {
-            assert_eq!(event(BackOffChange::Entered, until).kept(), None, "{until}");
+            assert_eq!(
+                event(BackOffChange::Entered, until).saved(),
+                None,
+                "{until}"
+            );
         }
         let left = event(BackOffChange::Left, "2026-11-21T11:00:00Z");
-        assert_eq!(left.kept(), None);
+        assert_eq!(left.saved(), None);
     }
 }

@@ -10,14 +10,14 @@ use politesse_robots::origin::{Host, InvalidTarget, Origin};
 /// The hosts that a rule is about. There is one pace for all schemes and ports
 /// of a host, so an origin stands for its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hosts {
+pub enum HostPattern {
     /// `site.example`, or an origin there.
     One(Host),
     /// `*.site.example`: every name below this one, and not the name itself.
     Below(Box<str>),
 }
 
-impl FromStr for Hosts {
+impl FromStr for HostPattern {
     type Err = InvalidTarget;
 
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
@@ -33,7 +33,7 @@ impl FromStr for Hosts {
     }
 }
 
-impl fmt::Display for Hosts {
+impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(host) => host.fmt(f),
@@ -52,12 +52,12 @@ pub(super) struct FirstByHost {
 
 impl FirstByHost {
     /// For entries that are about these hosts, in order.
-    pub(super) fn of<'a>(entries: impl Iterator<Item = &'a Hosts>) -> Self {
+    pub(super) fn of<'a>(entries: impl Iterator<Item = &'a HostPattern>) -> Self {
         let mut first = Self::default();
         for (at, hosts) in entries.enumerate() {
             match hosts {
-                Hosts::One(host) => first.one.entry(host.clone()).or_insert(at),
-                Hosts::Below(name) => first.below.entry(name.clone()).or_insert(at),
+                HostPattern::One(host) => first.one.entry(host.clone()).or_insert(at),
+                HostPattern::Below(name) => first.below.entry(name.clone()).or_insert(at),
             };
         }
         first
@@ -99,7 +99,11 @@ mod tests {
             ("::1", "[::1]"),
             ("http://[::1]:81", "[::1]"),
         ] {
-            assert_eq!(text.parse::<Hosts>().unwrap().to_string(), hosts, "{text}");
+            assert_eq!(
+                text.parse::<HostPattern>().unwrap().to_string(),
+                hosts,
+                "{text}"
+            );
         }
         for text in [
             "",
@@ -113,7 +117,7 @@ mod tests {
             "https://u@site.example",
             "a b",
         ] {
-            assert!(text.parse::<Hosts>().is_err(), "{text}");
+            assert!(text.parse::<HostPattern>().is_err(), "{text}");
         }
     }
 

@@ -24,3 +24,7 @@ pub mod host_pattern;
 pub mod back_off;
 
 pub mod rate;
+
+pub use self::scheduler::{
+    BackOffListener, Later, RobotsFetch, Scheduler, Seat, Turn, TurnRequest,
+};

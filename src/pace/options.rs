@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::back_off::BackOffTimes;
-use super::policy::{Ceilings, PacePolicy};
+use super::back_off::BackOffLimits;
+use super::policy::{PaceLimits, PacePolicy};
 
 /// How requests are paced.
 #[derive(Clone, Debug)]
@@ -16,15 +16,15 @@ pub struct Options {
     /// How many may wait (`pace.queue`).
     pub queue: QueueLimits,
     /// How hosts are left alone that ask for less (`pace.backoff`).
-    pub back_off: BackOffTimes,
+    pub back_off: BackOffLimits,
     /// What each crawler gets (`pace.crawler`).
-    pub crawler: Ceilings,
+    pub crawler: PaceLimits,
     /// What there is for all together (`pace.total`).
-    pub total: Ceilings,
+    pub total: PaceLimits,
     /// What all hosts of a registered domain get (`pace.domain`).
-    pub domain: Ceilings,
+    pub domain: PaceLimits,
     /// What all hosts at an address get (`pace.address`).
-    pub address: Ceilings,
+    pub address: PaceLimits,
     /// How long one response keeps others from its host (`pace.max_turn`).
     pub max_turn: Duration,
     /// Of how many hosts something is known at a time (`pace.max_hosts`).
@@ -63,11 +63,11 @@ impl Default for Options {
         Self {
             max_wait: Duration::from_secs(120),
             queue: QueueLimits::default(),
-            back_off: BackOffTimes::default(),
-            crawler: Ceilings::default(),
-            total: Ceilings::default(),
-            domain: Ceilings::default(),
-            address: Ceilings::default(),
+            back_off: BackOffLimits::default(),
+            crawler: PaceLimits::default(),
+            total: PaceLimits::default(),
+            domain: PaceLimits::default(),
+            address: PaceLimits::default(),
             max_turn: Duration::from_secs(120),
             max_hosts: HOSTS,
             policy: Arc::default(),

@@ -9,21 +9,21 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::host_pattern::{FirstByHost, Hosts};
+use super::host_pattern::{FirstByHost, HostPattern};
 use super::rate::Rate;
 use politesse_robots::origin::Host;
 use politesse_robots::pace::visit_time::VisitTime;
 
 /// How much at a time, and in how long; absent: as much as there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ceilings {
+pub struct PaceLimits {
     /// Requests at the same time.
     pub in_flight: Option<NonZeroU32>,
     /// Requests in some time.
     pub rate: Option<Rate>,
 }
 
-impl Ceilings {
+impl PaceLimits {
     /// Whether there are none.
     #[must_use]
     pub fn are_none(&self) -> bool {
@@ -34,7 +34,7 @@ impl Ceilings {
 /// A pause that grows with the time a host needs: some times as long as its
 /// last response took.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Adaptive {
+pub struct AdaptivePause {
     /// How many times as long.
     pub factor: f64,
     /// Never shorter than this.
@@ -43,7 +43,7 @@ pub struct Adaptive {
     pub longest: Duration,
 }
 
-impl Adaptive {
+impl AdaptivePause {
     /// The pause after a response that took so long.
     #[must_use]
     pub fn pause(&self, took: Duration) -> Duration {
@@ -55,21 +55,21 @@ impl Adaptive {
 
 /// What the operator lays down for one host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Terms {
+pub struct HostTerms {
     /// Requests at the same time, at least 1.
     pub in_flight: u32,
     /// Requests in some time.
     pub rate: Option<Rate>,
     /// The pause after each response.
-    pub adaptive: Option<Adaptive>,
+    pub adaptive: Option<AdaptivePause>,
     /// When the host may be visited; absent: always.
     pub hours: Option<VisitTime>,
     /// Why, if a rule is about this host.
     pub reason: Option<Arc<str>>,
 }
 
-impl Terms {
-    fn within(self, ceilings: &Ceilings) -> Self {
+impl HostTerms {
+    fn within(self, ceilings: &PaceLimits) -> Self {
         Self {
             in_flight: ceilings.in_flight.map_or(self.in_flight, NonZeroU32::get),
             rate: ceilings.rate.or(self.rate),
@@ -93,8 +93,8 @@ pub enum Profile {
 impl Profile {
     /// What it lays down for every host.
     #[must_use]
-    pub fn terms(self) -> Terms {
-        let terms = |in_flight| Terms {
+    pub fn terms(self) -> HostTerms {
+        let terms = |in_flight| HostTerms {
             in_flight,
             rate: None,
             adaptive: None,
@@ -102,15 +102,15 @@ impl Profile {
             reason: None,
         };
         match self {
-            Self::Standard => Terms {
+            Self::Standard => HostTerms {
                 rate: Some(Rate {
                     requests: 5,
                     per: Duration::from_secs(1),
                 }),
                 ..terms(4)
             },
-            Self::Archive => Terms {
-                adaptive: Some(Adaptive {
+            Self::Archive => HostTerms {
+                adaptive: Some(AdaptivePause {
                     factor: 5.0,
                     shortest: Duration::from_secs(3),
                     longest: Duration::from_secs(30),
@@ -126,12 +126,12 @@ impl Profile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaceRule {
     /// Which.
-    pub hosts: Hosts,
+    pub hosts: HostPattern,
     /// The profile that fills what is absent; absent: what holds for all hosts
     /// does.
     pub profile: Option<Profile>,
     /// What each of them gets.
-    pub ceilings: Ceilings,
+    pub ceilings: PaceLimits,
     /// When they may be visited.
     pub hours: Option<VisitTime>,
     /// Why, in the operator's words.
@@ -141,8 +141,8 @@ pub struct PaceRule {
 /// All that the operator lays down for hosts.
 #[derive(Clone)]
 pub struct PacePolicy {
-    usual: Arc<Terms>,
-    rules: Vec<(PaceRule, Arc<Terms>)>,
+    usual: Arc<HostTerms>,
+    rules: Vec<(PaceRule, Arc<HostTerms>)>,
     first: FirstByHost,
 }
 
@@ -150,9 +150,9 @@ impl PacePolicy {
     /// By `profile` with the ceilings in place of its own, and by the first of
     /// the rules that fits a host.
     #[must_use]
-    pub fn new(profile: Profile, ceilings: &Ceilings, rules: Vec<PaceRule>) -> Self {
+    pub fn new(profile: Profile, ceilings: &PaceLimits, rules: Vec<PaceRule>) -> Self {
         let usual = profile.terms().within(ceilings);
-        let terms = |rule: &PaceRule| Terms {
+        let terms = |rule: &PaceRule| HostTerms {
             hours: rule.hours,
             reason: Some(Arc::clone(&rule.reason)),
             ..rule
@@ -176,7 +176,7 @@ impl PacePolicy {
 
     /// What holds for `host`.
     #[must_use]
-    pub fn terms(&self, host: &Host) -> &Arc<Terms> {
+    pub fn terms(&self, host: &Host) -> &Arc<HostTerms> {
         let rule = self
             .first
             .place(host)
@@ -187,7 +187,7 @@ impl PacePolicy {
 
 impl Default for PacePolicy {
     fn default() -> Self {
-        Self::new(Profile::default(), &Ceilings::default(), Vec::new())
+        Self::new(Profile::default(), &PaceLimits::default(), Vec::new())
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         PaceRule {
             hosts: hosts.parse().unwrap(),
             profile: None,
-            ceilings: Ceilings {
+            ceilings: PaceLimits {
                 in_flight: None,
                 rate,
             },
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    fn terms(policy: &PacePolicy, host: &str) -> Terms {
+    fn terms(policy: &PacePolicy, host: &str) -> HostTerms {
         policy.terms(&host.parse().unwrap()).as_ref().clone()
     }
 
@@ -255,7 +255,7 @@ mod tests {
     // Contract, section 2: the profile fills what is absent.
     #[test]
     fn ceilings_are_in_place_of_those_of_the_profile() {
-        let one = Ceilings {
+        let one = PaceLimits {
             in_flight: NonZeroU32::new(2),
             rate: None,
         };
@@ -272,7 +272,7 @@ mod tests {
         let mut night = rule("*.museum.example", rate("20/m"));
         night.hours = VisitTime::parse("2200-0600");
         let rules = vec![own, night, rule("a.museum.example", rate("1/h"))];
-        let policy = PacePolicy::new(Profile::Standard, &Ceilings::default(), rules);
+        let policy = PacePolicy::new(Profile::Standard, &PaceLimits::default(), rules);
         let own = terms(&policy, "own.example");
         assert_eq!((own.in_flight, own.rate), (32, None));
         let museum = terms(&policy, "a.museum.example");
@@ -294,7 +294,7 @@ mod tests {
                 rate(&format!("{}/h", number + 1)),
             )
         });
-        let policy = PacePolicy::new(Profile::Standard, &Ceilings::default(), rules.collect());
+        let policy = PacePolicy::new(Profile::Standard, &PaceLimits::default(), rules.collect());
         assert_eq!(terms(&policy, "h9999.example").rate, rate("10000/h"));
         assert_eq!(terms(&policy, "a.b.h9998.example").rate, rate("9999/h"));
         assert_eq!(terms(&policy, "h9998.example").rate, rate("5/s"));

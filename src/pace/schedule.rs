@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::policy::Adaptive;
+use super::policy::AdaptivePause;
 
 /// A moment, as the time since one that is the same for all of them.
 pub type Moment = Duration;
@@ -259,7 +259,7 @@ impl Schedule {
     }
 
     /// Learns from how long a response took. An error makes no pause shorter.
-    pub fn adapt(&mut self, adaptive: &Adaptive, took: Duration, outcome: Outcome) {
+    pub fn adapt(&mut self, adaptive: &AdaptivePause, took: Duration, outcome: Outcome) {
         let pause = adaptive.pause(took);
         self.adaptive = match outcome {
             Outcome::Served => pause,

@@ -44,9 +44,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use self::ceilings::{Ceilings, Ticks};
-use self::desk::{Desk, InForce, Postponed};
+use self::desk::{ActivePace, Postponed, SchedulerCore};
 use self::places::Place;
-pub use self::told::Told;
+pub use self::told::BackOffListener;
 pub use self::turn::Turn;
 use crate::clock;
 use crate::decision::reason::Reason;
@@ -58,9 +58,9 @@ use crate::tasks::Tasks;
 use politesse_robots::origin::Host;
 use politesse_robots::pace::asked::Asked;
 
-/// What a request asks of the pacer.
+/// What a request asks of the scheduler.
 #[derive(Debug, Clone)]
-pub struct Asking<'a> {
+pub struct TurnRequest<'a> {
     /// The host it goes to.
     pub host: &'a Host,
     /// Who asks: a product token, else a client's address.
@@ -68,22 +68,22 @@ pub struct Asking<'a> {
     /// Where the host is, if that is known; for `pace.address`.
     pub address: Option<IpAddr>,
     /// What the site asks of this crawler.
-    pub asked: Option<Arc<Asked>>,
+    pub pace_records: Option<Arc<Asked>>,
     /// How long it may wait.
-    pub longest: Duration,
+    pub max_wait: Duration,
     /// When its origin's robots.txt came. If that was before this process
     /// began, a page may have been asked for until then.
-    pub robots_from: Option<Timestamp>,
+    pub robots_fetched_at: Option<Timestamp>,
     /// Whether its robots.txt had to be asked for first.
-    pub robots: RobotsAsked,
+    pub robots_fetch: RobotsFetch,
     /// The place in the order of arrival that it was given before
-    /// ([`Turn::number`]).
-    pub number: Option<u64>,
+    /// ([`Turn::arrival`]).
+    pub arrival: Option<u64>,
 }
 
 /// Whether a robots.txt had to be asked for before a page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RobotsAsked {
+pub enum RobotsFetch {
     /// What is held did.
     #[default]
     No,
@@ -101,7 +101,7 @@ pub enum RobotsAsked {
 pub struct Later {
     /// What it would have waited for.
     pub reason: Reason,
-    /// When it is worth asking again.
+    /// When it is worth request again.
     pub retry_after: Duration,
     /// The same for people.
     pub detail: String,
@@ -113,20 +113,20 @@ pub struct Seat(#[expect(dead_code, reason = "it counts until it is dropped")] P
 
 /// Grants turns.
 #[derive(Debug)]
-pub struct Pacer {
-    desk: Arc<Desk>,
+pub struct Scheduler {
+    desk: Arc<SchedulerCore>,
 }
 
-impl Pacer {
-    /// A pacer that knows no host yet.
+impl Scheduler {
+    /// A scheduler that knows no host yet.
     pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
-        let desk = Arc::new(Desk::new(options, metrics, tasks));
+        let desk = Arc::new(SchedulerCore::new(options, metrics, tasks));
         Self { desk }
     }
 
     /// Lets other options hold from now on, for those who wait too. What was
     /// started stays as it is.
-    pub fn adopt(&self, options: Options) {
+    pub fn set_options(&self, options: Options) {
         let before = self.desk.in_force.load_full();
         let same = before.ceilings.are_of(&options);
         let ceilings = if same {
@@ -135,7 +135,7 @@ impl Pacer {
             let ticks = Ticks::since(self.desk.epoch);
             Ceilings::new(&options, &ticks, Some(&before.ceilings))
         };
-        let in_force = Arc::new(InForce {
+        let in_force = Arc::new(ActivePace {
             options,
             ceilings,
             generation: before.generation.wrapping_add(1),
@@ -145,7 +145,7 @@ impl Pacer {
         let new = (!same).then_some(&*in_force.ceilings);
         self.desk
             .hosts
-            .each(|host, gate| gate.adopt(host, &now, new));
+            .each(|host, gate| gate.set_options(host, &now, new));
     }
 
     /// Keeps nobody waiting from now on, since the process ends: who cannot
@@ -160,23 +160,23 @@ impl Pacer {
     ///
     /// [`Later`]: at once where the wait would be longer than the longest, and
     /// when that is over at the latest.
-    pub async fn turn(&self, asking: Asking<'_>) -> Result<Turn, Later> {
+    pub async fn turn(&self, request: TurnRequest<'_>) -> Result<Turn, Later> {
         let desk = &self.desk;
-        let (waiting, begun) = match desk.ask(&asking) {
+        let (waiting, begun) = match desk.ask(&request) {
             Ok(turn) => return Ok(turn),
             Err(Postponed::Later(later)) => return Err(later),
             Err(Postponed::Waiting(waiting, begun)) => (waiting, begun),
         };
         let (gate, number) = (Arc::clone(&waiting.gate), waiting.number);
-        let deadline = begun.saturating_add(asking.longest);
+        let deadline = begun.saturating_add(request.max_wait);
         let answer = waiting.turn(desk, deadline).await;
         let waited = desk.moment().saturating_sub(begun);
         match answer {
             Ok(started) => {
-                let turn = desk.granted(asking.host, gate, started);
+                let turn = desk.granted(request.host, gate, started);
                 Ok(turn.after(waited, Some(number)))
             }
-            Err(in_vain) => Err(desk.later_in_vain(&asking, &gate, in_vain)),
+            Err(in_vain) => Err(desk.later_in_vain(&request, &gate, in_vain)),
         }
     }
 
@@ -191,8 +191,8 @@ impl Pacer {
 
     /// Lets what a robots.txt asks for bind its host from now on, as the request
     /// for a page does.
-    pub fn heed(&self, host: &Host, asked: &Arc<Asked>) {
-        self.desk.heed(host, asked);
+    pub fn record_crawl_delay(&self, host: &Host, asked: &Arc<Asked>) {
+        self.desk.record_crawl_delay(host, asked);
     }
 
     /// About how long that would be waited for now.
@@ -212,7 +212,7 @@ impl Pacer {
     }
 
     /// The same for one that would have had to wait so much longer, or to whom no
-    /// [`Pacer::seat`] is left.
+    /// [`Scheduler::seat`] is left.
     pub fn robots_later_by(&self, host: &Host, (wait, crawler): (Duration, &str)) -> Later {
         let (reason, _) = self.desk.robots_delayed(host);
         let is_full = self.desk.seat(crawler).is_none();

@@ -23,7 +23,7 @@ use crate::audit::RecordEnding;
 use crate::clock;
 use crate::decision::decide::Evidence;
 use crate::decision::record::{Outcome, Seen};
-use crate::pace::scheduler::Turn;
+use crate::pace::Turn;
 use crate::upstream::body::{BodyError, ResponseBody};
 use politesse_directives::Quotations;
 

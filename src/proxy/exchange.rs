@@ -35,7 +35,7 @@ use crate::decision::decide::{Decision, Evidence, Policy, decide};
 use crate::decision::receipt::Receipt;
 use crate::decision::record::{Effect, Record};
 use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
-use crate::pace::scheduler::Pacer;
+use crate::pace::Scheduler;
 use crate::robots_cache::cache::RobotsCache;
 use crate::upstream::body::ResponseBody;
 use crate::upstream::client::Upstream;
@@ -74,7 +74,7 @@ pub struct Proxy {
     /// What origins said.
     pub robots: Arc<RobotsCache>,
     /// When a host may be asked.
-    pub pacer: Arc<Pacer>,
+    pub scheduler: Arc<Scheduler>,
     /// The way out.
     pub upstream: Arc<Upstream>,
     /// The record.
@@ -229,13 +229,13 @@ impl Proxy {
             &outgoing.headers,
         );
         if let Some(turn) = &turns.turn {
-            turn.sent();
+            turn.mark_sent();
         }
         let message = (received.outgoing, received.upload);
         let response = self.upstream.forward(permit, message, &mut turns).await?;
         let turn = turns.turn;
         if let Some(turn) = &turn {
-            turn.answered(evidence.inquiry.target.origin.host(), &response);
+            turn.record_response(evidence.inquiry.target.origin.host(), &response);
         }
         let (response, told) = self.pass_on(response, &question).await;
         let mut response = response.map(|body| body.within(turn));

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::decision::access::{StatusMeaning, status_meaning};
 use crate::decision::decide::RobotsPermit;
-use crate::pace::scheduler::{Pacer, Turn};
+use crate::pace::{Scheduler, Turn};
 use crate::robots_cache::body::{Unreadable, read, skip};
 use crate::upstream::body::BodyError;
 use crate::upstream::client::{Starts, Upstream, UpstreamError};
@@ -87,17 +87,17 @@ pub trait FetchRobots: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct HttpFetcher {
     upstream: Arc<Upstream>,
-    pacer: Arc<Pacer>,
+    scheduler: Arc<Scheduler>,
     max_bytes: usize,
 }
 
 impl HttpFetcher {
     /// A fetcher that stops reading after `max_bytes` (RFC 9309, section 2.5),
     /// and asks in turn with all others.
-    pub fn new(upstream: Arc<Upstream>, pacer: Arc<Pacer>, max_bytes: usize) -> Self {
+    pub fn new(upstream: Arc<Upstream>, scheduler: Arc<Scheduler>, max_bytes: usize) -> Self {
         Self {
             upstream,
-            pacer,
+            scheduler,
             max_bytes,
         }
     }
@@ -106,7 +106,7 @@ impl HttpFetcher {
 /// Leave to ask a host, and whom to ask for another.
 #[derive(Debug)]
 pub struct Turns {
-    pacer: Arc<Pacer>,
+    scheduler: Arc<Scheduler>,
     host: Host,
     turn: Option<Turn>,
 }
@@ -119,9 +119,9 @@ impl Starts for Turns {
     async fn again(&mut self) -> bool {
         // The one that failed ends first: its pause counts from here.
         self.turn = None;
-        self.turn = self.pacer.robots_turn(&self.host).await;
+        self.turn = self.scheduler.robots_turn(&self.host).await;
         if let Some(turn) = &self.turn {
-            turn.sent();
+            turn.mark_sent();
         }
         self.turn.is_some()
     }
@@ -132,14 +132,14 @@ impl FetchRobots for HttpFetcher {
 
     async fn turn(&self, host: &Host) -> Option<Turns> {
         Some(Turns {
-            turn: Some(self.pacer.robots_turn(host).await?),
-            pacer: Arc::clone(&self.pacer),
+            turn: Some(self.scheduler.robots_turn(host).await?),
+            scheduler: Arc::clone(&self.scheduler),
             host: host.clone(),
         })
     }
 
     fn wait(&self, host: &Host) -> Duration {
-        self.pacer.robots_wait(host)
+        self.scheduler.robots_wait(host)
     }
 
     async fn fetch(
@@ -149,11 +149,11 @@ impl FetchRobots for HttpFetcher {
         turns: &mut Turns,
     ) -> Result<Hop, FetchError> {
         if let Some(turn) = &turns.turn {
-            turn.sent();
+            turn.mark_sent();
         }
         let response = self.upstream.robots(permit, query, turns).await?;
         if let Some(turn) = &turns.turn {
-            turn.answered(&turns.host, &response);
+            turn.record_response(&turns.host, &response);
         }
         let (head, body) = response.into_parts();
         let mut hop = Hop {

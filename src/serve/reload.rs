@@ -102,7 +102,7 @@ impl Running {
                 before.names.clone()
             },
             robots,
-            pacer: Arc::clone(&before.pacer),
+            scheduler: Arc::clone(&before.scheduler),
             upstream,
             audit: Arc::clone(&self.audit),
             annotator: if changes.concern(&["directives."]) {
@@ -129,8 +129,11 @@ impl Running {
         let proxy = &self.crawlers.in_force.load().proxy;
         let changed = changes.but(&NOT_ORIGINS).concern(&ORIGINS);
         if changed || files(settings) != self.files {
-            let origins =
-                origins_with(settings, (&proxy.metrics, &proxy.pacer), Some(&self.audit))?;
+            let origins = origins_with(
+                settings,
+                (&proxy.metrics, &proxy.scheduler),
+                Some(&self.audit),
+            )?;
             let told = origins.egress.listeners(self.own.clone());
             told.context("upstream.parent cannot be dialled")?;
             return Ok(origins);
@@ -175,7 +178,7 @@ impl Running {
         in_force.proxy.robots.judge_by(&settings.policy);
         let latest = Arc::clone(&in_force.proxy.policy);
         in_force.proxy.latest.store(latest);
-        in_force.proxy.pacer.adopt(settings.pace.clone());
+        in_force.proxy.scheduler.set_options(settings.pace.clone());
         self.crawlers.in_force.store(Arc::new(in_force));
         announce(&settings.policy, &self.crawlers.metrics);
         capacity::show(&settings, &self.crawlers.metrics);

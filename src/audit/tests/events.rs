@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::super::events::{EventFilter, EventRow, event_json};
 use super::*;
 use crate::metrics::ResultLabel;
-use crate::pace::back_off_event::{BackOffChange, BackOffEvent, KeptBackOff};
+use crate::pace::back_off_event::{BackOffChange, BackOffEvent, SavedBackOff};
 
 fn at() -> Timestamp {
     "2126-11-21T10:00:00.5Z".parse().unwrap()
@@ -196,7 +196,7 @@ async fn a_long_back_off_is_known_to_the_next_process() {
     let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
     let mut kept = kit.log.saved_back_offs();
     kept.sort_by_key(|kept| kept.until);
-    let of = |host: &str, seconds: i64| KeptBackOff {
+    let of = |host: &str, seconds: i64| SavedBackOff {
         host: host.parse().unwrap(),
         until: at() + SignedDuration::from_secs(seconds),
         incidents: 3,

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::{file, problems, read, text};
 use crate::pace::options::{Options, QueueLimits};
+use crate::pace::policy::{HostTerms, PaceLimits};
 use crate::pace::rate::Rate;
-use crate::pace::policy::{Ceilings, Terms};
 use politesse_robots::pace::visit_time::VisitTime;
 
 fn pace(configuration: &str) -> Options {
     file(configuration).unwrap().settings().pace.clone()
 }
 
-fn terms(options: &Options, host: &str) -> Terms {
+fn terms(options: &Options, host: &str) -> HostTerms {
     options
         .policy
         .terms(&host.parse().unwrap())
@@ -79,7 +79,7 @@ fn every_key_arrives_and_what_is_absent_is_the_default() {
     assert_eq!(pace.crawler.in_flight, NonZeroU32::new(50));
     assert_eq!(pace.total.rate, rate("500/s"));
     assert_eq!(pace.domain.rate, rate("2/s"));
-    let address = Ceilings {
+    let address = PaceLimits {
         in_flight: NonZeroU32::new(8),
         rate: rate("4/m"),
     };

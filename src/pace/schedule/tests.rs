@@ -196,7 +196,7 @@ fn what_makes_it_latest_is_named() {
 // Heritrix's factor, and Scrapy's rule that an error makes nothing faster.
 #[test]
 fn an_adaptive_pause_follows_responses_within_bounds_and_no_error_shortens_it() {
-    let adaptive = Adaptive {
+    let adaptive = AdaptivePause {
         factor: 5.0,
         shortest: seconds(3),
         longest: seconds(30),

@@ -23,8 +23,8 @@ use tokio::time::Instant;
 use self::lines::{At, Enrolled, Lines, lock};
 use crate::clock;
 use crate::pace::options::Options;
+use crate::pace::policy::PaceLimits as Limits;
 use crate::pace::schedule::Moment;
-use crate::pace::policy::Ceilings as Limits;
 use politesse_robots::origin::Host;
 
 /// Names are told apart by this many numbers: whoever makes up more of them

@@ -10,14 +10,14 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 
 use super::ceilings::{Ceilings, Ticks};
-use super::gate::{Gate, Joining, Step};
-use super::hosts::{Hosts, SLICES};
+use super::gate::{HostQueue, Joining, Step};
+use super::hosts::{HostMap, SLICES};
 use super::later::TOO_MANY_HOSTS;
-use super::line::Whose;
+use super::line::QueueOwner;
 use super::pace::{Delayed, Now, Started, Wish};
 use super::places::{Full, Place, Places};
 use super::waiting::Waiting;
-use super::{Asking, Later, RobotsAsked, Told, Turn};
+use super::{BackOffListener, Later, RobotsFetch, Turn, TurnRequest};
 use crate::clock;
 use crate::decision::reason::Reason;
 use crate::metrics::Metrics;
@@ -31,7 +31,7 @@ const SWEEP_SECONDS: u64 = 60;
 
 /// One configuration's parts.
 #[derive(Debug)]
-pub(super) struct InForce {
+pub(super) struct ActivePace {
     pub(super) options: Options,
     pub(super) ceilings: Arc<Ceilings>,
     /// By which a gate sees that its terms are of another configuration.
@@ -40,9 +40,9 @@ pub(super) struct InForce {
 
 /// What turns, lines and their drivers share.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) in_force: ArcSwap<InForce>,
-    pub(super) hosts: Hosts,
+pub(super) struct SchedulerCore {
+    pub(super) in_force: ArcSwap<ActivePace>,
+    pub(super) hosts: HostMap,
     places: Arc<Places>,
     pub(super) epoch: Instant,
     /// The same by the clock of the wall.
@@ -51,7 +51,7 @@ pub(super) struct Desk {
     tasks: Tasks,
     /// For those who wait, each one its own.
     numbers: AtomicU64,
-    pub(super) told: OnceLock<Told>,
+    pub(super) told: OnceLock<BackOffListener>,
     /// In seconds since `epoch`.
     next_sweep: AtomicU64,
     /// Whether nobody may wait any more.
@@ -66,17 +66,17 @@ pub(super) enum Postponed {
     Waiting(Waiting, Moment),
 }
 
-impl Desk {
+impl SchedulerCore {
     pub(super) fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
         let epoch = clock::instant();
-        let in_force = InForce {
+        let in_force = ActivePace {
             ceilings: Ceilings::new(&options, &Ticks::since(epoch), None),
             options,
             generation: 0,
         };
         Self {
             in_force: ArcSwap::from_pointee(in_force),
-            hosts: Hosts::new(Arc::clone(&metrics)),
+            hosts: HostMap::new(Arc::clone(&metrics)),
             places: Places::new(Arc::clone(&metrics)),
             epoch,
             began: clock::now(),
@@ -93,7 +93,7 @@ impl Desk {
         clock::instant().saturating_duration_since(self.epoch)
     }
 
-    pub(super) fn now<'a>(&self, in_force: &'a InForce) -> Now<'a> {
+    pub(super) fn now<'a>(&self, in_force: &'a ActivePace) -> Now<'a> {
         Now {
             moment: self.moment(),
             wall: None,
@@ -102,48 +102,51 @@ impl Desk {
     }
 
     /// A turn, if nothing keeps it from being now; else a place in line.
-    pub(super) fn ask(self: &Arc<Self>, asking: &Asking<'_>) -> Result<Turn, Postponed> {
+    pub(super) fn ask(self: &Arc<Self>, request: &TurnRequest<'_>) -> Result<Turn, Postponed> {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         self.sweep_if_due(now.moment);
-        let Some(gate) = self.hosts.gate(asking.host, &now) else {
+        let Some(gate) = self.hosts.gate(request.host, &now) else {
             let later = self.later(Reason::Overload, Duration::ZERO, TOO_MANY_HOSTS);
             return Err(Postponed::Later(later));
         };
         let ceilings = &in_force.ceilings;
-        let kind = match asking.robots {
-            RobotsAsked::No | RobotsAsked::Once => Kind::Page,
-            RobotsAsked::Again => Kind::PageAtOnce,
+        let kind = match request.robots_fetch {
+            RobotsFetch::No | RobotsFetch::Once => Kind::Page,
+            RobotsFetch::Again => Kind::PageAtOnce,
         };
         let mut wish = Wish {
             kind,
-            asked: asking.asked.clone(),
-            claim: ceilings.claim(Some(asking.crawler), asking.host, asking.address),
-            address: asking.address,
+            asked: request.pace_records.clone(),
+            claim: ceilings.claim(Some(request.crawler), request.host, request.address),
+            address: request.address,
         };
-        if asking.robots_from.is_some_and(|from| from < self.began) {
+        if request
+            .robots_fetched_at
+            .is_some_and(|from| from < self.began)
+        {
             gate.visited_before();
         }
-        let whose = || Whose::Crawler(asking.crawler.into());
-        let who = (asking.host, &whose, asking.number);
+        let whose = || QueueOwner::Crawler(request.crawler.into());
+        let who = (request.host, &whose, request.arrival);
         let mut answer = gate.ask(&mut wish, who, &now);
-        if asking.robots == RobotsAsked::Once
+        if request.robots_fetch == RobotsFetch::Once
             && let Err(delayed) = &answer
-            && is_too_long(asking, delayed, &now)
+            && is_too_long(request, delayed, &now)
         {
             wish.kind = Kind::PageAtOnce;
             answer = gate.ask(&mut wish, who, &now);
         }
         match answer {
-            Ok(started) => Ok(self.granted(asking.host, gate, started)),
-            Err(delayed) => Err(self.postpone((asking, wish), (gate, delayed), &now)),
+            Ok(started) => Ok(self.granted(request.host, gate, started)),
+            Err(delayed) => Err(self.postpone((request, wish), (gate, delayed), &now)),
         }
     }
 
     pub(super) fn granted(
         self: &Arc<Self>,
         host: &Host,
-        gate: Arc<Gate>,
+        gate: Arc<HostQueue>,
         mut started: Started,
     ) -> Turn {
         let overruns = &self.metrics.pace_overruns;
@@ -156,14 +159,14 @@ impl Desk {
 
     fn postpone(
         self: &Arc<Self>,
-        (asking, wish): (&Asking<'_>, Wish),
-        (gate, delayed): (Arc<Gate>, Delayed),
+        (request, wish): (&TurnRequest<'_>, Wish),
+        (gate, delayed): (Arc<HostQueue>, Delayed),
         now: &Now<'_>,
     ) -> Postponed {
-        if is_too_long(asking, &delayed, now) {
-            return Postponed::Later(self.later_than(asking.host, delayed, now));
+        if is_too_long(request, &delayed, now) {
+            return Postponed::Later(self.later_than(request.host, delayed, now));
         }
-        let crawler: Arc<str> = asking.crawler.into();
+        let crawler: Arc<str> = request.crawler.into();
         let limits = &now.in_force.options.queue;
         let pause = delayed
             .until
@@ -174,13 +177,13 @@ impl Desk {
             Err(Full::Crawler) => return full("too many requests of this crawler wait already"),
             Err(Full::Total) => return full("too many requests wait already"),
         };
-        let whose = Whose::Crawler(crawler);
+        let whose = QueueOwner::Crawler(crawler);
         let joining = Joining {
             whose: &whose,
             wish,
-            deadline: now.moment.saturating_add(asking.longest),
+            deadline: now.moment.saturating_add(request.max_wait),
             room: limits.origin.get(),
-            number: asking.number,
+            number: request.arrival,
         };
         match self.join(gate, joining) {
             Some(mut waiting) => {
@@ -196,7 +199,11 @@ impl Desk {
         self.places.take(&crawler.into(), &limits).ok()
     }
 
-    pub(super) fn join(self: &Arc<Self>, gate: Arc<Gate>, joining: Joining<'_>) -> Option<Waiting> {
+    pub(super) fn join(
+        self: &Arc<Self>,
+        gate: Arc<HostQueue>,
+        joining: Joining<'_>,
+    ) -> Option<Waiting> {
         let whose = joining.whose.clone();
         let joined = gate.join(joining, &self.numbers)?;
         // Looked at behind the gate's lock, so that none joins unseen by `close`.
@@ -259,13 +266,13 @@ impl Desk {
 }
 
 /// Whether a request may not wait for that.
-fn is_too_long(asking: &Asking<'_>, delayed: &Delayed, now: &Now<'_>) -> bool {
-    let deadline = now.moment.saturating_add(asking.longest);
-    asking.longest.is_zero() || delayed.until.is_some_and(|until| deadline < until)
+fn is_too_long(request: &TurnRequest<'_>, delayed: &Delayed, now: &Now<'_>) -> bool {
+    let deadline = now.moment.saturating_add(request.max_wait);
+    request.max_wait.is_zero() || delayed.until.is_some_and(|until| deadline < until)
 }
 
 /// Grants turns at one host for as long as somebody waits there.
-async fn drive(gate: Arc<Gate>, desk: Arc<Desk>) {
+async fn drive(gate: Arc<HostQueue>, desk: Arc<SchedulerCore>) {
     loop {
         desk.metrics.pace_wakeups.inc();
         let step = {

@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::ceilings::Ceilings;
-use super::line::{Line, Whose};
+use super::line::{Line, QueueOwner};
 use super::pace::{Delayed, Now, Pace, Scope, Started, Wish};
 use super::told::Ended;
 use super::waiter::{Answer, Waiter};
 use crate::decision::reason::Reason;
-use crate::pace::back_off::{Answered, BackOff, Change};
+use crate::pace::back_off::{BackOff, BackOffUpdate, ThrottleAnswer};
 use crate::pace::schedule::{Kind, Moment, Outcome, Start};
 use politesse_robots::origin::Host;
 use politesse_robots::pace::asked::Asked;
@@ -27,7 +27,7 @@ use politesse_robots::pace::asked::Asked;
 /// One that comes to wait.
 #[derive(Debug)]
 pub(super) struct Joining<'a> {
-    pub(super) whose: &'a Whose,
+    pub(super) whose: &'a QueueOwner,
     pub(super) wish: Wish,
     /// When it goes.
     pub(super) deadline: Moment,
@@ -59,7 +59,7 @@ pub(super) enum Step {
 
 /// One host.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct HostQueue {
     state: Mutex<State>,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Seen {
     pub(super) back_off: Option<Moment>,
 }
 
-impl Gate {
+impl HostQueue {
     pub(super) fn new(host: &Host, now: &Now<'_>) -> Self {
         Self {
             state: Mutex::new(State {
@@ -101,7 +101,7 @@ impl Gate {
 
     /// Takes the terms in force; whoever waits is looked at again, under the
     /// ceilings that are new, if they are.
-    pub(super) fn adopt(&self, host: &Host, now: &Now<'_>, ceilings: Option<&Ceilings>) {
+    pub(super) fn set_options(&self, host: &Host, now: &Now<'_>, ceilings: Option<&Ceilings>) {
         let mut state = self.state();
         state.pace.refresh(host, now);
         if let Some(queue) = &mut state.queue {
@@ -129,7 +129,7 @@ impl Gate {
     pub(super) fn ask(
         &self,
         wish: &mut Wish,
-        (host, whose, number): (&Host, &impl Fn() -> Whose, Option<u64>),
+        (host, whose, number): (&Host, &impl Fn() -> QueueOwner, Option<u64>),
         now: &Now<'_>,
     ) -> Result<Started, Delayed> {
         let mut state = self.state();
@@ -147,7 +147,7 @@ impl Gate {
     }
 
     /// Remembers what a robots.txt asks for.
-    pub(super) fn heed(&self, asked: &Arc<Asked>, now: &Now<'_>) {
+    pub(super) fn record_crawl_delay(&self, asked: &Arc<Asked>, now: &Now<'_>) {
         let mut state = self.state();
         if state.pace.remember(Some(asked), now) {
             state.tell();
@@ -155,7 +155,7 @@ impl Gate {
     }
 
     /// When a turn would probably come that is asked for now.
-    pub(super) fn estimate(&self, wish: &Wish, whose: &Whose, now: &Now<'_>) -> Delayed {
+    pub(super) fn estimate(&self, wish: &Wish, whose: &QueueOwner, now: &Now<'_>) -> Delayed {
         let state = self.state();
         let queue = state.queue.as_ref();
         let ahead = queue.map_or(0, |queue| queue.line.ahead(whose, u64::MAX));
@@ -199,7 +199,7 @@ impl Gate {
 
     /// Leaves the line before its turn, with what it waited for alone; `None` if
     /// that was answered already.
-    pub(super) fn leave(&self, whose: &Whose, number: u64) -> Option<(Wish, Option<Reason>)> {
+    pub(super) fn leave(&self, whose: &QueueOwner, number: u64) -> Option<(Wish, Option<Reason>)> {
         let mut state = self.state();
         let queue = state.queue.as_mut();
         let waiter = queue.and_then(|queue| queue.line.remove(whose, number))?;
@@ -259,7 +259,7 @@ impl Gate {
 
     /// Learns from a response that asks for less. Those who wait and would wait
     /// in vain are told so at once.
-    pub(super) fn observe(&self, answered: Answered, now: &Now<'_>) -> Change {
+    pub(super) fn observe(&self, answered: ThrottleAnswer, now: &Now<'_>) -> BackOffUpdate {
         let mut state = self.state();
         let (change, delayed) = state.pace.observe(answered, now);
         let Some((delayed, until)) = delayed.and_then(|one| Some((one, one.until?))) else {
@@ -322,7 +322,7 @@ impl State {
     /// Whether one more may wait. A crawler that fills the line gives way to one
     /// that has less in it.
     fn make_room(&mut self, joining: &Joining<'_>) -> Option<()> {
-        let (Whose::Crawler(name), Some(queue)) = (joining.whose, &mut self.queue) else {
+        let (QueueOwner::Crawler(name), Some(queue)) = (joining.whose, &mut self.queue) else {
             return Some(());
         };
         if queue.line.pages() < joining.room {

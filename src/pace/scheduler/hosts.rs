@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::gate::Gate;
+use super::gate::HostQueue;
 use super::pace::Now;
 use super::told::Ended;
 use crate::metrics::Metrics;
@@ -23,18 +23,18 @@ pub(super) const SLICES: usize = 1024;
 /// How many gates are looked at for room, at least; then there is none.
 const LOOKED_AT: usize = 4096;
 
-type Slice = HashMap<Host, Arc<Gate>, RandomState>;
+type Slice = HashMap<Host, Arc<HostQueue>, RandomState>;
 
 /// The gates of all hosts.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(super) struct HostMap {
     slices: Box<[Mutex<Slice>]>,
     hasher: RandomState,
     gates: AtomicUsize,
     metrics: Arc<Metrics>,
 }
 
-impl Hosts {
+impl HostMap {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         let hasher = RandomState::new();
         let slice = || Mutex::new(Slice::with_hasher(hasher.clone()));
@@ -47,7 +47,7 @@ impl Hosts {
     }
 
     /// The gate of a host; none where there are too many that are in use.
-    pub(super) fn gate(&self, host: &Host, now: &Now<'_>) -> Option<Arc<Gate>> {
+    pub(super) fn gate(&self, host: &Host, now: &Now<'_>) -> Option<Arc<HostQueue>> {
         let at = self.place(host);
         if let Some(gate) = self.slice(at).get(host) {
             return Some(Arc::clone(gate));
@@ -59,7 +59,7 @@ impl Hosts {
         let made = slice.entry(host.clone()).or_insert_with(|| {
             self.gates.fetch_add(1, Ordering::Relaxed);
             self.metrics.pace_hosts.inc();
-            Arc::new(Gate::new(host, now))
+            Arc::new(HostQueue::new(host, now))
         });
         Some(Arc::clone(made))
     }
@@ -92,7 +92,8 @@ impl Hosts {
     /// The back-offs in one slice that are over, and not told yet.
     pub(super) fn ended(&self, at: usize, now: Moment) -> Vec<(Host, Ended)> {
         let slice = self.slice(at);
-        let ended = |(host, gate): (&Host, &Arc<Gate>)| Some((host.clone(), gate.take_end(now)?));
+        let ended =
+            |(host, gate): (&Host, &Arc<HostQueue>)| Some((host.clone(), gate.take_end(now)?));
         slice.iter().filter_map(ended).collect()
     }
 
@@ -102,7 +103,7 @@ impl Hosts {
     }
 
     /// Forgets some gates of one slice; how many they were.
-    fn forget(&self, at: usize, may_go: impl Fn(&Gate) -> bool) -> usize {
+    fn forget(&self, at: usize, may_go: impl Fn(&HostQueue) -> bool) -> usize {
         let mut slice = self.slice(at);
         let before = slice.len();
         // Whoever else has the gate could start something through it.
@@ -119,7 +120,7 @@ impl Hosts {
     }
 
     /// Every host and its gate, as they are when looked at.
-    pub(super) fn each(&self, mut look: impl FnMut(&Host, &Arc<Gate>)) {
+    pub(super) fn each(&self, mut look: impl FnMut(&Host, &Arc<HostQueue>)) {
         for at in 0..SLICES {
             for (host, gate) in self.slice(at).iter() {
                 look(host, gate);

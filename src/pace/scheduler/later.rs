@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::desk::Desk;
-use super::gate::Gate;
-use super::line::Whose;
+use super::desk::SchedulerCore;
+use super::gate::HostQueue;
+use super::line::QueueOwner;
 use super::pace::{Delayed, Now};
 use super::waiting::InVain;
-use super::{Asking, Later};
+use super::{Later, TurnRequest};
 use crate::decision::reason::Reason;
 use crate::metrics::ReasonLabel;
 use politesse_robots::origin::Host;
@@ -18,21 +18,26 @@ pub(super) const TOO_MANY_HOSTS: &str = "the paces of too many hosts have to be 
 /// Nobody is told to come back sooner.
 pub(super) const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
-impl Desk {
-    pub(super) fn later_in_vain(&self, asking: &Asking<'_>, gate: &Gate, in_vain: InVain) -> Later {
+impl SchedulerCore {
+    pub(super) fn later_in_vain(
+        &self,
+        request: &TurnRequest<'_>,
+        gate: &HostQueue,
+        in_vain: InVain,
+    ) -> Later {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         match in_vain {
-            InVain::Told(delayed) => self.later_than(asking.host, delayed, &now),
+            InVain::Told(delayed) => self.later_than(request.host, delayed, &now),
             InVain::TooLong(wish, kept_by) => {
-                let whose = Whose::Crawler(asking.crawler.into());
+                let whose = QueueOwner::Crawler(request.crawler.into());
                 let mut delayed = gate.estimate(&wish, &whose, &now);
                 // Nothing else is known that would keep it now.
                 let is_free = delayed.until.is_none_or(|until| until <= now.moment);
                 if let Some(kept_by) = kept_by.filter(|_| is_free) {
                     delayed.reason = kept_by;
                 }
-                self.later_than(asking.host, delayed, &now)
+                self.later_than(request.host, delayed, &now)
             }
             InVain::Ended => self.stopping(),
         }

@@ -40,9 +40,9 @@ struct Own<W> {
     waiting: VecDeque<W>,
 }
 
-/// Whose a request is.
+/// QueueOwner a request is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum QueueOwner {
     /// Our own robots.txt fetch.
     Robots,
     /// A crawler's, by its name.
@@ -74,10 +74,10 @@ impl<W: Waits> Line<W> {
         self.len() == 0
     }
 
-    pub(super) fn push(&mut self, whose: &Whose, waiter: W) {
+    pub(super) fn push(&mut self, whose: &QueueOwner, waiter: W) {
         match whose {
-            Whose::Robots => self.robots.push_back(waiter),
-            Whose::Crawler(name) => {
+            QueueOwner::Robots => self.robots.push_back(waiter),
+            QueueOwner::Crawler(name) => {
                 self.pages += 1;
                 if let Some(own) = self.crawlers.iter_mut().find(|own| own.name == *name) {
                     let at = own.before(waiter.number());
@@ -97,9 +97,9 @@ impl<W: Waits> Line<W> {
 
     /// How many turns come at most before that of a request which joins now,
     /// by this number.
-    pub(super) fn ahead(&self, whose: &Whose, number: u64) -> usize {
+    pub(super) fn ahead(&self, whose: &QueueOwner, number: u64) -> usize {
         let robots = self.robots.len();
-        let Whose::Crawler(name) = whose else {
+        let QueueOwner::Crawler(name) = whose else {
             return robots + robots.min(self.pages);
         };
         let own = self.crawlers.iter().find(|own| own.name == *name);
@@ -203,8 +203,8 @@ impl<W: Waits> Line<W> {
     }
 
     /// Takes out one that waits no longer.
-    pub(super) fn remove(&mut self, whose: &Whose, number: u64) -> Option<W> {
-        let Whose::Crawler(name) = whose else {
+    pub(super) fn remove(&mut self, whose: &QueueOwner, number: u64) -> Option<W> {
+        let QueueOwner::Crawler(name) = whose else {
             return remove(&mut self.robots, number);
         };
         let at = self.crawlers.iter().position(|own| own.name == *name)?;
@@ -292,8 +292,8 @@ mod tests {
         }
     }
 
-    fn crawler(name: &str) -> Whose {
-        Whose::Crawler(name.into())
+    fn crawler(name: &str) -> QueueOwner {
+        QueueOwner::Crawler(name.into())
     }
 
     fn line(of: &[(&str, u64)]) -> Line<One> {
@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
         let mut line = line(&[("a", 1), ("b", 2)]);
-        line.push(&Whose::Robots, One(3, 0, false));
-        line.push(&Whose::Robots, One(4, 0, false));
+        line.push(&QueueOwner::Robots, One(3, 0, false));
+        line.push(&QueueOwner::Robots, One(4, 0, false));
         assert_eq!((line.pages(), line.len()), (2, 4));
         assert!(line.is_robots_turn());
         assert_eq!(line.robots().map(|one| one.0), Some(3));
@@ -353,13 +353,13 @@ mod tests {
         assert_eq!(line.ahead(&crawler("new"), 9), 2);
         assert_eq!(line.ahead(&crawler("b"), 9), 3);
         assert_eq!(line.ahead(&crawler("a"), 9), 4);
-        assert_eq!(line.ahead(&Whose::Robots, 9), 0);
+        assert_eq!(line.ahead(&QueueOwner::Robots, 9), 0);
         for number in 10..15 {
-            line.push(&Whose::Robots, One(number, 0, false));
+            line.push(&QueueOwner::Robots, One(number, 0, false));
         }
         assert_eq!(line.ahead(&crawler("new"), 20), 5);
         assert_eq!(line.ahead(&crawler("a"), 0), 3);
-        assert_eq!(line.ahead(&Whose::Robots, 20), 9);
+        assert_eq!(line.ahead(&QueueOwner::Robots, 20), 9);
     }
 
     #[test]

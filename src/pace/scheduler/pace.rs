@@ -11,13 +11,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::ceilings::{Ceilings, Claim, Held};
-use super::desk::InForce;
+use super::desk::ActivePace;
 use super::told::Ended;
 use crate::clock;
 use crate::decision::reason::Reason;
-use crate::pace::back_off::{Answered, BackOff, Change};
+use crate::pace::back_off::{BackOff, BackOffUpdate, ThrottleAnswer};
+use crate::pace::policy::HostTerms;
 use crate::pace::schedule::{Cause, Kind, Limits, Moment, Next, Outcome, Schedule, Start};
-use crate::pace::policy::Terms;
 use politesse_robots::origin::Host;
 use politesse_robots::pace::asked::Asked;
 
@@ -31,7 +31,7 @@ pub(super) struct Now<'a> {
     pub(super) moment: Moment,
     /// Found out where it is needed, if it is not known.
     pub(super) wall: Option<Timestamp>,
-    pub(super) in_force: &'a InForce,
+    pub(super) in_force: &'a ActivePace,
 }
 
 impl Now<'_> {
@@ -115,7 +115,7 @@ pub(super) struct Started {
 #[derive(Debug)]
 pub(super) struct Pace {
     schedule: Schedule,
-    terms: Arc<Terms>,
+    terms: Arc<HostTerms>,
     generation: u32,
     /// The longest pause that somebody was asked for, and when last.
     asked: Option<(Weak<Asked>, Moment)>,
@@ -337,14 +337,14 @@ impl Pace {
     /// the host is left alone if that is later now.
     pub(super) fn observe(
         &mut self,
-        answered: Answered,
+        answered: ThrottleAnswer,
         now: &Now<'_>,
-    ) -> (Change, Option<Delayed>) {
+    ) -> (BackOffUpdate, Option<Delayed>) {
         let back_off = self.back_off.get_or_insert_default();
         let change = back_off.note(answered, now.moment, &now.in_force.options.back_off);
         let until = back_off
             .until(now.moment)
-            .filter(|_| change != Change::None);
+            .filter(|_| change != BackOffUpdate::None);
         let delayed = until.map(|until| Delayed {
             until: Some(until),
             again: until,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Turn;
-use super::desk::Desk;
-use super::gate::{Gate, Joining};
+use super::desk::SchedulerCore;
+use super::gate::{HostQueue, Joining};
 use super::later::RETRY_AFTER_MIN;
-use super::line::Whose;
+use super::line::QueueOwner;
 use super::pace::{Started, Wish};
 use super::waiting::Waiting;
 use crate::decision::reason::Reason;
@@ -15,7 +15,7 @@ use crate::pace::schedule::Moment;
 use politesse_robots::origin::Host;
 use politesse_robots::pace::asked::Asked;
 
-impl Desk {
+impl SchedulerCore {
     pub(super) async fn robots_turn(
         self: &Arc<Self>,
         host: &Host,
@@ -36,12 +36,12 @@ impl Desk {
         self: &Arc<Self>,
         host: &Host,
         deadline: Moment,
-    ) -> Option<(Arc<Gate>, Result<Started, Waiting>)> {
+    ) -> Option<(Arc<HostQueue>, Result<Started, Waiting>)> {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         let gate = self.hosts.gate(host, &now)?;
         let mut wish = Wish::robots(&in_force.ceilings, host);
-        let delayed = match gate.ask(&mut wish, (host, &|| Whose::Robots, None), &now) {
+        let delayed = match gate.ask(&mut wish, (host, &|| QueueOwner::Robots, None), &now) {
             Ok(started) => return Some((gate, Ok(started))),
             Err(delayed) => delayed,
         };
@@ -49,7 +49,7 @@ impl Desk {
             return None;
         }
         let joining = Joining {
-            whose: &Whose::Robots,
+            whose: &QueueOwner::Robots,
             wish,
             deadline,
             room: usize::MAX,
@@ -59,11 +59,11 @@ impl Desk {
         Some((gate, Err(waiting)))
     }
 
-    pub(super) fn heed(&self, host: &Host, asked: &Arc<Asked>) {
+    pub(super) fn record_crawl_delay(&self, host: &Host, asked: &Arc<Asked>) {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         if let Some(gate) = self.hosts.gate(host, &now) {
-            gate.heed(asked, &now);
+            gate.record_crawl_delay(asked, &now);
         }
     }
 
@@ -75,7 +75,7 @@ impl Desk {
             return (Reason::Overload, RETRY_AFTER_MIN);
         };
         let wish = Wish::robots(&in_force.ceilings, host);
-        let delayed = gate.estimate(&wish, &Whose::Robots, &now);
+        let delayed = gate.estimate(&wish, &QueueOwner::Robots, &now);
         let until = delayed.until.unwrap_or_default();
         (delayed.reason, until.saturating_sub(now.moment))
     }

@@ -1,4 +1,4 @@
-//! The pacer in virtual time. Operations, section 1.5 (what the prototype
+//! The scheduler in virtual time. Operations, section 1.5 (what the prototype
 //! `gate.rs` passes), and the "must hold"; what has no source is ours.
 
 mod chance;

@@ -3,20 +3,20 @@
 
 use std::fmt;
 
-use super::Pacer;
-use super::desk::Desk;
+use super::Scheduler;
+use super::desk::SchedulerCore;
 use crate::clock::{self, passed};
 use crate::pace::back_off::BackOff;
-use crate::pace::back_off_event::{BackOffChange, BackOffEvent, KeptBackOff};
+use crate::pace::back_off_event::{BackOffChange, BackOffEvent, SavedBackOff};
 use crate::pace::schedule::Moment;
 use politesse_robots::origin::Host;
 
 /// Who is told.
-pub struct Told(pub Box<dyn Fn(BackOffEvent) + Send + Sync>);
+pub struct BackOffListener(pub Box<dyn Fn(BackOffEvent) + Send + Sync>);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for BackOffListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told")
+        f.write_str("BackOffListener")
     }
 }
 
@@ -27,9 +27,9 @@ pub(super) struct Ended {
     pub(super) incidents: u32,
 }
 
-impl Pacer {
+impl Scheduler {
     /// Has `told` hear of each back-off from now on. Once.
-    pub fn telling(&self, told: Told) {
+    pub fn set_back_off_listener(&self, told: BackOffListener) {
         // A second one would hear half of a story.
         let _ = self.desk.told.set(told);
     }
@@ -37,7 +37,7 @@ impl Pacer {
     /// Leaves the hosts alone that the process before left alone, but none for
     /// longer than the longest back-off: the clock may have been wrong. What was
     /// over and is not forgiven counts as over since now.
-    pub fn restore(&self, kept: impl IntoIterator<Item = KeptBackOff>) {
+    pub fn restore_back_offs(&self, kept: impl IntoIterator<Item = SavedBackOff>) {
         let in_force = self.desk.in_force.load();
         let now = self.desk.now(&in_force);
         let (wall, times) = (clock::now(), in_force.options.back_off);
@@ -55,7 +55,7 @@ impl Pacer {
     }
 }
 
-impl Desk {
+impl SchedulerCore {
     /// Tells that `host` asked for less, with this status.
     pub(super) fn tell_entered(&self, host: &Host, (until, incidents): (Moment, u32), status: u16) {
         self.tell(host, (until, incidents), |event| BackOffEvent {

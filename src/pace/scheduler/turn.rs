@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use http::Response;
 
-use super::desk::Desk;
-use super::gate::Gate;
+use super::desk::SchedulerCore;
+use super::gate::HostQueue;
 use super::pace::Started;
 use crate::clock;
-use crate::pace::back_off::{Answered, Change};
+use crate::pace::back_off::{BackOffUpdate, ThrottleAnswer};
 use crate::pace::schedule::Outcome;
 use crate::upstream::freshness::retry_after;
 use politesse_robots::origin::Host;
@@ -26,8 +26,8 @@ const SENT: u16 = 1;
 /// delay counts; dropped before anything was sent it is given back.
 #[derive(Debug)]
 pub struct Turn {
-    desk: Arc<Desk>,
-    gate: Arc<Gate>,
+    desk: Arc<SchedulerCore>,
+    gate: Arc<HostQueue>,
     started: Option<Started>,
     waited: Duration,
     number: Option<u64>,
@@ -35,7 +35,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    pub(super) fn new(desk: Arc<Desk>, gate: Arc<Gate>, started: Started) -> Self {
+    pub(super) fn new(desk: Arc<SchedulerCore>, gate: Arc<HostQueue>, started: Started) -> Self {
         desk.metrics.pace_in_flight.inc();
         Self {
             desk,
@@ -57,7 +57,7 @@ impl Turn {
 
     /// Its place in the order of arrival, if it waited in line: whoever gives
     /// it back, and asks again, has it again.
-    pub fn number(&self) -> Option<u64> {
+    pub fn arrival(&self) -> Option<u64> {
         self.number
     }
 
@@ -73,19 +73,19 @@ impl Turn {
     }
 
     /// The request goes out: from here on the host may have seen something.
-    pub fn sent(&self) {
+    pub fn mark_sent(&self) {
         // A status is never taken back.
         let (sent, unused) = (SENT, UNUSED);
         let order = Ordering::Relaxed;
         let _ = self.status.compare_exchange(unused, sent, order, order);
     }
 
-    /// The same as [`Turn::observed`], of a response of `host`; who keeps the
+    /// The same as [`Turn::record_status`], of a response of `host`; who keeps the
     /// record is told.
-    pub fn answered<B>(&self, host: &Host, response: &Response<B>) {
+    pub fn record_response<B>(&self, host: &Host, response: &Response<B>) {
         let status = response.status().as_u16();
         let pause = retry_after(response.headers(), clock::now());
-        if self.observed(status, pause) == Change::None {
+        if self.record_status(status, pause) == BackOffUpdate::None {
             return;
         }
         if let Some(left_alone) = self.gate.left_alone(self.desk.moment()) {
@@ -97,20 +97,20 @@ impl Turn {
     /// `Retry-After` names (RFC 9110, section 10.2.3). After a 429 or 503 the
     /// host is left alone for a while; the answer says whether that began, or
     /// grew longer.
-    pub fn observed(&self, status: u16, retry_after: Option<Duration>) -> Change {
+    pub fn record_status(&self, status: u16, retry_after: Option<Duration>) -> BackOffUpdate {
         self.status.store(status.max(SENT), Ordering::Relaxed);
-        let mut answered = Answered {
+        let mut answered = ThrottleAnswer {
             status,
             retry_after,
             chance: 0.0,
         };
         if !answered.asks_for_less() {
-            return Change::None;
+            return BackOffUpdate::None;
         }
         answered.chance = chance();
         let in_force = self.desk.in_force.load();
         let change = self.gate.observe(answered, &self.desk.now(&in_force));
-        if change == Change::Entered {
+        if change == BackOffUpdate::Entered {
             self.desk.metrics.pace_backoffs.inc();
         }
         change

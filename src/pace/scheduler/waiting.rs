@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use super::desk::Desk;
-use super::gate::Gate;
-use super::line::Whose;
+use super::desk::SchedulerCore;
+use super::gate::HostQueue;
+use super::line::QueueOwner;
 use super::pace::{Delayed, Started, Wish};
 use super::places::Place;
 use super::waiter::Answer;
@@ -18,8 +18,8 @@ use crate::pace::schedule::Moment;
 /// granted and not taken.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) gate: Arc<Gate>,
-    pub(super) whose: Whose,
+    pub(super) gate: Arc<HostQueue>,
+    pub(super) whose: QueueOwner,
     pub(super) number: u64,
     pub(super) answer: oneshot::Receiver<Answer>,
     /// Counts it as long as it waits.
@@ -39,7 +39,11 @@ pub(super) enum InVain {
 
 impl Waiting {
     /// The turn, if it comes before `deadline`.
-    pub(super) async fn turn(mut self, desk: &Desk, deadline: Moment) -> Result<Started, InVain> {
+    pub(super) async fn turn(
+        mut self,
+        desk: &SchedulerCore,
+        deadline: Moment,
+    ) -> Result<Started, InVain> {
         let deadline = desk.epoch.checked_add(deadline);
         let answer = match deadline {
             Some(deadline) => timeout_at(deadline, &mut self.answer).await,

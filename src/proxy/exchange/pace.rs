@@ -14,7 +14,7 @@ use super::Proxy;
 use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Inquiry, PuttingOff, decide};
 use crate::decision::reason::Reason;
-use crate::pace::scheduler::{Asking, Later, RobotsAsked, Turn};
+use crate::pace::{Later, RobotsFetch, Turn, TurnRequest};
 use crate::proxy::request::ProxyRequest;
 use crate::proxy::socket::ClientEnd;
 use crate::robots_cache::cache::Known;
@@ -51,7 +51,7 @@ pub(super) struct Wait {
     address: Option<IpAddr>,
     so_far: Duration,
     left: Duration,
-    robots: RobotsAsked,
+    robots: RobotsFetch,
     /// Its place in the order of arrival, if it has one.
     number: Option<u64>,
 }
@@ -64,7 +64,7 @@ impl Wait {
             address: None,
             so_far: Duration::ZERO,
             left: longest,
-            robots: RobotsAsked::No,
+            robots: RobotsFetch::No,
             number: None,
         }
     }
@@ -79,8 +79,8 @@ impl Wait {
         self.address = decided.address;
         let Some(known) = &decided.known else { return };
         self.took(known.waited);
-        if known.was_asked && self.robots == RobotsAsked::No {
-            self.robots = RobotsAsked::Once;
+        if known.was_asked && self.robots == RobotsFetch::No {
+            self.robots = RobotsFetch::Once;
         }
     }
 
@@ -122,7 +122,7 @@ impl Proxy {
                 Some(decision) => return InTurn::without(decision, wait),
                 // Its robots.txt has expired, and is asked for first; then it
                 // has its place again.
-                None => (wait.number, wait.robots) = (turn.number(), RobotsAsked::Again),
+                None => (wait.number, wait.robots) = (turn.arrival(), RobotsFetch::Again),
             }
         }
     }
@@ -141,8 +141,8 @@ impl Proxy {
         let evidence = decided.decision.evidence();
         let was_asked = decided.known.as_ref().is_some_and(|known| known.was_asked);
         if let Some(asked) = evidence.ruling.asked.as_ref().filter(|_| was_asked) {
-            self.pacer
-                .heed(evidence.inquiry.target.origin.host(), asked);
+            self.scheduler
+                .record_crawl_delay(evidence.inquiry.target.origin.host(), asked);
         }
     }
 
@@ -170,7 +170,7 @@ impl Proxy {
         let later = match &too_long {
             Some((host, wait)) => {
                 let crawler = crawler(&evidence.inquiry, client);
-                self.pacer.robots_later_by(host, (*wait, &crawler))
+                self.scheduler.robots_later_by(host, (*wait, &crawler))
             }
             None => self.unasked_later(evidence),
         };
@@ -181,7 +181,7 @@ impl Proxy {
     /// as nobody can be asked.
     fn unasked_later(&self, evidence: &Evidence) -> Later {
         let host = evidence.inquiry.target.origin.host();
-        let later = self.pacer.robots_later(host).unwrap_or_else(|| Later {
+        let later = self.scheduler.robots_later(host).unwrap_or_else(|| Later {
             reason: Reason::Overload,
             retry_after: ROOM_AGAIN,
             detail: "its robots.txt could not be asked for yet".to_owned(),
@@ -198,7 +198,7 @@ impl Proxy {
     /// is full.
     pub(super) async fn leaves(&self, received: &ProxyRequest) {
         let crawler = crawler(&received.inquiry, received.client);
-        if let Some(_seat) = self.pacer.seat(&crawler) {
+        if let Some(_seat) = self.scheduler.seat(&crawler) {
             received.end.ended().await;
         }
     }
@@ -208,23 +208,23 @@ impl Proxy {
         let inquiry = &evidence.inquiry;
         let crawler = crawler(inquiry, wait.client);
         let snapshot = evidence.snapshot.as_deref();
-        let asking = |longest, robots| Asking {
+        let request = |longest, robots| TurnRequest {
             host: inquiry.target.origin.host(),
             crawler: &crawler,
             address: wait.address,
-            asked: evidence.ruling.asked.clone(),
-            longest,
-            robots_from: snapshot.map(|snapshot| snapshot.fetched_at),
-            robots,
-            number: wait.number,
+            pace_records: evidence.ruling.asked.clone(),
+            max_wait: longest,
+            robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
+            robots_fetch: robots,
+            arrival: wait.number,
         };
-        let wanted = self.pacer.turn(asking(wait.left, wait.robots));
+        let wanted = self.scheduler.turn(request(wait.left, wait.robots));
         tokio::select! {
             biased;
             turn = wanted => turn,
             // Its place is free by now, and it learns what it waited for.
             () = wait.end.ended() => {
-                self.pacer.turn(asking(Duration::ZERO, RobotsAsked::No)).await
+                self.scheduler.turn(request(Duration::ZERO, RobotsFetch::No)).await
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Proxy;
 use super::pace::Wait;
 use crate::decision::decide::Evidence;
-use crate::pace::scheduler::Turn;
+use crate::pace::Turn;
 use crate::upstream::client::Starts;
 
 /// What a request needs to be sent, and to be sent again.
@@ -35,7 +35,7 @@ impl Starts for Turns<'_> {
         let again = self.proxy.turn_again(&self.evidence, &mut self.wait);
         self.turn = again.await;
         if let Some(turn) = &self.turn {
-            turn.sent();
+            turn.mark_sent();
         }
         self.turn.is_some()
     }

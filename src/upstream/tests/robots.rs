@@ -7,14 +7,14 @@ use http::HeaderValue;
 use super::kit::{OK, RawOrigin, Setup, Step, setup};
 use crate::decision::access::Validators;
 use crate::decision::decide::RobotsPermit;
+use crate::pace::Scheduler;
 use crate::pace::options::Options;
-use crate::pace::scheduler::Pacer;
 use crate::robots_cache::fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher, RobotsQuery};
 use crate::tasks::Tasks;
 use politesse_robots::origin::{Origin, Scheme};
 
 async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
-    let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), pacer(), 20);
+    let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), scheduler(), 20);
     let origin = Origin::new(Scheme::Http, "h.test");
     let query = RobotsQuery { asker, known: None };
     let permit = RobotsPermit::first(&origin.unwrap());
@@ -22,9 +22,9 @@ async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
     fetcher.fetch(permit, query, &mut turn).await
 }
 
-fn pacer() -> Arc<Pacer> {
-    let pacer = Pacer::new(Options::default(), Arc::default(), Tasks::default());
-    Arc::new(pacer)
+fn scheduler() -> Arc<Scheduler> {
+    let scheduler = Scheduler::new(Options::default(), Arc::default(), Tasks::default());
+    Arc::new(scheduler)
 }
 
 async fn fetched(script: &'static [Step]) -> Result<Hop, FetchError> {
@@ -56,7 +56,7 @@ async fn our_request_says_who_asks_and_nothing_else() {
 #[tokio::test]
 async fn our_request_says_what_need_not_be_sent_again() {
     let origin = RawOrigin::start(&[&[OK]]).await;
-    let fetcher = HttpFetcher::new(Arc::clone(&setup(&origin).upstream), pacer(), 20);
+    let fetcher = HttpFetcher::new(Arc::clone(&setup(&origin).upstream), scheduler(), 20);
     let known = Validators {
         etag: Some(HeaderValue::from_static("W/\"1\"")),
         last_modified: Some(HeaderValue::from_static("yesterday")),

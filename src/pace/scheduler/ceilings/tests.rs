@@ -229,7 +229,7 @@ async fn a_robots_txt_comes_under_the_total() {
 }
 
 // The issue, "must hold": no wake-up storm. Between a rate and another ceiling
-// that is full one went back and forth, telling the next one each time.
+// that is full one went back and forth, set_back_off_listener the next one each time.
 #[tokio::test(start_paused = true)]
 async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
     let kit = Kit::new(&Options {

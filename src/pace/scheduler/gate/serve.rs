@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Queue, State, Step};
+use crate::pace::schedule::Moment;
 use crate::pace::scheduler::line::Line;
 use crate::pace::scheduler::pace::{Delayed, Now, Scope, Started};
 use crate::pace::scheduler::waiter::Waiter;
-use crate::pace::schedule::Moment;
 
 impl State {
     /// Serves who comes next, or says what to do until that can be.

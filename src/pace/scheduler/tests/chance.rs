@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::kit::*;
 use crate::pace::options::Options;
-use crate::pace::policy::{Ceilings, Profile};
+use crate::pace::policy::{PaceLimits, Profile};
 use tokio::time::sleep;
 
 /// Knuth's generator, so that a failure can be had again.
@@ -60,11 +60,11 @@ async fn nobody_is_forgotten_under_ceilings() {
                     requests.remove(index).abort();
                 }
                 8 => {
-                    let pacer = std::sync::Arc::clone(&origin.pacer);
+                    let scheduler = std::sync::Arc::clone(&origin.scheduler);
                     let name = host(HOSTS[below(4)]);
                     let robots = async move {
-                        let turn = pacer.robots_turn(&name).await;
-                        turn.unwrap().observed(200, None);
+                        let turn = scheduler.robots_turn(&name).await;
+                        turn.unwrap().record_status(200, None);
                         Ok(())
                     };
                     requests.push(tokio::spawn(robots));
@@ -80,17 +80,17 @@ async fn nobody_is_forgotten_under_ceilings() {
         assert!(gaps.clone().all(|gap| 65 <= gap), "{seed}: {times:?}");
         assert!(
             origin
-                .pacer
+                .scheduler
                 .snapshot()
                 .iter()
                 .all(|host| host.in_flight + host.queued == 0)
         );
-        assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+        assert_eq!(origin.scheduler.desk.metrics.pace_queued.get(), 0);
     }
 }
 
-pub(super) fn ceilings(in_flight: u32, rate: &str) -> Ceilings {
-    Ceilings {
+pub(super) fn ceilings(in_flight: u32, rate: &str) -> PaceLimits {
+    PaceLimits {
         in_flight: NonZeroU32::new(in_flight),
         rate: rate.parse().ok(),
     }
@@ -127,7 +127,7 @@ async fn no_two_starts_are_closer_than_the_delay_that_either_asks_for() {
                 7 => {
                     let profiles = [Profile::Owned, Profile::Standard, Profile::Archive];
                     let index = usize::try_from(chance.below(3)).unwrap();
-                    origin.pacer.adopt(profile(profiles[index]));
+                    origin.scheduler.set_options(profile(profiles[index]));
                 }
                 _ => sleep(seconds(chance.below(5))).await,
             }
@@ -143,9 +143,9 @@ async fn no_two_starts_are_closer_than_the_delay_that_either_asks_for() {
                 "{seed}: {times:?}, {delays:?}"
             );
         }
-        let host = &origin.pacer.snapshot()[0];
+        let host = &origin.scheduler.snapshot()[0];
         assert_eq!((host.in_flight, host.queued), (0, 0), "{seed}");
-        assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+        assert_eq!(origin.scheduler.desk.metrics.pace_queued.get(), 0);
     }
     assert!(400 < starts, "{starts}");
 }

@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 use super::chance::{Chance, ceilings};
 use super::kit::*;
 use crate::pace::options::{Options, QueueLimits};
-use crate::pace::scheduler::{Asking, Pacer, RobotsAsked};
-use crate::pace::policy::{Ceilings, Profile};
+use crate::pace::policy::{PaceLimits, Profile};
+use crate::pace::scheduler::{RobotsFetch, Scheduler, TurnRequest};
 
 const HOSTS: [&str; 6] = [
     "a.one.example",
@@ -29,7 +29,7 @@ impl Chance {
         all[usize::try_from(self.below(end)).unwrap()]
     }
 
-    fn ceilings(&mut self) -> Ceilings {
+    fn ceilings(&mut self) -> PaceLimits {
         let rate = self.one_of(&["", "3/s", "10/s", "20/s"]);
         ceilings(self.one_of(&[0, 1, 2, 5]), rate)
     }
@@ -52,7 +52,7 @@ impl Chance {
         }
     }
 
-    fn page(&mut self, pacer: &Arc<Pacer>) -> JoinHandle<()> {
+    fn page(&mut self, scheduler: &Arc<Scheduler>) -> JoinHandle<()> {
         let name = host(self.one_of(&HOSTS));
         let crawler = self.one_of(&["x", "y", "z", "w"]);
         let asked = asked(1 + self.below(3)).filter(|_| self.below(5) == 0);
@@ -62,45 +62,45 @@ impl Chance {
         let is_given_back = self.below(10) == 0;
         let address = [None, Some(IpAddr::from([127, 0, 0, 1]))];
         let address = self.one_of(&address);
-        let pacer = Arc::clone(pacer);
+        let scheduler = Arc::clone(scheduler);
         tokio::spawn(async move {
-            let mut asking = Asking {
+            let mut request = TurnRequest {
                 host: &name,
                 crawler,
                 address,
-                asked,
-                longest,
-                robots_from: None,
-                robots: RobotsAsked::No,
-                number: None,
+                pace_records: asked,
+                max_wait: longest,
+                robots_fetched_at: None,
+                robots_fetch: RobotsFetch::No,
+                arrival: None,
             };
-            let Ok(mut turn) = pacer.turn(asking.clone()).await else {
+            let Ok(mut turn) = scheduler.turn(request.clone()).await else {
                 return;
             };
             if is_given_back {
-                asking.number = turn.number();
+                request.arrival = turn.arrival();
                 drop(turn);
-                let Ok(again) = pacer.turn(asking).await else {
+                let Ok(again) = scheduler.turn(request).await else {
                     return;
                 };
                 turn = again;
             }
-            turn.sent();
+            turn.mark_sent();
             sleep(half).await;
-            turn.observed(status, Some(seconds(2)));
+            turn.record_status(status, Some(seconds(2)));
             sleep(half).await;
         })
     }
 
-    fn robots(&mut self, pacer: &Arc<Pacer>) -> JoinHandle<()> {
+    fn robots(&mut self, scheduler: &Arc<Scheduler>) -> JoinHandle<()> {
         let name = host(self.one_of(&HOSTS));
         let takes = Duration::from_millis(self.below(3000));
-        let pacer = Arc::clone(pacer);
+        let scheduler = Arc::clone(scheduler);
         tokio::spawn(async move {
-            if let Some(turn) = pacer.robots_turn(&name).await {
-                turn.sent();
+            if let Some(turn) = scheduler.robots_turn(&name).await {
+                turn.mark_sent();
                 sleep(takes).await;
-                turn.observed(200, None);
+                turn.record_status(200, None);
             }
         })
     }
@@ -112,18 +112,18 @@ impl Chance {
 async fn nothing_is_left_whatever_happens() {
     for seed in 0..250 {
         let mut chance = Chance::of(seed);
-        let pacer = Arc::new(pacer(chance.options()));
+        let scheduler = Arc::new(scheduler(chance.options()));
         let mut requests = Vec::new();
         for _ in 0..200 {
             match chance.below(16) {
-                0..9 => requests.push(chance.page(&pacer)),
+                0..9 => requests.push(chance.page(&scheduler)),
                 9..11 if !requests.is_empty() => {
                     let index = chance.below(requests.len().try_into().unwrap());
                     requests[usize::try_from(index).unwrap()].abort();
                 }
-                11 => requests.push(chance.robots(&pacer)),
-                12 => pacer.adopt(chance.options()),
-                13 if chance.below(10) == 0 => pacer.sweep().await,
+                11 => requests.push(chance.robots(&scheduler)),
+                12 => scheduler.set_options(chance.options()),
+                13 if chance.below(10) == 0 => scheduler.sweep().await,
                 _ => sleep(Duration::from_millis(chance.below(800))).await,
             }
             if chance.below(2) == 0 {
@@ -131,26 +131,26 @@ async fn nothing_is_left_whatever_happens() {
             }
         }
         if seed % 7 == 0 {
-            pacer.close();
+            scheduler.close();
         }
         for request in requests {
             let ended = timeout(seconds(4000), request).await;
-            assert!(ended.is_ok(), "{seed}: {:#?}", pacer.snapshot());
+            assert!(ended.is_ok(), "{seed}: {:#?}", scheduler.snapshot());
         }
         settle().await;
-        nothing_is_left(&pacer, seed);
+        nothing_is_left(&scheduler, seed);
     }
 }
 
-fn nothing_is_left(pacer: &Pacer, seed: u64) {
-    let metrics = &pacer.desk.metrics;
+fn nothing_is_left(scheduler: &Scheduler, seed: u64) {
+    let metrics = &scheduler.desk.metrics;
     let counted = (metrics.pace_queued.get(), metrics.pace_in_flight.get());
     assert_eq!(counted, (0, 0), "{seed}");
     let woken = metrics.pace_wakeups.get();
     assert!(woken < 2_000, "{seed}: {woken}");
-    let hosts = pacer.snapshot();
+    let hosts = scheduler.snapshot();
     let busy = hosts.iter().filter(|host| 0 < host.in_flight + host.queued);
     assert_eq!(busy.count(), 0, "{seed}");
-    let in_force = pacer.desk.in_force.load();
+    let in_force = scheduler.desk.in_force.load();
     assert_eq!(in_force.ceilings.remembered(), 0, "{seed}");
 }

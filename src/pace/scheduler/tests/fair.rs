@@ -32,7 +32,7 @@ async fn a_crawler_keeps_its_order() {
         tokio::spawn(async move {
             let turn = turn.await.unwrap();
             sender.log(number.to_string());
-            turn.observed(200, None);
+            turn.record_status(200, None);
         });
         expected.push(number.to_string());
         settle().await;
@@ -61,7 +61,7 @@ async fn those_who_hang_up_leave_their_turns() {
     assert_eq!(origin.order(), ["0", "4", "9"]);
     let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
     assert_eq!(times, [0, 1, 2]);
-    assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+    assert_eq!(origin.scheduler.desk.metrics.pace_queued.get(), 0);
 }
 
 // The brief: a turn given back unused frees its start.
@@ -93,7 +93,7 @@ async fn a_turn_that_nobody_took_is_the_next_ones() {
     // Nothing was sent, so that the driver grants the turn to `b` at once.
     drop(first);
     settle().await;
-    assert_eq!(origin.pacer.snapshot()[0].in_flight, 1);
+    assert_eq!(origin.scheduler.snapshot()[0].in_flight, 1);
     assert!(origin.order().is_empty());
     drop(gone);
     settle().await;
@@ -153,7 +153,7 @@ async fn those_who_wait_are_not_woken_in_between() {
             });
             let turn = counted.await.unwrap();
             origin.log("a".into());
-            turn.observed(200, None);
+            turn.record_status(200, None);
         });
     }
     settle().await;
@@ -161,7 +161,7 @@ async fn those_who_wait_are_not_woken_in_between() {
     assert_eq!(origin.order().len(), 200);
     let polls = polls.load(Ordering::Relaxed);
     assert!(polls <= 400, "{polls}");
-    let steps = origin.pacer.desk.metrics.pace_wakeups.get();
+    let steps = origin.scheduler.desk.metrics.pace_wakeups.get();
     // A grant, a wait for its end, a sleep for the delay.
     assert!(steps <= 3 * 200 + 3, "{steps}");
 }

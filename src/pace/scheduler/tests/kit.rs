@@ -1,4 +1,4 @@
-//! A pacer, crawlers, and an origin that logs when requests start.
+//! A scheduler, crawlers, and an origin that logs when requests start.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::pace::options::Options;
-use crate::pace::scheduler::{Asking, Later, Pacer, RobotsAsked, Turn};
-use crate::pace::policy::{Ceilings, PacePolicy, Profile};
+use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
+use crate::pace::scheduler::{Later, RobotsFetch, Scheduler, Turn, TurnRequest};
 use crate::tasks::Tasks;
 use politesse_robots::origin::Host;
 use politesse_robots::pace::asked::Asked;
@@ -37,21 +37,21 @@ pub(super) fn asked(seconds: u64) -> Option<Arc<Asked>> {
 
 /// What a profile lays down, and nothing else.
 pub(super) fn profile(profile: Profile) -> Options {
-    let policy = PacePolicy::new(profile, &Ceilings::default(), Vec::new());
+    let policy = PacePolicy::new(profile, &PaceLimits::default(), Vec::new());
     Options {
         policy: Arc::new(policy),
         ..Options::default()
     }
 }
 
-pub(super) fn pacer(options: Options) -> Pacer {
-    Pacer::new(options, Arc::new(Metrics::default()), Tasks::default())
+pub(super) fn scheduler(options: Options) -> Scheduler {
+    Scheduler::new(options, Arc::new(Metrics::default()), Tasks::default())
 }
 
-/// A pacer with a log, shared by tasks.
+/// A scheduler with a log, shared by tasks.
 #[derive(Clone)]
 pub(super) struct Origin {
-    pub(super) pacer: Arc<Pacer>,
+    pub(super) scheduler: Arc<Scheduler>,
     begun: Instant,
     starts: Arc<Mutex<Vec<(Duration, String)>>>,
 }
@@ -66,7 +66,7 @@ pub(super) struct Get {
     /// How long the origin takes.
     pub(super) takes: Duration,
     pub(super) robots_from: Option<Timestamp>,
-    pub(super) robots: RobotsAsked,
+    pub(super) robots: RobotsFetch,
     pub(super) number: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ impl Get {
             longest: PATIENT,
             takes: Duration::ZERO,
             robots_from: None,
-            robots: RobotsAsked::No,
+            robots: RobotsFetch::No,
             number: None,
         }
     }
@@ -96,41 +96,41 @@ impl Get {
 impl Origin {
     pub(super) fn new(options: Options) -> Self {
         Self {
-            pacer: Arc::new(pacer(options)),
+            scheduler: Arc::new(scheduler(options)),
             begun: clock::instant(),
             starts: Arc::default(),
         }
     }
 
     pub(super) fn turn(&self, get: Get) -> impl Future<Output = Result<Turn, Later>> + use<> {
-        let pacer = Arc::clone(&self.pacer);
+        let scheduler = Arc::clone(&self.scheduler);
         async move {
             let name = host(get.host);
-            let asking = Asking {
+            let request = TurnRequest {
                 host: &name,
                 crawler: &get.crawler,
                 address: None,
-                asked: get.asked,
-                longest: get.longest,
-                robots_from: get.robots_from,
-                robots: get.robots,
-                number: get.number,
+                pace_records: get.asked,
+                max_wait: get.longest,
+                robots_fetched_at: get.robots_from,
+                robots_fetch: get.robots,
+                arrival: get.number,
             };
-            pacer.turn(asking).await
+            scheduler.turn(request).await
         }
     }
 
-    /// A request from its asking to its end, in a task of its own, which has
+    /// A request from its request to its end, in a task of its own, which has
     /// asked when this returns.
     pub(super) async fn get(&self, get: Get) -> JoinHandle<Result<(), Later>> {
         let (origin, crawler, takes) = (self.clone(), get.crawler.clone(), get.takes);
         let turn = self.turn(get);
         let task = tokio::spawn(async move {
             let turn = turn.await?;
-            turn.sent();
+            turn.mark_sent();
             origin.log(crawler);
             sleep(takes).await;
-            turn.observed(200, None);
+            turn.record_status(200, None);
             Ok(())
         });
         settle().await;

@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use super::kit::*;
 use crate::decision::reason::Reason;
-use crate::pace::back_off::Change;
-use crate::pace::back_off_event::{BackOffChange, BackOffEvent, KeptBackOff};
-use crate::pace::scheduler::Told;
+use crate::pace::back_off::BackOffUpdate;
+use crate::pace::back_off_event::{BackOffChange, BackOffEvent, SavedBackOff};
 use crate::pace::policy::Profile;
+use crate::pace::scheduler::BackOffListener;
 use tokio::time::{advance, sleep};
 
-async fn answered(origin: &Origin, status: u16, retry_after: Option<u64>) -> Change {
+async fn answered(origin: &Origin, status: u16, retry_after: Option<u64>) -> BackOffUpdate {
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
-    turn.observed(status, retry_after.map(seconds))
+    turn.record_status(status, retry_after.map(seconds))
 }
 
 /// For how many seconds it is left alone now.
@@ -30,7 +30,10 @@ async fn left_alone(origin: &Origin) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_back_off_refuses_those_who_would_wait_in_vain() {
     let origin = Origin::new(profile(Profile::Owned));
-    assert_eq!(answered(&origin, 429, Some(60)).await, Change::Entered);
+    assert_eq!(
+        answered(&origin, 429, Some(60)).await,
+        BackOffUpdate::Entered
+    );
     let refused = origin.get(Get::by("a", None).within(seconds(5))).await;
     assert!(refused.is_finished());
     let later = refused.await.unwrap().unwrap_err();
@@ -38,7 +41,7 @@ async fn a_back_off_refuses_those_who_would_wait_in_vain() {
         (later.reason, later.retry_after),
         (Reason::BackOff, seconds(60))
     );
-    assert_eq!(origin.pacer.desk.metrics.pace_backoffs.get(), 1);
+    assert_eq!(origin.scheduler.desk.metrics.pace_backoffs.get(), 1);
     let waits = origin.get(Get::by("a", None).within(seconds(61))).await;
     sleep(seconds(59)).await;
     assert!(!waits.is_finished());
@@ -72,7 +75,7 @@ async fn a_back_off_holds_for_those_who_wait_already() {
         .get(Get::by("b", asked.as_ref()).within(seconds(30)))
         .await;
     let long = origin.get(Get::by("c", asked.as_ref())).await;
-    turn.observed(429, Some(seconds(100)));
+    turn.record_status(429, Some(seconds(100)));
     drop(turn);
     settle().await;
     let later = short.await.unwrap().unwrap_err();
@@ -91,7 +94,10 @@ async fn a_back_off_holds_for_those_who_wait_already() {
 async fn other_errors_leave_nobody_alone() {
     let origin = Origin::new(profile(Profile::Owned));
     for status in [200, 301, 403, 404, 500, 502] {
-        assert_eq!(answered(&origin, status, Some(60)).await, Change::None);
+        assert_eq!(
+            answered(&origin, status, Some(60)).await,
+            BackOffUpdate::None
+        );
         assert_eq!(left_alone(&origin).await, 0, "{status}");
     }
 }
@@ -116,14 +122,14 @@ async fn what_a_host_waits_for_is_shown() {
     let asked = asked(10);
     origin.get(Get::by("a", asked.as_ref())).await;
     origin.get(Get::by("a", asked.as_ref())).await;
-    let shown = origin.pacer.snapshot();
+    let shown = origin.scheduler.snapshot();
     assert_eq!(shown.len(), 1);
     assert_eq!((shown[0].queued, shown[0].in_flight), (1, 0));
     assert_eq!(shown[0].cause.as_deref(), Some("crawl_delay"));
     assert!(shown[0].next_start.is_some() && shown[0].backoff_until.is_none());
     sleep(seconds(10)).await;
     answered(&origin, 503, Some(600)).await;
-    let shown = origin.pacer.snapshot();
+    let shown = origin.scheduler.snapshot();
     assert_eq!(shown[0].cause.as_deref(), Some("backoff"));
     assert!(shown[0].backoff_until.is_some());
 }
@@ -136,15 +142,18 @@ async fn a_back_off_ends_the_wait_for_a_robots_txt() {
     let turn = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
     let waits = origin.clone();
     let waits = tokio::spawn(async move {
-        let turn = waits.pacer.robots_turn(&host("site.example")).await;
+        let turn = waits.scheduler.robots_turn(&host("site.example")).await;
         turn.is_some()
     });
     settle().await;
-    turn.observed(503, Some(seconds(600)));
+    turn.record_status(503, Some(seconds(600)));
     settle().await;
     assert!(waits.is_finished());
     assert!(!waits.await.unwrap());
-    let later = origin.pacer.robots_later(&host("site.example")).unwrap();
+    let later = origin
+        .scheduler
+        .robots_later(&host("site.example"))
+        .unwrap();
     assert_eq!(
         (later.reason, later.retry_after),
         (Reason::BackOff, seconds(600))
@@ -159,21 +168,23 @@ async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&told);
     let tell = move |event: BackOffEvent| log.lock().unwrap().push(event.change);
-    origin.pacer.telling(Told(Box::new(tell)));
+    origin
+        .scheduler
+        .set_back_off_listener(BackOffListener(Box::new(tell)));
     let response = http::Response::builder().status(429);
     let response = response.header("retry-after", "10").body(()).unwrap();
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
-    turn.answered(&host("site.example"), &response);
+    turn.record_response(&host("site.example"), &response);
     drop(turn);
     let mut gone = Box::pin(origin.turn(Get::by("a", None)));
     assert!(polled_once(&mut gone).await.is_none());
     advance(seconds(11)).await;
     settle().await;
-    assert_eq!(origin.pacer.snapshot()[0].in_flight, 1);
+    assert_eq!(origin.scheduler.snapshot()[0].in_flight, 1);
     drop(gone);
     assert_eq!(*told.lock().unwrap(), [BackOffChange::Entered]);
     drop(origin.turn(Get::by("a", None)).await);
-    origin.pacer.sweep().await;
+    origin.scheduler.sweep().await;
     let both = [BackOffChange::Entered, BackOffChange::Left];
     assert_eq!(*told.lock().unwrap(), both);
 }
@@ -184,7 +195,7 @@ async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
 async fn what_the_process_before_knew_is_taken_up_within_bounds() {
     let wall = crate::clock::now();
     let hours = jiff::SignedDuration::from_hours;
-    let kept = |name: &str, ahead| KeptBackOff {
+    let kept = |name: &str, ahead| SavedBackOff {
         host: host(name),
         until: wall + hours(ahead),
         incidents: 3,
@@ -197,8 +208,8 @@ async fn what_the_process_before_knew_is_taken_up_within_bounds() {
         ("quiet.example", -1),
     ];
     origin
-        .pacer
-        .restore(rows.map(|(name, ahead)| kept(name, ahead)));
+        .scheduler
+        .restore_back_offs(rows.map(|(name, ahead)| kept(name, ahead)));
     let asks = |host| Get {
         host,
         ..Get::by("a", None).within(seconds(0))
@@ -212,7 +223,7 @@ async fn what_the_process_before_knew_is_taken_up_within_bounds() {
         );
     }
     let turn = origin.turn(asks("quiet.example")).await.unwrap();
-    turn.observed(503, None);
+    turn.record_status(503, None);
     drop(turn);
     let later = origin.turn(asks("quiet.example")).await.unwrap_err();
     assert!((60..=66).contains(&later.retry_after.as_secs()));

@@ -7,13 +7,13 @@ use super::kit::*;
 use crate::clock;
 use crate::decision::reason::Reason;
 use crate::pace::options::{Options, QueueLimits};
+use crate::pace::policy::{PaceLimits, Profile};
 use crate::pace::rate::Rate;
-use crate::pace::policy::{Ceilings, Profile};
 use tokio::time::sleep;
 
-fn rate(text: &str) -> Ceilings {
+fn rate(text: &str) -> PaceLimits {
     let rate: Option<Rate> = text.parse().ok();
-    Ceilings {
+    PaceLimits {
         in_flight: None,
         rate,
     }
@@ -47,7 +47,7 @@ async fn no_more_than_four_are_under_way_at_a_host() {
     }
     sleep(seconds(20)).await;
     assert_eq!(origin.order().len(), 4);
-    assert_eq!(origin.pacer.desk.metrics.pace_in_flight.get(), 4);
+    assert_eq!(origin.scheduler.desk.metrics.pace_in_flight.get(), 4);
     sleep(seconds(20)).await;
     assert_eq!(origin.order().len(), 8);
 }
@@ -88,7 +88,7 @@ async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
     }
     let crowded_out = waiting.remove(2).await.unwrap().unwrap_err();
     assert_eq!(crowded_out.reason, Reason::QueueFull);
-    let metrics = &origin.pacer.desk.metrics;
+    let metrics = &origin.scheduler.desk.metrics;
     assert_eq!(metrics.pace_queued.get(), 4);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     settle().await;
@@ -121,7 +121,7 @@ async fn ceilings_hold_over_all_hosts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crawler_at_its_ceiling_keeps_nobody_else() {
-    let crawler = Ceilings {
+    let crawler = PaceLimits {
         in_flight: NonZeroU32::new(2),
         rate: None,
     };
@@ -155,7 +155,7 @@ async fn too_many_hosts_push_out_idle_ones_only() {
     };
     for number in 0..40 {
         let turn = origin.turn(get(number)).await.unwrap();
-        turn.observed(503, (number < 39).then_some(seconds(3000)));
+        turn.record_status(503, (number < 39).then_some(seconds(3000)));
     }
     let refused = origin.turn(get(100)).await.unwrap_err();
     assert_eq!(refused.reason, Reason::Overload);
@@ -164,16 +164,16 @@ async fn too_many_hosts_push_out_idle_ones_only() {
     for number in 200..240 {
         held.push(origin.turn(get(number)).await.unwrap());
     }
-    assert_eq!(origin.pacer.desk.metrics.pace_hosts.get(), 40);
-    assert_eq!(origin.pacer.snapshot().len(), 40);
-    assert_eq!(Arc::strong_count(&origin.pacer), 1);
+    assert_eq!(origin.scheduler.desk.metrics.pace_hosts.get(), 40);
+    assert_eq!(origin.scheduler.snapshot().len(), 40);
+    assert_eq!(Arc::strong_count(&origin.scheduler), 1);
 }
 
 // The issue, deliverable 3; SIGHUP reloads: a ceiling that comes new holds for
 // those who wait already, each under its own name.
 #[tokio::test(start_paused = true)]
 async fn a_new_ceiling_holds_for_those_who_wait_already() {
-    let crawler = Ceilings {
+    let crawler = PaceLimits {
         in_flight: NonZeroU32::new(1),
         rate: None,
     };
@@ -182,7 +182,7 @@ async fn a_new_ceiling_holds_for_those_who_wait_already() {
         origin.get(Get::by(name, None).taking(seconds(10))).await;
     }
     assert_eq!(origin.order(), ["first"]);
-    origin.pacer.adopt(Options {
+    origin.scheduler.set_options(Options {
         crawler,
         ..profile(Profile::Owned)
     });
@@ -201,11 +201,11 @@ async fn nobody_waits_once_it_is_closed() {
     origin.get(get()).await;
     let waiting = origin.get(get()).await;
     let robots = {
-        let pacer = Arc::clone(&origin.pacer);
-        tokio::spawn(async move { pacer.robots_turn(&host("site.example")).await.is_some() })
+        let scheduler = Arc::clone(&origin.scheduler);
+        tokio::spawn(async move { scheduler.robots_turn(&host("site.example")).await.is_some() })
     };
     settle().await;
-    origin.pacer.close();
+    origin.scheduler.close();
     let begun = clock::instant();
     assert_eq!(waiting.await.unwrap().unwrap_err().reason, Reason::Overload);
     assert!(!robots.await.unwrap());
@@ -241,14 +241,14 @@ async fn hosts_that_wait_for_one_ceiling_are_woken_one_by_one() {
     sleep(seconds(60)).await;
     let order: Vec<String> = (0..500).map(|number| number.to_string()).collect();
     assert_eq!(origin.order(), order);
-    let woken = origin.pacer.desk.metrics.pace_wakeups.get();
+    let woken = origin.scheduler.desk.metrics.pace_wakeups.get();
     assert!(woken <= 2_500, "{woken}");
 }
 
 // The issue, purpose: no crawl waits without need.
 #[tokio::test(start_paused = true)]
 async fn a_crawler_at_its_ceiling_goes_on_when_its_request_ends() {
-    let crawler = Ceilings {
+    let crawler = PaceLimits {
         in_flight: NonZeroU32::new(1),
         rate: None,
     };
@@ -296,7 +296,7 @@ async fn a_rate_over_all_hosts_tells_how_long_it_takes() {
         (Reason::Ceiling, seconds(30))
     );
     // What is waited for is shown, too.
-    let shown = origin.pacer.snapshot();
+    let shown = origin.scheduler.snapshot();
     let b = shown.iter().find(|host| host.host == "b.example").unwrap();
     assert_eq!((b.queued, b.cause.as_deref()), (1, Some("ceiling")));
     assert!(b.next_start.is_some());
@@ -315,16 +315,16 @@ async fn a_response_keeps_others_for_so_long_and_no_longer() {
     sleep(seconds(200)).await;
     let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
     assert_eq!(times, [0, 130, 140]);
-    assert_eq!(origin.pacer.desk.metrics.pace_overruns.get(), 1);
+    assert_eq!(origin.scheduler.desk.metrics.pace_overruns.get(), 1);
     sleep(seconds(1000)).await;
-    assert_eq!(origin.pacer.snapshot()[0].in_flight, 0);
+    assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }
 
 // Contract, section 2: the reason is what was waited for. The pause of the site
 // is over; what has no room is the total.
 #[tokio::test(start_paused = true)]
 async fn who_waited_for_a_ceiling_in_vain_is_told_of_that() {
-    let total = Ceilings {
+    let total = PaceLimits {
         in_flight: NonZeroU32::new(1),
         rate: None,
     };
@@ -350,7 +350,7 @@ async fn who_waited_for_a_ceiling_in_vain_is_told_of_that() {
 // first place in the other line.
 #[tokio::test(start_paused = true)]
 async fn two_ceilings_wake_hosts_one_by_one_too() {
-    let most = |in_flight| Ceilings {
+    let most = |in_flight| PaceLimits {
         in_flight: NonZeroU32::new(in_flight),
         rate: None,
     };
@@ -372,7 +372,7 @@ async fn two_ceilings_wake_hosts_one_by_one_too() {
         }
         sleep(seconds(60)).await;
         assert_eq!(origin.times().len(), 300);
-        let woken = origin.pacer.desk.metrics.pace_wakeups.get();
+        let woken = origin.scheduler.desk.metrics.pace_wakeups.get();
         assert!(woken <= 3_000, "{total:?}: {woken}");
     }
 }

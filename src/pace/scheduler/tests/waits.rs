@@ -2,8 +2,8 @@
 
 use super::kit::*;
 use crate::decision::reason::Reason;
-use crate::pace::scheduler::RobotsAsked;
 use crate::pace::policy::Profile;
+use crate::pace::scheduler::RobotsFetch;
 use tokio::time::{advance, sleep};
 
 /// Times from timers are rounded up to a millisecond.
@@ -82,7 +82,7 @@ async fn another_configuration_holds_for_those_who_wait_already() {
     }
     sleep(seconds(5)).await;
     assert_eq!(origin.times(), [0]);
-    origin.pacer.adopt(profile(Profile::Owned));
+    origin.scheduler.set_options(profile(Profile::Owned));
     settle().await;
     assert_eq!(in_seconds(&origin.times()), [0, 5, 5, 5]);
 }
@@ -104,9 +104,9 @@ async fn the_longest_delay_asked_for_binds_the_host() {
 async fn robots(origin: &Origin) {
     let origin = origin.clone();
     tokio::spawn(async move {
-        let turn = origin.pacer.robots_turn(&host("site.example")).await;
+        let turn = origin.scheduler.robots_turn(&host("site.example")).await;
         origin.log("robots".into());
-        turn.unwrap().observed(200, None);
+        turn.unwrap().record_status(200, None);
     });
     settle().await;
 }
@@ -116,8 +116,8 @@ async fn robots(origin: &Origin) {
 async fn a_robots_txt_comes_first_and_delays_no_first_page() {
     let origin = Origin::new(profile(Profile::Owned));
     let name = host("site.example");
-    let robots = origin.pacer.robots_turn(&name).await.unwrap();
-    robots.observed(200, None);
+    let robots = origin.scheduler.robots_turn(&name).await.unwrap();
+    robots.record_status(200, None);
     drop(robots);
     let asked = asked(2);
     for _ in 0..3 {
@@ -158,11 +158,11 @@ async fn a_robots_txt_that_nobody_waits_for_takes_no_turn() {
     let asked = asked(10);
     origin.get(Get::by("a", asked.as_ref())).await;
     let name = host("site.example");
-    assert_eq!(origin.pacer.robots_wait(&name), seconds(10));
-    let left = tokio::time::timeout(seconds(5), origin.pacer.robots_turn(&name));
+    assert_eq!(origin.scheduler.robots_wait(&name), seconds(10));
+    let left = tokio::time::timeout(seconds(5), origin.scheduler.robots_turn(&name));
     assert!(left.await.is_err());
     robots(&origin).await;
-    assert_eq!(origin.pacer.robots_wait(&name), seconds(15));
+    assert_eq!(origin.scheduler.robots_wait(&name), seconds(15));
     sleep(seconds(20)).await;
     assert_eq!(in_seconds(&origin.times()), [0, 10]);
 }
@@ -180,10 +180,10 @@ async fn one_that_comes_back_is_before_who_came_later() {
         origin.get(Get::by(name, asked.as_ref())).await;
     }
     let turn = turn.await.unwrap().unwrap();
-    let number = turn.number();
+    let number = turn.arrival();
     let again = Get {
         number,
-        robots: RobotsAsked::Again,
+        robots: RobotsFetch::Again,
         ..Get::by("a", asked.as_ref()).within(seconds(11))
     };
     let again = tokio::spawn(origin.turn(again));
@@ -193,7 +193,7 @@ async fn one_that_comes_back_is_before_who_came_later() {
     assert_eq!(origin.order(), ["first", "b"]);
     // Its own came later: it waits one turn, not two.
     let turn = again.await.unwrap().unwrap();
-    assert_eq!(turn.number(), number);
+    assert_eq!(turn.arrival(), number);
     assert_eq!(turn.waited().as_secs(), 10);
 }
 
@@ -210,14 +210,14 @@ async fn a_page_that_may_not_wait_follows_its_robots_txt() {
         robots,
         ..Get::by("a", asked.as_ref()).within(seconds(longest))
     };
-    let refused = origin.get(get(RobotsAsked::No, 120)).await;
+    let refused = origin.get(get(RobotsFetch::No, 120)).await;
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.retry_after, seconds(600));
-    let patient = origin.turn(get(RobotsAsked::Once, 700));
+    let patient = origin.turn(get(RobotsFetch::Once, 700));
     assert!(polled_once(&mut Box::pin(patient)).await.is_none());
-    origin.get(get(RobotsAsked::Once, 120)).await;
+    origin.get(get(RobotsFetch::Once, 120)).await;
     assert_eq!(origin.order(), ["a", "robots", "a"]);
-    let refused = origin.get(get(RobotsAsked::Once, 120)).await;
+    let refused = origin.get(get(RobotsFetch::Once, 120)).await;
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.retry_after, seconds(600));
 }
@@ -309,7 +309,7 @@ async fn a_wait_ends_when_the_longest_is_over() {
         at_once.await.unwrap().unwrap_err().reason,
         Reason::CrawlDelay
     );
-    assert_eq!(origin.pacer.desk.metrics.pace_queued.get(), 0);
+    assert_eq!(origin.scheduler.desk.metrics.pace_queued.get(), 0);
 }
 
 // Conner, 1996; contract, `hours`: UTC. No wait is that long, so it is refused
@@ -359,18 +359,18 @@ async fn idle_hosts_are_forgotten_and_others_kept() {
         .get(get("busy.example", None).taking(seconds(3600)))
         .await;
     let turn = origin.turn(get("away.example", None)).await.unwrap();
-    turn.observed(503, Some(seconds(600)));
+    turn.record_status(503, Some(seconds(600)));
     drop(turn);
-    let metrics = &origin.pacer.desk.metrics;
+    let metrics = &origin.scheduler.desk.metrics;
     assert_eq!(metrics.pace_hosts.get(), 4);
     sleep(seconds(61)).await;
-    origin.pacer.sweep().await;
+    origin.scheduler.sweep().await;
     // One may come who is asked for a longer pause.
     assert_eq!(metrics.pace_hosts.get(), 4);
     sleep(seconds(600)).await;
-    origin.pacer.sweep().await;
+    origin.scheduler.sweep().await;
     let mut hosts: Vec<String> = origin
-        .pacer
+        .scheduler
         .snapshot()
         .into_iter()
         .map(|host| host.host)

@@ -4,7 +4,7 @@ use super::kit::*;
 use super::*;
 use crate::decision::decide::{Verdict, decide};
 use crate::pace::options as pace;
-use crate::pace::scheduler::{Asking, Pacer, RobotsAsked};
+use crate::pace::{RobotsFetch, Scheduler, TurnRequest};
 use crate::tasks::Tasks;
 use politesse_robots::pace::asked::Asked;
 use tokio::time::sleep;
@@ -116,29 +116,29 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
     let closed = "User-agent: *\nDisallow: /";
     let script = Script::default().at(ROBOTS, [says("User-agent: *"), says(closed)]);
     let cache = cache(&script);
-    let pacer = Pacer::new(pace::Options::default(), Arc::default(), Tasks::default());
+    let scheduler = Scheduler::new(pace::Options::default(), Arc::default(), Tasks::default());
     let inquiry = Arc::new(inquiry("http://a.test/page", "ExampleBot/1.0"));
     let crawl_delay = Some(400 * SECOND);
     let asked = Asked {
         crawl_delay,
         ..Asked::default()
     };
-    let asking = Asking {
+    let request = TurnRequest {
         host: inquiry.target.origin.host(),
         crawler: "ExampleBot",
         address: None,
-        asked: Some(Arc::new(asked)),
-        longest: HOUR,
-        robots_from: None,
-        robots: RobotsAsked::No,
-        number: None,
+        pace_records: Some(Arc::new(asked)),
+        max_wait: HOUR,
+        robots_fetched_at: None,
+        robots_fetch: RobotsFetch::No,
+        arrival: None,
     };
     let before = ask_within(&cache, HOUR).await.snapshot;
-    let first = pacer.turn(asking.clone()).await.unwrap();
-    first.sent();
+    let first = scheduler.turn(request.clone()).await.unwrap();
+    first.mark_sent();
     drop(first);
     let waits = async {
-        let turn = pacer.turn(asking).await.unwrap();
+        let turn = scheduler.turn(request).await.unwrap();
         assert_eq!(turn.waited().as_secs(), 400);
         cache.still(&inquiry, &before)
     };

@@ -1,11 +1,20 @@
 #!/usr/bin/env bash
-# What is too long for every change: a soak, and clients that few machines
-# have. Installs them (Debian, PyPI, npm).
+# What takes too long for every change: clients that few machines have, soaks,
+# and checks that need tools of their own. Installs them (Debian, PyPI, npm,
+# crates.io), those of cargo in target/tools.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-echo "== The clients of README's table"
+# Installs a program of crates.io once.
+tool() {
+    [ -x "target/tools/bin/$1" ] || cargo install --locked --root target/tools "$1"
+}
+
+echo '== The clients of docs/clients.md'
 tests/clients/table/run
+
+echo '== Commands of the documents that tests/run leaves out'
+cargo test --locked --test it book -- --ignored --nocapture
 
 echo '== Soak'
 cargo test --locked --test it soak -- --ignored --nocapture
@@ -18,3 +27,17 @@ cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows --
 
 echo '== A crawl of 100,000 origins'
 cargo test --locked --profile quick --test it many_origins -- --ignored --nocapture
+
+echo '== Licences, sources and duplicates of what the tree depends on'
+tool cargo-deny
+target/tools/bin/cargo-deny --locked check bans licenses sources
+
+echo '== The declared rust-version'
+tests/rust-version
+
+echo '== The fuzz targets'
+fuzz/run build
+
+echo '== The book'
+tool mdbook
+target/tools/bin/mdbook build docs

@@ -1,4 +1,4 @@
-"""The clients of README's table, and what is expected of each.
+"""The clients of docs/clients.md, and what is expected of each.
 
 An outcome is one word for http and one for https:
 

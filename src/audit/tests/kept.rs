@@ -565,7 +565,7 @@ async fn a_load_from_a_hundred_thousand_rows_takes_little() {
             .write(|batch| {
                 (first..ROWS.min(first + 512)).try_for_each(|n| {
                     let body = format!("# {n}\n{}", "Disallow: /some/folder/\n".repeat(82));
-                    let copy = Copy::new(Bytes::from(body));
+                    let copy = RobotsFile::new(Bytes::from(body));
                     batch.save_snapshot(&kept(&of(n), AccessResult::Successful(Arc::new(copy))))
                 })
             })

@@ -16,8 +16,8 @@ use politesse::pace::options::Options;
 use politesse::pace::policy::{PaceLimits, PacePolicy, Profile};
 use politesse::pace::{RobotsFetch, Scheduler, TurnRequest};
 use politesse::tasks::Tasks;
+use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
-use politesse_robots::pace::asked::Asked;
 
 const ROUNDS: usize = 21;
 const CALLS: u32 = 10_000;
@@ -31,7 +31,7 @@ async fn main() {
     let hosts = hosts();
     let each = memory(&hosts).await;
     row("unpaced", &scheduler(), &none).await;
-    let zero = Asked::default();
+    let zero = PaceRecords::default();
     row(
         "of a site that asks for hours only",
         &scheduler(),
@@ -64,7 +64,7 @@ fn hosts() -> Vec<Host> {
     names.map(|name| name.parse().expect("a host")).collect()
 }
 
-fn request<'a>(host: &'a Host, asked: &Option<Arc<Asked>>) -> TurnRequest<'a> {
+fn request<'a>(host: &'a Host, asked: &Option<Arc<PaceRecords>>) -> TurnRequest<'a> {
     TurnRequest {
         host,
         crawler: "foobot",
@@ -77,7 +77,7 @@ fn request<'a>(host: &'a Host, asked: &Option<Arc<Asked>>) -> TurnRequest<'a> {
     }
 }
 
-async fn row(name: &str, scheduler: &Scheduler, asked: &Option<Arc<Asked>>) {
+async fn row(name: &str, scheduler: &Scheduler, asked: &Option<Arc<PaceRecords>>) {
     let host: Host = "www.site-77.example".parse().expect("a host");
     let mut times = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
@@ -103,9 +103,9 @@ fn resident() -> usize {
 }
 
 async fn memory(hosts: &[Host]) -> usize {
-    let asked = Some(Arc::new(Asked {
+    let asked = Some(Arc::new(PaceRecords {
         crawl_delay: Some(Duration::from_secs(1)),
-        ..Asked::default()
+        ..PaceRecords::default()
     }));
     let scheduler = scheduler();
     let before = resident();

@@ -14,7 +14,7 @@ use crate::pace::host_pattern::HostPattern;
 use crate::pace::options::QueueLimits;
 use crate::pace::policy::{PaceLimits, PaceRule, Profile};
 use crate::pace::rate::Rate;
-use politesse_robots::pace::visit_time::VisitTime;
+use politesse_robots::VisitTime;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

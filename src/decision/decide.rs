@@ -23,9 +23,9 @@ use super::digest::Digest;
 use super::overrides::{self, Override};
 use super::policy::Terms;
 use super::receipt::Receipt;
+use politesse_robots::PaceRecords;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Origin, ROBOTS_TXT, Target};
-use politesse_robots::pace::asked::Asked;
 use politesse_robots::reading;
 use politesse_robots::{Binding, CanonicalPath};
 
@@ -206,7 +206,7 @@ fn with_forms(binding: Binding, readings: Readings) -> Binding {
 /// The ruling by the groups of every candidate: the first that disallows, else
 /// the first. What all of them ask for counts.
 fn judge_all(bindings: &[Binding], path: &str) -> Ruling {
-    let asked = Asked::all(bindings.iter().filter_map(Binding::asked));
+    let asked = PaceRecords::all(bindings.iter().filter_map(Binding::asked));
     let disallows = |binding: &&Binding| !binding.judge(path).allows();
     let counts = bindings.iter().find(disallows).or(bindings.first());
     let ruling = match counts {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use politesse_robots::pace::asked::PauseRecord;
+use politesse_robots::PauseRecord;
 use serde::{Deserialize, Serialize};
 
 /// What a decision says.

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::overrides::{Action, Override};
+use politesse_robots::PaceRecords;
 use politesse_robots::crawler::ProductToken;
-use politesse_robots::pace::asked::Asked;
 use politesse_robots::{Judgement, Rule};
 
 pub use super::reason::{Reason, Verdict};
@@ -31,7 +31,7 @@ pub struct Ruling {
     /// The reading of the path that was refused, if not the one sent.
     pub reading: Option<String>,
     /// What the groups that bind ask for; absent if nothing.
-    pub asked: Option<Arc<Asked>>,
+    pub asked: Option<Arc<PaceRecords>>,
     /// The override that turned the verdict of robots.txt.
     pub overriding: Option<Box<Override>>,
 }

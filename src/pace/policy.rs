@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::host_pattern::{FirstByHost, HostPattern};
 use super::rate::Rate;
+use politesse_robots::VisitTime;
 use politesse_robots::origin::Host;
-use politesse_robots::pace::visit_time::VisitTime;
 
 /// How much at a time, and in how long; absent: as much as there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! When a request may go to its host: one pace for a host name, on all ports
 //! and by both schemes.
 //!
-//! What the site asks for (`rules::pace::asked`), what the operator lays down
+//! What the site asks for ([`PaceRecords`]), what the operator lays down
 //! (`terms`), back-off and what is under way meet in a gate per host. Whether a
 //! request may go at all is not known here, nor is anything sent.
 //!
@@ -55,8 +55,8 @@ use crate::pace::host_pace::HostPace;
 use crate::pace::options::Options;
 use crate::pace::schedule::Moment;
 use crate::tasks::Tasks;
+use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
-use politesse_robots::pace::asked::Asked;
 
 /// What a request asks of the scheduler.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ pub struct TurnRequest<'a> {
     /// Where the host is, if that is known; for `pace.address`.
     pub address: Option<IpAddr>,
     /// What the site asks of this crawler.
-    pub pace_records: Option<Arc<Asked>>,
+    pub pace_records: Option<Arc<PaceRecords>>,
     /// How long it may wait.
     pub max_wait: Duration,
     /// When its origin's robots.txt came. If that was before this process
@@ -191,7 +191,7 @@ impl Scheduler {
 
     /// Lets what a robots.txt asks for bind its host from now on, as the request
     /// for a page does.
-    pub fn record_crawl_delay(&self, host: &Host, asked: &Arc<Asked>) {
+    pub fn record_crawl_delay(&self, host: &Host, asked: &Arc<PaceRecords>) {
         self.desk.record_crawl_delay(host, asked);
     }
 

@@ -6,7 +6,8 @@
 pub mod crawler;
 mod engine;
 pub mod origin;
-pub mod pace;
+mod pace;
 pub mod reading;
 
 pub use engine::*;
+pub use pace::{PaceRecords, PauseRecord, RequestRate, VisitTime};

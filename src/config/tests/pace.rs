@@ -8,7 +8,7 @@ use super::{file, problems, read, text};
 use crate::pace::options::{Options, QueueLimits};
 use crate::pace::policy::{HostTerms, PaceLimits};
 use crate::pace::rate::Rate;
-use politesse_robots::pace::visit_time::VisitTime;
+use politesse_robots::VisitTime;
 
 fn pace(configuration: &str) -> Options {
     file(configuration).unwrap().settings().pace.clone()

@@ -21,8 +21,8 @@ use super::waiter::{Answer, Waiter};
 use crate::decision::reason::Reason;
 use crate::pace::back_off::{BackOff, BackOffUpdate, ThrottleAnswer};
 use crate::pace::schedule::{Kind, Moment, Outcome, Start};
+use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
-use politesse_robots::pace::asked::Asked;
 
 /// One that comes to wait.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl HostQueue {
     }
 
     /// Remembers what a robots.txt asks for.
-    pub(super) fn record_crawl_delay(&self, asked: &Arc<Asked>, now: &Now<'_>) {
+    pub(super) fn record_crawl_delay(&self, asked: &Arc<PaceRecords>, now: &Now<'_>) {
         let mut state = self.state();
         if state.pace.remember(Some(asked), now) {
             state.tell();

@@ -18,8 +18,8 @@ use crate::decision::reason::Reason;
 use crate::pace::back_off::{BackOff, BackOffUpdate, ThrottleAnswer};
 use crate::pace::policy::HostTerms;
 use crate::pace::schedule::{Cause, Kind, Limits, Moment, Next, Outcome, Schedule, Start};
+use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
-use politesse_robots::pace::asked::Asked;
 
 /// How long a pause binds the whole host after it was last asked for, and at
 /// least as long as it lasts itself.
@@ -49,7 +49,7 @@ impl Now<'_> {
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) kind: Kind,
-    pub(super) asked: Option<Arc<Asked>>,
+    pub(super) asked: Option<Arc<PaceRecords>>,
     pub(super) claim: Claim,
     /// Where the host is, if that is known.
     pub(super) address: Option<IpAddr>,
@@ -118,7 +118,7 @@ pub(super) struct Pace {
     terms: Arc<HostTerms>,
     generation: u32,
     /// The longest pause that somebody was asked for, and when last.
-    asked: Option<(Weak<Asked>, Moment)>,
+    asked: Option<(Weak<PaceRecords>, Moment)>,
     back_off: Option<Box<BackOff>>,
     /// How often what was under way took longer than it may.
     overruns: u32,
@@ -244,7 +244,12 @@ impl Pace {
     }
 
     /// What holds for one request, and by what a pause is asked for.
-    fn limits_of(&self, asked: Option<&Asked>, kind: Kind, now: &Now<'_>) -> (Limits, Reason) {
+    fn limits_of(
+        &self,
+        asked: Option<&PaceRecords>,
+        kind: Kind,
+        now: &Now<'_>,
+    ) -> (Limits, Reason) {
         let terms = &*self.terms;
         let spacing = terms.rate.map_or(Duration::ZERO, |rate| rate.pause());
         let mut limits = Limits {
@@ -285,7 +290,7 @@ impl Pace {
 
     /// The longest pause that somebody was asked for of late, as long as the
     /// robots.txt that asks for it is held.
-    fn remembered(&self, now: &Now<'_>) -> Option<Arc<Asked>> {
+    fn remembered(&self, now: &Now<'_>) -> Option<Arc<PaceRecords>> {
         let (asked, last) = self.asked.as_ref()?;
         let asked = asked.upgrade()?;
         let (delay, _) = asked.delay(now.wall())?;
@@ -296,7 +301,7 @@ impl Pace {
     /// The longest pause asked for binds everyone at this host: it is one host
     /// whatever the scheme, the port and the crawler. Says whether this one is
     /// longer.
-    pub(super) fn remember(&mut self, asked: Option<&Arc<Asked>>, now: &Now<'_>) -> bool {
+    pub(super) fn remember(&mut self, asked: Option<&Arc<PaceRecords>>, now: &Now<'_>) -> bool {
         let Some(asked) = asked else { return false };
         let Some((delay, _)) = asked.delay(now.wall()) else {
             return false;

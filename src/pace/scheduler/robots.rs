@@ -12,8 +12,8 @@ use super::pace::{Started, Wish};
 use super::waiting::Waiting;
 use crate::decision::reason::Reason;
 use crate::pace::schedule::Moment;
+use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
-use politesse_robots::pace::asked::Asked;
 
 impl SchedulerCore {
     pub(super) async fn robots_turn(
@@ -59,7 +59,7 @@ impl SchedulerCore {
         Some((gate, Err(waiting)))
     }
 
-    pub(super) fn record_crawl_delay(&self, host: &Host, asked: &Arc<Asked>) {
+    pub(super) fn record_crawl_delay(&self, host: &Host, asked: &Arc<PaceRecords>) {
         let in_force = self.in_force.load();
         let now = self.now(&in_force);
         if let Some(gate) = self.hosts.gate(host, &now) {

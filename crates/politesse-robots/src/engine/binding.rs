@@ -19,7 +19,7 @@ use super::token::{GroupRanges, GroupSet, Token, TokenKind};
 use super::wildcard::Fuel;
 use super::{RobotsTxt, RuleKind};
 use crate::crawler::{self, Crawler, ProductToken};
-use crate::pace::asked::Asked;
+use crate::pace::PaceRecords;
 
 /// The path of robots.txt itself.
 pub(super) const ROBOTS_TXT: &str = "/robots.txt";
@@ -32,7 +32,7 @@ pub struct Binding {
     rules: Arc<Rules>,
     /// What the pace records that bind ask for; absent if nothing. Crawlers
     /// that share their rules may be asked for different paces.
-    asked: Option<Arc<Asked>>,
+    asked: Option<Arc<PaceRecords>>,
     /// In which forms a Disallow is tried.
     scope: Fold,
 }
@@ -330,7 +330,7 @@ impl Binding {
 
     /// What the pace records that bind ask of the crawler; `None` if nothing.
     #[must_use]
-    pub fn asked(&self) -> Option<&Arc<Asked>> {
+    pub fn asked(&self) -> Option<&Arc<PaceRecords>> {
         self.asked.as_ref()
     }
 

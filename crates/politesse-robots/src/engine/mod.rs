@@ -74,8 +74,7 @@ pub use self::served::ServedPattern;
 use self::token::{File, TEXT_MAX, Token};
 use self::usage_lines::UsageLines;
 pub use self::usage_lines::{UsageKind, UsageLine, UsageScope};
-pub use crate::pace::request_rate::RequestRate;
-pub use crate::pace::visit_time::VisitTime;
+use crate::pace::{RequestRate, VisitTime};
 
 /// A robots.txt as read.
 pub struct RobotsTxt {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::lines::{Lines, lossy};
 use super::records::seconds;
 use super::token::{File, Token, TokenKind};
-use crate::pace::asked::Asked;
+use crate::pace::PaceRecords;
 
 /// A pace record that binds a crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub(super) fn asked(
     file: &File,
     groups: &[Range<u32>],
     names: impl Fn(&[u8]) -> bool,
-) -> Option<Asked> {
-    let mut asked = Asked::default();
+) -> Option<PaceRecords> {
+    let mut asked = PaceRecords::default();
     for group in groups {
         let mut delay: Option<(PaceScope, f64)> = None;
         for Placed { token, scope } in placed(file, group, &names) {

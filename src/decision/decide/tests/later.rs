@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use politesse_robots::pace::asked::PauseRecord;
+use politesse_robots::PauseRecord;
 
 use super::*;
 

@@ -14,8 +14,8 @@ use crate::pace::options::Options;
 use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
 use crate::pace::scheduler::{Later, RobotsFetch, Scheduler, Turn, TurnRequest};
 use crate::tasks::Tasks;
+use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
-use politesse_robots::pace::asked::Asked;
 
 pub(super) const PATIENT: Duration = Duration::from_secs(3600);
 
@@ -27,11 +27,11 @@ pub(super) fn host(name: &str) -> Host {
     name.parse().unwrap()
 }
 
-pub(super) fn asked(seconds: u64) -> Option<Arc<Asked>> {
+pub(super) fn asked(seconds: u64) -> Option<Arc<PaceRecords>> {
     let crawl_delay = Some(Duration::from_secs(seconds));
-    Some(Arc::new(Asked {
+    Some(Arc::new(PaceRecords {
         crawl_delay,
-        ..Asked::default()
+        ..PaceRecords::default()
     }))
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Origin {
 pub(super) struct Get {
     pub(super) host: &'static str,
     pub(super) crawler: String,
-    pub(super) asked: Option<Arc<Asked>>,
+    pub(super) asked: Option<Arc<PaceRecords>>,
     pub(super) longest: Duration,
     /// How long the origin takes.
     pub(super) takes: Duration,
@@ -71,7 +71,7 @@ pub(super) struct Get {
 }
 
 impl Get {
-    pub(super) fn by(crawler: &str, asked: Option<&Arc<Asked>>) -> Self {
+    pub(super) fn by(crawler: &str, asked: Option<&Arc<PaceRecords>>) -> Self {
         Self {
             host: "site.example",
             crawler: crawler.to_owned(),

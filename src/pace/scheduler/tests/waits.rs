@@ -316,15 +316,15 @@ async fn a_wait_ends_when_the_longest_is_over() {
 // with the time until it opens.
 #[tokio::test(start_paused = true)]
 async fn outside_its_hours_a_site_is_visited_later() {
-    use politesse_robots::pace::asked::Asked;
-    use politesse_robots::pace::visit_time::VisitTime;
+    use politesse_robots::PaceRecords;
+    use politesse_robots::VisitTime;
     let minute = crate::clock::now().as_second().rem_euclid(86_400) / 60;
     let from = u16::try_from((minute + 2) % 1440).unwrap();
     let to = (from + 10) % 1440;
     let visits = vec![VisitTime { from, to }];
-    let asked = std::sync::Arc::new(Asked {
+    let asked = std::sync::Arc::new(PaceRecords {
         visits,
-        ..Asked::default()
+        ..PaceRecords::default()
     });
     let origin = Origin::new(profile(Profile::Owned));
     let waits = origin

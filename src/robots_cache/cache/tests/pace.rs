@@ -6,7 +6,7 @@ use crate::decision::decide::{Verdict, decide};
 use crate::pace::options as pace;
 use crate::pace::{RobotsFetch, Scheduler, TurnRequest};
 use crate::tasks::Tasks;
-use politesse_robots::pace::asked::Asked;
+use politesse_robots::PaceRecords;
 use tokio::time::sleep;
 
 /// An origin whose next turn comes in `pause`, and is said to come in
@@ -119,9 +119,9 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
     let scheduler = Scheduler::new(pace::Options::default(), Arc::default(), Tasks::default());
     let inquiry = Arc::new(inquiry("http://a.test/page", "ExampleBot/1.0"));
     let crawl_delay = Some(400 * SECOND);
-    let asked = Asked {
+    let asked = PaceRecords {
         crawl_delay,
-        ..Asked::default()
+        ..PaceRecords::default()
     };
     let request = TurnRequest {
         host: inquiry.target.origin.host(),

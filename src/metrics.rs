@@ -1,7 +1,10 @@
-//! Every metric there is: name, type and help, in one list.
+//! Metrics of the process: each named, typed and described once, in one table.
 //!
-//! Labels are bounded: none names a host, a URL or a crawler.
+//! From the table come the fields of [`Metrics`], what `/metrics` shows, and the
+//! reference for operators. Labels have a bounded number of values: none names a
+//! host, a URL or a crawler. What increments a metric is not known here.
 
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -10,500 +13,373 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
-/// Lines that the log left out. There is one log for the process, and it begins
-/// before there are other metrics.
+/// Counter of the lines that the log left out. It stands outside [`Metrics`]
+/// because the log begins before any proxy has metrics.
 pub static LOG_LINES_LEFT_OUT: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// Labels of a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct DecisionLabels {
-    /// `allow`, `disallow` or `later`.
-    pub verdict: &'static str,
-    /// The reason's word.
-    pub reason: &'static str,
-}
+/// What the name of every metric begins with.
+const PREFIX: &str = "politesse";
 
-/// Labels of an annotation.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct AnnotationLabels {
-    /// `complete`, `partial` or `unknown`.
-    pub state: &'static str,
-    /// Why it is not complete; empty if it is.
-    pub why: &'static str,
-}
-
-/// The label of what is counted by reason.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ReasonLabel {
-    /// The reason's word.
-    pub reason: &'static str,
-}
-
-/// One word out of a bounded list.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ResultLabel {
-    /// What it led to.
-    pub result: &'static str,
-}
-
-/// The counters and gauges of one proxy.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    /// Decisions recorded.
-    pub decisions: Family<DecisionLabels, Counter>,
-    /// Whether the configuration was right when it was last read again.
-    pub config_last_reload_successful: Gauge,
-    /// When the configuration in force was read, in seconds since 1970.
-    pub config_last_reload_timestamp: Gauge,
-    /// How often the configuration was read again, by result.
-    pub config_reloads: Family<ResultLabel, Counter>,
-    /// Requests forwarded that would have been refused, by reason.
-    pub reported: Family<ReasonLabel, Counter>,
-    /// 1 while nothing is refused by robots.txt (`enforcement.mode`), else 0.
-    pub report_mode: Gauge,
-    /// Exchanges that ended without the origin's response, by error.
-    pub problems: Family<ResultLabel, Counter>,
-    /// Requests sent to origins, by class of status or error.
-    pub upstream_requests: Family<ResultLabel, Counter>,
-    /// Requests sent again on a fresh connection.
-    pub upstream_retries: Counter,
-    /// Addresses that egress did not let us dial.
-    pub egress_addresses_denied: Counter,
-    /// Names that are being resolved now (`upstream.dns_lookups`).
-    pub upstream_dns_lookups: Gauge,
-    /// Names that are kept with what they led to (`upstream.dns_cache`).
-    pub upstream_dns_cache: Gauge,
-    /// Answers of the resolver, by what they led to.
-    pub upstream_dns_answers: Family<ResultLabel, Counter>,
-    /// Fetches of robots.txt, by access result; `confirmed` by a 304, `stale`
-    /// where an earlier copy goes on, `busy` where there was no room to ask.
-    pub robots_fetches: Family<ResultLabel, Counter>,
-    /// Fetches of robots.txt under way (`robots.max_fetches`).
-    pub robots_fetches_under_way: Gauge,
-    /// Those, and the ones that wait for a place (`robots.max_waiting`).
-    pub robots_waiting: Gauge,
-    /// Snapshots held (`robots.max_snapshots`).
-    pub robots_snapshots: Gauge,
-    /// Bytes that they count for (`robots.max_snapshot_bytes`).
-    pub robots_snapshot_bytes: Gauge,
-    /// Snapshots given to the audit store to be kept, `saved` or `lost`.
-    pub robots_saved: Family<ResultLabel, Counter>,
-    /// Snapshots looked for in the audit store, by what was found.
-    pub robots_loaded: Family<ResultLabel, Counter>,
-    /// Requests refused because of the names their client came by
-    /// (`robots.max_names`).
-    pub max_names: Counter,
-    /// Requests that wait for their turn (`pace.queue`).
-    pub pace_queued: Gauge,
-    /// Turns that are taken and not yet over.
-    pub pace_in_flight: Gauge,
-    /// Seconds that requests waited, of those that had to.
-    pub pace_wait_seconds: Histogram,
-    /// Requests told to come back later, by reason.
-    pub pace_later: Family<ReasonLabel, Counter>,
-    /// How often a site was left alone because it asked for less.
-    pub pace_backoffs: Counter,
-    /// How often responses took longer than `pace.max_turn` while others waited.
-    pub pace_overruns: Counter,
-    /// How often lines were looked at: a few times a turn that was waited for.
-    pub pace_wakeups: Counter,
-    /// Hosts whose pace is remembered (`pace.max_hosts`).
-    pub pace_hosts: Gauge,
-    /// Responses annotated, by state.
-    pub annotations: Family<AnnotationLabels, Counter>,
-    /// Bytes of pages held back now (`directives.hold_total`).
-    pub hold_total: Gauge,
-    /// Bytes kept of what was said, for a 304 (`directives.known`).
-    pub known: Gauge,
-    /// Seconds from request to the head of the response.
-    pub exchange_seconds: Histogram,
-    /// Connections from crawlers now open.
-    pub connections: Gauge,
-    /// Connections that may wait to be accepted at one address
-    /// (`proxy.backlog`, or what the system allows).
-    pub backlog: Gauge,
-    /// Descriptors that the process may have open.
-    pub descriptors_limit: Gauge,
-    /// Descriptors that the configuration can need.
-    pub descriptors_wanted: Gauge,
-    /// Commands of `politesse run` that are served now.
-    pub commands: Gauge,
-    /// Connections turned away, by reason.
-    pub connections_refused: Family<ResultLabel, Counter>,
-    /// Handshakes with crawlers that failed.
-    pub tls_handshake_failures: Counter,
-    /// Seconds a commit of the audit took.
-    pub audit_commit_seconds: Histogram,
-    /// Entries that wait for the audit's writer.
-    pub audit_queue: Gauge,
-    /// Bytes in use of the write-ahead log of the audit's database.
-    pub audit_wal_bytes: Gauge,
-    /// Commits of the audit that failed.
-    pub audit_failures: Counter,
-    /// Events given to the audit, `written` or `lost`.
-    pub audit_events: Family<ResultLabel, Counter>,
-    /// Questions to the admin API that were turned away, by reason.
-    pub admin_refused: Family<ReasonLabel, Counter>,
-}
-
-/// From half a millisecond to a minute.
+/// Buckets for what takes from half a millisecond to a minute.
 const SECONDS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0,
 ];
 
-/// From a tenth of a second to ten minutes.
+/// Buckets for waits, from a tenth of a second to ten minutes.
 const WAITS: [f64; 10] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 120.0, 600.0];
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let mut metrics = Self {
-            registry: Registry::with_prefix("politesse"),
-            decisions: Family::default(),
-            config_last_reload_successful: Gauge::default(),
-            config_last_reload_timestamp: Gauge::default(),
-            config_reloads: Family::default(),
-            reported: Family::default(),
-            report_mode: Gauge::default(),
-            problems: Family::default(),
-            upstream_requests: Family::default(),
-            upstream_retries: Counter::default(),
-            egress_addresses_denied: Counter::default(),
-            upstream_dns_lookups: Gauge::default(),
-            upstream_dns_cache: Gauge::default(),
-            upstream_dns_answers: Family::default(),
-            robots_fetches: Family::default(),
-            robots_fetches_under_way: Gauge::default(),
-            robots_waiting: Gauge::default(),
-            robots_snapshots: Gauge::default(),
-            robots_saved: Family::default(),
-            robots_loaded: Family::default(),
-            robots_snapshot_bytes: Gauge::default(),
-            max_names: Counter::default(),
-            pace_queued: Gauge::default(),
-            pace_in_flight: Gauge::default(),
-            pace_wait_seconds: Histogram::new(WAITS),
-            pace_later: Family::default(),
-            pace_backoffs: Counter::default(),
-            pace_overruns: Counter::default(),
-            pace_wakeups: Counter::default(),
-            pace_hosts: Gauge::default(),
-            annotations: Family::default(),
-            hold_total: Gauge::default(),
-            known: Gauge::default(),
-            exchange_seconds: Histogram::new(SECONDS),
-            connections: Gauge::default(),
-            backlog: Gauge::default(),
-            descriptors_limit: Gauge::default(),
-            descriptors_wanted: Gauge::default(),
-            commands: Gauge::default(),
-            connections_refused: Family::default(),
-            tls_handshake_failures: Counter::default(),
-            audit_commit_seconds: Histogram::new(SECONDS),
-            audit_queue: Gauge::default(),
-            audit_wal_bytes: Gauge::default(),
-            audit_failures: Counter::default(),
-            audit_events: Family::default(),
-            admin_refused: Family::default(),
+/// Writes the table's two forms: [`Metrics`] with a field for each metric, and
+/// [`DESCRIPTIONS`]. A doc comment is the help text as well.
+///
+/// The name on `/metrics` is [`PREFIX`] and the field's name; counters get
+/// `_total` at the end.
+macro_rules! metrics {
+    (@new) => { Default::default() };
+    (@new $metric:expr) => { $metric };
+    ($(
+        $(#[doc = $help:literal])+
+        $field:ident: $Type:ty $(= $metric:expr)?;
+    )+) => {
+        /// The metrics of one proxy.
+        #[derive(Debug)]
+        pub struct Metrics {
+            registry: Registry,
+            $(
+                $(#[doc = $help])+
+                pub $field: $Type,
+            )+
+        }
+
+        impl Default for Metrics {
+            fn default() -> Self {
+                let mut descriptions = DESCRIPTIONS.iter();
+                let mut registry = Registry::with_prefix(PREFIX);
+                $(
+                    let $field: $Type = metrics!(@new $($metric)?);
+                    if let Some(description) = descriptions.next() {
+                        description.register(&mut registry, $field.clone());
+                    }
+                )+
+                Self { registry, $($field),+ }
+            }
+        }
+
+        /// Every metric, in the order of the table.
+        static DESCRIPTIONS: &[Description] = &[$(
+            Description {
+                field: stringify!($field),
+                help: &[$($help),+],
+                kind: <$Type as Kind>::KIND,
+                labels: <$Type as Kind>::LABELS,
+            },
+        )+];
+    };
+}
+
+metrics! {
+    /// Decisions recorded.
+    decisions: Family<DecisionLabels, Counter>;
+    /// Requests forwarded in report mode that would have been refused.
+    reported: Family<ReasonLabel, Counter>;
+    /// 1 while `enforcement.mode` is "report" and robots.txt refuses nothing, else 0.
+    report_mode: Gauge;
+    /// Exchanges that ended without the response of the origin, by error.
+    problems: Family<ResultLabel, Counter>;
+    /// Time from a request to the head of its response.
+    exchange_seconds: Histogram = Histogram::new(SECONDS);
+
+    /// Requests sent to origins, by class of status or by error.
+    upstream_requests: Family<ResultLabel, Counter>;
+    /// Requests repeated on a fresh connection.
+    upstream_retries: Counter;
+    /// Addresses that `egress` did not let be dialled.
+    egress_addresses_denied: Counter;
+    /// Names being resolved (`upstream.dns_lookups`).
+    upstream_dns_lookups: Gauge;
+    /// Names cached with their addresses (`upstream.dns_cache`).
+    upstream_dns_cache: Gauge;
+    /// Answers of the resolver.
+    upstream_dns_answers: Family<ResultLabel, Counter>;
+
+    /// Fetches of robots.txt, by access result; `confirmed` by a 304, `stale` where
+    /// an earlier copy goes on, `busy` where there was no room to ask.
+    robots_fetches: Family<ResultLabel, Counter>;
+    /// Fetches of robots.txt under way (`robots.max_fetches`).
+    robots_fetches_under_way: Gauge;
+    /// Fetches of robots.txt under way or waiting for a place (`robots.max_waiting`).
+    robots_waiting: Gauge;
+    /// Snapshots of robots.txt in memory (`robots.max_snapshots`).
+    robots_snapshots: Gauge;
+    /// Bytes that these snapshots count for (`robots.max_snapshot_bytes`).
+    robots_snapshot_bytes: Gauge;
+    /// Snapshots of robots.txt given to the record: `saved` or `lost`.
+    robots_saved: Family<ResultLabel, Counter>;
+    /// Snapshots of robots.txt looked for in the record.
+    robots_loaded: Family<ResultLabel, Counter>;
+    /// Requests refused because their client had come to the origin under too many
+    /// names (`robots.max_names`).
+    robots_max_names: Counter;
+
+    /// Requests that wait for their turn (`pace.queue`).
+    pace_queued: Gauge;
+    /// Requests whose turn it is.
+    pace_in_flight: Gauge;
+    /// Time that requests waited for their turn, of those that had to.
+    pace_wait_seconds: Histogram = Histogram::new(WAITS);
+    /// Requests answered with 429 or 503 for the sake of pace.
+    pace_later: Family<ReasonLabel, Counter>;
+    /// Back-offs of hosts entered.
+    pace_backoffs: Counter;
+    /// Responses that took longer than `pace.max_turn` while other requests waited.
+    pace_overruns: Counter;
+    /// Looks at queues: a few for each request that waited.
+    pace_wakeups: Counter;
+    /// Hosts whose pace is remembered (`pace.max_hosts`).
+    pace_hosts: Gauge;
+
+    /// Responses annotated.
+    annotations: Family<AnnotationLabels, Counter>;
+    /// Bytes of pages held back (`directives.hold_total`).
+    directives_hold_total: Gauge;
+    /// Bytes of directives kept for responses of status 304 (`directives.known`).
+    directives_known: Gauge;
+
+    /// Open connections of crawlers (`proxy.max_connections`).
+    connections: Gauge;
+    /// Connections turned away.
+    connections_refused: Family<ResultLabel, Counter>;
+    /// Commands of `politesse run` being served (`proxy.max_commands`).
+    commands: Gauge;
+    /// Failed TLS handshakes with crawlers.
+    tls_handshake_failures: Counter;
+    /// Connections that may wait to be accepted at one address: `proxy.backlog`, or
+    /// less if the system allows less.
+    backlog: Gauge;
+    /// Descriptors that the process may have open.
+    descriptors_limit: Gauge;
+    /// Descriptors that the configuration can need.
+    descriptors_wanted: Gauge;
+
+    /// Time of a commit of the record.
+    audit_commit_seconds: Histogram = Histogram::new(SECONDS);
+    /// Entries waiting for the record's writer (`audit.queue`).
+    audit_queue: Gauge;
+    /// Write-ahead log of the record in use (`audit.wal_max`).
+    audit_wal_bytes: Gauge;
+    /// Commits of the record that failed.
+    audit_failures: Counter;
+    /// Events given to the record: `written` or `lost`.
+    audit_events: Family<ResultLabel, Counter>;
+
+    /// Requests to the admin API that were refused.
+    admin_refused: Family<ReasonLabel, Counter>;
+    /// 1 if the configuration was right when it was last read, else 0.
+    config_last_reload_successful: Gauge;
+    /// Time at which the configuration in force was read, since 1970.
+    config_last_reload_timestamp_seconds: Gauge;
+    /// Reloads of the configuration.
+    config_reloads: Family<ResultLabel, Counter>;
+    /// Lines that the log left out because too many were alike (`log.burst`).
+    log_lines_left_out: Counter = LOG_LINES_LEFT_OUT.clone();
+}
+
+/// Defines a set of labels, and the list of their names.
+macro_rules! labels {
+    ($(
+        $(#[$about:meta])+
+        $Set:ident { $($(#[$doc:meta])+ $label:ident,)+ }
+    )+) => {$(
+        $(#[$about])+
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+        pub struct $Set {
+            $($(#[$doc])+ pub $label: &'static str,)+
+        }
+
+        impl LabelNames for $Set {
+            const NAMES: &[&str] = &[$(stringify!($label)),+];
+        }
+    )+};
+}
+
+labels! {
+    /// Labels of a decision.
+    DecisionLabels {
+        /// `allow`, `disallow` or `later`.
+        verdict,
+        /// The reason's word.
+        reason,
+    }
+
+    /// Labels of an annotation.
+    AnnotationLabels {
+        /// `complete`, `partial` or `unknown`.
+        state,
+        /// Why the annotation is not complete; empty if it is.
+        why,
+    }
+
+    /// Label of what is counted by reason.
+    ReasonLabel {
+        /// The reason's word.
+        reason,
+    }
+
+    /// Label of what is counted by outcome.
+    ResultLabel {
+        /// The outcome's word.
+        result,
+    }
+}
+
+/// Names of the labels in a set.
+trait LabelNames {
+    const NAMES: &[&str];
+}
+
+/// Type of a metric, as the reference names it.
+trait Kind {
+    const KIND: &str;
+    const LABELS: &[&str] = &[];
+}
+
+impl Kind for Counter {
+    const KIND: &str = "counter";
+}
+
+impl Kind for Gauge {
+    const KIND: &str = "gauge";
+}
+
+impl Kind for Histogram {
+    const KIND: &str = "histogram";
+}
+
+impl<L: LabelNames, M: Kind> Kind for Family<L, M> {
+    const KIND: &str = M::KIND;
+    const LABELS: &[&str] = L::NAMES;
+}
+
+/// A metric, as the table describes it.
+struct Description {
+    field: &'static str,
+    /// The lines of the help text.
+    help: &'static [&'static str],
+    kind: &'static str,
+    labels: &'static [&'static str],
+}
+
+impl Description {
+    fn register(&self, registry: &mut Registry, metric: impl Metric) {
+        // The library ends the help text with a full stop, and the name with the
+        // unit.
+        let help = self.help();
+        let help = help.trim_end_matches('.');
+        for (suffix, unit) in [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)] {
+            if let Some(name) = self.field.strip_suffix(suffix) {
+                return registry.register_with_unit(name, help, unit, metric);
+            }
+        }
+        registry.register(self.field, help, metric);
+    }
+
+    fn help(&self) -> String {
+        self.help.concat().trim().to_owned()
+    }
+
+    /// The name on `/metrics`.
+    fn name(&self) -> String {
+        let end = if self.kind == Counter::KIND {
+            "_total"
+        } else {
+            ""
         };
-        metrics.register();
-        metrics
+        format!("{PREFIX}_{}{end}", self.field)
     }
 }
 
 impl Metrics {
-    fn register(&mut self) {
-        let r = &mut self.registry;
-        r.register("decisions", "Decisions recorded", self.decisions.clone());
-        r.register(
-            "problems",
-            "Exchanges ended without the origin's response",
-            self.problems.clone(),
-        );
-        r.register(
-            "upstream_requests",
-            "Requests sent to origins",
-            self.upstream_requests.clone(),
-        );
-        r.register(
-            "upstream_retries",
-            "Requests repeated on a fresh connection",
-            self.upstream_retries.clone(),
-        );
-        r.register(
-            "robots_max_names",
-            "Requests of clients that came to an origin by too many names",
-            self.max_names.clone(),
-        );
-        r.register_with_unit(
-            "exchange",
-            "Time to the head of a response",
-            Unit::Seconds,
-            self.exchange_seconds.clone(),
-        );
-        self.register_kept();
-        self.register_egress();
-        self.register_configuration();
-        self.register_robots();
-        self.register_pace();
-        self.register_directives();
-        self.register_connections_and_audit();
-        self.register_capacity();
-        self.register_events_and_admin();
-    }
-
-    fn register_kept(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "robots_saved",
-            "Robots.txt snapshots to be kept on disk",
-            self.robots_saved.clone(),
-        );
-        r.register(
-            "robots_loaded",
-            "Robots.txt snapshots looked for on disk",
-            self.robots_loaded.clone(),
-        );
-    }
-
-    fn register_egress(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "egress_addresses_denied",
-            "Addresses that may not be dialled",
-            self.egress_addresses_denied.clone(),
-        );
-        r.register(
-            "upstream_dns_lookups",
-            "Names being resolved",
-            self.upstream_dns_lookups.clone(),
-        );
-        r.register(
-            "upstream_dns_cache",
-            "Names kept with their addresses",
-            self.upstream_dns_cache.clone(),
-        );
-        r.register(
-            "upstream_dns_answers",
-            "Answers of the resolver",
-            self.upstream_dns_answers.clone(),
-        );
-    }
-
-    fn register_configuration(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "reported",
-            "Requests forwarded in report mode that would have been refused",
-            self.reported.clone(),
-        );
-        r.register(
-            "report_mode",
-            "1 while enforcement.mode is report, and robots.txt refuses nothing",
-            self.report_mode.clone(),
-        );
-        r.register(
-            "config_last_reload_successful",
-            "1 if the configuration was right when it was last read, else 0",
-            self.config_last_reload_successful.clone(),
-        );
-        r.register_with_unit(
-            "config_last_reload_timestamp",
-            "When the configuration in force was read",
-            Unit::Seconds,
-            self.config_last_reload_timestamp.clone(),
-        );
-        r.register(
-            "config_reloads",
-            "How often the configuration was read again",
-            self.config_reloads.clone(),
-        );
-    }
-
-    fn register_robots(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "robots_fetches",
-            "Fetches of robots.txt",
-            self.robots_fetches.clone(),
-        );
-        r.register(
-            "robots_fetches_under_way",
-            "Fetches of robots.txt under way",
-            self.robots_fetches_under_way.clone(),
-        );
-        r.register(
-            "robots_waiting",
-            "Robots.txt that are being asked for, or wait to be",
-            self.robots_waiting.clone(),
-        );
-        r.register(
-            "robots_snapshots",
-            "Robots.txt snapshots held",
-            self.robots_snapshots.clone(),
-        );
-        r.register(
-            "robots_snapshot_bytes",
-            "Bytes that robots.txt snapshots count for",
-            self.robots_snapshot_bytes.clone(),
-        );
-    }
-
-    fn register_pace(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "pace_queued",
-            "Requests that wait for their turn",
-            self.pace_queued.clone(),
-        );
-        r.register(
-            "pace_in_flight",
-            "Requests whose turn it is",
-            self.pace_in_flight.clone(),
-        );
-        r.register_with_unit(
-            "pace_wait",
-            "Time that requests waited for their turn",
-            Unit::Seconds,
-            self.pace_wait_seconds.clone(),
-        );
-        r.register(
-            "pace_later",
-            "Requests told to come back later",
-            self.pace_later.clone(),
-        );
-        r.register(
-            "pace_backoffs",
-            "Hosts left alone because they asked for less",
-            self.pace_backoffs.clone(),
-        );
-        r.register(
-            "pace_overruns",
-            "Responses that took longer than others were kept from their host for",
-            self.pace_overruns.clone(),
-        );
-        r.register(
-            "pace_wakeups",
-            "How often lines of waiting requests were looked at",
-            self.pace_wakeups.clone(),
-        );
-        r.register(
-            "pace_hosts",
-            "Hosts whose pace is remembered",
-            self.pace_hosts.clone(),
-        );
-    }
-
-    fn register_directives(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "annotations",
-            "Responses annotated",
-            self.annotations.clone(),
-        );
-        r.register(
-            "directives_hold_total",
-            "Bytes of pages held back",
-            self.hold_total.clone(),
-        );
-        r.register(
-            "directives_known",
-            "Bytes kept of directives, for responses not sent again",
-            self.known.clone(),
-        );
-    }
-
-    fn register_connections_and_audit(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "connections",
-            "Open connections from crawlers",
-            self.connections.clone(),
-        );
-        r.register(
-            "commands",
-            "Commands of politesse run that are served now",
-            self.commands.clone(),
-        );
-        r.register(
-            "connections_refused",
-            "Connections turned away",
-            self.connections_refused.clone(),
-        );
-        r.register(
-            "tls_handshake_failures",
-            "Failed TLS handshakes with crawlers",
-            self.tls_handshake_failures.clone(),
-        );
-        r.register_with_unit(
-            "audit_commit",
-            "Time of an audit commit",
-            Unit::Seconds,
-            self.audit_commit_seconds.clone(),
-        );
-        r.register(
-            "audit_queue",
-            "Entries waiting for the audit's writer",
-            self.audit_queue.clone(),
-        );
-        r.register_with_unit(
-            "audit_wal",
-            "Write-ahead log of the audit in use",
-            Unit::Bytes,
-            self.audit_wal_bytes.clone(),
-        );
-        r.register(
-            "audit_failures",
-            "Audit commits that failed",
-            self.audit_failures.clone(),
-        );
-    }
-
-    fn register_capacity(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "backlog",
-            "Connections that may wait to be accepted at one address",
-            self.backlog.clone(),
-        );
-        r.register(
-            "descriptors_limit",
-            "Descriptors that the process may have open",
-            self.descriptors_limit.clone(),
-        );
-        r.register(
-            "descriptors_wanted",
-            "Descriptors that the configuration can need",
-            self.descriptors_wanted.clone(),
-        );
-        r.register(
-            "log_lines_left_out",
-            "Lines that the log left out, since too many were alike",
-            LOG_LINES_LEFT_OUT.clone(),
-        );
-    }
-
-    fn register_events_and_admin(&mut self) {
-        let r = &mut self.registry;
-        r.register(
-            "audit_events",
-            "Events to be put on record",
-            self.audit_events.clone(),
-        );
-        r.register(
-            "admin_refused",
-            "Questions to the admin API that were turned away",
-            self.admin_refused.clone(),
-        );
-    }
-
-    /// All of them, in the OpenMetrics text format.
+    /// Writes all metrics in the OpenMetrics text format.
     pub fn render(&self) -> String {
         let mut text = String::new();
         // Writing to a `String` cannot fail.
         encode(&mut text, &self.registry).unwrap_or_default();
         text
+    }
+}
+
+/// Writes the reference of metrics, in Markdown.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = "\
+# Metrics
+
+`/metrics` on the admin listener shows these, in the OpenMetrics text format. No label
+names a host, a URL or a crawler.
+
+| Name | Type | Labels | Meaning |
+|---|---|---|---|
+"
+    .to_owned();
+    for metric in DESCRIPTIONS {
+        let labels = metric.labels.iter().map(|label| format!("`{label}`"));
+        let labels = labels.collect::<Vec<_>>().join(", ");
+        let (name, kind, help) = (metric.name(), metric.kind, metric.help());
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {help} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours.
+    #[test]
+    fn every_metric_is_shown_by_the_name_type_and_help_of_the_table() {
+        let text = Metrics::default().render();
+        for metric in DESCRIPTIONS {
+            let family = format!("{PREFIX}_{}", metric.field);
+            let kind = format!("# TYPE {family} {}\n", metric.kind);
+            let help = format!("# HELP {family} {}\n", metric.help());
+            // One with labels is shown once it has counted something.
+            let is_shown = metric.labels.is_empty();
+            assert_eq!(text.contains(&kind), is_shown, "{kind}{text}");
+            assert_eq!(text.contains(&help), is_shown, "{help}{text}");
+            assert!(metric.help().ends_with('.'), "{help}");
+        }
+    }
+
+    #[test]
+    fn the_labels_of_the_table_are_those_shown() {
+        let metrics = Metrics::default();
+        let (verdict, reason) = ("allow", "no_rule");
+        metrics
+            .decisions
+            .get_or_create(&DecisionLabels { verdict, reason })
+            .inc();
+        let text = metrics.render();
+        let line = "politesse_decisions_total{verdict=\"allow\",reason=\"no_rule\"} 1\n";
+        assert!(text.contains(line), "{text}");
+        let decisions = DESCRIPTIONS
+            .iter()
+            .find(|metric| metric.field == "decisions");
+        assert_eq!(
+            decisions.map(|metric| metric.labels),
+            Some(&["verdict", "reason"][..])
+        );
+    }
+
+    // `politesse reference metrics > docs/reference/metrics.md` writes it anew.
+    #[test]
+    fn the_reference_in_the_repository_is_that_of_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/metrics.md");
+        let file = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            file == reference(),
+            "docs/reference/metrics.md is out of date"
+        );
     }
 }

@@ -152,7 +152,9 @@ fn announce(policy: &Policy, metrics: &Metrics) {
     let now = clock::now();
     metrics.report_mode.set(reports.into());
     metrics.config_last_reload_successful.set(1);
-    metrics.config_last_reload_timestamp.set(now.as_second());
+    metrics
+        .config_last_reload_timestamp_seconds
+        .set(now.as_second());
     if reports {
         tracing::warn!(
             "enforcement.mode is \"report\": what robots.txt disallows is forwarded and \
@@ -303,7 +305,7 @@ fn pace_source(scheduler: &Arc<Scheduler>) -> PaceSource {
 }
 
 fn names(settings: &Settings, metrics: &Metrics) -> Option<Arc<NameLimiter>> {
-    let names = |most| Arc::new(NameLimiter::new(most, metrics.max_names.clone()));
+    let names = |most| Arc::new(NameLimiter::new(most, metrics.robots_max_names.clone()));
     settings.max_names.map(names)
 }
 

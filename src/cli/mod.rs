@@ -30,6 +30,7 @@ use crate::admin::AdminToken;
 use crate::clock;
 use crate::config::{Config, Problems, Settings, Sources, default_file};
 use crate::decision::decide::EnforcementMode;
+use crate::metrics;
 use crate::proxy::ca::Ca;
 
 /// A forward proxy that makes any crawler polite.
@@ -146,6 +147,9 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
         after_help = "Example: politesse config default > politesse.toml"
     )]
     Config(ConfigCommand),
+    /// Prints a chapter of the reference in docs/reference, as the program's tables have it.
+    #[command(subcommand, hide = true)]
+    Reference(ReferenceCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -183,6 +187,12 @@ enum ConfigCommand {
     /// Prints a commented file with every default.
     #[command(after_help = "Example: politesse config default > politesse.toml")]
     Default,
+}
+
+#[derive(Debug, Subcommand)]
+enum ReferenceCommand {
+    /// The metrics.
+    Metrics,
 }
 
 /// How a command ended, as an exit code; of several things, the greatest is how.
@@ -303,6 +313,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Admin(AdminCommand::Token) => token(&settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
         Command::Config(ConfigCommand::Show) => print(&shown(arguments)?),
+        Command::Reference(ReferenceCommand::Metrics) => print(&metrics::reference()),
         Command::Config(ConfigCommand::Check) => print(&good(configuration(arguments)?.settings())),
     }
 }

@@ -146,8 +146,8 @@ impl Annotator {
     /// An annotator with these bounds, which counts in `metrics`.
     pub fn new(options: Options, metrics: Arc<Metrics>) -> Self {
         Self {
-            budget: HoldBudget::new(options.hold_total, metrics.hold_total.clone()),
-            known: AnnotationCache::new(options.known, metrics.known.clone()),
+            budget: HoldBudget::new(options.hold_total, metrics.directives_hold_total.clone()),
+            known: AnnotationCache::new(options.known, metrics.directives_known.clone()),
             options,
             metrics,
         }

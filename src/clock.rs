@@ -1,26 +1,23 @@
-//! The only reader of the time.
+//! Clocks of the process. No other module reads the time.
 //!
 //! Waits and pauses use the monotonic clock (tokio's, which tests can pause):
-//! no change of the wall clock may have a host asked sooner than it wants.
-//! Records and HTTP dates use the wall clock. How long something holds that was
-//! learned is counted on both ([`Stamp`]), and the one on which more time has
-//! passed counts: the monotonic clock stands still while a machine sleeps, and
-//! the wall clock can be set back. Time is read after each wait and never
-//! carried across one.
+//! no change of the wall clock may have a request sent sooner than its host
+//! wants. Records and HTTP dates use the wall clock. Ages are counted on both
+//! ([`Stamp`]). Time is read after each wait and never carried across one.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// The wall clock: for records and dates.
+/// Reads the wall clock: for records and dates.
 #[cfg(not(test))]
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// The same, paused and advanced together with the monotonic one.
+/// Reads a wall clock that is paused and advanced with the monotonic one.
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn now() -> Timestamp {
@@ -38,12 +35,12 @@ pub fn now() -> Timestamp {
     moved.unwrap_or(began) + shift
 }
 
-/// A moment on both clocks, from which the age of something is counted.
+/// A moment on both clocks, from which an age is counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {
     instant: Instant,
     wall: Timestamp,
-    /// How old it was then.
+    /// Age at that moment.
     age_then: Duration,
 }
 
@@ -53,8 +50,7 @@ impl Stamp {
         Self::aged(Duration::ZERO)
     }
 
-    /// The moment `age` ago, as far as that is known: only from now on both
-    /// clocks count.
+    /// The present moment of something that is `age` old already.
     pub fn aged(age: Duration) -> Self {
         Self {
             instant: instant(),
@@ -63,21 +59,22 @@ impl Stamp {
         }
     }
 
-    /// The time since then, on the clock on which more has passed.
+    /// The age by the clock on which more time has passed.
     pub fn age(&self) -> Duration {
-        let passed = passed(self.wall, now());
-        let since = instant().saturating_duration_since(self.instant);
-        self.age_then.saturating_add(since.max(passed))
+        // The monotonic clock stands still while a machine sleeps, and the wall
+        // clock can be set back.
+        let by_wall = passed(self.wall, now());
+        let monotonic = instant().saturating_duration_since(self.instant);
+        self.age_then.saturating_add(monotonic.max(by_wall))
     }
 }
 
-/// The time from one moment of the wall clock to a later one; none if it is not
-/// later.
+/// The time between two moments of the wall clock; zero if `to` is not later.
 pub fn passed(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
-/// The monotonic clock: for pauses and lifetimes.
+/// Reads the monotonic clock: for pauses and lifetimes.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn instant() -> Instant {
     Instant::now()

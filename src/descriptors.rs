@@ -1,9 +1,8 @@
-//! The descriptors of this process: how many the system gives it, and the last
-//! ones, which are kept for the admin listener and for files.
+//! File descriptors of this process: the system's limits, and a reserve.
 //!
-//! Connections of crawlers and to origins use descriptors up to
-//! [`is_reserved`]; what else needs one may take the rest. So `/readyz` and
-//! `/metrics` still answer when crawlers hold all that they can have.
+//! Connections of crawlers and to origins leave the reserve alone, so that
+//! `/readyz` and `/metrics` still answer when crawlers hold all other
+//! descriptors.
 
 use std::os::fd::AsRawFd;
 
@@ -14,17 +13,16 @@ use rustix::process::{Resource, Rlimit, getrlimit};
 /// names and for files.
 pub const RESERVED: u64 = 128;
 
-/// Of a low limit this part is reserved, one of so many, so that some are left
-/// for connections.
+/// Divisor of a low limit: the reserve is at most one part of so many, so that
+/// some descriptors are left for connections.
 const RESERVED_PART: u64 = 4;
 
-/// How many descriptors this process may have open; none where that is not
-/// limited.
+/// Limit of descriptors that this process may have open; absent if there is none.
 pub fn limit() -> Option<u64> {
     limits().current
 }
 
-/// How many it may have if it asks for all.
+/// Limit up to which this process may raise its own.
 pub fn hard_limit() -> Option<u64> {
     limits().maximum
 }
@@ -33,12 +31,12 @@ fn limits() -> Rlimit {
     getrlimit(Resource::Nofile)
 }
 
-/// Whether `socket` has one of the last descriptors, so that it must be closed.
-///
-/// The system gives out the lowest number that is free, so the number of a new
-/// socket says how many descriptors are in use at least. Nothing has to be
-/// counted, nor listed in `/proc/self/fd`.
+/// Tells whether the descriptor of `socket` is of the reserve, so that the socket
+/// must be closed.
 pub fn is_reserved(socket: &impl AsRawFd) -> bool {
+    // The system gives out the lowest number that is free, so the number of a
+    // new socket says how many descriptors are in use at least. Nothing has to
+    // be counted, nor listed in `/proc/self/fd`.
     let number = u64::try_from(socket.as_raw_fd()).unwrap_or(0);
     limit().is_some_and(|limit| limit - reserved_of(limit) <= number)
 }

@@ -1,4 +1,5 @@
-//! Tasks that are waited for at the end, and that let each other run.
+//! Tasks that a stop waits for, and the number of bytes that a task reads before
+//! it lets others run.
 
 use std::future::Future;
 use std::task::{Context, Poll};
@@ -21,39 +22,39 @@ where
     }
 }
 
-/// How much a task reads in one turn: thousands of the smallest frames, and
-/// little enough for a few milliseconds of parsing.
-const TURN_BYTES: usize = 128 * 1024;
+/// Bytes that a task reads before others run: thousands of the smallest frames,
+/// and few enough for some milliseconds of parsing.
+const BUDGET_BYTES: usize = 128 * 1024;
 
-/// The turn of a task that reads from a peer.
+/// Budget of a task that reads from a peer.
 ///
-/// What comes in is parsed until nothing is left. A peer that sends faster than
-/// it is parsed (a chunk size of endless zeros, interim responses, frames that
-/// say nothing) would keep its thread to itself.
+/// hyper parses input until there is no more. A peer that sends faster than its
+/// input is parsed (a chunk size of endless zeros, interim responses, empty
+/// frames) would keep a thread to itself.
 #[derive(Debug, Clone, Default)]
-pub struct Turn {
-    taken: usize,
+pub struct ReadBudget {
+    used: usize,
 }
 
-impl Turn {
-    /// Ready while the turn lasts; at its end the task is woken again behind
-    /// the others.
+impl ReadBudget {
+    /// Ready while some of the budget is left. Once it is used up the task is
+    /// woken again, behind the others, with a new one.
     pub fn poll_go_on(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if self.taken < TURN_BYTES {
+        if self.used < BUDGET_BYTES {
             return Poll::Ready(());
         }
-        self.taken = 0;
+        self.used = 0;
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Notes what one read came to.
+    /// Takes the `bytes` of one read from the budget.
     pub fn note<E>(&mut self, read: &Poll<Result<(), E>>, bytes: usize) {
-        // Who waits has let the others run.
-        self.taken = if read.is_pending() {
+        // A task that waits for input has let the others run.
+        self.used = if read.is_pending() {
             0
         } else {
-            self.taken.saturating_add(bytes)
+            self.used.saturating_add(bytes)
         };
     }
 }
@@ -68,7 +69,7 @@ pub(crate) mod tests {
 
     use tokio::io::{AsyncRead, ReadBuf};
 
-    use super::TURN_BYTES;
+    use super::BUDGET_BYTES;
 
     /// What the peer sends in all.
     const SENT: usize = 8 << 20;
@@ -84,8 +85,8 @@ pub(crate) mod tests {
         address
     }
 
-    /// The most that was read from a flood between two waits, by a reader that
-    /// goes on for as long as there is something.
+    /// Returns the most that was read from a flood between two waits, by a
+    /// reader that goes on for as long as there is input.
     pub(crate) async fn most_in_one_turn<S: AsyncRead + Unpin>(
         of: impl FnOnce(tokio::net::TcpStream) -> S,
     ) -> usize {
@@ -93,7 +94,7 @@ pub(crate) mod tests {
         let mut stream = of(stream);
         let (mut all, mut most) = (0, 0);
         while all < SENT {
-            // So that there is more than one turn's worth.
+            // Time for more than one budget to arrive.
             tokio::time::sleep(Duration::from_millis(5)).await;
             let mut taken = 0;
             poll_fn(|cx| {
@@ -115,5 +116,5 @@ pub(crate) mod tests {
     }
 
     /// One read more may come before the end is noticed.
-    pub(crate) const MOST: usize = TURN_BYTES + 16 * 1024;
+    pub(crate) const MOST: usize = BUDGET_BYTES + 16 * 1024;
 }

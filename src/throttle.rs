@@ -1,19 +1,18 @@
-//! Log lines that repeat: which of them are written.
+//! Throttle for log lines that clients can cause at will.
 //!
-//! Whoever reaches a listener can cause some lines as often as they like, and
-//! must not fill the disk with them. Such lines have the target [`REPEATING`].
-//! `cli/log.rs` asks here what becomes of each; this module knows no clock and
-//! no log.
+//! A client that reaches a listener must not fill the disk with log lines. Those
+//! that it can repeat have the target [`REPEATING`]. This module knows neither a
+//! clock nor a log: `cli/log.rs` asks it about each line.
 
 use std::time::Duration;
 
-/// The target of log events that others can cause as often as they like.
+/// Target of log events that clients can cause as often as they like.
 pub const REPEATING: &str = "politesse::repeating";
 
-/// After this time one more line of a kind may be written.
+/// Time after which one more line of a kind may be written.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
-/// The lines of one kind.
+/// Throttle for the lines of one kind.
 ///
 /// The first `burst` are written as they come. The others are left out until
 /// their number has been reported, which may be done once a [`PAUSE`]. A kind
@@ -28,17 +27,17 @@ pub struct Throttle {
     left_out: u64,
 }
 
-/// What becomes of a line.
+/// Decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The line is written.
+    /// Write the line.
     Write,
-    /// The line is only counted.
+    /// Only count the line.
     LeaveOut,
 }
 
 impl Throttle {
-    /// A kind of which no line has come yet. `burst` is one at least.
+    /// Throttle of a kind that no line has come of yet. `burst` is one at least.
     pub fn new(burst: u32) -> Self {
         let burst = burst.max(1);
         Self {

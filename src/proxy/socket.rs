@@ -15,20 +15,20 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::tasks::Turn;
+use crate::tasks::ReadBudget;
 
 /// A handle on the connection; reading and writing go through any of them.
 #[derive(Debug, Clone)]
 pub struct Socket {
     stream: Arc<TcpStream>,
-    turn: Turn,
+    budget: ReadBudget,
 }
 
 impl From<TcpStream> for Socket {
     fn from(stream: TcpStream) -> Self {
         Self {
             stream: Arc::new(stream),
-            turn: Turn::default(),
+            budget: ReadBudget::default(),
         }
     }
 }
@@ -123,10 +123,10 @@ impl AsyncRead for Socket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.turn.poll_go_on(cx));
+        ready!(this.budget.poll_go_on(cx));
         let before = buffer.filled().len();
         let read = this.poll_received(cx, buffer);
-        this.turn.note(&read, buffer.filled().len() - before);
+        this.budget.note(&read, buffer.filled().len() - before);
         read
     }
 }

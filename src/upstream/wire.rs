@@ -16,14 +16,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::response_heads::ResponseHeads;
-use crate::tasks::Turn;
+use crate::tasks::ReadBudget;
 
 /// A stream to an origin, in the clear or not.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: Stream,
     received: Received,
-    turn: Turn,
+    budget: ReadBudget,
     /// Counts response heads, if this is an HTTP/2 connection.
     heads: Option<ResponseHeads>,
 }
@@ -71,7 +71,7 @@ impl From<TcpStream> for Wire {
         Self {
             stream: Stream::Plain(stream),
             received: Received::default(),
-            turn: Turn::default(),
+            budget: ReadBudget::default(),
             heads: None,
         }
     }
@@ -83,7 +83,7 @@ impl From<TlsStream<TcpStream>> for Wire {
         Self {
             stream: Stream::Tls(Box::new(stream)),
             received: Received::default(),
-            turn: Turn::default(),
+            budget: ReadBudget::default(),
             heads: speaks_http2.then(ResponseHeads::default),
         }
     }
@@ -111,14 +111,14 @@ impl AsyncRead for Wire {
         if received.is_enough.load(Ordering::Relaxed) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        ready!(this.turn.poll_go_on(cx));
+        ready!(this.budget.poll_go_on(cx));
         let before = buffer.filled().len();
         let mut polled = match &mut this.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
         let bytes = buffer.filled().len() - before;
-        this.turn.note(&polled, bytes);
+        this.budget.note(&polled, bytes);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         received.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(heads) = &mut this.heads

@@ -112,10 +112,10 @@ fn what_fails_before_the_tests_counts_as_one() {
 
 /// A build that takes two seconds for the last crate.
 const BUILD: &str = "\
-mkdir -p target/release/.fingerprint/politesse-0
+mkdir -p target/release/.fingerprint/politesse-0123456789abcdef
 printf '#!/bin/sh\\necho \"arguments: $*\"\\n' > target/release/politesse
 chmod 755 target/release/politesse
-touch target/release/.fingerprint/politesse-0/invoked.timestamp
+touch target/release/.fingerprint/politesse-0123456789abcdef/invoked.timestamp
 sleep 2";
 
 #[test]

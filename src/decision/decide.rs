@@ -230,7 +230,7 @@ fn judge(binding: &Binding, path: &str) -> Ruling {
         agent_line: rule.and_then(|rule| binding.agent_line(rule)),
         group: rule.map_or_else(|| binding.names(), |rule| binding.names_of(rule)),
         token: binding.token().cloned(),
-        asked: binding.asked().cloned(),
+        asked: binding.pace().cloned(),
         ..Ruling::without_rule(verdict, Reason::from(&judgement))
     }
 }

@@ -66,7 +66,7 @@ fn rates_and_visits(case: &Value) -> (Vec<String>, Vec<String>) {
     let file = text(case, "robots").to_owned();
     let robots = RobotsTxt::in_dialect(file, dialect.parse().unwrap());
     let binding = robots.binding(&Crawler::parse(text(case, "agent")));
-    let Some(asked) = binding.asked() else {
+    let Some(asked) = binding.pace() else {
         return (Vec::new(), Vec::new());
     };
     let rates = asked.rates.iter().map(ToString::to_string);

@@ -10,4 +10,5 @@ mod pace;
 pub mod reading;
 
 pub use engine::*;
+pub use origin::path_of;
 pub use pace::{PaceRecords, PauseRecord, RequestRate, VisitTime};

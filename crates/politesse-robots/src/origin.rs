@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
+use memchr::{memchr, memchr3};
 use thiserror::Error;
 
 /// The longest host name that DNS carries (RFC 1035, section 2.3.4).
@@ -308,6 +309,39 @@ impl fmt::Display for Target {
     }
 }
 
+/// Finds the path and query of a URL, bytes as they are: the part that rules
+/// are compared with (RFC 9309, section 2.2.2). A text without an authority is
+/// taken for the path itself.
+///
+/// Checks nothing: [`Target`] does, where a URL is to be sent.
+#[must_use]
+pub fn path_of(url: &str) -> &str {
+    let rest = match authority(url) {
+        Some(authority) => {
+            let path = memchr3(b'/', b'?', b'#', authority.as_bytes());
+            path.and_then(|path| authority.get(path..))
+                .unwrap_or_default()
+        }
+        None => url,
+    };
+    let fragment = memchr(b'#', rest.as_bytes());
+    fragment.and_then(|end| rest.get(..end)).unwrap_or(rest)
+}
+
+/// Returns what follows the scheme and its two slashes, if there is a scheme.
+fn authority(url: &str) -> Option<&str> {
+    // Nearly all have one of these two.
+    let rest = url.strip_prefix("http").and_then(|rest| {
+        let rest = rest.strip_prefix('s').unwrap_or(rest);
+        rest.strip_prefix("://")
+    });
+    rest.or_else(|| {
+        let (scheme, rest) = url.split_once("://")?;
+        let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+        scheme.bytes().all(is_scheme).then_some(rest)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,5 +419,23 @@ mod tests {
         assert!(url(&format!("http://{label}.test/")).is_ok());
         assert!(url(&format!("http://{label}a.test/")).is_err());
         assert!(url(&format!("http://{label}.{label}.{label}.{label}/")).is_err());
+    }
+
+    // RFC 3986, section 3.
+    #[test]
+    fn path_is_what_follows_the_authority() {
+        for (url, path) in [
+            ("https://h.test/a/b?c=d#e", "/a/b?c=d"),
+            ("https://h.test:8443/", "/"),
+            ("https://h.test", ""),
+            ("https://h.test?q", "?q"),
+            ("https://h.test#f", ""),
+            ("ftp+x://h.test/a", "/a"),
+            ("/a?u=http://x/#y", "/a?u=http://x/"),
+            ("", ""),
+            ("https://[::1]/a", "/a"),
+        ] {
+            assert_eq!(path_of(url), path, "{url}");
+        }
     }
 }

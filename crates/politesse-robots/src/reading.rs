@@ -17,8 +17,8 @@ use std::borrow::Cow;
 use memchr::memchr3_iter;
 
 use self::steps::{
-    Step, backslashes, decoded, escaped_byte, follows_slash, merged, separators, stands_for_itself,
-    without_dots, without_first_name, without_host, without_parameters,
+    ReadingStep, backslashes, decoded, escaped_byte, follows_slash, merged, separators,
+    stands_for_itself, without_dots, without_first_name, without_host, without_parameters,
 };
 
 /// What a path must hold for a way to lead elsewhere than the plainer ones.
@@ -41,7 +41,7 @@ use Holding::{Anything, Backslash, Host, Parameters};
 /// There is a fixed number of them and each is linear in the path, so that a
 /// path made to be read in many ways costs no more than so many plain ones.
 #[rustfmt::skip]
-const WAYS: &[(Holding, &[Step])] = &[
+const WAYS: &[(Holding, &[ReadingStep])] = &[
     // RFC 3986, section 5.2.4.
     (Anything, &[without_dots]),
     // nginx, Apache, lighttpd, CPython; some without decoding (HAProxy), some
@@ -94,9 +94,9 @@ pub fn of_servers(path_and_query: &str) -> Vec<String> {
             continue;
         };
         if query == "?" {
-            push_new(&mut readings, (&reading, path_and_query));
+            push_new(&mut readings, &reading, path_and_query);
         }
-        push_new(&mut readings, (&(reading + query), path_and_query));
+        push_new(&mut readings, &(reading + query), path_and_query);
     }
     readings
 }
@@ -129,13 +129,13 @@ fn holdings(path: &str) -> [Holding; 4] {
 }
 
 /// What comes of `path` by `steps`; borrowed if it stays as it is.
-fn taken<'a>(steps: &[Step], path: &'a str) -> Cow<'a, str> {
+fn taken<'a>(steps: &[ReadingStep], path: &'a str) -> Cow<'a, str> {
     steps.iter().fold(Cow::Borrowed(path), |path, step| {
         step(&path).map_or(path, Cow::Owned)
     })
 }
 
-fn push_new(readings: &mut Vec<String>, (reading, sent): (&str, &str)) {
+fn push_new(readings: &mut Vec<String>, reading: &str, sent: &str) {
     if reading != sent && readings.iter().all(|known| known != reading) {
         readings.push(reading.to_owned());
     }

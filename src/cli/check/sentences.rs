@@ -7,7 +7,7 @@ use crate::decision::access::{AccessResult, Cause, Snapshot};
 use crate::decision::decide::{Candidates, Reason};
 use crate::decision::overrides::{Action, Override};
 use politesse_robots::crawler::ProductToken;
-use politesse_robots::{Joined, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
+use politesse_robots::{JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 
 /// More of one kind are counted, not told.
 const TOLD_MAX: usize = 10;
@@ -266,8 +266,8 @@ fn joins(explained: &Explained) -> Vec<String> {
     told.map(|joined| join(*joined, robots)).collect()
 }
 
-fn join(joined: Joined, robots: &RobotsTxt) -> String {
-    let Joined { line, above } = joined;
+fn join(joined: JoinedAgents, robots: &RobotsTxt) -> String {
+    let JoinedAgents { line, above } = joined;
     format!(
         "note: line {line}{} joins the group above: no rule stands between it and line {above}{}, \
          so the rules below bind both. An empty \"Disallow:\" above line {line} keeps them apart.{}",
@@ -279,7 +279,7 @@ fn join(joined: Joined, robots: &RobotsTxt) -> String {
 
 /// What is to be said of the pace records between two agent lines that share
 /// their rules: those are not shared.
-fn pace_between(Joined { line, above }: Joined, robots: &RobotsTxt) -> String {
+fn pace_between(JoinedAgents { line, above }: JoinedAgents, robots: &RobotsTxt) -> String {
     let records = robots.records().skip_while(|record| record.line < above);
     let between = records.take_while(|record| record.line < line);
     let lines: Vec<u32> = between

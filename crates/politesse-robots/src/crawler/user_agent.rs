@@ -17,7 +17,7 @@ use super::name_text::{
 const NAMES_MAX: usize = 64;
 
 /// What a User-Agent says of who asks.
-pub(super) struct Derived {
+pub(super) struct DerivedCandidates {
     /// The names to match by, best first, each once.
     pub(super) candidates: Vec<ProductToken>,
     /// Whether there are names that are not among them: too many, or one that
@@ -30,7 +30,7 @@ pub(super) struct Derived {
 /// What every browser sends is never taken, the name of a library only if there
 /// is no other. A number is one name more, and keeps no other from being taken:
 /// it may be a date, or the hours of `24/7`.
-pub(super) fn candidates(values: &[Cow<'_, str>]) -> Derived {
+pub(super) fn candidates(values: &[Cow<'_, str>]) -> DerivedCandidates {
     let mut names: Vec<_> = values.iter().flat_map(|value| names(value)).collect();
     if names.iter().all(Name::is_number) {
         names.extend(values.iter().flat_map(|value| names_by_trade(value)));
@@ -51,19 +51,19 @@ pub(super) fn candidates(values: &[Cow<'_, str>]) -> Derived {
             candidates.push(token);
         }
     }
-    Derived { candidates, is_cut }
+    DerivedCandidates { candidates, is_cut }
 }
 
 /// A name in a User-Agent, with or without a version: `Example Bot/1.0`.
 struct Name<'a> {
     words: Vec<&'a str>,
     versioned: bool,
-    rank: Rank,
+    rank: NameRank,
 }
 
 /// How likely a name is the crawler's own, by where it stands; likeliest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+enum NameRank {
     /// In a comment, behind `compatible;`.
     Compatible,
     /// With a version, in a comment that has a URL or a mail address.
@@ -79,7 +79,7 @@ enum Rank {
 
 /// A stretch of a User-Agent (RFC 9110, section 10.1.5).
 #[derive(Clone, Copy)]
-enum Part<'a> {
+enum UserAgentPart<'a> {
     Products(&'a str),
     /// Without its outer parentheses; comments may nest.
     Comment(&'a str),
@@ -158,10 +158,10 @@ fn names(value: &str) -> Vec<Name<'_>> {
     products.extend(first_number(&parts));
     for part in parts {
         match part {
-            Part::Products(text) => {
-                products.extend(fragments(text).flat_map(|text| names_in(text, Rank::Product)));
+            UserAgentPart::Products(text) => {
+                products.extend(fragments(text).flat_map(|text| names_in(text, NameRank::Product)));
             }
-            Part::Comment(text) => {
+            UserAgentPart::Comment(text) => {
                 in_comments.extend(names_behind_compatible(text));
                 in_comments.extend(names_by_contact(text));
             }
@@ -169,7 +169,7 @@ fn names(value: &str) -> Vec<Name<'_>> {
     }
     // Bounded, or a long User-Agent could be made quadratic.
     let in_family = |name: &Name<'_>| products.iter().take(NAMES_MAX).any(|own| own.extends(name));
-    in_comments.retain(|name| name.rank != Rank::Family || in_family(name));
+    in_comments.retain(|name| name.rank != NameRank::Family || in_family(name));
     products.append(&mut in_comments);
     products
 }
@@ -184,10 +184,12 @@ fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
         .filter(|text| !text.is_empty());
     let first = behind.next().unwrap_or_default();
     let rest: Vec<_> = behind
-        .flat_map(|text| names_in(text, Rank::Compatible))
+        .flat_map(|text| names_in(text, NameRank::Compatible))
         .collect();
-    let number = number_alone(first, Rank::Compatible).into_iter();
-    let first: Vec<_> = number.chain(names_in(first, Rank::Compatible)).collect();
+    let number = number_alone(first, NameRank::Compatible).into_iter();
+    let first: Vec<_> = number
+        .chain(names_in(first, NameRank::Compatible))
+        .collect();
     let tells = |name: &Name<'_>| name.versioned && !name.is_number();
     if first.iter().chain(&rest).any(tells) {
         let all = first.into_iter().chain(rest);
@@ -205,13 +207,13 @@ fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
         return Vec::new();
     }
     let mut names: Vec<_> = fragments(comment)
-        .flat_map(|text| names_in(text, Rank::Contact))
+        .flat_map(|text| names_in(text, NameRank::Contact))
         .collect();
     for name in &mut names {
         if !name.versioned {
-            name.rank = Rank::Family;
+            name.rank = NameRank::Family;
         } else if name.is_number() {
-            name.rank = Rank::Product;
+            name.rank = NameRank::Product;
         }
     }
     names
@@ -222,9 +224,9 @@ fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
 /// devices, some of which are called so.
 fn names_by_trade(value: &str) -> Vec<Name<'_>> {
     let names = parts(value).into_iter().flat_map(|part| match part {
-        Part::Products(_) => Vec::new(),
-        Part::Comment(text) => fragments(text)
-            .flat_map(|text| names_in(text, Rank::Trade))
+        UserAgentPart::Products(_) => Vec::new(),
+        UserAgentPart::Comment(text) => fragments(text)
+            .flat_map(|text| names_in(text, NameRank::Trade))
             .collect(),
     });
     names
@@ -241,16 +243,16 @@ fn says_trade(word: &str) -> bool {
 
 /// The number that a User-Agent begins with and that is all of its name: `008`
 /// of `008 (+https://…)`.
-fn first_number<'a>(parts: &[Part<'a>]) -> Option<Name<'a>> {
+fn first_number<'a>(parts: &[UserAgentPart<'a>]) -> Option<Name<'a>> {
     match parts.first()? {
-        Part::Products(text) => number_alone(fragments(text).next()?, Rank::Product),
-        Part::Comment(_) => None,
+        UserAgentPart::Products(text) => number_alone(fragments(text).next()?, NameRank::Product),
+        UserAgentPart::Comment(_) => None,
     }
 }
 
 /// A name without a letter and without a version, with nothing but contacts
 /// beside it. Anywhere else a number alone is a version or a date.
-fn number_alone(text: &str, rank: Rank) -> Option<Name<'_>> {
+fn number_alone(text: &str, rank: NameRank) -> Option<Name<'_>> {
     let mut words = text.split_whitespace();
     let number = words.next().filter(|word| is_number(word))?;
     words.all(is_contact).then(|| Name {
@@ -265,7 +267,7 @@ fn number_alone(text: &str, rank: Rank) -> Option<Name<'_>> {
 ///
 /// A number is a name if it has a version of its own and begins a product:
 /// `008/0.83`, but not `95` in `Windows 95/98`.
-fn names_in(text: &str, rank: Rank) -> Vec<Name<'_>> {
+fn names_in(text: &str, rank: NameRank) -> Vec<Name<'_>> {
     let mut names = Vec::new();
     let mut words: Vec<&str> = Vec::new();
     let mut begins_product = true;
@@ -305,7 +307,7 @@ fn names_in(text: &str, rank: Rank) -> Vec<Name<'_>> {
 
 /// The products and comments of a User-Agent. A comment that is not closed
 /// goes to the end.
-fn parts(value: &str) -> Vec<Part<'_>> {
+fn parts(value: &str) -> Vec<UserAgentPart<'_>> {
     let mut parts = Vec::new();
     let (mut start, mut depth, mut quoted) = (0, 0_usize, false);
     for (at, letter) in value.char_indices() {
@@ -316,12 +318,12 @@ fn parts(value: &str) -> Vec<Part<'_>> {
             // A quoted pair (RFC 9110, section 5.6.4).
             '\\' => quoted = true,
             '(' if depth == 0 => {
-                parts.extend(value.get(start..at).map(Part::Products));
+                parts.extend(value.get(start..at).map(UserAgentPart::Products));
                 (start, depth) = (at + 1, 1);
             }
             '(' => depth += 1,
             ')' if depth == 1 => {
-                parts.extend(value.get(start..at).map(Part::Comment));
+                parts.extend(value.get(start..at).map(UserAgentPart::Comment));
                 (start, depth) = (at + 1, 0);
             }
             ')' => depth = depth.saturating_sub(1),
@@ -329,9 +331,9 @@ fn parts(value: &str) -> Vec<Part<'_>> {
         }
     }
     let last = if depth == 0 {
-        Part::Products
+        UserAgentPart::Products
     } else {
-        Part::Comment
+        UserAgentPart::Comment
     };
     parts.extend(value.get(start..).map(last));
     parts

@@ -9,16 +9,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::canonical::{Buffer, Fold, fold, query_start};
-use super::dialect::{Binds, Dialect, Forms, Groups, LineForm, Traits};
-use super::end_marks::without_end_marks;
+use super::dialect::{AgentMatch, GroupChoice, LineForm, RuleForms, Traits};
+use super::lines::RuleKind;
 use super::lines::lossy;
 use super::pace_records::{self, PaceRecord};
 use super::pattern::{CanonicalPath, FoldedPath, FoldedPattern, Pattern};
-use super::rules::{Answer, Rules};
-use super::token::{GroupRanges, GroupSet, Token, TokenKind};
+use super::rules::{RuleLookup, RuleSet};
+use super::token::{GroupRanges, GroupSet, ParsedFile, Token, TokenKind, without_end_marks};
 use super::wildcard::Fuel;
-use super::{RobotsTxt, RuleKind};
-use crate::crawler::{self, Crawler, ProductToken};
+use crate::crawler::{self, ProductToken};
 use crate::pace::PaceRecords;
 
 /// The path of robots.txt itself.
@@ -29,10 +28,10 @@ pub(super) const ROBOTS_TXT: &str = "/robots.txt";
 #[derive(Clone)]
 pub struct Binding {
     token: Option<ProductToken>,
-    rules: Arc<Rules>,
-    /// What the pace records that bind ask for; absent if nothing. Crawlers
-    /// that share their rules may be asked for different paces.
-    asked: Option<Arc<PaceRecords>>,
+    rules: Arc<RuleSet>,
+    /// The pace asked for; absent if none is. Crawlers that share their rules
+    /// may be asked for different paces.
+    pace: Option<Arc<PaceRecords>>,
     /// In which forms a Disallow is tried.
     scope: Fold,
 }
@@ -74,74 +73,6 @@ impl<'a> Judgement<'a> {
     }
 }
 
-impl RobotsTxt {
-    /// The groups that bind `crawler` (RFC 9309, section 2.2.1): all those that
-    /// name the first of its candidates that is named at all, else all those
-    /// of `*`, else none.
-    ///
-    /// The first time for a crawler costs about as much as reading the file;
-    /// the last few results are kept.
-    #[must_use]
-    pub fn binding(&self, crawler: &Crawler) -> Binding {
-        self.bound.binding(crawler.shared_candidates(), || {
-            self.bind(crawler.candidates())
-        })
-    }
-
-    /// Each candidate's own groups; those of `*`, once, if no candidate has
-    /// any.
-    #[must_use]
-    pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
-        let own = crawler.candidates().iter().filter_map(|token| {
-            let own: Arc<[_]> = [token.clone()].into();
-            let binding = self.bound.binding(&own, || self.bind(&own));
-            binding.token.is_some().then_some(binding)
-        });
-        let mut own: Vec<_> = own.collect();
-        if own.is_empty() {
-            own.push(self.binding(crawler));
-        }
-        own
-    }
-
-    fn bind(&self, candidates: &[ProductToken]) -> Binding {
-        let traits = self.file.traits();
-        let named = candidates.iter().find_map(|token| {
-            let groups = self.groups_with(|value| traits.names(value, token), traits.own);
-            (!groups.is_empty()).then(|| (Some(token.clone()), groups))
-        });
-        let (token, groups) = named.unwrap_or_else(|| {
-            let binds = |value: &[u8]| traits.is_everyone(value);
-            (None, self.groups_with(binds, traits.everyone))
-        });
-        let rules = self
-            .bound
-            .rules(&groups)
-            .unwrap_or_else(|| Arc::new(Rules::new(&self.file, groups)));
-        let names = |value: &[u8]| traits.addresses(value, token.as_ref());
-        let asked = pace_records::asked(&self.file, &rules.groups, names);
-        Binding {
-            asked: asked.map(Arc::new),
-            token,
-            rules,
-            scope: Fold::InQuery,
-        }
-    }
-
-    fn groups_with(&self, binds: impl Fn(&[u8]) -> bool, which: Groups) -> GroupSet {
-        let is_bound = |group: &Range<u32>| {
-            let tokens = self.file.of_group(group).iter();
-            let mut agents = tokens.take_while(|token| token.rule_kind().is_none());
-            agents.any(|token| token.kind() == TokenKind::Agent && binds(self.file.value(*token)))
-        };
-        let bound = GroupRanges::of(&self.file.tokens).filter(is_bound);
-        match which {
-            Groups::Merged => bound.collect(),
-            Groups::First => bound.take(1).collect(),
-        }
-    }
-}
-
 impl Traits {
     /// Whether the value of an agent line means `token`, or everyone if there
     /// is none.
@@ -155,7 +86,7 @@ impl Traits {
     /// Whether the value of an agent line means `token`.
     fn names(&self, value: &[u8], token: &ProductToken) -> bool {
         match self.binds {
-            Binds::Token => {
+            AgentMatch::Token => {
                 // Whatever means the token begins with it.
                 let first = value.first().map(u8::to_ascii_lowercase);
                 let wanted = token.as_str().bytes().next();
@@ -164,14 +95,14 @@ impl Traits {
                     || first.is_some_and(|byte| !byte.is_ascii()))
                     && token.is_named_by(&crawler::decode(value))
             }
-            Binds::Letters => {
+            AgentMatch::Letters => {
                 let is_letter =
                     |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_');
                 let letters = value.iter().take_while(|byte| is_letter(byte)).count();
                 let letters = value.get(..letters).unwrap_or_default();
                 letters.eq_ignore_ascii_case(token.as_str().as_bytes())
             }
-            Binds::Part => {
+            AgentMatch::Part => {
                 let name = crawler::decode(value).to_ascii_lowercase();
                 let name = name
                     .split('/')
@@ -189,13 +120,44 @@ impl Traits {
         match value {
             [b'*'] | [b'*', b' ' | b'\t', ..] => true,
             [b'*', b'\t'..=b'\r', ..] => self.lines == LineForm::Cut,
-            [b'*', ..] => self.forms == Forms::Further && without_end_marks(value) == Some(b"*"),
+            [b'*', ..] => {
+                self.forms == RuleForms::Further && without_end_marks(value) == Some(b"*")
+            }
             _ => false,
         }
     }
 }
 
 impl Binding {
+    /// Binds the first of `candidates` that a group names, else by the groups
+    /// of `*` (RFC 9309, section 2.2.1). `shared` looks for rules of the same
+    /// groups that another binding has made ready.
+    pub(super) fn new(
+        file: &Arc<ParsedFile>,
+        candidates: &[ProductToken],
+        shared: impl FnOnce(&GroupSet) -> Option<Arc<RuleSet>>,
+    ) -> Self {
+        let traits = file.traits();
+        let named = candidates.iter().find_map(|token| {
+            let groups = groups_with(file, traits.own, |value| traits.names(value, token));
+            (!groups.is_empty()).then(|| (Some(token.clone()), groups))
+        });
+        let (token, groups) = named.unwrap_or_else(|| {
+            let groups = groups_with(file, traits.everyone, |value| traits.is_everyone(value));
+            (None, groups)
+        });
+        let rules = shared(&groups).unwrap_or_else(|| Arc::new(RuleSet::new(file, groups)));
+        let pace = pace_records::binding(file, &rules.groups, |value| {
+            traits.addresses(value, token.as_ref())
+        });
+        Self {
+            pace: pace.map(Arc::new),
+            token,
+            rules,
+            scope: Fold::InQuery,
+        }
+    }
+
     /// The candidate that was bound; `None` when `*` binds, or nothing.
     #[must_use]
     pub fn token(&self) -> Option<&ProductToken> {
@@ -228,13 +190,13 @@ impl Binding {
             return Judgement::RobotsTxt;
         }
         match self.rules.answer(path.as_bytes(), self.scope) {
-            Answer::Token(at) => Judgement::Rule(Rule {
+            RuleLookup::Token(at) => Judgement::Rule(Rule {
                 rules: &self.rules,
                 at,
             }),
-            Answer::Undecided => Judgement::Undecided,
-            Answer::NoRule if self.is_bound() => Judgement::NoRule,
-            Answer::NoRule => Judgement::NoGroup,
+            RuleLookup::Undecided => Judgement::Undecided,
+            RuleLookup::NoRule if self.is_bound() => Judgement::NoRule,
+            RuleLookup::NoRule => Judgement::NoGroup,
         }
     }
 
@@ -264,7 +226,7 @@ impl Binding {
     /// Whether `rule` matches in a form that is tried because servers read it so.
     fn matches_as_served(&self, rule: &Rule<'_>, path: &CanonicalPath) -> bool {
         let traits = self.rules.file.traits();
-        if self.scope == Fold::InQuery || traits.forms == Forms::AsWritten {
+        if self.scope == Fold::InQuery || traits.forms == RuleForms::AsWritten {
             return false;
         }
         let mut folded = Buffer::new();
@@ -328,10 +290,10 @@ impl Binding {
         traits.addresses(value, self.token.as_ref())
     }
 
-    /// What the pace records that bind ask of the crawler; `None` if nothing.
+    /// Returns the pace that the records that bind ask for, if any.
     #[must_use]
-    pub fn asked(&self) -> Option<&Arc<PaceRecords>> {
-        self.asked.as_ref()
+    pub fn pace(&self) -> Option<&Arc<PaceRecords>> {
+        self.pace.as_ref()
     }
 
     /// The pace records that bind the crawler, in file order: not all of its
@@ -348,18 +310,18 @@ impl Binding {
     /// asks of the crawler.
     #[must_use]
     pub fn crawl_delay(&self) -> Option<f64> {
-        let pause = self.asked.as_ref()?.crawl_delay?;
+        let pause = self.pace.as_ref()?.crawl_delay?;
         Some(pause.as_secs_f64())
     }
 
     /// The memory that the rules take beside the file, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let asked = self.asked.as_ref().map_or(0, |asked| asked.memory());
-        size_of::<Self>() + self.rules.memory() + asked
+        let pace = self.pace.as_ref().map_or(0, |pace| pace.memory());
+        size_of::<Self>() + self.rules.memory() + pace
     }
 
-    pub(super) fn shared(&self) -> &Arc<Rules> {
+    pub(super) fn shared_rules(&self) -> &Arc<RuleSet> {
         &self.rules
     }
 }
@@ -367,7 +329,7 @@ impl Binding {
 /// A rule that binds: an Allow or Disallow line (RFC 9309, section 2.2.2).
 #[derive(Clone, Copy)]
 pub struct Rule<'a> {
-    rules: &'a Rules,
+    rules: &'a RuleSet,
     at: usize,
 }
 
@@ -464,7 +426,7 @@ impl std::fmt::Debug for Binding {
     }
 }
 
-impl Rules {
+impl RuleSet {
     /// The agent lines of a group; none stands behind its first rule.
     fn agents(&self, group: &Range<u32>) -> impl Iterator<Item = Token> {
         let tokens = self.file.of_group(group).iter().copied();
@@ -489,11 +451,16 @@ fn without_repeats(names: impl Iterator<Item = String>) -> Vec<String> {
     names.take(Binding::NAMES_MAX).collect()
 }
 
-/// The dialect whose file this is.
-impl RobotsTxt {
-    /// By which text it is read.
-    #[must_use]
-    pub fn dialect(&self) -> Dialect {
-        self.file.dialect
+/// Collects the groups that have an agent line for which `binds` holds.
+fn groups_with(file: &ParsedFile, which: GroupChoice, binds: impl Fn(&[u8]) -> bool) -> GroupSet {
+    let is_bound = |group: &Range<u32>| {
+        let tokens = file.of_group(group).iter();
+        let mut agents = tokens.take_while(|token| token.rule_kind().is_none());
+        agents.any(|token| token.kind() == TokenKind::Agent && binds(file.value(*token)))
+    };
+    let bound = GroupRanges::of(&file.tokens).filter(is_bound);
+    match which {
+        GroupChoice::Merged => bound.collect(),
+        GroupChoice::First => bound.take(1).collect(),
     }
 }

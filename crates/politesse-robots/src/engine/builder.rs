@@ -4,35 +4,35 @@
 use super::dialect::Escapes;
 use super::grams::Grams;
 use super::index::{Index, NO_CHILDREN, Node};
-use super::rank::{Entry, Place, Rank, RuleBytes};
-use super::wild::Wild;
+use super::rank::{BytePlace, IndexEntry, RuleBytes, RuleRank};
+use super::wild::WildcardRule;
 
 /// Arranges rules.
-pub(super) struct Builder<'a> {
+pub(super) struct IndexBuilder<'a> {
     bytes: RuleBytes<'a>,
-    entries: &'a [Entry],
+    entries: &'a [IndexEntry],
     /// The entries in the order of their heads; of equal heads the greatest
     /// rank first.
-    order: Vec<Sorted>,
+    order: Vec<SortedEntry>,
     nodes: Vec<Node>,
     firsts: Vec<u8>,
-    wilds: Vec<Wild>,
+    wilds: Vec<WildcardRule>,
     hanging: Vec<(u32, u32)>,
     grams: Vec<(u32, Grams)>,
-    pending: Vec<Pending>,
+    pending: Vec<UnbuiltNode>,
 }
 
 /// An entry as sorted: the eight bytes of its head behind the `/` that nearly
 /// all begin with, and which it is.
 #[derive(Clone, Copy)]
-struct Sorted {
+struct SortedEntry {
     beginning: u64,
     entry: u32,
 }
 
 /// A node whose children are still to be made: the entries below it, and how
 /// many bytes of their heads are above.
-struct Pending {
+struct UnbuiltNode {
     node: usize,
     from: usize,
     to: usize,
@@ -42,11 +42,11 @@ struct Pending {
 /// How many rules with wildcards at a node are tried in turn.
 const TRIED: usize = 6;
 
-impl<'a> Builder<'a> {
-    pub(super) fn new(bytes: RuleBytes<'a>, entries: &'a [Entry]) -> Self {
-        let mut order: Vec<Sorted> = (0..)
+impl<'a> IndexBuilder<'a> {
+    pub(super) fn new(bytes: RuleBytes<'a>, entries: &'a [IndexEntry]) -> Self {
+        let mut order: Vec<SortedEntry> = (0..)
             .zip(entries)
-            .map(|(entry, rule)| Sorted {
+            .map(|(entry, rule)| SortedEntry {
                 beginning: beginning(bytes.at(rule.place, rule.shape.head)),
                 entry,
             })
@@ -54,7 +54,7 @@ impl<'a> Builder<'a> {
         order.sort_by(|one, other| {
             one.beginning.cmp(&other.beginning).then_with(|| {
                 let [one, other] = [one, other].map(|sorted| &entries[sorted.entry as usize]);
-                let head = |entry: &Entry| bytes.at(entry.place, entry.shape.head);
+                let head = |entry: &IndexEntry| bytes.at(entry.place, entry.shape.head);
                 head(one)
                     .cmp(head(other))
                     .then_with(|| other.rank.cmp(&one.rank))
@@ -75,9 +75,9 @@ impl<'a> Builder<'a> {
 
     /// Makes the index; [`Index::with_extra`] completes it.
     pub(super) fn build(mut self, escapes: Escapes) -> Index {
-        self.nodes.push(Node::new(Place(0), 0));
+        self.nodes.push(Node::new(BytePlace(0), 0));
         self.firsts.push(0);
-        self.pending.push(Pending {
+        self.pending.push(UnbuiltNode {
             node: 0,
             from: 0,
             to: self.order.len(),
@@ -99,7 +99,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn entry(&self, at: usize) -> Option<&'a Entry> {
+    fn entry(&self, at: usize) -> Option<&'a IndexEntry> {
         self.entries.get(self.order.get(at)?.entry as usize)
     }
 
@@ -109,7 +109,7 @@ impl<'a> Builder<'a> {
             .unwrap_or_default()
     }
 
-    fn grow(&mut self, pending: &Pending) {
+    fn grow(&mut self, pending: &UnbuiltNode) {
         let from = self.end_here(pending);
         let children = self.nodes.len();
         let mut at = from;
@@ -128,10 +128,10 @@ impl<'a> Builder<'a> {
 
     /// Puts the entries whose head ends here into the node; where the others
     /// begin.
-    fn end_here(&mut self, pending: &Pending) -> usize {
+    fn end_here(&mut self, pending: &UnbuiltNode) -> usize {
         let mut at = pending.from;
         let first_wild = self.wilds.len();
-        let mut rank = Rank::NONE;
+        let mut rank = RuleRank::NONE;
         while at < pending.to
             && let Some(entry) = self.entry(at)
             && entry.shape.head == pending.depth
@@ -139,7 +139,7 @@ impl<'a> Builder<'a> {
             if entry.shape.is_plain() {
                 rank = rank.max(entry.rank);
             } else {
-                self.wilds.push(Wild::new(entry, self.bytes));
+                self.wilds.push(WildcardRule::new(entry, self.bytes));
             }
             at += 1;
         }
@@ -148,7 +148,7 @@ impl<'a> Builder<'a> {
         };
         node.set_rank(rank);
         if let Some(last) = self.wilds.get_mut(first_wild..).and_then(<[_]>::last_mut) {
-            last.length |= Wild::LAST_OF_NODE;
+            last.length |= WildcardRule::LAST_OF_NODE;
             node.label_length |= Node::HAS_WILD;
             let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
             self.hanging.push((fit(pending.node), fit(first_wild)));
@@ -157,7 +157,7 @@ impl<'a> Builder<'a> {
                 self.grams
                     .push((fit(first_wild), Grams::of(hanging, self.bytes)));
                 if let Some(first) = self.wilds.get_mut(first_wild) {
-                    first.length |= Wild::HAS_GRAMS;
+                    first.length |= WildcardRule::HAS_GRAMS;
                 }
             }
         }
@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
 
     /// Makes the child for the byte that the entry at `at` goes on with; where
     /// the next byte's entries begin.
-    fn push_child(&mut self, at: usize, pending: &Pending) -> usize {
+    fn push_child(&mut self, at: usize, pending: &UnbuiltNode) -> usize {
         let depth = pending.depth;
         let head = self.head(at);
         let byte = head.get(depth).copied();
@@ -184,8 +184,8 @@ impl<'a> Builder<'a> {
             .take_while(|(one, other)| one == other)
             .count();
         let label_length = u16::try_from(shared).unwrap_or(Node::LABEL_MAX);
-        let place = self.entry(at).map_or(Place(0), |entry| entry.place);
-        self.pending.push(Pending {
+        let place = self.entry(at).map_or(BytePlace(0), |entry| entry.place);
+        self.pending.push(UnbuiltNode {
             node: self.nodes.len(),
             from: at,
             to,

@@ -59,9 +59,9 @@ const fn classes_of(byte: u8) -> u8 {
 
 /// What the bytes of a rule's path have in common.
 #[derive(Clone, Copy)]
-pub(super) struct Common(u8);
+pub(super) struct ByteClasses(u8);
 
-impl Common {
+impl ByteClasses {
     #[inline]
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self(
@@ -110,7 +110,7 @@ impl Escapes {
         if self == Self::RuleSide {
             return true;
         }
-        Common::of(path).0 & self.path_class() != 0
+        ByteClasses::of(path).0 & self.path_class() != 0
     }
 
     /// Puts a path and query, as sent, in canonical form. One that does not
@@ -136,10 +136,10 @@ impl Escapes {
         while let Some((&byte, tail)) = rest.split_first() {
             rest = tail;
             if byte != b'%' {
-                self.push_byte((byte, side), out);
+                self.push_byte(byte, side, out);
             } else if let Some((value, after)) = escaped_byte(tail) {
                 rest = after;
-                self.push_escape((value, side), out);
+                self.push_escape(value, side, out);
             } else {
                 self.push_percent(out);
             }
@@ -155,7 +155,7 @@ impl Escapes {
         }
     }
 
-    fn push_byte(self, (byte, side): (u8, Side), out: &mut Buffer) {
+    fn push_byte(self, byte: u8, side: Side, out: &mut Buffer) {
         let stays = match (self, side) {
             (Self::Canonical, Side::Path) => class(byte) & PATH_CANONICAL != 0,
             (Self::Canonical, Side::Rule) => class(byte) & RULE_CANONICAL != 0,
@@ -169,7 +169,7 @@ impl Escapes {
         }
     }
 
-    fn push_escape(self, (value, side): (u8, Side), out: &mut Buffer) {
+    fn push_escape(self, value: u8, side: Side, out: &mut Buffer) {
         let decodes = match self {
             Self::Canonical => is_unreserved(value),
             Self::RuleSide => false,

@@ -44,18 +44,18 @@ pub struct UnknownDialect(String);
 pub(super) struct Traits {
     pub(super) lines: LineForm,
     pub(super) utf16: Utf16,
-    pub(super) binds: Binds,
-    pub(super) records: Records,
-    pub(super) own: Groups,
-    pub(super) everyone: Groups,
-    pub(super) order: Order,
+    pub(super) binds: AgentMatch,
+    pub(super) records: RecordEnd,
+    pub(super) own: GroupChoice,
+    pub(super) everyone: GroupChoice,
+    pub(super) order: Precedence,
     pub(super) allow: AllowLines,
-    pub(super) syntax: Syntax,
+    pub(super) syntax: PatternSyntax,
     pub(super) escapes: Escapes,
-    pub(super) unauthorized: Unauthorized,
+    pub(super) unauthorized: UnauthorizedMeaning,
     pub(super) robots_txt: RobotsTxtItself,
-    pub(super) query: Query,
-    pub(super) forms: Forms,
+    pub(super) query: QueryForms,
+    pub(super) forms: RuleForms,
     pub(super) index_pages: IndexPages,
 }
 
@@ -81,7 +81,7 @@ pub(super) enum Utf16 {
 
 /// When an agent line means a product token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Binds {
+pub(super) enum AgentMatch {
     /// It equals the token, or goes on with what cannot belong to a name.
     Token,
     /// Its letters, `-` and `_` up to the first other byte equal the token.
@@ -92,7 +92,7 @@ pub(super) enum Binds {
 
 /// What ends a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Records {
+pub(super) enum RecordEnd {
     /// An agent line behind a rule.
     EndAtAgent,
     /// That, or a blank line.
@@ -101,14 +101,14 @@ pub(super) enum Records {
 
 /// Which of several groups that fit are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Groups {
+pub(super) enum GroupChoice {
     Merged,
     First,
 }
 
 /// Which of several rules that match counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Precedence {
     /// The longest, an allow before a disallow.
     Longest,
     /// The first in the file.
@@ -127,7 +127,7 @@ pub(super) enum AllowLines {
 
 /// What a path in a rule may hold besides bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Syntax {
+pub(super) enum PatternSyntax {
     /// `*`, and `$` at the end.
     Pattern,
     /// Nothing: it is a beginning.
@@ -152,7 +152,7 @@ pub(super) enum Escapes {
 
 /// What a 401 or 403 for robots.txt means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unauthorized {
+pub(super) enum UnauthorizedMeaning {
     Allows,
     Refuses,
 }
@@ -167,7 +167,7 @@ pub(super) enum RobotsTxtItself {
 /// Whether a Disallow matches a query in either form, its reserved bytes
 /// escaped or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Query {
+pub(super) enum QueryForms {
     EitherForm,
     AsWritten,
 }
@@ -176,7 +176,7 @@ pub(super) enum Query {
 /// meant: without invisible marks at its end, and, as servers read paths, with
 /// the escapes of its reserved bytes decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Forms {
+pub(super) enum RuleForms {
     Further,
     AsWritten,
 }
@@ -192,63 +192,63 @@ pub(super) enum IndexPages {
 const RFC9309: Traits = Traits {
     lines: LineForm::Whole,
     utf16: Utf16::WithAgent,
-    binds: Binds::Token,
-    records: Records::EndAtAgent,
-    own: Groups::Merged,
-    everyone: Groups::Merged,
-    order: Order::Longest,
+    binds: AgentMatch::Token,
+    records: RecordEnd::EndAtAgent,
+    own: GroupChoice::Merged,
+    everyone: GroupChoice::Merged,
+    order: Precedence::Longest,
     allow: AllowLines::Heeded,
-    syntax: Syntax::Pattern,
+    syntax: PatternSyntax::Pattern,
     escapes: Escapes::Canonical,
-    unauthorized: Unauthorized::Allows,
+    unauthorized: UnauthorizedMeaning::Allows,
     robots_txt: RobotsTxtItself::Exempt,
-    query: Query::EitherForm,
-    forms: Forms::Further,
+    query: QueryForms::EitherForm,
+    forms: RuleForms::Further,
     index_pages: IndexPages::AsWritten,
 };
 
 const DRAFT_2019: Traits = Traits {
     utf16: Utf16::AsItBegins,
-    everyone: Groups::First,
-    forms: Forms::AsWritten,
+    everyone: GroupChoice::First,
+    forms: RuleForms::AsWritten,
     ..RFC9309
 };
 
 const DRAFT_1996: Traits = Traits {
     utf16: Utf16::AsItBegins,
-    records: Records::EndAtBlank,
-    own: Groups::First,
-    everyone: Groups::First,
-    order: Order::FirstInFile,
-    syntax: Syntax::Beginning,
+    records: RecordEnd::EndAtBlank,
+    own: GroupChoice::First,
+    everyone: GroupChoice::First,
+    order: Precedence::FirstInFile,
+    syntax: PatternSyntax::Beginning,
     escapes: Escapes::Decoded,
-    unauthorized: Unauthorized::Refuses,
-    query: Query::AsWritten,
-    forms: Forms::AsWritten,
+    unauthorized: UnauthorizedMeaning::Refuses,
+    query: QueryForms::AsWritten,
+    forms: RuleForms::AsWritten,
     ..RFC9309
 };
 
 const CONSENSUS_1994: Traits = Traits {
-    binds: Binds::Part,
+    binds: AgentMatch::Part,
     allow: AllowLines::Ignored,
     ..DRAFT_1996
 };
 
 const CONNER: Traits = Traits {
-    binds: Binds::Part,
-    order: Order::Explicit,
-    syntax: Syntax::Glob,
+    binds: AgentMatch::Part,
+    order: Precedence::Explicit,
+    syntax: PatternSyntax::Glob,
     escapes: Escapes::DecodedInGlob,
     ..DRAFT_1996
 };
 
 const GOOGLE: Traits = Traits {
     lines: LineForm::Cut,
-    binds: Binds::Letters,
+    binds: AgentMatch::Letters,
     escapes: Escapes::RuleSide,
     robots_txt: RobotsTxtItself::Ruled,
-    query: Query::AsWritten,
-    forms: Forms::AsWritten,
+    query: QueryForms::AsWritten,
+    forms: RuleForms::AsWritten,
     index_pages: IndexPages::AllowFolder,
     ..RFC9309
 };
@@ -287,7 +287,7 @@ impl Dialect {
     /// texts before 2019 recommend.
     #[must_use]
     pub fn refuses_unauthorized(self) -> bool {
-        self.traits().unauthorized == Unauthorized::Refuses
+        self.traits().unauthorized == UnauthorizedMeaning::Refuses
     }
 
     /// Whether /robots.txt itself is allowed whatever the rules say (RFC 9309,

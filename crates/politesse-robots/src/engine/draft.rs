@@ -1,27 +1,27 @@
 //! Rules on their way into an index: each weighed, in every form in which it is
 //! compared.
 
-use super::builder::Builder;
+use super::builder::IndexBuilder;
 use super::canonical::{Buffer, has_folding};
-use super::dialect::{AllowLines, IndexPages, Order, Traits};
+use super::dialect::{AllowLines, IndexPages, Precedence, Traits};
 use super::index::Index;
-use super::rank::{Entry, Place, Rank, RuleBytes};
+use super::rank::{BytePlace, IndexEntry, RuleBytes, RuleRank};
 use super::shape::{Shape, folder_of_index};
-use super::token::{File, Token, TokenKind};
+use super::token::{ParsedFile, Token, TokenKind};
 
 /// Rules on their way into an index.
-pub(super) struct Draft<'a> {
-    file: &'a File,
+pub(super) struct RuleDraft<'a> {
+    file: &'a ParsedFile,
     traits: &'static Traits,
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
     extra: Vec<u8>,
     rewritten: Buffer,
     pub(super) reaches_query: bool,
     pub(super) escapes_reserved: bool,
 }
 
-impl<'a> Draft<'a> {
-    pub(super) fn new(file: &'a File) -> Self {
+impl<'a> RuleDraft<'a> {
+    pub(super) fn new(file: &'a ParsedFile) -> Self {
         Self {
             file,
             traits: file.traits(),
@@ -53,21 +53,21 @@ impl<'a> Draft<'a> {
 
     /// Takes a further form of a rule, which counts as much as the written one.
     #[cold]
-    pub(super) fn take_form(&mut self, rank: Rank, start: u32, form: &[u8]) {
+    pub(super) fn take_form(&mut self, rank: RuleRank, start: u32, form: &[u8]) {
         if let Some(shape) = Shape::of(form, self.traits, &mut self.rewritten) {
             self.push(rank, start, shape);
         }
     }
 
     /// Takes a form of a rule with the escapes of its reserved bytes decoded.
-    pub(super) fn take_folded(&mut self, rank: Rank, start: u32, form: &[u8]) {
+    pub(super) fn take_folded(&mut self, rank: RuleRank, start: u32, form: &[u8]) {
         if let Some(shape) = Shape::folded(form, self.traits, &mut self.rewritten) {
             self.push(rank, start, shape);
         }
     }
 
     /// How much a rule counts; `None` if it matches no path.
-    pub(super) fn rank_of(&mut self, at: u32, token: Token) -> Option<Rank> {
+    pub(super) fn rank_of(&mut self, at: u32, token: Token) -> Option<RuleRank> {
         let value = self.file.value(token);
         let shape = Shape::of(value, self.traits, &mut self.rewritten)?;
         Some(self.rank(at, token, &shape))
@@ -76,17 +76,17 @@ impl<'a> Draft<'a> {
     /// Puts in a rule whose bytes begin at `start` in the text, unless they
     /// were rewritten.
     #[inline]
-    fn push(&mut self, rank: Rank, start: u32, shape: Shape) {
+    fn push(&mut self, rank: RuleRank, start: u32, shape: Shape) {
         let place = if self.rewritten.is_empty() {
-            Place::in_text(start)
+            BytePlace::in_text(start)
         } else {
             self.escapes_reserved |= has_folding(&self.rewritten);
-            let place = Place::in_extra(self.extra.len());
+            let place = BytePlace::in_extra(self.extra.len());
             self.extra.extend_from_slice(&self.rewritten);
             place
         };
         self.reaches_query |= shape.reaches_query;
-        self.entries.push(Entry { rank, place, shape });
+        self.entries.push(IndexEntry { rank, place, shape });
     }
 
     /// What robots.cc makes of an Allow for an index page.
@@ -107,18 +107,18 @@ impl<'a> Draft<'a> {
     }
 
     /// How much a rule counts.
-    fn rank(&self, at: u32, token: Token, shape: &Shape) -> Rank {
+    fn rank(&self, at: u32, token: Token, shape: &Shape) -> RuleRank {
         let allows = token.kind() == TokenKind::Allow;
         let weight = match self.traits.order {
             // Rewritten, a text has at most 96 MiB.
-            Order::Longest => {
+            Precedence::Longest => {
                 let length = u32::try_from(shape.length).unwrap_or(u32::MAX >> 1);
                 length << 1 | u32::from(allows)
             }
-            Order::Explicit if shape.is_explicit() => 2 + u32::from(allows),
-            Order::FirstInFile | Order::Explicit => 1,
+            Precedence::Explicit if shape.is_explicit() => 2 + u32::from(allows),
+            Precedence::FirstInFile | Precedence::Explicit => 1,
         };
-        Rank::new(weight, at)
+        RuleRank::new(weight, at)
     }
 
     pub(super) fn index(self) -> Index {
@@ -126,7 +126,7 @@ impl<'a> Draft<'a> {
             text: &self.file.text,
             extra: &self.extra,
         };
-        let index = Builder::new(bytes, &self.entries).build(self.traits.escapes);
+        let index = IndexBuilder::new(bytes, &self.entries).build(self.traits.escapes);
         index.with_extra(self.extra)
     }
 }

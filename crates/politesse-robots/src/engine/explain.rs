@@ -5,15 +5,13 @@
 //! RFC 9309, sections 2.1 and 2.2. All of it is worked out anew when somebody
 //! asks; nothing here judges.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use super::binding::{Binding, Judgement, Rule};
-use super::dialect::{Dialect, Order};
-use super::lines::{Lines, lossy};
+use super::dialect::{Dialect, Precedence};
+use super::lines::RuleKind;
 use super::pattern::Pattern;
-use super::records::{NoteKind, RecordKind};
-use super::{RobotsTxt, RuleKind};
+use super::records::NoteKind;
 
 /// Why a rule that matches does not count: what the rule that does has before
 /// it.
@@ -77,7 +75,12 @@ impl Binding {
         let others = self.competing(path).into_iter();
         others
             .filter(|rule| *rule != counts)
-            .map(|rule| (rule, self.shared().file.dialect.outranked(&rule, &counts)))
+            .map(|rule| {
+                (
+                    rule,
+                    self.shared_rules().file.dialect.outranked(&rule, &counts),
+                )
+            })
             .collect()
     }
 }
@@ -86,7 +89,7 @@ impl Dialect {
     /// Whether the longest rule that matches counts (RFC 9309, section 2.2.2).
     #[must_use]
     pub fn prefers_length(self) -> bool {
-        self.traits().order == Order::Longest
+        self.traits().order == Precedence::Longest
     }
 
     /// Why `rule` gives way to `counts`, both of which match.
@@ -97,12 +100,14 @@ impl Dialect {
                 .is_some_and(|pattern| pattern.shape().is_explicit())
         };
         match self.traits().order {
-            Order::Longest if rule.length() < counts.length() => Outranked::Shorter,
-            Order::Longest if allow_wins => Outranked::AllowAsLong,
-            Order::Longest => Outranked::RepeatedAsLong,
-            Order::Explicit if is_outright(counts) && !is_outright(rule) => Outranked::NotOutright,
-            Order::Explicit if is_outright(counts) && allow_wins => Outranked::AllowOutright,
-            Order::FirstInFile | Order::Explicit => Outranked::FurtherDown,
+            Precedence::Longest if rule.length() < counts.length() => Outranked::Shorter,
+            Precedence::Longest if allow_wins => Outranked::AllowAsLong,
+            Precedence::Longest => Outranked::RepeatedAsLong,
+            Precedence::Explicit if is_outright(counts) && !is_outright(rule) => {
+                Outranked::NotOutright
+            }
+            Precedence::Explicit if is_outright(counts) && allow_wins => Outranked::AllowOutright,
+            Precedence::FirstInFile | Precedence::Explicit => Outranked::FurtherDown,
         }
     }
 }
@@ -111,56 +116,11 @@ impl Dialect {
 /// other lines between them look like the end of a group
 /// ([`NoteKind::JoinsGroup`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Joined {
+pub struct JoinedAgents {
     /// The line that joins, from 1.
     pub line: u32,
     /// The agent line above it.
     pub above: u32,
-}
-
-impl RobotsTxt {
-    /// The agent lines that joined the group in which `rule` stands, a line
-    /// number. Whoever put it there may not have meant all of its agents.
-    #[must_use]
-    pub fn joined(&self, rule: u32) -> Vec<Joined> {
-        let group = self.records().find(|record| record.line == rule);
-        let Some(group) = group.and_then(|record| record.group) else {
-            return Vec::new();
-        };
-        let joins: Vec<u32> = self
-            .notes()
-            .filter(|note| note.kind == NoteKind::JoinsGroup)
-            .map(|note| note.line)
-            .collect();
-        let mut joined = Vec::new();
-        let mut above = None;
-        for agent in self
-            .records()
-            .filter(|record| record.group == Some(group) && record.kind == RecordKind::UserAgent)
-        {
-            if let Some(above) = above.filter(|_| joins.binary_search(&agent.line).is_ok()) {
-                joined.push(Joined {
-                    line: agent.line,
-                    above,
-                });
-            }
-            above = Some(agent.line);
-        }
-        joined
-    }
-
-    /// Every line with its number, whole, invalid UTF-8 replaced.
-    pub fn numbered_lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
-        Lines::of(&self.file.text).map(|line| (line.number, lossy(line.bytes)))
-    }
-
-    /// Line `number`, from 1, as written: without byte order mark, comment and
-    /// outer blanks, invalid UTF-8 replaced.
-    #[must_use]
-    pub fn line(&self, number: u32) -> Option<Cow<'_, str>> {
-        let line = Lines::of(&self.file.text).find(|line| line.number == number)?;
-        Some(lossy(self.file.traits().lines.content(line.bytes)))
-    }
 }
 
 impl NoteKind {
@@ -194,6 +154,7 @@ mod tests {
     };
     use super::*;
     use crate::crawler::Crawler;
+    use crate::engine::RobotsTxt;
 
     fn outranked(dialect: Dialect, robots: &'static str, path: &str) -> Vec<(u32, Outranked)> {
         let robots = RobotsTxt::in_dialect(robots.as_bytes(), dialect);
@@ -245,7 +206,7 @@ mod tests {
         let robots = RobotsTxt::parse(
             b"User-agent: A\nDisallow: /a\n\nUser-agent: *\nCrawl-delay: 5\n\nUser-agent: B # b\nDisallow: /b\n",
         );
-        assert_eq!(robots.joined(8), [Joined { line: 7, above: 4 }]);
+        assert_eq!(robots.joined(8), [JoinedAgents { line: 7, above: 4 }]);
         assert_eq!(robots.joined(2), []);
         assert_eq!(robots.joined(99), []);
         assert_eq!(robots.line(7).as_deref(), Some("User-agent: B"));

@@ -7,30 +7,32 @@
 use memchr::memchr;
 
 use super::canonical::{Buffer, Fold, fold, query_start};
-use super::draft::Draft;
+use super::draft::RuleDraft;
 use super::index::Index;
 use super::pattern::{FoldedPath, FoldedPattern};
-use super::rank::Rank;
-use super::rules::{Rules, best_in};
-use super::token::TokenKind;
+use super::rank::RuleRank;
+use super::token::{ParsedFile, Token, TokenKind};
 use super::wildcard::Fuel;
 
 /// The Disallow rules in the form of one [`Fold`].
-pub(super) struct Folded {
+pub(super) struct FoldedRules {
     scope: Fold,
     index: Index,
     /// Those that read differently in the path and in the query, the greatest
     /// rank first.
-    by_place: Box<[(Rank, FoldedPattern)]>,
+    by_place: Box<[(RuleRank, FoldedPattern)]>,
 }
 
-impl Folded {
-    pub(super) fn new(rules: &Rules, scope: Fold) -> Self {
-        let file = &*rules.file;
+impl FoldedRules {
+    /// Indexes the Disallow lines among `tokens`, each with its place.
+    pub(super) fn new(
+        file: &ParsedFile,
+        tokens: impl Iterator<Item = (u32, Token)>,
+        scope: Fold,
+    ) -> Self {
         let traits = file.traits();
-        let mut draft = Draft::new(file);
+        let mut draft = RuleDraft::new(file);
         let mut by_place = Vec::new();
-        let tokens = rules.rule_tokens();
         for (at, token) in tokens.filter(|(_, token)| token.kind() == TokenKind::Disallow) {
             let value = file.value(token);
             // Only a rule with an escape reads otherwise than it is written.
@@ -59,10 +61,10 @@ impl Folded {
     }
 
     /// The rank of the rule that counts for a canonical path.
-    pub(super) fn best(&self, text: &[u8], path: &[u8], fuel: &mut Fuel) -> Rank {
+    pub(super) fn best(&self, text: &[u8], path: &[u8], fuel: &mut Fuel) -> RuleRank {
         let mut folded = Buffer::new();
         fold(path, query_start(path), self.scope, &mut folded);
-        let mut best = best_in(&self.index, (text, &folded), fuel);
+        let mut best = self.index.best_canonical(text, &folded, fuel);
         let path = FoldedPath::new(&folded);
         for (rank, pattern) in &self.by_place {
             if *rank <= best || fuel.is_spent() {

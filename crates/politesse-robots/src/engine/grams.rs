@@ -5,8 +5,8 @@
 //! other rules share. A path is then read once, three bytes at a time, and
 //! only the rules filed under what it holds are tried.
 
-use super::rank::{Rank, RuleBytes};
-use super::wild::Wild;
+use super::rank::{RuleBytes, RuleRank};
+use super::wild::WildcardRule;
 use super::wildcard::Fuel;
 
 /// The filed rules of one node.
@@ -18,13 +18,20 @@ pub(super) struct Grams {
     filter_shift: u32,
     /// Where the filed rules of each hash begin, and at the end where they end.
     starts: Box<[u32]>,
-    filed: Box<[Filed]>,
+    filed: Box<[FiledRule]>,
     /// Rules without three bytes in a row: they are always tried.
     always: Box<[u32]>,
 }
 
+/// The rules with wildcards at one node, and the texts they are parts of.
 #[derive(Clone, Copy)]
-struct Filed {
+pub(super) struct WildRules<'a> {
+    pub(super) wilds: &'a [WildcardRule],
+    pub(super) bytes: RuleBytes<'a>,
+}
+
+#[derive(Clone, Copy)]
+struct FiledRule {
     gram: u32,
     wild: u32,
 }
@@ -32,14 +39,14 @@ struct Filed {
 /// How many bits of the filter there are for a rule.
 const FILTER_BITS: usize = 16;
 
-/// Filed rules of how many hashes are remembered as tried; more are tried again
+/// FiledRule rules of how many hashes are remembered as tried; more are tried again
 /// when the path repeats itself.
 const REMEMBERED: usize = 16;
 
 impl Grams {
     /// Files `wilds`, the greatest rank first.
-    pub(super) fn of(wilds: &[Wild], bytes: RuleBytes<'_>) -> Self {
-        let shares = Shares::of(wilds, bytes);
+    pub(super) fn of(wilds: &[WildcardRule], bytes: RuleBytes<'_>) -> Self {
+        let shares = GramShares::of(wilds, bytes);
         let mut always = Vec::new();
         let mut grams = Vec::with_capacity(wilds.len());
         for (at, wild) in (0_u32..).zip(wilds) {
@@ -47,7 +54,7 @@ impl Grams {
                 .then(|| shares.rarest(wild.tail(bytes)))
                 .flatten();
             match rarest {
-                Some(gram) => grams.push(Filed { gram, wild: at }),
+                Some(gram) => grams.push(FiledRule { gram, wild: at }),
                 None => always.push(at),
             }
         }
@@ -70,18 +77,23 @@ impl Grams {
         filed
     }
 
-    /// The greatest rank of `best` and the rules that match `rest`.
+    /// Returns the greatest rank of the rules that match `rest`, and at least
+    /// `found`: rules that do not exceed it are not tried.
     pub(super) fn best(
         &self,
-        (wilds, bytes): (&[Wild], RuleBytes<'_>),
-        (rest, best): (&[u8], Rank),
+        rules: WildRules<'_>,
+        rest: &[u8],
+        found: RuleRank,
         fuel: &mut Fuel,
-    ) -> Rank {
-        let mut best = best;
+    ) -> RuleRank {
+        let mut best = found;
         let mut consider = |wild: u32, fuel: &mut Fuel| {
-            let wild = wilds.get(wild as usize).filter(|wild| best < wild.rank);
+            let wild = rules
+                .wilds
+                .get(wild as usize)
+                .filter(|wild| best < wild.rank);
             if let Some(wild) = wild
-                && wild.matches(bytes, rest, fuel)
+                && wild.matches(rules.bytes, rest, fuel)
             {
                 best = wild.rank;
             }
@@ -120,7 +132,7 @@ impl Grams {
         best
     }
 
-    fn filed_under(&self, gram: u32) -> &[Filed] {
+    fn filed_under(&self, gram: u32) -> &[FiledRule] {
         let slot = hash(gram) >> (32 - self.slot_bits());
         let bounds = self.starts.get(slot as usize..).unwrap_or_default();
         match bounds {
@@ -167,12 +179,12 @@ fn hash(gram: u32) -> u32 {
 }
 
 /// How many times each three bytes occur in the rules, about.
-struct Shares(Box<[u16; Self::SLOTS]>);
+struct GramShares(Box<[u16; Self::SLOTS]>);
 
-impl Shares {
+impl GramShares {
     const SLOTS: usize = 4096;
 
-    fn of(wilds: &[Wild], bytes: RuleBytes<'_>) -> Self {
+    fn of(wilds: &[WildcardRule], bytes: RuleBytes<'_>) -> Self {
         let mut counts = Box::new([0_u16; Self::SLOTS]);
         for wild in wilds {
             for gram in literal_grams(wild.tail(bytes)) {
@@ -204,7 +216,7 @@ fn literal_grams(tail: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 /// Where the rules of each slot begin once sorted, and where the last end.
-fn starts(grams: &[Filed], slots: usize) -> Vec<u32> {
+fn starts(grams: &[FiledRule], slots: usize) -> Vec<u32> {
     let shift = 32 - slots.ilog2();
     let mut starts = vec![0; slots + 1];
     for filed in grams {
@@ -221,7 +233,7 @@ fn starts(grams: &[Filed], slots: usize) -> Vec<u32> {
 }
 
 /// The rules sorted by slot, those of one slot in the order they came.
-fn placed(grams: &[Filed], starts: Vec<u32>) -> Box<[Filed]> {
+fn placed(grams: &[FiledRule], starts: Vec<u32>) -> Box<[FiledRule]> {
     let shift = 32 - (starts.len() - 1).ilog2();
     let mut next = starts;
     let mut placed = grams.to_vec();

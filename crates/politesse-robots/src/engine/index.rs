@@ -6,14 +6,14 @@
 //! hang. Where few hang they are tried in turn, the one that would count first
 //! first; where many do, [`Grams`] finds those worth trying.
 //!
-//! What the rules say is not known here: the greatest [`Rank`] counts.
+//! What the rules say is not known here: the greatest [`RuleRank`] counts.
 
 use memchr::memchr;
 
 use super::dialect::Escapes;
-use super::grams::Grams;
-use super::rank::{Place, Rank, RuleBytes};
-use super::wild::Wild;
+use super::grams::{Grams, WildRules};
+use super::rank::{BytePlace, RuleBytes, RuleRank};
+use super::wild::WildcardRule;
 use super::wildcard::Fuel;
 
 /// A node of the trie: what leads to it from its parent, and what ends in it.
@@ -22,7 +22,7 @@ pub(super) struct Node {
     /// The rank of the rule without wildcards whose head ends here, in halves:
     /// as one number it would have to lie at a multiple of eight.
     pub(super) rank: [u32; 2],
-    pub(super) label: Place,
+    pub(super) label: BytePlace,
     pub(super) children: u32,
     /// The length of the label, above it whether rules with wildcards hang
     /// here.
@@ -40,7 +40,7 @@ impl Node {
     pub(super) const HAS_WILD: u16 = 1 << 15;
     pub(super) const LABEL_MAX: u16 = Self::HAS_WILD - 1;
 
-    pub(super) fn new(label: Place, label_length: u16) -> Self {
+    pub(super) fn new(label: BytePlace, label_length: u16) -> Self {
         Self {
             rank: [0; 2],
             label,
@@ -50,12 +50,12 @@ impl Node {
         }
     }
 
-    fn rank(&self) -> Rank {
+    fn rank(&self) -> RuleRank {
         let [upper, lower] = self.rank.map(u64::from);
-        Rank(upper << 32 | lower)
+        RuleRank(upper << 32 | lower)
     }
 
-    pub(super) fn set_rank(&mut self, rank: Rank) {
+    pub(super) fn set_rank(&mut self, rank: RuleRank) {
         // Each half as it is.
         self.rank = [(rank.0 >> 32) as u32, rank.0 as u32];
     }
@@ -75,7 +75,7 @@ pub(super) struct Index {
     /// The first byte of each node's label, together, so that a child is found
     /// without touching the others.
     pub(super) firsts: Box<[u8]>,
-    pub(super) wilds: Box<[Wild]>,
+    pub(super) wilds: Box<[WildcardRule]>,
     /// The nodes where rules with wildcards hang, in order, and the first of
     /// those rules.
     pub(super) hanging: Box<[(u32, u32)]>,
@@ -93,7 +93,7 @@ pub(super) struct NotCanonical;
 
 /// A path to be looked up.
 #[derive(Clone, Copy)]
-pub(super) enum Path<'a> {
+pub(super) enum IndexedPath<'a> {
     /// As sent; it may well be in canonical form.
     Sent(&'a [u8]),
     Canonical(&'a [u8]),
@@ -101,7 +101,7 @@ pub(super) enum Path<'a> {
 
 /// Rules with wildcards that hang at a node, and the depth it is at.
 #[derive(Clone, Copy, Default)]
-struct Hanging {
+struct HangingRules {
     first: u32,
     depth: u32,
 }
@@ -111,7 +111,7 @@ struct Hanging {
 const REMEMBERED: usize = 4;
 
 impl Index {
-    /// The index with the bytes that [`Place::in_extra`] means.
+    /// The index with the bytes that [`BytePlace::in_extra`] means.
     pub(super) fn with_extra(self, extra: Vec<u8>) -> Self {
         Self {
             holds_escapes: memchr(b'%', &extra).is_some(),
@@ -120,7 +120,17 @@ impl Index {
         }
     }
 
-    /// The rank of the rule that counts for `path`; [`Rank::NONE`] if none
+    /// Returns the rank of the rule that counts for `path` in canonical form.
+    pub(super) fn best_canonical(&self, text: &[u8], path: &[u8], fuel: &mut Fuel) -> RuleRank {
+        self.best(text, IndexedPath::Canonical(path), fuel)
+            .unwrap_or_else(|NotCanonical| {
+                // No canonical path is doubted. If one were: not knowing means no.
+                fuel.spend(usize::MAX);
+                RuleRank::NONE
+            })
+    }
+
+    /// The rank of the rule that counts for `path`; [`RuleRank::NONE`] if none
     /// matches.
     ///
     /// # Errors
@@ -130,29 +140,29 @@ impl Index {
     pub(super) fn best(
         &self,
         text: &[u8],
-        path: Path<'_>,
+        path: IndexedPath<'_>,
         fuel: &mut Fuel,
-    ) -> Result<Rank, NotCanonical> {
+    ) -> Result<RuleRank, NotCanonical> {
         let (path, doubtful) = match path {
             // A `%` ends the walk, unless a rule has one as well: then what
             // follows it would be compared as it is written.
-            Path::Sent(path) if self.holds_escapes && memchr(b'%', path).is_some() => {
+            IndexedPath::Sent(path) if self.holds_escapes && memchr(b'%', path).is_some() => {
                 return Err(NotCanonical);
             }
-            Path::Sent(path) => (path, self.escapes),
+            IndexedPath::Sent(path) => (path, self.escapes),
             // Whatever it holds is to be compared as it is.
-            Path::Canonical(path) => (path, Escapes::RuleSide),
+            IndexedPath::Canonical(path) => (path, Escapes::RuleSide),
         };
-        let mut hanging = [Hanging::default(); REMEMBERED];
+        let mut hanging = [HangingRules::default(); REMEMBERED];
         let mut count = 0;
-        let mut walk = Walk {
+        let mut walk = TrieWalk {
             bytes: RuleBytes {
                 text,
                 extra: &self.extra,
             },
             path,
             doubtful,
-            best: Rank::NONE,
+            best: RuleRank::NONE,
         };
         let (mut node, mut depth) = (self.nodes.first().map(|root| (0, root)), 0);
         while let Some((at, here)) = node {
@@ -160,7 +170,7 @@ impl Index {
             if here.has_wild()
                 && let Some(first) = self.first_hanging(at)
             {
-                let hanging_here = Hanging {
+                let hanging_here = HangingRules {
                     first,
                     // Rewritten, a text has at most 96 MiB.
                     depth: u32::try_from(depth).unwrap_or(u32::MAX),
@@ -185,7 +195,7 @@ impl Index {
     fn child(
         &self,
         node: &Node,
-        walk: &Walk<'_>,
+        walk: &TrieWalk<'_>,
         depth: &mut usize,
     ) -> Result<Option<(usize, &Node)>, NotCanonical> {
         if node.children == NO_CHILDREN {
@@ -209,7 +219,7 @@ impl Index {
         };
         let length = child.label_length();
         let label = walk.bytes.from(child.label);
-        if begins_with(rest, (label, length)) {
+        if begins_with(rest, label, length) {
             *depth += length;
             return Ok(Some((at, child)));
         }
@@ -224,8 +234,8 @@ impl Index {
     /// Tries the rules that hang at a node.
     fn try_hanging(
         &self,
-        hanging: Hanging,
-        walk: &mut Walk<'_>,
+        hanging: HangingRules,
+        walk: &mut TrieWalk<'_>,
         fuel: &mut Fuel,
     ) -> Result<(), NotCanonical> {
         let wilds = self.wilds.get(hanging.first as usize..).unwrap_or_default();
@@ -242,7 +252,11 @@ impl Index {
         if wilds.first().is_some_and(|first| first.has_grams())
             && let Some(grams) = self.grams_at(hanging.first)
         {
-            walk.best = grams.best((wilds, walk.bytes), (rest, walk.best), fuel);
+            let rules = WildRules {
+                wilds,
+                bytes: walk.bytes,
+            };
+            walk.best = grams.best(rules, rest, walk.best, fuel);
             return Ok(());
         }
         for wild in wilds {
@@ -294,7 +308,7 @@ impl Index {
 /// one. Labels are mostly short: they are compared as one number, without a
 /// loop that ends at another place each time.
 #[inline]
-fn begins_with(text: &[u8], (label, length): (&[u8], usize)) -> bool {
+fn begins_with(text: &[u8], label: &[u8], length: usize) -> bool {
     if length <= 8
         && let (Some(text), Some(label)) = (text.first_chunk::<8>(), label.first_chunk::<8>())
     {
@@ -307,15 +321,15 @@ fn begins_with(text: &[u8], (label, length): (&[u8], usize)) -> bool {
 }
 
 /// A path on its way down the trie.
-struct Walk<'a> {
+struct TrieWalk<'a> {
     bytes: RuleBytes<'a>,
     path: &'a [u8],
     /// What may have to be rewritten in the path.
     doubtful: Escapes,
-    best: Rank,
+    best: RuleRank,
 }
 
-impl Walk<'_> {
+impl TrieWalk<'_> {
     /// The path leads no further at `byte`, if that is what it reads.
     #[inline]
     fn ended_at<'n>(&self, byte: u8) -> Result<Option<(usize, &'n Node)>, NotCanonical> {

@@ -5,11 +5,11 @@
 //! not known here.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use bytes::{Buf as _, Bytes};
 use memchr::{memchr, memchr2};
 
-use super::RuleKind;
 use super::dialect::{LineForm, Utf16};
 
 /// What robots.cc keeps of a line: one byte less than its buffer has.
@@ -17,7 +17,7 @@ const CUT_LINE: usize = 2083 * 8 - 1;
 
 /// A line without its end, where it begins, and its number from 1.
 #[derive(Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct TextLine<'a> {
     pub(super) number: u32,
     pub(super) start: usize,
     pub(super) bytes: &'a [u8],
@@ -25,13 +25,13 @@ pub(super) struct Line<'a> {
 
 /// The lines of a file, however they end (`NL` of RFC 9309, section 2.2: CR,
 /// LF or both).
-pub(super) struct Lines<'a> {
+pub(super) struct TextLines<'a> {
     text: &'a [u8],
     at: usize,
     number: u32,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> TextLines<'a> {
     pub(super) fn of(text: &'a [u8]) -> Self {
         Self {
             text,
@@ -41,18 +41,18 @@ impl<'a> Lines<'a> {
     }
 }
 
-impl<'a> Iterator for Lines<'a> {
-    type Item = Line<'a>;
+impl<'a> Iterator for TextLines<'a> {
+    type Item = TextLine<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Line<'a>> {
+    fn next(&mut self) -> Option<TextLine<'a>> {
         let start = self.at;
         let rest = self.text.get(start..).filter(|rest| !rest.is_empty())?;
         let length = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
         let (bytes, end) = rest.split_at(length);
         self.at = start + length + if end.starts_with(b"\r\n") { 2 } else { 1 };
         self.number += 1;
-        Some(Line {
+        Some(TextLine {
             number: self.number,
             start,
             bytes,
@@ -62,7 +62,7 @@ impl<'a> Iterator for Lines<'a> {
 
 /// A name and a value, both without the blanks around them.
 #[derive(Clone, Copy)]
-pub(super) struct Field<'a> {
+pub(super) struct LineField<'a> {
     pub(super) name: &'a [u8],
     pub(super) value: &'a [u8],
     pub(super) separator: Separator,
@@ -93,7 +93,7 @@ impl LineForm {
 
     /// The name and the value in the content of a line.
     #[inline]
-    pub(super) fn field(self, content: &[u8]) -> Option<Field<'_>> {
+    pub(super) fn field(self, content: &[u8]) -> Option<LineField<'_>> {
         let (at, separator) = match memchr(b':', content) {
             Some(colon) => (colon, Separator::Colon),
             None => (memchr2(b' ', b'\t', content)?, Separator::Blank),
@@ -103,7 +103,7 @@ impl LineForm {
         if separator == Separator::Blank && memchr2(b' ', b'\t', value).is_some() {
             return None;
         }
-        Some(Field {
+        Some(LineField {
             name: self.trimmed(name),
             value,
             separator,
@@ -138,9 +138,29 @@ fn until(line: &[u8], end: Option<usize>) -> &[u8] {
     end.and_then(|end| line.get(..end)).unwrap_or(line)
 }
 
+/// What a rule says of the paths it matches. The order is that of precedence:
+/// of two rules as specific as each other, allow counts (RFC 9309, section
+/// 2.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RuleKind {
+    /// They may be fetched.
+    Allow,
+    /// They may not.
+    Disallow,
+}
+
+impl fmt::Display for RuleKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "allow",
+            Self::Disallow => "disallow",
+        })
+    }
+}
+
 /// The names that a verdict or a pause depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum LineKey {
     Agent,
     Rule(RuleKind),
     CrawlDelay,
@@ -156,7 +176,7 @@ pub(super) enum Spelling {
 }
 
 impl LineForm {
-    /// Whether a line that begins with `byte` can have a [`Key`]; most that
+    /// Whether a line that begins with `byte` can have a [`LineKey`]; most that
     /// cannot are comments, blank, or name a sitemap.
     #[inline]
     pub(super) fn may_begin_key(byte: u8) -> bool {
@@ -166,20 +186,20 @@ impl LineForm {
     /// What nearly every line says, written as nearly every line is: found
     /// without looking for the colon. The value is as [`LineForm::field`] has it.
     #[inline]
-    fn usual(self, content: &[u8]) -> Option<(Key, &[u8])> {
+    fn usual(self, content: &[u8]) -> Option<(LineKey, &[u8])> {
         let (key, value) = if let Some(value) = content.strip_prefix(b"Disallow:") {
-            (Key::Rule(RuleKind::Disallow), value)
+            (LineKey::Rule(RuleKind::Disallow), value)
         } else if let Some(value) = content.strip_prefix(b"Allow:") {
-            (Key::Rule(RuleKind::Allow), value)
+            (LineKey::Rule(RuleKind::Allow), value)
         } else {
-            (Key::Agent, content.strip_prefix(b"User-agent:")?)
+            (LineKey::Agent, content.strip_prefix(b"User-agent:")?)
         };
         Some((key, self.trimmed(value)))
     }
 
     /// The key that the content of a line has, and its value.
     #[inline]
-    pub(super) fn keyed(self, content: &[u8]) -> Option<(Key, &[u8])> {
+    pub(super) fn keyed(self, content: &[u8]) -> Option<(LineKey, &[u8])> {
         self.usual(content).or_else(|| {
             let field = self.field(content)?;
             let (key, _) = self.key(field.name)?;
@@ -192,8 +212,8 @@ impl LineForm {
     /// The wrong spellings are those whose meaning is beyond doubt (section
     /// 2.2.4: lenient). There are none for `allow`: a guess must not allow.
     #[inline]
-    pub(super) fn key(self, name: &[u8]) -> Option<(Key, Spelling)> {
-        let candidates: &[(&str, Key, Spelling)] = match name.first()? | 0x20 {
+    pub(super) fn key(self, name: &[u8]) -> Option<(LineKey, Spelling)> {
+        let candidates: &[(&str, LineKey, Spelling)] = match name.first()? | 0x20 {
             b'a' => &ALLOW,
             b'c' => &CRAWL_DELAY,
             b'd' => &DISALLOW,
@@ -214,13 +234,16 @@ impl LineForm {
     }
 }
 
-const ALLOW: [(&str, Key, Spelling); 1] = [("allow", Key::Rule(RuleKind::Allow), Spelling::Right)];
-const CRAWL_DELAY: [(&str, Key, Spelling); 1] = [("crawl-delay", Key::CrawlDelay, Spelling::Right)];
-const REQUEST_RATE: [(&str, Key, Spelling); 1] =
-    [("request-rate", Key::RequestRate, Spelling::Right)];
-const VISIT_TIME: [(&str, Key, Spelling); 1] = [("visit-time", Key::VisitTime, Spelling::Right)];
-const DISALLOW: [(&str, Key, Spelling); 7] = {
-    const KEY: Key = Key::Rule(RuleKind::Disallow);
+const ALLOW: [(&str, LineKey, Spelling); 1] =
+    [("allow", LineKey::Rule(RuleKind::Allow), Spelling::Right)];
+const CRAWL_DELAY: [(&str, LineKey, Spelling); 1] =
+    [("crawl-delay", LineKey::CrawlDelay, Spelling::Right)];
+const REQUEST_RATE: [(&str, LineKey, Spelling); 1] =
+    [("request-rate", LineKey::RequestRate, Spelling::Right)];
+const VISIT_TIME: [(&str, LineKey, Spelling); 1] =
+    [("visit-time", LineKey::VisitTime, Spelling::Right)];
+const DISALLOW: [(&str, LineKey, Spelling); 7] = {
+    const KEY: LineKey = LineKey::Rule(RuleKind::Disallow);
     [
         ("disallow", KEY, Spelling::Right),
         ("dissallow", KEY, Spelling::Wrong),
@@ -231,10 +254,10 @@ const DISALLOW: [(&str, Key, Spelling); 7] = {
         ("disallowed", KEY, Spelling::Wrong),
     ]
 };
-const USER_AGENT: [(&str, Key, Spelling); 3] = [
-    ("user-agent", Key::Agent, Spelling::Right),
-    ("useragent", Key::Agent, Spelling::Wrong),
-    ("user agent", Key::Agent, Spelling::Wrong),
+const USER_AGENT: [(&str, LineKey, Spelling); 3] = [
+    ("user-agent", LineKey::Agent, Spelling::Right),
+    ("useragent", LineKey::Agent, Spelling::Wrong),
+    ("user agent", LineKey::Agent, Spelling::Wrong),
 ];
 
 /// How the bytes of a file make letters.
@@ -243,12 +266,12 @@ enum Encoding {
     /// UTF-8, or what passes for it.
     Bytes,
     /// UTF-16.
-    Pairs(Pairs),
+    Pairs(Utf16Pairs),
 }
 
 /// UTF-16 behind so many bytes of byte order mark.
 #[derive(Clone, Copy)]
-struct Pairs {
+struct Utf16Pairs {
     mark: usize,
     unit: fn([u8; 2]) -> u16,
 }
@@ -256,7 +279,7 @@ struct Pairs {
 impl Encoding {
     /// The encoding that `body` begins like.
     fn of(body: &[u8]) -> Self {
-        let pairs = |mark, unit| Self::Pairs(Pairs { mark, unit });
+        let pairs = |mark, unit| Self::Pairs(Utf16Pairs { mark, unit });
         match body {
             [0xFF, 0xFE, ..] => pairs(2, u16::from_le_bytes),
             [0xFE, 0xFF, ..] => pairs(2, u16::from_be_bytes),
@@ -267,7 +290,7 @@ impl Encoding {
     }
 }
 
-impl Pairs {
+impl Utf16Pairs {
     fn units(self, body: &[u8]) -> impl DoubleEndedIterator<Item = u16> + ExactSizeIterator {
         let (pairs, _) = body.get(self.mark..).unwrap_or_default().as_chunks::<2>();
         pairs.iter().map(move |pair| (self.unit)(*pair))
@@ -285,10 +308,10 @@ impl Pairs {
 fn has_agent_line(text: &str) -> bool {
     let form = LineForm::Whole;
     let end = text.as_bytes().iter().rposition(is_line_end);
-    let lines = Lines::of(text.as_bytes().get(..end.unwrap_or(0)).unwrap_or_default());
+    let lines = TextLines::of(text.as_bytes().get(..end.unwrap_or(0)).unwrap_or_default());
     lines
         .map(|line| form.keyed(form.content(line.bytes)))
-        .any(|keyed| keyed.is_some_and(|(key, _)| key == Key::Agent))
+        .any(|keyed| keyed.is_some_and(|(key, _)| key == LineKey::Agent))
 }
 
 /// The file as UTF-8, without a byte order mark: one in UTF-16 is bridged

@@ -10,9 +10,9 @@
 
 use std::ops::Range;
 
-use super::lines::{Lines, lossy};
+use super::lines::{TextLines, lossy};
 use super::records::seconds;
-use super::token::{File, Token, TokenKind};
+use super::token::{ParsedFile, Token, TokenKind};
 use crate::pace::PaceRecords;
 
 /// A pace record that binds a crawler.
@@ -39,22 +39,22 @@ pub enum PaceScope {
 
 /// A pace record among the tokens of a file.
 #[derive(Clone, Copy)]
-struct Placed {
+struct PlacedRecord {
     token: Token,
     scope: PaceScope,
 }
 
 /// What `groups` ask of the crawler whose name `names` finds in the values of
 /// agent lines; `None` if nothing.
-pub(super) fn asked(
-    file: &File,
+pub(super) fn binding(
+    file: &ParsedFile,
     groups: &[Range<u32>],
     names: impl Fn(&[u8]) -> bool,
 ) -> Option<PaceRecords> {
     let mut asked = PaceRecords::default();
     for group in groups {
         let mut delay: Option<(PaceScope, f64)> = None;
-        for Placed { token, scope } in placed(file, group, &names) {
+        for PlacedRecord { token, scope } in placed(file, group, &names) {
             let value = file.value(token);
             match token.kind() {
                 TokenKind::CrawlDelay => {
@@ -78,12 +78,12 @@ pub(super) fn asked(
 
 /// The pace records of `groups` that bind the crawler that `names` finds.
 pub(super) fn records(
-    file: &File,
+    file: &ParsedFile,
     groups: &[Range<u32>],
     names: impl Fn(&[u8]) -> bool,
 ) -> Vec<PaceRecord> {
     let records = groups.iter().flat_map(|group| placed(file, group, &names));
-    let records = records.map(|Placed { token, scope }| PaceRecord {
+    let records = records.map(|PlacedRecord { token, scope }| PaceRecord {
         line: token.line,
         scope,
     });
@@ -91,7 +91,11 @@ pub(super) fn records(
 }
 
 /// The pace records of one group that bind the crawler that `names` finds.
-fn placed(file: &File, group: &Range<u32>, names: impl Fn(&[u8]) -> bool) -> Vec<Placed> {
+fn placed(
+    file: &ParsedFile,
+    group: &Range<u32>,
+    names: impl Fn(&[u8]) -> bool,
+) -> Vec<PlacedRecord> {
     let tokens = file.of_group(group);
     if !tokens.iter().any(|token| token.kind().is_of_pace()) {
         return Vec::new();
@@ -116,7 +120,7 @@ fn placed(file: &File, group: &Range<u32>, names: impl Fn(&[u8]) -> bool) -> Vec
                 } else {
                     list
                 };
-                placed.extend(scope.map(|scope| Placed { token, scope }));
+                placed.extend(scope.map(|scope| PlacedRecord { token, scope }));
             }
             TokenKind::Blank => {}
         }
@@ -127,12 +131,12 @@ fn placed(file: &File, group: &Range<u32>, names: impl Fn(&[u8]) -> bool) -> Vec
 
 /// Whether `agent` stands in the same list as the token before it: that is an
 /// agent as well, and nothing stands between them but blank lines and comments.
-fn is_one_list(file: &File, previous: Token, agent: Token) -> bool {
+fn is_one_list(file: &ParsedFile, previous: Token, agent: Token) -> bool {
     let between = previous.start as usize..agent.start as usize;
     let text = file.text.get(between).unwrap_or_default();
     // The first is the rest of the line above, the last the line of `agent`.
     let lines = agent.line.saturating_sub(previous.line + 1) as usize;
-    let mut between = Lines::of(text).skip(1).take(lines);
+    let mut between = TextLines::of(text).skip(1).take(lines);
     let form = file.traits().lines;
     previous.kind() == TokenKind::Agent && between.all(|line| form.content(line.bytes).is_empty())
 }

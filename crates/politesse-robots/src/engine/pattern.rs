@@ -9,9 +9,9 @@
 use memchr::memchr;
 
 use super::canonical::{Buffer, Fold, fold, folds_by_place, query_start};
-use super::dialect::{Dialect, Query, Syntax, Traits};
+use super::dialect::{Dialect, PatternSyntax, QueryForms, Traits};
 use super::shape::Shape;
-use super::wildcard::{End, Fuel, find, globs, spans};
+use super::wildcard::{Fuel, PatternEnd, find, globs, spans};
 
 /// What a rule says of paths (RFC 9309, section 2.2.3): literals, with `*`
 /// between them for any bytes, and `$` last for the end of the path.
@@ -58,7 +58,7 @@ impl Pattern {
         };
         let bytes = bytes.unwrap_or_default();
         Some(Self {
-            folded: (dialect.traits().query == Query::EitherForm)
+            folded: (dialect.traits().query == QueryForms::EitherForm)
                 .then(|| FoldedPattern::new(bytes, &shape, Fold::InQuery).map(Box::new))
                 .flatten(),
             bytes: Some(bytes.into()),
@@ -78,8 +78,10 @@ impl Pattern {
         };
         let mut fuel = Fuel::FULL;
         match self.shape.syntax {
-            Syntax::Glob => globs(tail, rest, &mut fuel),
-            Syntax::Pattern | Syntax::Beginning => spans((tail, self.shape.end), rest, &mut fuel),
+            PatternSyntax::Glob => globs(tail, rest, &mut fuel),
+            PatternSyntax::Pattern | PatternSyntax::Beginning => {
+                spans(tail, self.shape.end, rest, &mut fuel)
+            }
         }
     }
 
@@ -123,7 +125,7 @@ pub(super) struct FoldedPattern {
     across: Box<[u8]>,
     /// The same literals in the form of [`FoldedPiece::within`].
     within: Box<[u8]>,
-    end: End,
+    end: PatternEnd,
 }
 
 /// A literal behind a `*`: it may lie before the query, reach into it, or lie
@@ -157,7 +159,7 @@ impl FoldedPattern {
     /// `None` if it cannot match otherwise than as written.
     fn new(bytes: &[u8], shape: &Shape, scope: Fold) -> Option<Self> {
         let reaches = shape.reaches_query || scope == Fold::Everywhere;
-        if shape.syntax != Syntax::Pattern || !reaches {
+        if shape.syntax != PatternSyntax::Pattern || !reaches {
             return None;
         }
         let (head, tail) = bytes.split_at_checked(shape.head)?;
@@ -196,7 +198,7 @@ impl FoldedPattern {
         let mut at = self.head.len();
         let mut pieces = self.pieces().peekable();
         while let Some(piece) = pieces.next() {
-            if self.end == End::Last && pieces.peek().is_none() {
+            if self.end == PatternEnd::Last && pieces.peek().is_none() {
                 return piece.ends(path, at);
             }
             let Some(after) = piece.end_in(path, at, fuel) else {
@@ -204,7 +206,7 @@ impl FoldedPattern {
             };
             at = after;
         }
-        self.end == End::Anywhere || path.bytes.len() == at
+        self.end == PatternEnd::Anywhere || path.bytes.len() == at
     }
 }
 
@@ -231,6 +233,32 @@ impl FoldedPiece<'_> {
         let from = at.max(path.query);
         let offset = find(self.within, path.from(from), fuel)?;
         Some(from + offset + self.within.len())
+    }
+}
+
+/// A pattern that matches a path in either form of its reserved bytes (`/a:b`,
+/// `/a%3Ab`), in the path as well as in the query.
+///
+/// For patterns that refuse: servers read both forms as one. The rules of a
+/// robots.txt do not pass through here, they have an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedPattern(FoldedPattern);
+
+impl ServedPattern {
+    /// Reads a pattern; `None` if it begins with neither `/` nor `*`.
+    #[must_use]
+    pub fn new(value: &[u8]) -> Option<Self> {
+        FoldedPattern::everywhere(value, Dialect::Rfc9309.traits()).map(Self)
+    }
+
+    /// Whether the pattern matches `path`.
+    #[must_use]
+    pub fn matches(&self, path: &CanonicalPath) -> bool {
+        let path = path.as_bytes();
+        let mut folded = Buffer::new();
+        fold(path, query_start(path), Fold::Everywhere, &mut folded);
+        self.0
+            .matches(FoldedPath::new(&folded), &mut { Fuel::FULL })
     }
 }
 

@@ -5,9 +5,9 @@ use super::shape::Shape;
 /// How much a rule counts, and in the low half which it is: the greater counts,
 /// of equal ones that which stands first in the file. 0 is no rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rank(pub(super) u64);
+pub(super) struct RuleRank(pub(super) u64);
 
-impl Rank {
+impl RuleRank {
     pub(super) const NONE: Self = Self(0);
 
     /// `weight` decides, below 2³².
@@ -28,17 +28,17 @@ impl Rank {
 
 /// A rule to be indexed.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) rank: Rank,
-    pub(super) place: Place,
+pub(super) struct IndexEntry {
+    pub(super) rank: RuleRank,
+    pub(super) place: BytePlace,
     pub(super) shape: Shape,
 }
 
 /// Where the canonical bytes of a rule begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(pub(super) u32);
+pub(super) struct BytePlace(pub(super) u32);
 
-impl Place {
+impl BytePlace {
     const EXTRA: u32 = 1 << 31;
 
     pub(super) fn in_text(start: u32) -> Self {
@@ -65,15 +65,15 @@ pub(super) struct RuleBytes<'a> {
 
 impl<'a> RuleBytes<'a> {
     #[inline]
-    pub(super) fn at(self, place: Place, length: usize) -> &'a [u8] {
+    pub(super) fn at(self, place: BytePlace, length: usize) -> &'a [u8] {
         self.from(place).get(..length).unwrap_or_default()
     }
 
     /// Those at `place` and all behind them.
     #[inline]
-    pub(super) fn from(self, place: Place) -> &'a [u8] {
-        let start = (place.0 & !Place::EXTRA) as usize;
-        let bytes = if place.0 & Place::EXTRA == 0 {
+    pub(super) fn from(self, place: BytePlace) -> &'a [u8] {
+        let start = (place.0 & !BytePlace::EXTRA) as usize;
+        let bytes = if place.0 & BytePlace::EXTRA == 0 {
             self.text
         } else {
             self.extra

@@ -8,15 +8,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::dialect::{Forms, Records as RecordEnd, Traits};
-use super::end_marks::without_end_marks;
-use super::lines::{Field, Key, Line, Lines, Separator, Spelling, lossy};
-use super::token::is_blank;
-use super::{RequestRate, RobotsTxt, RuleKind, VisitTime};
+use super::dialect::{RecordEnd, RuleForms, Traits};
+use super::lines::RuleKind;
+use super::lines::{LineField, LineKey, Separator, Spelling, TextLine, TextLines, lossy};
+use super::token::{ParsedFile, is_blank, without_end_marks};
+use crate::pace::{RequestRate, VisitTime};
 
 /// One line of a robots.txt that has a name and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct RobotsRecord<'a> {
     /// From 1.
     pub line: u32,
     /// What it is.
@@ -133,7 +133,7 @@ pub enum NoteKind {
 
 /// Where in a group the next line stands (RFC 9309, section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum GroupPlace {
     /// No agent line so far.
     Outside,
     /// Behind an agent line.
@@ -147,40 +147,40 @@ enum Place {
 
 /// The lines of a file one after the other, each with what it is and what is
 /// odd about it.
-pub(super) struct Reader<'a> {
-    lines: Lines<'a>,
+pub(super) struct RecordReader<'a> {
+    lines: TextLines<'a>,
     traits: &'static Traits,
-    place: Place,
+    place: GroupPlace,
     groups: usize,
     /// Whether every line so far was blank or a comment.
     is_at_start: bool,
 }
 
 /// A line as read.
-pub(super) struct LineRead<'a> {
-    pub(super) record: Option<Record<'a>>,
+pub(super) struct ReadLine<'a> {
+    pub(super) record: Option<RobotsRecord<'a>>,
     /// At most two things are odd about a line.
     pub(super) notes: [Option<Note>; 2],
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn of(robots: &'a RobotsTxt) -> Self {
+impl<'a> RecordReader<'a> {
+    pub(super) fn of(file: &'a ParsedFile) -> Self {
         Self {
-            lines: Lines::of(&robots.file.text),
-            traits: robots.file.traits(),
-            place: Place::Outside,
+            lines: TextLines::of(&file.text),
+            traits: file.traits(),
+            place: GroupPlace::Outside,
             groups: 0,
             is_at_start: true,
         }
     }
 
-    fn read(&mut self, line: Line<'a>) -> LineRead<'a> {
+    fn read(&mut self, line: TextLine<'a>) -> ReadLine<'a> {
         let content = self.traits.lines.content(line.bytes);
         if content.is_empty() {
             if self.traits.records == RecordEnd::EndAtBlank && is_blank(line.bytes) {
-                self.place = Place::Outside;
+                self.place = GroupPlace::Outside;
             }
-            return LineRead::nothing();
+            return ReadLine::nothing();
         }
         let number = line.number;
         let note = |kind| Some(Note { line: number, kind });
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
         let Some(field) = field else {
             self.pass();
             let html = is_html.then_some(NoteKind::Html);
-            return LineRead {
+            return ReadLine {
                 record: None,
                 notes: [note(html.unwrap_or(NoteKind::NotARecord)), None],
             };
@@ -199,44 +199,52 @@ impl<'a> Reader<'a> {
             (RecordKind::Unknown, ..) => NoteKind::UnknownRecord,
             (_, Separator::Blank, _) => NoteKind::WithoutColon,
             (_, _, Spelling::Wrong) => NoteKind::Misspelt,
-            (_, _, Spelling::Right) => return self.placed((number, kind, field), None),
+            (_, _, Spelling::Right) => return self.placed(line, kind, field, None),
         };
-        self.placed((number, kind, field), note(written))
+        self.placed(line, kind, field, note(written))
     }
 
     fn placed(
         &mut self,
-        (line, kind, field): (u32, RecordKind, Field<'a>),
+        line: TextLine<'a>,
+        kind: RecordKind,
+        field: LineField<'a>,
         written: Option<Note>,
-    ) -> LineRead<'a> {
+    ) -> ReadLine<'a> {
         let odd = self.oddity(kind, field.value);
         if kind == RecordKind::UserAgent {
             self.agent();
-        } else if matches!(kind, RecordKind::Rule(_)) && self.place != Place::Outside {
-            self.place = Place::Rules;
+        } else if matches!(kind, RecordKind::Rule(_)) && self.place != GroupPlace::Outside {
+            self.place = GroupPlace::Rules;
         } else {
             self.pass();
         }
-        LineRead {
-            record: Some(Record {
-                line,
+        ReadLine {
+            record: Some(RobotsRecord {
+                line: line.number,
                 kind,
                 name: lossy(field.name),
                 value: lossy(field.value),
                 group: self.group(),
             }),
-            notes: [written, odd.map(|kind| Note { line, kind })],
+            notes: [
+                written,
+                odd.map(|kind| Note {
+                    line: line.number,
+                    kind,
+                }),
+            ],
         }
     }
 
     fn kind(&self, name: &[u8]) -> (RecordKind, Spelling) {
         if let Some((key, spelling)) = self.traits.lines.key(name) {
             let kind = match key {
-                Key::Agent => RecordKind::UserAgent,
-                Key::Rule(kind) => RecordKind::Rule(kind),
-                Key::CrawlDelay => RecordKind::CrawlDelay,
-                Key::RequestRate => RecordKind::RequestRate,
-                Key::VisitTime => RecordKind::VisitTime,
+                LineKey::Agent => RecordKind::UserAgent,
+                LineKey::Rule(kind) => RecordKind::Rule(kind),
+                LineKey::CrawlDelay => RecordKind::CrawlDelay,
+                LineKey::RequestRate => RecordKind::RequestRate,
+                LineKey::VisitTime => RecordKind::VisitTime,
             };
             return (kind, spelling);
         }
@@ -257,20 +265,21 @@ impl<'a> Reader<'a> {
     fn oddity(&self, kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
         let is_rule = matches!(kind, RecordKind::Rule(_));
         if kind == RecordKind::UserAgent {
-            let joins = (self.place == Place::Gap).then_some(NoteKind::JoinsGroup);
+            let joins = (self.place == GroupPlace::Gap).then_some(NoteKind::JoinsGroup);
             return if value.is_empty() {
                 Some(NoteKind::NamesNobody)
             } else {
                 joins
             };
         }
-        if (is_rule || kind.is_of_pace()) && self.place == Place::Outside {
+        if (is_rule || kind.is_of_pace()) && self.place == GroupPlace::Outside {
             return Some(NoteKind::OutsideGroup);
         }
         if is_rule && !matches!(value, [] | [b'/' | b'*', ..]) {
             return Some(NoteKind::NeverMatches);
         }
-        if is_rule && self.traits.forms == Forms::Further && without_end_marks(value).is_some() {
+        if is_rule && self.traits.forms == RuleForms::Further && without_end_marks(value).is_some()
+        {
             return Some(NoteKind::EndsInvisibly);
         }
         if kind == RecordKind::Noindex {
@@ -280,37 +289,37 @@ impl<'a> Reader<'a> {
     }
 
     fn agent(&mut self) {
-        if matches!(self.place, Place::Outside | Place::Rules) {
+        if matches!(self.place, GroupPlace::Outside | GroupPlace::Rules) {
             self.groups += 1;
         }
-        self.place = Place::Agents;
+        self.place = GroupPlace::Agents;
     }
 
     /// Goes past a line that is neither agent nor rule.
     fn pass(&mut self) {
-        if self.place == Place::Agents {
-            self.place = Place::Gap;
+        if self.place == GroupPlace::Agents {
+            self.place = GroupPlace::Gap;
         }
     }
 
     fn group(&self) -> Option<usize> {
         match self.place {
-            Place::Outside => None,
-            Place::Agents | Place::Gap | Place::Rules => self.groups.checked_sub(1),
+            GroupPlace::Outside => None,
+            GroupPlace::Agents | GroupPlace::Gap | GroupPlace::Rules => self.groups.checked_sub(1),
         }
     }
 }
 
-impl<'a> Iterator for Reader<'a> {
-    type Item = LineRead<'a>;
+impl<'a> Iterator for RecordReader<'a> {
+    type Item = ReadLine<'a>;
 
-    fn next(&mut self) -> Option<LineRead<'a>> {
+    fn next(&mut self) -> Option<ReadLine<'a>> {
         let line = self.lines.next()?;
         Some(self.read(line))
     }
 }
 
-impl LineRead<'_> {
+impl ReadLine<'_> {
     fn nothing() -> Self {
         Self {
             record: None,

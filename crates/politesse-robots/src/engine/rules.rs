@@ -9,19 +9,19 @@ use std::sync::{Arc, OnceLock};
 
 use memchr::memchr;
 
-use super::RuleKind;
 use super::canonical::{Buffer, Fold, has_folding_in_path, query_start};
-use super::dialect::{AllowLines, Forms, Query};
-use super::draft::Draft;
-use super::folded::Folded;
-use super::index::{Index, NotCanonical, Path};
-use super::rank::Rank;
-use super::token::{File, GroupSet, Token};
+use super::dialect::{AllowLines, QueryForms, RuleForms};
+use super::draft::RuleDraft;
+use super::folded::FoldedRules;
+use super::index::{Index, IndexedPath};
+use super::lines::RuleKind;
+use super::rank::RuleRank;
+use super::token::{GroupSet, ParsedFile, Token};
 use super::wildcard::Fuel;
 
 /// The rules of some groups of a file, as one set.
-pub(super) struct Rules {
-    pub(super) file: Arc<File>,
+pub(super) struct RuleSet {
+    pub(super) file: Arc<ParsedFile>,
     /// The groups they come from.
     pub(super) groups: GroupSet,
     index: Index,
@@ -29,21 +29,22 @@ pub(super) struct Rules {
     reaches_query: bool,
     /// Whether a rule holds an escape that a query may spell otherwise.
     escapes_reserved: bool,
-    folded: OnceLock<Box<Folded>>,
-    folded_everywhere: OnceLock<Box<Folded>>,
+    folded: OnceLock<Box<FoldedRules>>,
+    folded_everywhere: OnceLock<Box<FoldedRules>>,
 }
 
 /// What came of asking the rules.
-pub(super) enum Answer {
+pub(super) enum RuleLookup {
+    /// The rule at this place among the tokens counts.
     Token(usize),
     NoRule,
     /// The judgement would have taken too long.
     Undecided,
 }
 
-impl Rules {
-    pub(super) fn new(file: &Arc<File>, groups: GroupSet) -> Self {
-        let mut draft = Draft::new(file);
+impl RuleSet {
+    pub(super) fn new(file: &Arc<ParsedFile>, groups: GroupSet) -> Self {
+        let mut draft = RuleDraft::new(file);
         for group in &groups {
             for (at, token) in (group.start..).zip(file.of_group(group)) {
                 if token.rule_kind().is_some() {
@@ -64,12 +65,12 @@ impl Rules {
 
     /// The rule that counts for a path with its query, bytes as sent, where
     /// `scope` says in which forms a Disallow is tried.
-    pub(super) fn answer(&self, path: &[u8], scope: Fold) -> Answer {
+    pub(super) fn answer(&self, path: &[u8], scope: Fold) -> RuleLookup {
         let mut fuel = Fuel::FULL;
         let escapes = self.file.traits().escapes;
         let direct = if path.first() == Some(&b'/') {
             self.index
-                .best(&self.file.text, Path::Sent(path), &mut fuel)
+                .best(&self.file.text, IndexedPath::Sent(path), &mut fuel)
                 .ok()
         } else {
             None
@@ -77,7 +78,8 @@ impl Rules {
         let mut canonical = Buffer::new();
         let mut best = direct.unwrap_or_else(|| {
             escapes.canonical_path(path, &mut canonical);
-            best_in(&self.index, (&self.file.text, &canonical), &mut fuel)
+            self.index
+                .best_canonical(&self.file.text, &canonical, &mut fuel)
         });
         let reads_query_twice = self.reads_query_twice(path);
         let reads_path_twice = scope == Fold::Everywhere && self.reads_path_twice(path);
@@ -93,11 +95,11 @@ impl Rules {
             }
         }
         if fuel.is_spent() {
-            Answer::Undecided
+            RuleLookup::Undecided
         } else if best.is_none() {
-            Answer::NoRule
+            RuleLookup::NoRule
         } else {
-            Answer::Token(best.token())
+            RuleLookup::Token(best.token())
         }
     }
 
@@ -105,7 +107,7 @@ impl Rules {
     #[inline]
     fn reads_query_twice(&self, path: &[u8]) -> bool {
         self.reaches_query
-            && self.file.traits().query == Query::EitherForm
+            && self.file.traits().query == QueryForms::EitherForm
             && memchr(b'?', path).is_some_and(|mark| {
                 let query = path.get(mark..).unwrap_or_default();
                 self.escapes_reserved || memchr(b'%', query).is_some()
@@ -115,19 +117,20 @@ impl Rules {
     /// Whether the other form of the path can matter.
     #[inline]
     fn reads_path_twice(&self, path: &[u8]) -> bool {
-        self.file.traits().forms == Forms::Further
+        self.file.traits().forms == RuleForms::Further
             && (self.escapes_reserved
                 || memchr(b'%', path).is_some()
                     && has_folding_in_path(path.get(..query_start(path)).unwrap_or(path)))
     }
 
     #[cold]
-    fn best_folded(&self, path: &[u8], scope: Fold, fuel: &mut Fuel) -> Rank {
+    fn best_folded(&self, path: &[u8], scope: Fold, fuel: &mut Fuel) -> RuleRank {
         let folded = match scope {
             Fold::InQuery => &self.folded,
             Fold::Everywhere => &self.folded_everywhere,
         };
-        let folded = folded.get_or_init(|| Box::new(Folded::new(self, scope)));
+        let folded = folded
+            .get_or_init(|| Box::new(FoldedRules::new(&self.file, self.rule_tokens(), scope)));
         folded.best(&self.file.text, path, fuel)
     }
 
@@ -151,15 +154,4 @@ impl Rules {
         let folded: usize = folded.iter().sum();
         size_of::<Self>() - size_of::<Index>() + self.index.memory() + folded
     }
-}
-
-/// The rank of the rule that counts for a canonical path.
-pub(super) fn best_in(index: &Index, (text, path): (&[u8], &[u8]), fuel: &mut Fuel) -> Rank {
-    index
-        .best(text, Path::Canonical(path), fuel)
-        .unwrap_or_else(|NotCanonical| {
-            // No canonical path is doubted. If one were: not knowing means no.
-            fuel.spend(usize::MAX);
-            Rank::NONE
-        })
 }

@@ -15,7 +15,9 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
-use super::{Binding, Dialect, Judgement, RobotsTxt};
+use super::binding::{Binding, Judgement, ROBOTS_TXT};
+use super::dialect::Dialect;
+use super::robots_txt::RobotsTxt;
 use crate::crawler::Crawler;
 use crate::origin::{Origin, Target};
 
@@ -39,19 +41,19 @@ use crate::origin::{Origin, Target};
 pub struct RulesByOrigin {
     crawler: Crawler,
     dialect: Dialect,
-    origins: HashMap<Origin, Held>,
+    origins: HashMap<Origin, OriginRules>,
 }
 
 /// What is held of one origin.
 #[derive(Debug)]
-struct Held {
-    access: Access,
+struct OriginRules {
+    access: OriginAccess,
     fresh_until: Timestamp,
 }
 
 /// RFC 9309, section 2.3.1.
 #[derive(Debug)]
-enum Access {
+enum OriginAccess {
     Successful(Box<RobotsTxt>, Binding),
     Unavailable,
     Unreachable,
@@ -80,24 +82,24 @@ impl RulesByOrigin {
     pub fn parse(&mut self, url: &Target, content: &[u8], fresh_until: Timestamp) {
         let robots = RobotsTxt::within_limit(content, self.dialect);
         let binding = robots.binding(&self.crawler);
-        let access = Access::Successful(Box::new(robots), binding);
+        let access = OriginAccess::Successful(Box::new(robots), binding);
         self.hold(url, access, fresh_until);
     }
 
     /// There is no file: a status from 400 to 499. Everything is allowed (RFC
     /// 9309, section 2.3.1.3).
     pub fn unavailable(&mut self, url: &Target, fresh_until: Timestamp) {
-        self.hold(url, Access::Unavailable, fresh_until);
+        self.hold(url, OriginAccess::Unavailable, fresh_until);
     }
 
     /// It could not be found out: everything is disallowed (RFC 9309, section
     /// 2.3.1.4).
     pub fn unreachable(&mut self, url: &Target, fresh_until: Timestamp) {
-        self.hold(url, Access::Unreachable, fresh_until);
+        self.hold(url, OriginAccess::Unreachable, fresh_until);
     }
 
-    fn hold(&mut self, url: &Target, access: Access, fresh_until: Timestamp) {
-        let held = Held {
+    fn hold(&mut self, url: &Target, access: OriginAccess, fresh_until: Timestamp) {
+        let held = OriginRules {
             access,
             fresh_until,
         };
@@ -109,9 +111,9 @@ impl RulesByOrigin {
     #[must_use]
     pub fn allowed(&self, url: &Target, now: Timestamp) -> Option<bool> {
         Some(match &self.fresh(url, now)?.access {
-            Access::Successful(_, binding) => binding.judge(url.path_and_query()).allows(),
-            Access::Unavailable => true,
-            Access::Unreachable => url.path_and_query() == super::binding::ROBOTS_TXT,
+            OriginAccess::Successful(_, binding) => binding.judge(url.path_and_query()).allows(),
+            OriginAccess::Unavailable => true,
+            OriginAccess::Unreachable => url.path_and_query() == ROBOTS_TXT,
         })
     }
 
@@ -120,8 +122,8 @@ impl RulesByOrigin {
     #[must_use]
     pub fn judge(&self, url: &Target, now: Timestamp) -> Option<Judgement<'_>> {
         match &self.fresh(url, now)?.access {
-            Access::Successful(_, binding) => Some(binding.judge(url.path_and_query())),
-            Access::Unavailable | Access::Unreachable => None,
+            OriginAccess::Successful(_, binding) => Some(binding.judge(url.path_and_query())),
+            OriginAccess::Unavailable | OriginAccess::Unreachable => None,
         }
     }
 
@@ -130,8 +132,8 @@ impl RulesByOrigin {
     #[must_use]
     pub fn robots_txt(&self, url: &Target, now: Timestamp) -> Option<&RobotsTxt> {
         match &self.fresh(url, now)?.access {
-            Access::Successful(robots, _) => Some(robots),
-            Access::Unavailable | Access::Unreachable => None,
+            OriginAccess::Successful(robots, _) => Some(robots),
+            OriginAccess::Unavailable | OriginAccess::Unreachable => None,
         }
     }
 
@@ -139,8 +141,8 @@ impl RulesByOrigin {
     #[must_use]
     pub fn crawl_delay(&self, url: &Target, now: Timestamp) -> Option<f64> {
         match &self.fresh(url, now)?.access {
-            Access::Successful(_, binding) => binding.crawl_delay(),
-            Access::Unavailable | Access::Unreachable => None,
+            OriginAccess::Successful(_, binding) => binding.crawl_delay(),
+            OriginAccess::Unavailable | OriginAccess::Unreachable => None,
         }
     }
 
@@ -155,7 +157,7 @@ impl RulesByOrigin {
         self.origins.retain(|_, held| now < held.fresh_until);
     }
 
-    fn fresh(&self, url: &Target, now: Timestamp) -> Option<&Held> {
+    fn fresh(&self, url: &Target, now: Timestamp) -> Option<&OriginRules> {
         let held = self.origins.get(&url.origin)?;
         (now < held.fresh_until).then_some(held)
     }

@@ -6,9 +6,9 @@
 
 use memchr::{memchr, memrchr};
 
-use super::canonical::{Buffer, Common, Fold, fold};
-use super::dialect::{Escapes, Syntax, Traits};
-use super::wildcard::{End, is_glob_byte};
+use super::canonical::{Buffer, ByteClasses, Fold, fold};
+use super::dialect::{Escapes, PatternSyntax, Traits};
+use super::wildcard::{PatternEnd, is_glob_byte};
 
 /// How canonical bytes are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +18,11 @@ pub(super) struct Shape {
     /// The bytes behind the head that count in a match: from the first
     /// wildcard on, without the `*` at the end.
     pub(super) tail: usize,
-    pub(super) end: End,
+    pub(super) end: PatternEnd,
     /// How specific the rule is: its bytes in canonical form, `*` and `$`
     /// counted (RFC 9309, section 2.2.2: the most bytes).
     pub(super) length: usize,
-    pub(super) syntax: Syntax,
+    pub(super) syntax: PatternSyntax,
     /// Whether it can speak of a query.
     pub(super) reaches_query: bool,
 }
@@ -37,19 +37,19 @@ impl Shape {
     pub(super) fn of(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
         rewritten.clear();
         match traits.syntax {
-            Syntax::Pattern => Self::pattern(value, traits, rewritten),
-            Syntax::Beginning => Self::beginning(value, traits, rewritten),
-            Syntax::Glob => Self::glob(value, traits, rewritten),
+            PatternSyntax::Pattern => Self::pattern(value, traits, rewritten),
+            PatternSyntax::Beginning => Self::beginning(value, traits, rewritten),
+            PatternSyntax::Glob => Self::glob(value, traits, rewritten),
         }
     }
 
     #[inline]
     fn pattern(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
         let (path, end) = anchored(value)?;
-        let common = Common::of(path);
+        let common = ByteClasses::of(path);
         let floats = floats(path);
         if common.is_canonical_rule(traits.escapes) && !floats {
-            return Some(Self::of_pattern((path, end), common));
+            return Some(Self::of_pattern(path, end, common));
         }
         if floats {
             // It cannot begin in first place, where every path has its `/`: so
@@ -57,7 +57,7 @@ impl Shape {
             rewritten.push(b'/');
         }
         traits.escapes.canonical_rule(path, rewritten);
-        let shape = Self::of_pattern((rewritten, end), Common::of(rewritten));
+        let shape = Self::of_pattern(rewritten, end, ByteClasses::of(rewritten));
         Some(Self {
             length: shape.length - usize::from(floats),
             ..shape
@@ -74,7 +74,7 @@ impl Shape {
         let (path, end) = anchored(value)?;
         canonical.clear();
         traits.escapes.canonical_rule(path, canonical);
-        Some(Self::of_pattern((canonical, end), Common::of(canonical)))
+        Some(Self::of_pattern(canonical, end, ByteClasses::of(canonical)))
     }
 
     /// The shape of a pattern's value with the escapes of reserved bytes decoded
@@ -92,15 +92,15 @@ impl Shape {
         rewritten.extend_from_slice(&folded);
         // A `*` at the end has undone a `$` behind it.
         let end = written.end;
-        Some(Self::of_pattern((rewritten, end), Common::of(rewritten)))
+        Some(Self::of_pattern(rewritten, end, ByteClasses::of(rewritten)))
     }
 
     #[inline]
-    fn of_pattern((bytes, end): (&[u8], End), common: Common) -> Self {
-        let length = bytes.len() + usize::from(end == End::Last);
+    fn of_pattern(bytes: &[u8], end: PatternEnd, common: ByteClasses) -> Self {
+        let length = bytes.len() + usize::from(end == PatternEnd::Last);
         // A `*` at the end adds nothing but length, and undoes a `$` behind it.
         let (bytes, end) = match bytes {
-            [.., b'*'] => (without_stars(bytes), End::Anywhere),
+            [.., b'*'] => (without_stars(bytes), PatternEnd::Anywhere),
             _ => (bytes, end),
         };
         let head = memchr(b'*', bytes).unwrap_or(bytes.len());
@@ -110,7 +110,7 @@ impl Shape {
             tail,
             end,
             length,
-            syntax: Syntax::Pattern,
+            syntax: PatternSyntax::Pattern,
             reaches_query: 0 < tail || common.has_query(),
         }
     }
@@ -123,9 +123,9 @@ impl Shape {
         Some(Self {
             head: length,
             tail: 0,
-            end: End::Anywhere,
+            end: PatternEnd::Anywhere,
             length,
-            syntax: Syntax::Beginning,
+            syntax: PatternSyntax::Beginning,
             reaches_query: true,
         })
     }
@@ -147,9 +147,9 @@ impl Shape {
         may_match.then_some(Self {
             head,
             tail: bytes.len() - head,
-            end: End::Last,
+            end: PatternEnd::Last,
             length: bytes.len(),
-            syntax: Syntax::Glob,
+            syntax: PatternSyntax::Glob,
             reaches_query: true,
         })
     }
@@ -159,33 +159,33 @@ impl Shape {
         Self {
             head: 0,
             tail: 0,
-            end: End::Last,
+            end: PatternEnd::Last,
             length,
-            syntax: Syntax::Pattern,
+            syntax: PatternSyntax::Pattern,
             reaches_query: false,
         }
     }
 
     /// Whether it names one path outright.
     pub(super) fn is_explicit(&self) -> bool {
-        self.tail == 0 && self.end == End::Last
+        self.tail == 0 && self.end == PatternEnd::Last
     }
 
     /// Whether its head is all there is to it.
     pub(super) fn is_plain(&self) -> bool {
-        self.tail == 0 && self.end == End::Anywhere
+        self.tail == 0 && self.end == PatternEnd::Anywhere
     }
 }
 
 /// A pattern without the `$` that anchors it; `None` if it can match no path.
 #[inline]
-fn anchored(value: &[u8]) -> Option<(&[u8], End)> {
+fn anchored(value: &[u8]) -> Option<(&[u8], PatternEnd)> {
     if !matches!(value.first()?, b'/' | b'*') {
         return None;
     }
     Some(match value.strip_suffix(b"$") {
-        Some(path) => (path, End::Last),
-        None => (value, End::Anywhere),
+        Some(path) => (path, PatternEnd::Last),
+        None => (value, PatternEnd::Anywhere),
     })
 }
 
@@ -196,7 +196,7 @@ fn floats(path: &[u8]) -> bool {
 }
 
 fn canonical<'a>(value: &'a [u8], traits: &Traits, rewritten: &'a mut Buffer) -> &'a [u8] {
-    if Common::of(value).is_canonical_rule(traits.escapes) {
+    if ByteClasses::of(value).is_canonical_rule(traits.escapes) {
         return value;
     }
     traits.escapes.canonical_rule(value, rewritten);

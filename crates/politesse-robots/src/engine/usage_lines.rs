@@ -8,12 +8,11 @@
 //! say is not known here.
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use super::RobotsTxt;
-use super::lines::{Line, Lines};
-use super::token::{File, GroupRanges, GroupSet};
-use crate::crawler::Crawler;
+use super::lines::{TextLine, TextLines};
+use super::rules::RuleSet;
+use super::token::{GroupRanges, GroupSet, ParsedFile};
 
 /// How many of them are read of a file: more than a file has groups for, and
 /// few enough to be gone through for each response.
@@ -56,10 +55,10 @@ pub enum UsageScope {
 
 /// The lines of one file, found once.
 #[derive(Default)]
-pub(super) struct UsageLines(OnceLock<Box<[Found]>>);
+pub(super) struct UsageLines(OnceLock<Box<[PlacedLine]>>);
 
 /// Where a line is in the text, and in which group.
-struct Found {
+struct PlacedLine {
     kind: UsageKind,
     line: u32,
     start: u32,
@@ -68,36 +67,28 @@ struct Found {
     group: Option<u32>,
 }
 
-impl RobotsTxt {
-    /// The lines on uses that bind `crawler`, in file order: those of the
-    /// groups that [`RobotsTxt::binding`] finds for it, and those in no group.
-    ///
-    /// The first time goes through the text; after that, a file without such
-    /// lines costs nothing. Of very many, the first 512 count, and of very long
-    /// ones those in the first 64 KiB.
-    #[must_use]
-    pub fn usage_lines(&self, crawler: &Crawler) -> Vec<UsageLine<'_>> {
-        let found = self.usage.of(&self.file);
-        if found.is_empty() {
+impl UsageLines {
+    /// Collects the lines that bind where the groups of `rules` do, in file
+    /// order. A file without such lines costs nothing the second time.
+    pub(super) fn binding<'a>(
+        &self,
+        file: &'a ParsedFile,
+        rules: impl FnOnce() -> Arc<RuleSet>,
+    ) -> Vec<UsageLine<'a>> {
+        let lines = self.0.get_or_init(|| placed_lines(file));
+        if lines.is_empty() {
             return Vec::new();
         }
-        let binding = self.binding(crawler);
-        let groups = &binding.shared().groups;
-        let bound = found.iter().filter_map(|line| {
+        let rules = rules();
+        let bound = lines.iter().filter_map(|line| {
             Some(UsageLine {
                 line: line.line,
                 kind: line.kind,
-                scope: line.scope(groups)?,
-                value: line.value(&self.file),
+                scope: line.scope(&rules.groups)?,
+                value: line.value(file),
             })
         });
         bound.collect()
-    }
-}
-
-impl UsageLines {
-    fn of(&self, file: &File) -> &[Found] {
-        self.0.get_or_init(|| found(file))
     }
 
     /// The memory that they take, in bytes.
@@ -106,7 +97,7 @@ impl UsageLines {
     }
 }
 
-impl Found {
+impl PlacedLine {
     fn scope(&self, bound: &GroupSet) -> Option<UsageScope> {
         let Some(group) = self.group else {
             return Some(UsageScope::Everyone);
@@ -115,7 +106,7 @@ impl Found {
         binds.is_ok().then_some(UsageScope::Group)
     }
 
-    fn value<'a>(&self, file: &'a File) -> &'a [u8] {
+    fn value<'a>(&self, file: &'a ParsedFile) -> &'a [u8] {
         let start = self.start as usize;
         let line = file.text.get(start..start + self.length as usize);
         let lines = file.traits().lines;
@@ -124,10 +115,10 @@ impl Found {
     }
 }
 
-fn found(file: &File) -> Box<[Found]> {
-    let named = Lines::of(&file.text).filter_map(|line| Some((line, kind(line, file)?)));
+fn placed_lines(file: &ParsedFile) -> Box<[PlacedLine]> {
+    let named = TextLines::of(&file.text).filter_map(|line| Some((line, kind(line, file)?)));
     let mut bytes = 0;
-    let fits = |(line, _): &(Line<'_>, UsageKind)| {
+    let fits = |(line, _): &(TextLine<'_>, UsageKind)| {
         bytes += line.bytes.len();
         bytes <= BYTES_MAX
     };
@@ -139,7 +130,7 @@ fn found(file: &File) -> Box<[Found]> {
         .map(|group| (lines_of(&group, file), group.start))
         .collect();
     let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
-    let placed = named.into_iter().map(|(line, kind)| Found {
+    let placed = named.into_iter().map(|(line, kind)| PlacedLine {
         kind,
         line: line.number,
         start: fit(line.start),
@@ -150,7 +141,7 @@ fn found(file: &File) -> Box<[Found]> {
 }
 
 /// What a line is named, if it is one of these.
-fn kind(line: Line<'_>, file: &File) -> Option<UsageKind> {
+fn kind(line: TextLine<'_>, file: &ParsedFile) -> Option<UsageKind> {
     let first = line.bytes.first()?;
     if !matches!(first | 0x20, b'c' | b'l') && b' ' < *first {
         return None;
@@ -168,7 +159,7 @@ fn kind(line: Line<'_>, file: &File) -> Option<UsageKind> {
 }
 
 /// The lines of a group: from its first agent line to what ends it.
-fn lines_of(group: &Range<u32>, file: &File) -> Range<u32> {
+fn lines_of(group: &Range<u32>, file: &ParsedFile) -> Range<u32> {
     let line = |at: u32| file.tokens.get(at as usize).map(|token| token.line);
     line(group.start).unwrap_or(u32::MAX)..line(group.end).unwrap_or(u32::MAX)
 }
@@ -182,7 +173,8 @@ fn group_of(line: u32, groups: &[(Range<u32>, u32)]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Dialect;
+    use crate::crawler::Crawler;
+    use crate::engine::{Dialect, RobotsTxt};
 
     const FILE: &str = "\
 License: https://h.example/all.xml

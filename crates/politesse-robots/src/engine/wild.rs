@@ -2,20 +2,20 @@
 
 use memchr::memrchr;
 
-use super::dialect::Syntax;
-use super::rank::{Entry, Place, Rank, RuleBytes};
-use super::wildcard::{End, Fuel, behind_first, globs, spans};
+use super::dialect::PatternSyntax;
+use super::rank::{BytePlace, IndexEntry, RuleBytes, RuleRank};
+use super::wildcard::{Fuel, PatternEnd, behind_first, globs, spans};
 
 /// A rule with wildcards, as what is behind its head.
 #[derive(Clone, Copy)]
-pub(super) struct Wild {
-    pub(super) rank: Rank,
-    pub(super) tail: Place,
+pub(super) struct WildcardRule {
+    pub(super) rank: RuleRank,
+    pub(super) tail: BytePlace,
     /// The length of the tail, above it the flags.
     pub(super) length: u32,
 }
 
-impl Wild {
+impl WildcardRule {
     pub(super) const LAST_OF_NODE: u32 = 1 << 31;
     const ANCHORED: u32 = 1 << 30;
     const GLOB: u32 = 1 << 29;
@@ -25,9 +25,9 @@ impl Wild {
     pub(super) const HAS_GRAMS: u32 = 1 << 27;
     const LENGTH: u32 = Self::HAS_GRAMS - 1;
 
-    pub(super) fn new(entry: &Entry, bytes: RuleBytes<'_>) -> Self {
-        let anchored = entry.shape.end == End::Last;
-        let glob = entry.shape.syntax == Syntax::Glob;
+    pub(super) fn new(entry: &IndexEntry, bytes: RuleBytes<'_>) -> Self {
+        let anchored = entry.shape.end == PatternEnd::Last;
+        let glob = entry.shape.syntax == PatternSyntax::Glob;
         let place = entry.place.behind(entry.shape.head);
         let tail = bytes.at(place, entry.shape.tail);
         let one_star = tail.first() == Some(&b'*') && memrchr(b'*', tail) == Some(0);
@@ -67,16 +67,16 @@ impl Wild {
             return globs(tail, rest, fuel);
         }
         let end = if self.length & Self::ANCHORED == 0 {
-            End::Anywhere
+            PatternEnd::Anywhere
         } else {
-            End::Last
+            PatternEnd::Last
         };
         match tail.split_first() {
             Some((_, literal)) if self.length & Self::ONE_STAR != 0 => match end {
-                End::Anywhere => behind_first(literal, rest, fuel).is_some(),
-                End::Last => rest.ends_with(literal),
+                PatternEnd::Anywhere => behind_first(literal, rest, fuel).is_some(),
+                PatternEnd::Last => rest.ends_with(literal),
             },
-            _ => spans((tail, end), rest, fuel),
+            _ => spans(tail, end, rest, fuel),
         }
     }
 }

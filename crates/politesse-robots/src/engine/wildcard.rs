@@ -10,7 +10,7 @@ use memchr::{memchr, memmem, memrchr};
 
 /// Where a match may stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PatternEnd {
     Anywhere,
     /// The pattern closes with `$`: the last byte of the path.
     Last,
@@ -39,9 +39,9 @@ impl Fuel {
 }
 
 /// Whether `tail`, literals each behind a `*`, fits `rest`.
-pub(super) fn spans((tail, end): (&[u8], End), rest: &[u8], fuel: &mut Fuel) -> bool {
+pub(super) fn spans(tail: &[u8], end: PatternEnd, rest: &[u8], fuel: &mut Fuel) -> bool {
     let (mut tail, mut rest) = (tail, rest);
-    if end == End::Last {
+    if end == PatternEnd::Last {
         let last = memrchr(b'*', tail).map_or(0, |star| star + 1);
         let (before, literal) = tail.split_at(last);
         let Some(left) = rest.strip_suffix(literal) else {
@@ -135,7 +135,7 @@ pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
             let Some((after, begun)) = retry else {
                 return false;
             };
-            let Some((_, shorter)) = Unit::first_of(begun) else {
+            let Some((_, shorter)) = GlobUnit::first_of(begun) else {
                 return false;
             };
             retry = Some((after, shorter));
@@ -146,15 +146,15 @@ pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
 
 /// What is left of both behind one byte of `text` that `glob` begins with.
 fn one_byte<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
-    let (sent, text) = Unit::first_of(text)?;
+    let (sent, text) = GlobUnit::first_of(text)?;
     let (fits, glob) = match glob {
         [b'?', behind @ ..] => (true, behind),
         [b'[', behind @ ..] => match in_set(behind, sent) {
             Some(found) => found,
-            None => (sent == Unit::Byte(b'['), behind),
+            None => (sent == GlobUnit::Byte(b'['), behind),
         },
         _ => {
-            let (literal, behind) = Unit::quoted(glob)?;
+            let (literal, behind) = GlobUnit::quoted(glob)?;
             (sent == literal, behind)
         }
     };
@@ -163,12 +163,12 @@ fn one_byte<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> 
 
 /// What counts as one byte where all escapes but `%2F` are decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum GlobUnit {
     Byte(u8),
     EscapedSlash,
 }
 
-impl Unit {
+impl GlobUnit {
     fn first_of(text: &[u8]) -> Option<(Self, &[u8])> {
         match text {
             // Decoded text holds no other escapes, and no bare `%`.
@@ -199,7 +199,7 @@ impl Unit {
 
 /// Whether `sent` is in the set whose members `set` begins with, and what
 /// follows its `]`; `None` if it is not closed.
-fn in_set(set: &[u8], sent: Unit) -> Option<(bool, &[u8])> {
+fn in_set(set: &[u8], sent: GlobUnit) -> Option<(bool, &[u8])> {
     let negated = matches!(set.first(), Some(b'!' | b'^'));
     let mut members = set.get(usize::from(negated)..)?;
     let mut found = false;
@@ -211,12 +211,12 @@ fn in_set(set: &[u8], sent: Unit) -> Option<(bool, &[u8])> {
         {
             return Some((found != negated, behind));
         }
-        let (low, mut rest) = Unit::quoted(members)?;
+        let (low, mut rest) = GlobUnit::quoted(members)?;
         let mut high = low;
         if let [b'-', behind @ ..] = rest
             && behind.first() != Some(&b']')
         {
-            (high, rest) = Unit::quoted(behind)?;
+            (high, rest) = GlobUnit::quoted(behind)?;
         }
         found |= sent.is_between(low, high);
         (members, first) = (rest, false);

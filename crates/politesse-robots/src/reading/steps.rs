@@ -7,7 +7,7 @@
 use memchr::memchr_iter;
 
 /// A step: the path after it, or `None` if it is the same.
-pub(super) type Step = fn(&str) -> Option<String>;
+pub(super) type ReadingStep = fn(&str) -> Option<String>;
 
 /// The path without its dot segments, `%2e` counting as a dot (RFC 3986,
 /// sections 5.2.4 and 6.2.2.2); `..` at the root stays at the root.

@@ -3,9 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::{Dialect, Judgement, RequestRate, VisitTime};
 use super::*;
 use crate::crawler::Crawler;
+use crate::engine::{Dialect, Judgement, RobotsTxt};
+use crate::pace::{RequestRate, VisitTime};
 
 /// A file in which every kind of record stands once, and some twice.
 const EVERY_KIND: &str = "\

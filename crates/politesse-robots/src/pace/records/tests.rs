@@ -7,7 +7,7 @@ use crate::engine::RobotsTxt;
 /// What a file asks of FooBot.
 fn asked(robots: &str) -> Option<Arc<PaceRecords>> {
     let robots = RobotsTxt::parse(robots.as_bytes());
-    robots.binding(&Crawler::parse("FooBot/1")).asked().cloned()
+    robots.binding(&Crawler::parse("FooBot/1")).pace().cloned()
 }
 
 /// What one group of these lines asks for.

@@ -1,0 +1,243 @@
+//! A robots.txt file: reading it, and every question that is asked of it.
+//!
+//! RFC 9309, section 2. Does not know how the file was fetched, nor what
+//! follows when it was not.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::binding::Binding;
+use super::binding_cache::BindingCache;
+use super::canonical;
+use super::dialect::{Dialect, LineForm};
+use super::explain::JoinedAgents;
+use super::lines::{self, TextLines, lossy, whole_lines};
+use super::records::{Note, NoteKind, RecordKind, RecordReader, RobotsRecord};
+use super::token::{ParsedFile, TEXT_MAX, Token};
+use super::usage_lines::{UsageLine, UsageLines};
+use crate::crawler::{Crawler, ProductToken};
+
+/// A robots.txt as read.
+pub struct RobotsTxt {
+    file: Arc<ParsedFile>,
+    bindings: BindingCache,
+    pub(super) usage: UsageLines,
+    /// The first line that was not read, if the file was too long.
+    cut: Option<u32>,
+}
+
+impl RobotsTxt {
+    /// How much of a file has to be read at least, in bytes (RFC 9309, section
+    /// 2.5: 500 KiB).
+    pub const BYTES_MIN: usize = 512_000;
+
+    /// Reads a file, up to [`RobotsTxt::BYTES_MIN`]. Never fails: what cannot be
+    /// read becomes a note (RFC 9309, section 2.3.1.5).
+    #[must_use]
+    pub fn parse(body: &[u8]) -> Self {
+        Self::within_limit(body, Dialect::default())
+    }
+
+    /// The same, by the text that `dialect` names.
+    pub(super) fn within_limit(body: &[u8], dialect: Dialect) -> Self {
+        let kept = whole_lines(body, Self::BYTES_MIN);
+        let mut robots = Self::in_dialect(Bytes::copy_from_slice(kept), dialect);
+        if kept.len() < body.len() {
+            robots.cut_here();
+        }
+        robots
+    }
+
+    /// Reads a file by the text that `dialect` names, all of it, and shares
+    /// `body` instead of copying it.
+    ///
+    /// Where it is longer than 32 MiB, what is beyond is not read, and noted.
+    #[must_use]
+    pub fn in_dialect(body: impl Into<Bytes>, dialect: Dialect) -> Self {
+        let mut text = match dialect.traits().lines {
+            LineForm::Whole => lines::decoded(body.into(), dialect.traits().utf16),
+            LineForm::Cut => lines::without_mark(body.into()),
+        };
+        let kept = whole_lines(&text, TEXT_MAX).len();
+        let is_cut = kept < text.len();
+        text.truncate(kept);
+        let mut robots = Self {
+            file: Arc::new(ParsedFile::new(text, dialect)),
+            bindings: BindingCache::default(),
+            usage: UsageLines::default(),
+            cut: None,
+        };
+        if is_cut {
+            robots.cut_here();
+        }
+        robots
+    }
+
+    /// Notes that the file went on where the text ends.
+    pub fn cut_here(&mut self) {
+        let lines = TextLines::of(&self.file.text).count();
+        self.cut = Some(u32::try_from(lines + 1).unwrap_or(u32::MAX));
+    }
+
+    /// The file as text, invalid UTF-8 replaced.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        lossy(&self.file.text)
+    }
+
+    /// Every record of the file, in order.
+    pub fn records(&self) -> impl Iterator<Item = RobotsRecord<'_>> {
+        RecordReader::of(&self.file).filter_map(|line| line.record)
+    }
+
+    /// What was odd, in file order.
+    pub fn notes(&self) -> impl Iterator<Item = Note> {
+        let read = RecordReader::of(&self.file)
+            .flat_map(|line| line.notes)
+            .flatten();
+        let cut = self.cut.map(|line| Note {
+            line,
+            kind: NoteKind::CutAtLimit,
+        });
+        read.chain(cut)
+    }
+
+    /// About what it takes beside its bytes, in bytes, once it is in use for
+    /// a crawler or two: for who bounds how many files are kept.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        const RULE: usize = 96;
+        // What is kept of each file for paths that are tried in two forms.
+        const FORMS: usize = 256;
+        size_of::<Self>()
+            + FORMS
+            + self.file.tokens.len() * (size_of::<Token>() + RULE)
+            + canonical::bytes_if_rewritten(&self.file.text)
+    }
+
+    /// The memory that it takes beside its bytes, in bytes, with the
+    /// bindings that it keeps.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<Self>()
+            + size_of::<ParsedFile>()
+            + size_of_val(&*self.file.tokens)
+            + self.bindings.memory()
+            + self.usage.memory()
+    }
+
+    /// Returns the dialect by which the file is read.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.file.dialect
+    }
+
+    /// The groups that bind `crawler` (RFC 9309, section 2.2.1): all those that
+    /// name the first of its candidates that is named at all, else all those
+    /// of `*`, else none.
+    ///
+    /// The first time for a crawler costs about as much as reading the file;
+    /// the last few results are kept.
+    #[must_use]
+    pub fn binding(&self, crawler: &Crawler) -> Binding {
+        self.bindings.binding(crawler.shared_candidates(), || {
+            self.bind(crawler.candidates())
+        })
+    }
+
+    /// Each candidate's own groups; those of `*`, once, if no candidate has
+    /// any.
+    #[must_use]
+    pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
+        let own = crawler.candidates().iter().filter_map(|token| {
+            let own: Arc<[_]> = [token.clone()].into();
+            let binding = self.bindings.binding(&own, || self.bind(&own));
+            binding.token().is_some().then_some(binding)
+        });
+        let mut own: Vec<_> = own.collect();
+        if own.is_empty() {
+            own.push(self.binding(crawler));
+        }
+        own
+    }
+
+    fn bind(&self, candidates: &[ProductToken]) -> Binding {
+        Binding::new(&self.file, candidates, |groups| self.bindings.rules(groups))
+    }
+
+    /// The lines on uses that bind `crawler`, in file order: those of the
+    /// groups that [`RobotsTxt::binding`] finds for it, and those in no group.
+    ///
+    /// The first time goes through the text; after that, a file without such
+    /// lines costs nothing. Of very many, the first 512 count, and of very long
+    /// ones those in the first 64 KiB.
+    #[must_use]
+    pub fn usage_lines(&self, crawler: &Crawler) -> Vec<UsageLine<'_>> {
+        self.usage.binding(&self.file, || {
+            let binding = self.binding(crawler);
+            Arc::clone(binding.shared_rules())
+        })
+    }
+
+    /// The agent lines that joined the group in which `rule` stands, a line
+    /// number. Whoever put it there may not have meant all of its agents.
+    #[must_use]
+    pub fn joined(&self, rule: u32) -> Vec<JoinedAgents> {
+        let group = self.records().find(|record| record.line == rule);
+        let Some(group) = group.and_then(|record| record.group) else {
+            return Vec::new();
+        };
+        let joins: Vec<u32> = self
+            .notes()
+            .filter(|note| note.kind == NoteKind::JoinsGroup)
+            .map(|note| note.line)
+            .collect();
+        let mut joined = Vec::new();
+        let mut above = None;
+        for agent in self
+            .records()
+            .filter(|record| record.group == Some(group) && record.kind == RecordKind::UserAgent)
+        {
+            if let Some(above) = above.filter(|_| joins.binary_search(&agent.line).is_ok()) {
+                joined.push(JoinedAgents {
+                    line: agent.line,
+                    above,
+                });
+            }
+            above = Some(agent.line);
+        }
+        joined
+    }
+
+    /// Every line with its number, whole, invalid UTF-8 replaced.
+    pub fn numbered_lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
+        TextLines::of(&self.file.text).map(|line| (line.number, lossy(line.bytes)))
+    }
+
+    /// Line `number`, from 1, as written: without byte order mark, comment and
+    /// outer blanks, invalid UTF-8 replaced.
+    #[must_use]
+    pub fn line(&self, number: u32) -> Option<Cow<'_, str>> {
+        let line = TextLines::of(&self.file.text).find(|line| line.number == number)?;
+        Some(lossy(self.file.traits().lines.content(line.bytes)))
+    }
+}
+
+impl PartialEq for RobotsTxt {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.file.text, self.file.dialect, self.cut)
+            == (&other.file.text, other.file.dialect, other.cut)
+    }
+}
+
+impl fmt::Debug for RobotsTxt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RobotsTxt")
+            .field("dialect", &self.file.dialect)
+            .field("bytes", &self.file.text.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -206,7 +206,7 @@ fn with_forms(binding: Binding, readings: Readings) -> Binding {
 /// The ruling by the groups of every candidate: the first that disallows, else
 /// the first. What all of them ask for counts.
 fn judge_all(bindings: &[Binding], path: &str) -> Ruling {
-    let asked = PaceRecords::all(bindings.iter().filter_map(Binding::asked));
+    let asked = PaceRecords::all(bindings.iter().filter_map(Binding::pace));
     let disallows = |binding: &&Binding| !binding.judge(path).allows();
     let counts = bindings.iter().find(disallows).or(bindings.first());
     let ruling = match counts {

@@ -15,7 +15,7 @@ use crate::decision::decide::{
 };
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{
-    Binding, Dialect, Joined, Judgement, Outranked, PaceRecord, RobotsTxt, Rule,
+    Binding, Dialect, JoinedAgents, Judgement, Outranked, PaceRecord, RobotsTxt, Rule,
 };
 
 /// A decision, and what it was made from.
@@ -151,7 +151,7 @@ impl Explained {
 
     /// The agent lines that joined the group of the rule that counts, although
     /// they may not have been meant to.
-    pub(super) fn joined(&self) -> Vec<Joined> {
+    pub(super) fn joined(&self) -> Vec<JoinedAgents> {
         let rule = self.ruling().rule.as_ref();
         match (self.robots(), rule) {
             (Some(robots), Some(rule)) => robots.joined(rule.line),

@@ -37,9 +37,9 @@ use crate::proxy::connect::{HttpsMode, Interceptor};
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::{ActiveConfig, ProxyServer};
 use crate::proxy::names::NameLimiter;
-use crate::robots_cache::cache::RobotsCache;
 use crate::robots_cache::fetch::HttpFetcher;
-use crate::robots_cache::store::{Forgetful, KeepRobots};
+use crate::robots_cache::store::{NoStore, SnapshotStore};
+use crate::robots_cache::{CacheSources, RobotsCache};
 use crate::tasks::Tasks;
 use crate::upstream::client::{Roots, Upstream};
 use crate::upstream::egress::{Egress, OwnAddresses};
@@ -235,18 +235,18 @@ fn origins_with(
         tasks.clone(),
     )?;
     let upstream = Arc::new(upstream);
-    let store: Arc<dyn KeepRobots> = match audit {
+    let store: Arc<dyn SnapshotStore> = match audit {
         Some(audit) => Arc::new(KeptInAudit {
             audit: Arc::clone(audit),
             egress: Arc::clone(&egress),
         }),
-        None => Arc::new(Forgetful),
+        None => Arc::new(NoStore),
     };
     let (way_out, max_bytes) = (Arc::clone(&upstream), settings.robots.max_bytes);
     let fetcher = HttpFetcher::new(way_out, Arc::clone(scheduler), max_bytes);
     let robots = RobotsCache::new(
         settings.robots.clone(),
-        (fetcher, store),
+        CacheSources { fetcher, store },
         Arc::clone(metrics),
         tasks.0,
     );

@@ -15,7 +15,7 @@ use rusqlite::types::{FromSql, Value};
 
 use super::pages::KeyedTable;
 use super::row::{SNAPSHOT_COLUMNS, blob, digest, is_as_written, row_digest, snapshot_values};
-use crate::decision::access::{AccessResult, Cause, RobotsFile, Snapshot, Validators};
+use crate::decision::access::{AccessResult, Cause, RobotsBody, RobotsFile, Snapshot, Validators};
 use crate::decision::digest::Digest;
 use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
 use politesse_robots::Dialect;
@@ -192,18 +192,18 @@ impl SavedSnapshotCells {
             return None;
         };
         let wanted: Option<Digest> = digest(&self.take::<Vec<u8>>("body_key")?);
-        let mut copy = RobotsFile {
+        let body = RobotsBody {
+            bytes: Bytes::copy_from_slice(body),
             whole: self.take("whole")?,
+        };
+        let copy = RobotsFile {
             content_type: self.take("content_type")?,
             validators: Validators {
                 etag: self.field("etag")?,
                 last_modified: self.field("last_modified")?,
             },
-            ..RobotsFile::in_dialect(Bytes::copy_from_slice(body), dialect)
+            ..RobotsFile::read(body, dialect)
         };
-        if !copy.whole {
-            copy.robots.cut_here();
-        }
         (Some(copy.digest) == wanted).then_some(copy)
     }
 

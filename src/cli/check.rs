@@ -263,7 +263,7 @@ async fn found(origins: &Origins, inquiry: &Arc<Inquiry>, asker: &Asker) -> Foun
         Ok(_) => Found::Snapshot(
             origins
                 .robots
-                .snapshot(inquiry, asker, (Duration::MAX, pending()))
+                .snapshot(inquiry, asker, Duration::MAX, pending())
                 .await
                 .snapshot,
         ),

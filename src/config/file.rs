@@ -31,7 +31,7 @@ use crate::pace::options::QueueLimits;
 use crate::pace::policy::{PaceLimits, PaceRule, Profile};
 use crate::proxy::connect::HttpsMode;
 use crate::proxy::fields::AcceptEncoding;
-use crate::robots_cache::cache::UserAgent;
+use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::egress::{Allow, Deny, Ports, Resolve};
 use crate::upstream::parent::Parent;

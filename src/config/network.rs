@@ -11,7 +11,7 @@ use toml::de::DeValue;
 
 use super::kinds::{Fault, Kind, Part, Text};
 use super::values::name_text;
-use crate::robots_cache::cache::UserAgent;
+use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::egress::{Allow, Deny, Ports, Resolve};
 use crate::upstream::parent::Parent;

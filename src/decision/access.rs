@@ -15,10 +15,10 @@ use thiserror::Error;
 use crate::decision::digest::Digest;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
-use politesse_robots::{Dialect, RobotsTxt};
+use politesse_robots::{Dialect, RobotsTxt, whole_lines};
 
 /// The access result for one origin, asked for on behalf of one product token.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Whose robots.txt it is: the initial origin, whatever the redirects
     /// (RFC 9309, section 2.3.1.2).
@@ -81,21 +81,73 @@ pub struct Validators {
     pub last_modified: Option<HeaderValue>,
 }
 
+/// Body of a robots.txt, as far as it was read.
+#[derive(Debug, Clone)]
+pub struct RobotsBody {
+    /// The bytes, cut at the last whole line within the limit.
+    pub bytes: Bytes,
+    /// Whether `bytes` is all that the origin sent.
+    pub whole: bool,
+}
+
+impl RobotsBody {
+    /// Keeps the whole lines within the first `max` bytes (RFC 9309, section
+    /// 2.5).
+    pub fn within(mut bytes: Bytes, max: usize) -> Self {
+        let kept = whole_lines(&bytes, max).len();
+        let whole = kept == bytes.len();
+        bytes.truncate(kept);
+        Self { bytes, whole }
+    }
+}
+
+impl Default for RobotsBody {
+    fn default() -> Self {
+        Bytes::new().into()
+    }
+}
+
+impl From<Bytes> for RobotsBody {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, whole: true }
+    }
+}
+
 impl RobotsFile {
-    /// Reads and hashes `body`, a whole file.
+    /// Reads and hashes `body`, a whole file, by RFC 9309.
     pub fn new(body: Bytes) -> Self {
-        Self::in_dialect(body, Dialect::default())
+        Self::read(body, Dialect::default())
     }
 
-    /// The same, by the text that `dialect` names.
-    pub fn in_dialect(body: Bytes, dialect: Dialect) -> Self {
+    /// Reads and hashes `body` by the text that `dialect` names.
+    pub fn read(body: impl Into<RobotsBody>, dialect: Dialect) -> Self {
+        let RobotsBody { bytes, whole } = body.into();
+        let mut robots = RobotsTxt::in_dialect(bytes.clone(), dialect);
+        if !whole {
+            // The rules behind the cut are unknown, and explanations say so.
+            robots.cut_here();
+        }
         Self {
-            robots: RobotsTxt::in_dialect(body.clone(), dialect),
-            digest: Digest::of(&body),
-            body,
-            whole: true,
+            robots,
+            digest: Digest::of(&bytes),
+            body: bytes,
+            whole,
             content_type: None,
             validators: Validators::default(),
+        }
+    }
+
+    /// Reads the same bytes by another dialect.
+    #[must_use]
+    pub fn read_again(&self, dialect: Dialect) -> Self {
+        let body = RobotsBody {
+            bytes: self.body.clone(),
+            whole: self.whole,
+        };
+        Self {
+            content_type: self.content_type.clone(),
+            validators: self.validators.clone(),
+            ..Self::read(body, dialect)
         }
     }
 }

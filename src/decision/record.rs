@@ -402,7 +402,7 @@ fn restore_result(
     match (stored.result.as_str(), stored.sha256, &stored.cause) {
         ("successful", Some(digest), _) => {
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
-            let copy = RobotsFile::in_dialect(body, dialect);
+            let copy = RobotsFile::read(body, dialect);
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));
             }

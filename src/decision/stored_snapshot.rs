@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::access::{AccessResult, Cause, NoConnection, RobotsFile, Snapshot};
+use super::access::{AccessResult, Cause, NoConnection, Snapshot};
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
@@ -63,39 +63,19 @@ impl StoredSnapshot {
     /// The same, its file read by `dialect`.
     #[must_use]
     pub fn read_by(self, dialect: Dialect) -> Self {
-        let Some(copy) = self.snapshot.file() else {
+        let Some(file) = self.snapshot.file() else {
             return self;
         };
-        if copy.robots.dialect() == dialect {
+        if file.robots.dialect() == dialect {
             return self;
         }
         let snapshot = Snapshot {
-            origin: self.snapshot.origin.clone(),
-            token: self.snapshot.token.clone(),
-            url: self.snapshot.url.clone(),
-            hops: self.snapshot.hops.clone(),
-            result: AccessResult::Successful(Arc::new(copy.read_by(dialect))),
-            ..*self.snapshot
+            result: AccessResult::Successful(Arc::new(file.read_again(dialect))),
+            ..(*self.snapshot).clone()
         };
         Self {
             snapshot: Arc::new(snapshot),
             ..self
         }
-    }
-}
-
-impl RobotsFile {
-    /// The same copy, read by `dialect`.
-    fn read_by(&self, dialect: Dialect) -> Self {
-        let mut copy = Self {
-            whole: self.whole,
-            content_type: self.content_type.clone(),
-            validators: self.validators.clone(),
-            ..Self::in_dialect(self.body.clone(), dialect)
-        };
-        if !copy.whole {
-            copy.robots.cut_here();
-        }
-        copy
     }
 }

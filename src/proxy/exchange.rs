@@ -36,7 +36,7 @@ use crate::decision::receipt::Receipt;
 use crate::decision::record::{Effect, Record};
 use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
 use crate::pace::Scheduler;
-use crate::robots_cache::cache::RobotsCache;
+use crate::robots_cache::RobotsCache;
 use crate::upstream::body::ResponseBody;
 use crate::upstream::client::Upstream;
 use crate::upstream::egress::{Egress, NotAdmitted};
@@ -179,9 +179,10 @@ impl Proxy {
                 let snapshot = match self.one_name_too_many(received) {
                     Some(snapshot) => snapshot,
                     None => {
-                        let patience = (patience, self.leaves(received));
-                        let asked = self.robots.snapshot(inquiry, &received.asker, patience);
-                        Arc::clone(&known.insert(asked.await).snapshot)
+                        let gone = self.leaves(received);
+                        let asker = &received.asker;
+                        let lookup = self.robots.snapshot(inquiry, asker, patience, gone);
+                        Arc::clone(&known.insert(lookup.await).snapshot)
                     }
                 };
                 decide(inquiry, &snapshot, (&self.policy, clock::now()))

@@ -1,42 +1,53 @@
-//! One request for a robots.txt, and what came back.
+//! One request for a robots.txt, and what came back: status, header fields, and
+//! the body as far as it is wanted.
 //!
-//! What the answer means, how long it holds and where it may redirect to is
-//! the cache's to say.
+//! RFC 9309, section 2.5. Does not know what a response means, how long it is
+//! used, or which redirects are followed.
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use http::HeaderMap;
+use http_body::Body;
+use http_body_util::BodyExt;
 use thiserror::Error;
+use tokio::time::timeout;
 
-use crate::decision::access::{StatusMeaning, status_meaning};
+use crate::decision::access::{RobotsBody, StatusMeaning, status_meaning};
 use crate::decision::decide::RobotsPermit;
 use crate::pace::{Scheduler, Turn};
-use crate::robots_cache::body::{Unreadable, read, skip};
-use crate::upstream::body::BodyError;
+use crate::upstream::body::{BodyError, ResponseBody};
 use crate::upstream::client::{Starts, Upstream, UpstreamError};
+use politesse_directives::Decoding;
 use politesse_robots::origin::Host;
 
 pub use crate::upstream::client::{Asker, RobotsQuery};
 
-/// What one request for a robots.txt brought.
+/// Bytes of a coded body that are read, unless more of a file is wanted. Some
+/// codings turn any number of bytes into nothing.
+const CODED_BYTES_MAX: usize = 512 * 1024;
+
+/// An error page this short is read to its end, so that its connection can be
+/// used again for the page that was asked for.
+const UNREAD_BYTES_MAX: u64 = 64 * 1024;
+const UNREAD_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Response to one request for a robots.txt.
 #[derive(Debug, Clone)]
-pub struct Hop {
-    /// The status.
+pub struct RobotsResponse {
+    /// Status.
     pub status: u16,
-    /// The fields.
+    /// Header fields.
     pub headers: HeaderMap,
-    /// The body, cut at the last whole line within the limit; empty where the
-    /// status has none to parse.
-    pub body: Bytes,
-    /// Whether `body` is all of it.
-    pub whole: bool,
+    /// Body; empty where the status has none to parse.
+    pub body: RobotsBody,
 }
 
-/// Why a request for a robots.txt brought nothing that could be used. Each
-/// variant makes the origin unreachable (RFC 9309, section 2.3.1.4).
+/// Why a request for a robots.txt brought nothing usable. Each variant makes
+/// the origin unreachable (RFC 9309, section 2.3.1.4).
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FetchError {
@@ -46,44 +57,35 @@ pub enum FetchError {
     /// The response broke off.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// The body has a content coding, though none was asked for, and one that
-    /// is not known, or is not what it should be.
+    /// The body has a content coding, though `identity` was asked for, and it
+    /// is unknown or broken.
     #[error("the body has a content coding that cannot be taken off")]
     Coding,
 }
 
-impl From<Unreadable> for FetchError {
-    fn from(unreadable: Unreadable) -> Self {
-        match unreadable {
-            Unreadable::Broken(error) => error.into(),
-            Unreadable::Coding => Self::Coding,
-        }
-    }
-}
-
-/// One hop on the way to a robots.txt.
+/// Makes the requests of the cache, one at a time and in turn.
 ///
 /// A trait so that the cache can be tested with origins that fail on cue.
-pub trait FetchRobots: Send + Sync + 'static {
+pub trait RobotsFetcher: Send + Sync + 'static {
     /// Leave to ask a host now.
     type Turn: Send;
 
-    /// Waits for it; nothing if that would take too long.
+    /// Waits for a turn at `host`; `None` if it would not come soon enough.
     fn turn(&self, host: &Host) -> impl Future<Output = Option<Self::Turn>> + Send;
 
-    /// About how long that would be waited for.
+    /// Returns about how long a turn at `host` would be waited for.
     fn wait(&self, host: &Host) -> Duration;
 
-    /// Spends a permit, in a turn.
+    /// Makes the request that `permit` is for, in `turn`.
     fn fetch(
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
         turn: &mut Self::Turn,
-    ) -> impl Future<Output = Result<Hop, FetchError>> + Send;
+    ) -> impl Future<Output = Result<RobotsResponse, FetchError>> + Send;
 }
 
-/// Fetches over HTTP.
+/// A fetcher over HTTP.
 #[derive(Debug)]
 pub struct HttpFetcher {
     upstream: Arc<Upstream>,
@@ -92,8 +94,8 @@ pub struct HttpFetcher {
 }
 
 impl HttpFetcher {
-    /// A fetcher that stops reading after `max_bytes` (RFC 9309, section 2.5),
-    /// and asks in turn with all others.
+    /// Returns a fetcher that stops reading a body after `max_bytes` (RFC 9309,
+    /// section 2.5).
     pub fn new(upstream: Arc<Upstream>, scheduler: Arc<Scheduler>, max_bytes: usize) -> Self {
         Self {
             upstream,
@@ -103,21 +105,21 @@ impl HttpFetcher {
     }
 }
 
-/// Leave to ask a host, and whom to ask for another.
+/// Turn of a fetch at a host, with what it takes to get another one.
 #[derive(Debug)]
-pub struct Turns {
+pub struct FetchTurn {
     scheduler: Arc<Scheduler>,
     host: Host,
     turn: Option<Turn>,
 }
 
-impl Starts for Turns {
+impl Starts for FetchTurn {
     fn pause(&self) -> Duration {
         self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
     }
 
     async fn again(&mut self) -> bool {
-        // The one that failed ends first: its pause counts from here.
+        // The turn that failed ends first: its pause counts from here.
         self.turn = None;
         self.turn = self.scheduler.robots_turn(&self.host).await;
         if let Some(turn) = &self.turn {
@@ -127,11 +129,11 @@ impl Starts for Turns {
     }
 }
 
-impl FetchRobots for HttpFetcher {
-    type Turn = Turns;
+impl RobotsFetcher for HttpFetcher {
+    type Turn = FetchTurn;
 
-    async fn turn(&self, host: &Host) -> Option<Turns> {
-        Some(Turns {
+    async fn turn(&self, host: &Host) -> Option<FetchTurn> {
+        Some(FetchTurn {
             turn: Some(self.scheduler.robots_turn(host).await?),
             scheduler: Arc::clone(&self.scheduler),
             host: host.clone(),
@@ -146,8 +148,8 @@ impl FetchRobots for HttpFetcher {
         &self,
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
-        turns: &mut Turns,
-    ) -> Result<Hop, FetchError> {
+        turns: &mut FetchTurn,
+    ) -> Result<RobotsResponse, FetchError> {
         if let Some(turn) = &turns.turn {
             turn.mark_sent();
         }
@@ -156,17 +158,92 @@ impl FetchRobots for HttpFetcher {
             turn.record_response(&turns.host, &response);
         }
         let (head, body) = response.into_parts();
-        let mut hop = Hop {
-            status: head.status.as_u16(),
-            headers: head.headers,
-            body: Bytes::new(),
-            whole: true,
-        };
-        if status_meaning(hop.status) != StatusMeaning::Parse {
+        let status = head.status.as_u16();
+        let body = if status_meaning(status) == StatusMeaning::Parse {
+            read(body, &head.headers, self.max_bytes).await?
+        } else {
             skip(body).await;
-            return Ok(hop);
-        }
-        (hop.body, hop.whole) = read(body, &hop.headers, self.max_bytes).await?;
-        Ok(hop)
+            RobotsBody::default()
+        };
+        Ok(RobotsResponse {
+            status,
+            headers: head.headers,
+            body,
+        })
     }
+}
+
+/// Reads a body up to `max` bytes, cut at a line. Reading stops there: the
+/// connection of an endless file is closed.
+///
+/// A body that is coded, though `identity` was asked for, is decoded: the rules
+/// in it are as good as others (RFC 9110, section 8.4). What cannot be decoded
+/// to its end is no file, since a part of the rules could allow what the whole
+/// disallows.
+async fn read(
+    body: ResponseBody,
+    fields: &HeaderMap,
+    max: usize,
+) -> Result<RobotsBody, FetchError> {
+    // One byte more tells that there is more.
+    let decoding = Decoding::of(fields, max.saturating_add(1)).map_err(|_| FetchError::Coding)?;
+    let bytes = match decoding {
+        None => read_plain(body, max).await?,
+        Some(decoding) => read_coded(body, decoding, max).await?,
+    };
+    Ok(RobotsBody::within(bytes.freeze(), max))
+}
+
+async fn read_plain(mut body: ResponseBody, max: usize) -> Result<BytesMut, BodyError> {
+    let mut bytes = BytesMut::new();
+    while bytes.len() <= max
+        && let Some(frame) = body.frame().await
+    {
+        if let Ok(data) = frame?.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+    }
+    Ok(bytes)
+}
+
+async fn read_coded(
+    mut body: ResponseBody,
+    mut decoding: Decoding,
+    max: usize,
+) -> Result<BytesMut, FetchError> {
+    let (mut bytes, mut left) = (BytesMut::new(), max.max(CODED_BYTES_MAX));
+    while bytes.len() <= max {
+        let Some(frame) = body.frame().await else {
+            decoding.finish().map_err(|_| FetchError::Coding)?;
+            return Ok(bytes);
+        };
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        let within = data.get(..left).unwrap_or(&data);
+        let pushed = decoding.push(within, &mut |piece| {
+            bytes.extend_from_slice(piece);
+            if max < bytes.len() {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        pushed.map_err(|_| FetchError::Coding)?;
+        left -= within.len();
+        if within.len() < data.len() && bytes.len() <= max {
+            return Err(FetchError::Coding);
+        }
+    }
+    Ok(bytes)
+}
+
+/// Reads a short body to its end for the sake of its connection.
+async fn skip(mut body: ResponseBody) {
+    let length = body.size_hint().upper();
+    if length.is_none_or(|bytes| UNREAD_BYTES_MAX < bytes) {
+        return;
+    }
+    let end = async { while let Some(Ok(_)) = body.frame().await {} };
+    // A body that does not end in time closes its connection, and no more.
+    timeout(UNREAD_TIME_MAX, end).await.unwrap_or_default();
 }

@@ -1,27 +1,198 @@
-//! Layer 2: fetching robots.txt and keeping what came back.
+//! Cache of robots.txt files: one snapshot for each origin and product token,
+//! fetched once for all requests that wait for it.
 //!
-//! In reading order, and a module uses only those below it:
-
-pub mod cache;
-
-mod ready;
-
-mod snapshots;
-
-mod trail;
-
-mod answer;
-
-mod held;
-
-mod options;
-
-mod places;
-
-mod lifetimes;
-
-pub mod store;
+//! RFC 9309, sections 2.3.1 and 2.4. No crawler is judged by a file that another
+//! one was given; with a fixed `robots.user_agent` there is one file for all.
+//! Does not know the proxy: `serve` builds the cache and connects its store.
 
 pub mod fetch;
+pub mod options;
+pub mod store;
 
-mod body;
+mod admission;
+mod entry;
+mod lifetime;
+mod outcome;
+mod worker;
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use self::admission::TimeBudget;
+use self::fetch::{Asker, HttpFetcher, RobotsFetcher};
+use self::options::Options;
+use self::store::{FetchState, Lookup};
+use self::worker::FetchWorker;
+use crate::clock;
+use crate::decision::access::{Cause, Snapshot};
+use crate::decision::decide::{Inquiry, Policy};
+use crate::metrics::Metrics;
+use politesse_robots::origin::Host;
+
+pub use self::worker::CacheSources;
+
+/// Cache of robots.txt files. Bounded; the least recently used go first.
+pub struct RobotsCache<F = HttpFetcher> {
+    worker: Arc<FetchWorker<F>>,
+}
+
+/// Snapshot by which an inquiry is decided, and how it was come by.
+#[derive(Debug)]
+pub struct RobotsLookup {
+    /// The snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Whether a fetch was waited for.
+    pub was_fetched: bool,
+    /// Time that the fetch waited for turns meanwhile.
+    pub waited: Duration,
+    /// Queue in which the fetch stood when the wait was given up, because it
+    /// would have been longer than the client waits. The snapshot is unreachable
+    /// then ([`Cause::Busy`]).
+    pub queued: Option<QueuedFetch>,
+}
+
+/// A fetch that waits for a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedFetch {
+    /// Host at which it waits.
+    pub host: Host,
+    /// Time until its turn, about.
+    pub wait: Duration,
+}
+
+impl RobotsLookup {
+    fn at_once(snapshot: &Arc<Snapshot>) -> Self {
+        Self {
+            snapshot: Arc::clone(snapshot),
+            was_fetched: false,
+            waited: Duration::ZERO,
+            queued: None,
+        }
+    }
+}
+
+impl<F: RobotsFetcher> RobotsCache<F> {
+    /// Creates a cache whose fetches run in tasks of `tracker`. It holds nothing
+    /// yet but what is in the store of `sources`.
+    pub fn new(
+        options: Options,
+        sources: CacheSources<F>,
+        metrics: Arc<Metrics>,
+        tracker: TaskTracker,
+    ) -> Self {
+        let worker = FetchWorker::new(options, sources, metrics, tracker);
+        Self {
+            worker: Arc::new(worker),
+        }
+    }
+
+    /// Returns the snapshot in force for an inquiry, or that of one fetch, which
+    /// all requests that come meanwhile share.
+    ///
+    /// Never fails, and takes little longer than `robots.timeout`; twice that
+    /// where the fetch has to wait for a slot. While the fetch waits for its
+    /// turn at a host, this returns when `patience` is over or will not do, or
+    /// when `gone` is ready. Dropping the future does not end the fetch.
+    pub async fn snapshot(
+        &self,
+        inquiry: &Inquiry,
+        asker: &Asker,
+        patience: Duration,
+        gone: impl Future<Output = ()>,
+    ) -> RobotsLookup {
+        let mut gone = pin!(gone);
+        let key = self.worker.key(inquiry);
+        let requester = || self.worker.requester(&inquiry.crawler, asker);
+        let mut watch = match self.worker.look_up(&key, requester) {
+            Lookup::Fresh(entry) => return RobotsLookup::at_once(&entry.snapshot),
+            Lookup::Running(watch) => watch,
+        };
+        let mut patience = TimeBudget::new(patience);
+        let is_queued = |state: &FetchState| matches!(state, FetchState::Queued { .. });
+        let lookup = loop {
+            let concerns_us = |state: &FetchState| {
+                matches!(state, FetchState::Queued { .. } | FetchState::Done(_))
+            };
+            let state = watch.wait_for(concerns_us).await;
+            match state.map(|state| state.clone()) {
+                Ok(FetchState::Done(entry)) => break RobotsLookup::at_once(&entry.snapshot),
+                Ok(FetchState::Queued { host, until }) => {
+                    let leaves_queue = async {
+                        let left = watch.wait_for(|state| !is_queued(state));
+                        left.await.is_ok()
+                    };
+                    if !lasts(&mut patience, until, leaves_queue, gone.as_mut()).await {
+                        let wait = until.saturating_duration_since(clock::instant());
+                        break RobotsLookup {
+                            queued: Some(QueuedFetch { host, wait }),
+                            ..RobotsLookup::at_once(&self.worker.refusal(&key, Cause::Busy))
+                        };
+                    }
+                }
+                Ok(FetchState::Requesting | FetchState::CheckingRedirect) | Err(_) => {
+                    let refusal = self.worker.refusal(&key, Cause::Internal);
+                    break RobotsLookup::at_once(&refusal);
+                }
+            }
+        };
+        RobotsLookup {
+            was_fetched: true,
+            waited: patience.spent,
+            ..lookup
+        }
+    }
+
+    /// Sets the policy for pages that a robots.txt redirects to. Its dialect is
+    /// that of before: the files that are held were read by it.
+    pub fn set_redirect_policy(&self, policy: &Policy) {
+        self.worker.set_redirect_policy(policy);
+    }
+
+    /// Returns the snapshot that is in force now for an inquiry that was decided
+    /// by `before`; `None` if the origin has to be asked.
+    pub fn current(&self, inquiry: &Inquiry, before: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
+        let key = self.worker.key(inquiry);
+        match self.worker.table.latest(&key) {
+            Some(entry) => entry.is_fresh().then(|| Arc::clone(&entry.snapshot)),
+            // Evicted for lack of room, which makes it no less true.
+            None => (clock::now() < before.expires_at).then(|| Arc::clone(before)),
+        }
+    }
+}
+
+/// Waits until a fetch has left its queue, which will be at about `until`.
+/// Returns false if `patience` does not last so long, or the client is `gone`.
+async fn lasts(
+    patience: &mut TimeBudget,
+    until: Instant,
+    leaves_queue: impl Future<Output = bool>,
+    gone: impl Future<Output = ()>,
+) -> bool {
+    if patience.left < until.saturating_duration_since(clock::instant()) {
+        return false;
+    }
+    let wait = patience.spend(async {
+        tokio::select! {
+            biased;
+            _ = leaves_queue => true,
+            () = gone => false,
+        }
+    });
+    wait.await.unwrap_or(false)
+}
+
+impl<F> fmt::Debug for RobotsCache<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RobotsCache")
+            .field("options", &self.worker.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

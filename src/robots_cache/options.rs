@@ -1,77 +1,99 @@
-//! How robots.txt is asked for, and what is kept of it (`robots.*`).
+//! Settings of the robots.txt cache (`robots.*`), and the lifetimes that they
+//! give to what was fetched.
+//!
+//! RFC 9309, section 2.4, sets the longest lifetime. What a response states
+//! about its own lifetime is read in `lifetime` and passed in here.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::decision::decide::Policy;
-use crate::robots_cache::lifetimes::Lifetimes;
-use crate::robots_cache::places::Limits;
 
-/// As whom a robots.txt is asked for (`robots.user_agent`).
+/// Longest time for which anything is used without asking the origin again
+/// (RFC 9309, section 2.4).
+pub(super) const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Shortest lifetime. With less, an entry could expire before the request that
+/// it was fetched for is decided, and that request would fetch it again.
+const LIFETIME_MIN: Duration = Duration::from_secs(1);
+
+/// `User-Agent` with which robots.txt files are requested
+/// (`robots.user_agent`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserAgent {
-    /// As the crawler that needs it; one snapshot for each product token.
+    /// That of the crawler that needs the file; one cache entry for each
+    /// product token.
     Crawler,
-    /// As this; one snapshot for all, by the product token in it.
+    /// This text; one cache entry for all crawlers, under the product token in
+    /// it.
     Fixed(String),
 }
 
 /// Limits and lifetimes (`robots.*`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// As whom to ask.
+    /// `User-Agent` of the requests.
     pub user_agent: UserAgent,
-    /// How much of a file is read.
+    /// Bytes of a file that are read.
     pub max_bytes: usize,
-    /// How long a copy holds that says nothing itself, and at most.
+    /// Lifetime of a file whose response states none, and longest lifetime of
+    /// any file.
     pub ttl: Duration,
-    /// How long it holds at least.
+    /// Shortest lifetime of a file.
     pub ttl_min: Duration,
-    /// How long it holds that there is none.
+    /// Shortest lifetime of the answer that there is no file.
     pub unavailable_ttl: Duration,
-    /// How long a copy is used after the origin last confirmed it, while the
-    /// origin is unreachable.
+    /// Time for which a file is used while its origin is unreachable, counted
+    /// from when the origin last sent or confirmed it.
     pub stale: Duration,
-    /// The first pause after an origin was unreachable; each one is twice as
-    /// long.
+    /// Pause after the first failure; each further one is twice as long.
     pub retry_first: Duration,
-    /// The longest pause.
+    /// Longest pause, unless the origin asks for more.
     pub retry_longest: Duration,
-    /// How many redirects are followed.
+    /// Redirects that are followed.
     pub redirects: u8,
-    /// The longest a fetch may take, all redirects and bodies included.
+    /// Longest duration of a fetch, all redirects and bodies included.
     pub timeout: Duration,
-    /// How many fetches may be under way; the next ones wait.
+    /// Fetches that may make a request at the same time; others wait.
     pub max_fetches: NonZeroUsize,
-    /// How many of them for one client.
+    /// Fetches that may do so for one client.
     pub max_fetches_per_client: NonZeroUsize,
-    /// How many may be sought, those under way included; others are refused.
+    /// Fetches that may run or wait; others are refused.
     pub max_waiting: NonZeroUsize,
-    /// How many snapshots are held.
+    /// Entries that are held in memory.
     pub max_snapshots: NonZeroUsize,
-    /// How many bytes they take together, about.
+    /// Bytes that they take together, about.
     pub max_snapshot_bytes: usize,
-    /// By what pages are judged, those that redirects lead to among them.
+    /// Policy by which pages are decided, those that a robots.txt redirects to
+    /// among them.
     pub policy: Policy,
 }
 
 impl Options {
-    pub(super) fn places(&self) -> Limits {
-        Limits {
-            all: self.max_fetches.get(),
-            one_client: self.max_fetches_per_client.get(),
-        }
+    /// Returns the lifetime of a file whose response states `stated`.
+    pub(super) fn file_lifetime(&self, stated: Option<Duration>) -> Duration {
+        let wanted = stated.unwrap_or(self.ttl);
+        bounded(wanted.max(self.ttl_min).min(self.ttl))
     }
 
-    /// How long answers hold.
-    pub(super) fn lifetimes(&self) -> Lifetimes {
-        Lifetimes {
-            ttl: self.ttl,
-            ttl_min: self.ttl_min,
-            unavailable_ttl: self.unavailable_ttl,
-            stale: self.stale,
-            retry_first: self.retry_first,
-            retry_longest: self.retry_longest,
-        }
+    /// Returns the lifetime of the answer that there is no file.
+    pub(super) fn missing_lifetime(&self, stated: Option<Duration>) -> Duration {
+        bounded(stated.unwrap_or_default().max(self.unavailable_ttl))
     }
+
+    /// Returns the pause before an origin is asked again that has failed
+    /// `failures` times in a row before, and asks for a pause of `requested`.
+    pub(super) fn retry_pause(&self, failures: u32, requested: Option<Duration>) -> Duration {
+        let factor = 2_u32.saturating_pow(failures);
+        let pause = self.retry_first.saturating_mul(factor);
+        bounded(
+            pause
+                .min(self.retry_longest)
+                .max(requested.unwrap_or_default()),
+        )
+    }
+}
+
+fn bounded(lifetime: Duration) -> Duration {
+    lifetime.clamp(LIFETIME_MIN, LIFETIME_MAX)
 }

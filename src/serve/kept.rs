@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::audit::AuditLog;
 use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
-use crate::robots_cache::store::{Doing, KeepRobots};
+use crate::robots_cache::store::{SnapshotStore, StoreFuture};
 use crate::upstream::egress::Egress;
 use politesse_robots::Dialect;
 
@@ -16,12 +16,12 @@ pub(super) struct KeptInAudit {
     pub(super) egress: Arc<Egress>,
 }
 
-impl KeepRobots for KeptInAudit {
+impl SnapshotStore for KeptInAudit {
     fn load<'a>(
         &'a self,
         key: &'a CacheKey,
         dialect: Dialect,
-    ) -> Doing<'a, Option<StoredSnapshot>> {
+    ) -> StoreFuture<'a, Option<StoredSnapshot>> {
         Box::pin(async move {
             let kept = self.audit.saved_snapshot(key, dialect).await?;
             let led_to = self.egress.led_to(&key.origin);
@@ -29,7 +29,7 @@ impl KeepRobots for KeptInAudit {
         })
     }
 
-    fn save(&self, kept: StoredSnapshot) -> Doing<'_, ()> {
+    fn save(&self, kept: StoredSnapshot) -> StoreFuture<'_, ()> {
         let led_to = self.egress.led_to(&kept.snapshot.origin);
         Box::pin(self.audit.save_snapshot(StoredSnapshot { led_to, ..kept }))
     }

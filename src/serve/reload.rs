@@ -175,7 +175,7 @@ impl Running {
             policy = %settings.policy.digest(),
             "the configuration was reloaded"
         );
-        in_force.proxy.robots.judge_by(&settings.policy);
+        in_force.proxy.robots.set_redirect_policy(&settings.policy);
         let latest = Arc::clone(&in_force.proxy.policy);
         in_force.proxy.latest.store(latest);
         in_force.proxy.scheduler.set_options(settings.pace.clone());

@@ -7,7 +7,7 @@
 
 pub mod location;
 
-pub mod freshness;
+pub mod retry_after;
 
 pub mod client;
 

@@ -70,7 +70,7 @@ impl Said {
 pub(crate) fn said((dialect, file): (Dialect, &[u8]), agent: &str, path: &str) -> Said {
     let robots = RobotsTxt::in_dialect(file.to_vec(), dialect);
     let said = Said::by_judgement(&robots.binding(&Crawler::parse(agent)).judge(path));
-    let copy = RobotsFile::in_dialect(Bytes::copy_from_slice(file), dialect);
+    let copy = RobotsFile::read(Bytes::copy_from_slice(file), dialect);
     let result = AccessResult::Successful(Arc::new(copy));
     let ruling = ruling((dialect, 200, result), agent, path);
     assert_eq!(Said::by_ruling(&ruling), Some(said), "{dialect} {path}");

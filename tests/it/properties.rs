@@ -50,7 +50,7 @@ fn verdict(robots: &str, path: &str) -> Verdict {
 /// comes to.
 fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
-    let copy = RobotsFile::in_dialect(Bytes::from(robots.to_owned()), policy.dialect());
+    let copy = RobotsFile::read(Bytes::from(robots.to_owned()), policy.dialect());
     let at = "2026-11-21T06:47:09.123456789Z".parse().unwrap();
     let stored = RecordedSnapshot {
         token: None,

@@ -10,10 +10,9 @@ use bytes::Bytes;
 use super::terms::Terms;
 use crate::clock;
 use crate::decision::access::{
-    AccessResult, Cause, RobotsFile, Snapshot, StatusMeaning, status_meaning,
+    AccessResult, Cause, RobotsBody, RobotsFile, Snapshot, StatusMeaning, status_meaning,
 };
 use politesse_robots::origin::Origin;
-use politesse_robots::whole_lines;
 
 /// The bytes of a file, as far as telling whether it is too long needs them.
 pub(super) fn bytes(input: impl Read, terms: &Terms) -> io::Result<Vec<u8>> {
@@ -33,7 +32,10 @@ pub(super) fn snapshot(
 ) -> Snapshot {
     let now = clock::now();
     let result = match status_meaning(status) {
-        StatusMeaning::Parse => AccessResult::Successful(Arc::new(copy(&body.into(), terms))),
+        StatusMeaning::Parse => {
+            let body = RobotsBody::within(body.into(), terms.bytes_max);
+            AccessResult::Successful(Arc::new(RobotsFile::read(body, terms.dialect())))
+        }
         StatusMeaning::Unavailable => AccessResult::Unavailable,
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {
             AccessResult::Unreachable(Cause::Status)
@@ -50,15 +52,4 @@ pub(super) fn snapshot(
         result,
         stale: None,
     }
-}
-
-/// The file as far as a fetch would keep it.
-fn copy(body: &Bytes, terms: &Terms) -> RobotsFile {
-    let kept = body.slice(..whole_lines(body, terms.bytes_max).len());
-    let whole = kept.len() == body.len();
-    let mut copy = RobotsFile::in_dialect(kept, terms.dialect());
-    if !whole {
-        copy.robots.cut_here();
-    }
-    RobotsFile { whole, ..copy }
 }

@@ -340,7 +340,7 @@ fn a_form_of_a_rule_that_servers_read_is_evidence_by_its_line() {
 fn other_dialects_compare_the_written_path_alone() {
     let rules = "User-agent: *\nDisallow: /Special%3ARandom\n";
     for dialect in Dialect::ALL {
-        let copy = RobotsFile::in_dialect(rules.into(), dialect);
+        let copy = RobotsFile::read(Bytes::from(rules), dialect);
         let robots = snapshot(200, AccessResult::Successful(Arc::new(copy)));
         let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
         let asked = inquiry("FooBot", "http://h.test/Special:Random");

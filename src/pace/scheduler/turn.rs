@@ -14,7 +14,7 @@ use super::pace::Started;
 use crate::clock;
 use crate::pace::back_off::{BackOffUpdate, ThrottleAnswer};
 use crate::pace::schedule::Outcome;
-use crate::upstream::freshness::retry_after;
+use crate::upstream::retry_after::retry_after;
 use politesse_robots::origin::Host;
 
 /// Nothing was sent yet.

@@ -17,7 +17,7 @@ use crate::decision::reason::Reason;
 use crate::pace::{Later, RobotsFetch, Turn, TurnRequest};
 use crate::proxy::request::ProxyRequest;
 use crate::proxy::socket::ClientEnd;
-use crate::robots_cache::cache::Known;
+use crate::robots_cache::{QueuedFetch, RobotsLookup};
 
 /// When it is worth asking again where nobody had the room to ask an origin.
 const ROOM_AGAIN: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(super) struct Decided {
     /// Where its origin is dialled, if that is known.
     pub(super) address: Option<IpAddr>,
     /// How its robots.txt came, if it was asked about.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<RobotsLookup>,
 }
 
 /// A decision that is acted on now.
@@ -79,7 +79,7 @@ impl Wait {
         self.address = decided.address;
         let Some(known) = &decided.known else { return };
         self.took(known.waited);
-        if known.was_asked && self.robots == RobotsFetch::No {
+        if known.was_fetched && self.robots == RobotsFetch::No {
             self.robots = RobotsFetch::Once;
         }
     }
@@ -139,7 +139,10 @@ impl Proxy {
     /// for, though no page follows: other crawlers have theirs asked for.
     fn heed(&self, decided: &Decided) {
         let evidence = decided.decision.evidence();
-        let was_asked = decided.known.as_ref().is_some_and(|known| known.was_asked);
+        let was_asked = decided
+            .known
+            .as_ref()
+            .is_some_and(|known| known.was_fetched);
         if let Some(asked) = evidence.ruling.asked.as_ref().filter(|_| was_asked) {
             self.scheduler
                 .record_crawl_delay(evidence.inquiry.target.origin.host(), asked);
@@ -166,9 +169,9 @@ impl Proxy {
         if !is_late && !evidence.lacks_an_answer_for_now() {
             return decision;
         }
-        let too_long = known.and_then(|known| known.too_long);
-        let later = match &too_long {
-            Some((host, wait)) => {
+        let queued = known.and_then(|known| known.queued);
+        let later = match &queued {
+            Some(QueuedFetch { host, wait }) => {
                 let crawler = crawler(&evidence.inquiry, client);
                 self.scheduler.robots_later_by(host, (*wait, &crawler))
             }
@@ -246,7 +249,7 @@ impl Proxy {
     /// nothing if the origin has to be asked first.
     fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
         let before = evidence.snapshot.as_ref()?;
-        let snapshot = self.robots.still(&evidence.inquiry, before)?;
+        let snapshot = self.robots.current(&evidence.inquiry, before)?;
         // What is held was read in one dialect.
         let latest = self.latest.load_full();
         let same = latest.dialect() == self.policy.dialect();

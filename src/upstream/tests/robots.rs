@@ -9,11 +9,13 @@ use crate::decision::access::Validators;
 use crate::decision::decide::RobotsPermit;
 use crate::pace::Scheduler;
 use crate::pace::options::Options;
-use crate::robots_cache::fetch::{Asker, FetchError, FetchRobots, Hop, HttpFetcher, RobotsQuery};
+use crate::robots_cache::fetch::{
+    Asker, FetchError, HttpFetcher, RobotsFetcher, RobotsQuery, RobotsResponse,
+};
 use crate::tasks::Tasks;
 use politesse_robots::origin::{Origin, Scheme};
 
-async fn fetch(setup: &Setup, asker: &Asker) -> Result<Hop, FetchError> {
+async fn fetch(setup: &Setup, asker: &Asker) -> Result<RobotsResponse, FetchError> {
     let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), scheduler(), 20);
     let origin = Origin::new(Scheme::Http, "h.test");
     let query = RobotsQuery { asker, known: None };
@@ -27,7 +29,7 @@ fn scheduler() -> Arc<Scheduler> {
     Arc::new(scheduler)
 }
 
-async fn fetched(script: &'static [Step]) -> Result<Hop, FetchError> {
+async fn fetched(script: &'static [Step]) -> Result<RobotsResponse, FetchError> {
     let origin = RawOrigin::start(&[script]).await;
     fetch(&setup(&origin), &Asker::default()).await
 }
@@ -42,7 +44,10 @@ async fn our_request_says_who_asks_and_nothing_else() {
         from: Some(HeaderValue::from_static("a@b.test")),
     };
     let hop = fetch(&setup(&origin), &asker).await.unwrap();
-    assert_eq!((hop.status, &*hop.body, hop.whole), (200, &b"ok"[..], true));
+    assert_eq!(
+        (hop.status, &*hop.body.bytes, hop.body.whole),
+        (200, &b"ok"[..], true)
+    );
     assert_eq!(
         origin.requests(),
         [
@@ -84,7 +89,10 @@ async fn a_file_over_the_limit_is_cut_at_a_line() {
         Step::Hold,
     ];
     let hop = fetched(ENDLESS).await.unwrap();
-    assert_eq!((&*hop.body, hop.whole), (&b"Disallow: /a\n"[..], false));
+    assert_eq!(
+        (&*hop.body.bytes, hop.body.whole),
+        (&b"Disallow: /a\n"[..], false)
+    );
 }
 
 // security, section 6: an unknown coding, or one that is not what it says, is

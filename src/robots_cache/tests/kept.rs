@@ -15,7 +15,8 @@ use super::kit::*;
 use super::*;
 use crate::decision::access::{AccessResult, RobotsFile, Validators};
 use crate::decision::stored_snapshot::StoredSnapshot;
-use crate::robots_cache::store::Doing;
+use crate::robots_cache::store::{EntryTable, StoreFuture};
+use crate::robots_cache::worker::LOAD_TIMEOUT;
 use politesse_robots::Dialect;
 
 const FILE: &str = "User-agent: *\nDisallow: /a";
@@ -26,7 +27,7 @@ struct Shelf {
     kept: Mutex<HashMap<CacheKey, StoredSnapshot>>,
     loads: Mutex<usize>,
     fault: Fault,
-    handed_out: Mutex<Option<Weak<Snapshots>>>,
+    handed_out: Mutex<Option<Weak<EntryTable>>>,
     /// Whether the last to be saved was handed out before.
     late: Mutex<Option<bool>>,
 }
@@ -55,8 +56,12 @@ impl Shelf {
     }
 }
 
-impl KeepRobots for Shelf {
-    fn load<'a>(&'a self, key: &'a CacheKey, _: Dialect) -> Doing<'a, Option<StoredSnapshot>> {
+impl SnapshotStore for Shelf {
+    fn load<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        _: Dialect,
+    ) -> StoreFuture<'a, Option<StoredSnapshot>> {
         *self.loads.lock().unwrap() += 1;
         Box::pin(async move {
             match self.fault {
@@ -67,7 +72,7 @@ impl KeepRobots for Shelf {
         })
     }
 
-    fn save(&self, kept: StoredSnapshot) -> Doing<'_, ()> {
+    fn save(&self, kept: StoredSnapshot) -> StoreFuture<'_, ()> {
         if let Some(snapshots) = &*self.handed_out.lock().unwrap() {
             let latest = snapshots.upgrade().unwrap().latest(&kept.key());
             *self.late.lock().unwrap() = Some(latest.is_some());
@@ -309,7 +314,7 @@ async fn a_snapshot_is_saved_before_it_is_handed_out() {
     let shelf = Arc::new(Shelf::default());
     let script = Script::default().at(ROBOTS, [text(FILE)]);
     let cache = cache_on(options(), &script, shelf.clone());
-    let snapshots = Arc::downgrade(&cache.shared.snapshots);
+    let snapshots = Arc::downgrade(&cache.worker.table);
     *shelf.handed_out.lock().unwrap() = Some(snapshots);
     ask(&cache).await;
     assert_eq!(*shelf.late.lock().unwrap(), Some(false));
@@ -347,7 +352,7 @@ async fn what_is_evicted_comes_back_from_the_store() {
             ask_as(&cache, url, "ExampleBot").await;
             sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(cache.shared.snapshots.len(), 2);
+        assert_eq!(cache.worker.table.len(), 2);
     }
     assert_eq!(script.asked(), urls);
     assert!(40 <= *shelf.loads.lock().unwrap());

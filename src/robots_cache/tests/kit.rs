@@ -10,12 +10,11 @@ use http::HeaderMap;
 use tokio::time::sleep;
 
 use super::*;
-use crate::decision::access::{AccessResult, Validators};
+use crate::decision::access::{AccessResult, RobotsBody, Validators};
 use crate::decision::decide::{RobotsPermit, Unauthorized};
-use crate::robots_cache::fetch::{FetchError, Hop, RobotsQuery};
-use crate::robots_cache::store::Forgetful;
+use crate::robots_cache::fetch::{FetchError, RobotsQuery, RobotsResponse};
+use crate::robots_cache::store::NoStore;
 use politesse_robots::crawler::ProductToken;
-use politesse_robots::origin::Host;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -119,7 +118,7 @@ impl Script {
     }
 }
 
-impl FetchRobots for Script {
+impl RobotsFetcher for Script {
     type Turn = ();
 
     async fn turn(&self, host: &Host) -> Option<()> {
@@ -141,7 +140,7 @@ impl FetchRobots for Script {
         permit: RobotsPermit,
         query: RobotsQuery<'_>,
         (): &mut (),
-    ) -> Result<Hop, FetchError> {
+    ) -> Result<RobotsResponse, FetchError> {
         let mut reply = self.next(&permit.target().to_string(), query);
         loop {
             match reply {
@@ -149,7 +148,7 @@ impl FetchRobots for Script {
                     sleep(time).await;
                     reply = *then;
                 }
-                Reply::Answer(status, fields, body) => return Ok(hop(status, &fields, body)),
+                Reply::Answer(status, fields, body) => return Ok(response(status, &fields, body)),
                 Reply::Fail(error) => return Err(error()),
                 Reply::Never => pending().await,
                 Reply::Panic => panic!("scripted"),
@@ -158,20 +157,23 @@ impl FetchRobots for Script {
     }
 }
 
-pub(super) fn hop(status: u16, fields: &[(&'static str, &'static str)], body: &'static str) -> Hop {
+pub(super) fn response(
+    status: u16,
+    fields: &[(&'static str, &'static str)],
+    body: &'static str,
+) -> RobotsResponse {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
         headers.append(*name, HeaderValue::from_static(value));
     }
-    Hop {
+    RobotsResponse {
         status,
         headers,
-        body: Bytes::from_static(body.as_bytes()),
-        whole: true,
+        body: RobotsBody::from(Bytes::from_static(body.as_bytes())),
     }
 }
 
-pub(super) fn options() -> Options {
+pub(in crate::robots_cache) fn options() -> Options {
     Options {
         user_agent: UserAgent::Crawler,
         max_bytes: 512_000,
@@ -193,16 +195,19 @@ pub(super) fn options() -> Options {
 }
 
 pub(super) fn cache_with(options: Options, script: &Script) -> RobotsCache<Script> {
-    cache_on(options, script, Arc::new(Forgetful))
+    cache_on(options, script, Arc::new(NoStore))
 }
 
 pub(super) fn cache_on(
     options: Options,
     script: &Script,
-    store: Arc<dyn KeepRobots>,
+    store: Arc<dyn SnapshotStore>,
 ) -> RobotsCache<Script> {
-    let parts = (script.clone(), store);
-    RobotsCache::new(options, parts, Arc::default(), TaskTracker::new())
+    let sources = CacheSources {
+        fetcher: script.clone(),
+        store,
+    };
+    RobotsCache::new(options, sources, Arc::default(), TaskTracker::new())
 }
 
 pub(super) fn cache(script: &Script) -> RobotsCache<Script> {
@@ -224,7 +229,7 @@ pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) 
         from: None,
     };
     let inquiry = inquiry(url, agent);
-    let known = cache.snapshot(&inquiry, &asker, (Duration::MAX, pending()));
+    let known = cache.snapshot(&inquiry, &asker, Duration::MAX, pending());
     known.await.snapshot
 }
 
@@ -236,7 +241,7 @@ pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {
 pub(super) fn holds(cache: &RobotsCache<Script>, snapshot: &Arc<Snapshot>) -> bool {
     let agent = snapshot.token.as_ref().map_or("", ProductToken::as_str);
     let inquiry = inquiry(&snapshot.origin.robots_txt().to_string(), agent);
-    let now = cache.still(&inquiry, snapshot);
+    let now = cache.current(&inquiry, snapshot);
     now.is_some_and(|now| Arc::ptr_eq(&now, snapshot))
 }
 

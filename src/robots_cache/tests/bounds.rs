@@ -63,7 +63,7 @@ async fn the_bytes_of_snapshots_are_bounded() {
     for url in &urls {
         ask_as(&cache, url, "ExampleBot").await;
     }
-    assert_eq!(cache.shared.snapshots.len(), 5);
+    assert_eq!(cache.worker.table.len(), 5);
 }
 
 // Ours: the same by redirects to long URLs, with no file behind them.
@@ -85,7 +85,7 @@ async fn the_bytes_of_hops_are_bounded() {
     for origin in &origins {
         ask_as(&cache, origin, "ExampleBot").await;
     }
-    assert_eq!(cache.shared.snapshots.len(), 10);
+    assert_eq!(cache.worker.table.len(), 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ async fn the_number_of_snapshots_is_bounded() {
         let snapshot = ask_as(&cache, url, "ExampleBot").await;
         assert!(holds(&cache, &snapshot), "{url}");
     }
-    assert_eq!(cache.shared.snapshots.len(), 2);
+    assert_eq!(cache.worker.table.len(), 2);
     assert_eq!(script.asked(), urls);
 }
 
@@ -135,7 +135,7 @@ async fn a_fetch_under_way_cannot_be_evicted() {
     for url in &urls {
         ask_as(&cache, url, "ExampleBot").await;
     }
-    assert_eq!(cache.shared.snapshots.len(), 2);
+    assert_eq!(cache.worker.table.len(), 2);
     assert!(ask(&cache).await.file().is_some());
     assert_eq!(
         script.asked().iter().filter(|url| *url == ROBOTS).count(),
@@ -167,7 +167,7 @@ async fn only_so_many_fetches_are_under_way() {
     assert!(second.0.file().is_some() && second.1 == 25);
     assert!(third.0.file().is_some() && third.1 == 45);
     assert_eq!(script.asked(), [ROBOTS, b, c]);
-    assert_eq!(cache.shared.places.under_way(), 0);
+    assert_eq!(cache.worker.slots.under_way(), 0);
 }
 
 // Ours: a walk that waits for another keeps no place from it.
@@ -214,7 +214,7 @@ async fn metrics_tell_what_fetches_came_to() {
         ask(&cache).await;
         advance(pause).await;
     }
-    let rendered = cache.shared.places.metrics().render();
+    let rendered = cache.worker.slots.metrics().render();
     for result in [
         "successful",
         "confirmed",
@@ -287,7 +287,7 @@ async fn only_so_many_are_waited_for() {
     assert_eq!(refused, (true, Some(Cause::Busy), Some(Cause::Busy)));
     assert!(ask_as(&cache, b, "ExampleBot").await.stale.is_none());
     assert_eq!(script.asked(), [b, ROBOTS, b]);
-    let rendered = cache.shared.places.metrics().render();
+    let rendered = cache.worker.slots.metrics().render();
     for line in [
         "politesse_robots_waiting 0\n",
         "politesse_robots_fetches_total{result=\"busy\"} 2\n",

@@ -20,15 +20,15 @@ fn file() -> Script {
     Script::default().at(ROBOTS, [text("User-agent: *")])
 }
 
-async fn ask_within(cache: &RobotsCache<Script>, patience: Duration) -> Known {
+async fn ask_within(cache: &RobotsCache<Script>, patience: Duration) -> RobotsLookup {
     let inquiry = inquiry("http://a.test/page", "ExampleBot/1.0");
     let asker = Asker {
         client: None,
         user_agent: None,
         from: None,
     };
-    let patience = (patience, std::future::pending());
-    cache.snapshot(&inquiry, &asker, patience).await
+    let gone = std::future::pending();
+    cache.snapshot(&inquiry, &asker, patience, gone).await
 }
 
 // Deliverable 4: a wait, bounded by what the crawler allows.
@@ -46,9 +46,9 @@ async fn nobody_waits_longer_for_a_turn_than_he_may() {
         let begun = clock::instant();
         let known = ask_within(&cache, patience * SECOND).await;
         assert_eq!(cause(&known.snapshot), Some(Cause::Busy), "{announced}");
-        let (host, left) = known.too_long.unwrap();
+        let QueuedFetch { host, wait } = known.queued.unwrap();
         assert_eq!(host.to_string(), "a.test");
-        assert_eq!(left.as_secs(), u64::from(announced));
+        assert_eq!(wait.as_secs(), u64::from(announced));
         let took = clock::instant() - begun;
         assert_eq!((known.waited.as_secs(), took.as_secs()), (waited, waited));
     }
@@ -58,10 +58,10 @@ async fn nobody_waits_longer_for_a_turn_than_he_may() {
 async fn who_waits_for_a_turn_is_told_for_how_long() {
     let cache = cache(&paced(file(), MINUTE, MINUTE));
     let known = ask_within(&cache, MINUTE + SECOND).await;
-    assert!(known.snapshot.file().is_some() && known.was_asked);
-    assert_eq!((known.waited.as_secs(), known.too_long), (60, None));
+    assert!(known.snapshot.file().is_some() && known.was_fetched);
+    assert_eq!((known.waited.as_secs(), known.queued), (60, None));
     let again = ask_within(&cache, Duration::ZERO).await;
-    assert!(again.snapshot.file().is_some() && !again.was_asked);
+    assert!(again.snapshot.file().is_some() && !again.was_fetched);
     assert_eq!(again.waited, Duration::ZERO);
 }
 
@@ -86,7 +86,7 @@ async fn who_leaves_takes_nothing_from_who_waits() {
     };
     let (patient, left) = tokio::join!(patient, left);
     assert!(patient.snapshot.file().is_some());
-    assert!(left.too_long.is_some());
+    assert!(left.queued.is_some());
     assert_eq!(script.asked(), [ROBOTS]);
 }
 
@@ -140,7 +140,7 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
     let waits = async {
         let turn = scheduler.turn(request).await.unwrap();
         assert_eq!(turn.waited().as_secs(), 400);
-        cache.still(&inquiry, &before)
+        cache.current(&inquiry, &before)
     };
     let changes = async {
         sleep(301 * SECOND).await;
@@ -151,7 +151,7 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
     let decision = decide(&inquiry, &now.unwrap(), (&policy, clock::now()));
     assert_eq!(decision.ruling().verdict, Verdict::Disallow);
     sleep(300 * SECOND).await;
-    assert!(cache.still(&inquiry, &before).is_none());
+    assert!(cache.current(&inquiry, &before).is_none());
 }
 
 /// A robots.txt that holds as short as any.

@@ -1,6 +1,6 @@
 //! The life of a snapshot, at a paused clock.
 
-mod kit;
+pub(super) mod kit;
 
 mod bounds;
 
@@ -14,14 +14,19 @@ mod pace;
 
 mod redirects;
 
-use tokio::time::advance;
+use http::HeaderValue;
+use tokio::time::{advance, timeout};
 
 use self::kit::*;
 use super::*;
 use crate::decision::access::NoConnection;
+use crate::decision::stored_snapshot::CacheKey;
 use crate::robots_cache::fetch::FetchError;
+use crate::robots_cache::options::UserAgent;
+use crate::robots_cache::store::SnapshotStore;
 use crate::upstream::body::BodyError;
 use crate::upstream::client::UpstreamError;
+use politesse_robots::crawler::Crawler;
 
 // decisions, "Proxy": a crawler that hangs up cancels its own exchange only.
 #[tokio::test(start_paused = true)]

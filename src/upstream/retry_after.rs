@@ -1,0 +1,142 @@
+//! `Retry-After`, and the two forms of time in header fields: a number of
+//! seconds and a date.
+//!
+//! RFC 9110, sections 5.6.7 and 10.2.3. Does not know what a pause is for.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
+use jiff::fmt::strtime;
+use jiff::tz::TimeZone;
+
+/// Formats of a date: the preferred one, that of RFC 850 with two digits for the
+/// year, and that of C's asctime.
+const DATES: [&str; 3] = [
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%A, %d-%b-%y %H:%M:%S GMT",
+    "%a %b %e %H:%M:%S %Y",
+];
+
+/// Returns the pause that a response asks for. The longest of several fields
+/// counts, as where a proxy on the way adds its own.
+pub fn retry_after(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let values = fields.get_all(RETRY_AFTER).iter();
+    let pauses = values.filter_map(|value| pause(value.as_bytes().trim_ascii(), now));
+    pauses.max()
+}
+
+fn pause(value: &[u8], now: Timestamp) -> Option<Duration> {
+    if is_number(value) {
+        return Some(Duration::from_secs(delta_seconds(value)));
+    }
+    let until = http_date(value)?;
+    Duration::try_from(until.duration_since(now)).ok()
+}
+
+/// Reads a number of seconds, in quotes or not; what is no number counts as
+/// zero, and one that does not fit as the largest of RFC 9111, section 1.2.2.
+pub fn delta_seconds(text: &[u8]) -> u64 {
+    let text = text
+        .strip_prefix(b"\"")
+        .and_then(|text| text.strip_suffix(b"\""))
+        .unwrap_or(text);
+    if !is_number(text) {
+        return 0;
+    }
+    std::str::from_utf8(text).map_or(0, |digits| digits.parse().unwrap_or(u64::from(u32::MAX)))
+}
+
+fn is_number(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
+}
+
+/// Reads a date in any of the three formats (RFC 9110, section 5.6.7). A weekday
+/// that is not that of the date is ignored, since the rest says when.
+pub fn http_date(text: &[u8]) -> Option<Timestamp> {
+    const PARSER: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
+    let preferred = PARSER.parse_timestamp(text).ok();
+    preferred.or_else(|| {
+        let mut formats = DATES.iter();
+        let mut date = formats.find_map(|format| strtime::parse(format, text).ok())?;
+        date.set_weekday(None);
+        let date = date.to_datetime().ok().filter(|date| 0 <= date.year())?;
+        // The last two days of the year 9999, which is written for "never", are
+        // later than any `Timestamp`.
+        let date = date.to_zoned(TimeZone::UTC);
+        Some(date.map_or(Timestamp::MAX, |date| date.timestamp()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        for (name, value) in lines {
+            fields.append(*name, value.parse().unwrap());
+        }
+        fields
+    }
+
+    fn now() -> Timestamp {
+        "1994-11-06T08:00:00Z".parse().unwrap()
+    }
+
+    /// To the end of all dates, from [`now`].
+    const NEVER: u64 = 252_618_098_400;
+
+    // RFC 9110, section 10.2.3.
+    #[test]
+    fn a_pause_is_asked_for_in_seconds_or_until_a_date() {
+        for (value, seconds) in [
+            ("120", Some(120)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Sun Nov  6 08:49:37 1994", Some(49 * 60 + 37)),
+            ("Sun, 06 Nov 1994 07:49:37 GMT", None),
+            ("99999999999999999999", Some(u64::from(u32::MAX))),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", Some(u64::from(u32::MAX))),
+            ("Thu, 30 Dec 9999 21:00:00 GMT", Some(252_618_094_800)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(NEVER)),
+            ("Fri Dec 31 23:59:59 9999", Some(NEVER)),
+            // No weekday of that day, and a leap second.
+            ("Mon, 06 Nov 1994 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Monday, 06-Nov-94 08:49:37 GMT", Some(49 * 60 + 37)),
+            ("Mon Nov  6 08:49:37 1994", Some(49 * 60 + 37)),
+            ("Sun, 06 Nov 1994 08:59:60 GMT", Some(3599)),
+            ("Sun Nov  6 08:49:37 -9999", None),
+            ("Fri, 31 Feb 2100 08:49:37 GMT", None),
+            ("", None),
+            ("soon", None),
+            ("-1", None),
+        ] {
+            let asked_for = retry_after(&fields(&[("retry-after", value)]), now());
+            assert_eq!(asked_for.map(|time| time.as_secs()), seconds, "{value}");
+        }
+    }
+
+    // Ours: no site is hurt. RFC 9110, section 5.3, leaves open which
+    // of several counts where there should be one.
+    #[test]
+    fn the_longest_of_several_pauses_counts() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        for (values, seconds) in [
+            (["5", "300"], Some(300)),
+            (["300", "5"], Some(300)),
+            (["soon", "300"], Some(300)),
+            (["300", "soon"], Some(300)),
+            (["5", date], Some(49 * 60 + 37)),
+            (["soon", "later"], None),
+        ] {
+            let lines = values.map(|value| ("retry-after", value));
+            let asked_for = retry_after(&fields(&lines), now());
+            assert_eq!(asked_for.map(|time| time.as_secs()), seconds, "{values:?}");
+        }
+    }
+}

@@ -393,6 +393,91 @@ fn each_link_in_a_document_leads_somewhere() {
     assert_none(&faults);
 }
 
+/// The paths of this repository that a text names, up to what no path holds.
+fn named_files(text: &str, folders: &[&str]) -> Vec<String> {
+    let is_part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+    let words = text.split(|c: char| !is_part(c));
+    words
+        .map(|word| word.trim_end_matches(['.', '/', '-']))
+        .filter(|word| folders.iter().any(|folder| word.starts_with(folder)))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn each_file_that_a_document_names_is_there() {
+    const OURS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
+    let mut faults = Vec::new();
+    for document in documents() {
+        let is_ours =
+            document.starts_with("docs") || OURS.iter().any(|name| document == Path::new(name));
+        if !is_ours {
+            continue;
+        }
+        for file in named_files(&read(&document), &["src/", "tests/", "crates/", "benches/"]) {
+            if !root().join(&file).exists() {
+                faults.push(format!("{}: {file}", document.display()));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn each_document_that_a_comment_cites_is_there() {
+    let mut folders = ["src", "crates", "tests", "benches", "examples"]
+        .map(PathBuf::from)
+        .to_vec();
+    let mut faults = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(root().join(&folder))
+            .unwrap()
+            .map(Result::unwrap)
+        {
+            let path = folder.join(entry.file_name());
+            if entry.path().is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let cited = named_files(&read(&path), &["docs/"]);
+                let missing = cited.into_iter().filter(|file| !root().join(file).exists());
+                faults.extend(missing.map(|file| format!("{}: {file}", path.display())));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+/// The first cells of the table below a heading, without their quotes.
+fn first_cells(text: &str, heading: &str) -> Vec<String> {
+    let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| row.split('`').nth(1).unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_words_of_a_row_are_those_of_the_reference() {
+    run(async {
+        let folder = TempDir::new().unwrap();
+        let help = run_in(folder.path(), &["audit", "list", "--help"])
+            .await
+            .stdout;
+        let reference = read(Path::new("docs/reference/reasons.md"));
+        for (option, heading) in [
+            ("--verdict", "Verdicts"),
+            ("--reason", "Reasons"),
+            ("--effect", "Effects"),
+        ] {
+            let (_, about) = help.split_once(option).unwrap();
+            let (_, values) = about.split_once("[possible values: ").unwrap();
+            let (values, _) = values.split_once(']').unwrap();
+            let values: Vec<&str> = values.split(',').map(str::trim).collect();
+            assert_eq!(first_cells(&reference, heading), values, "{option}");
+        }
+    });
+}
+
 #[test]
 fn each_chapter_is_in_the_summary() {
     let summary = links(&read(Path::new("docs/SUMMARY.md")));

@@ -1,13 +1,13 @@
-//! Content codings (`Content-Encoding: gzip`), taken off as a body comes.
+//! Content codings (`Content-Encoding: gzip`), decoded as a body comes.
 //!
-//! RFC 9110, section 8.4. Only what is scanned is decoded; the crawler gets the
-//! octets as they came. `inflate`, `gzip`, `deflate`, `brotli` and `zstd` know
-//! a format each, `blocks` what they may cost, `accepted` what a crawler may ask an origin for so that one
-//! of them will do. That the octets are a page is not known here.
+//! RFC 9110, section 8.4. A library decodes each coding, behind a [`Decoder`] in
+//! a file of its own. Only what is looked into is decoded: the client gets the
+//! bytes as they came. That they are a page, or a robots.txt, is not known here.
 //!
-//! Invariants: whatever comes, no stage hands over more than the limit, memory
-//! is bounded before it is taken, and the time goes with the octets that came
-//! in and went out. What can be decoded is handed over before `push` returns.
+//! Whatever comes, no stage hands over more than its limit, memory is bounded
+//! before it is allocated, and the time is linear in the bytes that come in and
+//! go out. What can be decoded is handed over before `push` returns.
+//! `docs/decisions/004-content-decoders.md` has the reasons for the libraries.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -25,79 +25,92 @@ mod brotli;
 
 mod deflate;
 
-mod gzip;
-
 mod zstd;
-
-mod inflate;
-
-mod blocks;
 
 #[cfg(test)]
 mod tests;
 
-/// The content codings of one body, taken off as it comes.
+/// Decoder of a body under the content codings that its fields name.
 pub struct Decoding {
     /// The coding applied last comes first.
     stages: Vec<Stage>,
-    progress: Progress,
+    /// `None` while bytes are decoded.
+    outcome: Option<Result<(), Why>>,
 }
 
-/// One coding, and how much it may still hand over.
+/// One coding, and what its decoder may still hand over.
 struct Stage {
-    coding: Box<dyn Coding>,
-    left: usize,
+    decoder: Box<dyn Decoder>,
+    budget: Budget,
 }
 
-/// How far a body has come.
-enum Progress {
-    Going,
-    /// As much was handed over as was wanted.
-    Enough,
-    Failed(Why),
+/// Decoder of one coding.
+trait Decoder: Send {
+    /// Decodes bytes, and hands over all that they decode to. The same comes
+    /// out however a body is cut into chunks.
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop>;
+
+    /// Whether the body may end here. A body without bytes may.
+    fn may_end(&self) -> bool;
+
+    /// Returns about how many bytes of memory are allocated.
+    fn memory_bytes(&self) -> usize;
 }
 
-/// Why a coding takes in no more.
+/// Receiver of what one stage decodes.
+struct Output<'a> {
+    budget: &'a mut Budget,
+    later: &'a mut [Stage],
+    take: &'a mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+}
+
+/// Bounds of what one stage hands over.
+struct Budget {
+    bytes: usize,
+    bytes_left: usize,
+    parts: usize,
+}
+
+/// Reason to decode no more of a body.
 enum Stop {
+    /// The receiver has seen enough.
     Enough,
     Fault(Why),
 }
 
-/// Takes what a coding hands over, piece by piece.
-type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), Stop> + 'a;
+const CORRUPT: Stop = Stop::Fault(Why::Corrupt);
 
-/// The decoder of one coding.
-trait Coding: Send {
-    /// Takes in octets, and hands over all that they decode to.
-    fn push(&mut self, octets: &[u8], sink: &mut Sink<'_>) -> Result<(), Stop>;
-
-    /// Whether the body may end here.
-    fn is_whole(&self) -> bool;
-
-    /// About how many octets of memory it holds.
-    fn memory(&self) -> usize;
-}
-
-/// What a coding may add to what it codes, and the block that must be whole
-/// before any of it can be decoded (RFC 8878, section 3.1.1.2.4).
+/// Bytes that a stage before the last may decode to beside the limit: what a
+/// coding may add to what it codes, and the zstd block that must be whole before
+/// any of it is decoded (RFC 8878, section 3.1.1.2.4).
 const SPARE_BYTES: usize = 256 * 1024;
 
+/// Parts (gzip members, zstd frames and blocks) that need not decode to
+/// anything. Each flush makes one or two.
+const SPARE_PARTS: usize = 1024;
+
+/// Decoded bytes that allow a further part. An origin that flushes every line of
+/// a page has more.
+const BYTES_PER_PART: usize = 32;
+
 impl Decoding {
-    /// Codings of one body that are taken off, at most. Nobody needs two.
+    /// Number of codings of one body that are decoded. Nobody needs two, but a
+    /// field could name thousands, and each takes memory.
     pub const CODINGS_MAX: usize = 4;
 
-    /// The codings named by the `Content-Encoding` fields, which are in the
-    /// order they were applied in; none if there is none but `identity`. Each
-    /// of them hands over at most `limit` octets, or what may be needed for
-    /// that by another.
+    /// Reads the `Content-Encoding` fields, which name codings in the order
+    /// they were applied in. `None` if they name none but `identity`.
+    ///
+    /// The last stage hands over at most `limit` bytes, and each before it a
+    /// little more.
     ///
     /// # Errors
     ///
-    /// [`Why::Coding`] if one is not known, or there are more than
+    /// [`Why::Coding`] if a coding is unknown, or there are more than
     /// [`CODINGS_MAX`](Self::CODINGS_MAX).
     pub fn of(fields: &HeaderMap, limit: usize) -> Result<Option<Self>, Why> {
         let lines = fields.get_all(CONTENT_ENCODING).into_iter();
-        let names = lines.flat_map(|line| line.as_bytes().split(|&octet| octet == b','));
+        let names = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
         let mut stages = Vec::new();
         for name in names.map(<[u8]>::trim_ascii) {
             if name.is_empty() || name.eq_ignore_ascii_case(b"identity") {
@@ -107,71 +120,59 @@ impl Decoding {
                 return Err(Why::Coding);
             }
             let spare = if stages.is_empty() { 0 } else { SPARE_BYTES };
-            let left = limit.saturating_add(spare);
-            let coding = coding(name, left).ok_or(Why::Coding)?;
-            stages.push(Stage { coding, left });
+            stages.push(Stage::new(name, limit.saturating_add(spare))?);
         }
         stages.reverse();
-        let progress = Progress::Going;
-        Ok((!stages.is_empty()).then_some(Self { stages, progress }))
+        let outcome = None;
+        Ok((!stages.is_empty()).then_some(Self { stages, outcome }))
     }
 
-    /// Takes in the next octets as received, and hands what they decode to to
+    /// Decodes the next bytes of the body, and hands what they decode to to
     /// `take`, piece by piece. Once `take` breaks, it is called no more and
     /// nothing more is decoded.
     ///
     /// # Errors
     ///
-    /// [`Why::Corrupt`] if the octets are not what the coding allows,
+    /// [`Why::Corrupt`] if the bytes are not what the coding allows,
     /// [`Why::Window`] if it wants more memory than is given to it,
     /// [`Why::Coding`] if it wants a dictionary, [`Why::HeadLimit`] if a stage
-    /// decodes to more than the limit. What was handed over before counts. An
+    /// decodes to more than its limit. What was handed over before counts. An
     /// error is final: it is returned again from then on.
     pub fn push(
         &mut self,
-        octets: &[u8],
+        bytes: &[u8],
         take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<(), Why> {
-        if matches!(self.progress, Progress::Going) {
-            self.progress = match push_through(&mut self.stages, octets, take) {
+        if self.outcome.is_none() {
+            self.outcome = match push_through(&mut self.stages, bytes, take) {
                 Ok(()) => return Ok(()),
-                Err(Stop::Enough) => Progress::Enough,
-                Err(Stop::Fault(why)) => Progress::Failed(why),
+                Err(Stop::Enough) => Some(Ok(())),
+                Err(Stop::Fault(why)) => Some(Err(why)),
             };
             self.stages.clear();
         }
-        self.outcome()
+        self.outcome.unwrap_or(Ok(()))
     }
 
-    /// Notes that the body has ended. There is nothing left to hand over. A
-    /// body without any octets is whole under every coding.
+    /// Notes that the body has ended. There is nothing left to hand over.
     ///
     /// # Errors
     ///
-    /// [`Why::Corrupt`] if a coding had not come to its end, and what `push`
-    /// failed with.
+    /// [`Why::Corrupt`] if a coding had not come to its end, and the error of
+    /// [`push`](Self::push) if it had one.
     pub fn finish(&self) -> Result<(), Why> {
-        self.outcome()?;
-        if self.stages.iter().all(|stage| stage.coding.is_whole()) {
-            Ok(())
-        } else {
-            Err(Why::Corrupt)
-        }
+        self.outcome.unwrap_or_else(|| {
+            let may_end = self.stages.iter().all(|stage| stage.decoder.may_end());
+            may_end.then_some(()).ok_or(Why::Corrupt)
+        })
     }
 
-    /// About how many octets of memory the decoders hold. It grows with what
-    /// is decoded, for br at most to 5 MiB and for zstd to twice the limit, and
-    /// is nothing once nothing is decoded any more.
+    /// Returns about how many bytes of memory the decoders hold. They grow with
+    /// what is decoded, for `br` at most to 5 MiB and for `zstd` to twice the
+    /// limit, and are 0 once nothing is decoded any more.
     pub fn memory(&self) -> usize {
         let stages = self.stages.iter();
-        stages.map(|stage| stage.coding.memory()).sum()
-    }
-
-    fn outcome(&self) -> Result<(), Why> {
-        match self.progress {
-            Progress::Going | Progress::Enough => Ok(()),
-            Progress::Failed(why) => Err(why),
-        }
+        stages.map(|stage| stage.decoder.memory_bytes()).sum()
     }
 }
 
@@ -183,41 +184,69 @@ impl fmt::Debug for Decoding {
     }
 }
 
-/// The decoder of a coding by its registered name, in any case (RFC 9110,
-/// section 8.4.1; RFC 7932; RFC 8878).
-fn coding(name: &[u8], limit: usize) -> Option<Box<dyn Coding>> {
-    let name = str::from_utf8(name).ok()?.to_ascii_lowercase();
-    Some(match name.as_str() {
-        "gzip" | "x-gzip" => Box::new(gzip::Gzip::new()),
-        "deflate" => Box::new(deflate::Deflate::new()),
-        "br" => Box::new(brotli::Brotli::new(limit)),
-        "zstd" => Box::new(zstd::Zstd::new()),
-        _ => return None,
-    })
+impl Stage {
+    /// Returns the stage for a registered name, in any case (RFC 9110, section
+    /// 8.4.1; RFC 7932; RFC 8878).
+    fn new(name: &[u8], limit: usize) -> Result<Self, Why> {
+        let decoder: Box<dyn Decoder> = match name.to_ascii_lowercase().as_slice() {
+            b"gzip" | b"x-gzip" => Box::new(deflate::Gzip::new()),
+            b"deflate" => Box::new(deflate::Deflate::new()),
+            b"br" => Box::new(brotli::Brotli::new(limit)),
+            b"zstd" => Box::new(zstd::Zstd::new()),
+            _ => return Err(Why::Coding),
+        };
+        let budget = Budget {
+            bytes: limit,
+            bytes_left: limit,
+            parts: 0,
+        };
+        Ok(Self { decoder, budget })
+    }
 }
 
-/// Pushes octets through the stages, one after the other.
-fn push_through(
-    stages: &mut [Stage],
-    octets: &[u8],
-    take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-) -> Result<(), Stop> {
-    let Some((stage, behind)) = stages.split_first_mut() else {
-        return match take(octets) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stop::Enough),
-        };
-    };
-    let left = &mut stage.left;
-    stage.coding.push(octets, &mut |piece| {
-        let within = piece.get(..*left).unwrap_or(piece);
-        *left -= within.len();
+impl Output<'_> {
+    /// Hands decoded bytes over to the next stage, as far as the limit allows.
+    fn push(&mut self, piece: &[u8]) -> Result<(), Stop> {
+        let within = piece.get(..self.budget.bytes_left).unwrap_or(piece);
+        self.budget.bytes_left -= within.len();
         if !within.is_empty() {
-            push_through(behind, within, take)?;
+            push_through(self.later, within, self.take)?;
         }
         if within.len() < piece.len() {
             return Err(Stop::Fault(Why::HeadLimit));
         }
         Ok(())
-    })
+    }
+
+    /// Counts a part of the body that begins or ends. A part takes time even if
+    /// it decodes to nothing, and no limit on decoded bytes sees it: half a
+    /// megabyte may hold a hundred thousand.
+    fn add_part(&mut self) -> Result<(), Stop> {
+        self.budget.parts += 1;
+        let decoded_bytes = self.budget.bytes - self.budget.bytes_left;
+        if SPARE_PARTS + decoded_bytes / BYTES_PER_PART < self.budget.parts {
+            return Err(CORRUPT);
+        }
+        Ok(())
+    }
+}
+
+/// Pushes bytes through the stages, one after the other.
+fn push_through(
+    stages: &mut [Stage],
+    bytes: &[u8],
+    take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<(), Stop> {
+    let Some((Stage { decoder, budget }, later)) = stages.split_first_mut() else {
+        return match take(bytes) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stop::Enough),
+        };
+    };
+    let mut output = Output {
+        budget,
+        later,
+        take,
+    };
+    decoder.push(bytes, &mut output)
 }

@@ -5,7 +5,8 @@
 //! and does nothing with them. Then the same pages under content codings, from
 //! the fields of the response to the annotation.
 //!
-//! `cargo bench --bench annotate`; `-- profile 25000` only scans.
+//! `cargo bench --bench annotate`; `-- profile 25000` only scans, `-- profile gzip
+//! 25000` annotates under a coding.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -31,6 +32,8 @@ const ROUND: Duration = Duration::from_millis(20);
 
 /// Decoded bytes scanned of a page, as by default.
 const LIMIT: usize = 512 * 1024;
+
+const CODINGS: [&str; 4] = ["identity", "gzip", "br", "zstd"];
 
 /// Something that goes through a page, which is cut into chunks.
 type Scanner = fn(&[&[u8]]);
@@ -68,13 +71,16 @@ fn main() {
     codings();
 }
 
-/// Ours alone, for a profiler.
+/// Scans a page many times for a profiler, or annotates it under a content
+/// coding (`profile gzip 25000`).
 fn profile() {
     let bytes = std::env::args().find_map(|argument| argument.parse().ok());
     let page = pages::page(bytes.unwrap_or(25_000));
-    for _ in 0..50_000 {
-        ours(black_box(&[page.as_bytes()]));
-    }
+    let Some(coding) = std::env::args().find(|it| CODINGS.contains(&it.as_str())) else {
+        return (0..50_000).for_each(|_| ours(black_box(&[page.as_bytes()])));
+    };
+    let (fields, body) = (fields(&coding), coded(&coding, page.as_bytes()));
+    (0..200).for_each(|_| annotate(black_box(&fields), black_box(&body)));
 }
 
 /// What a page costs under each content coding, from its fields to the value of
@@ -84,7 +90,7 @@ fn codings() {
     println!("|---|---|---|---|---|---|");
     for head_kb in [5, 25, 200, 500] {
         let page = pages::page(head_kb * 1000);
-        for coding in ["identity", "gzip", "br", "zstd"] {
+        for coding in CODINGS {
             let body = coded(coding, page.as_bytes());
             let fields = fields(coding);
             let time = time(|| annotate(black_box(&fields), black_box(&body)));
@@ -163,7 +169,7 @@ fn ours(chunks: &[&[u8]]) {
             None => scanner.finish(),
         };
     }
-    assert_eq!((scanner.outcome(), scanner.metas().len()), (Scan::Done, 1));
+    assert_eq!((scanner.outcome(), scanner.metas().len()), (Scan::Done, 2));
 }
 
 /// It is stopped where the head ends, as ours is.

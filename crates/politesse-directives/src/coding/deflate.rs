@@ -1,106 +1,184 @@
-//! deflate (RFC 9110, section 8.4.1.2): a DEFLATE stream in the wrapping of
-//! zlib (RFC 1950), or without, as some origins send it in spite of the text.
+//! The DEFLATE family (RFC 1951) by `flate2`: `gzip` (RFC 1952) and `deflate`,
+//! which is zlib's format (RFC 1950) or, from some origins, a stream without it.
 //!
-//! A stream that begins as zlib's is read as such. If that fails before
-//! anything was decoded it is read again as a raw one. Octets behind the stream
-//! are ignored.
+//! The backend is `zlib-rs`: it reads gzip's header and checks all checksums,
+//! and has its tables for fixed codes at hand, so that empty blocks cost little.
+//! Bytes behind the end of a body are ignored, as browsers do.
 
-use super::inflate::{Inflater, Wrapping};
-use super::{Coding, Sink, Stop};
+use flate2::{Decompress, FlushDecompress, Status};
 
-/// Takes off deflate.
+use super::{CORRUPT, Decoder, Output, Stop};
+
+/// Decodes one stream.
+struct Inflater {
+    stream: Decompress,
+    output: Box<[u8]>,
+    is_finished: bool,
+}
+
+/// Decodes `gzip`: members one after the other.
+pub(super) struct Gzip {
+    member: Inflater,
+    /// Bytes behind the member, if it has ended: of [`MAGIC`] while another may
+    /// follow.
+    tail: Option<Vec<u8>>,
+}
+
+/// Decodes `deflate`.
 pub(super) struct Deflate {
-    inflater: Option<Inflater>,
-    /// The first octets, as long as they may have to be read again.
-    start: Vec<u8>,
-    trial: Trial,
+    inflater: Inflater,
+    /// First bytes, while the body may turn out to be a stream without zlib's
+    /// format.
+    trial: Option<Vec<u8>>,
 }
 
-/// Whether it is settled how the stream is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trial {
-    Open,
-    Settled,
-}
+/// First bytes of a member: gzip's magic number and the method, DEFLATE.
+const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 
-/// Octets after which a reading stands. A stream that is not zlib's shows it in
-/// its first block header.
+/// Largest window that DEFLATE has, as a power of two.
+const WINDOW_BITS: u8 = 15;
+
+/// Bytes decoded at once. The window is a copy of them, so more save little.
+const OUTPUT_BYTES: usize = 8 * 1024;
+
+/// Memory of an [`Inflater`]: window, tables and output.
+const INFLATER_BYTES: usize = 56 * 1024;
+
+/// Bytes after which a body is zlib's for good. What is not shows it in the
+/// header of its first block.
 const TRIAL_BYTES: usize = 64;
 
-impl Deflate {
-    pub(super) fn new() -> Self {
+impl Inflater {
+    fn new(stream: Decompress) -> Self {
         Self {
-            inflater: None,
-            start: Vec::new(),
-            trial: Trial::Open,
+            stream,
+            output: vec![0; OUTPUT_BYTES].into(),
+            is_finished: false,
         }
     }
 
-    /// Takes in one of the first octets. They are taken one by one, so that it
-    /// does not depend on the chunks which reading wins.
-    fn try_octet(&mut self, octet: u8, sink: &mut Sink<'_>) -> Result<(), Stop> {
-        self.start.push(octet);
-        let [first, second, ..] = self.start[..] else {
-            return Ok(());
-        };
-        if !is_zlib(first, second) {
-            return self.settle(Wrapping::Raw, sink);
+    /// Decodes `bytes` up to the end of the stream, and returns those behind it.
+    fn push<'a>(&mut self, bytes: &'a [u8], output: &mut Output<'_>) -> Result<&'a [u8], Stop> {
+        let mut rest = bytes;
+        while !self.is_finished {
+            let (read, written) = (self.stream.total_in(), self.stream.total_out());
+            let flush = FlushDecompress::None;
+            let status = self.stream.decompress(rest, &mut self.output, flush);
+            // The sizes of the buffers bound both.
+            let read = (self.stream.total_in() - read) as usize;
+            let written = (self.stream.total_out() - written) as usize;
+            rest = &rest[read..];
+            // What comes before a fault counts: it does not depend on chunks.
+            if 0 < written {
+                output.push(&self.output[..written])?;
+            }
+            match status {
+                Err(_) => return Err(CORRUPT),
+                Ok(Status::StreamEnd) => self.is_finished = true,
+                // The input is used up if the output is not.
+                Ok(_) if written < OUTPUT_BYTES => break,
+                Ok(_) => {}
+            }
         }
-        let (inflater, octets) = match &mut self.inflater {
-            Some(inflater) => (inflater, std::slice::from_ref(&octet)),
-            none => (
-                none.insert(Inflater::new(Wrapping::Zlib)),
-                self.start.as_slice(),
-            ),
-        };
-        let mut is_decoded = false;
-        let result = inflater.push(octets, &mut |piece| {
-            is_decoded = true;
-            sink(piece)
-        });
-        if is_decoded || inflater.is_over() || self.start.len() == TRIAL_BYTES {
-            self.trial = Trial::Settled;
-        }
-        match result {
-            Err(Stop::Fault(_)) if !is_decoded => self.settle(Wrapping::Raw, sink),
-            other => other.map(|_| ()),
-        }
-    }
-
-    /// Reads the first octets in the one way that is left.
-    fn settle(&mut self, wrapping: Wrapping, sink: &mut Sink<'_>) -> Result<(), Stop> {
-        self.trial = Trial::Settled;
-        let inflater = self.inflater.insert(Inflater::new(wrapping));
-        inflater.push(&self.start, sink).map(|_| ())
+        Ok(rest)
     }
 }
 
-impl Coding for Deflate {
-    fn push(&mut self, octets: &[u8], sink: &mut Sink<'_>) -> Result<(), Stop> {
-        let mut rest = octets;
-        while let (Trial::Open, Some((&octet, behind))) = (self.trial, rest.split_first()) {
-            self.try_octet(octet, sink)?;
-            rest = behind;
+impl Gzip {
+    pub(super) fn new() -> Self {
+        Self {
+            member: Inflater::new(Decompress::new_gzip(WINDOW_BITS)),
+            tail: None,
         }
-        if let (Some(inflater), false) = (&mut self.inflater, rest.is_empty()) {
-            inflater.push(rest, sink)?;
+    }
+}
+
+impl Decoder for Gzip {
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+        let mut rest = bytes;
+        while let Some((&byte, behind)) = rest.split_first() {
+            let Some(tail) = &mut self.tail else {
+                rest = self.member.push(rest, output)?;
+                if self.member.is_finished {
+                    output.add_part()?;
+                    self.tail = Some(Vec::new());
+                }
+                continue;
+            };
+            if !MAGIC.starts_with(tail) {
+                return Ok(());
+            }
+            // Zeros fill up the blocks of a tape: some readers skip them.
+            if byte != 0 || !tail.is_empty() {
+                tail.push(byte);
+            }
+            rest = behind;
+            if *tail == MAGIC {
+                *self = Self::new();
+                self.member.push(&MAGIC, output)?;
+            }
         }
         Ok(())
     }
 
-    fn is_whole(&self) -> bool {
-        let inflater = self.inflater.as_ref();
-        inflater.map_or(self.start.is_empty(), Inflater::is_over)
+    fn may_end(&self) -> bool {
+        self.tail.is_some() || self.member.stream.total_in() == 0
     }
 
-    fn memory(&self) -> usize {
-        Inflater::MEMORY_BYTES
+    fn memory_bytes(&self) -> usize {
+        INFLATER_BYTES
     }
 }
 
-/// Whether a stream begins with a header of zlib without a preset dictionary
-/// (RFC 1950, section 2.2).
-fn is_zlib(first: u8, second: u8) -> bool {
-    let check = u16::from_be_bytes([first, second]);
-    first & 0x0F == 8 && first >> 4 <= 7 && check.is_multiple_of(31) && second & 0x20 == 0
+impl Deflate {
+    pub(super) fn new() -> Self {
+        Self {
+            inflater: Inflater::new(Decompress::new(true)),
+            trial: Some(Vec::new()),
+        }
+    }
+
+    /// Decodes one more byte as zlib's format. If that fails before anything was
+    /// decoded, all are decoded again as a stream without it.
+    fn try_zlib(
+        &mut self,
+        mut start: Vec<u8>,
+        byte: &u8,
+        output: &mut Output<'_>,
+    ) -> Result<(), Stop> {
+        start.push(*byte);
+        let result = self.inflater.push(std::slice::from_ref(byte), output);
+        let is_decoded = 0 < self.inflater.stream.total_out();
+        if !is_decoded && matches!(result, Err(Stop::Fault(_))) {
+            self.inflater = Inflater::new(Decompress::new(false));
+            return self.inflater.push(&start, output).map(|_| ());
+        }
+        if !is_decoded && !self.inflater.is_finished && start.len() < TRIAL_BYTES {
+            self.trial = Some(start);
+        }
+        result.map(|_| ())
+    }
+}
+
+impl Decoder for Deflate {
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+        let mut rest = bytes;
+        while let Some((byte, behind)) = rest.split_first() {
+            let Some(start) = self.trial.take() else {
+                return self.inflater.push(rest, output).map(|_| ());
+            };
+            // One by one: which format it is must not depend on the chunks.
+            self.try_zlib(start, byte, output)?;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn may_end(&self) -> bool {
+        self.inflater.is_finished || self.trial.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        INFLATER_BYTES
+    }
 }

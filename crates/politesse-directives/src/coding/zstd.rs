@@ -1,272 +1,246 @@
-//! zstd (RFC 8878; in HTTP, RFC 9659): frames one after the other, each a
-//! header, blocks and perhaps a checksum, by `ruzstd`.
+//! `zstd` (RFC 8878; in HTTP, RFC 9659) by `ruzstd`. Checksums are not
+//! verified.
 //!
-//! `ruzstd` hands over no more than what has left the window, unless the frame
-//! is over, and nobody can wait for that. So frames and blocks are taken apart
-//! here, and it gets every block as the last of a frame: then it shows all it
-//! has. What it has is never taken from it, so that it is the window as well,
-//! and the limit bounds it.
-//!
-//! Checksums are not verified.
+//! Until the end of a frame `ruzstd` gives out only what has left the window,
+//! which is longer than most pages. So blocks are split here, and `ruzstd` gets
+//! each as if it were the last of its frame: then all of its output can be read.
+//! It is read in place and never drained, because later blocks refer to it. The
+//! limit on output bounds it.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError as HeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use super::blocks::Blocks;
-use super::{Coding, Sink, Stop};
+use super::{CORRUPT, Decoder, Output, Stop};
 use crate::Why;
-use block::{Block, Kind};
-use frame::Frame;
 
-mod block;
-
-mod frame;
-
-/// Takes off zstd.
+/// Decodes `zstd`: frames one after the other.
 pub(super) struct Zstd {
-    phase: Phase,
-    /// Octets of the part that comes, until there are as many as it takes.
-    part: Vec<u8>,
-    frame: Frame,
-    decoder: Box<FrameDecoder>,
-    /// Octets of the frame that were handed over.
-    handed: usize,
-    blocks: Blocks,
+    next: ZstdPart,
+    /// Bytes of the next part, while it is not whole.
+    pending: Vec<u8>,
+    frame: Box<FrameDecoder>,
+    /// Bytes of the frame that were handed over.
+    frame_bytes: usize,
 }
 
-/// The part of a frame that comes (RFC 8878, section 3.1).
+/// Part of a body that comes next (RFC 8878, section 3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Magic,
-    /// The size of a skippable frame.
-    SkipSize,
-    /// As many octets to ignore.
-    Skip(usize),
-    Descriptor,
-    Header,
-    BlockHeader,
-    /// As many octets of a raw block.
-    Raw(usize, Block),
-    Block(Block),
-    Checksum,
+enum ZstdPart {
+    /// Frame header, behind so many bytes to skip: a skippable frame, or a
+    /// checksum.
+    FrameHeader {
+        skipped: usize,
+    },
+    Block,
+    /// Content of a raw block, which is handed over as it comes.
+    RawBytes {
+        left: usize,
+        is_last: bool,
+    },
 }
 
-const MAGIC: u64 = 0xFD2F_B528;
-const MAGIC_SKIP: u64 = 0x184D_2A50;
+/// Largest window of a frame in HTTP (RFC 9659, section 3).
+const WINDOW_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// What `ruzstd` holds besides the window: literals, sequences and tables.
+/// Bytes that a block takes or decodes to, at most (RFC 8878, section
+/// 3.1.1.2.4).
+const BLOCK_BYTES_MAX: usize = 128 * 1024;
+
+/// Memory of `ruzstd` besides the window: the literals and sequences of a block,
+/// and tables.
 const TABLE_BYTES: usize = 512 * 1024;
+
+const CHECKSUM_BYTES: usize = 4;
+
+/// Place of the frame header descriptor, and its reserved bit (RFC 8878, section
+/// 3.1.1.1.1).
+const DESCRIPTOR_AT: usize = 4;
+const RESERVED: u8 = 1 << 3;
 
 impl Zstd {
     pub(super) fn new() -> Self {
         Self {
-            phase: Phase::Magic,
-            part: Vec::new(),
-            frame: Frame::default(),
-            decoder: Box::new(FrameDecoder::new()),
-            handed: 0,
-            blocks: Blocks::default(),
+            next: ZstdPart::FrameHeader { skipped: 0 },
+            pending: Vec::new(),
+            frame: Box::new(FrameDecoder::new()),
+            frame_bytes: 0,
         }
     }
 
-    /// Octets still to come of the part that comes: one at least.
-    fn wanted_bytes(&self) -> usize {
-        let part = match self.phase {
-            Phase::Skip(left) | Phase::Raw(left, _) => return left,
-            Phase::Magic | Phase::SkipSize | Phase::Checksum => 4,
-            Phase::Descriptor => 1,
-            Phase::Header => self.frame.header_bytes(),
-            Phase::BlockHeader => Block::HEADER_BYTES,
-            Phase::Block(block) => block.body_bytes(),
-        };
-        part - self.part.len()
-    }
-
-    /// Takes in a part that has come whole.
-    fn part(&mut self, sink: &mut Sink<'_>) -> Result<(), Stop> {
-        let mut part = std::mem::take(&mut self.part);
-        self.phase = match self.phase {
-            Phase::Magic => {
-                self.blocks.add_block()?;
-                magic(&part)?
+    /// Reads the next part from `bytes`, and returns its length; 0 if it is not
+    /// whole.
+    fn read(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Stop> {
+        match self.next {
+            ZstdPart::FrameHeader { skipped: 0 } => self.read_frame_header(bytes, output),
+            ZstdPart::Block => self.read_block(bytes, output),
+            ZstdPart::RawBytes { left, is_last } => {
+                let content = bytes.get(..left).unwrap_or(bytes);
+                let [low, middle, high, ..] = (content.len() << 3 | 1).to_le_bytes();
+                self.decode([low, middle, high], content, output)?;
+                self.next = match left - content.len() {
+                    0 => self.after_block(is_last)?,
+                    left => ZstdPart::RawBytes { left, is_last },
+                };
+                Ok(content.len())
             }
-            Phase::SkipSize => skip(size(&part)),
-            Phase::Descriptor => {
-                self.frame = Frame::of(part[0]).map_err(Stop::Fault)?;
-                Phase::Header
+            ZstdPart::FrameHeader { skipped } => {
+                let length = skipped.min(bytes.len());
+                let skipped = skipped - length;
+                self.next = ZstdPart::FrameHeader { skipped };
+                Ok(length)
             }
-            Phase::Header => self.begin_frame(&part)?,
-            Phase::BlockHeader => self.begin_block(&part)?,
-            Phase::Block(block) => {
-                self.decode(block, &part, sink)?;
-                self.behind(block)?
+        }
+    }
+
+    fn read_frame_header(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Stop> {
+        use FrameDecoderError::{DictNotProvided, ReadFrameHeaderError, WindowSizeTooBig};
+        // A new decoder: one that is used again allocates the whole window.
+        let mut frame = FrameDecoder::new();
+        frame.set_max_window_size(WINDOW_BYTES_MAX);
+        let mut rest = bytes;
+        self.next = match frame.reset(&mut rest) {
+            // ruzstd does not look at the reserved bit.
+            Ok(()) if bytes[DESCRIPTOR_AT] & RESERVED == 0 => ZstdPart::Block,
+            Err(ReadFrameHeaderError(HeaderError::SkipFrame { length, .. })) => {
+                let skipped = usize::try_from(length).unwrap_or(usize::MAX);
+                ZstdPart::FrameHeader { skipped }
             }
-            Phase::Skip(_) | Phase::Raw(..) | Phase::Checksum => Phase::Magic,
+            Ok(()) | Err(ReadFrameHeaderError(HeaderError::BadMagicNumber(_))) => {
+                return Err(CORRUPT);
+            }
+            // All others mean that the bytes end within the header.
+            Err(ReadFrameHeaderError(_)) => return Ok(0),
+            // The bytes are sound, but need a dictionary, as with `dcz`.
+            Err(DictNotProvided { .. }) => return Err(Stop::Fault(Why::Coding)),
+            Err(WindowSizeTooBig { .. } | FrameDecoderError::FrameHeaderError(_)) => {
+                return Err(Stop::Fault(Why::Window));
+            }
+            Err(_) => return Err(CORRUPT),
         };
-        part.clear();
-        self.part = part;
-        Ok(())
+        if self.next == ZstdPart::Block {
+            *self.frame = frame;
+            self.frame_bytes = 0;
+        }
+        output.add_part()?;
+        Ok(bytes.len() - rest.len())
     }
 
-    /// Takes in octets of a raw block, of which `left` are to come.
-    fn raw(
-        &mut self,
-        (left, block): (usize, Block),
-        octets: &[u8],
-        sink: &mut Sink<'_>,
-    ) -> Result<(), Stop> {
-        self.decode(block, octets, sink)?;
-        let left = left - octets.len();
-        self.phase = if left == 0 {
-            self.behind(block)?
-        } else {
-            Phase::Raw(left, block)
+    /// Reads a block (RFC 8878, section 3.1.1.2), or the header of a raw one.
+    fn read_block(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Stop> {
+        let Some((&[low, middle, high], behind)) = bytes.split_first_chunk() else {
+            return Ok(0);
         };
-        Ok(())
+        let header = usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16;
+        let (is_last, kind, size) = (header & 1 == 1, header >> 1 & 3, header >> 3);
+        let content_bytes = match kind {
+            // The size is how often a byte is repeated.
+            1 => 1,
+            0 | 2 if size <= BLOCK_BYTES_MAX => size,
+            _ => return Err(CORRUPT),
+        };
+        if kind != 0 && behind.len() < content_bytes {
+            return Ok(0);
+        }
+        output.add_part()?;
+        if kind == 0 && size != 0 {
+            self.next = ZstdPart::RawBytes {
+                left: size,
+                is_last,
+            };
+            return Ok(3);
+        }
+        self.decode([low | 1, middle, high], &behind[..content_bytes], output)?;
+        self.next = self.after_block(is_last)?;
+        Ok(3 + content_bytes)
     }
 
-    fn begin_frame(&mut self, part: &[u8]) -> Result<Phase, Stop> {
-        self.frame.read(part).map_err(Stop::Fault)?;
-        let header = self.frame.header_for_decoder();
-        let begun = self.decoder.reset(&header[..]);
-        begun.map_err(|_| Stop::Fault(Why::Corrupt))?;
-        self.handed = 0;
-        Ok(Phase::BlockHeader)
+    /// Returns the part behind a block.
+    fn after_block(&self, is_last: bool) -> Result<ZstdPart, Stop> {
+        if !is_last {
+            return Ok(ZstdPart::Block);
+        }
+        // Zero if the header does not state it.
+        let stated = self.frame.content_size();
+        if stated != 0 && usize::try_from(stated) != Ok(self.frame_bytes) {
+            return Err(CORRUPT);
+        }
+        // ruzstd has read the one that `decode` put behind the block.
+        let has_checksum = self.frame.get_checksum_from_data().is_some();
+        let skipped = if has_checksum { CHECKSUM_BYTES } else { 0 };
+        Ok(ZstdPart::FrameHeader { skipped })
     }
 
-    fn begin_block(&mut self, part: &[u8]) -> Result<Phase, Stop> {
-        self.blocks.add_block()?;
-        let block = Block::of(part).filter(|it| it.size <= self.frame.block_bytes_max());
-        let block = block.ok_or(Stop::Fault(Why::Corrupt))?;
-        match block.kind {
-            Kind::Raw if block.size == 0 => self.behind(block),
-            Kind::Raw => Ok(Phase::Raw(block.size, block)),
-            Kind::Repeated | Kind::Compressed => Ok(Phase::Block(block)),
-        }
-    }
-
-    /// What comes behind a block.
-    fn behind(&self, block: Block) -> Result<Phase, Stop> {
-        if !block.is_last {
-            return Ok(Phase::BlockHeader);
-        }
-        let stated = self.frame.content_bytes;
-        if stated.is_some_and(|bytes| bytes != u64::try_from(self.handed).unwrap_or(u64::MAX)) {
-            return Err(Stop::Fault(Why::Corrupt));
-        }
-        Ok(if self.frame.has_checksum() {
-            Phase::Checksum
-        } else {
-            Phase::Magic
-        })
-    }
-
-    /// Decodes a block, or a part of a raw one, and hands over what it adds.
-    fn decode(&mut self, block: Block, body: &[u8], sink: &mut Sink<'_>) -> Result<(), Stop> {
-        let corrupt = Stop::Fault(Why::Corrupt);
-        if !block.is_bounded(body, self.frame.block_bytes_max()) {
-            return Err(corrupt);
-        }
-        let header = block.header_for_decoder(body.len());
-        let source = io::Read::chain(&header[..], body);
+    /// Decodes a block with the header of a last one, and hands over what it
+    /// adds.
+    fn decode(&mut self, head: [u8; 3], body: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+        // ruzstd may look for a checksum behind it.
+        let source = head.chain(body).chain(&[0; CHECKSUM_BYTES][..]);
         let one = BlockDecodingStrategy::UptoBlocks(1);
-        if self.decoder.decode_blocks(source, one).is_err() {
-            return Err(corrupt);
-        }
-        let mut added = Added {
-            known: self.handed,
-            sink,
-            result: Ok(0),
+        self.frame.decode_blocks(source, one).map_err(|_| CORRUPT)?;
+        let mut view = FrameView {
+            seen_bytes: self.frame_bytes,
+            output,
+            result: Ok(()),
         };
-        // What it says is how much was taken from it, which is nothing.
-        let _: io::Result<usize> = self.decoder.collect_to_writer(&mut added);
-        let added = added.result?;
-        self.handed += added;
-        self.blocks.add_octets(added);
+        // The result is how many bytes were taken away, which are none.
+        let _: io::Result<usize> = self.frame.collect_to_writer(&mut view);
+        view.result?;
+        self.frame_bytes = view.seen_bytes;
         Ok(())
     }
 }
 
-impl Coding for Zstd {
-    fn push(&mut self, octets: &[u8], sink: &mut Sink<'_>) -> Result<(), Stop> {
-        let mut rest = octets;
+impl Decoder for Zstd {
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.extend_from_slice(bytes);
+        let mut rest = &pending[..];
         while !rest.is_empty() {
-            let wanted = self.wanted_bytes().min(rest.len());
-            let (come, behind) = rest.split_at(wanted);
-            rest = behind;
-            if let Phase::Skip(left) = self.phase {
-                self.phase = skip(left - come.len());
-            } else if let Phase::Raw(left, block) = self.phase {
-                self.raw((left, block), come, sink)?;
-            } else {
-                self.part.extend_from_slice(come);
-                if self.wanted_bytes() == 0 {
-                    self.part(sink)?;
-                }
+            match self.read(rest, output)? {
+                0 => break,
+                taken => rest = &rest[taken..],
             }
         }
+        pending.drain(..pending.len() - rest.len());
+        self.pending = pending;
         Ok(())
     }
 
-    fn is_whole(&self) -> bool {
-        self.phase == Phase::Magic && self.part.is_empty()
+    fn may_end(&self) -> bool {
+        self.next == ZstdPart::FrameHeader { skipped: 0 } && self.pending.is_empty()
     }
 
-    fn memory(&self) -> usize {
-        // The decoder's buffer doubles, and keeps a frame from its beginning.
-        TABLE_BYTES + self.part.capacity() + 2 * self.handed
+    fn memory_bytes(&self) -> usize {
+        // The buffer of a frame doubles as it grows.
+        TABLE_BYTES + self.pending.capacity() + 2 * self.frame_bytes
     }
 }
 
-/// Looks at all that `ruzstd` has decoded of a frame, takes nothing from it,
-/// and hands over what is new.
-struct Added<'a, 'b> {
-    /// Octets that were handed over before.
-    known: usize,
-    sink: &'a mut Sink<'b>,
-    /// How many were now.
-    result: Result<usize, Stop>,
+/// Reader of all that was decoded of a frame. Hands over what is new.
+struct FrameView<'a, 'b> {
+    seen_bytes: usize,
+    output: &'a mut Output<'b>,
+    result: Result<(), Stop>,
 }
 
-impl Write for Added<'_, '_> {
-    fn write(&mut self, all: &[u8]) -> io::Result<usize> {
-        let piece = all.get(self.known..).unwrap_or_default();
-        if !piece.is_empty() {
-            self.result = (self.sink)(piece).map(|()| piece.len());
-        }
+impl Write for FrameView<'_, '_> {
+    fn write(&mut self, frame: &[u8]) -> io::Result<usize> {
+        let added = frame.get(self.seen_bytes..).unwrap_or_default();
+        self.seen_bytes += added.len();
+        // ruzstd does not bound the literals of a block, and keeps their buffer:
+        // `TABLE_BYTES` would not count a larger one.
+        self.result = match added.len() {
+            0 => Ok(()),
+            1..=BLOCK_BYTES_MAX => self.output.push(added),
+            _ => Err(CORRUPT),
+        };
+        // Zero: nothing is drained, and the writer is not called again.
         Ok(0)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// What a magic number begins (RFC 8878, sections 3.1.1 and 3.1.2).
-fn magic(part: &[u8]) -> Result<Phase, Stop> {
-    match number(part) {
-        MAGIC => Ok(Phase::Descriptor),
-        number if number & !0xF == MAGIC_SKIP => Ok(Phase::SkipSize),
-        _ => Err(Stop::Fault(Why::Corrupt)),
-    }
-}
-
-fn skip(left: usize) -> Phase {
-    if left == 0 {
-        Phase::Magic
-    } else {
-        Phase::Skip(left)
-    }
-}
-
-/// A number of up to eight octets, the lowest first. Those behind do not count.
-fn number(octets: &[u8]) -> u64 {
-    let octets = octets.iter().take(8).rev();
-    octets.fold(0, |number, &octet| number << 8 | u64::from(octet))
-}
-
-/// The same, as a size. One that is no `usize` cannot come to its end.
-fn size(octets: &[u8]) -> usize {
-    usize::try_from(number(octets)).unwrap_or(usize::MAX)
 }

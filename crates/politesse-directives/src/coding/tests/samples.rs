@@ -114,17 +114,14 @@ pub(super) fn raw_deflate(octets: &[u8]) -> Vec<u8> {
 }
 
 /// gzip with every optional field in its header (RFC 1952, section 2.3).
-pub(super) fn gzip_with_fields(octets: &[u8]) -> Vec<u8> {
-    let plain = gzip(octets);
-    let fields = b"\x03\x00abcname\x00comment\x00\x12\x34";
-    [
-        &plain[..3],
-        &[0b1_1111],
-        &plain[4..10],
-        fields,
-        &plain[10..],
-    ]
-    .concat()
+pub(super) fn gzip_with_fields(page: &[u8]) -> Vec<u8> {
+    let plain = gzip(page);
+    let (fixed, data) = plain.split_at(10);
+    let fields = b"\x03\x00abcname\x00comment\x00";
+    let header = [&fixed[..3], &[0b1_1111], &fixed[4..], fields].concat();
+    let mut checksum = flate2::Crc::new();
+    checksum.update(&header);
+    [&header, &checksum.sum().to_le_bytes()[..2], data].concat()
 }
 
 /// A window of 64 KiB, one block that is not compressed, and an empty last one

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use politesse_directives::{Decoding, Why};
+use politesse_directives::{BodyDecoder, Why};
 use politesse_fuzz::time::{BOUND, within};
 
 /// What a body may be said to have been encoded with. The first four are the
@@ -81,7 +81,7 @@ fn decoded<'a>(
     limit: usize,
     mut chunks: impl Iterator<Item = &'a [u8]>,
 ) -> Outcome {
-    let decoding = Decoding::of(fields, limit);
+    let decoding = BodyDecoder::for_fields(fields, limit);
     let Ok(Some(mut decoding)) = decoding else {
         panic!("the codings are known: {decoding:?}");
     };

@@ -12,7 +12,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use sfv::{FieldType, Item, List, ListEntry, Parser};
 
-use politesse_directives::narrowed;
+use politesse_directives::narrow_accept_encoding;
 
 /// The field of RFC 9209.
 pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -162,7 +162,7 @@ fn narrow(fields: &mut HeaderMap) {
     };
     let asked: Vec<HeaderValue> = lines.iter().cloned().collect();
     let asked: Vec<&[u8]> = asked.iter().map(HeaderValue::as_bytes).collect();
-    for (line, narrowed) in lines.iter_mut().zip(narrowed(&asked)) {
+    for (line, narrowed) in lines.iter_mut().zip(narrow_accept_encoding(&asked)) {
         if let Ok(narrowed) = HeaderValue::from_bytes(&narrowed) {
             *line = narrowed;
         }

@@ -21,7 +21,7 @@ use crate::decision::decide::RobotsPermit;
 use crate::pace::{Scheduler, Turn};
 use crate::upstream::body::{BodyError, ResponseBody};
 use crate::upstream::client::{Starts, Upstream, UpstreamError};
-use politesse_directives::Decoding;
+use politesse_directives::BodyDecoder;
 use politesse_robots::origin::Host;
 
 pub use crate::upstream::client::{Asker, RobotsQuery};
@@ -186,7 +186,8 @@ async fn read(
     max: usize,
 ) -> Result<RobotsBody, FetchError> {
     // One byte more tells that there is more.
-    let decoding = Decoding::of(fields, max.saturating_add(1)).map_err(|_| FetchError::Coding)?;
+    let decoding =
+        BodyDecoder::for_fields(fields, max.saturating_add(1)).map_err(|_| FetchError::Coding)?;
     let bytes = match decoding {
         None => read_plain(body, max).await?,
         Some(decoding) => read_coded(body, decoding, max).await?,
@@ -208,7 +209,7 @@ async fn read_plain(mut body: ResponseBody, max: usize) -> Result<BytesMut, Body
 
 async fn read_coded(
     mut body: ResponseBody,
-    mut decoding: Decoding,
+    mut decoding: BodyDecoder,
     max: usize,
 ) -> Result<BytesMut, FetchError> {
     let (mut bytes, mut left) = (BytesMut::new(), max.max(CODED_BYTES_MAX));

@@ -17,9 +17,9 @@ use http::header::CONTENT_ENCODING;
 
 use super::Why;
 
-pub use accepted::narrowed;
+pub use accept_encoding::narrow_accept_encoding;
 
-mod accepted;
+mod accept_encoding;
 
 mod brotli;
 
@@ -31,7 +31,7 @@ mod zstd;
 mod tests;
 
 /// Decoder of a body under the content codings that its fields name.
-pub struct Decoding {
+pub struct BodyDecoder {
     /// The coding applied last comes first.
     stages: Vec<Stage>,
     /// `None` while bytes are decoded.
@@ -93,7 +93,7 @@ const SPARE_PARTS: usize = 1024;
 /// a page has more.
 const BYTES_PER_PART: usize = 32;
 
-impl Decoding {
+impl BodyDecoder {
     /// Number of codings of one body that are decoded. Nobody needs two, but a
     /// field could name thousands, and each takes memory.
     pub const CODINGS_MAX: usize = 4;
@@ -108,7 +108,7 @@ impl Decoding {
     ///
     /// [`Why::Coding`] if a coding is unknown, or there are more than
     /// [`CODINGS_MAX`](Self::CODINGS_MAX).
-    pub fn of(fields: &HeaderMap, limit: usize) -> Result<Option<Self>, Why> {
+    pub fn for_fields(fields: &HeaderMap, limit: usize) -> Result<Option<Self>, Why> {
         let lines = fields.get_all(CONTENT_ENCODING).into_iter();
         let names = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
         let mut stages = Vec::new();
@@ -176,9 +176,9 @@ impl Decoding {
     }
 }
 
-impl fmt::Debug for Decoding {
+impl fmt::Debug for BodyDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoding")
+        f.debug_struct("BodyDecoder")
             .field("stages", &self.stages.len())
             .finish_non_exhaustive()
     }

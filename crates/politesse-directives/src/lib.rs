@@ -58,7 +58,7 @@ mod date;
 use jiff::Timestamp;
 
 pub use annotation::{Annotation, Known, State, Why};
-pub use coding::{Decoding, narrowed};
+pub use coding::{BodyDecoder, narrow_accept_encoding};
 pub use field::{Form, General, Keys, Listed};
 pub use found::{Meta, Notice};
 pub use gathering::Gathering;

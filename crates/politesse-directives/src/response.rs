@@ -11,7 +11,7 @@ use http::header::{CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use super::annotation::{Annotation, Known, Why};
-use super::coding::Decoding;
+use super::coding::BodyDecoder;
 use super::gathering::Gathering;
 use super::html::{MetaScanner, Scan};
 use super::{Limits, Reading};
@@ -67,7 +67,7 @@ pub struct Page<'a> {
 /// A body that is looked at.
 #[derive(Debug)]
 struct Body {
-    decoding: Option<Decoding>,
+    decoding: Option<BodyDecoder>,
     scanner: MetaScanner,
     part: Part,
 }
@@ -155,7 +155,7 @@ impl<'a> Page<'a> {
             return;
         };
         let decoding = body.decoding.as_ref();
-        let ended = decoding.map_or(Ok(()), Decoding::finish);
+        let ended = decoding.map_or(Ok(()), BodyDecoder::finish);
         match (body.part, ended) {
             _ if body.scanner.has_head_ended() => {}
             (Part::Beginning, _) => self.gathering.miss(Why::Range),
@@ -203,7 +203,7 @@ impl Body {
 
     fn memory(&self) -> usize {
         let decoding = self.decoding.as_ref();
-        self.scanner.memory() + decoding.map_or(0, Decoding::memory)
+        self.scanner.memory() + decoding.map_or(0, BodyDecoder::memory)
     }
 
     fn push(&mut self, chunk: &[u8]) -> Result<(), Why> {
@@ -276,7 +276,7 @@ impl Response<'_> {
         if self.method == Method::HEAD {
             return Plan::Miss(Why::Method);
         }
-        match Decoding::of(self.fields, limits.scan_limit) {
+        match BodyDecoder::for_fields(self.fields, limits.scan_limit) {
             Err(why) => Plan::Miss(why),
             Ok(decoding) => Plan::Scan(Box::new(Body {
                 decoding,

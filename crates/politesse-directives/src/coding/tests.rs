@@ -13,12 +13,12 @@ mod samples;
 /// Bytes decoded at most, as by default.
 const LIMIT: usize = 512 * 1024;
 
-fn decoding(codings: &str, limit: usize) -> Result<Option<Decoding>, Why> {
+fn decoding(codings: &str, limit: usize) -> Result<Option<BodyDecoder>, Why> {
     let mut fields = HeaderMap::new();
     for line in codings.split('\n') {
         fields.append(CONTENT_ENCODING, HeaderValue::from_str(line).unwrap());
     }
-    Decoding::of(&fields, limit)
+    BodyDecoder::for_fields(&fields, limit)
 }
 
 /// Decodes a body that comes in chunks; returns what came out, and how it ended.
@@ -173,7 +173,11 @@ fn unknown_and_too_many_codings_are_not_decoded() {
     for codings in ["", "identity", " , Identity\n"] {
         assert!(decoding(codings, LIMIT).unwrap().is_none(), "{codings}");
     }
-    assert!(Decoding::of(&HeaderMap::new(), LIMIT).unwrap().is_none());
+    assert!(
+        BodyDecoder::for_fields(&HeaderMap::new(), LIMIT)
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]

@@ -1,13 +1,14 @@
-//! Which bodies are HTML: by their Content-Type, or by how they begin.
+//! Media type of a body: whether it is HTML, by its Content-Type or its first
+//! bytes, and its `charset`.
 //!
-//! The MIME Sniffing standard is followed for bodies without a type only; what
-//! an origin declares is believed.
+//! A declared type is believed; the MIME Sniffing standard is followed for bodies
+//! without one. Does not know what is done with a body that is HTML.
 
-/// Bytes of a page that has no Content-Type which tell whether it is HTML
+/// Number of first bytes that tell whether a body without a Content-Type is HTML
 /// (MIME Sniffing standard, section 5.2).
 pub const SIGNATURE_BYTES: usize = 1445;
 
-/// What a Content-Type says about scanning.
+/// Kind of body that a Content-Type names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Html,
@@ -26,12 +27,12 @@ pub fn is_html(content_type: Option<&[u8]>, start: &[u8]) -> bool {
     }
 }
 
-/// What this Content-Type says; empty stands for none.
+/// Reads a Content-Type; an empty one is missing.
 ///
-/// Field lines, and types joined by a comma, are several: browsers take the
-/// last that they understand (Fetch standard, section 3.5), others the first,
-/// so one that is HTML is enough. What is no type at all says nothing, as do
-/// three that are (MIME Sniffing standard, section 7).
+/// Field lines, and types joined by a comma, are several types: browsers take
+/// the last that they understand (Fetch standard, section 3.5), other clients
+/// the first, so one that is HTML is enough. A text that is no type says nothing,
+/// nor do three types (MIME Sniffing standard, section 7).
 pub(super) fn kind(content_type: &str) -> Kind {
     let mut kind = Kind::Missing;
     for essence in members(content_type).map(essence) {
@@ -53,7 +54,8 @@ fn is_one_of(essence: &str, names: &[&str]) -> bool {
     names.iter().any(|it| essence.eq_ignore_ascii_case(it))
 }
 
-/// The types in a Content-Type: a comma in quotes is part of a parameter.
+/// Splits a Content-Type into its types. A comma in quotes is part of a
+/// parameter.
 fn members(content_type: &str) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     content_type.split(move |letter| {
@@ -67,14 +69,14 @@ fn members(content_type: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A type without its parameters. Some browsers take a blank for the semicolon
-/// that is missing (`text/html charset=utf-8`).
+/// Returns a type without its parameters. Some browsers take a blank for a
+/// missing semicolon (`text/html charset=utf-8`).
 fn essence(member: &str) -> &str {
     let ends = |letter: char| letter == ';' || letter.is_ascii_whitespace();
     member.trim().split(ends).next().unwrap_or_default()
 }
 
-/// Whether it has the form of a type (RFC 9110, section 8.3.1).
+/// Whether a text has the form of a type (RFC 9110, section 8.3.1).
 fn is_type(essence: &str) -> bool {
     let is_token = |text: &str| {
         let is_letter =
@@ -85,16 +87,16 @@ fn is_type(essence: &str) -> bool {
     parts.is_some_and(|(main, sub)| is_token(main) && is_token(sub))
 }
 
-/// The parameter `charset`: of several types that are HTML the last that has
-/// one counts, of a type without HTML none does.
+/// Returns the parameter `charset`. Of several types the last that is HTML and
+/// has one counts.
 pub(super) fn charset(content_type: &str) -> Option<String> {
     let html = |member: &&str| matches!(kind(member), Kind::Html | Kind::Missing);
     let charsets = members(content_type).filter(html).filter_map(charset_of);
     charsets.last()
 }
 
-/// The parameter `charset` of one type, the first if there are several (MIME
-/// Sniffing standard, section 4.4).
+/// Returns the parameter `charset` of one type, the first if there are several
+/// (MIME Sniffing standard, section 4.4).
 fn charset_of(member: &str) -> Option<String> {
     let mut rest = member.split_once(';')?.1;
     loop {
@@ -112,7 +114,8 @@ fn charset_of(member: &str) -> Option<String> {
     }
 }
 
-/// The value of a parameter, out of its quotes, and what stands behind it.
+/// Reads the value of a parameter, without its quotes; returns it and the text
+/// behind it.
 fn parameter_value(text: &str) -> (String, &str) {
     let trimmed = text.trim_start();
     if let Some(quoted) = trimmed.strip_prefix('"') {
@@ -132,7 +135,7 @@ fn parameter_value(text: &str) -> (String, &str) {
     (value.trim().trim_matches('\'').to_owned(), behind)
 }
 
-/// How HTML begins: these, and a comment.
+/// Tags that HTML begins with, besides a comment.
 const TAGS: [&str; 16] = [
     "!DOCTYPE HTML",
     "HTML",
@@ -152,9 +155,9 @@ const TAGS: [&str; 16] = [
     "P",
 ];
 
-/// Whether a page begins as HTML does (MIME Sniffing standard, section 7.1);
-/// none while more bytes are needed to tell. Anything else is not HTML: text,
-/// XML, an image, what is binary.
+/// Whether a body begins as HTML does (MIME Sniffing standard, section 7.1).
+/// `None` while more bytes are needed. All other bodies are not HTML: text, XML,
+/// an image, binary data.
 pub(super) fn looks_like_html(start: &[u8]) -> Option<bool> {
     let is_all = SIGNATURE_BYTES <= start.len();
     let start = start.get(..SIGNATURE_BYTES).unwrap_or(start);

@@ -1,28 +1,28 @@
-//! What a response said about its own use, as it was written.
+//! Quotations: the statements of a response about its own use, as written.
 //!
-//! The annotation says what follows for one crawler; this is what it follows
-//! from, directives that nobody knows among it, for the record of the decision.
+//! They go into the record of the decision, as evidence for the annotation, and
+//! include directives that are unknown. Does not know what they mean.
 
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
-/// What one response said, in the order in which they came.
+/// Statements of one response, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quotations {
-    said: Vec<Quotation>,
+    list: Vec<Quotation>,
     bytes: usize,
 }
 
-/// One statement, as it was written.
+/// Statement as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Quotation {
-    /// The field's name, or `meta` and the element's name.
+    /// Name of the field, or `meta` and the name of the element.
     by: String,
-    /// Its value; invalid UTF-8 is replaced.
+    /// Value; invalid UTF-8 is replaced.
     said: String,
 }
 
-/// The fields that say something about the use of a response.
+/// Fields that say something about the use of a response.
 const FIELDS: [&str; 7] = [
     "robots-tag",
     "x-robots-tag",
@@ -33,46 +33,46 @@ const FIELDS: [&str; 7] = [
     "link",
 ];
 
-/// Ends a text that was cut, and a list that goes on.
+/// Mark at the end of a text that was cut.
 const CUT: &str = "…";
 
 impl Quotations {
-    /// Bytes kept of one response. A field of 32 KiB is an attack, or a
-    /// mistake that its beginning shows as well.
+    /// Bytes kept of one response. A field of 32 KiB is an attack, or a mistake
+    /// that its beginning shows as well.
     pub const BYTES_MAX: usize = 8 * 1024;
 
-    /// Takes in a field line, if it is one that says something.
+    /// Adds a field line, if it is one of [`FIELDS`].
     pub(super) fn field(&mut self, name: &HeaderName, value: &HeaderValue) {
         let name = name.as_str();
         let says = FIELDS.contains(&name);
         // Most links are not about licences.
         if says && (name != "link" || holds_license(value.as_bytes())) {
-            self.keep(name, value.as_bytes());
+            self.add(name, value.as_bytes());
         }
     }
 
-    /// Takes in a field in our name, which no origin may use.
+    /// Adds a field with the name of the annotation, which no origin may use.
     pub fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.keep(name.as_str(), value.as_bytes());
+        self.add(name.as_str(), value.as_bytes());
     }
 
-    /// Takes in what an element says.
+    /// Adds the value of an element.
     pub(super) fn element(&mut self, name: &str, said: &str) {
-        self.keep(name, said.as_bytes());
+        self.add(name, said.as_bytes());
     }
 
-    /// Whether nothing was said.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.said.is_empty()
+        self.list.is_empty()
     }
 
-    /// A JSON array of objects with `by` and `said`.
+    /// Returns a JSON array of objects with `by` and `said`.
     pub fn json(&self) -> String {
-        // Texts alone: nothing that JSON could not say.
-        serde_json::to_string(&self.said).unwrap_or_default()
+        // Strings alone: serialization cannot fail.
+        serde_json::to_string(&self.list).unwrap_or_default()
     }
 
-    fn keep(&mut self, by: &str, said: &[u8]) {
+    fn add(&mut self, by: &str, said: &[u8]) {
         if Self::BYTES_MAX <= self.bytes {
             return;
         }
@@ -81,11 +81,11 @@ impl Quotations {
         room -= room.min(by.len());
         let said = cut(said, room);
         self.bytes += by.len() + said.len();
-        self.said.push(Quotation { by, said });
+        self.list.push(Quotation { by, said });
     }
 }
 
-/// The first `room` bytes of a text, marked if that is not all.
+/// Returns the first `room` bytes of a text, with a mark if that is not all.
 fn cut(text: &[u8], room: usize) -> String {
     match text.get(..room) {
         Some(kept) if kept.len() < text.len() => String::from_utf8_lossy(kept).into_owned() + CUT,
@@ -93,6 +93,7 @@ fn cut(text: &[u8], room: usize) -> String {
     }
 }
 
+/// Whether a `Link` value mentions a licence (`rel=license`).
 fn holds_license(value: &[u8]) -> bool {
     let value = value.to_ascii_lowercase();
     memchr::memmem::find(&value, b"license").is_some()
@@ -111,7 +112,7 @@ mod tests {
         quotations
     }
 
-    // Directives.md, 1.4.5: an unknown directive is kept in quotations.
+    // Ours: evidence of directives that are unknown.
     #[test]
     fn what_nobody_knows_is_kept_as_written() {
         let quotations = kept(&[
@@ -133,8 +134,8 @@ mod tests {
         let mut quotations = Quotations::default();
         quotations.element("meta robots", &long);
         quotations.element("meta robots", "noindex");
-        assert_eq!(quotations.said.len(), 1);
-        assert!(quotations.said[0].said.ends_with(CUT));
+        assert_eq!(quotations.list.len(), 1);
+        assert!(quotations.list[0].said.ends_with(CUT));
         assert!(quotations.bytes < Quotations::BYTES_MAX + 16);
     }
 }

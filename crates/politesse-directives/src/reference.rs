@@ -1,15 +1,16 @@
 //! Character references in the values of attributes (`no&#x69;ndex`).
 //!
 //! HTML standard, 13.2.5.72 to 13.2.5.80. Of its 2,231 named references only
-//! those are known that can part, quote or end the words of a list: blanks,
-//! quotes and signs. Others stay as they are, and make a word that is no
-//! directive; none stands for letters of one.
+//! those are replaced that can separate, quote or end the words of a list:
+//! blanks, quotes and signs. Others stay as they are, and make a word that is no
+//! directive; none of them stands for a letter of one. Does not know which
+//! attributes are read.
 
 use std::borrow::Cow;
 
 use encoding_rs::WINDOWS_1252;
 
-/// Named references, and what they stand for.
+/// Named references and their characters.
 #[rustfmt::skip]
 const NAMES: [(&str, char); 74] = [
     ("AMP", '&'),
@@ -88,7 +89,8 @@ const NAMES: [(&str, char); 74] = [
     ("vert", '|'),
 ];
 
-/// Names that history allows without a semicolon.
+/// Names that the standard also accepts without a semicolon, because old pages
+/// have them.
 const BARE_NAMES: [(&str, char); 11] = [
     ("AMP", '&'),
     ("GT", '>'),
@@ -103,7 +105,7 @@ const BARE_NAMES: [(&str, char); 11] = [
     ("raquo", '\u{BB}'),
 ];
 
-/// The value of an attribute with its references replaced.
+/// Returns the value of an attribute with its references replaced.
 pub(super) fn decoded(value: &str) -> Cow<'_, str> {
     if !value.contains('&') {
         return Cow::Borrowed(value);
@@ -125,7 +127,8 @@ pub(super) fn decoded(value: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-/// `#105;` or `#x69;`, the semicolon optional; and what stands behind.
+/// Reads `#105;` or `#x69;`, the semicolon optional; returns the character and
+/// the text behind it.
 fn numeric(text: &str) -> Option<(char, &str)> {
     let text = text.strip_prefix('#')?;
     let (text, radix) = match text.strip_prefix(['x', 'X']) {
@@ -137,13 +140,13 @@ fn numeric(text: &str) -> Option<(char, &str)> {
     if digits.is_empty() {
         return None;
     }
-    // Only a number too large for a character fails here.
+    // Digits fail only if the number is too large, and so is no character.
     let number = u32::from_str_radix(digits, radix).unwrap_or(u32::MAX);
     Some((letter(number), behind.strip_prefix(';').unwrap_or(behind)))
 }
 
-/// The character of a number. Numbers of controls that Windows-1252 has
-/// letters for mean those (13.2.5.80).
+/// Returns the character of a number. A control that is a character in
+/// Windows-1252 stands for that one (13.2.5.80): old pages count that way.
 fn letter(number: u32) -> char {
     if number == 0 {
         return char::REPLACEMENT_CHARACTER;
@@ -156,6 +159,8 @@ fn letter(number: u32) -> char {
     char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
+/// Reads `amp;`, or one of [`BARE_NAMES`]; returns the character and the text
+/// behind it.
 fn named(text: &str) -> Option<(char, &str)> {
     let whole = NAMES.iter().find_map(|&(name, letter)| {
         let behind = text.strip_prefix(name)?.strip_prefix(';')?;
@@ -164,6 +169,7 @@ fn named(text: &str) -> Option<(char, &str)> {
     whole.or_else(|| {
         BARE_NAMES.iter().find_map(|&(name, letter)| {
             let behind = text.strip_prefix(name)?;
+            // `&lt=` and `&ltx` are query strings of a URL as a rule, and stay.
             let is_longer = |next: char| next == '=' || next.is_ascii_alphanumeric();
             (!behind.starts_with(is_longer)).then_some((letter, behind))
         })

@@ -1,52 +1,52 @@
-//! Which codings an origin may use, of those that a crawler accepts
-//! (`Accept-Encoding`).
+//! `Accept-Encoding` of a request, without the codings that are not decoded.
 //!
-//! RFC 9110, section 12.5.3. A page whose coding is not decoded cannot be
-//! looked at, so such codings are not asked for. Nothing is added: a crawler
-//! gets no coding that it did not name.
+//! RFC 9110, section 12.5.3. A page under a coding that is not decoded cannot be
+//! scanned, so such codings are not asked for. None is added: a crawler gets no
+//! coding that it did not name. Does not decode anything.
 
 use std::borrow::Cow;
 
-/// Codings that are decoded, and none at all.
+/// Codings that are decoded, and `identity`, which needs no decoding.
 const DECODED: [&str; 6] = ["gzip", "x-gzip", "deflate", "br", "zstd", "identity"];
 
-/// One member of the field (`br;q=0.8`).
+/// CodingMember of the field (`br;q=0.8`).
 #[derive(Debug, Clone, Copy)]
-struct Member<'a> {
+struct CodingMember<'a> {
     text: &'a [u8],
+    /// Name of the coding; empty if the member is malformed.
     coding: &'a [u8],
     /// Whether its weight is 0: not acceptable.
     is_refused: bool,
 }
 
-/// The `Accept-Encoding` field lines to send in place of a crawler's, one for
-/// one: no line stays none, and a line that needs no change is borrowed.
+/// Returns the `Accept-Encoding` lines to send in place of a crawler's, one for
+/// each. A line that needs no change is borrowed.
 ///
 /// Members keep their order, weight and spelling. Those for codings that are
-/// not decoded are dropped, malformed ones too, and `*`, which stands for
-/// every coding not named; `*;q=0` stays, since it only forbids. If nothing is
-/// left the first line becomes `identity`: an absent field would mean any
-/// coding at all. An empty value stays; it means the same as `identity`.
+/// not decoded are dropped, malformed ones too, and `*`, which stands for every
+/// coding not named; `*;q=0` stays, since it only forbids. If nothing is left,
+/// the first line becomes `identity`: without a field any coding may be used. An
+/// empty value stays; it means the same as `identity`.
 ///
-/// A crawler that accepts nothing that is decoded and refuses `identity` gets
-/// what it asks for: the lines stay as they are. What it can do with another
-/// answer is nothing, and a page that was not looked at says so.
-pub fn narrowed<'a>(lines: &[&'a [u8]]) -> Vec<Cow<'a, [u8]>> {
+/// If a crawler accepts nothing that is decoded and refuses `identity`, the
+/// lines stay as they are: it could not read any other answer, and the
+/// annotation says that the page was not scanned.
+pub fn narrow_accept_encoding<'a>(lines: &[&'a [u8]]) -> Vec<Cow<'a, [u8]>> {
     let unchanged = || lines.iter().copied().map(Cow::Borrowed);
     let kept = || lines.iter().flat_map(|line| members(line)).filter(is_kept);
     if refuses_all(kept) {
         return unchanged().collect();
     }
-    let mut narrowed: Vec<_> = lines.iter().copied().map(narrowed_line).collect();
-    let is_emptied = narrowed.iter().any(|line| matches!(line, Cow::Owned(_)));
-    if let (true, None, Some(first)) = (is_emptied, kept().next(), narrowed.first_mut()) {
+    let mut narrow: Vec<_> = lines.iter().copied().map(narrow_line).collect();
+    let is_changed = narrow.iter().any(|line| matches!(line, Cow::Owned(_)));
+    if let (true, None, Some(first)) = (is_changed, kept().next(), narrow.first_mut()) {
         *first = Cow::Borrowed(b"identity");
     }
-    narrowed
+    narrow
 }
 
-/// A line without the members that are dropped.
-fn narrowed_line(line: &[u8]) -> Cow<'_, [u8]> {
+/// Returns a line without the members that are dropped.
+fn narrow_line(line: &[u8]) -> Cow<'_, [u8]> {
     if members(line).all(|member| is_kept(&member)) {
         return Cow::Borrowed(line);
     }
@@ -55,14 +55,14 @@ fn narrowed_line(line: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(kept.join(&b", "[..]))
 }
 
-fn is_kept(member: &Member<'_>) -> bool {
+fn is_kept(member: &CodingMember<'_>) -> bool {
     let is_decoded = |name: &&str| member.is(name);
     member.is("*") && member.is_refused || DECODED.iter().any(is_decoded)
 }
 
 /// Whether the members that are kept leave nothing acceptable, not even
-/// `identity`, which is acceptable unless it is refused.
-fn refuses_all<'a, I: Iterator<Item = Member<'a>>>(kept: impl Fn() -> I) -> bool {
+/// `identity`, which is acceptable unless a member refuses it.
+fn refuses_all<'a, I: Iterator<Item = CodingMember<'a>>>(kept: impl Fn() -> I) -> bool {
     let is_identity_refused = match kept().find(|member| member.is("identity")) {
         Some(identity) => identity.is_refused,
         None => kept().any(|member| member.is("*")),
@@ -70,13 +70,15 @@ fn refuses_all<'a, I: Iterator<Item = Member<'a>>>(kept: impl Fn() -> I) -> bool
     is_identity_refused && kept().all(|member| member.is_refused)
 }
 
-/// The members of a line; malformed ones have an empty name.
-fn members(line: &[u8]) -> impl Iterator<Item = Member<'_>> {
+/// Reads the members of a line.
+fn members(line: &[u8]) -> impl Iterator<Item = CodingMember<'_>> {
     let members = line.split(|&octet| octet == b',').map(<[u8]>::trim_ascii);
-    members.filter(|text| !text.is_empty()).map(Member::of)
+    members
+        .filter(|text| !text.is_empty())
+        .map(CodingMember::of)
 }
 
-impl<'a> Member<'a> {
+impl<'a> CodingMember<'a> {
     fn of(text: &'a [u8]) -> Self {
         let mut parts = text.splitn(2, |&octet| octet == b';');
         let coding = parts.next().unwrap_or_default().trim_ascii_end();
@@ -96,7 +98,8 @@ impl<'a> Member<'a> {
     }
 }
 
-/// The number of a weight (`q=0.5`), if it is one (RFC 9110, section 12.4.2).
+/// Reads the number of a weight (`q=0.5`; RFC 9110, section 12.4.2). `None` if
+/// the parameter is no weight.
 fn weight(parameter: &[u8]) -> Option<&[u8]> {
     let (name, number) = parameter.trim_ascii().split_at_checked(2)?;
     let (whole, fraction) = match number {
@@ -127,14 +130,14 @@ mod tests {
                 let lines: &[&str] = &[$($lines),*];
                 let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
                 let expected: &[&str] = &[$($narrowed),*];
-                let narrowed = narrowed(&lines);
-                let narrowed = narrowed.iter().map(|line| String::from_utf8_lossy(line));
-                assert_eq!(narrowed.collect::<Vec<_>>(), expected);
+                let narrow = narrow_accept_encoding(&lines);
+                let narrow = narrow.iter().map(|line| String::from_utf8_lossy(line));
+                assert_eq!(narrow.collect::<Vec<_>>(), expected);
             }
         )*};
     }
 
-    // RFC 9110, section 12.5.3; directives.md, 4.4.
+    // RFC 9110, section 12.5.3.
     narrowing! {
         no_line_stays_none: => ;
         an_empty_value_stays: "" => "";

@@ -48,7 +48,7 @@ struct Stage {
 trait Decoder: Send {
     /// Decodes bytes, and hands over all that they decode to. The same comes
     /// out however a body is cut into chunks.
-    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop>;
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt>;
 
     /// Whether the body may end here. A body without bytes may.
     fn may_end(&self) -> bool;
@@ -72,13 +72,13 @@ struct Budget {
 }
 
 /// Reason to decode no more of a body.
-enum Stop {
+enum Halt {
     /// The receiver has seen enough.
     Enough,
     Fault(Why),
 }
 
-const CORRUPT: Stop = Stop::Fault(Why::Corrupt);
+const CORRUPT: Halt = Halt::Fault(Why::Corrupt);
 
 /// Bytes that a stage before the last may decode to beside the limit: what a
 /// coding may add to what it codes, and the zstd block that must be whole before
@@ -146,8 +146,8 @@ impl BodyDecoder {
         if self.outcome.is_none() {
             self.outcome = match push_through(&mut self.stages, bytes, take) {
                 Ok(()) => return Ok(()),
-                Err(Stop::Enough) => Some(Ok(())),
-                Err(Stop::Fault(why)) => Some(Err(why)),
+                Err(Halt::Enough) => Some(Ok(())),
+                Err(Halt::Fault(why)) => Some(Err(why)),
             };
             self.stages.clear();
         }
@@ -206,14 +206,14 @@ impl Stage {
 
 impl Output<'_> {
     /// Hands decoded bytes over to the next stage, as far as the limit allows.
-    fn push(&mut self, piece: &[u8]) -> Result<(), Stop> {
+    fn push(&mut self, piece: &[u8]) -> Result<(), Halt> {
         let within = piece.get(..self.budget.bytes_left).unwrap_or(piece);
         self.budget.bytes_left -= within.len();
         if !within.is_empty() {
             push_through(self.later, within, self.take)?;
         }
         if within.len() < piece.len() {
-            return Err(Stop::Fault(Why::HeadLimit));
+            return Err(Halt::Fault(Why::HeadLimit));
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Output<'_> {
     /// Counts a part of the body that begins or ends. A part takes time even if
     /// it decodes to nothing, and no limit on decoded bytes sees it: half a
     /// megabyte may hold a hundred thousand.
-    fn add_part(&mut self) -> Result<(), Stop> {
+    fn add_part(&mut self) -> Result<(), Halt> {
         self.budget.parts += 1;
         let decoded_bytes = self.budget.bytes - self.budget.bytes_left;
         if SPARE_PARTS + decoded_bytes / BYTES_PER_PART < self.budget.parts {
@@ -236,11 +236,11 @@ fn push_through(
     stages: &mut [Stage],
     bytes: &[u8],
     take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-) -> Result<(), Stop> {
+) -> Result<(), Halt> {
     let Some((Stage { decoder, budget }, later)) = stages.split_first_mut() else {
         return match take(bytes) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stop::Enough),
+            ControlFlow::Break(()) => Err(Halt::Enough),
         };
     };
     let mut output = Output {

@@ -13,19 +13,19 @@ use brotli_decompressor::{
     BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, StandardAlloc,
 };
 
-use super::{CORRUPT, Decoder, Output, Stop};
+use super::{CORRUPT, Decoder, Halt, Output};
 use crate::Why;
 
 /// Decodes `br`.
 pub(super) struct Brotli {
-    stream: Box<State>,
+    stream: Box<BrotliStream>,
     allocated_bytes: Arc<AtomicUsize>,
     /// Largest window that is needed, as a power of two; `None` once the first
     /// byte has come.
     window_bits_max: Option<u8>,
 }
 
-type State = BrotliState<CountingAllocator, CountingAllocator, CountingAllocator>;
+type BrotliStream = BrotliState<CountingAllocator, CountingAllocator, CountingAllocator>;
 
 /// The standard library's allocator, with a count of the bytes in use. Prefix
 /// codes can take 4 MiB, but of most streams take little.
@@ -68,7 +68,7 @@ impl Brotli {
         }
     }
 
-    fn decode(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+    fn decode(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         let (mut left, mut at) = (bytes.len(), 0);
         loop {
             // With no output of its own it decodes until the window is full.
@@ -83,17 +83,18 @@ impl Brotli {
                 &mut total,
                 stream,
             );
-            let is_failed = matches!(result, BrotliResult::ResultFailure);
-            if is_failed {
-                if let BrotliDecoderErrorCode::BROTLI_DECODER_ERROR_FORMAT_WINDOW_BITS =
-                    stream.error_code
-                {
-                    return Err(Stop::Fault(Why::Window));
+            if matches!(result, BrotliResult::ResultFailure) {
+                use BrotliDecoderErrorCode::{
+                    BROTLI_DECODER_ERROR_FORMAT_WINDOW_BITS as WINDOW,
+                    BROTLI_DECODER_SUCCESS as SUCCESS,
+                };
+                if matches!(stream.error_code, WINDOW) {
+                    return Err(Halt::Fault(Why::Window));
                 }
-                // An error makes it keep back what it decoded before: how much
-                // that is would depend on the chunks. (Where a command runs over
-                // the end of its block it does so all the same.)
-                stream.error_code = BrotliDecoderErrorCode::BROTLI_DECODER_SUCCESS;
+                // While it has an error it keeps back what it decoded before:
+                // how much that is would depend on the chunks. (Where a command
+                // runs over the end of its block it does so all the same.)
+                stream.error_code = SUCCESS;
             }
             self.hand_over(output)?;
             match result {
@@ -105,7 +106,7 @@ impl Brotli {
     }
 
     /// Hands over what was decoded, out of the window.
-    fn hand_over(&mut self, output: &mut Output<'_>) -> Result<(), Stop> {
+    fn hand_over(&mut self, output: &mut Output<'_>) -> Result<(), Halt> {
         loop {
             let mut all = 0;
             let piece = BrotliDecoderTakeOutput(&mut self.stream, &mut all);
@@ -118,7 +119,7 @@ impl Brotli {
 }
 
 impl Decoder for Brotli {
-    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         let mut rest = bytes;
         if let (Some(bits_max), Some((first, behind))) = (self.window_bits_max, bytes.split_first())
         {
@@ -137,7 +138,7 @@ impl Decoder for Brotli {
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<State>() + self.allocated_bytes.load(Ordering::Relaxed)
+        size_of::<BrotliStream>() + self.allocated_bytes.load(Ordering::Relaxed)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::{CORRUPT, Decoder, Output, Stop};
+use super::{CORRUPT, Decoder, Halt, Output};
 
 /// Decodes one stream.
 struct Inflater {
@@ -58,7 +58,7 @@ impl Inflater {
     }
 
     /// Decodes `bytes` up to the end of the stream, and returns those behind it.
-    fn push<'a>(&mut self, bytes: &'a [u8], output: &mut Output<'_>) -> Result<&'a [u8], Stop> {
+    fn push<'a>(&mut self, bytes: &'a [u8], output: &mut Output<'_>) -> Result<&'a [u8], Halt> {
         let mut rest = bytes;
         while !self.is_finished {
             let (read, written) = (self.stream.total_in(), self.stream.total_out());
@@ -94,7 +94,7 @@ impl Gzip {
 }
 
 impl Decoder for Gzip {
-    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         let mut rest = bytes;
         while let Some((&byte, behind)) = rest.split_first() {
             let Some(tail) = &mut self.tail else {
@@ -145,11 +145,11 @@ impl Deflate {
         mut start: Vec<u8>,
         byte: &u8,
         output: &mut Output<'_>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Halt> {
         start.push(*byte);
         let result = self.inflater.push(std::slice::from_ref(byte), output);
         let is_decoded = 0 < self.inflater.stream.total_out();
-        if !is_decoded && matches!(result, Err(Stop::Fault(_))) {
+        if !is_decoded && matches!(result, Err(Halt::Fault(_))) {
             self.inflater = Inflater::new(Decompress::new(false));
             return self.inflater.push(&start, output).map(|_| ());
         }
@@ -161,7 +161,7 @@ impl Deflate {
 }
 
 impl Decoder for Deflate {
-    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         let mut rest = bytes;
         while let Some((byte, behind)) = rest.split_first() {
             let Some(start) = self.trial.take() else {

@@ -22,14 +22,14 @@ fn decoding(codings: &str, limit: usize) -> Result<Option<BodyDecoder>, Why> {
 }
 
 /// Decodes a body that comes in chunks; returns what came out, and how it ended.
-fn decoded(codings: &str, octets: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result<(), Why>) {
+fn decoded(codings: &str, bytes: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result<(), Why>) {
     let mut decoding = decoding(codings, LIMIT).unwrap().unwrap();
     let mut decoded = Vec::new();
     let mut take = |piece: &[u8]| {
         decoded.extend_from_slice(piece);
         ControlFlow::Continue(())
     };
-    let mut chunks = octets.chunks(chunk_bytes);
+    let mut chunks = bytes.chunks(chunk_bytes);
     let pushed = chunks.try_for_each(|chunk| decoding.push(chunk, &mut take));
     let finished = decoding.finish();
     assert_eq!(pushed.and(finished), finished);
@@ -39,29 +39,29 @@ fn decoded(codings: &str, octets: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result
 /// Sizes of chunks that a body is cut into.
 const CHUNK_BYTES: [usize; 5] = [usize::MAX, 1, 2, 7, 1000];
 
-fn check_whole(codings: &str, octets: &[u8], page: &[u8]) {
+fn check_whole(codings: &str, bytes: &[u8], page: &[u8]) {
     for chunk_bytes in CHUNK_BYTES {
-        let (out, end) = decoded(codings, octets, chunk_bytes);
+        let (out, end) = decoded(codings, bytes, chunk_bytes);
         assert!(out == page, "{codings} by {chunk_bytes}");
         assert_eq!(end, Ok(()), "{codings} by {chunk_bytes}");
     }
 }
 
-fn check_cut(codings: &str, octets: &[u8], page: &[u8]) {
-    for cut in 1..octets.len() {
-        let (out, end) = decoded(codings, &octets[..cut], 100);
+fn check_cut(codings: &str, bytes: &[u8], page: &[u8]) {
+    for cut in 1..bytes.len() {
+        let (out, end) = decoded(codings, &bytes[..cut], 100);
         assert!(page.starts_with(&out), "{codings} cut at {cut}");
         assert_eq!(end, Err(Why::Corrupt), "{codings} cut at {cut}");
     }
 }
 
 macro_rules! decoding {
-    ($($name:ident: $codings:literal $octets:expr;)*) => {$(
+    ($($name:ident: $codings:literal $bytes:expr;)*) => {$(
         #[test]
         fn $name() {
-            let octets: Vec<u8> = $octets;
-            check_whole($codings, &octets, &page());
-            check_cut($codings, &octets, &page());
+            let bytes: Vec<u8> = $bytes;
+            check_whole($codings, &bytes, &page());
+            check_cut($codings, &bytes, &page());
         }
     )*};
 }
@@ -94,8 +94,8 @@ fn any_two_codings_stack() {
     let codings = ["gzip", "deflate", "br", "zstd"];
     for inner in codings {
         for outer in codings {
-            let octets = encoded(outer, &encoded(inner, &page()));
-            check_whole(&format!("{inner}, {outer}"), &octets, &page());
+            let bytes = encoded(outer, &encoded(inner, &page()));
+            check_whole(&format!("{inner}, {outer}"), &bytes, &page());
         }
     }
 }
@@ -124,7 +124,7 @@ fn a_body_may_have_several_members_or_frames() {
 
 // Browsers' practice.
 #[test]
-fn octets_behind_the_end_are_ignored() {
+fn bytes_behind_the_end_are_ignored() {
     let page = page();
     let ends = [
         ("gzip", gzip(&page)),
@@ -149,13 +149,13 @@ fn octets_behind_the_end_are_ignored() {
 
 // An origin that has nothing to say says so under the usual fields.
 #[test]
-fn a_body_without_octets_is_whole() {
+fn a_body_without_bytes_is_whole() {
     for codings in ["gzip", "deflate", "br", "zstd", "gzip, br, deflate, zstd"] {
         assert_eq!(decoded(codings, b"", 1), (vec![], Ok(())));
     }
 }
 
-// RFC 9110, section 8.4; directives.md, 4.3.
+// RFC 9110, section 8.4.
 #[test]
 fn unknown_and_too_many_codings_are_not_decoded() {
     for codings in [
@@ -226,8 +226,8 @@ fn windows_are_bounded() {
         ("br", b"\x11\x1e\x03".to_vec(), Err(Why::Window)),
         ("br", b"\x3f".to_vec(), Ok(())),
     ];
-    for (coding, octets, expected) in rows {
-        assert_eq!(decoded(coding, &octets, 1).1, expected, "{octets:x?}");
+    for (coding, bytes, expected) in rows {
+        assert_eq!(decoded(coding, &bytes, 1).1, expected, "{bytes:x?}");
     }
 }
 
@@ -241,13 +241,13 @@ fn a_dictionary_is_a_coding_that_is_not_decoded() {
         (frame(&[2, 0, 0, 0]), Ok(())),
         (frame(&[8, 0]), Err(Why::Corrupt)),
     ];
-    for (octets, expected) in rows {
-        assert_eq!(decoded("zstd", &octets, 1).1, expected, "{octets:x?}");
+    for (bytes, expected) in rows {
+        assert_eq!(decoded("zstd", &bytes, 1).1, expected, "{bytes:x?}");
     }
 }
 
 #[test]
-fn octets_of_another_format_are_corrupt() {
+fn bytes_of_another_format_are_corrupt() {
     for coding in ["gzip", "deflate", "br", "zstd"] {
         for chunk_bytes in CHUNK_BYTES {
             let (out, end) = decoded(coding, b"<!doctype html><title>plain", chunk_bytes);
@@ -258,10 +258,10 @@ fn octets_of_another_format_are_corrupt() {
 
 #[test]
 fn a_checksum_that_differs_is_corrupt() {
-    for (coding, mut octets) in [("gzip", gzip(b"page")), ("deflate", zlib(b"page"))] {
-        let at = octets.len() - 5;
-        octets[at] ^= 1;
-        assert_eq!(decoded(coding, &octets, 1).1, Err(Why::Corrupt), "{coding}");
+    for (coding, mut bytes) in [("gzip", gzip(b"page")), ("deflate", zlib(b"page"))] {
+        let at = bytes.len() - 5;
+        bytes[at] ^= 1;
+        assert_eq!(decoded(coding, &bytes, 1).1, Err(Why::Corrupt), "{coding}");
     }
 }
 
@@ -279,7 +279,7 @@ fn zeros() -> Vec<u8> {
 
 fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     let repeated = zstd_block(1, 128 * 1024, &[0]).repeat(80);
-    // Literals as one octet that is repeated 2^20 - 1 times (RFC 8878, 3.1.1.3.1.1).
+    // Literals as one byte that is repeated 2^20 - 1 times (RFC 8878, 3.1.1.3.1.1).
     let literals = zstd_block(2, 5, &[0xFD, 0xFF, 0xFF, 0, 0]);
     // 98,047 sequences of which there is nothing (3.1.1.3.2.1).
     let sequences = zstd_block(2, 5, &[0, 0xFF, 0xFF, 0xFF, 0]);
@@ -300,7 +300,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
 /// times.
 const MEMORY_MAX: u64 = 6 * 1024 * 1024;
 
-// Invariant 8: a field that names thousands of codings makes no decoder each.
+// Ours: a field that names thousands of codings makes no decoder each.
 #[test]
 fn more_codings_than_are_taken_off_cost_nothing() {
     let many = "gzip,".repeat(50_000);
@@ -310,7 +310,7 @@ fn more_codings_than_are_taken_off_cost_nothing() {
     assert!(info.bytes_max < 1024 * 1024, "{info:?}");
 }
 
-// directives.md, 4.4: a bomb costs a bounded amount of memory.
+// Ours: a bomb costs a bounded amount of memory.
 #[test]
 fn a_bomb_costs_no_more_than_the_limit_allows() {
     for (codings, bomb) in bombs() {
@@ -380,10 +380,10 @@ fn just_as_much_as_the_limit_is_decoded() {
 #[test]
 fn nothing_is_decoded_once_enough_was_taken() {
     let mut decoding = decoding("gzip", LIMIT).unwrap().unwrap();
-    let octets = gzip(&zeros());
+    let bytes = gzip(&zeros());
     for _ in 0..3 {
         let mut take = |_: &[u8]| ControlFlow::Break(());
-        assert_eq!(decoding.push(&octets, &mut take), Ok(()));
+        assert_eq!(decoding.push(&bytes, &mut take), Ok(()));
         assert_eq!((decoding.finish(), decoding.memory()), (Ok(()), 0));
     }
 }
@@ -392,8 +392,8 @@ fn nothing_is_decoded_once_enough_was_taken() {
 fn an_error_is_final() {
     let mut decoding = decoding("gzip", LIMIT).unwrap().unwrap();
     let mut take = |_: &[u8]| ControlFlow::Continue(());
-    for octets in [&b"no gzip"[..], &gzip(b"page")] {
-        assert_eq!(decoding.push(octets, &mut take), Err(Why::Corrupt));
+    for bytes in [&b"no gzip"[..], &gzip(b"page")] {
+        assert_eq!(decoding.push(bytes, &mut take), Err(Why::Corrupt));
     }
     assert_eq!(decoding.finish(), Err(Why::Corrupt));
 }
@@ -402,14 +402,14 @@ fn an_error_is_final() {
 fn what_came_before_a_fault_counts_however_it_came() {
     let page = page().repeat(40);
     for (coding, whole) in [("gzip", gzip(&page)), ("deflate", zlib(&page))] {
-        // A block type that is reserved, in place of the last octets (RFC 1951, 3.2.3).
-        let mut octets = whole[..whole.len() - 20].to_vec();
-        octets.extend([0xFF; 20]);
-        let by_octets = decoded(coding, &octets, 1);
-        assert!(2 * 32 * 1024 < by_octets.0.len());
-        assert_eq!(by_octets.1, Err(Why::Corrupt));
+        // A block type that is reserved, in place of the last bytes (RFC 1951, 3.2.3).
+        let mut bytes = whole[..whole.len() - 20].to_vec();
+        bytes.extend([0xFF; 20]);
+        let by_bytes = decoded(coding, &bytes, 1);
+        assert!(2 * 32 * 1024 < by_bytes.0.len());
+        assert_eq!(by_bytes.1, Err(Why::Corrupt));
         for chunk_bytes in CHUNK_BYTES {
-            assert!(decoded(coding, &octets, chunk_bytes) == by_octets);
+            assert!(decoded(coding, &bytes, chunk_bytes) == by_bytes);
         }
     }
 }

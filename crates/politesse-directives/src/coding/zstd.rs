@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError as HeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use super::{CORRUPT, Decoder, Output, Stop};
+use super::{CORRUPT, Decoder, Halt, Output};
 use crate::Why;
 
 /// Decodes `zstd`: frames one after the other.
@@ -71,7 +71,7 @@ impl Zstd {
 
     /// Reads the next part from `bytes`, and returns its length; 0 if it is not
     /// whole.
-    fn read(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Stop> {
+    fn read(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Halt> {
         match self.next {
             ZstdPart::FrameHeader { skipped: 0 } => self.read_frame_header(bytes, output),
             ZstdPart::Block => self.read_block(bytes, output),
@@ -94,7 +94,7 @@ impl Zstd {
         }
     }
 
-    fn read_frame_header(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Stop> {
+    fn read_frame_header(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Halt> {
         use FrameDecoderError::{DictNotProvided, ReadFrameHeaderError, WindowSizeTooBig};
         // A new decoder: one that is used again allocates the whole window.
         let mut frame = FrameDecoder::new();
@@ -113,9 +113,9 @@ impl Zstd {
             // All others mean that the bytes end within the header.
             Err(ReadFrameHeaderError(_)) => return Ok(0),
             // The bytes are sound, but need a dictionary, as with `dcz`.
-            Err(DictNotProvided { .. }) => return Err(Stop::Fault(Why::Coding)),
+            Err(DictNotProvided { .. }) => return Err(Halt::Fault(Why::Coding)),
             Err(WindowSizeTooBig { .. } | FrameDecoderError::FrameHeaderError(_)) => {
-                return Err(Stop::Fault(Why::Window));
+                return Err(Halt::Fault(Why::Window));
             }
             Err(_) => return Err(CORRUPT),
         };
@@ -128,7 +128,7 @@ impl Zstd {
     }
 
     /// Reads a block (RFC 8878, section 3.1.1.2), or the header of a raw one.
-    fn read_block(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Stop> {
+    fn read_block(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Halt> {
         let Some((&[low, middle, high], behind)) = bytes.split_first_chunk() else {
             return Ok(0);
         };
@@ -157,7 +157,7 @@ impl Zstd {
     }
 
     /// Returns the part behind a block.
-    fn after_block(&self, is_last: bool) -> Result<ZstdPart, Stop> {
+    fn after_block(&self, is_last: bool) -> Result<ZstdPart, Halt> {
         if !is_last {
             return Ok(ZstdPart::Block);
         }
@@ -174,7 +174,7 @@ impl Zstd {
 
     /// Decodes a block with the header of a last one, and hands over what it
     /// adds.
-    fn decode(&mut self, head: [u8; 3], body: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+    fn decode(&mut self, head: [u8; 3], body: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         // ruzstd may look for a checksum behind it.
         let source = head.chain(body).chain(&[0; CHECKSUM_BYTES][..]);
         let one = BlockDecodingStrategy::UptoBlocks(1);
@@ -193,7 +193,7 @@ impl Zstd {
 }
 
 impl Decoder for Zstd {
-    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Stop> {
+    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         let mut pending = std::mem::take(&mut self.pending);
         pending.extend_from_slice(bytes);
         let mut rest = &pending[..];
@@ -222,7 +222,7 @@ impl Decoder for Zstd {
 struct FrameView<'a, 'b> {
     seen_bytes: usize,
     output: &'a mut Output<'b>,
-    result: Result<(), Stop>,
+    result: Result<(), Halt>,
 }
 
 impl Write for FrameView<'_, '_> {

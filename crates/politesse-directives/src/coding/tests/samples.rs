@@ -86,30 +86,30 @@ pub(super) fn base64(text: &str) -> Vec<u8> {
 }
 
 /// Encodes by the name of a coding; br without compressing.
-pub(super) fn encoded(coding: &str, octets: &[u8]) -> Vec<u8> {
+pub(super) fn encoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     match coding {
-        "gzip" => gzip(octets),
-        "deflate" => zlib(octets),
-        "br" => stored_brotli(octets),
-        _ => compress_to_vec(octets, CompressionLevel::Fastest),
+        "gzip" => gzip(bytes),
+        "deflate" => zlib(bytes),
+        "br" => stored_brotli(bytes),
+        _ => compress_to_vec(bytes, CompressionLevel::Fastest),
     }
 }
 
-pub(super) fn gzip(octets: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(octets).unwrap();
+    encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-pub(super) fn zlib(octets: &[u8]) -> Vec<u8> {
+pub(super) fn zlib(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(octets).unwrap();
+    encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-pub(super) fn raw_deflate(octets: &[u8]) -> Vec<u8> {
+pub(super) fn raw_deflate(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(octets).unwrap();
+    encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
@@ -126,9 +126,9 @@ pub(super) fn gzip_with_fields(page: &[u8]) -> Vec<u8> {
 
 /// A window of 64 KiB, one block that is not compressed, and an empty last one
 /// (RFC 7932, sections 9.1 and 9.2).
-fn stored_brotli(octets: &[u8]) -> Vec<u8> {
-    let header = (u32::try_from(octets.len()).unwrap() - 1) << 4 | 1 << 20;
-    [&header.to_le_bytes()[..3], octets, &[3]].concat()
+fn stored_brotli(bytes: &[u8]) -> Vec<u8> {
+    let header = (u32::try_from(bytes.len()).unwrap() - 1) << 4 | 1 << 20;
+    [&header.to_le_bytes()[..3], bytes, &[3]].concat()
 }
 
 /// A zstd block: its kind (0 raw, 1 repeated, 2 compressed), its size, and
@@ -148,7 +148,7 @@ pub(super) fn zstd_frame(blocks: &[u8]) -> Vec<u8> {
 }
 
 /// A skippable zstd frame (RFC 8878, section 3.1.2).
-pub(super) fn zstd_skippable(octets: &[u8]) -> Vec<u8> {
-    let size = u32::try_from(octets.len()).unwrap().to_le_bytes();
-    [&[0x5F, 0x2A, 0x4D, 0x18][..], &size, octets].concat()
+pub(super) fn zstd_skippable(bytes: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(bytes.len()).unwrap().to_le_bytes();
+    [&[0x5F, 0x2A, 0x4D, 0x18][..], &size, bytes].concat()
 }

@@ -12,7 +12,6 @@ use super::{CORRUPT, Decoder, Halt, Output};
 /// Decodes one stream.
 struct Inflater {
     stream: Decompress,
-    output: Box<[u8]>,
     is_finished: bool,
 }
 
@@ -38,11 +37,12 @@ const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 /// Largest window that DEFLATE has, as a power of two.
 const WINDOW_BITS: u8 = 15;
 
-/// Bytes decoded at once. The window is a copy of them, so more save little.
-const OUTPUT_BYTES: usize = 8 * 1024;
+/// Bytes decoded at once, on the stack: a page that waits for more of its body
+/// holds the window only.
+const OUTPUT_BYTES: usize = 4 * 1024;
 
-/// Memory of an [`Inflater`]: window, tables and output.
-const INFLATER_BYTES: usize = 56 * 1024;
+/// Memory of an [`Inflater`]: window and tables.
+const INFLATER_BYTES: usize = 48 * 1024;
 
 /// Bytes after which a body is zlib's for good. What is not shows it in the
 /// header of its first block.
@@ -52,25 +52,24 @@ impl Inflater {
     fn new(stream: Decompress) -> Self {
         Self {
             stream,
-            output: vec![0; OUTPUT_BYTES].into(),
             is_finished: false,
         }
     }
 
     /// Decodes `bytes` up to the end of the stream, and returns those behind it.
     fn push<'a>(&mut self, bytes: &'a [u8], output: &mut Output<'_>) -> Result<&'a [u8], Halt> {
-        let mut rest = bytes;
+        let (mut rest, mut decoded) = (bytes, [0; OUTPUT_BYTES]);
         while !self.is_finished {
             let (read, written) = (self.stream.total_in(), self.stream.total_out());
             let flush = FlushDecompress::None;
-            let status = self.stream.decompress(rest, &mut self.output, flush);
+            let status = self.stream.decompress(rest, &mut decoded, flush);
             // The sizes of the buffers bound both.
             let read = (self.stream.total_in() - read) as usize;
             let written = (self.stream.total_out() - written) as usize;
             rest = &rest[read..];
             // What comes before a fault counts: it does not depend on chunks.
             if 0 < written {
-                output.push(&self.output[..written])?;
+                output.push(&decoded[..written])?;
             }
             match status {
                 Err(_) => return Err(CORRUPT),

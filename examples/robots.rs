@@ -1,10 +1,10 @@
-//! What a robots.txt says, told by the library alone: no proxy, no network, no
-//! clock.
+//! Explains a robots.txt and judges URLs by it, with the library alone: no proxy,
+//! no network, no clock.
 //!
 //! `cargo run --example robots -- FILE AGENT URL…`
 //!
-//! `FILE` stands for the robots.txt of the first URL's origin; what it says of
-//! other origins nobody knows, and the last section says so.
+//! `FILE` is taken for the robots.txt of the first URL's origin. The last section
+//! of the output shows that URLs of other origins remain undecided.
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every record of the file with its line, known or not, and what is odd.
+/// Prints every record of the file with its line, known or not, and the notes.
 fn show(robots: &RobotsTxt) {
     println!("Records");
     for record in robots.records() {
@@ -50,7 +50,7 @@ fn show(robots: &RobotsTxt) {
     }
 }
 
-/// Which rule counts for the path of each URL, and which others match.
+/// Prints the rule that counts for the path of each URL, and others that match.
 fn judge(robots: &RobotsTxt, (crawler, urls): (&Crawler, &[Target])) {
     // Which groups bind the crawler is found once. A binding is cheap to clone,
     // and judges from any thread.
@@ -77,8 +77,8 @@ fn judge(robots: &RobotsTxt, (crawler, urls): (&Crawler, &[Target])) {
     }
 }
 
-/// The same for a crawler that goes from origin to origin and keeps what it was
-/// told by each.
+/// Judges URLs of several origins, as a crawler does that keeps the robots.txt of
+/// each.
 fn visit(body: &[u8], (crawler, urls): (Crawler, &[Target])) {
     let Some(first) = urls.first() else {
         return;

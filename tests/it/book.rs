@@ -382,7 +382,12 @@ fn each_link_in_a_document_leads_somewhere() {
             } else {
                 folder.join(path)
             };
-            let is_there = root().join(&target).exists();
+            let path = root().join(&target).canonicalize();
+            // A chapter's links to other files would lead nowhere in the book.
+            let is_there = path.is_ok_and(|path| {
+                !document.starts_with("docs")
+                    || path.starts_with(root().join("docs").canonicalize().unwrap())
+            });
             if !is_there
                 || (!anchor.is_empty() && !anchors(&read(&target)).contains(&anchor.into()))
             {

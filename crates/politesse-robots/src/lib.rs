@@ -1,7 +1,80 @@
-//! A robots.txt engine: RFC 9309 and the texts before it.
+//! A robots.txt engine: RFC 9309, the texts before it, and the line that decided.
 //!
-//! [`RobotsTxt::parse`] reads a file, [`RobotsTxt::binding`] finds the groups
-//! that bind a crawler, [`Binding::judge`] the rule that decides a path.
+//! # In one look
+//!
+//! ```
+//! use politesse_robots::crawler::Crawler;
+//! use politesse_robots::{Judgement, RobotsTxt};
+//!
+//! let robots = RobotsTxt::parse(b"User-agent: *\nDisallow: /private\n");
+//! let binding = robots.binding(&Crawler::parse("ExampleBot/1.0"));
+//! let Judgement::Rule(rule) = binding.judge("/private/page") else { panic!() };
+//! assert_eq!((rule.line(), &*rule.text()), (2, "Disallow: /private"));
+//! assert!(binding.judge("/public").allows());
+//! ```
+//!
+//! Parsing never fails: a line that cannot be read becomes a note. Judging a
+//! path allocates nothing unless the path has to be rewritten.
+//!
+//! # The parts
+//!
+//! - [`RobotsTxt`] is one file. [`RobotsTxt::parse`] reads up to 500 KiB of it,
+//!   as RFC 9309, section 2.5, asks at least.
+//! - [`crawler::Crawler`] is the one that asks. [`crawler::Crawler::parse`]
+//!   takes a product token or a whole User-Agent, and finds the names in it by
+//!   which a file may address the crawler.
+//! - [`RobotsTxt::binding`] finds the groups that bind the crawler (section
+//!   2.2.1); [`Binding::judge`] judges a path with its query, as sent (section
+//!   2.2.2). [`path_of`] finds that part of a URL.
+//! - [`RulesByOrigin`] keeps the files of many origins, with the time until
+//!   which each holds. [`origin::Target`] is a URL of one of them.
+//! - [`Pattern`] is a path pattern of your own.
+//!
+//! # Questions it answers
+//!
+//! | Question | Answer |
+//! |---|---|
+//! | May this path be fetched? | [`Binding::judge`], [`Judgement::allows`] |
+//! | Which line decided? | [`Judgement::rule`], [`Rule::line`], [`Rule::text`] |
+//! | Which rules matched as well, and why do they not count? | [`Binding::competing`], [`Binding::outranked`] |
+//! | Which names does the group have? | [`Binding::names`] |
+//! | How long to wait between requests? | [`Binding::crawl_delay`], [`Binding::pace`] |
+//! | Which sitemaps are there, which host is preferred? | [`RobotsTxt::sitemaps`], [`RobotsTxt::host`] |
+//! | What else does the file say? | [`RobotsTxt::records`], [`RobotsTxt::usage_lines`] |
+//! | What is odd about it? | [`RobotsTxt::notes`], [`RobotsTxt::joined`] |
+//! | Which other paths may a server take this URL for? | [`reading`] |
+//!
+//! ```
+//! use politesse_robots::RobotsTxt;
+//! use politesse_robots::crawler::Crawler;
+//!
+//! let robots = RobotsTxt::parse(
+//!     b"Sitemap: https://h.test/map.xml\nUser-agent: *\nCrawl-delay: 2.5\n\
+//!       Disallow: /a\nAllow: /a/b\n",
+//! );
+//! assert_eq!(robots.sitemaps().next().as_deref(), Some("https://h.test/map.xml"));
+//! let binding = robots.binding(&Crawler::parse("ExampleBot"));
+//! assert_eq!(binding.crawl_delay(), Some(2.5));
+//! let lines: Vec<u32> = binding.competing("/a/b/c").iter().map(|rule| rule.line()).collect();
+//! assert_eq!(lines, [5, 4]);
+//! ```
+//!
+//! # What cannot be decided
+//!
+//! A file can be made to be slow. A judgement has a budget; beyond it the answer
+//! is [`Judgement::Undecided`], which does not allow.
+//!
+//! # Dialects
+//!
+//! [`Dialect`] names the text by which a file is read: RFC 9309 (the default),
+//! its draft of 2019, the Internet-Draft of 1996, the consensus of 1994, Sean
+//! Conner's extension, and RFC 9309 as google/robotstxt answers it.
+//!
+//! # Not here
+//!
+//! Fetching: this crate does no IO, reads no clock and spawns nothing. Which
+//! answers of a server mean that everything is allowed, or nothing, is section
+//! 2.3.1; [`RulesByOrigin`] has a method for each.
 
 pub mod crawler;
 mod engine;

@@ -34,7 +34,7 @@ impl Scheme {
         }
     }
 
-    /// The port that a URL of this scheme means when it names none.
+    /// Returns the port that a URL of this scheme means when it names none.
     pub fn default_port(self) -> NonZeroU16 {
         const HTTP: NonZeroU16 = NonZeroU16::new(80).unwrap();
         const HTTPS: NonZeroU16 = NonZeroU16::new(443).unwrap();
@@ -96,8 +96,8 @@ pub enum Host {
 }
 
 impl Host {
-    /// The name of a pattern such as `*.site.example`, which stands for every
-    /// name below that one; nothing where `text` is no pattern.
+    /// Returns the name of a pattern such as `*.site.example`, which stands for
+    /// every name below that one; nothing where `text` is no pattern.
     ///
     /// # Errors
     ///
@@ -135,8 +135,8 @@ impl FromStr for Host {
     }
 }
 
-/// Whether a last label makes a resolver read the whole as an IPv4 address
-/// (URL Standard, "ends in a number").
+/// Reports whether a last label makes a resolver read the whole as an IPv4
+/// address (URL Standard, "ends in a number").
 fn is_numeric(label: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hexadecimal = label
@@ -172,7 +172,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origin of `scheme` at `authority`, a host with or without a port.
+    /// Returns the origin of `scheme` at `authority`, a host with or without a
+    /// port.
     ///
     /// # Errors
     ///
@@ -193,22 +194,23 @@ impl Origin {
         })
     }
 
-    /// The scheme.
+    /// Returns the scheme.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The host, in normal form.
+    /// Returns the host, in normal form.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The port, whether it was written or not.
+    /// Returns the port, whether it was written or not.
     pub fn port(&self) -> NonZeroU16 {
         self.port
     }
 
-    /// The value of `Host` for it: without a default port (RFC 9110, 7.2).
+    /// Returns the value of `Host` for it: without a default port (RFC 9110,
+    /// 7.2).
     pub fn authority(&self) -> String {
         if self.port == self.scheme.default_port() {
             self.host.to_string()
@@ -217,7 +219,7 @@ impl Origin {
         }
     }
 
-    /// Where its robots.txt lives (RFC 9309, section 2.3).
+    /// Returns the URL of its robots.txt (RFC 9309, section 2.3).
     pub fn robots_txt(&self) -> Target {
         Target {
             origin: self.clone(),
@@ -254,13 +256,13 @@ impl fmt::Display for Origin {
 /// rewritten, since they are what is sent on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Whose page it is.
+    /// Origin of the page.
     pub origin: Origin,
     path_and_query: Box<str>,
 }
 
 impl Target {
-    /// The URL at `path_and_query` of `origin`; an empty path is `/`.
+    /// Returns the URL at `path_and_query` of `origin`; an empty path is `/`.
     ///
     /// # Errors
     ///

@@ -21,10 +21,11 @@ use self::steps::{
     stands_for_itself, without_dots, without_first_name, without_host, without_parameters,
 };
 
-/// What a path must hold for a way to lead elsewhere than the plainer ones.
+/// Content of a path that makes a server's way of reading differ from the plainer
+/// ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holding {
-    /// Whatever makes a path other than plain.
+    /// Any byte that makes a path other than plain.
     Anything,
     /// A semicolon, escaped or not.
     Parameters,
@@ -73,8 +74,8 @@ const WAYS: &[(Holding, &[ReadingStep])] = &[
     (Backslash, &[backslashes, without_host, without_dots, decoded, merged, without_dots]),
 ];
 
-/// The readings that ordinary servers take of a path, other than the one sent;
-/// none stands there twice. The query is carried along.
+/// Returns the readings that ordinary servers take of a path, other than the
+/// one sent; none stands there twice. The query is carried along.
 ///
 /// Of a plain path, which nearly all are, there is none, and nothing is
 /// allocated.
@@ -115,7 +116,7 @@ fn split(path_and_query: &str) -> (&str, &str) {
     path_and_query.split_at(end)
 }
 
-/// What `path` holds; [`Anything`] stands for the rest.
+/// Lists what `path` holds; [`Anything`] stands for the rest.
 fn holdings(path: &str) -> [Holding; 4] {
     let path = decoded(path).map_or(Cow::Borrowed(path), Cow::Owned);
     let when = |holding, holds| if holds { holding } else { Anything };
@@ -128,7 +129,7 @@ fn holdings(path: &str) -> [Holding; 4] {
     ]
 }
 
-/// What comes of `path` by `steps`; borrowed if it stays as it is.
+/// Applies `steps` to `path`; borrowed if it stays as it is.
 fn taken<'a>(steps: &[ReadingStep], path: &'a str) -> Cow<'a, str> {
     steps.iter().fold(Cow::Borrowed(path), |path, step| {
         step(&path).map_or(path, Cow::Owned)
@@ -141,8 +142,9 @@ fn push_new(readings: &mut Vec<String>, reading: &str, sent: &str) {
     }
 }
 
-/// Whether every server reads `path` as it is. What the canonical form of
-/// robots.txt decodes anyway (RFC 9309, section 2.2.2) makes no other reading.
+/// Reports whether every server reads `path` as it is. What the canonical form
+/// of robots.txt decodes anyway (RFC 9309, section 2.2.2) makes no other
+/// reading.
 fn is_plain(path: &str) -> bool {
     let bytes = path.as_bytes();
     let is_odd = |at: usize| match &bytes[at..] {

@@ -38,21 +38,22 @@ pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Whether a product token may hold this letter: `identifier` of RFC 9309,
-/// section 2.2.
+/// Reports whether a product token may hold this letter: `identifier` of RFC
+/// 9309, section 2.2.
 pub(super) fn is_identifier(letter: char) -> bool {
     letter.is_ascii_alphabetic() || letter == '-' || letter == '_'
 }
 
-/// Whether names of one word hold this letter in practice: `MJ12bot`,
+/// Reports whether names of one word hold this letter in practice: `MJ12bot`,
 /// `archive.org_bot`.
 pub(super) fn is_name_letter(letter: char) -> bool {
     is_identifier(letter) || letter.is_ascii_digit() || letter == '.'
 }
 
-/// Whether this is a letter outside ASCII, or a part of one. A name does not
-/// end before it: cut there, `Jävla-Foobot` and `Jävla-Fanbot` would both be
-/// the crawler `J`. Quotes, dashes and blanks outside ASCII are no letters.
+/// Reports whether this is a letter outside ASCII, or a part of one. A name
+/// does not end before it: cut there, `Jävla-Foobot` and `Jävla-Fanbot` would
+/// both be the crawler `J`. Quotes, dashes and blanks outside ASCII are no
+/// letters.
 pub(super) fn is_letter_outside_ascii(letter: char) -> bool {
     let is_combining_mark = matches!(letter, '\u{300}'..='\u{36F}');
     // A letter that somebody could not decode.
@@ -60,17 +61,17 @@ pub(super) fn is_letter_outside_ascii(letter: char) -> bool {
     !letter.is_ascii() && (letter.is_alphanumeric() || is_combining_mark || is_replaced)
 }
 
-/// The beginning of `text` up to the first character for which `belongs` does
-/// not hold; `None` if a letter outside ASCII stands there.
+/// Returns the beginning of `text` up to the first character for which
+/// `belongs` does not hold; `None` if a letter outside ASCII stands there.
 pub(super) fn leading_run(text: &str, belongs: fn(char) -> bool) -> Option<&str> {
     let end = text.find(|letter| !belongs(letter)).unwrap_or(text.len());
     let (run, rest) = text.split_at(end);
     (!rest.starts_with(is_letter_outside_ascii)).then_some(run)
 }
 
-/// The name before a version that no slash sets off: `larbin` of
-/// `larbin_2.6.3`, `FooBot` of `FooBot-v2`. `None` if there is no version, or no
-/// letter before it. A number that follows without `-` or `_` is part of the
+/// Returns the name before a version that no slash sets off: `larbin` of
+/// `larbin_2.6.3`, `FooBot` of `FooBot-v2`. `None` if there is no version, or
+/// no letter before it. A number that follows without `-` or `_` is part of the
 /// name (`Agent1`).
 pub(super) fn without_version(name: &str) -> Option<&str> {
     let is_version = |letter: char| letter.is_ascii_digit() || letter == '.';
@@ -87,11 +88,64 @@ pub(super) fn without_version(name: &str) -> Option<&str> {
     is_name.then_some(bare)
 }
 
-/// Whether a word is a number without a dot. One that has a version is a name:
-/// `008/0.83`.
+/// Reports whether a word is a number without a dot. One that has a version is
+/// a name: `008/0.83`.
 pub(super) fn is_number(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
+
+/// Reports whether a word names no crawler: it has no letter, or browsers send
+/// it.
+pub(super) fn is_generic(name: &str) -> bool {
+    // The version of `rv:109.0` stands behind a colon.
+    let name = name.split(':').next().unwrap_or(name);
+    !name.contains(char::is_alphabetic) || is_one_of(name, GENERIC)
+}
+
+/// Reports whether a word is the name of a library.
+pub(super) fn is_library(name: &str) -> bool {
+    is_one_of(name, LIBRARIES)
+}
+
+fn is_one_of(word: &str, list: &[&str]) -> bool {
+    list.iter().any(|name| name.eq_ignore_ascii_case(word))
+}
+
+/// Words in which browsers name themselves, their engines and their systems.
+#[rustfmt::skip]
+const GENERIC: &[&str] = &[
+    "Mozilla", "compatible", "AppleWebKit", "WebKit", "KHTML", "like", "Gecko",
+    "Chrome", "Chromium", "CriOS", "Safari", "Version", "Mobile", "Firefox",
+    "FxiOS", "Edge", "Edg", "EdgA", "EdgiOS", "OPR", "Opera", "Presto", "Vivaldi",
+    "SamsungBrowser", "YaBrowser", "UCBrowser", "MSIE", "Trident", "Windows", "NT",
+    "Win64", "WOW64", "x64", "x86_64", "i686", "Linux", "X11", "Ubuntu", "Android",
+    "Macintosh", "Mac", "Intel", "PPC", "OS", "X", "CPU", "iPhone", "iPad", "iPod",
+    "CrOS", "U", "rv", "Build", "wv", "Tablet", "Touch", "FreeBSD", "OpenBSD",
+    "SunOS", "Fedora", "Debian", "Konqueror", "Epiphany", "SeaMonkey", "Iceweasel",
+    "PaleMoon", "Waterfox", "Maxthon", "Brave", "Whale", "Silk", "GSA", "Ddg",
+    "MiuiBrowser", "HuaweiBrowser", "QQBrowser", "MQQBrowser",
+];
+
+/// Libraries that crawlers are written with. As a crawler's own name they are the
+/// last choice, but robots.txt files do name them.
+#[rustfmt::skip]
+const LIBRARIES: &[&str] = &[
+    "python-requests", "python-urllib", "python-urllib3", "Python", "CPython", "PyPy",
+    "urllib3", "aiohttp", "httpx", "python-httpx", "Scrapy", "curl", "libcurl",
+    "PycURL", "GuzzleHttp", "PHP", "Wget", "Wget2", "Go-http-client", "Java",
+    "Java-http-client", "Apache-HttpClient", "Jakarta", "Jersey", "okhttp", "Dalvik",
+    "libwww-perl", "LWP", "Perl", "Ruby", "Faraday", "Mechanize", "node", "Node.js",
+    "node-fetch", "undici", "axios", "got", "superagent", "reqwest", "hyper", "ureq",
+    "OpenSSL", "LibreSSL", "GnuTLS", "zlib", "brotli", "nghttp2", "HeadlessChrome",
+    "PhantomJS", "Puppeteer", "Playwright", "Selenium", "HTTPie", "PostmanRuntime",
+    "Dart", "CFNetwork", "Darwin", "http.rb", "rest-client", "Typhoeus", "Guzzle",
+    "RestSharp", "Symfony",
+    // What curl is built with, which it names behind itself (`curl --version`).
+    "NSS", "BoringSSL", "AWS-LC", "mbedTLS", "wolfSSL", "rustls-ffi", "Schannel",
+    "SecureTransport", "WinIDN", "AppleIDN", "c-ares", "libidn", "libidn2", "libpsl",
+    "libssh", "libssh2", "librtmp", "libgsasl", "nghttp3", "ngtcp2", "quiche", "zstd",
+    "libzstd", "OpenLDAP", "GSS",
+];
 
 #[cfg(test)]
 mod tests {

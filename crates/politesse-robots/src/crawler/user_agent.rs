@@ -6,17 +6,17 @@
 
 use std::borrow::Cow;
 
-use super::ProductToken;
-use super::common_names::{is_generic, is_library};
 use super::name_text::{
-    is_letter_outside_ascii, is_name_letter, is_number, leading_run, without_version,
+    is_generic, is_letter_outside_ascii, is_library, is_name_letter, is_number, leading_run,
+    without_version,
 };
+use super::token::ProductToken;
 
 /// How many names are looked at. The longest User-Agent seen in the wild has
 /// a quarter of that.
 const NAMES_MAX: usize = 64;
 
-/// What a User-Agent says of who asks.
+/// Candidates derived from a User-Agent.
 pub(super) struct DerivedCandidates {
     /// The names to match by, best first, each once.
     pub(super) candidates: Vec<ProductToken>,
@@ -25,7 +25,7 @@ pub(super) struct DerivedCandidates {
     pub(super) is_cut: bool,
 }
 
-/// The names to match by.
+/// Returns the names to match by.
 ///
 /// What every browser sends is never taken, the name of a library only if there
 /// is no other. A number is one name more, and keeps no other from being taken:
@@ -86,8 +86,8 @@ enum UserAgentPart<'a> {
 }
 
 impl Name<'_> {
-    /// The tokens that may be meant, best first: as sent, then without a
-    /// version that no slash sets off.
+    /// Returns the tokens that may be meant, best first: as sent, then without
+    /// a version that no slash sets off.
     fn candidates(&self) -> Vec<ProductToken> {
         let mut candidates: Vec<_> = self.tokens().chain(self.bare()).collect();
         let texts = candidates
@@ -102,20 +102,21 @@ impl Name<'_> {
         candidates
     }
 
-    /// The first word that can be a product token, then the name as sent.
+    /// Returns the first word that can be a product token, then the name as
+    /// sent.
     fn tokens(&self) -> impl Iterator<Item = ProductToken> {
         let whole = self.words.join(" ");
         let texts = self.word().map(str::to_owned).into_iter().chain([whole]);
         texts.filter_map(|text| ProductToken::new(&text).ok())
     }
 
-    /// The first word that is made of what names are made of.
+    /// Returns the first word that is made of what names are made of.
     fn word(&self) -> Option<&str> {
         let is_name = |word: &&str| word.chars().all(is_name_letter);
         self.words.iter().copied().find(is_name)
     }
 
-    /// What can be a product token in the first word, where none is one whole:
+    /// Product token in the first word, where none is one whole:
     /// in `EvilBot:1.0` or `[EvilBot`. A word is not cut at a letter outside
     /// ASCII: `Jävla-Bot` is no `J`.
     fn bare(&self) -> Option<ProductToken> {
@@ -132,25 +133,25 @@ impl Name<'_> {
         ProductToken::new(bare).ok().filter(|_| !is_generic(bare))
     }
 
-    /// Whether this is a library, with or without a version.
+    /// Reports whether this is a library, with or without a version.
     fn is_library(&self) -> bool {
         let mut words = self.words.iter();
         words.any(|word| is_library(word) || without_version(word).is_some_and(is_library))
     }
 
-    /// Whether this is a number.
+    /// Reports whether this is a number.
     fn is_number(&self) -> bool {
         self.words.iter().all(|word| is_number(word))
     }
 
-    /// Whether this name begins with `other`.
+    /// Reports whether this name begins with `other`.
     fn extends(&self, other: &Self) -> bool {
         let words = self.words.first().zip(other.words.first());
         words.is_some_and(|(own, other)| begins_with(own, other))
     }
 }
 
-/// Every name in one field value.
+/// Returns every name in one field value.
 fn names(value: &str) -> Vec<Name<'_>> {
     let mut products = Vec::new();
     let mut in_comments = Vec::new();
@@ -174,8 +175,8 @@ fn names(value: &str) -> Vec<Name<'_>> {
     products
 }
 
-/// The names with a version; if none but numbers has one, what stands first:
-/// what follows it in the comments of browsers is their system.
+/// Returns the names with a version; if none but numbers has one, what stands
+/// first: what follows it in the comments of browsers is their system.
 fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
     let mut behind = fragments(comment)
         .map(str::trim)
@@ -198,7 +199,7 @@ fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
     first
 }
 
-/// Those in a comment that says how its author can be reached.
+/// Names in a comment that says how its author can be reached.
 fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
     if !fragments(comment)
         .flat_map(str::split_whitespace)
@@ -219,7 +220,7 @@ fn names_by_contact(comment: &str) -> Vec<Name<'_>> {
     names
 }
 
-/// Those in any comment that have a version and say what they do:
+/// Names in any comment that have a version and say what they do:
 /// `(X11; Linux x86_64; Storebot-Google/1.0)`. Without a version they may be
 /// devices, some of which are called so.
 fn names_by_trade(value: &str) -> Vec<Name<'_>> {
@@ -241,8 +242,8 @@ fn says_trade(word: &str) -> bool {
         .any(|trade| word.contains(trade))
 }
 
-/// The number that a User-Agent begins with and that is all of its name: `008`
-/// of `008 (+https://…)`.
+/// Returns the number that a User-Agent begins with and that is all of its
+/// name: `008` of `008 (+https://…)`.
 fn first_number<'a>(parts: &[UserAgentPart<'a>]) -> Option<Name<'a>> {
     match parts.first()? {
         UserAgentPart::Products(text) => number_alone(fragments(text).next()?, NameRank::Product),
@@ -250,8 +251,8 @@ fn first_number<'a>(parts: &[UserAgentPart<'a>]) -> Option<Name<'a>> {
     }
 }
 
-/// A name without a letter and without a version, with nothing but contacts
-/// beside it. Anywhere else a number alone is a version or a date.
+/// Returns a name without a letter and without a version, with nothing but
+/// contacts beside it. Anywhere else a number alone is a version or a date.
 fn number_alone(text: &str, rank: NameRank) -> Option<Name<'_>> {
     let mut words = text.split_whitespace();
     let number = words.next().filter(|word| is_number(word))?;
@@ -262,8 +263,8 @@ fn number_alone(text: &str, rank: NameRank) -> Option<Name<'_>> {
     })
 }
 
-/// The names in a stretch without separators: runs of words that a version, a
-/// contact or a word that names no crawler ends.
+/// Returns the names in a stretch without separators: runs of words that a
+/// version, a contact or a word that names no crawler ends.
 ///
 /// A number is a name if it has a version of its own and begins a product:
 /// `008/0.83`, but not `95` in `Windows 95/98`.
@@ -305,8 +306,8 @@ fn names_in(text: &str, rank: NameRank) -> Vec<Name<'_>> {
     names
 }
 
-/// The products and comments of a User-Agent. A comment that is not closed
-/// goes to the end.
+/// Returns the products and comments of a User-Agent. A comment that is not
+/// closed goes to the end.
 fn parts(value: &str) -> Vec<UserAgentPart<'_>> {
     let mut parts = Vec::new();
     let (mut start, mut depth, mut quoted) = (0, 0_usize, false);
@@ -343,7 +344,7 @@ fn fragments(text: &str) -> impl Iterator<Item = &str> {
     text.split([';', ',', '(', ')'])
 }
 
-/// Whether a word is a URL or a mail address.
+/// Reports whether a word is a URL or a mail address.
 fn is_contact(word: &str) -> bool {
     word.contains("://") || word.contains('@') || word.starts_with('+') || begins_with(word, "www.")
 }

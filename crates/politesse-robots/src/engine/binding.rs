@@ -36,10 +36,10 @@ pub struct Binding {
     scope: Fold,
 }
 
-/// What the rules say of one path.
+/// Outcome of judging one path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement<'a> {
-    /// This rule counts.
+    /// A rule decides.
     Rule(Rule<'a>),
     /// There are rules for this crawler, and none matches.
     NoRule,
@@ -47,13 +47,13 @@ pub enum Judgement<'a> {
     NoGroup,
     /// The file itself is always allowed (RFC 9309, section 2.2.2).
     RobotsTxt,
-    /// To find out would take too long: the file is made to be slow. Not
+    /// Judging would take too long, because the file is made to be slow. Not
     /// knowing means no.
     Undecided,
 }
 
 impl<'a> Judgement<'a> {
-    /// The rule that counts, if one does.
+    /// Returns the rule that decides, if one does.
     #[must_use]
     pub fn rule(&self) -> Option<&Rule<'a>> {
         match self {
@@ -62,7 +62,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Whether the path may be fetched.
+    /// Reports whether the path may be fetched.
     #[must_use]
     pub fn allows(&self) -> bool {
         match self {
@@ -74,8 +74,8 @@ impl<'a> Judgement<'a> {
 }
 
 impl Traits {
-    /// Whether the value of an agent line means `token`, or everyone if there
-    /// is none.
+    /// Reports whether the value of an agent line means `token`, or everyone if
+    /// there is none.
     fn addresses(&self, value: &[u8], token: Option<&ProductToken>) -> bool {
         match token {
             Some(token) => self.names(value, token),
@@ -83,7 +83,7 @@ impl Traits {
         }
     }
 
-    /// Whether the value of an agent line means `token`.
+    /// Reports whether the value of an agent line means `token`.
     fn names(&self, value: &[u8], token: &ProductToken) -> bool {
         match self.binds {
             AgentMatch::Token => {
@@ -114,8 +114,8 @@ impl Traits {
         }
     }
 
-    /// Whether this is the `*` line, with or without words or invisible marks
-    /// behind it.
+    /// Reports whether this is the `*` line, with or without words or invisible
+    /// marks behind it.
     fn is_everyone(&self, value: &[u8]) -> bool {
         match value {
             [b'*'] | [b'*', b' ' | b'\t', ..] => true,
@@ -158,22 +158,22 @@ impl Binding {
         }
     }
 
-    /// The candidate that was bound; `None` when `*` binds, or nothing.
+    /// Returns the candidate that was bound; `None` when `*` binds, or nothing.
     #[must_use]
     pub fn token(&self) -> Option<&ProductToken> {
         self.token.as_ref()
     }
 
-    /// Whether any group binds. If none does, no rules apply.
+    /// Reports whether any group binds. If none does, no rules apply.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         !self.rules.groups.is_empty()
     }
 
-    /// A binding to these groups that judges as servers read rules: a Disallow
-    /// matches a path in either form of its reserved bytes (`/a:b`, `/a%3Ab`),
-    /// as [`Binding::judge`] otherwise has it in the query alone. Where a rule
-    /// means either, nothing that it may mean is allowed.
+    /// Returns a binding to these groups that judges as servers read rules: a
+    /// Disallow matches a path in either form of its reserved bytes (`/a:b`,
+    /// `/a%3Ab`), as [`Binding::judge`] otherwise has it in the query alone.
+    /// Where a rule means either, nothing that it may mean is allowed.
     #[must_use]
     pub fn as_served(self) -> Self {
         Self {
@@ -200,10 +200,10 @@ impl Binding {
         }
     }
 
-    /// All rules that match the path, the one that counts first.
+    /// Returns all rules that match the path, the one that decides first.
     ///
-    /// It tries each rule by itself, for who explains a judgement; it is no way
-    /// to judge.
+    /// Tries each rule by itself, to explain a judgement; far slower than
+    /// [`Binding::judge`].
     #[must_use]
     pub fn competing(&self, path: &str) -> Vec<Rule<'_>> {
         let dialect = self.rules.file.dialect;
@@ -223,7 +223,8 @@ impl Binding {
         matching
     }
 
-    /// Whether `rule` matches in a form that is tried because servers read it so.
+    /// Reports whether `rule` matches in a form that is tried because servers
+    /// read it so.
     fn matches_as_served(&self, rule: &Rule<'_>, path: &CanonicalPath) -> bool {
         let traits = self.rules.file.traits();
         if self.scope == Fold::InQuery || traits.forms == RuleForms::AsWritten {
@@ -239,7 +240,7 @@ impl Binding {
         patterns.any(|pattern| pattern.matches(path, &mut { Fuel::FULL }))
     }
 
-    /// The rules of all the groups, in file order.
+    /// Returns the rules of all the groups, in file order.
     pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
         let rules = &*self.rules;
         rules.rule_tokens().map(|(at, _)| Rule {
@@ -248,11 +249,11 @@ impl Binding {
         })
     }
 
-    /// How many names are told of a group: a file can list tens of thousands,
-    /// and a record is kept of each decision.
+    /// Number of names that are given of a group: a file can list tens of
+    /// thousands, and every decision is recorded.
     pub const NAMES_MAX: usize = 256;
 
-    /// Whom the groups are for, in lower case: `["*"]` for the groups of
+    /// Returns the names that the groups are for, in lower case: `["*"]` for the groups of
     /// everyone, empty if nothing binds; the first [`Binding::NAMES_MAX`].
     #[must_use]
     pub fn names(&self) -> Vec<String> {
@@ -264,7 +265,8 @@ impl Binding {
         without_repeats(groups.flat_map(|group| self.rules.names(group)))
     }
 
-    /// Whom the group of `rule` is for, as [`Binding::names`] has it.
+    /// Returns the names that the group of `rule` is for, as
+    /// [`Binding::names`] gives them.
     #[must_use]
     pub fn names_of(&self, rule: &Rule<'_>) -> Vec<String> {
         match rule.group().filter(|_| self.token.is_some()) {
@@ -273,8 +275,8 @@ impl Binding {
         }
     }
 
-    /// The agent line by which `rule` binds: the first of its group that
-    /// names the crawler, or everyone.
+    /// Returns the agent line by which `rule` binds: the first of its group
+    /// that names the crawler, or everyone.
     #[must_use]
     pub fn agent_line(&self, rule: &Rule<'_>) -> Option<u32> {
         let mut agents = self.rules.agents(rule.group()?);
@@ -283,8 +285,8 @@ impl Binding {
             .map(|agent| agent.line)
     }
 
-    /// Whether the value of an agent line means the crawler, or everyone where
-    /// those groups bind it.
+    /// Reports whether the value of an agent line means the crawler, or
+    /// everyone where those groups bind it.
     fn is_addressed(&self, value: &[u8]) -> bool {
         let traits = self.rules.file.traits();
         traits.addresses(value, self.token.as_ref())
@@ -296,8 +298,8 @@ impl Binding {
         self.pace.as_ref()
     }
 
-    /// The pace records that bind the crawler, in file order: not all of its
-    /// groups do.
+    /// Returns the pace records that bind the crawler, in file order: not all
+    /// of its groups do.
     ///
     /// Found again each time, for explanations.
     #[must_use]
@@ -306,15 +308,15 @@ impl Binding {
         pace_records::records(&self.rules.file, &self.rules.groups, names)
     }
 
-    /// The pause asked for, in seconds: the longest that any of the groups
-    /// asks of the crawler.
+    /// Returns the pause asked for, in seconds: the longest that any of the
+    /// groups asks of the crawler.
     #[must_use]
     pub fn crawl_delay(&self) -> Option<f64> {
         let pause = self.pace.as_ref()?.crawl_delay?;
         Some(pause.as_secs_f64())
     }
 
-    /// The memory that the rules take beside the file, in bytes.
+    /// Returns the memory that the rules take beside the file, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         let pace = self.pace.as_ref().map_or(0, |pace| pace.memory());
@@ -334,21 +336,21 @@ pub struct Rule<'a> {
 }
 
 impl<'a> Rule<'a> {
-    /// Which of the two.
+    /// Returns whether the rule allows or disallows.
     #[must_use]
     pub fn kind(&self) -> RuleKind {
         let token = self.token().and_then(Token::rule_kind);
         token.unwrap_or(RuleKind::Disallow)
     }
 
-    /// From 1.
+    /// Returns the number of its line, from 1.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.token().map_or(0, |token| token.line)
     }
 
-    /// The line as written, without byte order mark, comment and outer blanks;
-    /// invalid UTF-8 replaced.
+    /// Returns the line as written, without byte order mark, comment and outer
+    /// blanks; invalid UTF-8 replaced.
     #[must_use]
     pub fn text(&self) -> Cow<'a, str> {
         let Some(token) = self.token() else {
@@ -366,7 +368,7 @@ impl<'a> Rule<'a> {
         lossy(self.rules.file.traits().lines.content(line))
     }
 
-    /// How specific it is: the bytes of its path in canonical form, `*` and
+    /// Returns how specific the rule is: the bytes of its path in canonical form, `*` and
     /// `$` counted (RFC 9309, section 2.2.2: the most bytes).
     #[must_use]
     pub fn length(&self) -> usize {
@@ -374,14 +376,15 @@ impl<'a> Rule<'a> {
         pattern.map_or(0, |pattern| pattern.len())
     }
 
-    /// The path in every form that is compared, the written one first.
+    /// Returns the path in every form that is compared, the written one first.
     fn patterns(&self) -> impl Iterator<Item = Pattern> + use<'a> {
         let dialect = self.rules.file.dialect;
         let forms = self.forms();
         forms.filter_map(move |form| Pattern::in_dialect(form, dialect))
     }
 
-    /// The value, and without invisible marks at its end if it is tried so.
+    /// Returns the value, and without invisible marks at its end if it is tried
+    /// so.
     fn forms(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (traits, value) = (self.rules.file.traits(), self.value());
         let kind = self.token().map(Token::kind);
@@ -427,7 +430,7 @@ impl std::fmt::Debug for Binding {
 }
 
 impl RuleSet {
-    /// The agent lines of a group; none stands behind its first rule.
+    /// Returns the agent lines of a group; none stands behind its first rule.
     fn agents(&self, group: &Range<u32>) -> impl Iterator<Item = Token> {
         let tokens = self.file.of_group(group).iter().copied();
         tokens

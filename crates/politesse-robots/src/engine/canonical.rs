@@ -57,7 +57,7 @@ const fn classes_of(byte: u8) -> u8 {
     classes
 }
 
-/// What the bytes of a rule's path have in common.
+/// Classes that all bytes of a text belong to.
 #[derive(Clone, Copy)]
 pub(super) struct ByteClasses(u8);
 
@@ -71,7 +71,7 @@ impl ByteClasses {
         )
     }
 
-    /// Whether none has to be rewritten in a rule.
+    /// Reports whether none has to be rewritten in a rule.
     pub(super) fn is_canonical_rule(self, escapes: Escapes) -> bool {
         let wanted = match escapes {
             Escapes::Canonical => RULE_CANONICAL,
@@ -99,12 +99,12 @@ impl Escapes {
         }
     }
 
-    /// Whether `byte` of a path is in canonical form by itself.
+    /// Reports whether `byte` of a path is in canonical form by itself.
     pub(super) fn is_canonical_byte(self, byte: u8) -> bool {
         class(byte) & self.path_class() != 0
     }
 
-    /// Whether `path` is in canonical form.
+    /// Reports whether `path` is in canonical form.
     #[inline]
     pub(super) fn is_canonical_path(self, path: &[u8]) -> bool {
         if self == Self::RuleSide {
@@ -189,7 +189,7 @@ impl Escapes {
     }
 }
 
-/// Whether the next byte is quoted already by a backslash as written.
+/// Reports whether the next byte is quoted already by a backslash as written.
 fn ends_in_quote(glob: &[u8]) -> bool {
     let backslashes = glob.iter().rev().take_while(|byte| **byte == b'\\');
     backslashes.count() % 2 == 1
@@ -216,13 +216,14 @@ enum Side {
     Rule,
 }
 
-/// Where the query of a canonical path begins, behind its `?`; at its end if it
-/// has none.
+/// Returns the place behind the `?` of a canonical path, or its end if there is
+/// no query.
 pub(super) fn query_start(path: &[u8]) -> usize {
     memchr(b'?', path).map_or(path.len(), |mark| mark + 1)
 }
 
-/// Where a reserved byte and its escape count as the same to a Disallow.
+/// Part of a path in which a reserved byte and its escape count as the same to a
+/// Disallow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fold {
     /// In the query, where the table of RFC 9309, section 2.2.2, shows both
@@ -262,18 +263,20 @@ fn decode(text: &[u8], decodes: fn(u8) -> bool, out: &mut Buffer) {
     }
 }
 
-/// Whether canonical `text` holds an escape that a query may spell otherwise.
+/// Reports whether canonical `text` holds an escape that a query may spell
+/// otherwise.
 pub(super) fn has_folding(text: &[u8]) -> bool {
     holds_escape(text, folds)
 }
 
-/// Whether `text`, canonical or not, holds an escape that a path may spell
-/// otherwise.
+/// Reports whether `text`, canonical or not, holds an escape that a path may
+/// spell otherwise.
 pub(super) fn has_folding_in_path(text: &[u8]) -> bool {
     holds_escape(text, folds_in_path)
 }
 
-/// Whether canonical `text` reads differently in the path and in the query.
+/// Reports whether canonical `text` reads differently in the path and in the
+/// query.
 pub(super) fn folds_by_place(text: &[u8], scope: Fold) -> bool {
     match scope {
         Fold::InQuery => has_folding(text),
@@ -281,7 +284,8 @@ pub(super) fn folds_by_place(text: &[u8], scope: Fold) -> bool {
     }
 }
 
-/// Whether an escape in `text` is of a reserved byte that `is_one` names.
+/// Reports whether an escape in `text` is of a reserved byte that `is_one`
+/// names.
 fn holds_escape(text: &[u8], is_one: fn(u8) -> bool) -> bool {
     let mut escapes = text.split(|byte| *byte == b'%').skip(1);
     // Most escapes are of bytes beyond ASCII: their first digit tells.
@@ -301,7 +305,8 @@ fn folds_in_path(value: u8) -> bool {
     folds(value) && !matches!(value, b'?' | b'#')
 }
 
-/// The byte whose two hexadecimal digits `tail` begins with, and what follows.
+/// Returns the byte whose two hexadecimal digits `tail` begins with, and what
+/// follows.
 fn escaped_byte(tail: &[u8]) -> Option<(u8, &[u8])> {
     let ([high, low], after) = tail.split_first_chunk::<2>()?;
     let digit = |byte: u8| char::from(byte).to_digit(16);

@@ -39,7 +39,7 @@ pub enum Dialect {
 #[error("{0:?} is no dialect; rfc9309, draft-2019, 1996, 1994, conner-2.0 or google is wanted")]
 pub struct UnknownDialect(String);
 
-/// What the texts disagree on.
+/// The points on which the texts disagree, and what one of them says.
 #[derive(Debug)]
 pub(super) struct Traits {
     pub(super) lines: LineForm,
@@ -59,7 +59,7 @@ pub(super) struct Traits {
     pub(super) index_pages: IndexPages,
 }
 
-/// What a line is made of.
+/// Form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineForm {
     /// As RFC 9309, section 2.2, has it.
@@ -82,20 +82,20 @@ pub(super) enum Utf16 {
 /// When an agent line means a product token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AgentMatch {
-    /// It equals the token, or goes on with what cannot belong to a name.
+    /// The value equals the token, or goes on with what cannot belong to a name.
     Token,
-    /// Its letters, `-` and `_` up to the first other byte equal the token.
+    /// The letters, `-` and `_` of the value up to the first other byte equal the token.
     Letters,
-    /// It is part of the token.
+    /// The value is part of the token.
     Part,
 }
 
-/// What ends a record.
+/// Line that ends a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordEnd {
     /// An agent line behind a rule.
     EndAtAgent,
-    /// That, or a blank line.
+    /// An agent line behind a rule, or a blank line.
     EndAtBlank,
 }
 
@@ -125,7 +125,7 @@ pub(super) enum AllowLines {
     Ignored,
 }
 
-/// What a path in a rule may hold besides bytes.
+/// Syntax of a path in a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternSyntax {
     /// `*`, and `$` at the end.
@@ -146,11 +146,12 @@ pub(super) enum Escapes {
     RuleSide,
     /// Both decoded, but for `%2F`.
     Decoded,
-    /// That, and what was an escape in the rule is no wildcard.
+    /// Both decoded, but for `%2F`; a byte that was an escape in the rule is no
+    /// wildcard.
     DecodedInGlob,
 }
 
-/// What a 401 or 403 for robots.txt means.
+/// Meaning of a 401 or 403 for robots.txt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnauthorizedMeaning {
     Allows,
@@ -181,11 +182,11 @@ pub(super) enum RuleForms {
     AsWritten,
 }
 
-/// What an Allow for `/x/index.html` also means.
+/// Further meaning of an Allow for `/x/index.html`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IndexPages {
     AsWritten,
-    /// That `/x/` itself may be fetched.
+    /// The folder `/x/` itself may be fetched, too.
     AllowFolder,
 }
 
@@ -270,7 +271,7 @@ impl Dialect {
         *self == Self::default()
     }
 
-    /// The name of the dialect in configuration and commands.
+    /// Returns the name of the dialect in configuration and commands.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -283,15 +284,15 @@ impl Dialect {
         }
     }
 
-    /// Whether a 401 or 403 for robots.txt closes the whole origin, as the
-    /// texts before 2019 recommend.
+    /// Reports whether a 401 or 403 for robots.txt closes the whole origin, as
+    /// the texts before 2019 recommend.
     #[must_use]
     pub fn refuses_unauthorized(self) -> bool {
         self.traits().unauthorized == UnauthorizedMeaning::Refuses
     }
 
-    /// Whether /robots.txt itself is allowed whatever the rules say (RFC 9309,
-    /// section 2.2.2).
+    /// Reports whether /robots.txt itself is allowed whatever the rules say
+    /// (RFC 9309, section 2.2.2).
     #[must_use]
     pub fn exempts_robots_txt(self) -> bool {
         self.traits().robots_txt == RobotsTxtItself::Exempt

@@ -89,7 +89,7 @@ impl<'a> RuleDraft<'a> {
         self.entries.push(IndexEntry { rank, place, shape });
     }
 
-    /// What robots.cc makes of an Allow for an index page.
+    /// Adds the rule that robots.cc makes of an Allow for an index page.
     fn take_folder(&mut self, at: u32, token: Token) {
         let mut value = Buffer::new();
         let escapes = self.traits.escapes;

@@ -18,15 +18,15 @@ use super::records::NoteKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outranked {
-    /// It is shorter (RFC 9309, section 2.2.2: the most bytes).
+    /// The rule is shorter (RFC 9309, section 2.2.2: the most bytes).
     Shorter,
-    /// It is as long, and an Allow counts before a Disallow (same section).
+    /// The rule is as long, and an Allow counts before a Disallow (same section).
     AllowAsLong,
-    /// It is as long and says the same, further down.
+    /// The rule is as long and says the same, further down.
     RepeatedAsLong,
-    /// It stands further down, and the first rule that matches counts.
+    /// The rule stands further down, and the first rule that matches counts.
     FurtherDown,
-    /// It does not name the path outright (Conner, 1996).
+    /// The rule does not name the path outright (Conner, 1996).
     NotOutright,
     /// Both name the path outright, and an Allow counts before a Disallow
     /// (Conner, 1996).
@@ -34,7 +34,7 @@ pub enum Outranked {
 }
 
 impl Outranked {
-    /// The word for it in answers to programs.
+    /// Returns the word for it in answers to programs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,8 +62,8 @@ impl fmt::Display for Outranked {
 }
 
 impl Binding {
-    /// The rules that match `path` without counting, the nearest to it first,
-    /// each with the reason.
+    /// Returns the rules that match `path` without counting, the nearest to it
+    /// first, each with the reason.
     ///
     /// None if no rule counts. Where that could not be found out in time, the
     /// rules are not tried one by one either.
@@ -86,7 +86,8 @@ impl Binding {
 }
 
 impl Dialect {
-    /// Whether the longest rule that matches counts (RFC 9309, section 2.2.2).
+    /// Reports whether the longest rule that matches counts (RFC 9309, section
+    /// 2.2.2).
     #[must_use]
     pub fn prefers_length(self) -> bool {
         self.traits().order == Precedence::Longest
@@ -124,7 +125,7 @@ pub struct JoinedAgents {
 }
 
 impl NoteKind {
-    /// The word for it in answers to programs.
+    /// Returns the word for it in answers to programs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -18,7 +18,7 @@ use super::wildcard::Fuel;
 pub(super) struct FoldedRules {
     scope: Fold,
     index: Index,
-    /// Those that read differently in the path and in the query, the greatest
+    /// Rules that read differently in the path and in the query, the greatest
     /// rank first.
     by_place: Box<[(RuleRank, FoldedPattern)]>,
 }
@@ -60,7 +60,7 @@ impl FoldedRules {
         }
     }
 
-    /// The rank of the rule that counts for a canonical path.
+    /// Returns the rank of the rule that counts for a canonical path.
     pub(super) fn best(&self, text: &[u8], path: &[u8], fuel: &mut Fuel) -> RuleRank {
         let mut folded = Buffer::new();
         fold(path, query_start(path), self.scope, &mut folded);
@@ -77,7 +77,7 @@ impl FoldedRules {
         best
     }
 
-    /// The memory that they take beside the text of the file, in bytes.
+    /// Returns the memory that they take beside the text of the file, in bytes.
     pub(super) fn memory(&self) -> usize {
         let patterns = self.by_place.iter().map(|(_, pattern)| pattern.memory());
         let patterns = size_of_val(&*self.by_place) + patterns.sum::<usize>();

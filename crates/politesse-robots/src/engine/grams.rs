@@ -16,7 +16,7 @@ pub(super) struct Grams {
     filter: Box<[u64]>,
     /// How many of a hash's bits are not needed for a bit of the filter.
     filter_shift: u32,
-    /// Where the filed rules of each hash begin, and at the end where they end.
+    /// Start of the filed rules of each hash, and last the end of all.
     starts: Box<[u32]>,
     filed: Box<[FiledRule]>,
     /// Rules without three bytes in a row: they are always tried.
@@ -152,7 +152,7 @@ impl Grams {
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
-    /// The memory that it takes beyond its own size, in bytes.
+    /// Returns the memory that it takes beyond its own size, in bytes.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.filter)
             + size_of_val(&*self.starts)
@@ -200,7 +200,7 @@ impl GramShares {
         (hash(gram) >> 20) as usize
     }
 
-    /// The gram that the fewest rules share; of equal ones the last.
+    /// Returns the gram that the fewest rules share; of equal ones the last.
     fn rarest(&self, tail: &[u8]) -> Option<u32> {
         literal_grams(tail)
             .map(|gram| (self.0[Self::slot(gram)], gram))
@@ -209,13 +209,13 @@ impl GramShares {
     }
 }
 
-/// The grams of the literals between the wildcards.
+/// Returns the grams of the literals between the wildcards.
 fn literal_grams(tail: &[u8]) -> impl Iterator<Item = u32> {
     const STAR: u32 = b'*' as u32;
     grams(tail).filter(|gram| ![gram >> 16, gram >> 8 & 0xFF, gram & 0xFF].contains(&STAR))
 }
 
-/// Where the rules of each slot begin once sorted, and where the last end.
+/// Computes the start of each slot's rules once sorted, and last the end of all.
 fn starts(grams: &[FiledRule], slots: usize) -> Vec<u32> {
     let shift = 32 - slots.ilog2();
     let mut starts = vec![0; slots + 1];
@@ -232,7 +232,7 @@ fn starts(grams: &[FiledRule], slots: usize) -> Vec<u32> {
     starts
 }
 
-/// The rules sorted by slot, those of one slot in the order they came.
+/// Returns the rules sorted by slot, those of one slot in the order they came.
 fn placed(grams: &[FiledRule], starts: Vec<u32>) -> Box<[FiledRule]> {
     let shift = 32 - (starts.len() - 1).ilog2();
     let mut next = starts;

@@ -111,7 +111,7 @@ struct HangingRules {
 const REMEMBERED: usize = 4;
 
 impl Index {
-    /// The index with the bytes that [`BytePlace::in_extra`] means.
+    /// Returns the index with the bytes that [`BytePlace::in_extra`] means.
     pub(super) fn with_extra(self, extra: Vec<u8>) -> Self {
         Self {
             holds_escapes: memchr(b'%', &extra).is_some(),
@@ -130,8 +130,8 @@ impl Index {
             })
     }
 
-    /// The rank of the rule that counts for `path`; [`RuleRank::NONE`] if none
-    /// matches.
+    /// Returns the rank of the rule that counts for `path`; [`RuleRank::NONE`]
+    /// if none matches.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Index {
         Ok(walk.best)
     }
 
-    /// The child of `node` that the path leads to.
+    /// Returns the child of `node` that the path leads to.
     #[inline]
     fn child(
         &self,
@@ -287,7 +287,7 @@ impl Index {
         Some(grams)
     }
 
-    /// The memory that it takes, in bytes.
+    /// Returns the memory that it takes, in bytes.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>()
             + size_of_val(&*self.nodes)
@@ -304,9 +304,9 @@ impl Index {
     }
 }
 
-/// Whether `text` begins with the first `length` bytes of `label`, at least
-/// one. Labels are mostly short: they are compared as one number, without a
-/// loop that ends at another place each time.
+/// Reports whether `text` begins with the first `length` bytes of `label`, at
+/// least one. Labels are mostly short: they are compared as one number, without
+/// a loop that ends at another place each time.
 #[inline]
 fn begins_with(text: &[u8], label: &[u8], length: usize) -> bool {
     if length <= 8
@@ -324,13 +324,13 @@ fn begins_with(text: &[u8], label: &[u8], length: usize) -> bool {
 struct TrieWalk<'a> {
     bytes: RuleBytes<'a>,
     path: &'a [u8],
-    /// What may have to be rewritten in the path.
+    /// Escapes that may have to be rewritten in the path.
     doubtful: Escapes,
     best: RuleRank,
 }
 
 impl TrieWalk<'_> {
-    /// The path leads no further at `byte`, if that is what it reads.
+    /// Returns the path leads no further at `byte`, if that is what it reads.
     #[inline]
     fn ended_at<'n>(&self, byte: u8) -> Result<Option<(usize, &'n Node)>, NotCanonical> {
         if self.doubtful.is_canonical_byte(byte) {

@@ -12,7 +12,7 @@ use memchr::{memchr, memchr2};
 
 use super::dialect::{LineForm, Utf16};
 
-/// What robots.cc keeps of a line: one byte less than its buffer has.
+/// Bytes of a line that robots.cc keeps: one less than its buffer has.
 const CUT_LINE: usize = 2083 * 8 - 1;
 
 /// A line without its end, where it begins, and its number from 1.
@@ -68,7 +68,7 @@ pub(super) struct LineField<'a> {
     pub(super) separator: Separator,
 }
 
-/// What stands between name and value.
+/// Separator of name and value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Separator {
     Colon,
@@ -77,8 +77,8 @@ pub(super) enum Separator {
 }
 
 impl LineForm {
-    /// The part of a line that means something: no comment, no blanks around
-    /// it.
+    /// Returns the part of a line that means something: no comment, no blanks
+    /// around it.
     #[inline]
     pub(super) fn content(self, line: &[u8]) -> &[u8] {
         let line = match self {
@@ -91,7 +91,7 @@ impl LineForm {
         self.trimmed(until(line, memchr(b'#', line)))
     }
 
-    /// The name and the value in the content of a line.
+    /// Returns the name and the value in the content of a line.
     #[inline]
     pub(super) fn field(self, content: &[u8]) -> Option<LineField<'_>> {
         let (at, separator) = match memchr(b':', content) {
@@ -138,14 +138,14 @@ fn until(line: &[u8], end: Option<usize>) -> &[u8] {
     end.and_then(|end| line.get(..end)).unwrap_or(line)
 }
 
-/// What a rule says of the paths it matches. The order is that of precedence:
+/// Effect of a rule on the paths it matches. The order is that of precedence:
 /// of two rules as specific as each other, allow counts (RFC 9309, section
 /// 2.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleKind {
-    /// They may be fetched.
+    /// The paths may be fetched.
     Allow,
-    /// They may not.
+    /// The paths may not be fetched.
     Disallow,
 }
 
@@ -176,14 +176,15 @@ pub(super) enum Spelling {
 }
 
 impl LineForm {
-    /// Whether a line that begins with `byte` can have a [`LineKey`]; most that
-    /// cannot are comments, blank, or name a sitemap.
+    /// Reports whether a line that begins with `byte` can have a [`LineKey`];
+    /// most that cannot are comments, blank, or name a sitemap.
     #[inline]
     pub(super) fn may_begin_key(byte: u8) -> bool {
         matches!(byte | 0x20, b'a' | b'c' | b'd' | b'r' | b'u' | b'v') || byte <= b' '
     }
 
-    /// What nearly every line says, written as nearly every line is: found
+    /// Reads the keys that nearly every line has, as they are usually written:
+    /// found
     /// without looking for the colon. The value is as [`LineForm::field`] has it.
     #[inline]
     fn usual(self, content: &[u8]) -> Option<(LineKey, &[u8])> {
@@ -197,7 +198,7 @@ impl LineForm {
         Some((key, self.trimmed(value)))
     }
 
-    /// The key that the content of a line has, and its value.
+    /// Returns the key that the content of a line has, and its value.
     #[inline]
     pub(super) fn keyed(self, content: &[u8]) -> Option<(LineKey, &[u8])> {
         self.usual(content).or_else(|| {
@@ -207,7 +208,7 @@ impl LineForm {
         })
     }
 
-    /// What a name means, compared ignoring case (RFC 9309, section 2.2).
+    /// Finds the key that a name means, compared ignoring case (RFC 9309, section 2.2).
     ///
     /// The wrong spellings are those whose meaning is beyond doubt (section
     /// 2.2.4: lenient). There are none for `allow`: a guess must not allow.
@@ -277,7 +278,7 @@ struct Utf16Pairs {
 }
 
 impl Encoding {
-    /// The encoding that `body` begins like.
+    /// Returns the encoding that `body` begins like.
     fn of(body: &[u8]) -> Self {
         let pairs = |mark, unit| Self::Pairs(Utf16Pairs { mark, unit });
         match body {
@@ -303,8 +304,8 @@ impl Utf16Pairs {
     }
 }
 
-/// Whether a whole line of `text` is an agent line. One without an end does not
-/// count: no rule stands below it, and it may have been cut.
+/// Reports whether a whole line of `text` is an agent line. One without an end
+/// does not count: no rule stands below it, and it may have been cut.
 fn has_agent_line(text: &str) -> bool {
     let form = LineForm::Whole;
     let end = text.as_bytes().iter().rposition(is_line_end);
@@ -314,8 +315,8 @@ fn has_agent_line(text: &str) -> bool {
         .any(|keyed| keyed.is_some_and(|(key, _)| key == LineKey::Agent))
 }
 
-/// The file as UTF-8, without a byte order mark: one in UTF-16 is bridged
-/// (RFC 9309, section 2.2.2), other bytes are left as they are.
+/// Returns the file as UTF-8, without a byte order mark: one in UTF-16 is
+/// bridged (RFC 9309, section 2.2.2), other bytes are left as they are.
 pub(super) fn decoded(body: Bytes, utf16: Utf16) -> Bytes {
     let Encoding::Pairs(pairs) = Encoding::of(&body) else {
         return without_mark(body);
@@ -369,7 +370,7 @@ pub(super) fn without_mark(mut body: Bytes) -> Bytes {
     body
 }
 
-/// A value as text, invalid UTF-8 replaced.
+/// Returns a value as text, invalid UTF-8 replaced.
 pub(super) fn lossy(text: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(text)
 }

@@ -18,7 +18,7 @@ use crate::pace::PaceRecords;
 /// A pace record that binds a crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceRecord {
-    /// Its line, from 1.
+    /// Number of the line, from 1.
     pub line: u32,
     /// Why it binds.
     pub scope: PaceScope,
@@ -30,10 +30,10 @@ pub enum PaceScope {
     /// An agent line directly above names the crawler: the first of its list
     /// that does.
     Agents {
-        /// That line, from 1.
+        /// Number of the agent line, from 1.
         line: u32,
     },
-    /// It stands below a rule, so it is for all agents of its group.
+    /// The record stands below a rule, so it is for all agents of its group.
     Group,
 }
 
@@ -44,8 +44,8 @@ struct PlacedRecord {
     scope: PaceScope,
 }
 
-/// What `groups` ask of the crawler whose name `names` finds in the values of
-/// agent lines; `None` if nothing.
+/// Collects the pace that `groups` ask of the crawler whose name `names` finds
+/// in the values of agent lines; `None` if they ask for none.
 pub(super) fn binding(
     file: &ParsedFile,
     groups: &[Range<u32>],
@@ -76,7 +76,8 @@ pub(super) fn binding(
     (!asked.is_nothing()).then_some(asked)
 }
 
-/// The pace records of `groups` that bind the crawler that `names` finds.
+/// Returns the pace records of `groups` that bind the crawler that `names`
+/// finds.
 pub(super) fn records(
     file: &ParsedFile,
     groups: &[Range<u32>],
@@ -90,7 +91,8 @@ pub(super) fn records(
     records.collect()
 }
 
-/// The pace records of one group that bind the crawler that `names` finds.
+/// Returns the pace records of one group that bind the crawler that `names`
+/// finds.
 fn placed(
     file: &ParsedFile,
     group: &Range<u32>,
@@ -129,8 +131,9 @@ fn placed(
     placed
 }
 
-/// Whether `agent` stands in the same list as the token before it: that is an
-/// agent as well, and nothing stands between them but blank lines and comments.
+/// Reports whether `agent` stands in the same list as the token before it: that
+/// is an agent as well, and nothing stands between them but blank lines and
+/// comments.
 fn is_one_list(file: &ParsedFile, previous: Token, agent: Token) -> bool {
     let between = previous.start as usize..agent.start as usize;
     let text = file.text.get(between).unwrap_or_default();

@@ -13,7 +13,7 @@ use super::dialect::{Dialect, PatternSyntax, QueryForms, Traits};
 use super::shape::Shape;
 use super::wildcard::{Fuel, PatternEnd, find, globs, spans};
 
-/// What a rule says of paths (RFC 9309, section 2.2.3): literals, with `*`
+/// Path pattern of a rule (RFC 9309, section 2.2.3): literals, with `*`
 /// between them for any bytes, and `$` last for the end of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
@@ -36,7 +36,7 @@ impl Pattern {
         Self::in_dialect(value, Dialect::Rfc9309)
     }
 
-    /// The same, as `dialect` reads it.
+    /// Reads a value as [`Pattern::new`] does, by the syntax of `dialect`.
     #[must_use]
     pub fn in_dialect(value: &[u8], dialect: Dialect) -> Option<Self> {
         if value.is_empty() {
@@ -66,8 +66,8 @@ impl Pattern {
         })
     }
 
-    /// Whether the pattern matches `path` as RFC 9309, section 2.2.2, asks:
-    /// an escaped reserved byte differs from the byte itself.
+    /// Reports whether the pattern matches `path` as RFC 9309, section 2.2.2,
+    /// asks: an escaped reserved byte differs from the byte itself.
     #[must_use]
     pub fn matches(&self, path: &CanonicalPath) -> bool {
         let Some((head, tail)) = self.split() else {
@@ -85,8 +85,8 @@ impl Pattern {
         }
     }
 
-    /// Whether the pattern matches `path` when, in the query, a reserved byte
-    /// and its escape count as the same.
+    /// Reports whether the pattern matches `path` when, in the query, a
+    /// reserved byte and its escape count as the same.
     ///
     /// The table of RFC 9309, section 2.2.2, shows `?baz=http://foo.bar` and
     /// its escaped form as one path. Crawlers disagree on it; a Disallow line
@@ -123,7 +123,7 @@ pub(super) struct FoldedPattern {
     /// with its `*` before it. Boxes of their own would take fifty times the
     /// memory of a rule that is made of wildcards.
     across: Box<[u8]>,
-    /// The same literals in the form of [`FoldedPiece::within`].
+    /// Those literals in the form of [`FoldedPiece::within`].
     within: Box<[u8]>,
     end: PatternEnd,
 }
@@ -139,8 +139,9 @@ struct FoldedPiece<'a> {
 }
 
 impl FoldedPattern {
-    /// The pattern of a rule's value if it reads differently in the path and in
-    /// the query: which of the two counts then depends on where it matches.
+    /// Returns the pattern of a rule's value if it reads differently in the
+    /// path and in the query: which of the two counts then depends on where it
+    /// matches.
     pub(super) fn by_place(value: &[u8], traits: &Traits, scope: Fold) -> Option<Self> {
         let mut canonical = Buffer::new();
         let shape = Shape::of_canonical(value, traits, &mut canonical)?;
@@ -148,7 +149,8 @@ impl FoldedPattern {
         folds_by_place(bytes, scope).then(|| Self::new(bytes, &shape, scope))?
     }
 
-    /// The pattern of a rule's value, for paths that are folded everywhere.
+    /// Returns the pattern of a rule's value, for paths that are folded
+    /// everywhere.
     pub(super) fn everywhere(value: &[u8], traits: &Traits) -> Option<Self> {
         let mut canonical = Buffer::new();
         let shape = Shape::of_canonical(value, traits, &mut canonical)?;
@@ -178,18 +180,20 @@ impl FoldedPattern {
         })
     }
 
-    /// The literals, in order. No `*` comes of folding, so each is whole.
+    /// Returns the literals, in order. No `*` comes of folding, so each is
+    /// whole.
     fn pieces(&self) -> impl Iterator<Item = FoldedPiece<'_>> {
         let pieces = literals(&self.across).zip(literals(&self.within));
         pieces.map(|(across, within)| FoldedPiece { across, within })
     }
 
-    /// The memory that it takes beside itself, in bytes.
+    /// Returns the memory that it takes beside itself, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.head.len() + self.across.len() + self.within.len()
     }
 
-    /// Whether it matches a path that is folded in the scope it was made for.
+    /// Reports whether it matches a path that is folded in the scope it was
+    /// made for.
     pub(super) fn matches(&self, path: FoldedPath<'_>, fuel: &mut Fuel) -> bool {
         fuel.spend(8);
         if !path.bytes.starts_with(&self.head) {
@@ -211,12 +215,12 @@ impl FoldedPattern {
 }
 
 impl FoldedPiece<'_> {
-    /// Whether the path from `at` on ends with the literal.
+    /// Reports whether the path from `at` on ends with the literal.
     fn ends(self, path: FoldedPath<'_>, at: usize) -> bool {
         path.from(at).ends_with(self.across) || path.from(at.max(path.query)).ends_with(self.within)
     }
 
-    /// Where the first occurrence from `at` on ends.
+    /// Finds the end of the first occurrence from `at` on.
     fn end_in(self, path: FoldedPath<'_>, at: usize, fuel: &mut Fuel) -> Option<usize> {
         // Behind the `?` both forms are one, or `across` cannot occur; not
         // looking for it there again keeps the time linear.
@@ -251,7 +255,7 @@ impl ServedPattern {
         FoldedPattern::everywhere(value, Dialect::Rfc9309.traits()).map(Self)
     }
 
-    /// Whether the pattern matches `path`.
+    /// Reports whether the pattern matches `path`.
     #[must_use]
     pub fn matches(&self, path: &CanonicalPath) -> bool {
         let path = path.as_bytes();
@@ -276,7 +280,7 @@ pub struct CanonicalPath {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoldedPath<'a> {
     bytes: &'a [u8],
-    /// Where the query begins, behind its `?`.
+    /// Start of the query, behind its `?`.
     query: usize,
 }
 
@@ -289,7 +293,7 @@ impl CanonicalPath {
         Self::in_dialect(path, Dialect::Rfc9309)
     }
 
-    /// The same, in the form that `dialect` compares.
+    /// Puts a path and query in the form that `dialect` compares.
     #[must_use]
     pub fn in_dialect(path: &str, dialect: Dialect) -> Self {
         let mut bytes = Buffer::new();
@@ -306,7 +310,7 @@ impl CanonicalPath {
         }
     }
 
-    /// The canonical form.
+    /// Returns the canonical form.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -331,7 +335,7 @@ impl<'a> FoldedPath<'a> {
     }
 }
 
-/// What stands between the `*` of a tail.
+/// Returns the literals between the `*` of a tail.
 fn literals(tail: &[u8]) -> impl Iterator<Item = &[u8]> {
     let literals = tail.split(|byte| *byte == b'*');
     literals.filter(|literal| !literal.is_empty())

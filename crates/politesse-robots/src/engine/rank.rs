@@ -19,7 +19,7 @@ impl RuleRank {
         self.0 == 0
     }
 
-    /// The token of the rule.
+    /// Returns the token of the rule.
     pub(super) fn token(self) -> usize {
         // The low half, as it was put there.
         (u32::MAX - (self.0 & u64::from(u32::MAX)) as u32) as usize
@@ -34,7 +34,7 @@ pub(super) struct IndexEntry {
     pub(super) shape: Shape,
 }
 
-/// Where the canonical bytes of a rule begin.
+/// Start of the canonical bytes of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BytePlace(pub(super) u32);
 
@@ -69,7 +69,7 @@ impl<'a> RuleBytes<'a> {
         self.from(place).get(..length).unwrap_or_default()
     }
 
-    /// Those at `place` and all behind them.
+    /// Returns the bytes at `place` and all behind them.
     #[inline]
     pub(super) fn from(self, place: BytePlace) -> &'a [u8] {
         let start = (place.0 & !BytePlace::EXTRA) as usize;

@@ -17,9 +17,9 @@ use crate::pace::{RequestRate, VisitTime};
 /// One line of a robots.txt that has a name and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RobotsRecord<'a> {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// What it is.
+    /// Kind of the record.
     pub kind: RecordKind,
     /// The name as written.
     pub name: Cow<'a, str>,
@@ -86,13 +86,13 @@ const MISSPELT: [&str; 2] = ["site-map", "licence"];
 /// Something on a line that its author may want to know of. It changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// What it is.
+    /// Subject of the note.
     pub kind: NoteKind,
 }
 
-/// What a [`Note`] is about; its `Display` is a sentence on the line.
+/// Subject of a [`Note`]; its `Display` is a sentence on the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoteKind {
@@ -131,7 +131,7 @@ pub enum NoteKind {
     CutAtLimit,
 }
 
-/// Where in a group the next line stands (RFC 9309, section 2.1).
+/// Place of the next line in a group (RFC 9309, section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GroupPlace {
     /// No agent line so far.
@@ -261,7 +261,7 @@ impl<'a> RecordReader<'a> {
         )
     }
 
-    /// What is odd about a record where it stands.
+    /// Finds something odd about a record at its place.
     fn oddity(&self, kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
         let is_rule = matches!(kind, RecordKind::Rule(_));
         if kind == RecordKind::UserAgent {
@@ -329,15 +329,14 @@ impl ReadLine<'_> {
 }
 
 impl RecordKind {
-    /// Whether it says when a crawler may come, not where.
+    /// Reports whether it says when a crawler may come, not where.
     #[must_use]
     pub fn is_of_pace(self) -> bool {
         matches!(self, Self::CrawlDelay | Self::RequestRate | Self::VisitTime)
     }
 }
 
-/// What is wrong with the value of a record about pace: one that cannot be read
-/// is not kept to.
+/// Checks the value of a pace record: one that cannot be read has no effect.
 fn invalid_pace(kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
     let text = || lossy(value);
     let (is_read, note) = if kind == RecordKind::CrawlDelay {
@@ -354,7 +353,7 @@ fn invalid_pace(kind: RecordKind, value: &[u8]) -> Option<NoteKind> {
     (!is_read).then_some(note)
 }
 
-/// The value of a Crawl-delay, in seconds with or without a fraction.
+/// Returns the value of a Crawl-delay, in seconds with or without a fraction.
 #[must_use]
 pub fn seconds(value: &[u8]) -> Option<f64> {
     let text = str::from_utf8(value).ok()?;

@@ -41,7 +41,7 @@ impl RobotsTxt {
         Self::within_limit(body, Dialect::default())
     }
 
-    /// The same, by the text that `dialect` names.
+    /// Reads a file as [`RobotsTxt::parse`] does, by the rules of `dialect`.
     pub(super) fn within_limit(body: &[u8], dialect: Dialect) -> Self {
         let kept = whole_lines(body, Self::BYTES_MIN);
         let mut robots = Self::in_dialect(Bytes::copy_from_slice(kept), dialect);
@@ -82,18 +82,37 @@ impl RobotsTxt {
         self.cut = Some(u32::try_from(lines + 1).unwrap_or(u32::MAX));
     }
 
-    /// The file as text, invalid UTF-8 replaced.
+    /// Returns the file as text, invalid UTF-8 replaced.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         lossy(&self.file.text)
     }
 
-    /// Every record of the file, in order.
+    /// Returns every record of the file, in order.
     pub fn records(&self) -> impl Iterator<Item = RobotsRecord<'_>> {
         RecordReader::of(&self.file).filter_map(|line| line.record)
     }
 
-    /// What was odd, in file order.
+    /// Returns the URLs of all sitemaps, as written, wherever they stand in the
+    /// file: a Sitemap line belongs to no group (sitemaps.org).
+    pub fn sitemaps(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        self.values_of(RecordKind::Sitemap)
+    }
+
+    /// Returns the host name that the site prefers, the first `Host` line
+    /// (Yandex). Never part of a verdict.
+    #[must_use]
+    pub fn host(&self) -> Option<Cow<'_, str>> {
+        self.values_of(RecordKind::Host).next()
+    }
+
+    fn values_of(&self, kind: RecordKind) -> impl Iterator<Item = Cow<'_, str>> {
+        let records = self.records().filter(move |record| record.kind == kind);
+        let values = records.map(|record| record.value);
+        values.filter(|value| !value.is_empty())
+    }
+
+    /// Returns a note on every odd line, in file order.
     pub fn notes(&self) -> impl Iterator<Item = Note> {
         let read = RecordReader::of(&self.file)
             .flat_map(|line| line.notes)
@@ -118,7 +137,7 @@ impl RobotsTxt {
             + canonical::bytes_if_rewritten(&self.file.text)
     }
 
-    /// The memory that it takes beside its bytes, in bytes, with the
+    /// Returns the memory that it takes beside its bytes, in bytes, with the
     /// bindings that it keeps.
     #[must_use]
     pub fn memory(&self) -> usize {
@@ -135,9 +154,9 @@ impl RobotsTxt {
         self.file.dialect
     }
 
-    /// The groups that bind `crawler` (RFC 9309, section 2.2.1): all those that
-    /// name the first of its candidates that is named at all, else all those
-    /// of `*`, else none.
+    /// Returns the groups that bind `crawler` (RFC 9309, section 2.2.1): all
+    /// those that name the first of its candidates that is named at all, else
+    /// all those of `*`, else none.
     ///
     /// The first time for a crawler costs about as much as reading the file;
     /// the last few results are kept.
@@ -168,8 +187,9 @@ impl RobotsTxt {
         Binding::new(&self.file, candidates, |groups| self.bindings.rules(groups))
     }
 
-    /// The lines on uses that bind `crawler`, in file order: those of the
-    /// groups that [`RobotsTxt::binding`] finds for it, and those in no group.
+    /// Returns the lines on uses that bind `crawler`, in file order: those of
+    /// the groups that [`RobotsTxt::binding`] finds for it, and those in no
+    /// group.
     ///
     /// The first time goes through the text; after that, a file without such
     /// lines costs nothing. Of very many, the first 512 count, and of very long
@@ -182,8 +202,8 @@ impl RobotsTxt {
         })
     }
 
-    /// The agent lines that joined the group in which `rule` stands, a line
-    /// number. Whoever put it there may not have meant all of its agents.
+    /// Returns the agent lines that joined the group in which `rule` stands, a
+    /// line number. Whoever put it there may not have meant all of its agents.
     #[must_use]
     pub fn joined(&self, rule: u32) -> Vec<JoinedAgents> {
         let group = self.records().find(|record| record.line == rule);
@@ -212,7 +232,7 @@ impl RobotsTxt {
         joined
     }
 
-    /// Every line with its number, whole, invalid UTF-8 replaced.
+    /// Returns every line with its number, whole, invalid UTF-8 replaced.
     pub fn numbered_lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
         TextLines::of(&self.file.text).map(|line| (line.number, lossy(line.bytes)))
     }

@@ -33,7 +33,7 @@ pub(super) struct RuleSet {
     folded_everywhere: OnceLock<Box<FoldedRules>>,
 }
 
-/// What came of asking the rules.
+/// Outcome of looking a path up.
 pub(super) enum RuleLookup {
     /// The rule at this place among the tokens counts.
     Token(usize),
@@ -63,8 +63,8 @@ impl RuleSet {
         }
     }
 
-    /// The rule that counts for a path with its query, bytes as sent, where
-    /// `scope` says in which forms a Disallow is tried.
+    /// Returns the rule that counts for a path with its query, bytes as sent,
+    /// where `scope` says in which forms a Disallow is tried.
     pub(super) fn answer(&self, path: &[u8], scope: Fold) -> RuleLookup {
         let mut fuel = Fuel::FULL;
         let escapes = self.file.traits().escapes;
@@ -103,7 +103,7 @@ impl RuleSet {
         }
     }
 
-    /// Whether the other form of the path's query can matter.
+    /// Reports whether the other form of the path's query can matter.
     #[inline]
     fn reads_query_twice(&self, path: &[u8]) -> bool {
         self.reaches_query
@@ -114,7 +114,7 @@ impl RuleSet {
             })
     }
 
-    /// Whether the other form of the path can matter.
+    /// Reports whether the other form of the path can matter.
     #[inline]
     fn reads_path_twice(&self, path: &[u8]) -> bool {
         self.file.traits().forms == RuleForms::Further
@@ -134,7 +134,7 @@ impl RuleSet {
         folded.best(&self.file.text, path, fuel)
     }
 
-    /// The tokens of the rules with their places, in file order.
+    /// Returns the tokens of the rules with their places, in file order.
     pub(super) fn rule_tokens(&self) -> impl Iterator<Item = (u32, Token)> {
         let of_group = |group: &Range<u32>| {
             let tokens = self.file.of_group(group).iter().copied();
@@ -147,7 +147,7 @@ impl RuleSet {
         })
     }
 
-    /// The memory that they take beside the text of the file, in bytes.
+    /// Returns the memory that they take beside the text of the file, in bytes.
     pub(super) fn memory(&self) -> usize {
         let folded = [&self.folded, &self.folded_everywhere];
         let folded = folded.map(|folded| folded.get().map_or(0, |folded| folded.memory()));

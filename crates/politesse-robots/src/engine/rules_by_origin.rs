@@ -21,7 +21,7 @@ use super::robots_txt::RobotsTxt;
 use crate::crawler::Crawler;
 use crate::origin::{Origin, Target};
 
-/// What is known of the origins that one crawler visits.
+/// The robots.txt rules of all origins that one crawler visits.
 ///
 /// ```
 /// use jiff::Timestamp;
@@ -44,7 +44,7 @@ pub struct RulesByOrigin {
     origins: HashMap<Origin, OriginRules>,
 }
 
-/// What is held of one origin.
+/// The rules of one origin, and the time until which they hold.
 #[derive(Debug)]
 struct OriginRules {
     access: OriginAccess,
@@ -60,13 +60,13 @@ enum OriginAccess {
 }
 
 impl RulesByOrigin {
-    /// Nothing is known yet.
+    /// Makes an empty set.
     #[must_use]
     pub fn new(crawler: Crawler) -> Self {
         Self::in_dialect(crawler, Dialect::default())
     }
 
-    /// The same, for files that are read by `dialect`.
+    /// Makes an empty set for files that are read by `dialect`.
     #[must_use]
     pub fn in_dialect(crawler: Crawler, dialect: Dialect) -> Self {
         Self {
@@ -86,13 +86,13 @@ impl RulesByOrigin {
         self.hold(url, access, fresh_until);
     }
 
-    /// There is no file: a status from 400 to 499. Everything is allowed (RFC
+    /// Notes that there is no file: a status from 400 to 499. Everything is allowed (RFC
     /// 9309, section 2.3.1.3).
     pub fn unavailable(&mut self, url: &Target, fresh_until: Timestamp) {
         self.hold(url, OriginAccess::Unavailable, fresh_until);
     }
 
-    /// It could not be found out: everything is disallowed (RFC 9309, section
+    /// Notes that robots.txt could not be had: everything is disallowed (RFC 9309, section
     /// 2.3.1.4).
     pub fn unreachable(&mut self, url: &Target, fresh_until: Timestamp) {
         self.hold(url, OriginAccess::Unreachable, fresh_until);
@@ -106,8 +106,8 @@ impl RulesByOrigin {
         self.origins.insert(url.origin.clone(), held);
     }
 
-    /// Whether `url` may be fetched; `None` if the robots.txt of its origin is
-    /// not known, or not any more, and has to be fetched first.
+    /// Reports whether `url` may be fetched; `None` if the robots.txt of its
+    /// origin is not known, or not any more, and has to be fetched first.
     #[must_use]
     pub fn allowed(&self, url: &Target, now: Timestamp) -> Option<bool> {
         Some(match &self.fresh(url, now)?.access {
@@ -117,7 +117,7 @@ impl RulesByOrigin {
         })
     }
 
-    /// What the rules of its origin say of `url`; `None` if there are none that
+    /// Judges `url` by the rules of its origin; `None` if there are none that
     /// are fresh.
     #[must_use]
     pub fn judge(&self, url: &Target, now: Timestamp) -> Option<Judgement<'_>> {
@@ -127,8 +127,8 @@ impl RulesByOrigin {
         }
     }
 
-    /// The file of an origin, if there is one that is fresh: its notes, its
-    /// sitemaps and other records.
+    /// Returns the file of an origin, if there is one that is fresh: its notes,
+    /// its sitemaps and other records.
     #[must_use]
     pub fn robots_txt(&self, url: &Target, now: Timestamp) -> Option<&RobotsTxt> {
         match &self.fresh(url, now)?.access {
@@ -137,7 +137,7 @@ impl RulesByOrigin {
         }
     }
 
-    /// The pause that its origin asks for, in seconds.
+    /// Returns the pause that its origin asks for, in seconds.
     #[must_use]
     pub fn crawl_delay(&self, url: &Target, now: Timestamp) -> Option<f64> {
         match &self.fresh(url, now)?.access {

@@ -28,8 +28,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape of a rule's value; `None` if it matches no path, since it is
-    /// empty or begins with neither `/` nor a wildcard.
+    /// Returns the shape of a rule's value; `None` if it matches no path, since
+    /// it is empty or begins with neither `/` nor a wildcard.
     ///
     /// `rewritten` gets the canonical bytes, unless the value is that itself:
     /// then it stays empty.
@@ -64,8 +64,8 @@ impl Shape {
         })
     }
 
-    /// The shape of a pattern's value as it reads in canonical form, all of which
-    /// `canonical` gets.
+    /// Returns the shape of a pattern's value as it reads in canonical form,
+    /// all of which `canonical` gets.
     pub(super) fn of_canonical(
         value: &[u8],
         traits: &Traits,
@@ -77,9 +77,9 @@ impl Shape {
         Some(Self::of_pattern(canonical, end, ByteClasses::of(canonical)))
     }
 
-    /// The shape of a pattern's value with the escapes of reserved bytes decoded
-    /// ([`Fold::Everywhere`]), which `rewritten` gets. What was decoded is no
-    /// wildcard.
+    /// Returns the shape of a pattern's value with the escapes of reserved
+    /// bytes decoded ([`Fold::Everywhere`]), which `rewritten` gets. What was
+    /// decoded is no wildcard.
     pub(super) fn folded(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
         let mut canonical = Buffer::new();
         let written = Self::of_canonical(value, traits, &mut canonical)?;
@@ -154,7 +154,7 @@ impl Shape {
         })
     }
 
-    /// The shape of what matches no path.
+    /// Returns the shape of what matches no path.
     pub(super) fn without_match(length: usize) -> Self {
         Self {
             head: 0,
@@ -166,18 +166,19 @@ impl Shape {
         }
     }
 
-    /// Whether it names one path outright.
+    /// Reports whether it names one path outright.
     pub(super) fn is_explicit(&self) -> bool {
         self.tail == 0 && self.end == PatternEnd::Last
     }
 
-    /// Whether its head is all there is to it.
+    /// Reports whether its head is all there is to it.
     pub(super) fn is_plain(&self) -> bool {
         self.tail == 0 && self.end == PatternEnd::Anywhere
     }
 }
 
-/// A pattern without the `$` that anchors it; `None` if it can match no path.
+/// Returns a pattern without the `$` that anchors it; `None` if it can match no
+/// path.
 #[inline]
 fn anchored(value: &[u8]) -> Option<(&[u8], PatternEnd)> {
     if !matches!(value.first()?, b'/' | b'*') {
@@ -189,7 +190,7 @@ fn anchored(value: &[u8]) -> Option<(&[u8], PatternEnd)> {
     })
 }
 
-/// Whether a pattern begins with a `*` behind which no path begins.
+/// Reports whether a pattern begins with a `*` behind which no path begins.
 #[inline]
 fn floats(path: &[u8]) -> bool {
     matches!(path, [b'*', behind, ..] if !matches!(behind, b'*' | b'/'))
@@ -211,8 +212,8 @@ fn without_stars(bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The part of an Allow's value that robots.cc also takes to mean the folder
-/// itself: `/x/index.html` allows `/x/`, as `/x/$` would.
+/// Returns the part of an Allow's value that robots.cc also takes to mean the
+/// folder itself: `/x/index.html` allows `/x/`, as `/x/$` would.
 pub(super) fn folder_of_index(value: &[u8]) -> Option<&[u8]> {
     let slash = memrchr(b'/', value)?;
     let (folder, page) = value.split_at(slash + 1);

@@ -22,7 +22,7 @@ pub(super) struct Token {
     length: u32,
 }
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Agent,
@@ -36,7 +36,7 @@ pub(super) enum TokenKind {
 }
 
 impl TokenKind {
-    /// Whether it is a record about pace.
+    /// Reports whether it is a record about pace.
     pub(super) fn is_of_pace(self) -> bool {
         matches!(self, Self::CrawlDelay | Self::RequestRate | Self::VisitTime)
     }
@@ -84,7 +84,7 @@ impl Token {
         }
     }
 
-    /// The value as written, without the blanks around it.
+    /// Returns the value as written, without the blanks around it.
     pub(super) fn value(self, text: &[u8]) -> &[u8] {
         let start = self.start as usize;
         let length = (self.length & ((1 << KIND_SHIFT) - 1)) as usize;
@@ -113,7 +113,7 @@ impl ParsedFile {
         self.dialect.traits()
     }
 
-    /// The tokens of a group.
+    /// Returns the tokens of a group.
     pub(super) fn of_group(&self, group: &Range<u32>) -> &[Token] {
         let group = group.start as usize..group.end as usize;
         self.tokens.get(group).unwrap_or_default()
@@ -124,7 +124,7 @@ impl ParsedFile {
     }
 }
 
-/// The tokens of a text, in order.
+/// Returns the tokens of a text, in order.
 fn tokens(text: &[u8], traits: &Traits) -> Vec<Token> {
     // A line of the usual file has some thirty bytes.
     let mut tokens = Vec::with_capacity(text.len() / 32 + 4);
@@ -163,12 +163,13 @@ fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     Some(Token::new(kind, line.number, start..start + value.len()))
 }
 
-/// Where `part`, which is a part of `whole`, begins in it.
+/// Finds the start of `part` in `whole`, of which it must be a slice.
 fn offset(whole: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - whole.as_ptr().addr()
 }
 
-/// A line with a comment alone is none (1994: it does not end a record).
+/// Returns a line with a comment alone is none (1994: it does not end a
+/// record).
 pub(super) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(|byte| matches!(byte, b' ' | b'\t'))
 }

@@ -29,7 +29,7 @@ pub struct UsageLine<'a> {
     pub kind: UsageKind,
     /// Why it binds.
     pub scope: UsageScope,
-    /// What it says, without comment and outer blanks.
+    /// Value of the line, without comment and outer blanks.
     pub value: &'a [u8],
 }
 
@@ -44,7 +44,7 @@ pub enum UsageKind {
     License,
 }
 
-/// Whom such a line is for.
+/// Crawlers that a usage line is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageScope {
     /// Everyone: it stands in no group.
@@ -57,13 +57,13 @@ pub enum UsageScope {
 #[derive(Default)]
 pub(super) struct UsageLines(OnceLock<Box<[PlacedLine]>>);
 
-/// Where a line is in the text, and in which group.
+/// Place of a usage line in the text, and its group.
 struct PlacedLine {
     kind: UsageKind,
     line: u32,
     start: u32,
     length: u32,
-    /// Where the group begins among the tokens.
+    /// Start of the group among the tokens.
     group: Option<u32>,
 }
 
@@ -91,7 +91,7 @@ impl UsageLines {
         bound.collect()
     }
 
-    /// The memory that they take, in bytes.
+    /// Returns the memory that they take, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.0.get().map_or(0, |found| size_of_val(&**found))
     }
@@ -140,7 +140,7 @@ fn placed_lines(file: &ParsedFile) -> Box<[PlacedLine]> {
     placed.collect()
 }
 
-/// What a line is named, if it is one of these.
+/// Finds the kind of a line, if it is a usage line.
 fn kind(line: TextLine<'_>, file: &ParsedFile) -> Option<UsageKind> {
     let first = line.bytes.first()?;
     if !matches!(first | 0x20, b'c' | b'l') && b' ' < *first {
@@ -158,7 +158,7 @@ fn kind(line: TextLine<'_>, file: &ParsedFile) -> Option<UsageKind> {
     }
 }
 
-/// The lines of a group: from its first agent line to what ends it.
+/// Returns the lines of a group: from its first agent line to what ends it.
 fn lines_of(group: &Range<u32>, file: &ParsedFile) -> Range<u32> {
     let line = |at: u32| file.tokens.get(at as usize).map(|token| token.line);
     line(group.start).unwrap_or(u32::MAX)..line(group.end).unwrap_or(u32::MAX)
@@ -192,7 +192,7 @@ User-agent: *
 Content-Usage: search=n
 ";
 
-    /// The lines that bind, `+` before those of a group.
+    /// Returns the lines that bind, `+` before those of a group.
     fn bound(file: &str, agent: &str) -> Vec<String> {
         bound_in(file, agent, Dialect::Rfc9309)
     }

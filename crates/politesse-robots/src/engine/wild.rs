@@ -21,7 +21,8 @@ impl WildcardRule {
     const GLOB: u32 = 1 << 29;
     /// There is one `*`, which the tail begins with.
     const ONE_STAR: u32 = 1 << 28;
-    /// It is the first of so many at its node that there are grams for them.
+    /// Flag of the first rule of a node that has so many that there are grams for
+    /// them.
     pub(super) const HAS_GRAMS: u32 = 1 << 27;
     const LENGTH: u32 = Self::HAS_GRAMS - 1;
 
@@ -59,7 +60,7 @@ impl WildcardRule {
         self.length & Self::LAST_OF_NODE != 0
     }
 
-    /// Whether it fits what is left of a path behind its head.
+    /// Reports whether it fits what is left of a path behind its head.
     pub(super) fn matches(self, bytes: RuleBytes<'_>, rest: &[u8], fuel: &mut Fuel) -> bool {
         fuel.spend(1);
         let tail = self.tail(bytes);

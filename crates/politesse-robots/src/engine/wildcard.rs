@@ -8,7 +8,7 @@
 
 use memchr::{memchr, memmem, memrchr};
 
-/// Where a match may stop.
+/// Place where a match may stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternEnd {
     Anywhere,
@@ -16,7 +16,7 @@ pub(super) enum PatternEnd {
     Last,
 }
 
-/// What one judgement may still spend, in steps that take up to eight
+/// Budget that one judgement has left, in steps that take up to eight
 /// nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fuel(u32);
@@ -38,7 +38,7 @@ impl Fuel {
     }
 }
 
-/// Whether `tail`, literals each behind a `*`, fits `rest`.
+/// Reports whether `tail`, literals each behind a `*`, fits `rest`.
 pub(super) fn spans(tail: &[u8], end: PatternEnd, rest: &[u8], fuel: &mut Fuel) -> bool {
     let (mut tail, mut rest) = (tail, rest);
     if end == PatternEnd::Last {
@@ -66,7 +66,7 @@ pub(super) fn spans(tail: &[u8], end: PatternEnd, rest: &[u8], fuel: &mut Fuel) 
     true
 }
 
-/// What follows the first `literal` in `text`.
+/// Returns what follows the first `literal` in `text`.
 pub(super) fn behind_first<'a>(
     literal: &[u8],
     text: &'a [u8],
@@ -76,7 +76,7 @@ pub(super) fn behind_first<'a>(
     text.get(at + literal.len()..)
 }
 
-/// Where the first `literal` begins in `text`.
+/// Finds the first `literal` in `text`.
 pub(super) fn find(literal: &[u8], text: &[u8], fuel: &mut Fuel) -> Option<usize> {
     // Setting up a search costs more than to go through a short text.
     const SHORT: usize = 64;
@@ -106,14 +106,14 @@ fn find_in_short(literal: &[u8], text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether `byte` means something else than itself in a shell glob.
+/// Reports whether `byte` means something else than itself in a shell glob.
 pub(super) fn is_glob_byte(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// Whether the shell glob `glob` fits all of `text`: `*` stands for any bytes,
-/// `?` for one, `[a-z]` and `[!a]` for one of a set or not of it, `\` makes the
-/// next byte mean itself (Conner, 1996).
+/// Reports whether the shell glob `glob` fits all of `text`: `*` stands for any
+/// bytes, `?` for one, `[a-z]` and `[!a]` for one of a set or not of it, `\`
+/// makes the next byte mean itself (Conner, 1996).
 pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
     let (mut glob, mut text) = (glob, text);
     // Where to go on if what follows the last `*` does not fit here. An earlier
@@ -144,7 +144,7 @@ pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
     }
 }
 
-/// What is left of both behind one byte of `text` that `glob` begins with.
+/// Returns the rest of both behind one byte of `text` that `glob` begins with.
 fn one_byte<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (sent, text) = GlobUnit::first_of(text)?;
     let (fits, glob) = match glob {
@@ -161,7 +161,7 @@ fn one_byte<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> 
     fits.then_some((glob, text))
 }
 
-/// What counts as one byte where all escapes but `%2F` are decoded.
+/// Unit that counts as one byte where all escapes but `%2F` are decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GlobUnit {
     Byte(u8),
@@ -179,8 +179,8 @@ impl GlobUnit {
         }
     }
 
-    /// The same, with the backslash that may stand before it. One at the end
-    /// stands for itself.
+    /// Reads a unit and the backslash that may stand before it. A backslash at
+    /// the end stands for itself.
     fn quoted(text: &[u8]) -> Option<(Self, &[u8])> {
         match text {
             [b'\\', quoted @ ..] if !quoted.is_empty() => Self::first_of(quoted),
@@ -188,7 +188,7 @@ impl GlobUnit {
         }
     }
 
-    /// Whether it lies between two others; `%2F` stands in no order.
+    /// Reports whether it lies between two others; `%2F` stands in no order.
     fn is_between(self, low: Self, high: Self) -> bool {
         match (low, self, high) {
             (Self::Byte(low), Self::Byte(byte), Self::Byte(high)) => (low..=high).contains(&byte),
@@ -197,8 +197,8 @@ impl GlobUnit {
     }
 }
 
-/// Whether `sent` is in the set whose members `set` begins with, and what
-/// follows its `]`; `None` if it is not closed.
+/// Reports whether `sent` is in the set whose members `set` begins with, and
+/// what follows its `]`; `None` if it is not closed.
 fn in_set(set: &[u8], sent: GlobUnit) -> Option<(bool, &[u8])> {
     let negated = matches!(set.first(), Some(b'!' | b'^'));
     let mut members = set.get(usize::from(negated)..)?;

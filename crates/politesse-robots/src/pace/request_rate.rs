@@ -44,7 +44,7 @@ impl RequestRate {
         (0 < rate.documents && 0 < rate.seconds).then_some(rate)
     }
 
-    /// The pause between two requests that keeps to it.
+    /// Returns the pause between two requests that keeps to it.
     #[must_use]
     pub fn pause(&self) -> Duration {
         Duration::from_secs(self.seconds.into()) / self.documents.max(1)

@@ -34,7 +34,7 @@ impl VisitTime {
         (from < DAY).then_some(Self { from, to })
     }
 
-    /// Whether `minute` of the day is in it.
+    /// Reports whether `minute` of the day is in it.
     #[must_use]
     pub fn contains(&self, minute: u16) -> bool {
         if self.from < self.to {
@@ -64,7 +64,7 @@ impl VisitTime {
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
-/// The minute of its day that `now` is in, UTC.
+/// Returns the minute of its day that `now` is in, UTC.
 pub(super) fn minute_of_day(now: Timestamp) -> u16 {
     let minute = now.as_second().rem_euclid(SECONDS_A_DAY) / 60;
     u16::try_from(minute).unwrap_or_default()
@@ -77,7 +77,7 @@ impl fmt::Display for VisitTime {
     }
 }
 
-/// A number of digits alone; one too large for its type is the largest.
+/// Returns a number of digits alone; one too large for its type is the largest.
 pub(super) fn number(digits: &str) -> Option<u32> {
     let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     all.then(|| digits.parse().unwrap_or(u32::MAX))

@@ -9,8 +9,8 @@ use memchr::memchr_iter;
 /// A step: the path after it, or `None` if it is the same.
 pub(super) type ReadingStep = fn(&str) -> Option<String>;
 
-/// The path without its dot segments, `%2e` counting as a dot (RFC 3986,
-/// sections 5.2.4 and 6.2.2.2); `..` at the root stays at the root.
+/// Returns the path without its dot segments, `%2e` counting as a dot (RFC
+/// 3986, sections 5.2.4 and 6.2.2.2); `..` at the root stays at the root.
 pub(super) fn without_dots(path: &str) -> Option<String> {
     let segments = path.strip_prefix('/')?;
     if !follows_slash(path, b".%") || segments.split('/').all(|segment| dots(segment) == 0) {
@@ -35,7 +35,7 @@ pub(super) fn without_dots(path: &str) -> Option<String> {
     Some(out)
 }
 
-/// Whether one of `bytes` stands behind a slash of `path`.
+/// Reports whether one of `bytes` stands behind a slash of `path`.
 pub(super) fn follows_slash(path: &str, bytes: &[u8]) -> bool {
     let next = |at: usize| path.as_bytes().get(at + 1);
     memchr_iter(b'/', path.as_bytes()).any(|at| next(at).is_some_and(|next| bytes.contains(next)))
@@ -55,9 +55,9 @@ fn dots(segment: &str) -> usize {
     if count < 3 { count } else { 0 }
 }
 
-/// The path with its escapes decoded, once. What would not stand for itself
-/// stays escaped, `%25`, `%3F` and `%23` above all; a `%` that begins no escape
-/// is one.
+/// Returns the path with its escapes decoded, once. What would not stand for
+/// itself stays escaped, `%25`, `%3F` and `%23` above all; a `%` that begins no
+/// escape is one.
 pub(super) fn decoded(path: &str) -> Option<String> {
     if !path.contains('%') {
         return None;
@@ -85,21 +85,21 @@ pub(super) fn decoded(path: &str) -> Option<String> {
     (out != path).then_some(out)
 }
 
-/// The byte whose two hexadecimal digits `tail` begins with.
+/// Returns the byte whose two hexadecimal digits `tail` begins with.
 pub(super) fn escaped_byte(tail: &[u8]) -> Option<u8> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let value = digit(tail.first()?)? * 16 + digit(tail.get(1)?)?;
     u8::try_from(value).ok()
 }
 
-/// Whether a path may hold `byte` as it is, meaning no more than its escape
-/// (RFC 3986, section 3.3; the brackets that servers take as well).
+/// Reports whether a path may hold `byte` as it is, meaning no more than its
+/// escape (RFC 3986, section 3.3; the brackets that servers take as well).
 pub(super) fn stands_for_itself(byte: u8) -> bool {
     const MARKS: &[u8] = b"-._~!$&'()*+,;=:@/[]";
     byte.is_ascii_alphanumeric() || MARKS.contains(&byte)
 }
 
-/// The path with runs of slashes merged into one.
+/// Returns the path with runs of slashes merged into one.
 pub(super) fn merged(path: &str) -> Option<String> {
     if !follows_slash(path, b"/") {
         return None;
@@ -115,7 +115,7 @@ pub(super) fn merged(path: &str) -> Option<String> {
     Some(out)
 }
 
-/// The path with slashes for its backslashes, escaped or not.
+/// Returns the path with slashes for its backslashes, escaped or not.
 pub(super) fn separators(path: &str) -> Option<String> {
     let is_escaped = |at: usize| escaped_byte(&path.as_bytes()[at + 1..]) == Some(b'\\');
     let escaped = memchr_iter(b'%', path.as_bytes()).any(is_escaped);
@@ -127,13 +127,14 @@ pub(super) fn separators(path: &str) -> Option<String> {
     Some(path.replace("%5C", "/").replace("%5c", "/"))
 }
 
-/// The path with slashes for the backslashes that are not escaped (URL
+/// Returns the path with slashes for the backslashes that are not escaped (URL
 /// Standard, "path state").
 pub(super) fn backslashes(path: &str) -> Option<String> {
     path.contains('\\').then(|| path.replace('\\', "/"))
 }
 
-/// The path with parameters cut from its segments (RFC 3986, section 3.3).
+/// Returns the path with parameters cut from its segments (RFC 3986, section
+/// 3.3).
 pub(super) fn without_parameters(path: &str) -> Option<String> {
     if !path.contains(';') {
         return None;
@@ -149,15 +150,16 @@ pub(super) fn without_parameters(path: &str) -> Option<String> {
     Some(out)
 }
 
-/// The path without the host that the URL Standard reads where it begins with
-/// several slashes, however many ("special authority ignore slashes state").
+/// Returns the path without the host that the URL Standard reads where it
+/// begins with several slashes, however many ("special authority ignore slashes
+/// state").
 pub(super) fn without_host(path: &str) -> Option<String> {
     let rest = path.strip_prefix("//")?;
     Some(from_slash(rest.trim_start_matches('/')))
 }
 
-/// The path without the authority that RFC 3986, section 4.2, reads behind its
-/// first two slashes.
+/// Returns the path without the authority that RFC 3986, section 4.2, reads
+/// behind its first two slashes.
 pub(super) fn without_first_name(path: &str) -> Option<String> {
     path.strip_prefix("//").map(from_slash)
 }

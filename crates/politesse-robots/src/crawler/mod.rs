@@ -1,143 +1,21 @@
-//! Who asks: the names by which robots.txt may speak of a crawler.
+//! Product tokens: the names by which a robots.txt may address a crawler.
 //!
 //! RFC 9309, section 2.2.1, matches groups by a product token that "SHOULD be
-//! a substring of the identification string that the crawler sends". Nobody
-//! tells a proxy that token, so it is derived from User-Agent (RFC 9110,
-//! section 10.1.5). Which groups there are is not known here.
+//! a substring of the identification string that the crawler sends". A
+//! proxy is not told that token, so it is derived from User-Agent (RFC 9110,
+//! section 10.1.5). Does not know which groups a file has.
 
-mod common_names;
 mod name_text;
+mod token;
 mod user_agent;
 
-use std::cmp::Ordering;
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use thiserror::Error;
+pub use self::name_text::decode;
+pub use self::token::{InvalidToken, ProductToken};
 
-pub use name_text::decode;
-use name_text::{is_identifier, leading_run};
-
-/// A product token; equality, hashing and ordering ignore ASCII case (RFC 9309,
-/// section 2.2.1), `Display` gives it as written.
-///
-/// Wider than the RFC's `[A-Za-z_-]`: names such as `MJ12bot` and
-/// `archive.org_bot` are used by crawlers and in robots.txt, and so are names
-/// of several words.
-#[derive(Clone, Debug)]
-pub struct ProductToken(Arc<str>);
-
-/// Why a text is no product token.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum InvalidToken {
-    /// Nothing is left to match by.
-    #[error("a product token is empty")]
-    Empty,
-    /// It would stand for everyone.
-    #[error("`*` names every crawler, a product token names one")]
-    Everyone,
-    /// No robots.txt could name it.
-    #[error("{0:?} has a control character, or a blank at an end")]
-    Blank(String),
-    /// No crawler needs it that long.
-    #[error(
-        "a product token has {bytes} bytes, at most {} are taken",
-        ProductToken::BYTES_MAX
-    )]
-    TooLong {
-        /// What it has.
-        bytes: usize,
-    },
-}
-
-impl ProductToken {
-    /// The longest token, in bytes.
-    pub const BYTES_MAX: usize = 256;
-
-    /// Takes `text` as a token, as it is.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidToken`] if it is empty, `*` or too long, holds a control
-    /// character, or has a blank at an end.
-    pub fn new(text: &str) -> Result<Self, InvalidToken> {
-        let bytes = text.len();
-        if text.is_empty() {
-            Err(InvalidToken::Empty)
-        } else if text == "*" {
-            Err(InvalidToken::Everyone)
-        } else if Self::BYTES_MAX < bytes {
-            Err(InvalidToken::TooLong { bytes })
-        } else if text.trim() != text || text.contains(char::is_control) {
-            Err(InvalidToken::Blank(text.to_owned()))
-        } else {
-            Ok(Self(text.into()))
-        }
-    }
-
-    /// The token as written.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether the value of an agent line means this token (RFC 9309, section
-    /// 2.2.1).
-    ///
-    /// It does if it equals the token, ignoring case, or begins with it and goes
-    /// on with what cannot belong to a name: `ExampleBot/2.0`, `ExampleBot*`
-    /// and `ExampleBot (compatible)` mean `ExampleBot`; `ExampleBot-News` does
-    /// not, nor does `ExampleBotä`: other letters than the RFC's belong to names
-    /// as well.
-    #[must_use]
-    pub fn is_named_by(&self, value: &str) -> bool {
-        let names =
-            |name: Option<&str>| name.is_some_and(|name| name.eq_ignore_ascii_case(&self.0));
-        names(Some(value))
-            || names(leading_run(value, is_identifier))
-            || names(value.split(['/', ' ', '\t', '*']).next())
-    }
-}
-
-impl PartialEq for ProductToken {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.eq_ignore_ascii_case(&other.0)
-    }
-}
-
-impl Eq for ProductToken {}
-
-impl Hash for ProductToken {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for byte in self.0.bytes() {
-            state.write_u8(byte.to_ascii_lowercase());
-        }
-        state.write_u8(0xFF);
-    }
-}
-
-impl Ord for ProductToken {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let folded = |token: &Self| token.0.to_ascii_lowercase();
-        folded(self).cmp(&folded(other))
-    }
-}
-
-impl PartialOrd for ProductToken {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl fmt::Display for ProductToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// Who asks: the candidate tokens in order, and the User-Agent they came from.
+/// The crawler that asks: its candidate tokens in order, and the User-Agent that
+/// they came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crawler {
     candidates: Arc<[ProductToken]>,
@@ -146,12 +24,12 @@ pub struct Crawler {
     is_cut: bool,
 }
 
-/// Who says by which tokens a crawler goes.
+/// Source of a crawler's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
-    /// The operator does: it goes by each of them.
+    /// The operator's configuration: the crawler goes by each of them.
     Operator,
-    /// Its User-Agent does: they are candidates.
+    /// The User-Agent: they are candidates.
     UserAgent,
 }
 
@@ -159,8 +37,8 @@ impl Crawler {
     /// Derives the candidates from the field values of User-Agent, in order.
     ///
     /// Names that every browser sends are never taken, names of libraries only
-    /// if there is no other. Who sends nothing that can be used has no
-    /// candidates, and is bound by the group of everyone.
+    /// if there is no other. A User-Agent without a usable name gives no
+    /// candidates: the group of everyone binds such a crawler.
     ///
     /// In candidates a byte that is no UTF-8 counts as Windows-1252, as it does
     /// in robots.txt, so that equal bytes are equal names. `user_agent` shows it
@@ -180,8 +58,8 @@ impl Crawler {
         }
     }
 
-    /// Who the operator says is known by `candidates`, in that order, whatever
-    /// this User-Agent says.
+    /// Takes `candidates` from the operator, in that order, whatever the
+    /// User-Agent says.
     pub fn known_as(candidates: &[ProductToken], user_agent: Option<&[u8]>) -> Self {
         let said = user_agent.map(|value| String::from_utf8_lossy(value).trim().to_owned());
         Self {
@@ -192,15 +70,15 @@ impl Crawler {
         }
     }
 
-    /// Who a person means by `agent`: a product token, or a whole User-Agent,
-    /// of which a product token is the shortest.
+    /// Reads the name that a person typed: a product token, or a whole
+    /// User-Agent, of which a product token is the shortest.
     #[must_use]
     pub fn parse(agent: &str) -> Self {
         Self::from_user_agent([agent.as_bytes()])
     }
 
-    /// A crawler as it was when a decision about it was kept, which does not
-    /// tell who named it.
+    /// Restores a crawler from a stored decision, which does not say who named
+    /// it.
     #[must_use]
     pub fn restore(candidates: Vec<ProductToken>, user_agent: Option<String>) -> Self {
         Self {
@@ -211,38 +89,39 @@ impl Crawler {
         }
     }
 
-    /// The tokens it may be known by, the likeliest first.
+    /// Returns the tokens that may name the crawler, the likeliest first.
     #[must_use]
     pub fn candidates(&self) -> &[ProductToken] {
         &self.candidates
     }
 
-    /// The same, to be kept by others at no cost.
+    /// Returns the candidates shared, so that a cache can keep them without a
+    /// copy.
     pub(super) fn shared_candidates(&self) -> &Arc<[ProductToken]> {
         &self.candidates
     }
 
-    /// Who says so.
+    /// Returns the source of the candidates.
     #[must_use]
     pub fn naming(&self) -> Naming {
         self.naming
     }
 
-    /// The first candidate.
+    /// Returns the first candidate.
     #[must_use]
     pub fn token(&self) -> Option<&ProductToken> {
         self.candidates.first()
     }
 
-    /// Whether its User-Agent has names that are no candidates: more than are
-    /// looked at, or one that can be no token. By which rules it is bound cannot
-    /// be told then.
+    /// Reports whether the User-Agent has names that are no candidates: more
+    /// than are looked at, or one that can be no token. Which rules bind such a
+    /// crawler cannot be known.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// What it calls itself, invalid UTF-8 replaced; `None` if it says nothing.
+    /// Returns the User-Agent, invalid UTF-8 replaced; `None` if none was sent.
     #[must_use]
     pub fn user_agent(&self) -> Option<&str> {
         self.user_agent.as_deref()
@@ -351,61 +230,6 @@ mod tests {
         chrome_is_nobody: "Mozilla/5.0 (Windows NT 6.3; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/80.0.3987.87 Safari/537.36 Edg/80.0.361.48" => [];
         device_of_a_telling_name_is_nobody: "Mozilla/5.0 (Linux; Android 9; CUBOT_P30 Build/PPR1.180610.011) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/80.0 Mobile Safari/537.36" => [];
         konqueror_is_nobody: "Mozilla/5.0 (compatible; Konqueror/4.5; FreeBSD) KHTML/4.5.4 (like Gecko)" => [];
-    }
-
-    // RFC 9309, section 2.2.1.
-    #[test]
-    fn tokens_are_equal_whatever_their_case() {
-        use std::collections::{BTreeSet, HashSet};
-        let tokens = ["FooBot", "foobot", "FOOBOT"].map(|text| ProductToken::new(text).unwrap());
-        assert_eq!(tokens[0].to_string(), "FooBot");
-        assert_eq!(tokens.iter().collect::<HashSet<_>>().len(), 1);
-        assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), 1);
-    }
-
-    // RFC 9309, section 2.2.1; beyond its alphabet, ours.
-    #[test]
-    fn value_that_goes_on_with_no_name_means_the_token() {
-        let named = |token, value| ProductToken::new(token).unwrap().is_named_by(value);
-        for value in [
-            "foo", "Foo/2.0", "Foo*", "Foo (x)", "Foo, Bar", "Foo2", "Foo”",
-        ] {
-            assert!(named("Foo", value), "{value}");
-        }
-        let others = [
-            "",
-            "*",
-            "Foo-News",
-            "\"Foo\"",
-            "*Foo",
-            "Fo",
-            "Bar, Foo",
-            "Fooä",
-            "Foo\u{301}",
-        ];
-        for value in others {
-            assert!(!named("Foo", value), "{value}");
-        }
-        assert!(named("MJ12bot", "mj12bot/v1.4"));
-        assert!(named("Foo Bar", "foo bar"));
-    }
-
-    // Ours.
-    #[test]
-    fn text_that_is_no_token_is_refused() {
-        assert_eq!(ProductToken::new(""), Err(InvalidToken::Empty));
-        assert_eq!(ProductToken::new("*"), Err(InvalidToken::Everyone));
-        for text in [" a", "a ", "a\tb", "a\0"] {
-            assert_eq!(
-                ProductToken::new(text),
-                Err(InvalidToken::Blank(text.to_owned()))
-            );
-        }
-        let bytes = ProductToken::BYTES_MAX + 1;
-        assert_eq!(
-            ProductToken::new(&"a".repeat(bytes)),
-            Err(InvalidToken::TooLong { bytes })
-        );
     }
 
     // RFC 9110, section 5.3: a field may have several lines.

@@ -1,7 +1,7 @@
 //! What the fuzz targets share: how a question is made of bytes, and how the
 //! engine's answer is held against the naive reference.
 
-#[path = "../../tests/reference/mod.rs"]
+#[path = "../../crates/politesse-robots/tests/reference/mod.rs"]
 pub mod reference;
 
 #[path = "../../tests/reference/html.rs"]

@@ -3,7 +3,7 @@
 //! every cell is a test, named after its row and column.
 //!
 //! The columns stand side by side, so that a row shows what sets a dialect off
-//! from its neighbours. `tests/cases/dialects.jsonl` has more of the same.
+//! from its neighbours. `crates/politesse-robots/cases/dialects.jsonl` has more of the same.
 
 use politesse::decision::access::AccessResult;
 use politesse::decision::decide::{Reason, Ruling, Verdict};

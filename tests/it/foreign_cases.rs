@@ -1,4 +1,4 @@
-//! Runs `tests/cases/foreign`: the verdicts that the test suites of other
+//! Runs `crates/politesse-robots/cases/foreign`: the verdicts that the test suites of other
 //! engines want, through the library and through `check --batch`.
 //!
 //! Where we answer otherwise, the row says what and why. Both ways are held: a
@@ -13,19 +13,19 @@ use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, RobotsTxt};
 use serde_json::Value;
 
+use crate::cases::{body, cases, text};
 use crate::kit::program::{ended, politesse};
 use crate::kit::run;
-use crate::robots_cases::{body, cases, text};
 
 const SUITES: [&str; 8] = [
-    include_str!("../cases/foreign/cpython.jsonl"),
-    include_str!("../cases/foreign/crawler-commons.jsonl"),
-    include_str!("../cases/foreign/google-robotstxt.jsonl"),
-    include_str!("../cases/foreign/google-spec-test.jsonl"),
-    include_str!("../cases/foreign/protego.jsonl"),
-    include_str!("../cases/foreign/robots-parser.jsonl"),
-    include_str!("../cases/foreign/temoto.jsonl"),
-    include_str!("../cases/foreign/www-robotrules.jsonl"),
+    include_str!("../../crates/politesse-robots/cases/foreign/cpython.jsonl"),
+    include_str!("../../crates/politesse-robots/cases/foreign/crawler-commons.jsonl"),
+    include_str!("../../crates/politesse-robots/cases/foreign/google-robotstxt.jsonl"),
+    include_str!("../../crates/politesse-robots/cases/foreign/google-spec-test.jsonl"),
+    include_str!("../../crates/politesse-robots/cases/foreign/protego.jsonl"),
+    include_str!("../../crates/politesse-robots/cases/foreign/robots-parser.jsonl"),
+    include_str!("../../crates/politesse-robots/cases/foreign/temoto.jsonl"),
+    include_str!("../../crates/politesse-robots/cases/foreign/www-robotrules.jsonl"),
 ];
 
 /// Rows of all suites together.

@@ -2,10 +2,12 @@
 //! test is named as the sentence that would be false without the code.
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+#[path = "../../crates/politesse-robots/tests/engine/cases.rs"]
+mod cases;
 mod kit;
 #[path = "../reference/nginx.rs"]
 mod nginx;
-#[path = "../reference/mod.rs"]
+#[path = "../../crates/politesse-robots/tests/reference/mod.rs"]
 mod reference;
 
 mod admin;
@@ -31,7 +33,6 @@ mod directive_cases;
 mod directives;
 mod egress;
 mod egress_namespace;
-mod engine_reference;
 mod foreign_cases;
 mod forward;
 mod frames;
@@ -72,13 +73,11 @@ mod reading_the_field;
 mod readings_reference;
 mod real_servers;
 mod record_faults;
-mod reference_cases;
 mod refuse;
 mod reload;
 mod report_mode;
 mod restart;
 mod robots;
-mod robots_cases;
 mod robots_hops;
 mod run_environment;
 mod run_joins;

@@ -1,4 +1,4 @@
-//! Which pace records bind a crawler: the made cases of `tests/cases/pace.jsonl`,
+//! Which pace records bind a crawler: the made cases of `crates/politesse-robots/cases/pace.jsonl`,
 //! and 1,000 pairs of a real file and an agent, whose delay a reader of a few
 //! lines finds as well.
 //!
@@ -14,9 +14,9 @@ use politesse_robots::crawler::Crawler;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::cases::{cases, text};
 use crate::kit::program::{finish, politesse};
 use crate::kit::run;
-use crate::robots_cases::{cases, text};
 
 /// The pairs that are compared, and the least number that must be found.
 const PAIRS: usize = 1000;
@@ -38,7 +38,9 @@ async fn answers(questions: &[Value]) -> Vec<Value> {
 #[test]
 fn every_pace_case_holds() {
     run(async {
-        let cases = cases(include_str!("../cases/pace.jsonl"));
+        let cases = cases(include_str!(
+            "../../crates/politesse-robots/cases/pace.jsonl"
+        ));
         let questions: Vec<Value> = cases.iter().map(question).collect();
         for (case, answer) in cases.iter().zip(answers(&questions).await) {
             let delay = answer["crawl_delay"].as_f64();

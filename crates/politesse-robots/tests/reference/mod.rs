@@ -11,6 +11,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "shared by path; not everyone who includes this asks everything"
 )]
 

@@ -6,9 +6,9 @@ use politesse_robots::{Dialect, Judgement, RecordKind, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::cases::{body, cases, text};
 use crate::reference;
 use crate::reference_cases::path;
-use crate::robots_cases::{body, cases, text};
 
 /// What the engine answers, in the reference's words.
 fn answer(robots: &RobotsTxt, agent: &str, path: &str) -> reference::Verdict {
@@ -315,7 +315,7 @@ proptest! {
 #[test]
 fn engine_meets_every_dialect_case() {
     let mut broken = Vec::new();
-    for case in &cases(include_str!("../cases/dialects.jsonl")) {
+    for case in &cases(include_str!("../../cases/dialects.jsonl")) {
         let dialect = reference::Dialect::named(text(case, "dialect")).unwrap();
         let robots = RobotsTxt::in_dialect(body(case), named(dialect));
         let path = path(dialect, text(case, "url"));

@@ -1,33 +1,14 @@
-//! Runs `tests/cases/robots.jsonl` and `tests/cases/user-agent.jsonl`.
+//! Runs `cases/robots.jsonl` and `cases/user-agent.jsonl`.
 //!
 //! Each case names its source: a section of RFC 9309, an older text, or the
 //! habit of other engines. All of them hold, whatever their strength; one that
 //! is not to hold would be listed here with the reason.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{Dialect, RobotsTxt};
 use serde_json::Value;
 
-pub(crate) fn cases(file: &str) -> Vec<Value> {
-    let lines = file.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().unwrap()
-}
-
-pub(crate) fn text<'a>(case: &'a Value, key: &str) -> &'a str {
-    case[key]
-        .as_str()
-        .unwrap_or_else(|| panic!("{key} in {case}"))
-}
-
-/// The file of a case: bytes where it cannot be written as text.
-pub(crate) fn body(case: &Value) -> Vec<u8> {
-    match case["robots_b64"].as_str() {
-        Some(encoded) => BASE64_STANDARD.decode(encoded).unwrap(),
-        None => text(case, "robots").into(),
-    }
-}
+use crate::cases::{body, cases, text};
 
 /// What follows the authority of a URL, without its fragment.
 fn path_and_query(url: &str) -> &str {
@@ -49,7 +30,7 @@ fn is_allowed(case: &Value, dialect: Dialect) -> bool {
 
 #[test]
 fn every_robots_case_holds() {
-    let cases = cases(include_str!("../cases/robots.jsonl"));
+    let cases = cases(include_str!("../../cases/robots.jsonl"));
     assert_eq!(cases.len(), 192);
     let broken = cases
         .iter()
@@ -61,7 +42,7 @@ fn every_robots_case_holds() {
 // The answers of google/robotstxt, its differences from the RFC included.
 #[test]
 fn every_robots_case_is_answered_as_google_does() {
-    let cases = cases(include_str!("../cases/robots.jsonl"));
+    let cases = cases(include_str!("../../cases/robots.jsonl"));
     let broken = cases
         .iter()
         .filter(|case| case["google"] != is_allowed(case, Dialect::Google));
@@ -71,7 +52,7 @@ fn every_robots_case_is_answered_as_google_does() {
 
 #[test]
 fn every_user_agent_case_holds() {
-    let cases = cases(include_str!("../cases/user-agent.jsonl"));
+    let cases = cases(include_str!("../../cases/user-agent.jsonl"));
     assert_eq!(cases.len(), 40);
     for case in &cases {
         let crawler = Crawler::from_user_agent([text(case, "header").as_bytes()]);

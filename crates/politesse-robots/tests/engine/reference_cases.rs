@@ -1,14 +1,14 @@
-//! Runs `tests/cases/dialects.jsonl` and `tests/cases/robots.jsonl` through the
+//! Runs `cases/dialects.jsonl` and `cases/robots.jsonl` through the
 //! naive reference (`tests/reference`): what the engine is compared with must
 //! itself say what the texts say.
 
 use serde_json::Value;
 
+use crate::cases::{body, cases, text};
 use crate::reference::{Dialect, Verdict, decide, google_path};
-use crate::robots_cases::{body, cases, text};
 
-const DIALECTS: &str = include_str!("../cases/dialects.jsonl");
-const ROBOTS: &str = include_str!("../cases/robots.jsonl");
+const DIALECTS: &str = include_str!("../../cases/dialects.jsonl");
+const ROBOTS: &str = include_str!("../../cases/robots.jsonl");
 
 /// The path of a case's URL as the dialect takes it.
 pub(crate) fn path(dialect: Dialect, url: &str) -> String {

@@ -1,7 +1,7 @@
 //! Explains a robots.txt and judges URLs by it, with the library alone: no proxy,
 //! no network, no clock.
 //!
-//! `cargo run --example robots -- FILE AGENT URL…`
+//! `cargo run -p politesse-robots --example robots -- FILE AGENT URL…`
 //!
 //! `FILE` is taken for the robots.txt of the first URL's origin. The last section
 //! of the output shows that URLs of other origins remain undecided.
@@ -29,8 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Reading never fails: what cannot be understood becomes a note.
     let robots = RobotsTxt::parse(&body);
     show(&robots);
-    judge(&robots, (&crawler, &urls));
-    visit(&body, (crawler, &urls));
+    judge(&robots, &crawler, &urls);
+    visit(&body, crawler, &urls);
     Ok(())
 }
 
@@ -51,7 +51,7 @@ fn show(robots: &RobotsTxt) {
 }
 
 /// Prints the rule that counts for the path of each URL, and others that match.
-fn judge(robots: &RobotsTxt, (crawler, urls): (&Crawler, &[Target])) {
+fn judge(robots: &RobotsTxt, crawler: &Crawler, urls: &[Target]) {
     // Which groups bind the crawler is found once. A binding is cheap to clone,
     // and judges from any thread.
     let binding = robots.binding(crawler);
@@ -79,7 +79,7 @@ fn judge(robots: &RobotsTxt, (crawler, urls): (&Crawler, &[Target])) {
 
 /// Judges URLs of several origins, as a crawler does that keeps the robots.txt of
 /// each.
-fn visit(body: &[u8], (crawler, urls): (Crawler, &[Target])) {
+fn visit(body: &[u8], crawler: Crawler, urls: &[Target]) {
     let Some(first) = urls.first() else {
         return;
     };

@@ -67,7 +67,7 @@ fn hosts() -> Vec<Host> {
 fn request<'a>(host: &'a Host, asked: &Option<Arc<PaceRecords>>) -> TurnRequest<'a> {
     TurnRequest {
         host,
-        crawler: "foobot",
+        crawler: Some("foobot"),
         address: None,
         pace_records: asked.clone(),
         max_wait: Duration::from_secs(120),
@@ -140,10 +140,10 @@ async fn sweeps(hosts: &[Host]) {
     ] {
         let over = Arc::new(AtomicBool::new(name == "no sweep"));
         let (swept, until) = (Arc::clone(&scheduler), Arc::clone(&over));
-        let sweeping = tokio::spawn(async move {
+        let sweeping = tokio::task::spawn_blocking(move || {
             let mut sweeps = 0;
             while !until.load(Ordering::Relaxed) {
-                swept.sweep().await;
+                swept.sweep();
                 sweeps += 1;
             }
             sweeps

@@ -12,8 +12,7 @@ use super::tables::{Fields, REASON};
 use crate::pace::back_off::BackOffLimits;
 use crate::pace::host_pattern::HostPattern;
 use crate::pace::options::QueueLimits;
-use crate::pace::policy::{PaceLimits, PaceRule, Profile};
-use crate::pace::rate::Rate;
+use crate::pace::policy::{PaceLimits, PaceRule, Profile, Rate};
 use politesse_robots::VisitTime;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);

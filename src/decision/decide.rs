@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use super::access::{AccessResult, RobotsFile, Snapshot};
+use super::delay::Delay;
 use super::digest::Digest;
 use super::overrides::{self, Override};
 use super::policy::Terms;
@@ -29,7 +30,7 @@ use politesse_robots::origin::{Origin, ROBOTS_TXT, Target};
 use politesse_robots::reading;
 use politesse_robots::{Binding, CanonicalPath};
 
-pub use self::evidence::{Evidence, PuttingOff};
+pub use self::evidence::Evidence;
 pub use super::policy::{Candidates, EnforcementMode, Policy, Readings, Revision, Unauthorized};
 pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 
@@ -64,7 +65,7 @@ pub fn decide(
         inquiry: Arc::clone(inquiry),
         snapshot: Some(Arc::clone(snapshot)),
         denial: None,
-        putting_off: None,
+        delay: None,
         policy: Arc::clone(policy),
         at,
         ruling: rule_on(inquiry, snapshot, (policy.terms(), at)),
@@ -248,7 +249,7 @@ impl Decision {
             inquiry,
             snapshot: None,
             denial: Some(denial),
-            putting_off: None,
+            delay: None,
             policy: Arc::clone(policy),
             at: to_microsecond(at),
             ruling: Ruling::without_rule(Verdict::Disallow, Reason::Egress),
@@ -259,7 +260,7 @@ impl Decision {
     /// group and token stay those by which it may; a decision that refuses stays
     /// as it is, unless its origin is still to be asked.
     #[must_use]
-    pub fn later(self, putting_off: PuttingOff) -> Self {
+    pub fn later(self, delay: Delay) -> Self {
         let evidence = &*self.evidence;
         if !evidence.lets_through() && !evidence.lacks_an_answer_for_now() {
             return self;
@@ -272,10 +273,10 @@ impl Decision {
             at: evidence.at,
             ruling: Ruling {
                 verdict: Verdict::Later,
-                reason: putting_off.reason,
+                reason: delay.reason,
                 ..evidence.ruling.clone()
             },
-            putting_off: Some(putting_off),
+            delay: Some(delay),
         })
     }
 

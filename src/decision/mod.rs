@@ -23,6 +23,8 @@ pub mod overrides;
 
 pub mod identity;
 
+pub mod delay;
+
 pub mod reason;
 
 pub mod digest;

@@ -13,9 +13,10 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::access::{AccessResult, Cause, RobotsFile, Snapshot};
+use super::delay::{Delay, DelayEnd};
 use super::digest::Digest;
 use crate::decision::decide::{
-    Decision, Evidence, Inquiry, Policy, PuttingOff, Reason, Revision, Verdict, decide,
+    Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide,
 };
 use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
@@ -352,11 +353,7 @@ pub fn decision_again(
     });
     let decision = decide(&inquiry, &snapshot, (&policy, record.at));
     Ok(Some(match put_off(&record.ruling)? {
-        Some(reason) => decision.later(PuttingOff {
-            reason,
-            retry_after: Duration::ZERO,
-            detail: String::new(),
-        }),
+        Some(reason) => decision.later(Delay::of_host(reason, DelayEnd::After(Duration::ZERO))),
         None => decision,
     }))
 }

@@ -1,20 +1,21 @@
-//! Going away from a host that answered with 429 or 503, and coming back.
+//! Back-off of one host: leaving it alone after a 429 or 503, and coming back.
 //!
-//! RFC 9110, section 10.2.3, and RFC 6585, section 4: what `Retry-After` says
-//! is obeyed. Without it the pause is ours, and grows from one back-off to the
-//! next until the host was quiet for a while. A moment is a time since some
-//! start of the process; neither clock nor chance is known here.
+//! `Retry-After` is obeyed (RFC 9110, section 10.2.3; RFC 6585, section 4).
+//! Without it the pause is the operator's, and doubles from one back-off to the
+//! next until the host was quiet for a while. Does not know clocks or chance.
 
 use std::time::Duration;
 
-/// How back-offs grow and are forgiven (`pace.backoff`).
+use super::schedule::Uptime;
+
+/// Growth and forgiveness of back-offs (`pace.backoff`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackOffLimits {
-    /// The first pause where the host names none.
+    /// First pause where the host names none.
     pub first: Duration,
-    /// No pause is longer, whoever names it.
+    /// Longest pause, whoever names it.
     pub longest: Duration,
-    /// How long a host must be quiet for the next pause to be the first again.
+    /// Time without a 429 or 503 after which the next pause is the first again.
     pub forgive: Duration,
 }
 
@@ -28,147 +29,141 @@ impl Default for BackOffLimits {
     }
 }
 
-/// The head of a response, as far as it says to come later.
+/// Response head, as far as it may ask to come back later.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleAnswer {
-    /// Its status.
+    /// Status code.
     pub status: u16,
-    /// How long from now its `Retry-After` asks to wait.
+    /// Time from now that `Retry-After` names.
     pub retry_after: Option<Duration>,
-    /// Some number from 0 to 1, as random as may be: how much of the jitter is
-    /// added.
+    /// Random number from 0 to 1: the part of the jitter that is added.
     pub chance: f64,
 }
 
 impl ThrottleAnswer {
-    /// Whether the status asks to come later: those for which RFC 9110 and
-    /// RFC 6585 name `Retry-After`. A 403 is no question of when.
+    /// Returns whether the status asks to come back later: those for which
+    /// RFC 9110 and RFC 6585 name `Retry-After`. A 403 says whether, not when.
     #[must_use]
     pub fn asks_for_less(&self) -> bool {
         matches!(self.status, 429 | 503)
     }
 }
 
-/// What a response changed.
+/// Effect of a response on the back-off of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackOffUpdate {
-    /// Nothing.
+    /// Nothing changed.
     None,
     /// A back-off began.
     Entered,
-    /// The one under way lasts longer.
+    /// The current back-off lasts longer.
     Extended,
 }
 
-/// The back-off of one host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Back-off of one host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackOff {
-    /// The end of the latest.
-    until: Option<Duration>,
-    /// How many in a row were of our own length.
+    /// End of the latest back-off.
+    until: Option<Uptime>,
+    /// Back-offs in a row whose pause was the operator's.
     incidents: u32,
-    /// Whether its end has not been told yet.
-    is_untold: bool,
+    is_end_unreported: bool,
 }
 
 impl BackOff {
-    /// At most this part of a pause of ours is added to it, so that crawlers do
-    /// not come back all at once. Nothing is ever taken off.
+    /// Part of an operator's pause that is added to it at most, so that crawlers
+    /// do not come back all at once. Nothing is ever taken off.
     const JITTER: f64 = 0.1;
 
-    /// The state that a process before this one left behind.
+    /// Restores the back-off that a previous process left behind.
     #[must_use]
-    pub fn kept(until: Duration, incidents: u32) -> Self {
+    pub fn restored(until: Uptime, incidents: u32) -> Self {
         Self {
             until: Some(until),
             incidents,
-            is_untold: true,
+            is_end_unreported: true,
         }
     }
 
-    /// Learns from a response. Several that ask for less in one back-off were
-    /// on their way when it began: they make it longer if they say so, and count
-    /// as one incident.
-    pub fn note(
+    /// Records a response.
+    pub fn record(
         &mut self,
-        answered: ThrottleAnswer,
-        now: Duration,
-        times: &BackOffLimits,
+        answer: ThrottleAnswer,
+        limits: &BackOffLimits,
+        now: Uptime,
     ) -> BackOffUpdate {
-        if !answered.asks_for_less() {
+        if !answer.asks_for_less() {
             return BackOffUpdate::None;
         }
-        // A moment that has passed says nothing about when.
-        let named = answered.retry_after.filter(|pause| !pause.is_zero());
+        // A date in the past says nothing about when.
+        let named = answer.retry_after.filter(|pause| !pause.is_zero());
+        let named = named.map(|pause| pause.min(limits.longest));
         if self.until(now).is_some() {
-            return self.extend(named, now, times);
+            // Responses within one back-off were on their way when it began:
+            // they may make it longer, but count as one incident.
+            return self.extend(named.map(|pause| now.saturating_add(pause)));
         }
-        if self.is_forgiven(now, times) {
+        if self.is_forgiven(limits, now) {
             self.incidents = 0;
         }
-        let pause = named.unwrap_or_else(|| self.own_pause(answered.chance, times));
-        self.until = Some(now.saturating_add(pause.min(times.longest)));
-        self.is_untold = true;
+        let pause = named.unwrap_or_else(|| self.grown_pause(answer.chance, limits));
+        self.until = Some(now.saturating_add(pause.min(limits.longest)));
+        self.is_end_unreported = true;
         BackOffUpdate::Entered
     }
 
-    /// Until when nothing is to be sent; `None` if something may be.
+    /// Returns until when nothing is sent; `None` if something may be.
     #[must_use]
-    pub fn until(&self, now: Duration) -> Option<Duration> {
+    pub fn until(&self, now: Uptime) -> Option<Uptime> {
         self.until.filter(|until| now < *until)
     }
 
-    /// How many back-offs in a row were of our own length.
+    /// Returns the end of the latest back-off, over or not.
+    #[must_use]
+    pub fn end(&self) -> Option<Uptime> {
+        self.until
+    }
+
+    /// Returns how many back-offs in a row had a pause of the operator's.
     #[must_use]
     pub fn incidents(&self) -> u32 {
         self.incidents
     }
 
-    /// The end of the latest back-off, over or not.
-    #[must_use]
-    pub fn end(&self) -> Option<Duration> {
-        self.until
+    /// Returns whether the back-off is over and its end unreported, and marks
+    /// the end as reported.
+    pub fn take_end(&mut self, now: Uptime) -> bool {
+        self.until(now).is_none() && std::mem::take(&mut self.is_end_unreported)
     }
 
-    /// Whether a back-off is over that nobody was told of yet; then it is told.
-    pub fn take_end(&mut self, now: Duration) -> bool {
-        let is_over = self.until(now).is_none();
-        is_over && std::mem::take(&mut self.is_untold)
-    }
-
-    /// Whoever was told of its end did not go on: the next one is told.
+    /// Marks the end as unreported again: the request that would have shown it
+    /// was not sent.
     pub fn untake_end(&mut self) {
-        self.is_untold = true;
+        self.is_end_unreported = true;
     }
 
-    /// Whether the host has been quiet for so long that nothing of it has to be
-    /// known any more.
+    /// Returns whether the host was quiet for so long that nothing of it has to
+    /// be remembered.
     #[must_use]
-    pub fn is_forgiven(&self, now: Duration, times: &BackOffLimits) -> bool {
-        let quiet = |until: Duration| until.saturating_add(times.forgive) <= now;
-        self.until.is_none_or(quiet)
+    pub fn is_forgiven(&self, limits: &BackOffLimits, now: Uptime) -> bool {
+        let is_quiet = |until: Uptime| until.saturating_add(limits.forgive) <= now;
+        self.until.is_none_or(is_quiet)
     }
 
-    fn extend(
-        &mut self,
-        named: Option<Duration>,
-        now: Duration,
-        times: &BackOffLimits,
-    ) -> BackOffUpdate {
-        let named = named.map(|pause| now.saturating_add(pause.min(times.longest)));
-        if self.until < named {
-            self.until = named;
+    fn extend(&mut self, until: Option<Uptime>) -> BackOffUpdate {
+        if self.until < until {
+            self.until = until;
             return BackOffUpdate::Extended;
         }
         BackOffUpdate::None
     }
 
-    /// The next pause of ours.
-    fn own_pause(&mut self, chance: f64, times: &BackOffLimits) -> Duration {
+    /// Returns the next pause of the operator's, and counts it.
+    fn grown_pause(&mut self, chance: f64, limits: &BackOffLimits) -> Duration {
         let doubled = 2_u32.saturating_pow(self.incidents);
         self.incidents = self.incidents.saturating_add(1);
-        let pause = times.first.saturating_mul(doubled).min(times.longest);
-        // NaN is no part of it.
+        let pause = limits.first.saturating_mul(doubled).min(limits.longest);
+        // `max` after `clamp`: NaN passes the one and not the other.
         let part = chance.clamp(0.0, 1.0).max(0.0) * Self::JITTER;
         pause.saturating_add(pause.mul_f64(part))
     }
@@ -195,7 +190,7 @@ mod tests {
                 retry_after: retry_after.map(at),
                 chance: 0.0,
             };
-            self.0.note(answered, at(now), &BackOffLimits::default())
+            self.0.record(answered, &BackOffLimits::default(), at(now))
         }
 
         fn until(&self, now: u64) -> Option<u64> {
@@ -215,7 +210,7 @@ mod tests {
         }
     }
 
-    // operations.md, section 1.2: 403 and 404 never.
+    // Ours: 403 and 404 never.
     #[test]
     fn other_statuses_change_nothing() {
         let mut host = Host::default();
@@ -229,7 +224,6 @@ mod tests {
         }
     }
 
-    // Issue 6, Deliver 2.
     #[test]
     fn without_it_the_pause_doubles_from_a_minute_to_a_day() {
         let mut host = Host::default();
@@ -245,7 +239,6 @@ mod tests {
         assert_eq!(pauses[39], 24 * 60 * 60);
     }
 
-    // Issue 6, Deliver 2.
     #[test]
     fn thirty_quiet_minutes_forgive() {
         for (quiet, pause) in [(30 * MINUTE - 1, 120), (30 * MINUTE, 60)] {
@@ -255,10 +248,10 @@ mod tests {
             host.says(429, None, now);
             assert_eq!(host.until(now), Some(now + pause), "{quiet}");
         }
-        assert!(BackOff::default().is_forgiven(at(0), &BackOffLimits::default()));
+        assert!(BackOff::default().is_forgiven(&BackOffLimits::default(), at(0)));
     }
 
-    // operations.md, section 1.1: failures in one window escalate once.
+    // Ours: failures in one window escalate once.
     #[test]
     fn answers_that_were_on_their_way_count_as_one() {
         let mut host = Host::default();
@@ -272,7 +265,7 @@ mod tests {
         assert_eq!(host.until(60), Some(180));
     }
 
-    // Issue 6, Deliver 2: obeyed in full, by the longest that was said.
+    // Ours: obeyed in full, by the longest that was said.
     #[test]
     fn the_longest_retry_after_of_one_back_off_counts() {
         let mut host = Host::default();
@@ -283,7 +276,7 @@ mod tests {
         assert_eq!(host.until(5), Some(95));
     }
 
-    // operations.md, section 1.2: Retry-After is obeyed up to 24 h.
+    // Ours: Retry-After is obeyed up to 24 h.
     #[test]
     fn no_pause_is_longer_than_the_longest() {
         let day = 24 * 60 * 60;
@@ -313,7 +306,7 @@ mod tests {
         assert_eq!(host.until(10), Some(70));
     }
 
-    // Decisions, Pace: jitter lengthens by a tenth at most, and only what is
+    // Ours: jitter lengthens by a tenth at most, and only what is
     // ours.
     #[test]
     fn jitter_lengthens_by_a_tenth_at_most() {
@@ -324,7 +317,7 @@ mod tests {
                 retry_after,
                 chance,
             };
-            state.note(answered, at(0), &BackOffLimits::default());
+            state.record(answered, &BackOffLimits::default(), at(0));
             state.until(at(0)).unwrap().as_secs_f64()
         };
         let rows = [
@@ -341,7 +334,7 @@ mod tests {
         }
     }
 
-    // Issue 6, Deliver 5: an event where a back-off ends.
+    // Ours: an event where a back-off ends.
     #[test]
     fn the_end_is_told_once() {
         let mut host = Host::default();
@@ -352,10 +345,9 @@ mod tests {
         assert!(!host.0.take_end(at(11)));
     }
 
-    // Issue 6, Deliver 6.
     #[test]
     fn what_was_kept_goes_on() {
-        let mut state = BackOff::kept(at(100), 3);
+        let mut state = BackOff::restored(at(100), 3);
         assert_eq!(state.until(at(99)), Some(at(100)));
         assert!(state.take_end(at(100)));
         let answered = ThrottleAnswer {
@@ -363,7 +355,7 @@ mod tests {
             retry_after: None,
             chance: 0.0,
         };
-        state.note(answered, at(100), &BackOffLimits::default());
+        state.record(answered, &BackOffLimits::default(), at(100));
         assert_eq!(state.until(at(100)), Some(at(100 + 8 * 60)));
     }
 }

@@ -1,30 +1,40 @@
-//! That an origin asked for less and that we went away: as an event for the
-//! record, and as what has to outlive the process.
+//! Back-off events: a host entered or left back-off, for the record; and the
+//! back-offs that outlive the process.
 //!
-//! When a back-off begins, how long it is and when it is forgiven is not known
-//! here.
+//! Does not know when a back-off begins or how long it is, nor the record:
+//! `serve` connects the listener to it.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use politesse_robots::origin::Host;
 
-/// Back-offs that are over sooner are not kept for a restart, which takes
-/// about as long.
-const WORTH_KEEPING: Duration = Duration::from_secs(60);
+/// Back-offs that end sooner are not saved for a restart, which takes about as
+/// long.
+const WORTH_SAVING: Duration = Duration::from_secs(60);
 
-/// Which end of a back-off it is.
+/// Receives every back-off event, in order.
+pub struct BackOffListener(pub Box<dyn Fn(BackOffEvent) + Send + Sync>);
+
+impl fmt::Debug for BackOffListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BackOffListener")
+    }
+}
+
+/// End of a back-off that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackOffChange {
-    /// The host asked for less (429, 503), and is not asked until later.
+    /// The host answered 429 or 503, and is left alone for a while.
     Entered,
-    /// It may be asked again.
+    /// The host may be asked again.
     Left,
 }
 
 impl BackOffChange {
-    /// The word for it in the record.
+    /// Returns the word of the record.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,32 +44,31 @@ impl BackOffChange {
     }
 }
 
-/// A back-off that began or ended.
+/// Beginning or end of a back-off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackOffEvent {
-    /// When.
+    /// Time of the event.
     pub at: Timestamp,
-    /// Which host, on all its ports.
+    /// Host, on all its ports.
     pub host: Host,
-    /// Which end of the back-off it is.
+    /// Beginning or end.
     pub change: BackOffChange,
-    /// The status that asked for it; none where it is left.
+    /// Status that the host answered; none at the end of a back-off.
     pub status: Option<u16>,
-    /// Until when the host is not asked, or was not to be.
+    /// End of the back-off.
     pub until: Timestamp,
-    /// How many times in a row it asked for less.
+    /// Back-offs in a row in which the host named no time.
     pub incidents: u32,
 }
 
 impl BackOffEvent {
-    /// What the next process must know of the host: nothing if it is free again,
-    /// or will be in a minute.
+    /// Returns the back-off that the next process has to know; `None` if the
+    /// host is free again, or will be within a minute.
     #[must_use]
     pub fn saved(&self) -> Option<SavedBackOff> {
-        let lasts = self.until.duration_since(self.at).unsigned_abs();
-        let is_ahead = self.at < self.until;
-        let is_worth_it = is_ahead && WORTH_KEEPING < lasts;
-        (self.change == BackOffChange::Entered && is_worth_it).then(|| SavedBackOff {
+        let remaining = Duration::try_from(self.until.duration_since(self.at)).unwrap_or_default();
+        let is_worth_it = self.change == BackOffChange::Entered && WORTH_SAVING < remaining;
+        is_worth_it.then(|| SavedBackOff {
             host: self.host.clone(),
             until: self.until,
             incidents: self.incidents,
@@ -68,17 +77,16 @@ impl BackOffEvent {
     }
 }
 
-/// A back-off as the next process finds it.
+/// Back-off that a previous process saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedBackOff {
-    /// Which host.
+    /// Host, on all its ports.
     pub host: Host,
-    /// Until when it is not asked.
+    /// End of the back-off.
     pub until: Timestamp,
-    /// How many times in a row it asked for less.
+    /// Back-offs in a row in which the host named no time.
     pub incidents: u32,
-    /// Since when, or from when on, it has not asked for less: what forgiving is
-    /// counted from.
+    /// Time from which forgiving is counted; it may lie ahead.
     pub quiet_since: Timestamp,
 }
 
@@ -97,7 +105,7 @@ mod tests {
         }
     }
 
-    // Issue 6, Deliver 6: long ones survive.
+    // Ours: long ones survive.
     #[test]
     fn a_back_off_of_more_than_a_minute_is_kept() {
         let entered = event(BackOffChange::Entered, "2026-11-21T10:01:00.001Z");
@@ -109,7 +117,6 @@ mod tests {
         assert_eq!((kept.host, kept.incidents), (entered.host, 2));
     }
 
-    // Issue 6, Deliver 6.
     #[test]
     fn one_of_a_minute_or_one_that_is_over_is_not() {
         for until in ["2026-11-21T10:01:00Z", "2026-11-20T10:00:00Z"] {

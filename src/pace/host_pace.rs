@@ -1,7 +1,6 @@
-//! What people are shown of the pace of one host.
+//! Pace of hosts as people are shown it, in plain values.
 //!
-//! Plain values, so that who paces, who shows it and who reads it need not know
-//! each other.
+//! Written by the scheduler, shown by `admin`, and read by `politesse pace`.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -9,50 +8,50 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One host as it is at a moment.
+/// Pace of one host at some time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPace {
-    /// Its name or address, on all ports.
+    /// Name or address, on all ports.
     pub host: String,
-    /// Requests that it is answering.
+    /// Requests in flight.
     pub in_flight: u32,
-    /// Requests that wait for their turn.
+    /// Requests that wait for their turns.
     pub queued: u32,
-    /// When the next may start; nothing if that is now.
+    /// Time of the next start; `None` if that is now, or not known.
     pub next_start: Option<Timestamp>,
-    /// What makes it wait: the word of a reason, such as `crawl_delay`.
+    /// Word of the reason for the delay, such as `crawl_delay`.
     pub cause: Option<Cow<'static, str>>,
-    /// Until when the host is left alone since it asked for less; nothing if it
-    /// is not.
+    /// End of the host's back-off.
     pub backoff_until: Option<Timestamp>,
 }
 
 impl HostPace {
-    /// Those who look want to know who waits: what has more to tell is less.
-    fn rank(&self) -> (Reverse<bool>, Reverse<u32>, Reverse<u32>, &str) {
-        let waits = 0 < self.queued || self.backoff_until.is_some();
-        let (queued, in_flight) = (Reverse(self.queued), Reverse(self.in_flight));
-        (Reverse(waits), queued, in_flight, &self.host)
+    /// Sorts hosts that delay somebody before the rest: they are what one looks
+    /// for.
+    fn rank(&self) -> impl Ord + '_ {
+        let delays = 0 < self.queued || self.backoff_until.is_some();
+        let counts = (Reverse(self.queued), Reverse(self.in_flight));
+        (Reverse(delays), counts, &self.host)
     }
 }
 
-/// A part of the hosts, and how many there are.
+/// Some of the hosts, and the number of all.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HostPaces {
-    /// Those shown.
+    /// Hosts that are shown.
     pub hosts: Vec<HostPace>,
-    /// How many were asked for, shown or not.
+    /// Number of hosts, shown or not.
     pub total: usize,
 }
 
 impl HostPaces {
-    /// The first `limit` of `hosts`: those that wait or have backed off before
-    /// the rest, the longest queue first.
+    /// Takes the first `limit` of `hosts`: those with requests that wait or with
+    /// a back-off before the rest, the longest queue first.
     #[must_use]
     pub fn first(mut hosts: Vec<HostPace>, limit: usize) -> Self {
         let total = hosts.len();
         if limit < total {
-            // All of them may be many: only those shown are put in order.
+            // There may be 200,000: only those that are shown are sorted.
             hosts.select_nth_unstable_by(limit, |one, other| one.rank().cmp(&other.rank()));
             hosts.truncate(limit);
         }
@@ -102,7 +101,7 @@ mod tests {
         "rests.test",
     ];
 
-    // Issue 6, Deliver 5: what waits is what one looks for.
+    // Ours: what waits is what one looks for.
     #[test]
     fn those_that_wait_or_have_backed_off_come_first() {
         for limit in 0..=5 {

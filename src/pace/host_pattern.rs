@@ -1,5 +1,5 @@
-//! Which hosts a rule of the operator is about, and the first rule that fits
-//! one, however many there are.
+//! Hosts that a rule of the operator is about, and the first of many rules that
+//! fits a host.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use politesse_robots::origin::{Host, InvalidTarget, Origin};
 
-/// The hosts that a rule is about. There is one pace for all schemes and ports
-/// of a host, so an origin stands for its host.
+/// Hosts that a rule is about. A host has one pace for all schemes and ports, so
+/// that an origin stands for its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
     /// `site.example`, or an origin there.
@@ -28,6 +28,7 @@ impl FromStr for HostPattern {
             let origin = Origin::new(scheme.parse()?, authority)?;
             return Ok(Self::One(origin.host().clone()));
         }
+        // An IPv6 address may be written without its brackets.
         let host = text.parse().or_else(|_| format!("[{text}]").parse());
         host.map(Self::One)
     }
@@ -42,28 +43,28 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// Where in a list the first entry for a host stands. It takes as long as the
-/// name has labels, whatever the length of the list.
-#[derive(Clone, Default)]
+/// Index of the first pattern of a list that fits a host. A look-up takes as
+/// many steps as the name has labels, whatever the length of the list.
+#[derive(Clone, Debug, Default)]
 pub(super) struct FirstByHost {
     one: HashMap<Host, usize>,
     below: HashMap<Box<str>, usize>,
 }
 
 impl FirstByHost {
-    /// For entries that are about these hosts, in order.
-    pub(super) fn of<'a>(entries: impl Iterator<Item = &'a HostPattern>) -> Self {
+    /// Makes the index of `patterns`.
+    pub(super) fn of<'a>(patterns: impl Iterator<Item = &'a HostPattern>) -> Self {
         let mut first = Self::default();
-        for (at, hosts) in entries.enumerate() {
-            match hosts {
-                HostPattern::One(host) => first.one.entry(host.clone()).or_insert(at),
-                HostPattern::Below(name) => first.below.entry(name.clone()).or_insert(at),
+        for (place, pattern) in patterns.enumerate() {
+            match pattern {
+                HostPattern::One(host) => first.one.entry(host.clone()).or_insert(place),
+                HostPattern::Below(name) => first.below.entry(name.clone()).or_insert(place),
             };
         }
         first
     }
 
-    /// The place of the first entry for `host`.
+    /// Returns the place of the first pattern that fits `host`.
     pub(super) fn place(&self, host: &Host) -> Option<usize> {
         let one = self.one.get(host).copied();
         let below = match host {
@@ -85,7 +86,7 @@ impl FirstByHost {
 mod tests {
     use super::*;
 
-    // Contract, section 2; issue 6, Deliver 1: one pace for all ports and
+    // Ours: one pace for all ports and
     // schemes of a host.
     #[test]
     fn an_origin_stands_for_its_host() {
@@ -121,7 +122,7 @@ mod tests {
         }
     }
 
-    // Contract, section 2: the first that fits.
+    // Ours: the first that fits.
     #[test]
     fn the_first_entry_that_fits_counts() {
         let entries = [

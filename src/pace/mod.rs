@@ -1,13 +1,34 @@
-//! Pace: when, and how fast. What a site asks for, what the operator lays
-//! down, and what becomes of the two; none of it says whether.
+//! Pace: when a request may be sent, and how fast requests follow each other.
 //!
-//! A *moment* here is a time since some start of the process, since clocks are
-//! set back; the hours of the day are those of UTC. Who waits where is
-//! `origins`' part.
+//! A request asks the [`Scheduler`] for a [`Turn`]. What its site asks for, what
+//! the operator lays down and what the host has answered so far meet in the
+//! queue of the host, where the request starts, waits, or is put off with a
+//! `decision::delay::Delay`. Nothing here says whether a request may be sent.
 //!
-//! In reading order, and a module uses only those below it:
+//! The hours of the day are those of UTC. In reading order, and a module uses
+//! only those below it:
 
-pub mod scheduler;
+mod scheduler;
+
+mod ticket;
+
+mod turn;
+
+mod host_map;
+
+mod queue;
+
+mod fair_queue;
+
+mod host;
+
+mod request;
+
+mod context;
+
+mod ceilings;
+
+mod ceiling_lines;
 
 pub mod host_pace;
 
@@ -15,16 +36,18 @@ pub mod back_off_event;
 
 pub mod options;
 
-pub mod schedule;
+pub mod back_off;
+
+mod schedule;
 
 pub mod policy;
 
 pub mod host_pattern;
 
-pub mod back_off;
+#[cfg(test)]
+mod tests;
 
-pub mod rate;
-
-pub use self::scheduler::{
-    BackOffListener, Later, RobotsFetch, Scheduler, Seat, Turn, TurnRequest,
-};
+pub use self::request::{RobotsFetch, TurnRequest};
+pub use self::scheduler::Scheduler;
+pub use self::ticket::Seat;
+pub use self::turn::Turn;

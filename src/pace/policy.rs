@@ -1,97 +1,162 @@
-//! What the operator lays down about pace: profiles, ceilings, and rules for
-//! some hosts.
+//! Pace that the operator lays down: rates, profiles, and rules for some hosts
+//! (`pace.profile`, `pace.origin`, `pace.rule`).
 //!
-//! What a site asks for counts beside it, in full; the two meet in the gate of
-//! a host.
+//! Does not know what a site asks for, which counts beside it in full.
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thiserror::Error;
+
 use super::host_pattern::{FirstByHost, HostPattern};
-use super::rate::Rate;
 use politesse_robots::VisitTime;
 use politesse_robots::origin::Host;
 
-/// How much at a time, and in how long; absent: as much as there is.
+/// Number of requests in some time: `5/s`, `20/m`, `3/h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests, at least 1.
+    pub requests: u32,
+    /// Time, longer than zero.
+    pub per: Duration,
+}
+
+/// Units of a rate.
+const UNITS: [(&str, Duration); 3] = [
+    ("s", Duration::from_secs(1)),
+    ("m", Duration::from_secs(60)),
+    ("h", Duration::from_secs(60 * 60)),
+];
+
+/// The text is no rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "not a rate such as 5/s, 20/m or 3/h, from 1 to {}",
+    Rate::REQUESTS_MAX
+)]
+pub struct InvalidRate;
+
+impl Rate {
+    /// More than any proxy sends in a second.
+    pub const REQUESTS_MAX: u32 = 1_000_000;
+
+    /// Returns the time from one start to the next.
+    #[must_use]
+    pub fn pause(&self) -> Duration {
+        self.per / self.requests.max(1)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = InvalidRate;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRate> {
+        let (requests, unit) = text.split_once('/').ok_or(InvalidRate)?;
+        let mut units = UNITS.into_iter();
+        let unit = units.find(|(name, _)| *name == unit);
+        let (_, per) = unit.ok_or(InvalidRate)?;
+        // `u32::from_str` takes a sign, which a rate has not.
+        if !requests.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(InvalidRate);
+        }
+        match requests.parse() {
+            Ok(requests @ 1..=Self::REQUESTS_MAX) => Ok(Self { requests, per }),
+            _ => Err(InvalidRate),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match UNITS.iter().find(|(_, per)| *per == self.per) {
+            Some((unit, _)) => write!(f, "{}/{unit}", self.requests),
+            None => write!(f, "{}/{:?}", self.requests, self.per),
+        }
+    }
+}
+
+/// Limits of requests at a time and in some time; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaceLimits {
-    /// Requests at the same time.
+    /// Requests in flight.
     pub in_flight: Option<NonZeroU32>,
-    /// Requests in some time.
+    /// Starts in some time.
     pub rate: Option<Rate>,
 }
 
 impl PaceLimits {
-    /// Whether there are none.
+    /// Returns whether there is no limit.
     #[must_use]
     pub fn are_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A pause that grows with the time a host needs: some times as long as its
+/// Pause that grows with the time that a host takes: some times as long as its
 /// last response took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaptivePause {
-    /// How many times as long.
+    /// Pause for each second of the response, in seconds.
     pub factor: f64,
-    /// Never shorter than this.
+    /// Shortest pause.
     pub shortest: Duration,
-    /// Never longer.
+    /// Longest pause.
     pub longest: Duration,
 }
 
 impl AdaptivePause {
-    /// The pause after a response that took so long.
+    /// Returns the pause after a response that took so long.
     #[must_use]
-    pub fn pause(&self, took: Duration) -> Duration {
-        let pause = took.as_secs_f64() * self.factor;
+    pub fn pause(&self, response: Duration) -> Duration {
+        let pause = response.as_secs_f64() * self.factor;
         let pause = Duration::try_from_secs_f64(pause).unwrap_or(self.longest);
         pause.min(self.longest).max(self.shortest)
     }
 }
 
-/// What the operator lays down for one host.
+/// Terms of the operator for one host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTerms {
-    /// Requests at the same time, at least 1.
+    /// Requests in flight, at least 1.
     pub in_flight: u32,
-    /// Requests in some time.
+    /// Starts in some time.
     pub rate: Option<Rate>,
-    /// The pause after each response.
+    /// Pause after each response.
     pub adaptive: Option<AdaptivePause>,
-    /// When the host may be visited; absent: always.
+    /// Hours in which the host may be visited; `None`: all.
     pub hours: Option<VisitTime>,
-    /// Why, if a rule is about this host.
+    /// Reason that the operator wrote, if a rule is about this host.
     pub reason: Option<Arc<str>>,
 }
 
 impl HostTerms {
-    fn within(self, ceilings: &PaceLimits) -> Self {
+    fn within(self, limits: &PaceLimits) -> Self {
         Self {
-            in_flight: ceilings.in_flight.map_or(self.in_flight, NonZeroU32::get),
-            rate: ceilings.rate.or(self.rate),
+            in_flight: limits.in_flight.map_or(self.in_flight, NonZeroU32::get),
+            rate: limits.rate.or(self.rate),
             ..self
         }
     }
 }
 
-/// What holds where nothing else is laid down (`pace.profile`).
+/// Terms where nothing else is laid down (`pace.profile`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// A few at a time, for sites of others.
+    /// A few requests at a time, for sites of others.
     #[default]
     Standard,
-    /// One after the other, the slower the site, the slower (Heritrix).
+    /// One request after the other, and the slower the site, the slower; the
+    /// factor is Heritrix's.
     Archive,
-    /// As for a site that belongs to who crawls it.
+    /// Many at a time, for a site that belongs to who crawls it.
     Owned,
 }
 
 impl Profile {
-    /// What it lays down for every host.
+    /// Returns its terms, for every host.
     #[must_use]
     pub fn terms(self) -> HostTerms {
         let terms = |in_flight| HostTerms {
@@ -122,66 +187,58 @@ impl Profile {
     }
 }
 
-/// A rule of the operator for some hosts (`pace.rule`).
+/// Rule of the operator for some hosts (`pace.rule`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaceRule {
-    /// Which.
+    /// Hosts that the rule is about.
     pub hosts: HostPattern,
-    /// The profile that fills what is absent; absent: what holds for all hosts
-    /// does.
+    /// Profile for what the rule does not limit; `None`: the terms of all hosts.
     pub profile: Option<Profile>,
-    /// What each of them gets.
+    /// Limits of each of the hosts.
     pub ceilings: PaceLimits,
-    /// When they may be visited.
+    /// Hours in which they may be visited.
     pub hours: Option<VisitTime>,
-    /// Why, in the operator's words.
+    /// Reason, in the operator's words.
     pub reason: Arc<str>,
 }
 
-/// All that the operator lays down for hosts.
-#[derive(Clone)]
+/// Terms of the operator for all hosts.
+#[derive(Clone, Debug)]
 pub struct PacePolicy {
     usual: Arc<HostTerms>,
-    rules: Vec<(PaceRule, Arc<HostTerms>)>,
-    first: FirstByHost,
+    by_rule: Vec<Arc<HostTerms>>,
+    first_rule: FirstByHost,
 }
 
 impl PacePolicy {
-    /// By `profile` with the ceilings in place of its own, and by the first of
-    /// the rules that fits a host.
+    /// Makes the terms of `profile` with `limits` in place of its own, and of
+    /// the first rule that fits a host.
     #[must_use]
-    pub fn new(profile: Profile, ceilings: &PaceLimits, rules: Vec<PaceRule>) -> Self {
-        let usual = profile.terms().within(ceilings);
-        let terms = |rule: &PaceRule| HostTerms {
-            hours: rule.hours,
-            reason: Some(Arc::clone(&rule.reason)),
-            ..rule
-                .profile
-                .map_or_else(|| usual.clone(), Profile::terms)
-                .within(&rule.ceilings)
-        };
-        let rules: Vec<_> = rules
-            .into_iter()
-            .map(|rule| {
-                let terms = Arc::new(terms(&rule));
-                (rule, terms)
+    pub fn new(profile: Profile, limits: &PaceLimits, rules: Vec<PaceRule>) -> Self {
+        let usual = profile.terms().within(limits);
+        let first_rule = FirstByHost::of(rules.iter().map(|rule| &rule.hosts));
+        let terms = |rule: PaceRule| {
+            let base = rule.profile.map_or_else(|| usual.clone(), Profile::terms);
+            Arc::new(HostTerms {
+                hours: rule.hours,
+                reason: Some(rule.reason),
+                ..base.within(&rule.ceilings)
             })
-            .collect();
+        };
+        let by_rule = rules.into_iter().map(terms).collect();
         Self {
             usual: Arc::new(usual),
-            first: FirstByHost::of(rules.iter().map(|(rule, _)| &rule.hosts)),
-            rules,
+            by_rule,
+            first_rule,
         }
     }
 
-    /// What holds for `host`.
+    /// Returns the terms of `host`.
     #[must_use]
     pub fn terms(&self, host: &Host) -> &Arc<HostTerms> {
-        let rule = self
-            .first
-            .place(host)
-            .and_then(|place| self.rules.get(place));
-        rule.map_or(&self.usual, |(_, terms)| terms)
+        let rule = self.first_rule.place(host);
+        let terms = rule.and_then(|rule| self.by_rule.get(rule));
+        terms.unwrap_or(&self.usual)
     }
 }
 
@@ -191,112 +248,5 @@ impl Default for PacePolicy {
     }
 }
 
-impl fmt::Debug for PacePolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What else there is follows from these.
-        f.debug_struct("PacePolicy")
-            .field("usual", &self.usual)
-            .field("rules", &self.rules)
-            .finish()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rate(text: &str) -> Option<Rate> {
-        text.parse().ok()
-    }
-
-    fn rule(hosts: &str, rate: Option<Rate>) -> PaceRule {
-        PaceRule {
-            hosts: hosts.parse().unwrap(),
-            profile: None,
-            ceilings: PaceLimits {
-                in_flight: None,
-                rate,
-            },
-            hours: None,
-            reason: "asked by its owner".into(),
-        }
-    }
-
-    fn terms(policy: &PacePolicy, host: &str) -> HostTerms {
-        policy.terms(&host.parse().unwrap()).as_ref().clone()
-    }
-
-    // Decisions, Pace.
-    #[test]
-    fn profiles_lay_down_what_decisions_say() {
-        let standard = Profile::default().terms();
-        assert_eq!((standard.in_flight, standard.rate), (4, rate("5/s")));
-        assert_eq!(standard.adaptive, None);
-        let archive = Profile::Archive.terms();
-        assert_eq!((archive.in_flight, archive.rate), (1, None));
-        let owned = Profile::Owned.terms();
-        assert_eq!((owned.in_flight, owned.rate), (32, None));
-        assert_eq!(owned.adaptive, None);
-    }
-
-    // Decisions, Pace: 5 times the last response's duration, 3 s to 30 s.
-    #[test]
-    fn an_archive_waits_five_times_as_long_as_the_site_took() {
-        let adaptive = Profile::Archive.terms().adaptive.unwrap();
-        let pause = |ms| adaptive.pause(Duration::from_millis(ms)).as_millis();
-        assert_eq!(pause(0), 3000);
-        assert_eq!(pause(600), 3000);
-        assert_eq!(pause(1000), 5000);
-        assert_eq!(pause(6000), 30_000);
-        assert_eq!(pause(60_000), 30_000);
-        assert_eq!(adaptive.pause(Duration::MAX), adaptive.longest);
-    }
-
-    // Contract, section 2: the profile fills what is absent.
-    #[test]
-    fn ceilings_are_in_place_of_those_of_the_profile() {
-        let one = PaceLimits {
-            in_flight: NonZeroU32::new(2),
-            rate: None,
-        };
-        let policy = PacePolicy::new(Profile::Standard, &one, Vec::new());
-        let terms = terms(&policy, "a.example");
-        assert_eq!((terms.in_flight, terms.rate), (2, rate("5/s")));
-    }
-
-    // Contract, section 2: the first rule that fits; the rest is as for all.
-    #[test]
-    fn the_first_rule_that_fits_counts() {
-        let mut own = rule("own.example", None);
-        own.profile = Some(Profile::Owned);
-        let mut night = rule("*.museum.example", rate("20/m"));
-        night.hours = VisitTime::parse("2200-0600");
-        let rules = vec![own, night, rule("a.museum.example", rate("1/h"))];
-        let policy = PacePolicy::new(Profile::Standard, &PaceLimits::default(), rules);
-        let own = terms(&policy, "own.example");
-        assert_eq!((own.in_flight, own.rate), (32, None));
-        let museum = terms(&policy, "a.museum.example");
-        assert_eq!((museum.in_flight, museum.rate), (4, rate("20/m")));
-        assert_eq!(museum.hours, VisitTime::parse("2200-0600"));
-        assert_eq!(museum.reason.as_deref(), Some("asked by its owner"));
-        let other = terms(&policy, "museum.example");
-        assert_eq!(other, Profile::Standard.terms());
-    }
-
-    // Issue 6, Deliver 3: by origin pattern, with as many rules as may be
-    // written.
-    #[test]
-    fn ten_thousand_rules_are_looked_up_by_name() {
-        let rules = (0..10_000).map(|number| {
-            let below = if number % 2 == 0 { "*." } else { "" };
-            rule(
-                &format!("{below}h{number}.example"),
-                rate(&format!("{}/h", number + 1)),
-            )
-        });
-        let policy = PacePolicy::new(Profile::Standard, &PaceLimits::default(), rules.collect());
-        assert_eq!(terms(&policy, "h9999.example").rate, rate("10000/h"));
-        assert_eq!(terms(&policy, "a.b.h9998.example").rate, rate("9999/h"));
-        assert_eq!(terms(&policy, "h9998.example").rate, rate("5/s"));
-    }
-}
+mod tests;

@@ -1,295 +1,297 @@
-//! When the next request to one host may start.
+//! Earliest start of the next request to one host.
 //!
-//! Where the site asks for a pause, it counts from the end of a request to the
-//! start of the next, and one is under way at a time; it binds what comes
-//! before and what comes after it. Who comes next is not known here, nor why a
-//! pause is as long as it is.
+//! A delay that the site asks for counts from the end of a request to the start
+//! of the next, and lets one request be in flight at a time. Does not know which
+//! request comes next, nor where a limit comes from.
 //!
-//! Invariant: between a start and the one before it lies the longer pause that
-//! either asks for, whatever was given back, ended or changed in between; but
-//! for a robots.txt and the page that could not be asked for without it.
+//! Invariant: between two starts lies the longer delay that either asks for,
+//! whatever was given back, ended or changed in between. The exceptions are a
+//! robots.txt before the first page, and the page that follows its robots.txt
+//! at once ([`Kind`]).
 
 use std::time::Duration;
 
 use super::policy::AdaptivePause;
+use crate::decision::delay::{Delay, DelayEnd};
+use crate::decision::reason::Reason;
 
-/// A moment, as the time since one that is the same for all of them.
-pub type Moment = Duration;
+/// Time since the scheduler began, on the monotonic clock: a wall clock that is
+/// set back must not bring a request forward.
+pub(super) type Uptime = Duration;
 
-/// What holds for the next start; zero is no limit.
+/// Limits of the next start; a duration of zero is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// How many requests may be under way, at least 1; with a delay it is 1.
-    pub in_flight: u32,
-    /// From one start to the next.
-    pub spacing: Duration,
-    /// From the end of one request to the next start.
-    pub delay: Duration,
-    /// Until when the site is left alone.
-    pub back_off: Moment,
-    /// When the hours begin in which it may be visited.
-    pub opens: Moment,
-    /// How long one request keeps others from the host at most.
-    pub longest: Duration,
+pub(super) struct StartLimits {
+    /// Requests in flight, at least 1; with a `delay` it is 1.
+    pub(super) in_flight: u32,
+    /// Time from one start to the next.
+    pub(super) spacing: Duration,
+    /// Time from the end of one request to the next start.
+    pub(super) delay: Duration,
+    /// Record that asks for `delay`.
+    pub(super) delay_reason: Reason,
+    /// End of the host's back-off.
+    pub(super) back_off_until: Uptime,
+    /// Beginning of the hours in which the host may be visited.
+    pub(super) opens_at: Uptime,
+    /// Longest time for which one request keeps others from the host.
+    pub(super) max_turn: Duration,
 }
 
-/// What is to be started.
+/// Kind of request, by the distance that it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// What a crawler asks for. The first of a host keeps no distance from the
-    /// robots.txt that has to be read before.
+pub(super) enum Kind {
+    /// A page. The first one of a host keeps no distance from its robots.txt.
     Page,
-    /// The same, for which a robots.txt was asked for that does not hold for as
-    /// long as the pause: it keeps its distance from pages alone, or it would
-    /// never come.
+    /// A page whose robots.txt expires before the delay that it asks for is
+    /// over. It keeps its distance from pages only, or it would never start.
     PageAtOnce,
     /// A robots.txt.
     RobotsTxt,
 }
 
-/// What keeps a request from starting.
+/// A start that was made; ended or given back once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// Others are under way.
-    InFlight,
-    /// [`Limits::spacing`].
-    Spacing,
-    /// [`Limits::delay`].
-    Delay,
-    /// The last response took long.
-    Adaptive,
-    /// [`Limits::back_off`].
-    BackOff,
-    /// [`Limits::opens`].
-    Hours,
-}
-
-/// When the next request may start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// From then on, if nothing changes; what makes it so late.
-    From(Moment, Cause),
-    /// Not before one that is under way has ended, or counts as if it had.
-    AfterEnd(Cause, Moment),
-}
-
-/// A start that was made; to be ended or given back, once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Start {
+pub(super) struct Start {
     kind: Kind,
-    /// Among those of its kind.
+    /// [`Track::number`] of this start.
     number: u32,
-    /// [`Schedule::overruns`] at its time.
+    /// [`Schedule::overruns`] when it was made.
     overruns: u32,
-    /// What to go back to.
-    before: Option<Moment>,
-    delay_before: Duration,
+    /// Start before this one, restored if it is given back.
+    previous_start: Option<Uptime>,
+    previous_delay: Duration,
 }
 
-/// How a response came, as far as a pause depends on it.
+/// Outcome of a request, as far as an adaptive pause depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// As one would wish.
+pub(super) enum Outcome {
+    /// A response below 400.
     Served,
-    /// By an error, which may come fast and says nothing about load.
+    /// An error, which may come fast and says nothing about load.
     Failed,
 }
 
-/// The starts of one host.
+/// Latest start and end of the pages, or of the robots.txt, of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Schedule {
-    in_flight: u32,
-    /// Of the last page.
+struct Track {
+    /// Number of the latest start; wraps.
     number: u32,
-    started: Option<Moment>,
-    ended: Option<Moment>,
-    /// What the last page asked for.
+    started: Option<Uptime>,
+    /// Kept apart from `started`: it must stay when a start is given back.
+    ended: Option<Uptime>,
+}
+
+/// Starts of one host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Schedule {
+    in_flight: u32,
+    pages: Track,
+    robots: Track,
+    /// Delay that the last page asked for.
     delay: Duration,
+    /// Pause that follows from how long the last response took.
     adaptive: Duration,
-    /// Of the last robots.txt.
-    robots_number: u32,
-    /// When the last robots.txt was asked for. Apart from the end of one, which
-    /// must stay if the start is given back.
-    robots_started: Option<Moment>,
-    robots_ended: Option<Moment>,
-    /// How often all that was under way was counted as ended.
+    /// Number of times that everything in flight was counted as ended; wraps.
     overruns: u32,
 }
 
 impl Schedule {
-    /// How many requests are under way.
-    pub fn in_flight(&self) -> u32 {
+    /// Returns the number of requests in flight.
+    pub(super) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// When the next request of a kind may start.
-    pub fn next(&self, limits: &Limits, kind: Kind) -> Next {
+    /// Returns the delay of a request that comes at `now`; it is over
+    /// ([`Delay::is_over`]) if the request may start.
+    pub(super) fn next(&self, kind: Kind, limits: &StartLimits, now: Uptime) -> Delay {
         let delay = limits.delay.max(self.delay);
-        let last = self.started.max(self.last_robots()).unwrap_or_default();
-        let at_latest = last.saturating_add(limits.longest);
-        if delay.is_zero() {
-            if limits.in_flight.max(1) <= self.in_flight {
-                return Next::AfterEnd(Cause::InFlight, at_latest);
-            }
-        } else if 0 < self.in_flight {
-            return Next::AfterEnd(Cause::Delay, at_latest);
+        if self.is_full(limits) {
+            let reason = if delay.is_zero() {
+                Reason::Ceiling
+            } else {
+                limits.delay_reason
+            };
+            let at_latest = self.overrun_at(limits).saturating_sub(now);
+            return Delay::of_host(reason, DelayEnd::OnEvent(at_latest));
         }
         let robots = match kind {
-            Kind::Page => self.last_robots().filter(|_| self.started.is_some()),
+            Kind::Page => self
+                .robots
+                .latest()
+                .filter(|_| self.pages.started.is_some()),
             Kind::PageAtOnce => None,
-            Kind::RobotsTxt => self.last_robots(),
+            Kind::RobotsTxt => self.robots.latest(),
         };
-        let after = |moment: Option<Moment>, pause: Duration| {
-            let moment = moment.max(robots).filter(|_| !pause.is_zero());
-            moment.map_or(Moment::ZERO, |moment| moment.saturating_add(pause))
+        let after = |time: Option<Uptime>, pause: Duration| {
+            let time = time.max(robots).filter(|_| !pause.is_zero());
+            time.map_or(Uptime::ZERO, |time| time.saturating_add(pause))
         };
-        // Of equal ones the last is named.
-        let (from, cause) = [
-            (after(self.started, limits.spacing), Cause::Spacing),
-            (after(self.ended, self.adaptive), Cause::Adaptive),
-            (after(self.ended, delay), Cause::Delay),
-            (limits.opens, Cause::Hours),
-            (limits.back_off, Cause::BackOff),
+        let (from, reason) = [
+            (after(self.pages.started, limits.spacing), Reason::Ceiling),
+            (after(self.pages.ended, self.adaptive), Reason::Ceiling),
+            (after(self.pages.ended, delay), limits.delay_reason),
+            (limits.opens_at, Reason::VisitTime),
+            (limits.back_off_until, Reason::BackOff),
         ]
         .into_iter()
         .filter(|(from, _)| !from.is_zero())
+        // Of equal ones the last counts: a back-off explains more than a rate.
         .max_by_key(|(from, _)| *from)
-        .unwrap_or((Moment::ZERO, Cause::Spacing));
-        Next::From(from, cause)
+        .unwrap_or((Uptime::ZERO, Reason::Ceiling));
+        let end = DelayEnd::After(from.saturating_sub(now));
+        // Crawlers have different hours, so that another one may start.
+        if reason == Reason::VisitTime {
+            Delay::of_crawler(reason, end)
+        } else {
+            Delay::of_host(reason, end)
+        }
     }
 
-    /// Counts what is under way as ended, if that is what a request waits for by
-    /// `next`, and all of it takes longer than it may: somebody reads slowly, or
-    /// the host writes so. Whether it did.
-    pub fn overrun(&mut self, now: Moment, next: Next) -> bool {
-        let Next::AfterEnd(_, at_latest) = next else {
-            return false;
-        };
-        if now < at_latest {
+    /// Counts everything in flight as ended if the next start waits for that
+    /// and the latest one took longer than `max_turn`: a client may read
+    /// slowly, or the host write slowly. Returns whether it did.
+    pub(super) fn overrun(&mut self, limits: &StartLimits, now: Uptime) -> bool {
+        let at_latest = self.overrun_at(limits);
+        if !self.is_full(limits) || now < at_latest {
             return false;
         }
         self.in_flight = 0;
         self.overruns = self.overruns.wrapping_add(1);
-        self.ended = self.ended.max(self.started.and(Some(at_latest)));
-        self.robots_ended = self
-            .robots_ended
-            .max(self.robots_started.and(Some(at_latest)));
+        for track in [&mut self.pages, &mut self.robots] {
+            track.ended = track.ended.max(track.started.and(Some(at_latest)));
+        }
         true
     }
 
-    /// When the last robots.txt was asked for, or came.
-    fn last_robots(&self) -> Option<Moment> {
-        self.robots_started.max(self.robots_ended)
+    fn is_full(&self, limits: &StartLimits) -> bool {
+        let has_delay = !limits.delay.max(self.delay).is_zero();
+        let most = if has_delay {
+            1
+        } else {
+            limits.in_flight.max(1)
+        };
+        most <= self.in_flight
     }
 
-    /// Whether it counts as ended, whether it has or not.
-    fn is_over(&self, start: &Start) -> bool {
-        start.overruns != self.overruns
+    /// Returns when everything in flight counts as ended.
+    fn overrun_at(&self, limits: &StartLimits) -> Uptime {
+        let latest = self.pages.started.max(self.robots.latest());
+        latest.unwrap_or_default().saturating_add(limits.max_turn)
     }
 
-    /// Starts a request, if it may start now.
+    fn track(&mut self, kind: Kind) -> &mut Track {
+        match kind {
+            Kind::Page | Kind::PageAtOnce => &mut self.pages,
+            Kind::RobotsTxt => &mut self.robots,
+        }
+    }
+
+    /// Starts a request.
     ///
     /// # Errors
     ///
-    /// When it may.
-    pub fn start(&mut self, now: Moment, limits: &Limits, kind: Kind) -> Result<Start, Next> {
-        match self.next(limits, kind) {
-            Next::From(from, _) if from <= now => {}
-            not_yet @ (Next::From(..) | Next::AfterEnd(..)) => return Err(not_yet),
+    /// The [`Delay`] of a request that may not start now.
+    pub(super) fn start(
+        &mut self,
+        kind: Kind,
+        limits: &StartLimits,
+        now: Uptime,
+    ) -> Result<Start, Delay> {
+        let delay = self.next(kind, limits, now);
+        if !delay.is_over() {
+            return Err(delay);
         }
         self.in_flight = self.in_flight.saturating_add(1);
-        let delay_before = self.delay;
-        let (number, last) = match kind {
-            Kind::Page | Kind::PageAtOnce => {
-                self.delay = limits.delay;
-                (&mut self.number, &mut self.started)
-            }
-            Kind::RobotsTxt => (&mut self.robots_number, &mut self.robots_started),
-        };
-        *number = number.wrapping_add(1);
+        let (overruns, previous_delay) = (self.overruns, self.delay);
+        if kind != Kind::RobotsTxt {
+            self.delay = limits.delay;
+        }
+        let track = self.track(kind);
+        track.number = track.number.wrapping_add(1);
         Ok(Start {
             kind,
-            number: *number,
-            overruns: self.overruns,
-            before: last.replace(now),
-            delay_before,
+            number: track.number,
+            overruns,
+            previous_start: track.started.replace(now),
+            previous_delay,
         })
     }
 
-    /// Takes back a start of which nothing came. Its time is free again unless
-    /// a later one of its kind was made, which kept its distance from it.
-    pub fn give_back(&mut self, start: Start) {
-        if self.is_over(&start) {
+    /// Takes back a start of which nothing was sent.
+    pub(super) fn give_back(&mut self, start: Start) {
+        if start.overruns != self.overruns {
             return;
         }
         self.in_flight = self.in_flight.saturating_sub(1);
-        match start.kind {
-            Kind::Page | Kind::PageAtOnce if start.number == self.number => {
-                // The one before is the last again, and may be given back too.
-                self.number = self.number.wrapping_sub(1);
-                self.started = start.before;
-                self.delay = start.delay_before;
-            }
-            Kind::RobotsTxt if start.number == self.robots_number => {
-                self.robots_number = self.robots_number.wrapping_sub(1);
-                self.robots_started = start.before;
-            }
-            Kind::Page | Kind::PageAtOnce | Kind::RobotsTxt => {}
+        let track = self.track(start.kind);
+        // A later start has kept its distance from this one, which therefore
+        // goes on to count.
+        if track.number != start.number {
+            return;
+        }
+        // The start before is the latest again, and may be given back too.
+        track.number = track.number.wrapping_sub(1);
+        track.started = start.previous_start;
+        if start.kind != Kind::RobotsTxt {
+            self.delay = start.previous_delay;
         }
     }
 
     /// Ends a request.
-    pub fn end(&mut self, now: Moment, start: Start) {
-        if !self.is_over(&start) {
+    pub(super) fn end(&mut self, start: Start, now: Uptime) {
+        // After an overrun it is not in flight any more.
+        if start.overruns == self.overruns {
             self.in_flight = self.in_flight.saturating_sub(1);
         }
-        let last = match start.kind {
-            Kind::Page | Kind::PageAtOnce => &mut self.ended,
-            Kind::RobotsTxt => &mut self.robots_ended,
-        };
-        *last = (*last).max(Some(now));
+        let track = self.track(start.kind);
+        track.ended = track.ended.max(Some(now));
     }
 
-    /// A page ended then, of which nothing else is known; of no weight where
-    /// another was asked for since.
-    pub fn visited_before(&mut self, moment: Moment) {
-        if self.started.is_none() {
-            self.ended = self.ended.max(Some(moment));
+    /// Counts a page as ended at `time`, if no page was started since.
+    pub(super) fn assume_page_at(&mut self, time: Uptime) {
+        if self.pages.started.is_none() {
+            self.pages.ended = self.pages.ended.max(Some(time));
         }
     }
 
-    /// Learns from how long a response took. An error makes no pause shorter.
-    pub fn adapt(&mut self, adaptive: &AdaptivePause, took: Duration, outcome: Outcome) {
-        let pause = adaptive.pause(took);
+    /// Sets the adaptive pause by the time that a response took. An error never
+    /// makes it shorter: a host in trouble may fail fast.
+    pub(super) fn adapt(&mut self, adaptive: &AdaptivePause, duration: Duration, outcome: Outcome) {
+        let pause = adaptive.pause(duration);
         self.adaptive = match outcome {
             Outcome::Served => pause,
             Outcome::Failed => pause.max(self.adaptive),
         };
     }
 
-    /// Forgets how long responses took.
-    pub fn forget_adaptive(&mut self) {
+    /// Ends the adaptive pause.
+    pub(super) fn forget_adaptive(&mut self) {
         self.adaptive = Duration::ZERO;
     }
 
-    /// About how far two starts lie apart under these limits; zero where only
-    /// the number under way is limited.
-    pub fn step(&self, limits: &Limits) -> Duration {
+    /// Returns about how far two starts lie apart; zero where only the number
+    /// in flight is limited.
+    pub(super) fn step(&self, limits: &StartLimits) -> Duration {
         limits.delay.max(self.adaptive).max(limits.spacing)
     }
 
-    /// When the last request began or ended.
-    pub fn latest(&self) -> Moment {
-        let latest = self.started.max(self.ended).max(self.last_robots());
+    /// Returns when the last request started or ended.
+    pub(super) fn latest(&self) -> Uptime {
+        let latest = self.pages.latest().max(self.robots.latest());
         latest.unwrap_or_default()
     }
 
-    /// Whether nothing of it keeps a start from being made now.
-    pub fn is_idle(&self, now: Moment, limits: &Limits) -> bool {
-        // Whatever a page has to wait for, a robots.txt has to as well.
-        let next = self.next(limits, Kind::RobotsTxt);
-        let is_over = matches!(next, Next::From(from, _) if from <= now);
-        self.in_flight == 0 && is_over
+    /// Returns whether nothing of it delays a start.
+    pub(super) fn is_idle(&self, limits: &StartLimits, now: Uptime) -> bool {
+        // Whatever delays a page delays a robots.txt, too.
+        self.in_flight == 0 && self.next(Kind::RobotsTxt, limits, now).is_over()
+    }
+}
+
+impl Track {
+    fn latest(&self) -> Option<Uptime> {
+        self.started.max(self.ended)
     }
 }
 

@@ -1,256 +1,371 @@
-//! When a request may go to its host: one pace for a host name, on all ports
-//! and by both schemes.
+//! Scheduler: grants turns to send requests, one pace for a host on all its
+//! ports and by both schemes.
 //!
-//! What the site asks for ([`PaceRecords`]), what the operator lays down
-//! (`terms`), back-off and what is under way meet in a gate per host. Whether a
-//! request may go at all is not known here, nor is anything sent.
+//! Finds the queue of a host, has a request start or wait there, and says why
+//! where it may do neither. Does not know whether a request may be sent at all,
+//! and sends nothing.
 //!
-//! Invariant 8: who waits is bounded by number (`pace.queue`) and by time, and
-//! so is the number of hosts (`pace.max_hosts`).
+//! Invariant 8: the requests that wait are bounded in number (`pace.queue`) and
+//! in time, and so is the number of hosts (`pace.max_hosts`).
 
-mod desk;
-
-mod waiting;
-
-mod robots;
-
-mod later;
-
-mod told;
-
-mod turn;
-
-mod hosts;
-
-mod gate;
-
-mod waiter;
-
-mod pace;
-
-mod line;
-
-mod ceilings;
-
-mod places;
-
-#[cfg(test)]
-mod tests;
-
-use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use self::ceilings::{Ceilings, Ticks};
-use self::desk::{ActivePace, Postponed, SchedulerCore};
-use self::places::Place;
-pub use self::told::BackOffListener;
-pub use self::turn::Turn;
+use super::back_off::BackOff;
+use super::back_off_event::{BackOffListener, SavedBackOff};
+use super::context::{Now, PaceContext};
+use super::host_map::HostMap;
+use super::host_pace::HostPace;
+use super::options::Options;
+use super::queue::HostQueue;
+use super::request::{RobotsFetch, TurnRequest, Waiter};
+use super::schedule::{Kind, Uptime};
+use super::ticket::{Seat, Seats, Ticket, stopping};
+use super::turn::Turn;
 use crate::clock;
+use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
-use crate::metrics::Metrics;
-use crate::pace::host_pace::HostPace;
-use crate::pace::options::Options;
-use crate::pace::schedule::Moment;
+use crate::metrics::{Metrics, ReasonLabel};
 use crate::tasks::Tasks;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 
-/// What a request asks of the scheduler.
-#[derive(Debug, Clone)]
-pub struct TurnRequest<'a> {
-    /// The host it goes to.
-    pub host: &'a Host,
-    /// Who asks: a product token, else a client's address.
-    pub crawler: &'a str,
-    /// Where the host is, if that is known; for `pace.address`.
-    pub address: Option<IpAddr>,
-    /// What the site asks of this crawler.
-    pub pace_records: Option<Arc<PaceRecords>>,
-    /// How long it may wait.
-    pub max_wait: Duration,
-    /// When its origin's robots.txt came. If that was before this process
-    /// began, a page may have been asked for until then.
-    pub robots_fetched_at: Option<Timestamp>,
-    /// Whether its robots.txt had to be asked for first.
-    pub robots_fetch: RobotsFetch,
-    /// The place in the order of arrival that it was given before
-    /// ([`Turn::arrival`]).
-    pub arrival: Option<u64>,
-}
-
-/// Whether a robots.txt had to be asked for before a page.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RobotsFetch {
-    /// What is held did.
-    #[default]
-    No,
-    /// Since the request came. It waits for its turn behind that, unless that
-    /// takes longer than it may: or its crawler, which comes again, would find
-    /// that the robots.txt has to be asked for again.
-    Once,
-    /// Since its turn came: it does not hold for as long as the pause, so that
-    /// the page follows at once.
-    Again,
-}
-
-/// A request that is not to be sent now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Later {
-    /// What it would have waited for.
-    pub reason: Reason,
-    /// When it is worth request again.
-    pub retry_after: Duration,
-    /// The same for people.
-    pub detail: String,
-}
-
-/// The place of a request that waits for its robots.txt.
-#[derive(Debug)]
-pub struct Seat(#[expect(dead_code, reason = "it counts until it is dropped")] Place);
+/// Time between two sweeps; a host is kept for ten minutes anyway.
+const SWEEP_SECONDS: u64 = 60;
 
 /// Grants turns.
 #[derive(Debug)]
 pub struct Scheduler {
-    desk: Arc<SchedulerCore>,
+    pub(super) context: Arc<PaceContext>,
+    hosts: Arc<HostMap>,
+    seats: Arc<Seats>,
+    tasks: Tasks,
+    /// Wall-clock time at which this process began.
+    began: Timestamp,
+    /// Next number of arrival.
+    arrivals: AtomicU64,
+    /// Uptime of the next sweep, in seconds.
+    next_sweep: AtomicU64,
+    /// Whether nobody may wait any more.
+    is_closed: AtomicBool,
 }
 
 impl Scheduler {
-    /// A scheduler that knows no host yet.
+    /// Makes a scheduler that knows no host yet.
     pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
-        let desk = Arc::new(SchedulerCore::new(options, metrics, tasks));
-        Self { desk }
-    }
-
-    /// Lets other options hold from now on, for those who wait too. What was
-    /// started stays as it is.
-    pub fn set_options(&self, options: Options) {
-        let before = self.desk.in_force.load_full();
-        let same = before.ceilings.are_of(&options);
-        let ceilings = if same {
-            Arc::clone(&before.ceilings)
-        } else {
-            let ticks = Ticks::since(self.desk.epoch);
-            Ceilings::new(&options, &ticks, Some(&before.ceilings))
-        };
-        let in_force = Arc::new(ActivePace {
-            options,
-            ceilings,
-            generation: before.generation.wrapping_add(1),
-        });
-        self.desk.in_force.store(Arc::clone(&in_force));
-        let now = self.desk.now(&in_force);
-        let new = (!same).then_some(&*in_force.ceilings);
-        self.desk
-            .hosts
-            .each(|host, gate| gate.set_options(host, &now, new));
-    }
-
-    /// Keeps nobody waiting from now on, since the process ends: who cannot
-    /// start at once is put off ([`Reason::Overload`]).
-    pub fn close(&self) {
-        self.desk.close();
-    }
-
-    /// A turn, once it comes.
-    ///
-    /// # Errors
-    ///
-    /// [`Later`]: at once where the wait would be longer than the longest, and
-    /// when that is over at the latest.
-    pub async fn turn(&self, request: TurnRequest<'_>) -> Result<Turn, Later> {
-        let desk = &self.desk;
-        let (waiting, begun) = match desk.ask(&request) {
-            Ok(turn) => return Ok(turn),
-            Err(Postponed::Later(later)) => return Err(later),
-            Err(Postponed::Waiting(waiting, begun)) => (waiting, begun),
-        };
-        let (gate, number) = (Arc::clone(&waiting.gate), waiting.number);
-        let deadline = begun.saturating_add(request.max_wait);
-        let answer = waiting.turn(desk, deadline).await;
-        let waited = desk.moment().saturating_sub(begun);
-        match answer {
-            Ok(started) => {
-                let turn = desk.granted(request.host, gate, started);
-                Ok(turn.after(waited, Some(number)))
-            }
-            Err(in_vain) => Err(desk.later_in_vain(&request, &gate, in_vain)),
+        Self {
+            context: Arc::new(PaceContext::new(options, Arc::clone(&metrics))),
+            hosts: Arc::new(HostMap::new(Arc::clone(&metrics))),
+            seats: Seats::new(metrics),
+            tasks,
+            began: clock::now(),
+            arrivals: AtomicU64::new(0),
+            next_sweep: AtomicU64::new(SWEEP_SECONDS),
+            is_closed: AtomicBool::new(false),
         }
     }
 
-    /// A turn for a robots.txt, before all pages that wait.
+    /// Puts other options in force, also for requests that wait. Requests in
+    /// flight stay as they are.
+    pub fn set_options(&self, options: Options) {
+        let previous = self.context.active.load_full();
+        let active = self.context.set_options(options);
+        let is_same = Arc::ptr_eq(&previous.ceilings, &active.ceilings);
+        let ceilings = (!is_same).then_some(&*active.ceilings);
+        let now = self.context.now(&active);
+        self.hosts
+            .for_each(|host, queue| queue.refresh(host, &now, ceilings));
+    }
+
+    /// Sets the listener. Only the first call counts: with two listeners each
+    /// would miss the events before it was set.
+    pub fn set_back_off_listener(&self, listener: BackOffListener) {
+        let _ = self.context.listener.set(listener);
+    }
+
+    /// Restores the back-offs that the previous process saved.
     ///
-    /// Nothing if that would take longer than anyone may wait. The first page
-    /// behind it need not wait.
+    /// The remaining time is capped at `pace.backoff.longest`, because the clock
+    /// may have been wrong when a back-off was saved. One that is over and not
+    /// forgiven yet keeps its incidents, so that the host's next is longer.
+    pub fn restore_back_offs(&self, saved: impl IntoIterator<Item = SavedBackOff>) {
+        let active = self.context.active.load();
+        let now = self.context.now(&active);
+        let (wall, limits) = (clock::now(), active.options.back_off);
+        for entry in saved {
+            if limits.forgive <= clock::passed(entry.quiet_since, wall) {
+                continue;
+            }
+            let remaining = clock::passed(wall, entry.until).min(limits.longest);
+            let until = now.uptime.saturating_add(remaining);
+            if let Some(queue) = self.hosts.queue(&entry.host, &now) {
+                let back_off = BackOff::restored(until, entry.incidents);
+                queue.update(|host| host.restore_back_off(back_off));
+            }
+        }
+    }
+
+    /// Lets nobody wait from now on, since the process ends: requests that
+    /// cannot start at once are put off ([`Reason::Overload`]).
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.hosts.for_each(|_, queue| queue.close());
+    }
+
+    /// Waits for a turn.
+    ///
+    /// # Errors
+    ///
+    /// The [`Delay`] of a request that is put off: at once where its wait would
+    /// be longer than it may be, and when that is over at the latest.
+    pub async fn turn(&self, request: TurnRequest<'_>) -> Result<Turn, Delay> {
+        let turn = self.start_or_wait(&request).await;
+        turn.map_err(|delay| self.put_off(request.host, delay))
+    }
+
+    /// Waits for a turn to fetch a robots.txt, before all pages that wait;
+    /// `None` if that would take longer than any request may wait.
     pub async fn robots_turn(&self, host: &Host) -> Option<Turn> {
-        let longest = self.desk.in_force.load().options.max_wait;
-        self.desk.robots_turn(host, longest).await
+        // A robots.txt may be for any page, so it may wait as long as any.
+        let max_wait = self.context.active.load().options.max_wait;
+        let request = TurnRequest::robots(host, max_wait);
+        self.start_or_wait(&request).await.ok()
     }
 
-    /// Lets what a robots.txt asks for bind its host from now on, as the request
-    /// for a page does.
-    pub fn record_crawl_delay(&self, host: &Host, asked: &Arc<PaceRecords>) {
-        self.desk.record_crawl_delay(host, asked);
+    /// Records what a robots.txt asks for, so that it binds its host from now
+    /// on as a request for a page does.
+    pub fn record_crawl_delay(&self, host: &Host, records: &Arc<PaceRecords>) {
+        let active = self.context.active.load();
+        let now = self.context.now(&active);
+        if let Some(queue) = self.hosts.queue(host, &now) {
+            queue.update(|host| host.record_crawl_delay(records, &now));
+        }
     }
 
-    /// About how long that would be waited for now.
+    /// Returns about how long a robots.txt would wait for its turn now.
     pub fn robots_wait(&self, host: &Host) -> Duration {
-        let (_, wait) = self.desk.robots_delayed(host);
-        wait
+        self.estimate_robots(host).wait().unwrap_or_default()
     }
 
-    /// What keeps a robots.txt of `host` from being asked for now, if anything
-    /// does.
-    pub fn robots_later(&self, host: &Host) -> Option<Later> {
-        let is_kept = self.desk.keeps_robots(host);
-        is_kept.then(|| {
-            let (reason, wait) = self.desk.robots_delayed(host);
-            self.desk.later_of(host, reason, wait)
+    /// Puts off a request whose robots.txt cannot be fetched now; `None` if its
+    /// host delays no robots.txt.
+    pub fn put_off_robots(&self, host: &Host) -> Option<Delay> {
+        let is_delayed = {
+            let active = self.context.active.load();
+            let now = self.context.now(&active);
+            let queue = self.hosts.queue(host, &now);
+            queue.is_some_and(|queue| queue.delays_robots(&now))
+        };
+        is_delayed.then(|| self.put_off(host, self.estimate_robots(host)))
+    }
+
+    /// Puts off a request whose robots.txt would have had to wait for so long,
+    /// or for which no [`Scheduler::seat`] was left.
+    pub fn put_off_robots_by(&self, host: &Host, crawler: &str, wait: Duration) -> Delay {
+        let estimated = self.estimate_robots(host);
+        let reason = match self.seat(crawler) {
+            Some(_seat) => estimated.reason,
+            None => Reason::QueueFull,
+        };
+        self.put_off(host, Delay::of_host(reason, DelayEnd::After(wait)))
+    }
+
+    /// Takes a seat for a request that waits for its robots.txt, counted with
+    /// those that wait in queues; `None` if too many do (`pace.queue`).
+    pub fn seat(&self, crawler: &str) -> Option<Seat> {
+        let limits = self.context.active.load().options.queue;
+        self.seats.take(&crawler.into(), &limits).ok()
+    }
+
+    /// Describes every host that is remembered.
+    pub fn snapshot(&self) -> Vec<HostPace> {
+        let active = self.context.active.load();
+        let now = self.context.now(&active).with_wall();
+        let mut hosts = Vec::new();
+        self.hosts
+            .for_each(|host, queue| hosts.push(queue.snapshot(host, &now)));
+        hosts
+    }
+
+    /// Forgets the hosts of which nothing has to be remembered, as is done each
+    /// minute in which a turn is asked for. Blocks for some milliseconds where
+    /// there are a hundred thousand hosts.
+    pub fn sweep(&self) {
+        sweep(&self.context, &self.hosts);
+    }
+
+    async fn start_or_wait(&self, request: &TurnRequest<'_>) -> Result<Turn, Delay> {
+        match self.start_or_join(request)? {
+            Ok(turn) => Ok(turn),
+            Err(ticket) => ticket.turn(&self.context, request.host).await,
+        }
+    }
+
+    /// Starts a request, or has it join the queue of its host.
+    ///
+    /// # Errors
+    ///
+    /// The [`Delay`] of a request that may do neither.
+    fn start_or_join(&self, request: &TurnRequest<'_>) -> Result<Result<Turn, Ticket>, Delay> {
+        let active = self.context.active.load();
+        let now = self.context.now(&active);
+        self.sweep_if_due(now.uptime);
+        let queue = self.hosts.queue(request.host, &now);
+        let queue = queue.ok_or_else(too_many_hosts)?;
+        if request.robots_fetched_at.is_some_and(|at| at < self.began) {
+            queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
+        }
+        let mut waiter = Waiter::new(request, &now);
+        let may_wait = |delay: &Delay, waiter: &Waiter| {
+            !request.max_wait.is_zero() && !waiter.is_hopeless(delay, now.uptime)
+        };
+        let mut started = queue.start(request, &mut waiter, &now);
+        if request.robots_fetch == RobotsFetch::Once
+            && let Err(delay) = &started
+            && !may_wait(delay, &waiter)
+        {
+            waiter.kind = Kind::PageAtOnce;
+            started = queue.start(request, &mut waiter, &now);
+        }
+        let delay = match started {
+            Ok(grant) => {
+                let context = Arc::clone(&self.context);
+                return Ok(Ok(Turn::new(context, queue, request.host, grant)));
+            }
+            Err(delay) => delay,
+        };
+        if !may_wait(&delay, &waiter) {
+            return Err(delay);
+        }
+        let crawler = request.crawler.map(Arc::from);
+        let ticket = self.join(queue, waiter, crawler, &now);
+        let full = |detail| Delay::of_host(Reason::QueueFull, delay.end).explained(detail);
+        ticket.map(Err).map_err(full)
+    }
+
+    /// Has a request join a queue, on a seat if it is a page.
+    ///
+    /// # Errors
+    ///
+    /// An explanation if there is no room.
+    fn join(
+        &self,
+        queue: Arc<HostQueue>,
+        waiter: Waiter,
+        crawler: Option<Arc<str>>,
+        now: &Now<'_>,
+    ) -> Result<Ticket, &'static str> {
+        let limits = &now.active.options.queue;
+        let seat = crawler.as_ref();
+        let seat = seat
+            .map(|crawler| self.seats.take(crawler, limits))
+            .transpose()?;
+        let deadline = waiter.deadline;
+        let pages_max = limits.origin.get();
+        let joined = queue.join(waiter, crawler.as_ref(), pages_max, &self.arrivals);
+        let joined = joined.ok_or("too many requests for this host wait already")?;
+        // Read behind the queue's lock, so that none joins unseen by `close`.
+        if self.is_closed.load(Ordering::SeqCst) {
+            queue.close();
+        }
+        if joined.needs_driver {
+            let driver = Arc::clone(&queue).drive(Arc::clone(&self.context));
+            self.tasks.0.spawn(driver);
+        }
+        Ok(Ticket {
+            queue,
+            crawler,
+            arrival: joined.arrival,
+            answer: joined.answer,
+            joined_at: now.uptime,
+            deadline,
+            _seat: seat,
         })
     }
 
-    /// The same for one that would have had to wait so much longer, or to whom no
-    /// [`Scheduler::seat`] is left.
-    pub fn robots_later_by(&self, host: &Host, (wait, crawler): (Duration, &str)) -> Later {
-        let (reason, _) = self.desk.robots_delayed(host);
-        let is_full = self.desk.seat(crawler).is_none();
-        let reason = if is_full { Reason::QueueFull } else { reason };
-        self.desk.later_of(host, reason, wait)
+    fn estimate_robots(&self, host: &Host) -> Delay {
+        let active = self.context.active.load();
+        let now = self.context.now(&active);
+        let Some(queue) = self.hosts.queue(host, &now) else {
+            return too_many_hosts();
+        };
+        let request = TurnRequest::robots(host, Duration::ZERO);
+        queue.estimate(&Waiter::new(&request, &now), None, &now)
     }
 
-    /// Every host of which something is known, as it is now.
-    pub fn snapshot(&self) -> Vec<HostPace> {
-        let in_force = self.desk.in_force.load();
-        let mut now = self.desk.now(&in_force);
-        let wall = clock::now();
-        now.wall = Some(wall);
-        let at = |moment: Moment| wall.checked_add(moment.saturating_sub(now.moment)).ok();
-        let mut all = Vec::new();
-        self.desk.hosts.each(|host, gate| {
-            let seen = gate.seen(&now);
-            all.push(HostPace {
-                host: host.to_string(),
-                in_flight: seen.in_flight,
-                queued: u32::try_from(seen.queued).unwrap_or(u32::MAX),
-                next_start: seen.next.and_then(|next| next.until).and_then(at),
-                cause: seen.next.map(|next| next.reason.as_str().into()),
-                backoff_until: seen.back_off.and_then(at),
-            });
-        });
-        all
+    /// Counts a request that is put off, and explains its delay if it is not
+    /// explained yet.
+    fn put_off(&self, host: &Host, delay: Delay) -> Delay {
+        let delay = if !delay.detail.is_empty() {
+            delay
+        } else if self.is_closed.load(Ordering::SeqCst) {
+            stopping()
+        } else {
+            let why = self.operators_reason(host, delay.reason);
+            let detail = format!("the pace of {host}: {}{why}", in_words(delay.reason));
+            delay.explained(detail)
+        };
+        let reason = delay.reason.as_str();
+        let later = &self.context.metrics.pace_later;
+        later.get_or_create(&ReasonLabel { reason }).inc();
+        delay
     }
 
-    /// A place for a request that waits for its robots.txt, counted with those
-    /// that wait in line; nothing if too many do (`pace.queue`).
-    pub fn seat(&self, crawler: &str) -> Option<Seat> {
-        self.desk.seat(crawler).map(Seat)
+    /// Returns what the operator wrote about a limit of theirs, to be appended.
+    fn operators_reason(&self, host: &Host, reason: Reason) -> String {
+        let active = self.context.active.load();
+        let terms = active.options.policy.terms(host);
+        let by_hours = reason == Reason::VisitTime && terms.hours.is_some();
+        let is_operators = reason == Reason::Ceiling || by_hours;
+        let text = terms.reason.as_ref().filter(|_| is_operators);
+        text.map_or_else(String::new, |text| format!(" ({text})"))
     }
 
-    /// Forgets all hosts of which nothing has to be remembered, as is done each
-    /// minute in which a turn is asked for.
-    pub async fn sweep(&self) {
-        self.desk.sweep().await;
+    fn sweep_if_due(&self, now: Uptime) {
+        let due = self.next_sweep.load(Ordering::Relaxed);
+        if now.as_secs() < due {
+            return;
+        }
+        let (next, order) = (now.as_secs() + SWEEP_SECONDS, Ordering::Relaxed);
+        let is_ours = self.next_sweep.compare_exchange(due, next, order, order);
+        if is_ours.is_ok() {
+            let (context, hosts) = (Arc::clone(&self.context), Arc::clone(&self.hosts));
+            // With many hosts it takes milliseconds, in which no request of this
+            // thread would go on.
+            self.tasks.0.spawn_blocking(move || sweep(&context, &hosts));
+        }
+    }
+}
+
+fn sweep(context: &PaceContext, hosts: &HostMap) {
+    let active = context.active.load();
+    let now = context.now(&active).with_wall();
+    for (host, back_off) in hosts.sweep(&now) {
+        context.report(&host, back_off, None);
+    }
+    active.ceilings.sweep(now.uptime);
+}
+
+fn too_many_hosts() -> Delay {
+    let end = DelayEnd::After(Duration::from_secs(1));
+    let delay = Delay::of_host(Reason::Overload, end);
+    delay.explained("the paces of too many hosts have to be remembered")
+}
+
+fn in_words(reason: Reason) -> &'static str {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the others are not about when"
+    )]
+    match reason {
+        Reason::CrawlDelay => "the site asks for a pause between requests",
+        Reason::RequestRate => "the site asks for fewer requests in a time",
+        Reason::VisitTime => "it is not the time of day for it",
+        Reason::QueueFull => "too many requests wait already, most of them of this crawler",
+        Reason::BackOff => "the site asked for less, and is left alone for a while",
+        _ => "a limit of the operator's",
     }
 }

@@ -1,15 +1,12 @@
 //! Rows of what was put off: verdict `later`. Contract, section 1; issue 6.
 
 use super::*;
-use crate::decision::decide::{EnforcementMode, PuttingOff, Reason};
+use crate::decision::decide::{EnforcementMode, Reason};
+use crate::decision::delay::{Delay, DelayEnd};
 
 fn later(decision: Decision, reason: Reason) -> Record {
-    let later = decision.later(PuttingOff {
-        reason,
-        retry_after: Duration::from_secs(9),
-        detail: "it asks for pauses".to_owned(),
-    });
-    record_of(&later)
+    let delay = Delay::of_host(reason, DelayEnd::After(Duration::from_secs(9)));
+    record_of(&decision.later(delay.explained("it asks for pauses")))
 }
 
 /// What was allowed, what was only reported, and what was put off of each.

@@ -20,7 +20,7 @@ fn allowed_by(policy: &str) -> Record {
             inquiry: Arc::clone(&evidence.inquiry),
             snapshot: evidence.snapshot.clone(),
             denial: None,
-            putting_off: None,
+            delay: None,
             policy,
             at: evidence.at,
             ruling,

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::{file, problems, read, text};
 use crate::pace::options::{Options, QueueLimits};
-use crate::pace::policy::{HostTerms, PaceLimits};
-use crate::pace::rate::Rate;
+use crate::pace::policy::{HostTerms, PaceLimits, Rate};
 use politesse_robots::VisitTime;
 
 fn pace(configuration: &str) -> Options {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::{EnforcementMode, Inquiry, Policy, Reason, Ruling, Verdict};
 use crate::decision::access::{AccessResult, Cause, Snapshot};
+use crate::decision::delay::Delay;
 use crate::decision::digest::Digest;
 
 /// Everything a decision was made from, and what it says: what a record keeps.
@@ -18,25 +19,14 @@ pub struct Evidence {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Why the origin may not be dialled, if that is why it was not asked.
     pub denial: Option<String>,
-    /// Until when it is put off, and for what, if it is.
-    pub putting_off: Option<PuttingOff>,
+    /// Why a request that may be sent is not sent yet, if it is put off.
+    pub delay: Option<Delay>,
     /// What the operator laid down.
     pub policy: Arc<Policy>,
     /// When it was decided, in whole microseconds: as exactly as it is kept.
     pub at: Timestamp,
     /// What follows.
     pub ruling: Ruling,
-}
-
-/// Why a request is not sent now, although it may be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PuttingOff {
-    /// What it would wait for: one of [`Reason::OF_PACE`].
-    pub reason: Reason,
-    /// How long it would be.
-    pub retry_after: Duration,
-    /// The same in words.
-    pub detail: String,
 }
 
 impl Evidence {

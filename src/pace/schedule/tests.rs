@@ -1,53 +1,56 @@
-//! Operations, section 1.5, and the brief's properties: *ours*.
+//! Starts of one host, by example and by property.
 
 use proptest::prelude::*;
 
 use super::*;
 
-const FREE: Limits = Limits {
+const FREE: StartLimits = StartLimits {
     in_flight: 4,
     spacing: Duration::ZERO,
     delay: Duration::ZERO,
-    back_off: Duration::ZERO,
-    opens: Duration::ZERO,
-    longest: Duration::from_secs(3600),
+    delay_reason: Reason::CrawlDelay,
+    back_off_until: Duration::ZERO,
+    opens_at: Duration::ZERO,
+    max_turn: Duration::from_secs(3600),
 };
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn delayed(delay: u64) -> Limits {
-    Limits {
+fn delayed(delay: u64) -> StartLimits {
+    StartLimits {
         delay: seconds(delay),
         ..FREE
     }
 }
 
-fn from(next: Next) -> (u64, Cause) {
-    match next {
-        Next::From(from, cause) => (from.as_secs(), cause),
-        Next::AfterEnd(..) => panic!("{next:?}"),
-    }
+/// Earliest start in seconds, and what makes it so late.
+fn from(schedule: &Schedule, kind: Kind, limits: &StartLimits) -> (u64, Reason) {
+    let delay = schedule.next(kind, limits, Uptime::ZERO);
+    (delay.wait().unwrap().as_secs(), delay.reason)
 }
 
 /// One request that takes a second.
-fn visited(schedule: &mut Schedule, at: u64, limits: &Limits) {
-    let start = schedule.start(seconds(at), limits, Kind::Page).unwrap();
-    schedule.end(seconds(at + 1), start);
+fn visited(schedule: &mut Schedule, at: u64, limits: &StartLimits) {
+    let start = schedule.start(Kind::Page, limits, seconds(at)).unwrap();
+    schedule.end(start, seconds(at + 1));
 }
 
 #[test]
 fn a_delay_counts_from_the_end_and_lets_one_be_under_way() {
     let mut schedule = Schedule::default();
     let limits = delayed(2);
-    let start = schedule.start(seconds(10), &limits, Kind::Page).unwrap();
+    let start = schedule.start(Kind::Page, &limits, seconds(10)).unwrap();
     assert_eq!(
-        schedule.next(&limits, Kind::Page),
-        Next::AfterEnd(Cause::Delay, seconds(10 + 3600))
+        schedule.next(Kind::Page, &limits, Uptime::ZERO),
+        Delay::of_host(Reason::CrawlDelay, DelayEnd::OnEvent(seconds(10 + 3600)))
     );
-    schedule.end(seconds(13), start);
-    assert_eq!(from(schedule.next(&limits, Kind::Page)), (15, Cause::Delay));
+    schedule.end(start, seconds(13));
+    assert_eq!(
+        from(&schedule, Kind::Page, &limits),
+        (15, Reason::CrawlDelay)
+    );
 }
 
 #[test]
@@ -55,72 +58,69 @@ fn a_delay_that_grows_or_shrinks_keeps_what_was_started() {
     let mut schedule = Schedule::default();
     visited(&mut schedule, 10, &delayed(1));
     assert_eq!(
-        from(schedule.next(&delayed(10), Kind::Page)),
-        (21, Cause::Delay)
+        from(&schedule, Kind::Page, &delayed(10)),
+        (21, Reason::CrawlDelay)
     );
     visited(&mut schedule, 21, &delayed(10));
     assert_eq!(
-        from(schedule.next(&delayed(1), Kind::Page)),
-        (32, Cause::Delay)
+        from(&schedule, Kind::Page, &delayed(1)),
+        (32, Reason::CrawlDelay)
     );
     visited(&mut schedule, 32, &delayed(1));
     assert_eq!(
-        from(schedule.next(&delayed(1), Kind::Page)),
-        (34, Cause::Delay)
+        from(&schedule, Kind::Page, &delayed(1)),
+        (34, Reason::CrawlDelay)
     );
 }
 
 #[test]
 fn a_start_given_back_is_free_unless_a_later_one_was_made() {
-    let limits = Limits {
+    let limits = StartLimits {
         spacing: seconds(5),
         ..FREE
     };
     let mut schedule = Schedule::default();
-    let first = schedule.start(seconds(10), &limits, Kind::Page).unwrap();
+    let first = schedule.start(Kind::Page, &limits, seconds(10)).unwrap();
     schedule.give_back(first);
-    let first = schedule.start(seconds(11), &limits, Kind::Page).unwrap();
-    let _second = schedule.start(seconds(16), &limits, Kind::Page).unwrap();
+    let first = schedule.start(Kind::Page, &limits, seconds(11)).unwrap();
+    let _second = schedule.start(Kind::Page, &limits, seconds(16)).unwrap();
     schedule.give_back(first);
-    assert_eq!(
-        from(schedule.next(&limits, Kind::Page)),
-        (21, Cause::Spacing)
-    );
+    assert_eq!(from(&schedule, Kind::Page, &limits), (21, Reason::Ceiling));
     assert_eq!(schedule.in_flight(), 1);
 }
 
-// Decisions, Pace: robots.txt fetches take turns too, and set no delay for the
+// Ours: robots.txt fetches take turns too, and set no delay for the
 // first page.
 #[test]
 fn a_robots_txt_takes_its_turn_and_a_page_may_come_at_once() {
     let limits = delayed(10);
     let mut schedule = Schedule::default();
     visited(&mut schedule, 0, &limits);
-    let next = |schedule: &Schedule, kind| from(schedule.next(&limits, kind)).0;
+    let next = |schedule: &Schedule, kind| from(schedule, kind, &limits).0;
     assert_eq!(next(&schedule, Kind::RobotsTxt), 11);
-    let start = schedule.start(seconds(11), &limits, Kind::RobotsTxt);
+    let start = schedule.start(Kind::RobotsTxt, &limits, seconds(11));
     assert_eq!(
-        schedule.next(&limits, Kind::Page),
-        Next::AfterEnd(Cause::Delay, seconds(11 + 3600))
+        schedule.next(Kind::Page, &limits, Uptime::ZERO),
+        Delay::of_host(Reason::CrawlDelay, DelayEnd::OnEvent(seconds(11 + 3600)))
     );
-    schedule.end(seconds(13), start.unwrap());
+    schedule.end(start.unwrap(), seconds(13));
     assert_eq!(next(&schedule, Kind::Page), 23);
     assert_eq!(next(&schedule, Kind::PageAtOnce), 11);
     assert_eq!(next(&schedule, Kind::RobotsTxt), 23);
-    let start = schedule.start(seconds(14), &limits, Kind::PageAtOnce);
-    schedule.end(seconds(15), start.unwrap());
+    let start = schedule.start(Kind::PageAtOnce, &limits, seconds(14));
+    schedule.end(start.unwrap(), seconds(15));
     assert_eq!(next(&schedule, Kind::Page), 25);
     assert_eq!(next(&schedule, Kind::RobotsTxt), 25);
-    assert!(!schedule.is_idle(seconds(24), &FREE));
+    assert!(!schedule.is_idle(&FREE, seconds(24)));
 }
 
-// *Ours*: until a page asks for a pause, none is known.
+// Ours: until a page asks for a pause, none is known.
 #[test]
 fn the_first_robots_txt_of_a_host_wait_for_nothing() {
     let mut schedule = Schedule::default();
     for at in [0, 1] {
-        let robots = schedule.start(seconds(at), &FREE, Kind::RobotsTxt).unwrap();
-        schedule.end(seconds(at + 1), robots);
+        let robots = schedule.start(Kind::RobotsTxt, &FREE, seconds(at)).unwrap();
+        schedule.end(robots, seconds(at + 1));
     }
     visited(&mut schedule, 2, &delayed(2));
 }
@@ -130,44 +130,44 @@ fn what_one_kind_gives_back_is_nothing_to_the_other() {
     let limits = delayed(10);
     let mut schedule = Schedule::default();
     visited(&mut schedule, 0, &limits);
-    let page = schedule.start(seconds(11), &limits, Kind::Page).unwrap();
+    let page = schedule.start(Kind::Page, &limits, seconds(11)).unwrap();
     schedule.give_back(page);
-    let robots = schedule.start(seconds(11), &limits, Kind::RobotsTxt);
+    let robots = schedule.start(Kind::RobotsTxt, &limits, seconds(11));
     schedule.give_back(robots.unwrap());
-    assert_eq!(from(schedule.next(&limits, Kind::RobotsTxt)).0, 11);
+    assert_eq!(from(&schedule, Kind::RobotsTxt, &limits).0, 11);
     visited(&mut schedule, 11, &limits);
 }
 
 // Ours: a crawler that reads slowly holds up nobody for ever.
 #[test]
 fn what_takes_too_long_counts_as_ended() {
-    let limits = Limits {
-        longest: seconds(100),
+    let limits = StartLimits {
+        max_turn: seconds(100),
         ..delayed(10)
     };
     let mut schedule = Schedule::default();
-    let slow = schedule.start(seconds(5), &limits, Kind::Page).unwrap();
-    assert!(!schedule.overrun(seconds(104), schedule.next(&limits, Kind::Page)));
-    assert!(schedule.overrun(seconds(105), schedule.next(&limits, Kind::Page)));
+    let slow = schedule.start(Kind::Page, &limits, seconds(5)).unwrap();
+    assert!(!schedule.overrun(&limits, seconds(104)));
+    assert!(schedule.overrun(&limits, seconds(105)));
     assert_eq!(
-        from(schedule.next(&limits, Kind::Page)),
-        (115, Cause::Delay)
+        from(&schedule, Kind::Page, &limits),
+        (115, Reason::CrawlDelay)
     );
-    let next = schedule.start(seconds(115), &limits, Kind::Page).unwrap();
+    let next = schedule.start(Kind::Page, &limits, seconds(115)).unwrap();
     assert_eq!(schedule.in_flight(), 1);
     // It is over now, and takes nothing from the one that came meanwhile.
-    schedule.end(seconds(120), slow);
+    schedule.end(slow, seconds(120));
     assert_eq!(schedule.in_flight(), 1);
-    schedule.end(seconds(125), next);
+    schedule.end(next, seconds(125));
     assert_eq!(schedule.in_flight(), 0);
     assert_eq!(
-        from(schedule.next(&limits, Kind::Page)),
-        (135, Cause::Delay)
+        from(&schedule, Kind::Page, &limits),
+        (135, Reason::CrawlDelay)
     );
     let robots = schedule
-        .start(seconds(135), &limits, Kind::RobotsTxt)
+        .start(Kind::RobotsTxt, &limits, seconds(135))
         .unwrap();
-    assert!(schedule.overrun(seconds(235), schedule.next(&limits, Kind::Page)));
+    assert!(schedule.overrun(&limits, seconds(235)));
     schedule.give_back(robots);
     assert_eq!(schedule.in_flight(), 0);
 }
@@ -177,20 +177,17 @@ fn what_makes_it_latest_is_named() {
     let mut schedule = Schedule::default();
     visited(&mut schedule, 10, &FREE);
     assert_eq!(
-        from(Schedule::default().next(&FREE, Kind::Page)),
-        (0, Cause::Spacing)
+        from(&Schedule::default(), Kind::Page, &FREE),
+        (0, Reason::Ceiling)
     );
     let mut limits = delayed(2);
-    limits.opens = seconds(100);
+    limits.opens_at = seconds(100);
     assert_eq!(
-        from(schedule.next(&limits, Kind::Page)),
-        (100, Cause::Hours)
+        from(&schedule, Kind::Page, &limits),
+        (100, Reason::VisitTime)
     );
-    limits.back_off = seconds(200);
-    assert_eq!(
-        from(schedule.next(&limits, Kind::Page)),
-        (200, Cause::BackOff)
-    );
+    limits.back_off_until = seconds(200);
+    assert_eq!(from(&schedule, Kind::Page, &limits), (200, Reason::BackOff));
 }
 
 // Heritrix's factor, and Scrapy's rule that an error makes nothing faster.
@@ -213,26 +210,26 @@ fn an_adaptive_pause_follows_responses_within_bounds_and_no_error_shortens_it() 
     for (took, outcome, pause) in rows {
         schedule.adapt(&adaptive, seconds(took), outcome);
         assert_eq!(
-            from(schedule.next(&FREE, Kind::Page)),
-            (1 + pause, Cause::Adaptive)
+            from(&schedule, Kind::Page, &FREE),
+            (1 + pause, Reason::Ceiling)
         );
     }
     schedule.forget_adaptive();
-    assert_eq!(from(schedule.next(&FREE, Kind::Page)).0, 0);
+    assert_eq!(from(&schedule, Kind::Page, &FREE).0, 0);
 }
 
 /// What may happen to a schedule.
 #[derive(Debug, Clone)]
 enum Happens {
     Passes(u64),
-    Asks(Limits, Kind),
+    Asks(StartLimits, Kind),
     Ends(usize),
     IsGivenBack(usize),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
     let limits = (1..5_u32, 0..4_u64, prop_oneof![Just(0), 0..12_u64]);
-    let limits = limits.prop_map(|(in_flight, spacing, delay)| Limits {
+    let limits = limits.prop_map(|(in_flight, spacing, delay)| StartLimits {
         in_flight,
         spacing: seconds(spacing),
         delay: seconds(delay),
@@ -254,8 +251,8 @@ fn happens() -> impl Strategy<Value = Happens> {
 /// A start as the origin sees it.
 #[derive(Debug, Clone)]
 struct Seen {
-    at: Moment,
-    ended: Option<Moment>,
+    at: Uptime,
+    ended: Option<Uptime>,
     delay: Duration,
     kind: Kind,
 }
@@ -275,7 +272,7 @@ impl Seen {
         }
     }
 
-    fn is_far_enough(&self, now: Moment, delay: Duration) -> bool {
+    fn is_far_enough(&self, now: Uptime, delay: Duration) -> bool {
         delay.is_zero() || self.ended.is_some_and(|ended| ended + delay <= now)
     }
 }
@@ -283,7 +280,7 @@ impl Seen {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    // The issue: no two starts at an origin closer than its delay, whatever
+    // Ours: no two starts at an origin closer than its delay, whatever
     // arrivals, cancellations and changes.
     #[test]
     fn no_two_starts_are_closer_than_the_delay(events in prop::collection::vec(happens(), 1..80)) {
@@ -296,9 +293,9 @@ proptest! {
             match event {
                 Happens::Passes(time) => now += seconds(time),
                 Happens::Asks(limits, kind) => {
-                    let promised = schedule.next(&limits, kind);
-                    let started = schedule.start(now, &limits, kind);
-                    let may = matches!(promised, Next::From(from, _) if from <= now);
+                    let promised = schedule.next(kind, &limits, now);
+                    let started = schedule.start(kind, &limits, now);
+                    let may = promised.is_over();
                     prop_assert_eq!(started.is_ok(), may);
                     let Ok(start) = started else { continue };
                     if limits.delay.is_zero() {
@@ -323,7 +320,7 @@ proptest! {
                 }
                 Happens::Ends(index) if index < under_way.len() => {
                     let (start, place) = under_way.remove(index);
-                    schedule.end(now, start);
+                    schedule.end(start, now);
                     seen[place].ended = Some(now);
                 }
                 Happens::IsGivenBack(index) if index < under_way.len() => {
@@ -348,60 +345,57 @@ proptest! {
     }
 }
 
-// The invariant: a start that is given back takes nothing else with it.
+// Ours: a start that is given back takes nothing else with it.
 #[test]
 fn the_end_of_a_robots_txt_stays_where_a_later_one_is_given_back() {
     let mut schedule = Schedule::default();
-    let two = Limits {
+    let two = StartLimits {
         in_flight: 2,
         ..FREE
     };
-    let delay = Limits {
+    let delay = StartLimits {
         delay: seconds(5),
         ..FREE
     };
-    let first = schedule.start(seconds(1), &two, Kind::RobotsTxt).unwrap();
-    let second = schedule.start(seconds(3), &two, Kind::RobotsTxt).unwrap();
-    schedule.end(seconds(3), first);
+    let first = schedule.start(Kind::RobotsTxt, &two, seconds(1)).unwrap();
+    let second = schedule.start(Kind::RobotsTxt, &two, seconds(3)).unwrap();
+    schedule.end(first, seconds(3));
     schedule.give_back(second);
-    let next = schedule.next(&delay, Kind::RobotsTxt);
-    assert_eq!(next, Next::From(seconds(8), Cause::Delay));
+    let next = from(&schedule, Kind::RobotsTxt, &delay);
+    assert_eq!(next, (8, Reason::CrawlDelay));
 }
 
-// The invariant: the pause of the page that was sent is what is left.
+// Ours: the pause of the page that was sent is what is left.
 #[test]
 fn starts_given_back_the_last_first_leave_no_trace() {
     let mut schedule = Schedule::default();
-    let delay = Limits {
+    let delay = StartLimits {
         delay: seconds(9),
         ..FREE
     };
-    let page = schedule.start(seconds(1), &delay, Kind::Page).unwrap();
-    schedule.end(seconds(1), page);
-    let two = Limits {
+    let page = schedule.start(Kind::Page, &delay, seconds(1)).unwrap();
+    schedule.end(page, seconds(1));
+    let two = StartLimits {
         in_flight: 2,
         ..FREE
     };
-    let first = schedule.start(seconds(10), &two, Kind::Page).unwrap();
-    let second = schedule.start(seconds(10), &two, Kind::Page).unwrap();
+    let first = schedule.start(Kind::Page, &two, seconds(10)).unwrap();
+    let second = schedule.start(Kind::Page, &two, seconds(10)).unwrap();
     schedule.give_back(second);
     schedule.give_back(first);
-    let next = schedule.next(&FREE, Kind::Page);
-    assert_eq!(next, Next::From(seconds(10), Cause::Delay));
+    let next = from(&schedule, Kind::Page, &FREE);
+    assert_eq!(next, (10, Reason::CrawlDelay));
 }
 
 // Ours: what ends is not under way any more, however many there were.
 #[test]
 fn requests_end_after_their_numbers_wrapped() {
     for number in [u32::MAX / 2 - 1, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX] {
-        let mut schedule = Schedule {
-            number,
-            robots_number: number,
-            ..Schedule::default()
-        };
+        let mut schedule = Schedule::default();
+        (schedule.pages.number, schedule.robots.number) = (number, number);
         for kind in [Kind::Page, Kind::RobotsTxt] {
-            let start = schedule.start(seconds(1), &FREE, kind).unwrap();
-            schedule.end(seconds(2), start);
+            let start = schedule.start(kind, &FREE, seconds(1)).unwrap();
+            schedule.end(start, seconds(2));
             assert_eq!(schedule.in_flight(), 0, "{number}, {kind:?}");
         }
     }

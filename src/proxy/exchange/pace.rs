@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use super::Proxy;
 use crate::clock;
-use crate::decision::decide::{Decision, Evidence, Inquiry, PuttingOff, decide};
+use crate::decision::decide::{Decision, Evidence, Inquiry, decide};
+use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
-use crate::pace::{Later, RobotsFetch, Turn, TurnRequest};
+use crate::pace::{RobotsFetch, Turn, TurnRequest};
 use crate::proxy::request::ProxyRequest;
 use crate::proxy::socket::ClientEnd;
 use crate::robots_cache::{QueuedFetch, RobotsLookup};
@@ -106,9 +107,9 @@ impl Proxy {
             let begun = clock::instant();
             let turn = match self.turn(decision.evidence(), &wait).await {
                 Ok(turn) => turn,
-                Err(later) => {
+                Err(delay) => {
                     wait.took(clock::instant().saturating_duration_since(begun));
-                    return InTurn::without(put_off(decision, later), wait);
+                    return InTurn::without(decision.later(delay), wait);
                 }
             };
             if turn.waited().is_zero() {
@@ -170,29 +171,28 @@ impl Proxy {
             return decision;
         }
         let queued = known.and_then(|known| known.queued);
-        let later = match &queued {
+        let delay = match &queued {
             Some(QueuedFetch { host, wait }) => {
                 let crawler = crawler(&evidence.inquiry, client);
-                self.scheduler.robots_later_by(host, (*wait, &crawler))
+                self.scheduler.put_off_robots_by(host, &crawler, *wait)
             }
             None => self.unasked_later(evidence),
         };
-        put_off(decision, later)
+        decision.later(delay)
     }
 
     /// When it is worth asking again where what was decided by holds for as long
     /// as nobody can be asked.
-    fn unasked_later(&self, evidence: &Evidence) -> Later {
+    fn unasked_later(&self, evidence: &Evidence) -> Delay {
         let host = evidence.inquiry.target.origin.host();
-        let later = self.scheduler.robots_later(host).unwrap_or_else(|| Later {
-            reason: Reason::Overload,
-            retry_after: ROOM_AGAIN,
-            detail: "its robots.txt could not be asked for yet".to_owned(),
+        let delay = self.scheduler.put_off_robots(host).unwrap_or_else(|| {
+            let delay = Delay::of_host(Reason::Overload, DelayEnd::After(ROOM_AGAIN));
+            delay.explained("its robots.txt could not be asked for yet")
         });
         let held = evidence.holds_for(clock::now());
-        Later {
-            retry_after: later.retry_after.max(held),
-            ..later
+        Delay {
+            end: DelayEnd::After(delay.retry_after().max(held)),
+            ..delay
         }
     }
 
@@ -207,13 +207,13 @@ impl Proxy {
     }
 
     /// A turn to send what was decided by `evidence`.
-    async fn turn(&self, evidence: &Evidence, wait: &Wait) -> Result<Turn, Later> {
+    async fn turn(&self, evidence: &Evidence, wait: &Wait) -> Result<Turn, Delay> {
         let inquiry = &evidence.inquiry;
         let crawler = crawler(inquiry, wait.client);
         let snapshot = evidence.snapshot.as_deref();
         let request = |longest, robots| TurnRequest {
             host: inquiry.target.origin.host(),
-            crawler: &crawler,
+            crawler: Some(&crawler),
             address: wait.address,
             pace_records: evidence.ruling.asked.clone(),
             max_wait: longest,
@@ -283,12 +283,4 @@ fn crawler(inquiry: &Inquiry, client: IpAddr) -> Cow<'_, str> {
         Some(token) => Cow::Borrowed(token.as_str()),
         None => Cow::Owned(client.to_string()),
     }
-}
-
-fn put_off(decision: Decision, later: Later) -> Decision {
-    decision.later(PuttingOff {
-        reason: later.reason,
-        retry_after: later.retry_after,
-        detail: later.detail,
-    })
 }

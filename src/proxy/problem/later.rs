@@ -17,9 +17,9 @@ use crate::proxy::answer::{Close, ProblemDetails};
 pub(super) fn later(refusal: &Refusal) -> ProblemDetails {
     let evidence = &*refusal.evidence;
     let seconds = evidence
-        .putting_off
+        .delay
         .as_ref()
-        .map_or(1, |putting_off| whole_seconds(putting_off.retry_after));
+        .map_or(1, |delay| whole_seconds(delay.retry_after()));
     let mut members = refused_members(refusal);
     members.insert("retry_after".to_owned(), seconds.into());
     ProblemDetails {
@@ -70,9 +70,9 @@ fn title(reason: Reason) -> &'static str {
 }
 
 fn detail(evidence: &Evidence) -> String {
-    let putting_off = evidence.putting_off.as_ref();
-    let told = putting_off.map(|putting_off| &*putting_off.detail);
-    match told.filter(|detail| !detail.is_empty()) {
+    let delay = evidence.delay.as_ref();
+    let explanation = delay.map(|delay| &*delay.detail);
+    match explanation.filter(|detail| !detail.is_empty()) {
         Some(detail) => sentence(detail.trim_end_matches('.')),
         None => sentence(title(evidence.ruling.reason)),
     }
@@ -89,9 +89,8 @@ mod tests {
 
     use super::*;
     use crate::decision::access::{AccessResult, RobotsFile, Snapshot};
-    use crate::decision::decide::{
-        Decision, Inquiry, NoPermit, Policy, PuttingOff, Unauthorized, decide,
-    };
+    use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
+    use crate::decision::delay::{Delay, DelayEnd};
     use crate::proxy::answer::ProxyIdentity;
     use crate::proxy::problem::Problem;
     use politesse_robots::crawler::Crawler;
@@ -119,11 +118,9 @@ mod tests {
     }
 
     fn problem(reason: Reason, retry_after: Duration) -> Problem {
-        let decision = decision().later(PuttingOff {
-            reason,
-            retry_after,
-            detail: "the site asks for 10 s between requests, and 14 wait".to_owned(),
-        });
+        let delay = Delay::of_host(reason, DelayEnd::After(retry_after));
+        let detail = "the site asks for 10 s between requests, and 14 wait";
+        let decision = decision().later(delay.explained(detail));
         let evidence = Arc::clone(decision.evidence());
         NoPermit::Later(Refusal { seq: 7, evidence }).into()
     }

@@ -125,7 +125,7 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
     };
     let request = TurnRequest {
         host: inquiry.target.origin.host(),
-        crawler: "ExampleBot",
+        crawler: Some("ExampleBot"),
         address: None,
         pace_records: Some(Arc::new(asked)),
         max_wait: HOUR,

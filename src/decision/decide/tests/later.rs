@@ -5,13 +5,11 @@ use std::time::Duration;
 use politesse_robots::PauseRecord;
 
 use super::*;
+use crate::decision::delay::{Delay, DelayEnd};
 
-fn putting_off(reason: Reason) -> PuttingOff {
-    PuttingOff {
-        reason,
-        retry_after: Duration::from_millis(1500),
-        detail: "1 is under way".to_owned(),
-    }
+fn delay(reason: Reason) -> Delay {
+    let delay = Delay::of_host(reason, DelayEnd::After(Duration::from_millis(1500)));
+    delay.explained("1 is under way")
 }
 
 fn reporting(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
@@ -28,7 +26,7 @@ fn what_is_put_off_keeps_the_rule_that_allowed() {
     let allowed = decided(&file(ROBOTS), "/a");
     let ruling = allowed.ruling().clone();
     let digest = allowed.digest();
-    let later = allowed.later(putting_off(Reason::CrawlDelay));
+    let later = allowed.later(delay(Reason::CrawlDelay));
     assert_eq!(said(&later), (Verdict::Later, Reason::CrawlDelay));
     assert_eq!(later.ruling().rule, ruling.rule);
     assert_eq!(later.ruling().group, ["foobot"]);
@@ -37,14 +35,14 @@ fn what_is_put_off_keeps_the_rule_that_allowed() {
     assert_ne!(later.digest(), digest);
     let evidence = later.evidence();
     assert_eq!(Effect::of(evidence), Effect::Enforced);
-    let told = evidence.putting_off.as_ref().unwrap();
-    assert_eq!(told, &putting_off(Reason::CrawlDelay));
+    let told = evidence.delay.as_ref().unwrap();
+    assert_eq!(told, &delay(Reason::CrawlDelay));
 }
 
 // Invariant 1: nothing is sent.
 #[test]
 fn what_is_put_off_gets_no_permit() {
-    let later = decided(&file(ROBOTS), "/a").later(putting_off(Reason::BackOff));
+    let later = decided(&file(ROBOTS), "/a").later(delay(Reason::BackOff));
     let receipt = Receipt::issue(3, later.digest());
     let NoPermit::Later(refusal) = later.into_permit(&receipt).unwrap_err() else {
         panic!("refused");
@@ -58,7 +56,7 @@ fn what_is_put_off_gets_no_permit() {
 fn a_receipt_for_what_was_allowed_is_foreign_to_it() {
     let allowed = decided(&file(ROBOTS), "/a");
     let receipt = Receipt::issue(3, allowed.digest());
-    let later = allowed.later(putting_off(Reason::BackOff));
+    let later = allowed.later(delay(Reason::BackOff));
     assert!(matches!(
         later.into_permit(&receipt),
         Err(NoPermit::ForeignReceipt)
@@ -70,10 +68,10 @@ fn a_receipt_for_what_was_allowed_is_foreign_to_it() {
 fn what_is_refused_stays_refused() {
     let refused = decided(&file(ROBOTS), "/x");
     let (before, digest) = (said(&refused), refused.digest());
-    let later = refused.later(putting_off(Reason::CrawlDelay));
+    let later = refused.later(delay(Reason::CrawlDelay));
     assert_eq!((said(&later), later.digest()), (before, digest));
-    assert_eq!(later.evidence().putting_off, None);
-    let later = later.later(putting_off(Reason::Ceiling));
+    assert_eq!(later.evidence().delay, None);
+    let later = later.later(delay(Reason::Ceiling));
     assert_eq!(said(&later), before);
 }
 
@@ -81,7 +79,7 @@ fn what_is_refused_stays_refused() {
 // was not forwarded was not reported.
 #[test]
 fn what_is_only_reported_can_be_put_off() {
-    let later = reporting(&file(ROBOTS), "/x").later(putting_off(Reason::QueueFull));
+    let later = reporting(&file(ROBOTS), "/x").later(delay(Reason::QueueFull));
     assert_eq!(said(&later), (Verdict::Later, Reason::QueueFull));
     assert_eq!(later.ruling().rule.as_ref().unwrap().line, 3);
     assert_eq!(reported(later), (false, Effect::Enforced));
@@ -94,7 +92,7 @@ fn what_an_override_opens_can_be_put_off() {
     let asked = inquiry("FooBot/2.1", "http://h.test/x");
     let decision = decide(&asked, &file(ROBOTS), (&policy, now()));
     assert!(decision.ruling().is_overridden());
-    let later = decision.later(putting_off(Reason::VisitTime));
+    let later = decision.later(delay(Reason::VisitTime));
     assert_eq!(said(&later), (Verdict::Later, Reason::VisitTime));
     assert_eq!(reported(later), (false, Effect::Enforced));
 }
@@ -141,7 +139,7 @@ fn of_all_candidates_what_each_asks_for_counts() {
 fn only_what_was_not_asked_for_is_put_off_though_it_disallows() {
     let reasons = |cause: Cause| {
         let snapshot = snapshot(503, AccessResult::Unreachable(cause));
-        let later = decided(&snapshot, "/a").later(putting_off(Reason::BackOff));
+        let later = decided(&snapshot, "/a").later(delay(Reason::BackOff));
         said(&later)
     };
     let disallowed = (Verdict::Disallow, Reason::Unreachable);

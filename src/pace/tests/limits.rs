@@ -7,8 +7,8 @@ use super::kit::*;
 use crate::clock;
 use crate::decision::reason::Reason;
 use crate::pace::options::{Options, QueueLimits};
+use crate::pace::policy::Rate;
 use crate::pace::policy::{PaceLimits, Profile};
-use crate::pace::rate::Rate;
 use tokio::time::sleep;
 
 fn rate(text: &str) -> PaceLimits {
@@ -23,7 +23,7 @@ fn places(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
 }
 
-// Decisions, Pace, `standard`: 4 in flight, 5 requests a second per host.
+// Ours: 4 in flight, 5 requests a second per host.
 #[tokio::test(start_paused = true)]
 async fn no_second_has_more_than_five_starts_at_a_host() {
     let origin = Origin::new(profile(Profile::Standard));
@@ -47,12 +47,12 @@ async fn no_more_than_four_are_under_way_at_a_host() {
     }
     sleep(seconds(20)).await;
     assert_eq!(origin.order().len(), 4);
-    assert_eq!(origin.scheduler.desk.metrics.pace_in_flight.get(), 4);
+    assert_eq!(origin.scheduler.context.metrics.pace_in_flight.get(), 4);
     sleep(seconds(20)).await;
     assert_eq!(origin.order().len(), 8);
 }
 
-// Contract, section 2: `pace.queue`; 429 `queue_full`.
+// Ours: `pace.queue`; 429 `queue_full`.
 #[tokio::test(start_paused = true)]
 async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
     let queue = QueueLimits {
@@ -88,14 +88,14 @@ async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
     }
     let crowded_out = waiting.remove(2).await.unwrap().unwrap_err();
     assert_eq!(crowded_out.reason, Reason::QueueFull);
-    let metrics = &origin.scheduler.desk.metrics;
+    let metrics = &origin.scheduler.context.metrics;
     assert_eq!(metrics.pace_queued.get(), 4);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     settle().await;
     assert_eq!(metrics.pace_queued.get(), 0);
 }
 
-// Contract, section 2: `pace.total`, `pace.crawler`.
+// Ours: `pace.total`, `pace.crawler`.
 #[tokio::test(start_paused = true)]
 async fn ceilings_hold_over_all_hosts() {
     let total = rate("2/s");
@@ -138,7 +138,7 @@ async fn a_crawler_at_its_ceiling_keeps_nobody_else() {
     assert_eq!(origin.order(), ["a", "a", "b", "a", "a"]);
 }
 
-// The brief: beyond the cap idle hosts go first, never one that is queued or
+// Ours: beyond the cap idle hosts go first, never one that is queued or
 // left alone.
 #[tokio::test(start_paused = true)]
 async fn too_many_hosts_push_out_idle_ones_only() {
@@ -164,12 +164,12 @@ async fn too_many_hosts_push_out_idle_ones_only() {
     for number in 200..240 {
         held.push(origin.turn(get(number)).await.unwrap());
     }
-    assert_eq!(origin.scheduler.desk.metrics.pace_hosts.get(), 40);
+    assert_eq!(origin.scheduler.context.metrics.pace_hosts.get(), 40);
     assert_eq!(origin.scheduler.snapshot().len(), 40);
     assert_eq!(Arc::strong_count(&origin.scheduler), 1);
 }
 
-// The issue, deliverable 3; SIGHUP reloads: a ceiling that comes new holds for
+// Ours: a ceiling that comes new holds for
 // those who wait already, each under its own name.
 #[tokio::test(start_paused = true)]
 async fn a_new_ceiling_holds_for_those_who_wait_already() {
@@ -192,7 +192,7 @@ async fn a_new_ceiling_holds_for_those_who_wait_already() {
     assert_eq!(origin.order(), ["first", "a", "b", "a"]);
 }
 
-// Operations, a stop in order: queued waiters are sent away at once.
+// Ours: queued waiters are sent away at once.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_once_it_is_closed() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -221,7 +221,7 @@ async fn nobody_waits_once_it_is_closed() {
     assert!(origin.turn(other).await.is_ok());
 }
 
-// The issue, "must hold": O(1) work a grant, also where many hosts wait for one
+// Ours: O(1) work a grant, also where many hosts wait for one
 // ceiling; and their order is that of arrival.
 #[tokio::test(start_paused = true)]
 async fn hosts_that_wait_for_one_ceiling_are_woken_one_by_one() {
@@ -241,11 +241,11 @@ async fn hosts_that_wait_for_one_ceiling_are_woken_one_by_one() {
     sleep(seconds(60)).await;
     let order: Vec<String> = (0..500).map(|number| number.to_string()).collect();
     assert_eq!(origin.order(), order);
-    let woken = origin.scheduler.desk.metrics.pace_wakeups.get();
+    let woken = origin.scheduler.context.metrics.pace_wakeups.get();
     assert!(woken <= 2_500, "{woken}");
 }
 
-// The issue, purpose: no crawl waits without need.
+// Ours: no crawl waits without need.
 #[tokio::test(start_paused = true)]
 async fn a_crawler_at_its_ceiling_goes_on_when_its_request_ends() {
     let crawler = PaceLimits {
@@ -270,7 +270,7 @@ async fn a_crawler_at_its_ceiling_goes_on_when_its_request_ends() {
     assert_eq!(origin.times(), times);
 }
 
-// The issue, deliverable 4: 429 at once where the wait would be too long, and
+// Ours: 429 at once where the wait would be too long, and
 // with the reason that it has.
 #[tokio::test(start_paused = true)]
 async fn a_rate_over_all_hosts_tells_how_long_it_takes() {
@@ -292,7 +292,7 @@ async fn a_rate_over_all_hosts_tells_how_long_it_takes() {
     assert!(refused.is_finished());
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(
-        (later.reason, later.retry_after),
+        (later.reason, later.retry_after()),
         (Reason::Ceiling, seconds(30))
     );
     // What is waited for is shown, too.
@@ -302,7 +302,7 @@ async fn a_rate_over_all_hosts_tells_how_long_it_takes() {
     assert!(b.next_start.is_some());
 }
 
-// Contract, section 2, `pace.max_turn`: who reads slowly holds nobody up for
+// Ours: `pace.max_turn`: who reads slowly holds nobody up for
 // ever.
 #[tokio::test(start_paused = true)]
 async fn a_response_keeps_others_for_so_long_and_no_longer() {
@@ -315,12 +315,12 @@ async fn a_response_keeps_others_for_so_long_and_no_longer() {
     sleep(seconds(200)).await;
     let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
     assert_eq!(times, [0, 130, 140]);
-    assert_eq!(origin.scheduler.desk.metrics.pace_overruns.get(), 1);
+    assert_eq!(origin.scheduler.context.metrics.pace_overruns.get(), 1);
     sleep(seconds(1000)).await;
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }
 
-// Contract, section 2: the reason is what was waited for. The pause of the site
+// Ours: the reason is what was waited for. The pause of the site
 // is over; what has no room is the total.
 #[tokio::test(start_paused = true)]
 async fn who_waited_for_a_ceiling_in_vain_is_told_of_that() {
@@ -372,7 +372,7 @@ async fn two_ceilings_wake_hosts_one_by_one_too() {
         }
         sleep(seconds(60)).await;
         assert_eq!(origin.times().len(), 300);
-        let woken = origin.scheduler.desk.metrics.pace_wakeups.get();
+        let woken = origin.scheduler.context.metrics.pace_wakeups.get();
         assert!(woken <= 3_000, "{total:?}: {woken}");
     }
 }

@@ -4,8 +4,8 @@ use super::kit::*;
 use crate::pace::policy::Profile;
 use tokio::time::{advance, sleep};
 
-// Operations, 1.5: a flooder with 100 queued and two clients with one request:
-// they are served at positions 2 and 3. The issue: one turn each at most.
+// Ours: a flooder with 100 queued and two clients with one request:
+// they are served at positions 2 and 3. One turn each at most.
 #[tokio::test(start_paused = true)]
 async fn a_flooder_delays_others_by_one_turn() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -21,7 +21,7 @@ async fn a_flooder_delays_others_by_one_turn() {
     assert_eq!(order[..5], ["flood", "flood", "b", "c", "flood"]);
 }
 
-// Operations, 1.5; the issue: order within a crawler.
+// Ours: order within a crawler.
 #[tokio::test(start_paused = true)]
 async fn a_crawler_keeps_its_order() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -41,7 +41,7 @@ async fn a_crawler_keeps_its_order() {
     assert_eq!(origin.order(), expected);
 }
 
-// Operations, 1.5: of 10 that wait 8 hang up; those left get +1 s and +2 s.
+// Ours: of 10 that wait 8 hang up; those left get +1 s and +2 s.
 #[tokio::test(start_paused = true)]
 async fn those_who_hang_up_leave_their_turns() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -61,10 +61,10 @@ async fn those_who_hang_up_leave_their_turns() {
     assert_eq!(origin.order(), ["0", "4", "9"]);
     let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
     assert_eq!(times, [0, 1, 2]);
-    assert_eq!(origin.scheduler.desk.metrics.pace_queued.get(), 0);
+    assert_eq!(origin.scheduler.context.metrics.pace_queued.get(), 0);
 }
 
-// The brief: a turn given back unused frees its start.
+// Ours: a turn given back unused frees its start.
 #[tokio::test(start_paused = true)]
 async fn a_turn_given_back_is_the_next_ones() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -80,7 +80,7 @@ async fn a_turn_given_back_is_the_next_ones() {
     assert_eq!(origin.order(), ["b", "c"]);
 }
 
-// The brief: the granted turn that nobody took goes on to the next. The one to
+// Ours: the granted turn that nobody took goes on to the next. The one to
 // whom it is granted is cut off before it looks.
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_nobody_took_is_the_next_ones() {
@@ -116,7 +116,7 @@ async fn a_line_that_begins_anew_knows_its_own() {
     assert!(waits.is_finished() && waits.await.unwrap().is_ok());
 }
 
-// The issue: origins in parallel do not slow one another.
+// Ours: origins in parallel do not slow one another.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_hosts_do_not_slow_one_another() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -134,7 +134,7 @@ async fn a_hundred_hosts_do_not_slow_one_another() {
     assert!(times.iter().all(|time| *time <= 10_010), "{times:?}");
 }
 
-// The issue: no wake-up storm. 200 wait; each is asked when it joins and when
+// Ours: no wake-up storm. 200 wait; each is asked when it joins and when
 // its turn comes, and the driver once or twice a grant.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_not_woken_in_between() {
@@ -161,7 +161,7 @@ async fn those_who_wait_are_not_woken_in_between() {
     assert_eq!(origin.order().len(), 200);
     let polls = polls.load(Ordering::Relaxed);
     assert!(polls <= 400, "{polls}");
-    let steps = origin.scheduler.desk.metrics.pace_wakeups.get();
+    let steps = origin.scheduler.context.metrics.pace_wakeups.get();
     // A grant, a wait for its end, a sleep for the delay.
     assert!(steps <= 3 * 200 + 3, "{steps}");
 }

@@ -9,10 +9,11 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::clock;
+use crate::decision::delay::Delay;
 use crate::metrics::Metrics;
 use crate::pace::options::Options;
 use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
-use crate::pace::scheduler::{Later, RobotsFetch, Scheduler, Turn, TurnRequest};
+use crate::pace::{RobotsFetch, Scheduler, Turn, TurnRequest};
 use crate::tasks::Tasks;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
@@ -102,13 +103,13 @@ impl Origin {
         }
     }
 
-    pub(super) fn turn(&self, get: Get) -> impl Future<Output = Result<Turn, Later>> + use<> {
+    pub(super) fn turn(&self, get: Get) -> impl Future<Output = Result<Turn, Delay>> + use<> {
         let scheduler = Arc::clone(&self.scheduler);
         async move {
             let name = host(get.host);
             let request = TurnRequest {
                 host: &name,
-                crawler: &get.crawler,
+                crawler: Some(&get.crawler),
                 address: None,
                 pace_records: get.asked,
                 max_wait: get.longest,
@@ -122,7 +123,7 @@ impl Origin {
 
     /// A request from its request to its end, in a task of its own, which has
     /// asked when this returns.
-    pub(super) async fn get(&self, get: Get) -> JoinHandle<Result<(), Later>> {
+    pub(super) async fn get(&self, get: Get) -> JoinHandle<Result<(), Delay>> {
         let (origin, crawler, takes) = (self.clone(), get.crawler.clone(), get.takes);
         let turn = self.turn(get);
         let task = tokio::spawn(async move {

@@ -1,26 +1,27 @@
-//! Contract, section 2: `pace.crawler`, `.domain`, `.address`, `.total`.
+//! `pace.crawler`, `.domain`, `.address`, `.total`.
 
 use std::num::NonZeroU32;
 
-use tokio::time::{advance, timeout};
+use tokio::time::{Instant, advance, timeout};
 
 use super::*;
-use crate::pace::rate::Rate;
+use crate::clock;
+use crate::pace::policy::Rate;
 
 fn host(name: &str) -> Host {
     name.parse().unwrap()
 }
 
-fn rate(requests: u32) -> Limits {
+fn rate(requests: u32) -> PaceLimits {
     let per = Duration::from_secs(1);
-    Limits {
+    PaceLimits {
         rate: Some(Rate { requests, per }),
         in_flight: None,
     }
 }
 
-fn at_once(requests: u32) -> Limits {
-    Limits {
+fn at_once(requests: u32) -> PaceLimits {
+    PaceLimits {
         in_flight: NonZeroU32::new(requests),
         rate: None,
     }
@@ -29,40 +30,41 @@ fn at_once(requests: u32) -> Limits {
 /// Ceilings, and those who wait under them.
 struct Kit {
     ceilings: Arc<Ceilings>,
-    ticks: Ticks,
+    epoch: Instant,
 }
 
 impl Kit {
     fn new(options: &Options) -> Self {
-        let ticks = Ticks::since(clock::instant());
         Self {
-            ceilings: Ceilings::new(options, &ticks, None),
-            ticks,
+            ceilings: Ceilings::new(options, None),
+            epoch: clock::instant(),
         }
     }
 
-    fn claim(&self, crawler: &str, name: &str) -> Claim {
+    fn claim(&self, crawler: &str, name: &str) -> CeilingClaim {
         self.ceilings.claim(Some(crawler), &host(name), None)
     }
 
     /// A claim of one that waits, and what it is told by.
-    fn waiting(&self, crawler: &str, name: &str) -> (Claim, Arc<Notify>) {
+    fn waiting(&self, crawler: &str, name: &str) -> (CeilingClaim, Arc<Notify>) {
         let mut claim = self.claim(crawler, name);
         let told = Arc::new(Notify::new());
-        claim.told_by(&told);
+        claim.wait_with(&told);
         (claim, told)
     }
 
-    fn pass(&self, claim: &mut Claim) -> Result<Option<Held>, Moment> {
-        let now = self.ticks.now();
-        self.ceilings.pass(claim, now)
+    fn now(&self) -> Uptime {
+        clock::instant() - self.epoch
     }
 
-    /// How much is remembered.
+    fn start(&self, claim: &mut CeilingClaim) -> Result<Option<CeilingGuard>, Uptime> {
+        self.ceilings.start(claim, self.now())
+    }
+
+    /// Number of lines that are remembered, after a sweep.
     fn len(&self) -> usize {
-        let rates = self.ceilings.rates.iter().flatten();
-        let rates: usize = rates.map(|rate| rate.len()).sum();
-        rates + lock(&self.ceilings.lines).len()
+        self.ceilings.sweep(self.now());
+        self.ceilings.len(false)
     }
 }
 
@@ -94,18 +96,17 @@ async fn a_rate_has_no_burst_and_counts_a_request_once() {
         total: rate(2),
         ..Options::default()
     });
-    assert!(kit.pass(&mut kit.claim("a", "site.example")).is_ok());
+    assert!(kit.start(&mut kit.claim("a", "site.example")).is_ok());
     let (mut waiting, _) = kit.waiting("b", "site.example");
-    let refused = kit.pass(&mut waiting);
+    let refused = kit.start(&mut waiting);
     assert_eq!(refused.unwrap_err().as_millis(), 500);
     advance(Duration::from_millis(500)).await;
-    assert!(kit.pass(&mut waiting).is_ok());
+    assert!(kit.start(&mut waiting).is_ok());
     advance(Duration::from_secs(60)).await;
-    kit.ceilings.sweep();
     assert_eq!(kit.len(), 0);
 }
 
-// The issue, "must hold": no wake-up storm. The first in line has a clock, and
+// Ours: no wake-up storm. The first in line has a clock, and
 // tells the next; nobody that comes new is before them.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_rate_is_told_in_order() {
@@ -113,27 +114,27 @@ async fn who_waits_for_a_rate_is_told_in_order() {
         total: rate(1),
         ..Options::default()
     });
-    assert!(kit.pass(&mut kit.claim("a", "site.example")).is_ok());
+    assert!(kit.start(&mut kit.claim("a", "site.example")).is_ok());
     let (mut first, _) = kit.waiting("a", "one.example");
     let (mut second, told) = kit.waiting("a", "two.example");
     let (mut third, told_third) = kit.waiting("a", "three.example");
-    assert_eq!(kit.pass(&mut first).unwrap_err().as_secs(), 1);
-    assert_eq!(kit.pass(&mut second).unwrap_err(), Moment::MAX);
-    assert_eq!(kit.pass(&mut third).unwrap_err(), Moment::MAX);
-    let new = kit.pass(&mut kit.claim("a", "new.example"));
+    assert_eq!(kit.start(&mut first).unwrap_err().as_secs(), 1);
+    assert_eq!(kit.start(&mut second).unwrap_err(), Uptime::MAX);
+    assert_eq!(kit.start(&mut third).unwrap_err(), Uptime::MAX);
+    let new = kit.start(&mut kit.claim("a", "new.example"));
     assert_eq!(new.unwrap_err().as_secs(), 3);
     advance(Duration::from_secs(1)).await;
-    assert_eq!(kit.pass(&mut second).unwrap_err(), Moment::MAX);
+    assert_eq!(kit.start(&mut second).unwrap_err(), Uptime::MAX);
     assert!(!is_told(&told).await);
-    assert!(kit.pass(&mut first).is_ok());
+    assert!(kit.start(&mut first).is_ok());
     assert!(is_told(&told).await && !is_told(&told_third).await);
-    assert_eq!(kit.pass(&mut second).unwrap_err().as_secs(), 2);
+    assert_eq!(kit.start(&mut second).unwrap_err().as_secs(), 2);
     // Who leaves, or cannot start for another reason, lets the next one go.
-    second.yields();
+    second.give_way();
     assert!(is_told(&told_third).await);
-    assert_eq!(kit.pass(&mut third).unwrap_err().as_secs(), 2);
+    assert_eq!(kit.start(&mut third).unwrap_err().as_secs(), 2);
     drop(third);
-    assert_eq!(kit.pass(&mut second).unwrap_err().as_secs(), 2);
+    assert_eq!(kit.start(&mut second).unwrap_err().as_secs(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +147,7 @@ async fn what_is_under_way_is_counted_until_it_ends() {
     let ip: IpAddr = "192.0.2.7".parse().unwrap();
     let ask = |name: &str, address| {
         let mut claim = kit.ceilings.claim(Some("a"), &host(name), address);
-        kit.pass(&mut claim)
+        kit.start(&mut claim)
     };
     let held = ask("a.one.example", Some(ip)).unwrap();
     assert!(ask("b.one.example", None).is_err());
@@ -157,11 +158,11 @@ async fn what_is_under_way_is_counted_until_it_ends() {
     assert_eq!(kit.len(), 0);
 }
 
-// The issue, purpose: no crawl waits without need. Whoever ends one tells the
+// Ours: no crawl waits without need. Whoever ends one tells the
 // first that waits for it, and he does not tell himself.
 #[tokio::test(start_paused = true)]
 async fn who_ends_a_request_tells_the_first_that_waits() {
-    let limits = Limits {
+    let limits = PaceLimits {
         rate: rate(1).rate,
         ..at_once(1)
     };
@@ -169,24 +170,23 @@ async fn who_ends_a_request_tells_the_first_that_waits() {
         crawler: limits,
         ..Options::default()
     });
-    let held = kit.pass(&mut kit.claim("a", "site.example")).unwrap();
+    let held = kit.start(&mut kit.claim("a", "site.example")).unwrap();
     let (mut first, told) = kit.waiting("a", "one.example");
     let (mut second, told_second) = kit.waiting("a", "two.example");
-    assert_eq!(kit.pass(&mut first).unwrap_err(), Moment::MAX);
-    assert_eq!(kit.pass(&mut second).unwrap_err(), Moment::MAX);
+    assert_eq!(kit.start(&mut first).unwrap_err(), Uptime::MAX);
+    assert_eq!(kit.start(&mut second).unwrap_err(), Uptime::MAX);
     assert!(!is_told(&told).await);
     drop(held);
     assert!(is_told(&told).await && !is_told(&told_second).await);
     // There is room, but it is too early.
-    assert_eq!(kit.pass(&mut first).unwrap_err().as_secs(), 1);
+    assert_eq!(kit.start(&mut first).unwrap_err().as_secs(), 1);
     assert!(!is_told(&told).await);
     advance(Duration::from_secs(1)).await;
-    let held = kit.pass(&mut first).unwrap();
+    let held = kit.start(&mut first).unwrap();
     assert!(is_told(&told_second).await);
-    assert_eq!(kit.pass(&mut second).unwrap_err(), Moment::MAX);
+    assert_eq!(kit.start(&mut second).unwrap_err(), Uptime::MAX);
     drop((held, second));
     advance(Duration::from_secs(60)).await;
-    kit.ceilings.sweep();
     assert_eq!(kit.len(), 0);
 }
 
@@ -199,14 +199,14 @@ async fn what_is_under_way_counts_under_new_ceilings_too() {
         ..Options::default()
     };
     let kit = Kit::new(&options(1));
-    let held = kit.pass(&mut kit.claim("a", "site.example")).unwrap();
-    let ceilings = Ceilings::new(&options(2), &kit.ticks, Some(&kit.ceilings));
+    let held = kit.start(&mut kit.claim("a", "site.example")).unwrap();
+    let ceilings = Ceilings::new(&options(2), Some(&kit.ceilings));
     assert!(ceilings.are_of(&options(2)));
     let kit = Kit { ceilings, ..kit };
-    let second = kit.pass(&mut kit.claim("a", "site.example")).unwrap();
-    assert!(kit.pass(&mut kit.claim("a", "site.example")).is_err());
+    let second = kit.start(&mut kit.claim("a", "site.example")).unwrap();
+    assert!(kit.start(&mut kit.claim("a", "site.example")).is_err());
     drop(held);
-    assert!(kit.pass(&mut kit.claim("a", "site.example")).is_ok());
+    assert!(kit.start(&mut kit.claim("a", "site.example")).is_ok());
     drop(second);
     assert_eq!(kit.len(), 0);
 }
@@ -220,16 +220,16 @@ async fn a_robots_txt_comes_under_the_total() {
         ..Options::default()
     });
     let robots = || kit.ceilings.claim(None, &host("site.example"), None);
-    let held = kit.pass(&mut robots()).unwrap();
-    assert!(kit.pass(&mut robots()).is_err());
+    let held = kit.start(&mut robots()).unwrap();
+    assert!(kit.start(&mut robots()).is_err());
     drop(held);
-    let held = kit.pass(&mut kit.claim("a", "site.example")).unwrap();
-    assert!(kit.pass(&mut robots()).is_err());
+    let held = kit.start(&mut kit.claim("a", "site.example")).unwrap();
+    assert!(kit.start(&mut robots()).is_err());
     drop(held);
 }
 
-// The issue, "must hold": no wake-up storm. Between a rate and another ceiling
-// that is full one went back and forth, set_back_off_listener the next one each time.
+// Ours: no wake-up storm. Between a rate and another ceiling
+// that is full one went back and forth, waking the next one each time.
 #[tokio::test(start_paused = true)]
 async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
     let kit = Kit::new(&Options {
@@ -237,16 +237,16 @@ async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
         total: at_once(1),
         ..Options::default()
     });
-    drop(kit.pass(&mut kit.claim("a", "one.example")).unwrap());
+    drop(kit.start(&mut kit.claim("a", "one.example")).unwrap());
     let (mut waiting, _told) = kit.waiting("a", "one.example");
-    let until = kit.pass(&mut waiting).unwrap_err();
+    let until = kit.start(&mut waiting).unwrap_err();
     assert_eq!(until, Duration::from_secs(1));
-    let total = kit.pass(&mut kit.claim("b", "two.example")).unwrap();
-    assert_eq!(kit.pass(&mut waiting).unwrap_err(), until);
+    let total = kit.start(&mut kit.claim("b", "two.example")).unwrap();
+    assert_eq!(kit.start(&mut waiting).unwrap_err(), until);
     advance(Duration::from_secs(1)).await;
-    assert_eq!(kit.pass(&mut waiting).unwrap_err(), Moment::MAX);
+    assert_eq!(kit.start(&mut waiting).unwrap_err(), Uptime::MAX);
     drop(total);
-    assert!(kit.pass(&mut waiting).is_ok());
+    assert!(kit.start(&mut waiting).is_ok());
 }
 
 // Ours: who has left is not waited for, nor remembered behind one who waits.
@@ -256,12 +256,12 @@ async fn who_left_a_line_does_not_count_in_it() {
         total: rate(1),
         ..Options::default()
     });
-    drop(kit.pass(&mut kit.claim("a", "one.example")).unwrap());
+    drop(kit.start(&mut kit.claim("a", "one.example")).unwrap());
     let (mut first, _told) = kit.waiting("a", "one.example");
-    assert!(kit.pass(&mut first).is_err());
+    assert!(kit.start(&mut first).is_err());
     for _ in 0..100 {
         let (mut leaving, _told) = kit.waiting("b", "two.example");
-        assert!(kit.pass(&mut leaving).is_err());
+        assert!(kit.start(&mut leaving).is_err());
     }
     let wait = kit.ceilings.wait(&kit.claim("c", "three.example"));
     assert_eq!(wait, Duration::from_secs(1));

@@ -2,8 +2,8 @@
 
 use super::kit::*;
 use crate::decision::reason::Reason;
+use crate::pace::RobotsFetch;
 use crate::pace::policy::Profile;
-use crate::pace::scheduler::RobotsFetch;
 use tokio::time::{advance, sleep};
 
 /// Times from timers are rounded up to a millisecond.
@@ -11,7 +11,7 @@ fn in_seconds(times: &[u128]) -> Vec<u128> {
     times.iter().map(|time| time / 1000).collect()
 }
 
-// Operations, 1.5: fetch 3 s + delay 1 s, so starts 4 s apart.
+// Ours: fetch 3 s + delay 1 s, so starts 4 s apart.
 #[tokio::test(start_paused = true)]
 async fn a_delay_counts_from_the_end_of_a_response() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -25,7 +25,7 @@ async fn a_delay_counts_from_the_end_of_a_response() {
     assert_eq!(in_seconds(&origin.times()), [0, 4, 8, 12]);
 }
 
-// Operations, 1.5: the least gap is exactly the delay, over 102 grants.
+// Ours: the least gap is exactly the delay, over 102 grants.
 #[tokio::test(start_paused = true)]
 async fn starts_are_as_far_apart_as_is_asked_and_no_farther() {
     let origin = Origin::new(profile(Profile::Standard));
@@ -45,7 +45,7 @@ async fn starts_are_as_far_apart_as_is_asked_and_no_farther() {
     );
 }
 
-// Operations, 1.5: raising the delay from 1 to 10 s after a grant holds 10 s.
+// Ours: raising the delay from 1 to 10 s after a grant holds 10 s.
 #[tokio::test(start_paused = true)]
 async fn a_delay_that_changes_counts_from_what_was() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -61,7 +61,7 @@ async fn a_delay_that_changes_counts_from_what_was() {
     assert_eq!(in_seconds(&origin.times()), [0, 10, 20, 21]);
 }
 
-// The brief: changes while requests wait take effect.
+// Ours: changes while requests wait take effect.
 #[tokio::test(start_paused = true)]
 async fn a_longer_delay_holds_for_those_who_wait_already() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -73,7 +73,6 @@ async fn a_longer_delay_holds_for_those_who_wait_already() {
     assert_eq!(in_seconds(&origin.times()), [0, 30, 60]);
 }
 
-// The issue, deliverable 3; SIGHUP reloads.
 #[tokio::test(start_paused = true)]
 async fn another_configuration_holds_for_those_who_wait_already() {
     let origin = Origin::new(profile(Profile::Archive));
@@ -87,7 +86,7 @@ async fn another_configuration_holds_for_those_who_wait_already() {
     assert_eq!(in_seconds(&origin.times()), [0, 5, 5, 5]);
 }
 
-// Decisions, Pace: the longest delay asked for binds, over ports and schemes.
+// Ours: the longest delay asked for binds, over ports and schemes.
 #[tokio::test(start_paused = true)]
 async fn the_longest_delay_asked_for_binds_the_host() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -111,7 +110,7 @@ async fn robots(origin: &Origin) {
     settle().await;
 }
 
-// Decisions, Pace: robots.txt first in line, and no delay for the first page.
+// Ours: robots.txt first in line, and no delay for the first page.
 #[tokio::test(start_paused = true)]
 async fn a_robots_txt_comes_first_and_delays_no_first_page() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -130,7 +129,7 @@ async fn a_robots_txt_comes_first_and_delays_no_first_page() {
     assert_eq!(in_seconds(&origin.times()), [0, 2, 4, 6]);
 }
 
-// The issue, "must hold": a flooder never delays another crawler by more than
+// Ours: a flooder never delays another crawler by more than
 // one turn each; not even by the robots.txt of names that it makes up.
 #[tokio::test(start_paused = true)]
 async fn of_robots_txts_and_pages_every_other_has_its_turn() {
@@ -150,7 +149,7 @@ async fn of_robots_txts_and_pages_every_other_has_its_turn() {
     assert_eq!(in_seconds(&origin.times()), times);
 }
 
-// The issue, "must hold": no turn without need for those whose site asks for
+// Ours: no turn without need for those whose site asks for
 // nothing, and cancellation gives a robots.txt's turn back as well.
 #[tokio::test(start_paused = true)]
 async fn a_robots_txt_that_nobody_waits_for_takes_no_turn() {
@@ -167,7 +166,7 @@ async fn a_robots_txt_that_nobody_waits_for_takes_no_turn() {
     assert_eq!(in_seconds(&origin.times()), [0, 10]);
 }
 
-// The issue, "must hold": order within a crawler. Who gives its turn back to
+// Ours: order within a crawler. Who gives its turn back to
 // have the robots.txt asked for first has its place again.
 #[tokio::test(start_paused = true)]
 async fn one_that_comes_back_is_before_who_came_later() {
@@ -197,7 +196,7 @@ async fn one_that_comes_back_is_before_who_came_later() {
     assert_eq!(turn.waited().as_secs(), 10);
 }
 
-// The issue, purpose: no page waits for ever, where its robots.txt holds no
+// Ours: no page waits for ever, where its robots.txt holds no
 // longer than the pause that it asks for.
 #[tokio::test(start_paused = true)]
 async fn a_page_that_may_not_wait_follows_its_robots_txt() {
@@ -212,17 +211,17 @@ async fn a_page_that_may_not_wait_follows_its_robots_txt() {
     };
     let refused = origin.get(get(RobotsFetch::No, 120)).await;
     let later = refused.await.unwrap().unwrap_err();
-    assert_eq!(later.retry_after, seconds(600));
+    assert_eq!(later.retry_after(), seconds(600));
     let patient = origin.turn(get(RobotsFetch::Once, 700));
     assert!(polled_once(&mut Box::pin(patient)).await.is_none());
     origin.get(get(RobotsFetch::Once, 120)).await;
     assert_eq!(origin.order(), ["a", "robots", "a"]);
     let refused = origin.get(get(RobotsFetch::Once, 120)).await;
     let later = refused.await.unwrap().unwrap_err();
-    assert_eq!(later.retry_after, seconds(600));
+    assert_eq!(later.retry_after(), seconds(600));
 }
 
-// The issue, "must hold": a restart is no reason to come sooner.
+// Ours: a restart is no reason to come sooner.
 #[tokio::test(start_paused = true)]
 async fn the_process_before_may_have_been_there_until_now() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -246,7 +245,7 @@ async fn the_process_before_may_have_been_there_until_now() {
     assert_eq!(in_seconds(&origin.times()), [4, 10, 20]);
 }
 
-// Decisions, Pace: 429 at once if the wait would be longer.
+// Ours: 429 at once if the wait would be longer.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_would_be_too_long_is_refused_at_once() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -260,14 +259,14 @@ async fn a_wait_that_would_be_too_long_is_refused_at_once() {
     assert!(refused.is_finished());
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.reason, Reason::CrawlDelay);
-    assert_eq!(later.retry_after.as_secs(), 20);
+    assert_eq!(later.retry_after().as_secs(), 20);
     let waits = origin
         .get(Get::by("b", asked.as_ref()).within(seconds(20)))
         .await;
     assert!(!waits.is_finished());
 }
 
-// The issue, deliverable 4: nobody waits in vain where a pause grows meanwhile.
+// Ours: nobody waits in vain where a pause grows meanwhile.
 #[tokio::test(start_paused = true)]
 async fn who_would_wait_in_vain_by_now_is_told() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -281,12 +280,12 @@ async fn who_would_wait_in_vain_by_now_is_told() {
     assert!(waits.is_finished());
     let later = waits.await.unwrap().unwrap_err();
     assert_eq!(
-        (later.reason, later.retry_after),
+        (later.reason, later.retry_after()),
         (Reason::CrawlDelay, seconds(300))
     );
 }
 
-// The issue, deliverable 4: bounded, whatever was estimated.
+// Ours: bounded, whatever was estimated.
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_when_the_longest_is_over() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -309,10 +308,10 @@ async fn a_wait_ends_when_the_longest_is_over() {
         at_once.await.unwrap().unwrap_err().reason,
         Reason::CrawlDelay
     );
-    assert_eq!(origin.scheduler.desk.metrics.pace_queued.get(), 0);
+    assert_eq!(origin.scheduler.context.metrics.pace_queued.get(), 0);
 }
 
-// Conner, 1996; contract, `hours`: UTC. No wait is that long, so it is refused
+// Ours: UTC. No wait is that long, so it is refused
 // with the time until it opens.
 #[tokio::test(start_paused = true)]
 async fn outside_its_hours_a_site_is_visited_later() {
@@ -335,7 +334,7 @@ async fn outside_its_hours_a_site_is_visited_later() {
         .await;
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(later.reason, Reason::VisitTime);
-    assert!((60..=120).contains(&later.retry_after.as_secs()));
+    assert!((60..=120).contains(&later.retry_after().as_secs()));
     // Who may come now is not kept by who may not.
     let other = origin.get(Get::by("b", None)).await;
     assert!(other.is_finished() && !waits.is_finished());
@@ -344,7 +343,7 @@ async fn outside_its_hours_a_site_is_visited_later() {
     assert_eq!(origin.order(), ["b", "a"]);
 }
 
-// The issue, "must hold": what is idle is forgotten, and what is not is kept.
+// Ours: what is idle is forgotten, and what is not is kept.
 #[tokio::test(start_paused = true)]
 async fn idle_hosts_are_forgotten_and_others_kept() {
     let origin = Origin::new(profile(Profile::Standard));
@@ -361,14 +360,14 @@ async fn idle_hosts_are_forgotten_and_others_kept() {
     let turn = origin.turn(get("away.example", None)).await.unwrap();
     turn.record_status(503, Some(seconds(600)));
     drop(turn);
-    let metrics = &origin.scheduler.desk.metrics;
+    let metrics = &origin.scheduler.context.metrics;
     assert_eq!(metrics.pace_hosts.get(), 4);
     sleep(seconds(61)).await;
-    origin.scheduler.sweep().await;
+    origin.scheduler.sweep();
     // One may come who is asked for a longer pause.
     assert_eq!(metrics.pace_hosts.get(), 4);
     sleep(seconds(600)).await;
-    origin.scheduler.sweep().await;
+    origin.scheduler.sweep();
     let mut hosts: Vec<String> = origin
         .scheduler
         .snapshot()

@@ -23,7 +23,7 @@ impl Chance {
     }
 }
 
-// The issue, "must hold": whatever arrivals and cancellations, ceilings over
+// Ours: whatever arrivals and cancellations, ceilings over
 // several hosts let everybody go in the end, and nobody too soon.
 #[tokio::test(start_paused = true)]
 async fn nobody_is_forgotten_under_ceilings() {
@@ -85,7 +85,7 @@ async fn nobody_is_forgotten_under_ceilings() {
                 .iter()
                 .all(|host| host.in_flight + host.queued == 0)
         );
-        assert_eq!(origin.scheduler.desk.metrics.pace_queued.get(), 0);
+        assert_eq!(origin.scheduler.context.metrics.pace_queued.get(), 0);
     }
 }
 
@@ -96,7 +96,7 @@ pub(super) fn ceilings(in_flight: u32, rate: &str) -> PaceLimits {
     }
 }
 
-// The issue, "must hold": no two starts at a host closer than its delay,
+// Ours: no two starts at a host closer than its delay,
 // whatever arrivals, cancellations and changes.
 #[tokio::test(start_paused = true)]
 async fn no_two_starts_are_closer_than_the_delay_that_either_asks_for() {
@@ -145,7 +145,7 @@ async fn no_two_starts_are_closer_than_the_delay_that_either_asks_for() {
         }
         let host = &origin.scheduler.snapshot()[0];
         assert_eq!((host.in_flight, host.queued), (0, 0), "{seed}");
-        assert_eq!(origin.scheduler.desk.metrics.pace_queued.get(), 0);
+        assert_eq!(origin.scheduler.context.metrics.pace_queued.get(), 0);
     }
     assert!(400 < starts, "{starts}");
 }

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 use super::kit::*;
 use crate::decision::reason::Reason;
 use crate::pace::back_off::BackOffUpdate;
-use crate::pace::back_off_event::{BackOffChange, BackOffEvent, SavedBackOff};
+use crate::pace::back_off_event::{BackOffChange, BackOffEvent, BackOffListener, SavedBackOff};
 use crate::pace::policy::Profile;
-use crate::pace::scheduler::BackOffListener;
 use tokio::time::{advance, sleep};
 
 async fn answered(origin: &Origin, status: u16, retry_after: Option<u64>) -> BackOffUpdate {
@@ -21,12 +20,12 @@ async fn left_alone(origin: &Origin) -> u64 {
         Ok(_unused) => 0,
         Err(later) => {
             assert_eq!(later.reason, Reason::BackOff);
-            later.retry_after.as_secs()
+            later.retry_after().as_secs()
         }
     }
 }
 
-// Operations, 1.5: a back-off of 60 s with a longest of 5 s is refused at once.
+// Ours: a back-off of 60 s with a longest of 5 s is refused at once.
 #[tokio::test(start_paused = true)]
 async fn a_back_off_refuses_those_who_would_wait_in_vain() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -38,10 +37,10 @@ async fn a_back_off_refuses_those_who_would_wait_in_vain() {
     assert!(refused.is_finished());
     let later = refused.await.unwrap().unwrap_err();
     assert_eq!(
-        (later.reason, later.retry_after),
+        (later.reason, later.retry_after()),
         (Reason::BackOff, seconds(60))
     );
-    assert_eq!(origin.scheduler.desk.metrics.pace_backoffs.get(), 1);
+    assert_eq!(origin.scheduler.context.metrics.pace_backoffs.get(), 1);
     let waits = origin.get(Get::by("a", None).within(seconds(61))).await;
     sleep(seconds(59)).await;
     assert!(!waits.is_finished());
@@ -50,7 +49,7 @@ async fn a_back_off_refuses_those_who_would_wait_in_vain() {
     assert_eq!(origin.order(), ["a"]);
 }
 
-// The issue, deliverable 2: 60 s doubling, jitter upwards by a tenth at most,
+// Ours: 60 s doubling, jitter upwards by a tenth at most,
 // forgiven after 30 quiet minutes.
 #[tokio::test(start_paused = true)]
 async fn back_offs_double_and_are_forgiven_after_thirty_quiet_minutes() {
@@ -65,7 +64,7 @@ async fn back_offs_double_and_are_forgiven_after_thirty_quiet_minutes() {
     assert!((60..=66).contains(&left_alone(&origin).await));
 }
 
-// The brief: a back-off that begins while requests wait takes effect.
+// Ours: a back-off that begins while requests wait takes effect.
 #[tokio::test(start_paused = true)]
 async fn a_back_off_holds_for_those_who_wait_already() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -80,7 +79,7 @@ async fn a_back_off_holds_for_those_who_wait_already() {
     settle().await;
     let later = short.await.unwrap().unwrap_err();
     assert_eq!(
-        (later.reason, later.retry_after),
+        (later.reason, later.retry_after()),
         (Reason::BackOff, seconds(100))
     );
     sleep(seconds(99)).await;
@@ -89,7 +88,7 @@ async fn a_back_off_holds_for_those_who_wait_already() {
     assert!(long.is_finished());
 }
 
-// Operations, 1.2: 403 and 404 never.
+// Ours: 403 and 404 never.
 #[tokio::test(start_paused = true)]
 async fn other_errors_leave_nobody_alone() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -102,7 +101,7 @@ async fn other_errors_leave_nobody_alone() {
     }
 }
 
-// Decisions, Pace, `archive`: 5 times the last response's duration after its
+// Ours: 5 times the last response's duration after its
 // end, from 3 s to 30 s.
 #[tokio::test(start_paused = true)]
 async fn an_archive_leaves_a_slow_site_more_time() {
@@ -115,7 +114,6 @@ async fn an_archive_leaves_a_slow_site_more_time() {
     assert_eq!(times, [0, 12, 15, 105]);
 }
 
-// The issue, deliverable 5.
 #[tokio::test(start_paused = true)]
 async fn what_a_host_waits_for_is_shown() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -134,7 +132,7 @@ async fn what_a_host_waits_for_is_shown() {
     assert!(shown[0].backoff_until.is_some());
 }
 
-// The issue, deliverable 4: nobody waits in vain, not even for a robots.txt.
+// Ours: nobody waits in vain, not even for a robots.txt.
 #[tokio::test(start_paused = true)]
 async fn a_back_off_ends_the_wait_for_a_robots_txt() {
     let origin = Origin::new(profile(Profile::Owned));
@@ -152,15 +150,15 @@ async fn a_back_off_ends_the_wait_for_a_robots_txt() {
     assert!(!waits.await.unwrap());
     let later = origin
         .scheduler
-        .robots_later(&host("site.example"))
+        .put_off_robots(&host("site.example"))
         .unwrap();
     assert_eq!(
-        (later.reason, later.retry_after),
+        (later.reason, later.retry_after()),
         (Reason::BackOff, seconds(600))
     );
 }
 
-// The issue, deliverable 5: an event where a host leaves its back-off, also if
+// Ours: an event where a host leaves its back-off, also if
 // the first behind it has hung up.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
@@ -184,12 +182,12 @@ async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
     drop(gone);
     assert_eq!(*told.lock().unwrap(), [BackOffChange::Entered]);
     drop(origin.turn(Get::by("a", None)).await);
-    origin.scheduler.sweep().await;
+    origin.scheduler.sweep();
     let both = [BackOffChange::Entered, BackOffChange::Left];
     assert_eq!(*told.lock().unwrap(), both);
 }
 
-// The issue, deliverable 6. A clock that was wrong is no reason to leave a host
+// Ours: A clock that was wrong is no reason to leave a host
 // alone for years, and what was forgiven is forgotten.
 #[tokio::test(start_paused = true)]
 async fn what_the_process_before_knew_is_taken_up_within_bounds() {
@@ -216,7 +214,7 @@ async fn what_the_process_before_knew_is_taken_up_within_bounds() {
     };
     for (host, hours) in [("years.example", 24), ("hour.example", 1)] {
         let later = origin.turn(asks(host)).await.unwrap_err();
-        let left = later.retry_after.as_secs();
+        let left = later.retry_after().as_secs();
         assert!(
             (3600 * hours - 2..=3600 * hours).contains(&left),
             "{host}: {left}"
@@ -226,5 +224,5 @@ async fn what_the_process_before_knew_is_taken_up_within_bounds() {
     turn.record_status(503, None);
     drop(turn);
     let later = origin.turn(asks("quiet.example")).await.unwrap_err();
-    assert!((60..=66).contains(&later.retry_after.as_secs()));
+    assert!((60..=66).contains(&later.retry_after().as_secs()));
 }

@@ -1,0 +1,152 @@
+//! Requests in flight under each ceiling, its last start, and its waiting line.
+//!
+//! A request that waits at any host is in the line of a ceiling, and only the
+//! first of a line is woken when there is room: with thousands of hosts that
+//! wait, a grant wakes one. Does not know any limit.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::policy::Rate;
+use super::schedule::Uptime;
+
+/// One ceiling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct CeilingKey {
+    /// Index of the kind: crawler, domain, address or total.
+    pub(super) kind: usize,
+    /// Number of the crawler, domain or address.
+    pub(super) number: u32,
+}
+
+/// Lines of all ceilings.
+#[derive(Debug, Default)]
+pub(super) struct CeilingLines {
+    lines: HashMap<CeilingKey, CeilingLine>,
+    next_place: u64,
+}
+
+#[derive(Debug, Default)]
+struct CeilingLine {
+    in_flight: u32,
+    /// Last start that counted under a rate.
+    started: Option<Uptime>,
+    /// Wakers by place, in the order of arrival.
+    waiting: BTreeMap<u64, Arc<Notify>>,
+}
+
+impl CeilingLines {
+    /// Returns the number of requests in flight.
+    pub(super) fn in_flight(&self, key: CeilingKey) -> u32 {
+        self.lines.get(&key).map_or(0, |line| line.in_flight)
+    }
+
+    /// Returns the number of requests that wait.
+    pub(super) fn waiting(&self, key: CeilingKey) -> usize {
+        self.lines.get(&key).map_or(0, |line| line.waiting.len())
+    }
+
+    /// Returns whether nobody waits before `place`, or before a request that
+    /// has none.
+    pub(super) fn is_next(&self, key: CeilingKey, place: Option<u64>) -> bool {
+        let line = self.lines.get(&key);
+        let first = line.and_then(|line| line.waiting.keys().next());
+        first.is_none_or(|first| Some(*first) == place)
+    }
+
+    /// Counts one more request in flight.
+    pub(super) fn begin(&mut self, key: CeilingKey) {
+        self.lines.entry(key).or_default().in_flight += 1;
+    }
+
+    /// Counts one request less in flight, and wakes the first that waits.
+    pub(super) fn end(&mut self, key: CeilingKey) {
+        self.change(key, |line| {
+            line.in_flight = line.in_flight.saturating_sub(1);
+            line.wake_first();
+        });
+    }
+
+    /// Counts a start, if the last one is long enough ago for `rate`.
+    ///
+    /// # Errors
+    ///
+    /// Time from which a start is counted.
+    pub(super) fn count_start(
+        &mut self,
+        key: CeilingKey,
+        rate: Rate,
+        now: Uptime,
+    ) -> Result<(), Uptime> {
+        let line = self.lines.entry(key).or_default();
+        let next = line
+            .started
+            .map(|started| started.saturating_add(rate.pause()));
+        if let Some(next) = next.filter(|next| now < *next) {
+            return Err(next);
+        }
+        line.started = Some(now);
+        Ok(())
+    }
+
+    /// Forgets the starts for which `is_over` holds.
+    pub(super) fn forget_starts(&mut self, is_over: impl Fn(CeilingKey, Uptime) -> bool) {
+        self.lines.retain(|key, line| {
+            line.started = line.started.filter(|started| !is_over(*key, *started));
+            !line.is_empty()
+        });
+        self.lines.shrink_to_fit();
+    }
+
+    /// Takes the last place of a line; `waker` is notified when it may start.
+    pub(super) fn join(&mut self, key: CeilingKey, waker: &Arc<Notify>) -> u64 {
+        let place = self.next_place;
+        self.next_place += 1;
+        let line = self.lines.entry(key).or_default();
+        line.waiting.insert(place, Arc::clone(waker));
+        place
+    }
+
+    /// Gives up a place. If it was the first, the next one is woken.
+    pub(super) fn leave(&mut self, key: CeilingKey, place: u64) {
+        let was_first = self.is_next(key, Some(place));
+        self.change(key, |line| {
+            line.waiting.remove(&place);
+            if was_first {
+                line.wake_first();
+            }
+        });
+    }
+
+    fn change(&mut self, key: CeilingKey, change: impl FnOnce(&mut CeilingLine)) {
+        if let Some(line) = self.lines.get_mut(&key) {
+            change(line);
+            if line.is_empty() {
+                self.lines.remove(&key);
+            }
+        }
+    }
+
+    /// Returns the number of lines that are remembered, without those that only
+    /// a rate remembers if `busy` is set.
+    #[cfg(test)]
+    pub(super) fn len(&self, busy: bool) -> usize {
+        let lines = self.lines.values();
+        let is_busy = |line: &&CeilingLine| 0 < line.in_flight || !line.waiting.is_empty();
+        lines.filter(|line| !busy || is_busy(line)).count()
+    }
+}
+
+impl CeilingLine {
+    fn is_empty(&self) -> bool {
+        self.in_flight == 0 && self.started.is_none() && self.waiting.is_empty()
+    }
+
+    fn wake_first(&self) {
+        if let Some(first) = self.waiting.values().next() {
+            first.notify_one();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Parts that the scheduler shares with its turns and drivers: the clock, the
+//! configuration in force, metrics, and the back-off listener.
+//!
+//! Does not know any queue.
+
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::back_off::BackOff;
+use super::back_off_event::{BackOffChange, BackOffEvent, BackOffListener};
+use super::ceilings::Ceilings;
+use super::options::Options;
+use super::schedule::Uptime;
+use crate::clock;
+use crate::metrics::Metrics;
+use politesse_robots::origin::Host;
+
+/// Configuration in force, with the ceilings that follow from it.
+#[derive(Debug)]
+pub(super) struct ActivePace {
+    pub(super) options: Options,
+    pub(super) ceilings: Arc<Ceilings>,
+    /// Number of the configuration, by which a host sees that its terms are
+    /// those of another one; wraps.
+    pub(super) generation: u32,
+}
+
+/// Current time, and the configuration that holds at it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now<'a> {
+    pub(super) uptime: Uptime,
+    /// Wall-clock time; read where it is needed if it is not known yet.
+    wall: Option<Timestamp>,
+    pub(super) active: &'a ActivePace,
+}
+
+impl Now<'_> {
+    pub(super) fn wall(&self) -> Timestamp {
+        self.wall.unwrap_or_else(clock::now)
+    }
+
+    /// Reads the wall clock now, for a caller that looks at many hosts.
+    pub(super) fn with_wall(self) -> Self {
+        Self {
+            wall: Some(clock::now()),
+            ..self
+        }
+    }
+
+    /// Converts a wall-clock time that lies ahead.
+    pub(super) fn uptime_at(&self, wall: Timestamp) -> Uptime {
+        self.uptime.saturating_add(clock::passed(self.wall(), wall))
+    }
+}
+
+/// Parts that the scheduler shares with its turns and drivers.
+#[derive(Debug)]
+pub(super) struct PaceContext {
+    pub(super) active: ArcSwap<ActivePace>,
+    /// Begin of [`Uptime`].
+    pub(super) epoch: Instant,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) listener: OnceLock<BackOffListener>,
+}
+
+impl PaceContext {
+    pub(super) fn new(options: Options, metrics: Arc<Metrics>) -> Self {
+        let active = ActivePace {
+            ceilings: Ceilings::new(&options, None),
+            options,
+            generation: 0,
+        };
+        Self {
+            active: ArcSwap::from_pointee(active),
+            epoch: clock::instant(),
+            metrics,
+            listener: OnceLock::new(),
+        }
+    }
+
+    /// Puts other options in force.
+    pub(super) fn set_options(&self, options: Options) -> Arc<ActivePace> {
+        let previous = self.active.load_full();
+        let ceilings = if previous.ceilings.are_of(&options) {
+            Arc::clone(&previous.ceilings)
+        } else {
+            Ceilings::new(&options, Some(&previous.ceilings))
+        };
+        let active = Arc::new(ActivePace {
+            options,
+            ceilings,
+            generation: previous.generation.wrapping_add(1),
+        });
+        self.active.store(Arc::clone(&active));
+        active
+    }
+
+    pub(super) fn uptime(&self) -> Uptime {
+        clock::instant().saturating_duration_since(self.epoch)
+    }
+
+    pub(super) fn now<'a>(&self, active: &'a ActivePace) -> Now<'a> {
+        Now {
+            uptime: self.uptime(),
+            wall: None,
+            active,
+        }
+    }
+
+    /// Reports that `host` entered the back-off with this `status`, or left it
+    /// (no status).
+    pub(super) fn report(&self, host: &Host, back_off: BackOff, status: Option<u16>) {
+        let (Some(listener), Some(end)) = (self.listener.get(), back_off.end()) else {
+            return;
+        };
+        let (wall, uptime) = (clock::now(), self.uptime());
+        let until = match end.checked_sub(uptime) {
+            Some(remaining) => wall.checked_add(remaining),
+            None => wall.checked_sub(uptime.saturating_sub(end)),
+        }
+        .unwrap_or(wall);
+        let (at, change) = match status {
+            Some(_) => (wall, BackOffChange::Entered),
+            None => (until, BackOffChange::Left),
+        };
+        listener.0(BackOffEvent {
+            at,
+            host: host.clone(),
+            change,
+            status,
+            until,
+            incidents: back_off.incidents(),
+        });
+    }
+}

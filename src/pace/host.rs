@@ -1,0 +1,262 @@
+//! State of one host, and the delay of a request that follows from it: the
+//! schedule under what the site asks for, the operator's terms, back-off, and
+//! the ceilings over many hosts.
+//!
+//! Does not know who else waits.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::back_off::{BackOff, BackOffUpdate, ThrottleAnswer};
+use super::context::Now;
+use super::policy::HostTerms;
+use super::request::{Grant, Waiter};
+use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
+use crate::decision::delay::{Delay, DelayEnd};
+use crate::decision::reason::Reason;
+use politesse_robots::PaceRecords;
+use politesse_robots::origin::Host;
+
+/// Time for which a crawl delay binds the whole host after a crawler was last
+/// asked for it; a longer delay binds for as long as it lasts.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// State of one host; small, because there are many.
+#[derive(Debug)]
+pub(super) struct HostState {
+    pub(super) schedule: Schedule,
+    terms: Arc<HostTerms>,
+    /// Number of the configuration that `terms` are of.
+    generation: u32,
+    /// Records with the longest delay that was asked of a crawler of late, and
+    /// when last. Weak, so that they count only while their robots.txt is held.
+    longest: Option<(Weak<PaceRecords>, Uptime)>,
+    back_off: Option<Box<BackOff>>,
+    /// Overruns that no turn has reported yet.
+    overruns: u32,
+}
+
+impl HostState {
+    pub(super) fn new(host: &Host, now: &Now<'_>) -> Self {
+        Self {
+            schedule: Schedule::default(),
+            terms: Arc::clone(now.active.options.policy.terms(host)),
+            generation: now.active.generation,
+            longest: None,
+            back_off: None,
+            overruns: 0,
+        }
+    }
+
+    /// Takes the terms in force, if they are newer.
+    pub(super) fn refresh(&mut self, host: &Host, now: &Now<'_>) {
+        // Another thread may still hold an older configuration, also after the
+        // number has wrapped.
+        let ahead = now.active.generation.wrapping_sub(self.generation);
+        if !(1..=u32::MAX / 2).contains(&ahead) {
+            return;
+        }
+        self.generation = now.active.generation;
+        self.terms = Arc::clone(now.active.options.policy.terms(host));
+        if self.terms.adaptive.is_none() {
+            self.schedule.forget_adaptive();
+        }
+    }
+
+    /// Estimates the delay of a request that has so many turns `ahead` of it.
+    pub(super) fn estimate(&self, waiter: &Waiter, ahead: usize, now: &Now<'_>) -> Delay {
+        let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
+        let next = self.schedule.next(waiter.kind, &limits, now.uptime);
+        let back_off = limits.back_off_until.saturating_sub(now.uptime);
+        let (wait, reason) = match next.wait() {
+            // When the other request ends is not known, but nothing starts
+            // before the back-off is over.
+            None if !back_off.is_zero() => (back_off, Reason::BackOff),
+            wait => (wait.unwrap_or_default(), next.reason),
+        };
+        let turns = u32::try_from(ahead).unwrap_or(u32::MAX);
+        let wait = wait.saturating_add(self.schedule.step(&limits).saturating_mul(turns));
+        let ceilings = now.active.ceilings.wait(&waiter.claim);
+        if wait < ceilings {
+            Delay::of_host(Reason::Ceiling, DelayEnd::After(ceilings))
+        } else {
+            Delay::of_host(reason, DelayEnd::After(wait))
+        }
+    }
+
+    /// Starts a request.
+    ///
+    /// # Errors
+    ///
+    /// The [`Delay`] of a request that may not start now.
+    pub(super) fn start(&mut self, waiter: &mut Waiter, now: &Now<'_>) -> Result<Grant, Delay> {
+        let (kind, uptime) = (waiter.kind, now.uptime);
+        let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
+        let mut delay = self.schedule.next(kind, &limits, uptime);
+        if !delay.is_over() && self.schedule.overrun(&limits, uptime) {
+            self.overruns += 1;
+            delay = self.schedule.next(kind, &limits, uptime);
+        }
+        if !delay.is_over() {
+            waiter.claim.give_way();
+            return Err(delay);
+        }
+        let guard = now.active.ceilings.start(&mut waiter.claim, uptime);
+        let ceilings = guard.map_err(|until| {
+            let end = match until {
+                Uptime::MAX => DelayEnd::OnEvent(Duration::MAX),
+                until => DelayEnd::After(until.saturating_sub(uptime)),
+            };
+            Delay::of_crawler(Reason::Ceiling, end)
+        })?;
+        Ok(Grant {
+            start: self.schedule.start(kind, &limits, uptime)?,
+            ceilings,
+            at: uptime,
+            pause: self.schedule.step(&limits),
+            ended_back_off: self.take_back_off_end(uptime),
+            overruns: std::mem::take(&mut self.overruns),
+        })
+    }
+
+    /// Returns the limits of one request.
+    fn limits(&self, records: Option<&PaceRecords>, kind: Kind, now: &Now<'_>) -> StartLimits {
+        let terms = &*self.terms;
+        let mut limits = StartLimits {
+            in_flight: terms.in_flight,
+            spacing: terms.rate.map_or(Duration::ZERO, |rate| rate.pause()),
+            delay: Duration::ZERO,
+            delay_reason: Reason::CrawlDelay,
+            back_off_until: self.back_off_until(now.uptime).unwrap_or_default(),
+            opens_at: Uptime::ZERO,
+            max_turn: now.active.options.max_turn,
+        };
+        // Most hosts ask for nothing, and the wall clock is not read for them.
+        if records.is_none() && self.longest.is_none() && terms.hours.is_none() {
+            return limits;
+        }
+        let wall = now.wall();
+        let longest = self.longest_records(now);
+        for records in records.into_iter().chain(longest.as_deref()) {
+            if let Some((delay, record)) = records.delay(wall)
+                && limits.delay < delay
+            {
+                (limits.delay, limits.delay_reason) = (delay, record.into());
+            }
+        }
+        // A robots.txt is asked for at any hour: it says which hours they are.
+        if kind != Kind::RobotsTxt {
+            let site = records.and_then(|records| records.opens(wall));
+            let operator = terms.hours.and_then(|hours| hours.opens(wall));
+            let opening = site.max(operator);
+            limits.opens_at = opening.map_or(Uptime::ZERO, |opening| now.uptime_at(opening));
+        }
+        limits
+    }
+
+    /// Returns the records with the longest delay that was asked of a crawler of
+    /// late, as long as their robots.txt is held.
+    fn longest_records(&self, now: &Now<'_>) -> Option<Arc<PaceRecords>> {
+        let (records, last) = self.longest.as_ref()?;
+        let records = records.upgrade()?;
+        let (delay, _) = records.delay(now.wall())?;
+        let until = last.saturating_add(delay.max(REMEMBERED));
+        (now.uptime <= until).then_some(records)
+    }
+
+    /// Records what a site asks of a crawler. The longest delay binds every
+    /// request to the host, whatever the scheme, port and crawler: it is one
+    /// host that has to answer them. Returns whether this one is longer.
+    pub(super) fn record_crawl_delay(&mut self, records: &Arc<PaceRecords>, now: &Now<'_>) -> bool {
+        let wall = now.wall();
+        let Some((delay, _)) = records.delay(wall) else {
+            return false;
+        };
+        let longest = self.longest_records(now);
+        let longest = longest.and_then(|records| records.delay(wall));
+        let longest = longest.map_or(Duration::ZERO, |(delay, _)| delay);
+        if longest <= delay {
+            self.longest = Some((Arc::downgrade(records), now.uptime));
+        }
+        longest < delay
+    }
+
+    /// Takes back a start of which nothing was sent. The end of a back-off that
+    /// it would have shown is reported by the next one.
+    pub(super) fn give_back(&mut self, grant: &Grant) {
+        self.schedule.give_back(grant.start);
+        if let Some(back_off) = &mut self.back_off
+            && grant.ended_back_off.is_some()
+        {
+            back_off.untake_end();
+        }
+    }
+
+    /// Ends a request.
+    pub(super) fn end(&mut self, grant: &Grant, outcome: Outcome, now: Uptime) {
+        self.schedule.end(grant.start, now);
+        if let Some(adaptive) = &self.terms.adaptive {
+            let duration = now.saturating_sub(grant.at);
+            self.schedule.adapt(adaptive, duration, outcome);
+        }
+    }
+
+    /// Records a response that asks for less.
+    pub(super) fn record_throttle(
+        &mut self,
+        answer: ThrottleAnswer,
+        now: &Now<'_>,
+    ) -> BackOffUpdate {
+        let back_off = self.back_off.get_or_insert_default();
+        back_off.record(answer, &now.active.options.back_off, now.uptime)
+    }
+
+    /// Returns the latest back-off, over or not.
+    pub(super) fn back_off(&self) -> Option<BackOff> {
+        self.back_off.as_deref().copied()
+    }
+
+    /// Returns the end of the current back-off.
+    pub(super) fn back_off_until(&self, now: Uptime) -> Option<Uptime> {
+        self.back_off.as_ref()?.until(now)
+    }
+
+    /// Restores what the previous process knew.
+    pub(super) fn restore_back_off(&mut self, back_off: BackOff) {
+        self.back_off = Some(Box::new(back_off));
+    }
+
+    /// Returns a back-off that is over and whose end is unreported, and marks it
+    /// as reported.
+    pub(super) fn take_back_off_end(&mut self, now: Uptime) -> Option<BackOff> {
+        let back_off = self.back_off.as_mut()?;
+        back_off.take_end(now).then_some(**back_off)
+    }
+
+    /// Returns the delay of a request of which its site asks nothing; `None` if
+    /// it may start.
+    pub(super) fn delay(&self, kind: Kind, now: &Now<'_>) -> Option<Delay> {
+        let limits = self.limits(None, kind, now);
+        let delay = self.schedule.next(kind, &limits, now.uptime);
+        (!delay.is_over()).then_some(delay)
+    }
+
+    /// Returns whether a new state in its place would allow the same.
+    pub(super) fn is_idle(&self, now: &Now<'_>) -> bool {
+        let back_off_limits = &now.active.options.back_off;
+        let is_forgiven = |back_off: &BackOff| back_off.is_forgiven(back_off_limits, now.uptime);
+        let limits = StartLimits {
+            // Hours are the policy's, which forgets nothing.
+            opens_at: Uptime::ZERO,
+            ..self.limits(None, Kind::Page, now)
+        };
+        self.back_off.as_deref().is_none_or(is_forgiven)
+            && self.schedule.is_idle(&limits, now.uptime)
+    }
+
+    /// Returns whether nothing happened of late. An idle host is kept until
+    /// then: a crawler may come that is asked for a longer delay than the last.
+    pub(super) fn is_at_rest(&self, now: &Now<'_>) -> bool {
+        self.schedule.latest().saturating_add(REMEMBERED) <= now.uptime
+    }
+}

@@ -1,0 +1,129 @@
+//! Queues of all hosts, bounded (`pace.max_hosts`).
+//!
+//! A queue is forgotten only when a new one in its place would allow the same.
+
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+
+use super::back_off::BackOff;
+use super::context::Now;
+use super::queue::HostQueue;
+use crate::metrics::Metrics;
+use politesse_robots::origin::Host;
+
+/// Parts of the map, each behind a lock. A sweep holds one at a time, so that
+/// fewer than one request in a hundred can meet it.
+const SHARDS: usize = 1024;
+
+/// Queues that one search for room looks at; if none of them is idle there is
+/// no room.
+const SEARCHED: usize = 4096;
+
+/// Queues that one search forgets at most. It may have to pass over many, so
+/// that the next requests should find room without one.
+const FORGOTTEN: usize = 64;
+
+/// Queues of all hosts.
+#[derive(Debug)]
+pub(super) struct HostMap {
+    queues: DashMap<Host, Arc<HostQueue>, RandomState>,
+    /// Length of `queues`, which could be had from all locks only.
+    len: AtomicUsize,
+    /// Queue at which the next search for room begins.
+    next_search: AtomicUsize,
+    metrics: Arc<Metrics>,
+}
+
+impl HostMap {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            queues: DashMap::with_hasher_and_shard_amount(RandomState::new(), SHARDS),
+            len: AtomicUsize::new(0),
+            next_search: AtomicUsize::new(0),
+            metrics,
+        }
+    }
+
+    /// Returns the queue of a host; `None` where there are too many, and all
+    /// that were looked at are in use.
+    pub(super) fn queue(&self, host: &Host, now: &Now<'_>) -> Option<Arc<HostQueue>> {
+        if let Some(queue) = self.queues.get(host) {
+            return Some(Arc::clone(&queue));
+        }
+        let max_hosts = now.active.options.max_hosts.get();
+        if max_hosts <= self.len.load(Ordering::Relaxed) && !self.make_room(now) {
+            return None;
+        }
+        let queue = self.queues.entry(host.clone()).or_insert_with(|| {
+            self.len.fetch_add(1, Ordering::Relaxed);
+            self.metrics.pace_hosts.inc();
+            Arc::new(HostQueue::new(host, now))
+        });
+        Some(Arc::clone(&queue))
+    }
+
+    /// Forgets some idle queues; returns whether there were any.
+    fn make_room(&self, now: &Now<'_>) -> bool {
+        // Each search begins behind the one before. If all began at the first
+        // queue, those that are in use there would hide idle ones from it.
+        let begin = self.next_search.fetch_add(SEARCHED, Ordering::Relaxed);
+        let begin = begin % self.len.load(Ordering::Relaxed).max(1);
+        let all = self.queues.iter().skip(begin).chain(self.queues.iter());
+        let idle: Vec<Host> = all
+            .take(SEARCHED)
+            .filter(|entry| is_forgettable(entry.value(), now))
+            .map(|entry| entry.key().clone())
+            .take(FORGOTTEN)
+            .collect();
+        let forget = |host: &&Host| {
+            let is_idle = |_: &Host, queue: &Arc<HostQueue>| is_forgettable(queue, now);
+            self.queues.remove_if(*host, is_idle).is_some()
+        };
+        let forgotten = idle.iter().filter(forget).count();
+        self.count_forgotten(forgotten);
+        0 < forgotten
+    }
+
+    /// Forgets the queues that have been idle for long, and returns the
+    /// back-offs that are over and unreported.
+    pub(super) fn sweep(&self, now: &Now<'_>) -> Vec<(Host, BackOff)> {
+        let (mut ended, mut forgotten) = (Vec::new(), 0);
+        self.queues.retain(|host, queue| {
+            if let Some(back_off) = queue.with_host(|host| host.take_back_off_end(now.uptime)) {
+                ended.push((host.clone(), back_off));
+            }
+            let is_at_rest = queue.with_host(|host| host.is_at_rest(now));
+            let stays = !is_at_rest || !is_forgettable(queue, now);
+            forgotten += usize::from(!stays);
+            stays
+        });
+        self.count_forgotten(forgotten);
+        // A crawl that has moved on should not keep the memory of its peak.
+        if self.queues.len() * 4 < self.queues.capacity() {
+            self.queues.shrink_to_fit();
+        }
+        ended
+    }
+
+    fn count_forgotten(&self, forgotten: usize) {
+        self.len.fetch_sub(forgotten, Ordering::Relaxed);
+        let forgotten = i64::try_from(forgotten).unwrap_or(0);
+        self.metrics.pace_hosts.dec_by(forgotten);
+    }
+
+    /// Calls `look` with every host, under the lock of its part of the map.
+    pub(super) fn for_each(&self, mut look: impl FnMut(&Host, &HostQueue)) {
+        for entry in &self.queues {
+            look(entry.key(), entry.value());
+        }
+    }
+}
+
+/// Returns whether a queue may be forgotten. Whoever else has it could start
+/// something through it.
+fn is_forgettable(queue: &Arc<HostQueue>, now: &Now<'_>) -> bool {
+    Arc::strong_count(queue) == 1 && queue.is_idle(now)
+}

@@ -1,0 +1,373 @@
+//! Queue of one host: the state of the host, and the requests that wait there.
+//!
+//! A request that need not wait starts under the lock and is gone. While some
+//! wait, one task ([`HostQueue::drive`]) sleeps for all of them and grants turns
+//! one by one; it is woken when a request ends or a limit changes. The guard
+//! never crosses an await, and no lock of another host is taken under it.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep_until;
+
+use super::back_off::{BackOffUpdate, ThrottleAnswer};
+use super::ceilings::Ceilings;
+use super::context::{Now, PaceContext};
+use super::fair_queue::FairQueue;
+use super::host::HostState;
+use super::host_pace::HostPace;
+use super::request::{Grant, TurnAnswer, TurnRequest, Waiter};
+use super::schedule::{Kind, Uptime};
+use crate::decision::delay::{Delay, DelayEnd, DelayScope};
+use crate::decision::reason::Reason;
+use politesse_robots::origin::Host;
+
+/// Queue of one host.
+#[derive(Debug)]
+pub(super) struct HostQueue(Mutex<QueueState>);
+
+#[derive(Debug)]
+struct QueueState {
+    host: HostState,
+    /// Present as long as a task drives it; most hosts have none.
+    waiting: Option<Box<FairQueue>>,
+}
+
+/// Place that a request took in a queue.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) arrival: u64,
+    pub(super) answer: oneshot::Receiver<TurnAnswer>,
+    /// Whether the caller has to spawn [`HostQueue::drive`].
+    pub(super) needs_driver: bool,
+}
+
+/// Next step of a driver.
+#[derive(Debug)]
+enum DriverStep {
+    Continue,
+    /// Sleeps until then, or until woken.
+    Sleep(Uptime, Arc<Notify>),
+    /// Ends: no request waits.
+    End,
+}
+
+impl HostQueue {
+    pub(super) fn new(host: &Host, now: &Now<'_>) -> Self {
+        Self(Mutex::new(QueueState {
+            host: HostState::new(host, now),
+            waiting: None,
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the state of the host.
+    pub(super) fn with_host<T>(&self, look: impl FnOnce(&mut HostState) -> T) -> T {
+        look(&mut self.lock().host)
+    }
+
+    /// Changes the state of the host, and wakes the driver.
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut HostState) -> T) -> T {
+        let mut state = self.lock();
+        let result = change(&mut state.host);
+        state.wake_driver();
+        result
+    }
+
+    /// Takes the options in force. Requests that wait are looked at again, under
+    /// `ceilings` if those are new.
+    pub(super) fn refresh(&self, host: &Host, now: &Now<'_>, ceilings: Option<&Ceilings>) {
+        let mut state = self.lock();
+        state.host.refresh(host, now);
+        if let Some(waiting) = &mut state.waiting {
+            waiting.for_each(|crawler, waiter| {
+                waiter.not_before = Uptime::ZERO;
+                if let Some(ceilings) = ceilings {
+                    waiter.claim.renew(ceilings, crawler, host);
+                }
+            });
+        }
+        state.wake_driver();
+    }
+
+    /// Starts a request if nothing delays it.
+    ///
+    /// # Errors
+    ///
+    /// The estimated [`Delay`].
+    pub(super) fn start(
+        &self,
+        request: &TurnRequest<'_>,
+        waiter: &mut Waiter,
+        now: &Now<'_>,
+    ) -> Result<Grant, Delay> {
+        let mut state = self.lock();
+        state.host.refresh(request.host, now);
+        let records = waiter.pace_records.as_ref();
+        let is_longest = records.is_some_and(|records| state.host.record_crawl_delay(records, now));
+        let waiting = state.waiting.as_ref();
+        let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
+            return state.host.start(waiter, now);
+        };
+        if is_longest {
+            waiting.driver.notify_one();
+        }
+        let ahead = waiting.ahead(request.crawler, waiter.arrival);
+        Err(state.host.estimate(waiter, ahead, now))
+    }
+
+    /// Estimates the delay of a request that comes now.
+    pub(super) fn estimate(&self, waiter: &Waiter, crawler: Option<&str>, now: &Now<'_>) -> Delay {
+        let state = self.lock();
+        let waiting = state.waiting.as_ref();
+        let ahead = waiting.map_or(0, |waiting| waiting.ahead(crawler, None));
+        state.host.estimate(waiter, ahead, now)
+    }
+
+    /// Returns whether anything delays a robots.txt now.
+    pub(super) fn delays_robots(&self, now: &Now<'_>) -> bool {
+        let state = self.lock();
+        state.waiting.is_some() || state.host.delay(Kind::RobotsTxt, now).is_some()
+    }
+
+    /// Joins the queue; `None` if `pages_max` pages wait. `arrivals` numbers the
+    /// requests that have no place in the order of arrival yet.
+    pub(super) fn join(
+        &self,
+        mut waiter: Waiter,
+        crawler: Option<&Arc<str>>,
+        pages_max: usize,
+        arrivals: &AtomicU64,
+    ) -> Option<Joined> {
+        let mut state = self.lock();
+        if let Some(crawler) = crawler {
+            state.make_room(crawler, pages_max)?;
+        }
+        let needs_driver = state.waiting.is_none();
+        let waiting = state.waiting.get_or_insert_default();
+        // Under the lock, so that numbers rise along the queue.
+        let next = || arrivals.fetch_add(1, Ordering::Relaxed);
+        let arrival = waiter.arrival.unwrap_or_else(next);
+        let (sender, answer) = oneshot::channel();
+        waiter.arrival = Some(arrival);
+        waiter.ticket = Some(sender);
+        waiter.claim.wait_with(&waiting.driver);
+        waiting.push(crawler, waiter);
+        waiting.driver.notify_one();
+        Some(Joined {
+            arrival,
+            answer,
+            needs_driver,
+        })
+    }
+
+    /// Leaves the queue before a turn; `None` if the request was answered.
+    pub(super) fn leave(&self, crawler: Option<&str>, arrival: u64) -> Option<Waiter> {
+        let mut state = self.lock();
+        let waiter = state.waiting.as_mut()?.remove(crawler, arrival)?;
+        state.wake_driver();
+        Some(waiter)
+    }
+
+    /// Sends away every request that waits.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        let waiting = state.waiting.as_mut();
+        let gone = waiting.map(|waiting| waiting.remove_all(|_| true));
+        state.wake_driver();
+        drop(state);
+        // A ticket whose sender is dropped knows that no answer comes. To drop
+        // a waiter's place under a ceiling takes that lock.
+        drop(gone);
+    }
+
+    /// Records a response that asks for less. Requests whose patience ends
+    /// before the back-off are answered at once.
+    pub(super) fn record_throttle(&self, answer: ThrottleAnswer, now: &Now<'_>) -> BackOffUpdate {
+        let mut state = self.lock();
+        let update = state.host.record_throttle(answer, now);
+        let until = state.host.back_off_until(now.uptime);
+        let Some(until) = until.filter(|_| update != BackOffUpdate::None) else {
+            return update;
+        };
+        state.wake_driver();
+        let end = DelayEnd::After(until.saturating_sub(now.uptime));
+        let delay = Delay::of_host(Reason::BackOff, end);
+        let hopeless = |waiter: &Waiter| waiter.is_hopeless(&delay, now.uptime);
+        let waiting = state.waiting.as_mut();
+        let gone = waiting.map(|waiting| waiting.remove_all(hopeless));
+        drop(state);
+        for waiter in gone.unwrap_or_default() {
+            waiter.answer(Err(delay.clone()));
+        }
+        update
+    }
+
+    /// Returns whether a new queue in its place would allow the same.
+    pub(super) fn is_idle(&self, now: &Now<'_>) -> bool {
+        let state = self.lock();
+        state.waiting.is_none() && state.host.is_idle(now)
+    }
+
+    /// Describes the queue for people.
+    pub(super) fn snapshot(&self, host: &Host, now: &Now<'_>) -> HostPace {
+        let state = self.lock();
+        let waiting = state.waiting.as_deref();
+        // Where the host is free, the first request is held up alone.
+        let own_delay = || own_delay(waiting?.front()?, now.uptime);
+        let delay = state.host.delay(Kind::Page, now).or_else(own_delay);
+        let back_off = state.host.back_off_until(now.uptime);
+        let queued = waiting.map_or(0, FairQueue::len);
+        let at = |wait| now.wall().checked_add(wait).ok();
+        HostPace {
+            host: host.to_string(),
+            in_flight: state.host.schedule.in_flight(),
+            queued: u32::try_from(queued).unwrap_or(u32::MAX),
+            next_start: delay.as_ref().and_then(Delay::wait).and_then(at),
+            cause: delay.map(|delay| Cow::Borrowed(delay.reason.as_str())),
+            backoff_until: back_off.and_then(|until| at(until.saturating_sub(now.uptime))),
+        }
+    }
+
+    /// Grants turns for as long as requests wait.
+    pub(super) async fn drive(self: Arc<Self>, context: Arc<PaceContext>) {
+        loop {
+            context.metrics.pace_wakeups.inc();
+            let step = {
+                let active = context.active.load();
+                self.step(&context.now(&active))
+            };
+            match step {
+                DriverStep::Continue => {}
+                DriverStep::End => return,
+                DriverStep::Sleep(until, driver) => match context.epoch.checked_add(until) {
+                    None => driver.notified().await,
+                    Some(until) => tokio::select! {
+                        () = driver.notified() => {}
+                        () = sleep_until(until) => {}
+                    },
+                },
+            }
+        }
+    }
+
+    /// Grants one turn, if one is due.
+    fn step(&self, now: &Now<'_>) -> DriverStep {
+        let mut state = self.lock();
+        let waiting = state.waiting.take();
+        let Some(mut waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
+            return DriverStep::End;
+        };
+        waiting.for_each_first(Waiter::wake);
+        let served = state.serve(&mut waiting, now);
+        let driver = Arc::clone(&waiting.driver);
+        state.waiting = Some(waiting);
+        drop(state);
+        match served {
+            Err(until) => DriverStep::Sleep(until, driver),
+            Ok((waiter, grant)) => {
+                if let Some(unused) = waiter.answer(Ok(grant)) {
+                    self.update(|host| host.give_back(&unused));
+                }
+                DriverStep::Continue
+            }
+        }
+    }
+}
+
+impl QueueState {
+    fn wake_driver(&self) {
+        if let Some(waiting) = &self.waiting {
+            waiting.driver.notify_one();
+        }
+    }
+
+    /// Makes room for one more page, if there is none: the crawler with most
+    /// pages gives way to one that has fewer.
+    fn make_room(&mut self, crawler: &str, pages_max: usize) -> Option<()> {
+        let waiting = self.waiting.as_mut();
+        if let Some(waiting) = waiting.filter(|waiting| pages_max <= waiting.pages()) {
+            let crowded_out = waiting.crowd_out(crawler)?;
+            let end = DelayEnd::OnEvent(Uptime::MAX);
+            crowded_out.answer(Err(Delay::of_crawler(Reason::QueueFull, end)));
+        }
+        Some(())
+    }
+
+    /// Starts the request that comes next.
+    ///
+    /// # Errors
+    ///
+    /// Time at which to look again; [`Uptime::MAX`] if the driver is woken.
+    fn serve(&mut self, waiting: &mut FairQueue, now: &Now<'_>) -> Result<(Waiter, Grant), Uptime> {
+        let kinds = if waiting.is_robots_turn() {
+            [Self::serve_robots, Self::serve_page]
+        } else {
+            [Self::serve_page, Self::serve_robots]
+        };
+        let mut earliest = Uptime::MAX;
+        for serve in kinds {
+            match serve(self, waiting, now) {
+                Ok(served) => return Ok(served),
+                Err(until) => earliest = earliest.min(until),
+            }
+        }
+        Err(earliest)
+    }
+
+    fn serve_robots(
+        &mut self,
+        waiting: &mut FairQueue,
+        now: &Now<'_>,
+    ) -> Result<(Waiter, Grant), Uptime> {
+        let waiter = waiting.first_robots().ok_or(Uptime::MAX)?;
+        let grant = self.host.start(waiter, now);
+        let grant = grant.map_err(|delay| now.uptime.saturating_add(delay.recheck_after()))?;
+        let waiter = waiting.pop_robots().ok_or(now.uptime)?;
+        Ok((waiter, grant))
+    }
+
+    fn serve_page(
+        &mut self,
+        waiting: &mut FairQueue,
+        now: &Now<'_>,
+    ) -> Result<(Waiter, Grant), Uptime> {
+        loop {
+            let waiter = waiting.first_page(now.uptime)?;
+            let delay = match self.host.start(waiter, now) {
+                Ok(grant) => {
+                    let waiter = waiting.pop_page().ok_or(now.uptime)?;
+                    return Ok((waiter, grant));
+                }
+                Err(delay) => delay,
+            };
+            let until = now.uptime.saturating_add(delay.recheck_after());
+            if waiter.is_hopeless(&delay, now.uptime) {
+                if let Some(waiter) = waiting.drop_page() {
+                    waiter.answer(Err(delay));
+                }
+            } else if delay.scope == DelayScope::Crawler {
+                // Other crawlers need not wait for this one's hours or ceilings.
+                (waiter.not_before, waiter.held_by) = (until, Some(delay.reason));
+            } else {
+                waiter.held_by = None;
+                waiting.for_each_first(|first| first.claim.give_way());
+                return Err(until);
+            }
+        }
+    }
+}
+
+/// Returns the delay that a request met alone.
+fn own_delay(waiter: &Waiter, now: Uptime) -> Option<Delay> {
+    let end = match waiter.not_before {
+        Uptime::MAX => DelayEnd::OnEvent(Uptime::MAX),
+        until => DelayEnd::After(until.saturating_sub(now)),
+    };
+    Some(Delay::of_crawler(waiter.held_by?, end))
+}

@@ -1,0 +1,150 @@
+//! A request for a turn at a host: as it is asked for, as it waits, and the
+//! start that it is granted.
+//!
+//! Does not know the host's limits, nor the queue.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::back_off::BackOff;
+use super::ceilings::{CeilingClaim, CeilingGuard};
+use super::context::Now;
+use super::schedule::{Kind, Start, Uptime};
+use crate::decision::delay::Delay;
+use crate::decision::reason::Reason;
+use politesse_robots::PaceRecords;
+use politesse_robots::origin::Host;
+
+/// Request for a turn.
+#[derive(Debug, Clone)]
+pub struct TurnRequest<'a> {
+    /// Host that the request goes to.
+    pub host: &'a Host,
+    /// Product token of the crawler, otherwise the client's address; `None` for
+    /// our own robots.txt fetch.
+    pub crawler: Option<&'a str>,
+    /// Address of the host, if known; for `pace.address`.
+    pub address: Option<IpAddr>,
+    /// Pace that the site asks of this crawler.
+    pub pace_records: Option<Arc<PaceRecords>>,
+    /// Longest wait.
+    pub max_wait: Duration,
+    /// Time at which the origin's robots.txt was fetched. If that was before
+    /// this process began, a page may have been asked for until then.
+    pub robots_fetched_at: Option<Timestamp>,
+    /// Whether the origin's robots.txt had to be fetched first.
+    pub robots_fetch: RobotsFetch,
+    /// Number of arrival that the request was given before
+    /// ([`super::Turn::arrival`]).
+    pub arrival: Option<u64>,
+}
+
+/// Whether a robots.txt had to be fetched before a page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RobotsFetch {
+    /// The cached one was used.
+    #[default]
+    No,
+    /// It was fetched after the request came. The page keeps its distance from
+    /// it, unless that takes longer than the request may wait: its crawler,
+    /// which comes again, would find the robots.txt expired again.
+    Once,
+    /// It was fetched after the page's turn came: it expires before the delay is
+    /// over, so that the page follows at once.
+    Again,
+}
+
+/// Answer to a request that waits.
+pub(super) type TurnAnswer = Result<Grant, Delay>;
+
+/// Request from when it asks for its turn until it starts or leaves.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) kind: Kind,
+    pub(super) pace_records: Option<Arc<PaceRecords>>,
+    pub(super) claim: CeilingClaim,
+    /// Place in the order of arrival; `None` before the request joins a queue.
+    pub(super) arrival: Option<u64>,
+    pub(super) deadline: Uptime,
+    /// Time before which the request need not be looked at; [`Uptime::MAX`]
+    /// until the driver is woken.
+    pub(super) not_before: Uptime,
+    /// Reason that holds up this request while its host is free.
+    pub(super) held_by: Option<Reason>,
+    /// Way to the ticket; `None` before the request joins a queue.
+    pub(super) ticket: Option<oneshot::Sender<TurnAnswer>>,
+}
+
+/// Start that was granted, with all that has to be undone or reported with it.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) start: Start,
+    pub(super) ceilings: Option<CeilingGuard>,
+    pub(super) at: Uptime,
+    /// Least time until the next start at the host.
+    pub(super) pause: Duration,
+    /// Back-off that ended before this start, not reported yet.
+    pub(super) ended_back_off: Option<BackOff>,
+    /// Overruns since the last start.
+    pub(super) overruns: u32,
+}
+
+impl<'a> TurnRequest<'a> {
+    /// Makes the request for a robots.txt, of which no site asks anything.
+    pub(super) fn robots(host: &'a Host, max_wait: Duration) -> Self {
+        Self {
+            host,
+            crawler: None,
+            address: None,
+            pace_records: None,
+            max_wait,
+            robots_fetched_at: None,
+            robots_fetch: RobotsFetch::No,
+            arrival: None,
+        }
+    }
+}
+
+impl Waiter {
+    pub(super) fn new(request: &TurnRequest<'_>, now: &Now<'_>) -> Self {
+        let kind = match (request.crawler, request.robots_fetch) {
+            (None, _) => Kind::RobotsTxt,
+            (Some(_), RobotsFetch::No | RobotsFetch::Once) => Kind::Page,
+            (Some(_), RobotsFetch::Again) => Kind::PageAtOnce,
+        };
+        let ceilings = &now.active.ceilings;
+        Self {
+            kind,
+            pace_records: request.pace_records.clone(),
+            claim: ceilings.claim(request.crawler, request.host, request.address),
+            arrival: request.arrival,
+            deadline: now.uptime.saturating_add(request.max_wait),
+            not_before: Uptime::ZERO,
+            held_by: None,
+            ticket: None,
+        }
+    }
+
+    /// Answers the ticket. Returns a grant that nobody takes.
+    pub(super) fn answer(self, answer: TurnAnswer) -> Option<Grant> {
+        // The ticket may be gone: the client hung up.
+        self.ticket?.send(answer).err()?.ok()
+    }
+
+    /// Has the request looked at again, if it waits to be woken.
+    pub(super) fn wake(&mut self) {
+        if self.not_before == Uptime::MAX {
+            self.not_before = Uptime::ZERO;
+        }
+    }
+
+    /// Returns whether `delay` is longer than the request may wait.
+    pub(super) fn is_hopeless(&self, delay: &Delay, now: Uptime) -> bool {
+        let until = delay.wait().map(|wait| now.saturating_add(wait));
+        until.is_some_and(|until| self.deadline < until)
+    }
+}

@@ -1,0 +1,15 @@
+//! The scheduler in virtual time.
+
+mod chance;
+
+mod chaos;
+
+mod fair;
+
+mod kit;
+
+mod learned;
+
+mod limits;
+
+mod waits;

@@ -1,0 +1,154 @@
+//! A turn that was granted: leave to send one request to one host now.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use http::Response;
+
+use super::back_off::{BackOffUpdate, ThrottleAnswer};
+use super::context::PaceContext;
+use super::queue::HostQueue;
+use super::request::Grant;
+use super::schedule::Outcome;
+use crate::clock;
+use crate::upstream::retry_after::retry_after;
+use politesse_robots::origin::Host;
+
+/// Status of a turn before anything was sent.
+const UNUSED: u16 = 0;
+/// Status of a turn whose request was sent, and not answered.
+const SENT: u16 = 1;
+
+/// Leave to send one request now.
+///
+/// The request ends when this is dropped, and the host's delay counts from
+/// there; dropped before anything was sent, the turn is given back.
+#[derive(Debug)]
+pub struct Turn {
+    context: Arc<PaceContext>,
+    queue: Arc<HostQueue>,
+    grant: Grant,
+    waited: Duration,
+    arrival: Option<u64>,
+    /// [`UNUSED`], [`SENT`], or the status of the response.
+    status: AtomicU16,
+}
+
+impl Turn {
+    /// Makes the turn of a request that did not wait.
+    pub(super) fn new(
+        context: Arc<PaceContext>,
+        queue: Arc<HostQueue>,
+        host: &Host,
+        mut grant: Grant,
+    ) -> Self {
+        context.metrics.pace_in_flight.inc();
+        let overruns = &context.metrics.pace_overruns;
+        overruns.inc_by(grant.overruns.into());
+        // Reported once, also if the turn is given back.
+        if let Some(back_off) = grant.ended_back_off.take() {
+            context.report(host, back_off, None);
+        }
+        Self {
+            context,
+            queue,
+            grant,
+            waited: Duration::ZERO,
+            arrival: None,
+            status: AtomicU16::new(UNUSED),
+        }
+    }
+
+    /// Adds the wait of a request that waited.
+    pub(super) fn after_wait(mut self, waited: Duration, arrival: u64) -> Self {
+        let waits = &self.context.metrics.pace_wait_seconds;
+        waits.observe(waited.as_secs_f64());
+        (self.waited, self.arrival) = (waited, Some(arrival));
+        self
+    }
+
+    /// Returns the request's number of arrival, if it waited. A request that
+    /// gives its turn back and asks again with it has its place again.
+    pub fn arrival(&self) -> Option<u64> {
+        self.arrival
+    }
+
+    /// Returns how long the request waited.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Returns the least time until the next start at the host.
+    pub fn pause(&self) -> Duration {
+        self.grant.pause
+    }
+
+    /// Marks the request as sent: from here on the host may have seen something.
+    pub fn mark_sent(&self) {
+        // A status is never taken back.
+        let order = Ordering::Relaxed;
+        let _ = self.status.compare_exchange(UNUSED, SENT, order, order);
+    }
+
+    /// Records a response of `host`, as [`Turn::record_status`] does, and
+    /// reports a back-off to the listener.
+    pub fn record_response<B>(&self, host: &Host, response: &Response<B>) {
+        let status = response.status().as_u16();
+        let retry_after = retry_after(response.headers(), clock::now());
+        if self.record_status(status, retry_after) == BackOffUpdate::None {
+            return;
+        }
+        let back_off = self.queue.with_host(|host| host.back_off());
+        if let Some(back_off) = back_off {
+            self.context.report(host, back_off, Some(status));
+        }
+    }
+
+    /// Records the status of a response and its `Retry-After` (RFC 9110, section
+    /// 10.2.3). After a 429 or 503 the host is left alone for a while; returns
+    /// whether that began or was extended.
+    pub fn record_status(&self, status: u16, retry_after: Option<Duration>) -> BackOffUpdate {
+        self.status.store(status.max(SENT), Ordering::Relaxed);
+        let mut answer = ThrottleAnswer {
+            status,
+            retry_after,
+            chance: 0.0,
+        };
+        if !answer.asks_for_less() {
+            return BackOffUpdate::None;
+        }
+        answer.chance = chance();
+        let active = self.context.active.load();
+        let now = self.context.now(&active);
+        let update = self.queue.record_throttle(answer, &now);
+        if update == BackOffUpdate::Entered {
+            self.context.metrics.pace_backoffs.inc();
+        }
+        update
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.context.metrics.pace_in_flight.dec();
+        // Before the host's driver is woken, or it would find the ceiling full.
+        drop(self.grant.ceilings.take());
+        let outcome = match self.status.load(Ordering::Relaxed) {
+            UNUSED => return self.queue.update(|host| host.give_back(&self.grant)),
+            SENT | 400.. => Outcome::Failed,
+            _ => Outcome::Served,
+        };
+        let now = self.context.uptime();
+        self.queue
+            .update(|host| host.end(&self.grant, outcome, now));
+    }
+}
+
+/// Returns a number from 0 to 1 that nobody can predict.
+fn chance() -> f64 {
+    // Each `RandomState` has keys of its own.
+    let bits = RandomState::new().hash_one(()) >> 32;
+    u32::try_from(bits).map_or(0.0, |bits| f64::from(bits) / f64::from(u32::MAX))
+}

@@ -25,7 +25,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use politesse::clock;
 use politesse::config::{Config, Sources};
-use politesse::serve::{self, Running};
+use politesse::serve::{self, RunningProxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -152,7 +152,7 @@ fn bytes((head_kb, coding): (usize, &str)) -> Bytes {
     encoder.finish().expect("room").into()
 }
 
-async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -> Running {
+async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -> RunningProxy {
     let overrides = [
         r#"proxy.listen=["127.0.0.1:0"]"#.to_owned(),
         r#"admin.listen="127.0.0.1:0""#.to_owned(),

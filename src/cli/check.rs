@@ -40,7 +40,7 @@ use crate::config::Settings;
 use crate::decision::access::Snapshot;
 use crate::decision::decide::{Decision, Inquiry, Policy, Reason, Ruling, Verdict, decide};
 use crate::robots_cache::fetch::Asker;
-use crate::serve::{self, Origins};
+use crate::serve::OriginClients;
 use crate::upstream::egress::NotAdmitted;
 use politesse_robots::Dialect;
 use politesse_robots::origin::{Origin, Target};
@@ -241,7 +241,7 @@ fn fetched(
         from: None,
     };
     runtime()?.block_on(async {
-        let origins = serve::origins(settings)?;
+        let origins = OriginClients::detached(settings)?;
         let mut asked = Vec::with_capacity(targets.len());
         for inquiry in inquiries((check, terms), targets) {
             let found = found(&origins, &inquiry, &asker).await;
@@ -252,7 +252,7 @@ fn fetched(
 }
 
 /// Egress is asked first, as by the proxy.
-async fn found(origins: &Origins, inquiry: &Arc<Inquiry>, asker: &Asker) -> Found {
+async fn found(origins: &OriginClients, inquiry: &Arc<Inquiry>, asker: &Asker) -> Found {
     let origin = &inquiry.target.origin;
     match origins.egress.admits(origin).await {
         Err(NotAdmitted::Denied(denial)) => Found::Denied(denial.to_string()),

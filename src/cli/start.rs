@@ -12,7 +12,7 @@ use crate::config::Settings;
 use crate::proxy::ca::closed_to_others;
 use crate::proxy::connect::HttpsMode;
 use crate::serve::capacity::warn_of_shortages;
-use crate::serve::{self, Running};
+use crate::serve::{self, RunningProxy};
 
 /// Options of `serve`.
 #[derive(Debug, Default, Args)]
@@ -60,7 +60,7 @@ pub(super) fn serve(
 
 /// Lets commands of `politesse run` find the proxy. Without that it serves
 /// everyone else all the same.
-pub(super) fn open_control(running: &mut Running, command: &str) {
+pub(super) fn open_control(running: &mut RunningProxy, command: &str) {
     if let Err(error) = running.open_control(command) {
         tracing::warn!(
             %error,
@@ -106,7 +106,7 @@ fn warn_of_closed_certificate(settings: &Settings) {
 }
 
 /// Prints where the proxy listens, what it goes by, and a line to try it with.
-fn announce(settings: &Settings, running: &Running) -> anyhow::Result<()> {
+fn announce(settings: &Settings, running: &RunningProxy) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for address in &running.listen {
         writeln!(

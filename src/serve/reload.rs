@@ -1,27 +1,23 @@
-//! A new configuration put in force while the proxy runs: whole, or not at all.
+//! Difference between two configurations: which parts are built anew, and which
+//! are carried over with what they remember.
 //!
-//! Everything new is built before anything is changed; then one value is
-//! swapped. Requests under way keep what they began with. What the change does
-//! not concern is carried over with what it remembers.
+//! Everything new is built before anything is changed. Putting it in force is not
+//! known here.
 
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use thiserror::Error;
 
-use super::{
-    Origins, Running, annotator, announce, capacity, files, interceptor, names, origins_with,
-};
-use crate::admin::AdminToken;
-use crate::config::Settings;
-use crate::metrics::ResultLabel;
+use super::parts::{OriginClients, SharedParts, annotator, interceptor, names};
+use crate::config::{Settings, Values};
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Interceptor;
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::ActiveConfig;
 
-/// Keys, or sections, that what runs cannot change: sockets, the record, and
-/// the form of the log.
+/// Keys, or sections, that no reload changes: sockets are bound, the record is
+/// open, and the log has its form.
 const FIXED: [&str; 6] = [
     "proxy.listen",
     "proxy.backlog",
@@ -31,11 +27,12 @@ const FIXED: [&str; 6] = [
     "log.burst",
 ];
 
-/// Keys that concern what is said to origins, or what is remembered of it.
-const ORIGINS: [&str; 4] = ["upstream.", "egress.", "robots.", "https.upstream_roots"];
+/// Keys that clients of origins are built from. A change of one loses what they
+/// remember: connections, resolved names, robots.txt files.
+const CLIENTS: [&str; 4] = ["upstream.", "egress.", "robots.", "https.upstream_roots"];
 
-/// Those among them that only concern decisions and answers.
-const NOT_ORIGINS: [&str; 5] = [
+/// Keys among [`CLIENTS`] that only concern decisions and answers.
+const NOT_CLIENTS: [&str; 5] = [
     "robots.override",
     "robots.status.",
     "robots.serve_cached",
@@ -43,186 +40,147 @@ const NOT_ORIGINS: [&str; 5] = [
     "robots.max_names",
 ];
 
-/// Why a configuration without mistakes is not put in force.
+/// Reason why a configuration without mistakes is not put in force.
 #[derive(Debug, Error)]
-enum Refused {
-    /// It changes what cannot be changed.
+enum ReloadError {
+    /// Keys have changed that no reload changes.
     #[error("{} cannot be changed while the proxy runs: restart it", .0.join(", "))]
     Fixed(Vec<String>),
 }
 
-impl Running {
-    /// Reads a configuration and puts it in force, whole or not at all. What
-    /// came of it is told in the log and the metrics. Returns the settings if
-    /// they are in force.
-    pub fn reload(&mut self, read: impl FnOnce() -> anyhow::Result<Settings>) -> Option<&Settings> {
-        let built = read().and_then(|settings| {
-            let in_force = self.build(&settings)?;
-            let token = AdminToken::open(&settings.admin.token_file)?;
-            Ok((settings, in_force, token))
-        });
-        let (result, reloaded) = match built {
-            Ok((settings, in_force, token)) => {
-                self.access.set_token(&token);
-                self.put_in_force(settings, in_force);
-                ("successful", Some(&self.settings))
-            }
-            Err(error) => {
-                self.crawlers.metrics.config_last_reload_successful.set(0);
-                tell(&error);
-                ("failed", None)
-            }
-        };
-        let reloads = &self.crawlers.metrics.config_reloads;
-        reloads.get_or_create(&ResultLabel { result }).inc();
-        reloaded
+/// A change of configuration while the proxy runs.
+pub(super) struct Reload<'a> {
+    settings: &'a Settings,
+    /// Keys whose values differ.
+    changed: Vec<&'a str>,
+    files: FileState,
+}
+
+/// State of the files that clients of origins are built from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileState {
+    /// Every file is as it was.
+    Same,
+    /// Some file has another content.
+    Changed,
+}
+
+impl<'a> Reload<'a> {
+    /// Compares `settings` with the values in force.
+    pub(super) fn new(in_force: &Values, settings: &'a Settings, files: FileState) -> Self {
+        Self {
+            settings,
+            changed: settings.values.changed_from(in_force),
+            files,
+        }
     }
 
-    fn build(&self, settings: &Settings) -> anyhow::Result<ActiveConfig> {
-        let changes = self.changes(settings);
-        let fixed: Vec<_> = changes.among(&FIXED).map(str::to_owned).collect();
+    /// Builds the configuration to put in force. Parts whose keys have not changed
+    /// are those of `current`.
+    ///
+    /// # Errors
+    ///
+    /// Keys that no reload changes, and all that keeps a proxy from starting.
+    pub(super) fn build(
+        &self,
+        current: &ActiveConfig,
+        shared: &SharedParts,
+    ) -> anyhow::Result<ActiveConfig> {
+        let fixed: Vec<_> = self.keys_in(&FIXED).map(str::to_owned).collect();
         if !fixed.is_empty() {
-            return Err(Refused::Fixed(fixed).into());
+            return Err(ReloadError::Fixed(fixed).into());
         }
-        let before = &self.crawlers.in_force.load().proxy;
-        let metrics = &before.metrics;
-        let Origins {
-            egress,
-            upstream,
-            robots,
-        } = self.origins(settings, &changes)?;
+        let (settings, before) = (self.settings, &current.proxy);
+        let clients = self.origin_clients(before, shared)?;
         let proxy = Proxy {
             options: settings.exchange.clone(),
             policy: Arc::new(settings.policy.clone()),
             latest: Arc::clone(&before.latest),
-            egress,
-            names: if changes.concern(&["robots.max_names", "robots.user_agent"]) {
-                names(settings, metrics)
+            egress: clients.egress,
+            names: if self.concerns(&["robots.max_names", "robots.user_agent"]) {
+                names(settings, &shared.metrics)
             } else {
                 before.names.clone()
             },
-            robots,
-            scheduler: Arc::clone(&before.scheduler),
-            upstream,
-            audit: Arc::clone(&self.audit),
-            annotator: if changes.concern(&["directives."]) {
-                annotator(settings, metrics)
+            robots: clients.robots,
+            scheduler: Arc::clone(&shared.scheduler),
+            upstream: clients.upstream,
+            audit: Arc::clone(&shared.audit),
+            annotator: if self.concerns(&["directives."]) {
+                annotator(settings, &shared.metrics)
             } else {
                 Arc::clone(&before.annotator)
             },
-            metrics: Arc::clone(metrics),
+            metrics: Arc::clone(&shared.metrics),
         };
         Ok(ActiveConfig {
             proxy,
-            interceptor: self.interceptor(settings, &changes)?,
+            interceptor: self.interceptor(current)?,
             options: settings.listener.clone(),
         })
     }
 
-    fn changes<'a>(&self, settings: &'a Settings) -> Changes<'a> {
-        Changes(settings.values.changed_from(&self.settings.values))
-    }
-
-    /// What speaks to origins: that which does, with its connections and what it
-    /// was told, unless something about it has changed.
-    fn origins(&self, settings: &Settings, changes: &Changes<'_>) -> anyhow::Result<Origins> {
-        let proxy = &self.crawlers.in_force.load().proxy;
-        let changed = changes.but(&NOT_ORIGINS).concern(&ORIGINS);
-        if changed || files(settings) != self.files {
-            let origins = origins_with(
-                settings,
-                (&proxy.metrics, &proxy.scheduler),
-                Some(&self.audit),
-            )?;
-            let told = origins.egress.listeners(self.own.clone());
-            told.context("upstream.parent cannot be dialled")?;
-            return Ok(origins);
+    fn origin_clients(
+        &self,
+        before: &Proxy,
+        shared: &SharedParts,
+    ) -> anyhow::Result<OriginClients> {
+        let is_changed = self.keys_in(&CLIENTS).any(|key| !is_in(key, &NOT_CLIENTS));
+        if is_changed || self.files == FileState::Changed {
+            return OriginClients::shared(self.settings, shared);
         }
-        Ok(Origins {
-            egress: Arc::clone(&proxy.egress),
-            upstream: Arc::clone(&proxy.upstream),
-            robots: Arc::clone(&proxy.robots),
+        Ok(OriginClients {
+            egress: Arc::clone(&before.egress),
+            upstream: Arc::clone(&before.upstream),
+            robots: Arc::clone(&before.robots),
         })
     }
 
-    /// The authority is read again; if it is the same, its certificates are
-    /// carried over.
-    fn interceptor(
-        &self,
-        settings: &Settings,
-        changes: &Changes<'_>,
-    ) -> anyhow::Result<Option<Arc<Interceptor>>> {
-        let before = self.crawlers.in_force.load();
-        let changed = changes.but(&["https.upstream_roots"]).concern(&["https."]);
-        let Some(kept) = before.interceptor.as_ref().filter(|_| !changed) else {
-            return interceptor(settings);
+    /// Reads the authority again. If it is the same, the interceptor is carried
+    /// over with the certificates that it has made.
+    fn interceptor(&self, current: &ActiveConfig) -> anyhow::Result<Option<Arc<Interceptor>>> {
+        let is_changed = self
+            .keys_in(&["https."])
+            .any(|key| key != "https.upstream_roots");
+        let Some(before) = current.interceptor.as_ref().filter(|_| !is_changed) else {
+            return interceptor(self.settings);
         };
-        // If it is gone, somebody took it away: no other is made.
-        let ca = Ca::load(&settings.ca).context("the authority cannot be read again")?;
-        if ca.fingerprint() == kept.fingerprint() {
-            return Ok(Some(Arc::clone(kept)));
+        // `load`, not `open`: if the files are gone, somebody took them away, and
+        // an authority made in their place is one that no crawler trusts.
+        let ca = Ca::load(&self.settings.ca).context("the authority cannot be read again")?;
+        if ca.fingerprint() == before.fingerprint() {
+            return Ok(Some(Arc::clone(before)));
         }
-        let timeout = settings.connect.handshake_timeout;
+        let timeout = self.settings.connect.handshake_timeout;
         Ok(Some(Arc::new(Interceptor::new(Arc::new(ca), timeout)?)))
     }
 
-    fn put_in_force(&mut self, settings: Settings, in_force: ActiveConfig) {
+    /// Logs what the reload changes, when `before` is in force until now.
+    pub(super) fn log(&self, before: &Settings) {
         tracing::info!(
-            changed = self.changes(&settings).0.join(", "),
-            configuration_before = %self.settings.values.digest(),
-            configuration = %settings.values.digest(),
-            policy_before = %self.settings.policy.digest(),
-            policy = %settings.policy.digest(),
+            changed = self.changed.join(", "),
+            configuration_before = %before.values.digest(),
+            configuration = %self.settings.values.digest(),
+            policy_before = %before.policy.digest(),
+            policy = %self.settings.policy.digest(),
             "the configuration was reloaded"
         );
-        in_force.proxy.robots.set_redirect_policy(&settings.policy);
-        let latest = Arc::clone(&in_force.proxy.policy);
-        in_force.proxy.latest.store(latest);
-        in_force.proxy.scheduler.set_options(settings.pace.clone());
-        self.crawlers.in_force.store(Arc::new(in_force));
-        announce(&settings.policy, &self.crawlers.metrics);
-        capacity::show(&settings, &self.crawlers.metrics);
-        self.files = files(&settings);
-        if let Some(control) = &self.control {
-            control.change(&settings.values);
-        }
-        self.settings = settings;
+    }
+
+    /// Changed keys that are one of `names`, or in one of the sections among them.
+    fn keys_in(&self, names: &[&str]) -> impl Iterator<Item = &'a str> {
+        let changed = self.changed.iter().copied();
+        changed.filter(|key| is_in(key, names))
+    }
+
+    fn concerns(&self, names: &[&str]) -> bool {
+        self.keys_in(names).next().is_some()
     }
 }
 
-/// The keys that a new configuration changes.
-struct Changes<'a>(Vec<&'a str>);
-
-impl<'a> Changes<'a> {
-    /// Those that are one of `names`, or in one of the sections among them.
-    fn among(&self, names: &[&str]) -> impl Iterator<Item = &'a str> {
-        self.0.iter().copied().filter(|key| is_among(key, names))
-    }
-
-    fn concern(&self, names: &[&str]) -> bool {
-        self.among(names).next().is_some()
-    }
-
-    /// The others.
-    fn but(&self, names: &[&str]) -> Self {
-        let others = self.0.iter().copied().filter(|key| !is_among(key, names));
-        Self(others.collect())
-    }
-}
-
-fn is_among(key: &str, names: &[&str]) -> bool {
-    let is_in = |name: &&str| key == *name || name.ends_with('.') && key.starts_with(name);
-    names.iter().any(is_in)
-}
-
-/// Every problem in a line of its own, as at the start.
-fn tell(error: &anyhow::Error) {
-    let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if !told.contains(&cause) {
-            cause.lines().for_each(|line| tracing::error!("{line}"));
-        }
-        told = cause;
-    }
-    tracing::error!("the configuration was not reloaded, and the one before stays in force");
+/// Tells whether `key` is one of `names`, or in one of the sections among them,
+/// which end with a dot.
+fn is_in(key: &str, names: &[&str]) -> bool {
+    let fits = |name: &&str| key == *name || name.ends_with('.') && key.starts_with(name);
+    names.iter().any(fits)
 }

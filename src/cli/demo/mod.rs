@@ -15,7 +15,7 @@ use self::site::{ROBOTS_TXT, Site, SiteAddresses};
 use super::start::{Signals, open_control, shell_quoted};
 use super::{Exit, log, runtime};
 use crate::config::{Config, Sources};
-use crate::serve::{self, Running};
+use crate::serve::{self, RunningProxy};
 
 /// Port of a proxy, and the next one for its admin side, if they are free.
 const PORT: u16 = 3128;
@@ -110,7 +110,7 @@ format = "pretty"
     )
 }
 
-fn print_lines(folder: &Path, running: &Running) -> anyhow::Result<()> {
+fn print_lines(folder: &Path, running: &RunningProxy) -> anyhow::Result<()> {
     let proxy = running.listen.first().context("proxy.listen is empty")?;
     let quoted = |path: &Path| shell_quoted(&path.display().to_string());
     let rules: String = ROBOTS_TXT

@@ -27,7 +27,7 @@ use super::inert::inert;
 use super::start::Signals;
 use super::{Exit, log, runtime};
 use crate::config::Settings;
-use crate::serve::Running;
+use crate::serve::RunningProxy;
 
 /// The command.
 #[derive(Debug, Args)]
@@ -153,7 +153,7 @@ async fn start_sealed(_: &Run, _: &Settings, _: Service) -> anyhow::Result<Start
 }
 
 /// Stops our own proxy, once the commands that have joined it are done.
-async fn stop(running: Running, signals: &mut Signals) {
+async fn stop(running: RunningProxy, signals: &mut Signals) {
     let commands = running.commands();
     if !commands.close_if_idle() {
         tell(

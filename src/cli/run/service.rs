@@ -19,8 +19,8 @@ use crate::config::Settings;
 use crate::proxy::tally::Totals;
 use crate::serve::commands::{CommandListener, loopback_listener};
 use crate::serve::control::instance::Instance;
-use crate::serve::control::joining::{Holder, JoinError, Joined};
-use crate::serve::{self, Running};
+use crate::serve::control::joining::{Holder, JoinError, JoinedListener};
+use crate::serve::{self, RunningProxy};
 
 /// How long the holder of the record may take to start or to stop. Reading a
 /// large record again takes seconds.
@@ -31,7 +31,7 @@ const HOLDER_INTERVAL: Duration = Duration::from_millis(200);
 /// A proxy that was found, before it serves the command.
 pub(super) enum Service {
     /// Ours. The record was free.
-    Own(Box<Running>),
+    Own(Box<RunningProxy>),
     /// That of another process, which holds the record.
     Holder(Box<Other>),
 }
@@ -45,9 +45,9 @@ pub(super) struct Other {
 /// A proxy that serves the command's listener.
 pub(super) enum Serving {
     /// Ours.
-    Own(Box<Running>, CommandListener),
+    Own(Box<RunningProxy>, CommandListener),
     /// That of another process.
-    Joined(Joined, Box<Other>),
+    Joined(JoinedListener, Box<Other>),
 }
 
 impl Service {
@@ -175,7 +175,7 @@ impl Serving {
     pub(super) async fn close(
         self,
         hurry: impl Future<Output = ()>,
-    ) -> (Option<Totals>, Option<Box<Running>>) {
+    ) -> (Option<Totals>, Option<Box<RunningProxy>>) {
         match self {
             Self::Own(running, listener) => (Some(listener.close(hurry).await), Some(running)),
             Self::Joined(joined, _) => {

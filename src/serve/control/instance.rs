@@ -14,43 +14,44 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::SOCKET;
 use crate::config::Values;
 
-/// The file's name.
+/// Name of the control socket in the folder of the record.
+pub(in crate::serve) const SOCKET: &str = "instance.sock";
+/// Name of the file.
 const FILE: &str = "instance";
-/// The name it is written under before it takes the place of the one before.
+/// Name under which the file is written before it replaces the one before.
 const NEW_FILE: &str = "instance.new";
 /// Bytes of the file; ours has some 10 KiB.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// The longest path of a Unix socket on all systems (macOS: 104 with its zero).
 const SOCKET_PATH_MAX: usize = 103;
 
-/// A process that holds a record, as it says of itself.
+/// A process that holds a record, as its file describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     /// Its process.
     pub pid: u32,
-    /// What it was started as: `serve` or `run`.
+    /// The command that it was started with: `serve` or `run`.
     pub command: String,
     /// The version of the program.
     pub version: String,
-    /// Since when it runs.
+    /// Time of its start.
     pub started: Timestamp,
-    /// Where crawlers connect.
+    /// Addresses for crawlers.
     pub listen: Vec<SocketAddr>,
-    /// Where people and monitoring connect.
+    /// Address of the admin listener.
     pub admin: SocketAddr,
     /// The SHA-256 of the configuration in force.
     pub configuration: String,
-    /// The SHA-256 of each key's value, so that one who has another
-    /// configuration can be told where they differ.
+    /// The SHA-256 of each key's value, so that a command with another
+    /// configuration can name the keys that differ.
     pub keys: BTreeMap<String, String>,
     /// The control socket.
     pub control: PathBuf,
 }
 
-/// Why it is not known who holds a record.
+/// Reason why the holder of a record is not known.
 #[derive(Debug, Error)]
 pub enum InstanceError {
     /// There is no file: the holder is starting or stopping, or is a version
@@ -117,7 +118,7 @@ impl Instance {
 
     /// Removes the file from `folder`.
     pub(super) fn remove(folder: &Path) {
-        // One that stays is recognised by the lock that nobody holds.
+        // A file that stays does no harm: nobody holds the lock on its record.
         let _ = fs::remove_file(folder.join(FILE));
     }
 
@@ -135,8 +136,8 @@ impl Instance {
     }
 }
 
-/// The text of the file, if nobody else can have written it: it belongs to this
-/// user, to the administrator, or to the owner of the record.
+/// Reads the text of the file, if nobody else can have written it: it belongs to
+/// this user, to the administrator, or to the owner of the record.
 fn read_trusted(folder: &Path, path: &Path) -> io::Result<Option<String>> {
     let file = File::open(path)?;
     let (own, record) = (file.metadata()?, fs::metadata(folder)?);
@@ -149,7 +150,7 @@ fn read_trusted(folder: &Path, path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// The way to the control socket in a folder.
+/// Path of the control socket in a folder.
 pub(super) struct SocketPath {
     /// The path to bind or to connect to.
     pub(super) path: PathBuf,

@@ -1,4 +1,7 @@
-//! The joining side: handing a listener to the proxy that holds the record.
+//! Joining side of the control socket: hands a listener to the proxy that holds the
+//! record.
+//!
+//! Does not know how the holder serves it.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -10,12 +13,11 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::instance::SocketPath;
-use super::lines::{Lines, line};
-use super::{End, Join, MESSAGE_TIMEOUT, Reply, descriptors};
+use super::messages::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply, line, send};
 use crate::decision::digest::Digest;
 use crate::proxy::tally::Totals;
 
-/// Why the holder does not serve a listener.
+/// Reason why the holder does not serve a listener.
 #[derive(Debug, Error)]
 pub enum JoinError {
     /// Nobody answers at the socket, or what answers is no holder: it is
@@ -55,18 +57,22 @@ impl Holder {
     /// # Errors
     ///
     /// [`JoinError`].
-    pub async fn join(self, listener: OwnedFd, configuration: Digest) -> Result<Joined, JoinError> {
-        let join = Join {
+    pub async fn join(
+        self,
+        listener: OwnedFd,
+        configuration: Digest,
+    ) -> Result<JoinedListener, JoinError> {
+        let join = JoinMessage {
             configuration: configuration.to_string(),
         };
         let message = line(&join)?;
         self.0.writable().await?;
-        descriptors::send(&self.0, &message, &[listener.as_fd()])?;
+        send(&self.0, &message, &[listener.as_fd()])?;
         drop(listener);
-        let mut lines = Lines::from(self.0);
+        let mut lines = MessageStream::from(self.0);
         let reply = timeout(MESSAGE_TIMEOUT, lines.next()).await;
         match reply.map_err(io::Error::from)?? {
-            Some(Reply::Joined) => Ok(Joined {
+            Some(Reply::Joined) => Ok(JoinedListener {
                 lines,
                 totals: None,
             }),
@@ -82,16 +88,17 @@ impl Holder {
 
 /// A listener that the holder serves.
 #[derive(Debug)]
-pub struct Joined {
-    lines: Lines,
+pub struct JoinedListener {
+    lines: MessageStream,
     /// The counts, if the holder has stopped before the command.
     totals: Option<Totals>,
 }
 
-impl Joined {
+impl JoinedListener {
     /// Waits until the holder serves the listener no more, without being asked.
     pub async fn lost(&mut self) {
-        // Nothing else is said now; whatever it is, nobody serves.
+        // The holder sends nothing but its totals now. Whatever else comes, the
+        // listener is not served any more.
         if let Ok(Some(Reply::Totals(totals))) = self.lines.next().await {
             self.totals = Some(totals);
         }
@@ -103,7 +110,7 @@ impl Joined {
         if self.totals.is_some() {
             return self.totals;
         }
-        self.lines.send(&End {}).await.ok()?;
+        self.lines.send(&EndMessage {}).await.ok()?;
         match self.lines.next().await {
             Ok(Some(Reply::Totals(totals))) => Some(totals),
             Ok(_) | Err(_) => None,

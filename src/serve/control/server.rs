@@ -1,5 +1,7 @@
-//! The holder's side: the file, the socket, and a task for each command that
-//! joins.
+//! Holder's side of the control socket: the file, the socket, and a task for each
+//! command that joins.
+//!
+//! Does not know how listeners are served: `commands` does.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,33 +15,31 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::instance::{Instance, SocketPath};
-use super::lines::Lines;
-use super::{End, Join, MESSAGE_TIMEOUT, Reply};
+use super::instance::{Instance, SOCKET, SocketPath};
+use super::messages::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply};
 use crate::config::Values;
 use crate::serve::commands::{CommandError, CommandListener, Commands, loopback_listener};
 
-/// Connections besides those of the commands that may be served: of those that
-/// only look whether anybody is here, and of those that are told that there is
-/// no place.
+/// Connections besides those of `proxy.max_commands`: of commands that only look
+/// whether a proxy is there, and of those that are refused for want of a place.
 const SPARE: usize = 32;
 
 /// The control socket while it is open. Dropping it removes socket and file.
 #[derive(Debug)]
-pub(in crate::serve) struct Server {
-    shared: Arc<Shared>,
+pub(in crate::serve) struct ControlServer {
+    shared: Arc<ControlState>,
     tasks: TaskTracker,
     end: CancellationToken,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ControlState {
     folder: PathBuf,
     instance: Mutex<Instance>,
     commands: Arc<Commands>,
 }
 
-impl Server {
+impl ControlServer {
     /// Opens the socket in `folder` and writes `instance` there. To be called
     /// by the process that holds the folder's lock: what lies there from an
     /// earlier process is replaced.
@@ -54,7 +54,7 @@ impl Server {
     ) -> io::Result<Self> {
         let socket = bind(&folder)?;
         instance.write(&folder)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ControlState {
             folder,
             instance: Mutex::new(instance),
             commands,
@@ -79,7 +79,7 @@ impl Server {
                 };
                 match accepted {
                     Ok((stream, _)) => {
-                        let lines = Lines::from(stream);
+                        let lines = MessageStream::from(stream);
                         if shared.admits(&lines, tasks.len()) {
                             tasks.spawn(Arc::clone(&shared).converse(lines));
                         }
@@ -93,7 +93,7 @@ impl Server {
         });
     }
 
-    /// Says that the configuration in force has become that of `values`.
+    /// Writes into the file that `values` are in force.
     pub(in crate::serve) fn change(&self, values: &Values) {
         let mut instance = self.shared.instance();
         instance.configuration = values.digest().to_string();
@@ -106,38 +106,38 @@ impl Server {
         }
     }
 
-    /// Removes the way in. Commands that have joined go on.
+    /// Removes file and socket. Commands that have joined go on.
     pub(in crate::serve) fn stop_accepting(&self) {
-        // Once: after the lock is given back another process may have put its
-        // own there.
+        // Only once: as soon as the lock on the record is free, another process may
+        // put its own files there.
         if !self.end.is_cancelled() {
             self.end.cancel();
             remove(&self.shared.folder, self.shared.instance().pid);
         }
     }
 
-    /// Waits until each command that has joined was told its counts.
+    /// Waits until the counts of each command that has joined are sent.
     pub(in crate::serve) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
 
-impl Drop for Server {
+impl Drop for ControlServer {
     fn drop(&mut self) {
         self.stop_accepting();
     }
 }
 
-impl Shared {
+impl ControlState {
     fn instance(&self) -> std::sync::MutexGuard<'_, Instance> {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the other side may join, when `open` connections are open: it
-    /// must be of this user or the administrator. The socket's permissions say
-    /// the same, where the folder is on a file system that has any.
-    fn admits(&self, lines: &Lines, open: usize) -> bool {
+    /// Tells whether the other side may join, when `open` connections are open: it
+    /// must be a process of this user or of the administrator.
+    fn admits(&self, lines: &MessageStream, open: usize) -> bool {
+        // The socket's permissions say the same, but not on every file system.
         let own = geteuid().as_raw();
         let is_known = lines
             .peer()
@@ -148,14 +148,14 @@ impl Shared {
         is_known && open <= self.commands.most().get().saturating_add(SPARE)
     }
 
-    async fn converse(self: Arc<Self>, lines: Lines) {
+    async fn converse(self: Arc<Self>, lines: MessageStream) {
         if let Err(error) = self.serve(lines).await {
             tracing::debug!(%error, "a command at the control socket has gone");
         }
     }
 
-    /// One command from its first message to its counts.
-    async fn serve(&self, mut lines: Lines) -> io::Result<()> {
+    /// Serves one command from its first message to its counts.
+    async fn serve(&self, mut lines: MessageStream) -> io::Result<()> {
         let Some(join) = timeout(MESSAGE_TIMEOUT, lines.next()).await?? else {
             return Ok(());
         };
@@ -167,21 +167,26 @@ impl Shared {
         lines.send(&Reply::Joined).await?;
         tokio::select! {
             () = self.commands.stopping().cancelled() => {}
-            ended = lines.next::<End>() => {
+            ended = lines.next::<EndMessage>() => {
                 if ended?.is_none() {
                     return Ok(());
                 }
             }
         }
-        // Who closes now waits for no counts, and nothing else comes.
+        // Nothing but the end of the connection can come now. It means that nobody
+        // waits for the counts, so that requests under way need not finish.
         let gone = async {
-            let _ = lines.next::<End>().await;
+            let _ = lines.next::<EndMessage>().await;
         };
         let totals = listener.close(gone).await;
         lines.send(&Reply::Totals(totals)).await
     }
 
-    fn join(&self, join: &Join, descriptor: Option<OwnedFd>) -> Result<CommandListener, Reply> {
+    fn join(
+        &self,
+        join: &JoinMessage,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<CommandListener, Reply> {
         if join.configuration != self.instance().configuration {
             return Err(Reply::OtherConfiguration);
         }
@@ -220,7 +225,7 @@ fn remove(folder: &Path, pid: u32) {
     }
     Instance::remove(folder);
     // A socket that nobody listens on is replaced by the next holder.
-    let _ = std::fs::remove_file(folder.join(super::SOCKET));
+    let _ = std::fs::remove_file(folder.join(SOCKET));
 }
 
 #[cfg(test)]
@@ -240,7 +245,7 @@ mod tests {
             admin: ([127, 0, 0, 1], 3129).into(),
             configuration: String::new(),
             keys: BTreeMap::new(),
-            control: folder.join(crate::serve::control::SOCKET),
+            control: folder.join(SOCKET),
         }
     }
 
@@ -249,7 +254,7 @@ mod tests {
     async fn a_proxy_that_stops_leaves_the_files_of_another_in_place() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let socket = folder.join(crate::serve::control::SOCKET);
+        let socket = folder.join(SOCKET);
         let _listener = bind(folder).unwrap();
         instance_of(2, folder).write(folder).unwrap();
         remove(folder, 1);

@@ -21,7 +21,7 @@ use rustix::thread::UnshareFlags;
 
 use super::{Failure, Inside, LISTEN, Step, loopback};
 use crate::cli::Exit;
-use crate::serve::control::{descriptors, lines};
+use crate::serve::control::messages;
 
 /// Connections that may wait to be accepted; the system takes fewer if its own
 /// bound (`net.core.somaxconn`) is lower.
@@ -109,11 +109,11 @@ fn say(
     message: &Inside,
     descriptors: &[std::os::fd::BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let line = lines::line(message)?;
+    let line = messages::line(message)?;
     if descriptors.is_empty() {
         (&*outside).write_all(&line)
     } else {
-        descriptors::send(outside, &line, descriptors)
+        messages::send(outside, &line, descriptors)
     }
 }
 

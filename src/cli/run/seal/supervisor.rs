@@ -19,7 +19,7 @@ use super::{Counters, ENTER, Failure, GoOn, Inside, Step, refusal};
 use crate::cli::run::child;
 use crate::cli::run::environment::Environment;
 use crate::clock;
-use crate::serve::control::lines::Lines;
+use crate::serve::control::messages::MessageStream;
 
 /// How long the process inside may take for its steps; they take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub(in crate::cli::run) struct Sealed {
 /// A process in its namespaces that waits to become the command.
 pub(in crate::cli::run) struct Waiting {
     child: Child,
-    lines: Lines,
+    lines: MessageStream,
     counters: Counters,
     program: OsString,
 }
@@ -110,7 +110,10 @@ fn socket() -> io::Result<(String, UnixListener)> {
 
 /// The steps of both processes until the one inside waits to become the command.
 /// Returns the conversation, and what was passed out.
-async fn steps(socket: &UnixListener, child: &mut Child) -> anyhow::Result<(Lines, Vec<OwnedFd>)> {
+async fn steps(
+    socket: &UnixListener,
+    child: &mut Child,
+) -> anyhow::Result<(MessageStream, Vec<OwnedFd>)> {
     let mut lines = tokio::select! {
         // In this order: one that has ended may have said why before.
         biased;
@@ -136,9 +139,9 @@ async fn steps(socket: &UnixListener, child: &mut Child) -> anyhow::Result<(Line
 
 /// The connection of the process `inside`. Anybody may connect to an abstract
 /// name; all others are closed.
-async fn accept(socket: &UnixListener, inside: Option<u32>) -> io::Result<Lines> {
+async fn accept(socket: &UnixListener, inside: Option<u32>) -> io::Result<MessageStream> {
     loop {
-        let lines = Lines::from(socket.accept().await?.0);
+        let lines = MessageStream::from(socket.accept().await?.0);
         let pid = lines.peer()?.pid().and_then(|pid| u32::try_from(pid).ok());
         if pid.is_some() && pid == inside {
             return Ok(lines);

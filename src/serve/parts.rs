@@ -1,0 +1,212 @@
+//! Parts of a proxy, built from its settings.
+//!
+//! Used at the start and again by a reload, which keeps the [`SharedParts`]. Does
+//! not know when a part is built, nor what listens.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use politesse_robots::Dialect;
+
+use crate::audit::AuditLog;
+use crate::config::Settings;
+use crate::decision::digest::Digest;
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::metrics::Metrics;
+use crate::pace::Scheduler;
+use crate::pace::back_off_event::BackOffListener;
+use crate::proxy::annotate::Annotator;
+use crate::proxy::ca::Ca;
+use crate::proxy::connect::{HttpsMode, Interceptor};
+use crate::proxy::names::NameLimiter;
+use crate::robots_cache::fetch::HttpFetcher;
+use crate::robots_cache::store::{NoStore, SnapshotStore, StoreFuture};
+use crate::robots_cache::{CacheSources, RobotsCache};
+use crate::tasks::Tasks;
+use crate::upstream::client::{Roots, Upstream};
+use crate::upstream::egress::{Egress, OwnAddresses};
+
+/// Parts that live as long as the process, whatever a reload changes.
+#[derive(Debug)]
+pub(super) struct SharedParts {
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) scheduler: Arc<Scheduler>,
+    /// Addresses of our listeners, which nobody may reach through the proxy.
+    pub(super) own: OwnAddresses,
+}
+
+/// Clients of origins: for robots.txt and for pages.
+#[derive(Debug)]
+pub struct OriginClients {
+    /// Rules for the addresses that may be dialled.
+    pub egress: Arc<Egress>,
+    /// Connections to origins.
+    pub upstream: Arc<Upstream>,
+    /// Robots.txt files of origins.
+    pub robots: Arc<RobotsCache>,
+}
+
+impl OriginClients {
+    /// Builds clients for one command: with a pace and metrics of their own, and
+    /// without a record.
+    ///
+    /// # Errors
+    ///
+    /// Roots that cannot be read.
+    pub fn detached(settings: &Settings) -> anyhow::Result<Self> {
+        let metrics = Arc::new(Metrics::default());
+        let options = settings.pace.clone();
+        let scheduler = Scheduler::new(options, Arc::clone(&metrics), Tasks::default());
+        Self::new(settings, &metrics, &Arc::new(scheduler), None)
+    }
+
+    /// Builds clients for a proxy. They do not dial its own listeners, and its
+    /// record keeps their robots.txt files for the next process.
+    ///
+    /// # Errors
+    ///
+    /// Roots that cannot be read, or a parent that `egress` denies.
+    pub(super) fn shared(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Self> {
+        let audit = Some(&shared.audit);
+        let clients = Self::new(settings, &shared.metrics, &shared.scheduler, audit)?;
+        let set = clients.egress.listeners(shared.own.clone());
+        set.context("upstream.parent cannot be dialled")?;
+        Ok(clients)
+    }
+
+    fn new(
+        settings: &Settings,
+        metrics: &Arc<Metrics>,
+        scheduler: &Arc<Scheduler>,
+        audit: Option<&Arc<AuditLog>>,
+    ) -> anyhow::Result<Self> {
+        // Connections to origins end with their idle time or with the process: no
+        // crawler waits for them, so neither does a stop.
+        let tasks = Tasks::default();
+        let egress = Arc::new(Egress::new(
+            settings.egress.clone(),
+            Arc::clone(metrics),
+            tasks.clone(),
+        ));
+        let upstream = Arc::new(Upstream::new(
+            settings.upstream.clone(),
+            Arc::clone(&egress),
+            Arc::clone(metrics),
+            tasks.clone(),
+        )?);
+        let store: Arc<dyn SnapshotStore> = match audit {
+            Some(audit) => Arc::new(RecordStore {
+                audit: Arc::clone(audit),
+                egress: Arc::clone(&egress),
+            }),
+            None => Arc::new(NoStore),
+        };
+        let max_bytes = settings.robots.max_bytes;
+        let fetcher = HttpFetcher::new(Arc::clone(&upstream), Arc::clone(scheduler), max_bytes);
+        let robots = RobotsCache::new(
+            settings.robots.clone(),
+            CacheSources { fetcher, store },
+            Arc::clone(metrics),
+            tasks.0,
+        );
+        Ok(Self {
+            egress,
+            upstream,
+            robots: Arc::new(robots),
+        })
+    }
+}
+
+/// Store of the robots.txt cache: the record, which keeps each snapshot beside
+/// the decisions that rest on it.
+///
+/// A snapshot holds only while its origin leads to the same place: another
+/// `upstream.resolve` or `upstream.parent` means another site.
+#[derive(Debug)]
+struct RecordStore {
+    audit: Arc<AuditLog>,
+    egress: Arc<Egress>,
+}
+
+impl SnapshotStore for RecordStore {
+    fn load<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        dialect: Dialect,
+    ) -> StoreFuture<'a, Option<StoredSnapshot>> {
+        Box::pin(async move {
+            let saved = self.audit.saved_snapshot(key, dialect).await?;
+            let led_to = self.egress.led_to(&key.origin);
+            (saved.led_to == led_to).then_some(saved)
+        })
+    }
+
+    fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()> {
+        let led_to = self.egress.led_to(&snapshot.snapshot.origin);
+        let snapshot = StoredSnapshot { led_to, ..snapshot };
+        Box::pin(self.audit.save_snapshot(snapshot))
+    }
+}
+
+/// Builds the scheduler of all requests. Hosts that were in back-off when the
+/// previous process stopped still are, and the record lists new back-offs.
+pub(super) fn scheduler(
+    settings: &Settings,
+    audit: &Arc<AuditLog>,
+    metrics: &Arc<Metrics>,
+) -> Scheduler {
+    let options = settings.pace.clone();
+    let scheduler = Scheduler::new(options, Arc::clone(metrics), Tasks::default());
+    scheduler.restore_back_offs(audit.saved_back_offs());
+    let record = Arc::clone(audit);
+    let listener = BackOffListener(Box::new(move |event| record.record_event(event)));
+    scheduler.set_back_off_listener(listener);
+    scheduler
+}
+
+/// Builds the limiter of `robots.max_names`; absent if a name costs origins nothing.
+pub(super) fn names(settings: &Settings, metrics: &Metrics) -> Option<Arc<NameLimiter>> {
+    let limiter = |most| NameLimiter::new(most, metrics.robots_max_names.clone());
+    settings.max_names.map(|most| Arc::new(limiter(most)))
+}
+
+/// Builds what adds the annotation field to responses.
+pub(super) fn annotator(settings: &Settings, metrics: &Arc<Metrics>) -> Arc<Annotator> {
+    let options = settings.annotate.clone();
+    Arc::new(Annotator::new(options, Arc::clone(metrics)))
+}
+
+/// Builds what opens CONNECTs, and makes the authority for it if there is none;
+/// absent if `https.mode` is "refuse".
+///
+/// # Errors
+///
+/// An authority that can be neither read nor made.
+pub(super) fn interceptor(settings: &Settings) -> anyhow::Result<Option<Arc<Interceptor>>> {
+    if settings.connect.mode == HttpsMode::Refuse {
+        return Ok(None);
+    }
+    let ca = Arc::new(Ca::open(&settings.ca)?);
+    let interceptor = Interceptor::new(ca, settings.connect.handshake_timeout)?;
+    Ok(Some(Arc::new(interceptor)))
+}
+
+/// Digests of the files that [`OriginClients`] are built from: the roots, and the
+/// credentials for a parent. A reload compares them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SourceFiles([Option<Digest>; 2]);
+
+impl SourceFiles {
+    /// Reads the files of `settings`. A file that cannot be read counts as absent
+    /// here: the part that needs it reports it.
+    pub(super) fn read(settings: &Settings) -> Self {
+        let roots = match &settings.upstream.roots {
+            Roots::File(path) => Some(path),
+            Roots::System | Roots::Webpki => None,
+        };
+        let digest = |path: Option<&PathBuf>| Some(Digest::of(&std::fs::read(path?).ok()?));
+        Self([roots, settings.upstream.parent_auth.as_ref()].map(digest))
+    }
+}

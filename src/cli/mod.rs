@@ -28,7 +28,7 @@ use thiserror::Error;
 use self::places::{Found, Home, Places};
 use crate::admin::AdminToken;
 use crate::clock;
-use crate::config::{Config, Problems, Settings, Sources, default_file};
+use crate::config::{self, Config, Problems, Settings, Sources, default_file};
 use crate::decision::decide::EnforcementMode;
 use crate::metrics;
 use crate::proxy::ca::Ca;
@@ -191,6 +191,8 @@ enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 enum ReferenceCommand {
+    /// The keys of the configuration.
+    Keys,
     /// The metrics.
     Metrics,
 }
@@ -313,6 +315,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Admin(AdminCommand::Token) => token(&settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
         Command::Config(ConfigCommand::Show) => print(&shown(arguments)?),
+        Command::Reference(ReferenceCommand::Keys) => print(&config::reference()),
         Command::Reference(ReferenceCommand::Metrics) => print(&metrics::reference()),
         Command::Config(ConfigCommand::Check) => print(&good(configuration(arguments)?.settings())),
     }

@@ -1,7 +1,7 @@
-//! What a key may hold, each kind with the words that say so.
+//! Kinds of values: each reads a TOML value into a type that cannot be wrong, or
+//! reports the parts that are.
 //!
-//! A kind turns a TOML value into a type that cannot be wrong, or tells which
-//! part of it is. It knows neither the key nor the file.
+//! A kind knows neither the key nor the file.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::{Range, RangeInclusive};
@@ -12,25 +12,25 @@ use toml::de::DeValue;
 
 use super::values::{duration, duration_text, excerpt, size, size_text};
 
-/// What a key may hold.
+/// Kind of a key's value.
 pub(super) trait Kind {
     /// The type of a value that is right.
     type Value;
 
-    /// What would be right, as it stands before `is wanted`.
+    /// Describes the values that are right; `is wanted` can follow.
     fn wanted(&self) -> String;
 
-    /// The value in its own type, or everything that is wrong with it.
+    /// Reads a value into its own type, or returns every fault of it.
     fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>>;
 }
 
 /// A value, or a part of one, that is not what is wanted.
 pub(super) struct Fault {
-    /// Where it was found, in bytes of its source.
+    /// Place of the value, in bytes of its source.
     pub(super) span: Range<usize>,
-    /// The way to the part of the key's value that it is; empty for all of it.
+    /// Path to the part of the key's value; empty for all of it.
     pub(super) path: Vec<Part>,
-    /// What is wrong with it.
+    /// The mistake in it.
     pub(super) mistake: Mistake,
 }
 
@@ -42,13 +42,13 @@ pub(super) enum Part {
     Name(String),
 }
 
-/// What is wrong with a part.
+/// Mistake in a part.
 pub(super) enum Mistake {
-    /// It is not what is wanted.
+    /// The part is none of the values wanted.
     Value {
         /// The part as TOML.
         found: String,
-        /// What would be right.
+        /// The values that are right.
         wanted: String,
     },
     /// Its table has no such name.
@@ -59,7 +59,7 @@ pub(super) enum Mistake {
 }
 
 impl Fault {
-    /// The fault of a whole value.
+    /// Fault of a whole value.
     pub(super) fn whole(written: &Spanned<DeValue<'_>>, wanted: String) -> Self {
         Self {
             span: written.span(),
@@ -71,14 +71,14 @@ impl Fault {
         }
     }
 
-    /// The same fault, seen from what the value is a `part` of.
+    /// Moves the fault one step out: its value is a `part` of another.
     pub(super) fn within(mut self, part: Part) -> Self {
         self.path.insert(0, part);
         self
     }
 }
 
-/// `parsed`, or one fault of the whole value.
+/// Returns `parsed`, or one fault of the whole value.
 fn all_or_nothing<K: Kind>(
     kind: &K,
     written: &Spanned<DeValue<'_>>,
@@ -105,12 +105,12 @@ impl Kind for Flag {
 /// A whole number within bounds; `T` is the type that its user counts in.
 pub(super) struct Count<T>(RangeInclusive<usize>, fn(usize) -> Option<T>);
 
-/// How many of something there may be, at least one.
+/// Number of something, at least one.
 pub(super) const fn count(bounds: RangeInclusive<usize>) -> Count<NonZeroUsize> {
     Count(bounds, NonZeroUsize::new)
 }
 
-/// The same, in fewer bits.
+/// Number of something, at least one, in 32 bits.
 pub(super) const fn places(bounds: RangeInclusive<usize>) -> Count<NonZeroU32> {
     Count(bounds, |number| NonZeroU32::new(number.try_into().ok()?))
 }
@@ -137,6 +137,9 @@ impl<T> Kind for Count<T> {
         all_or_nothing(self, written, number)
     }
 }
+
+/// How long a request may wait: not at all, or as long as a crawler may.
+pub(super) const WAIT: Span = Span(Duration::ZERO..=Duration::from_secs(60 * 60));
 
 /// A duration within bounds, written as a string.
 pub(super) struct Span(pub(super) RangeInclusive<Duration>);
@@ -181,7 +184,7 @@ impl Kind for Size {
     }
 }
 
-/// One of a few words, each with what it stands for.
+/// One of a few words, each with its value.
 pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
 impl<T: Clone> Kind for Choice<T> {
@@ -210,7 +213,7 @@ impl<T: Clone> Kind for Choice<T> {
 
 /// A string of some form.
 pub(super) struct Text<T> {
-    /// What would be right.
+    /// The values that are right.
     pub(super) wanted: &'static str,
     /// Reads the string; `None` if it has not the form.
     pub(super) parse: fn(&str) -> Option<T>,
@@ -231,9 +234,9 @@ impl<T> Kind for Text<T> {
 
 /// A list of a bounded length whose entries are all of one kind.
 pub(super) struct List<K> {
-    /// What each entry is.
+    /// Kind of each entry.
     pub(super) of: K,
-    /// How many there may be.
+    /// Number of entries.
     pub(super) len: RangeInclusive<usize>,
 }
 
@@ -267,11 +270,17 @@ impl<K: Kind> Kind for List<K> {
     }
 }
 
-/// A pause that grows: its first and its longest length.
+/// Pause that doubles each time, up to a longest.
+pub(super) struct GrowingPause {
+    pub(super) first: Duration,
+    pub(super) longest: Duration,
+}
+
+/// A list of two durations: the first and the longest of a pause that grows.
 pub(super) struct Growing(pub(super) Span);
 
 impl Kind for Growing {
-    type Value = (Duration, Duration);
+    type Value = GrowingPause;
 
     fn wanted(&self) -> String {
         format!("a list of two, each {}, the shorter first", self.0.wanted())
@@ -288,10 +297,7 @@ impl Kind for Growing {
                 .filter(|_| entries.len() == 2)
         });
         let growing = lengths.filter(|[first, longest]| first <= longest);
-        all_or_nothing(
-            self,
-            written,
-            growing.map(|[first, longest]| (first, longest)),
-        )
+        let pause = growing.map(|[first, longest]| GrowingPause { first, longest });
+        all_or_nothing(self, written, pause)
     }
 }

@@ -1,4 +1,6 @@
-//! The kinds of keys that name addresses, networks, hosts, ports and fields.
+//! Kinds of keys that name addresses, networks, hosts, ports, fields and files.
+//!
+//! What is dialled or opened is not known here.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,7 +24,7 @@ pub(super) const LISTEN: Text<SocketAddr> = Text {
     parse: |text| text.parse().ok(),
 };
 
-/// Who may connect: one word can stand for more than one network.
+/// Networks that may connect: one word can stand for more than one.
 pub(super) const CLIENTS: Text<Vec<IpNet>> = Text {
     wanted: "an address, a network such as \"10.0.0.0/8\", \"loopback\" or \"private\"",
     parse: |text| match text {
@@ -32,7 +34,7 @@ pub(super) const CLIENTS: Text<Vec<IpNet>> = Text {
     },
 };
 
-/// Whom to ask, if anybody is named.
+/// A contact, or none.
 pub(super) const CONTACT: Text<Option<String>> = Text {
     wanted: "\"none\", or a line of 1 to 200 characters, such as \"crawl@site.example\"",
     parse: |text| {
@@ -113,7 +115,7 @@ pub(super) const FIELD_NAME: Text<HeaderName> = Text {
     },
 };
 
-/// Whether a field means something else, to us or to crawlers.
+/// Tells whether a field has another meaning, to this proxy or to crawlers.
 fn is_in_use(name: &str) -> bool {
     const BEGINNINGS: [&str; 4] = ["content-", "proxy-", "access-control-", "sec-"];
     const NAMES: [&str; 31] = [
@@ -152,7 +154,7 @@ fn is_in_use(name: &str) -> bool {
     NAMES.contains(&name) || BEGINNINGS.iter().any(|start| name.starts_with(start))
 }
 
-/// Which `User-Agent` our own fetches carry (RFC 9110, section 10.1.5).
+/// `User-Agent` of our own fetches (RFC 9110, section 10.1.5).
 pub(super) const USER_AGENT: Text<UserAgent> = Text {
     wanted: "\"crawler\", or a User-Agent of printable ASCII, at most 512 bytes",
     parse: |text| {
@@ -166,7 +168,7 @@ pub(super) const USER_AGENT: Text<UserAgent> = Text {
     },
 };
 
-/// Whose certificates are believed.
+/// Certificates that others are verified by.
 pub(super) const ROOTS: Text<Roots> = Text {
     wanted: "\"system\", \"webpki\", or the path of a PEM file, without ~",
     parse: |text| match text {
@@ -185,7 +187,7 @@ pub(super) const PARENT: Text<Option<Parent>> = Text {
     },
 };
 
-/// A file that need not be.
+/// A file, or none.
 pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
     wanted: "\"none\" or a path without ~",
     parse: |text| match text {
@@ -200,7 +202,7 @@ pub(super) const PATH: Text<PathBuf> = Text {
     parse: path,
 };
 
-/// Where the audit log is kept; the value is the file's path.
+/// Place of the record; the value is the file's path.
 pub(super) const STORE: Text<PathBuf> = Text {
     wanted: "\"sqlite:\" and a path without ~",
     parse: |text| text.strip_prefix("sqlite:").and_then(path),

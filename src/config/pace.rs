@@ -1,5 +1,6 @@
-//! The kinds of keys that are tables about pace (`pace.*`): ceilings, queues,
-//! back-off, and where some hosts get something else.
+//! Kinds of `pace.*` keys: ceilings, queues, back-off, and rules for some hosts.
+//!
+//! How pace is kept is not known here.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -15,26 +16,22 @@ use crate::pace::options::QueueLimits;
 use crate::pace::policy::{PaceLimits, PaceRule, Profile, Rate};
 use politesse_robots::VisitTime;
 
-const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a request may wait: not at all, or as long as a crawler may.
-pub(super) const WAIT: Span = Span(Duration::ZERO..=HOUR);
-
-/// How many requests there may be in how long.
+/// A number of requests in a time.
 const RATE: Text<Rate> = Text {
     wanted: "a rate from 1 to 1000000 a second, minute or hour, such as \"5/s\", \"20/m\" or \"3/h\",",
     parse: |text| text.parse().ok(),
 };
 
-/// Which hosts a rule is about.
+/// Hosts of a rule.
 const HOSTS: Text<HostPattern> = Text {
     wanted: "a host such as \"site.example\", an origin such as \"https://site.example\", \
              or every name below one, \"*.site.example\",",
     parse: |text| text.parse().ok(),
 };
 
-/// When hosts may be visited.
+/// Hours in which hosts may be visited.
 const HOURS: Text<VisitTime> = Text {
     wanted: "a time of the day (UTC) such as \"22:00-06:00\", with an end other than its beginning,",
     parse: hours,

@@ -1,14 +1,18 @@
-//! The table of keys as people read it: the commented default file, and the
-//! values in force with where each was written.
+//! Configuration as text: the commented default file, the reference of keys, the
+//! values in force with their sources, and digests of them.
 //!
-//! Both are TOML that can be read again.
+//! File and values are TOML that can be read again. What a value means is not known
+//! here.
 
-use super::sources::{Layers, Section};
+use std::collections::BTreeMap;
 
-/// How wide a comment of the default file gets.
+use super::layers::{Layers, Section};
+use crate::decision::digest::Digest;
+
+/// Width of comments in the default file.
 const COLUMNS: usize = 80;
 
-/// What stands above the first section of the default file.
+/// Text above the first section of the default file.
 const HEAD: &str = "\
 # Every key of politesse, with its default, what it is for and what it may be.
 #
@@ -20,7 +24,7 @@ const HEAD: &str = "\
 # relative to ~/.local/state/politesse.
 ";
 
-/// The commented default file.
+/// Writes the commented default file.
 pub(super) fn default_file(sections: &[Section]) -> String {
     let mut file = HEAD.to_owned();
     for section in sections {
@@ -39,14 +43,14 @@ pub(super) fn default_file(sections: &[Section]) -> String {
     file
 }
 
-/// Each line of a doc comment, which begins with its blank, as a comment.
+/// Appends each line of a doc comment, which begins with its blank, as a comment.
 fn push_comments(file: &mut String, lines: &[&str]) {
     for line in lines {
         file.push_str(&format!("#{line}\n"));
     }
 }
 
-/// `wanted` as a sentence in as many comment lines as it takes.
+/// Appends `wanted` as a sentence, in as many comment lines as it takes.
 fn push_wrapped(file: &mut String, wanted: &str) {
     let mut line = "# Value:".to_owned();
     for word in wanted.split(' ') {
@@ -62,10 +66,45 @@ fn push_wrapped(file: &mut String, wanted: &str) {
     file.push_str(".\n");
 }
 
-/// Every key with the value in force and, as a comment, where it was written.
-pub(super) fn effective(sections: &[Section], layers: &Layers<'_>) -> String {
+/// Writes the reference of keys, in Markdown: a chapter for each section.
+pub(super) fn reference(sections: &[Section]) -> String {
+    let mut text = "\
+# Keys
+
+Every key of the configuration with its default, as `politesse config default`
+prints them. A value in a table or list is written as in TOML.
+"
+    .to_owned();
+    for section in sections {
+        let title = if section.is_root() {
+            "Outside every table".to_owned()
+        } else {
+            format!("`[{}]`", section.name)
+        };
+        text.push_str(&format!("\n## {title}\n\n{}\n", paragraph(section.about)));
+        for key in section.keys {
+            let name = key.of(section).to_string();
+            let (about, wanted) = (paragraph(key.doc), (key.wanted)());
+            let default = key.default;
+            text.push_str(&format!(
+                "\n### `{name}`\n\n{about}\n\n- Value: {wanted}.\n- Default: `{default}`\n"
+            ));
+        }
+    }
+    text
+}
+
+/// Joins the lines of a doc comment.
+fn paragraph(lines: &[&str]) -> String {
+    let lines: Vec<_> = lines.iter().map(|line| line.trim()).collect();
+    // Outside of code Markdown would take `<meta>` for a tag.
+    lines.join("\n").replace('<', "\\<")
+}
+
+/// Writes every key with the value in force and, as a comment, its source.
+pub(super) fn effective(layers: &Layers<'_>) -> String {
     let mut text = String::new();
-    for (index, section) in sections.iter().enumerate() {
+    for (index, section) in layers.sections().iter().enumerate() {
         if 0 < index {
             text.push('\n');
         }
@@ -73,10 +112,62 @@ pub(super) fn effective(sections: &[Section], layers: &Layers<'_>) -> String {
             text.push_str(&format!("[{}]\n", section.name));
         }
         for key in section.keys {
-            if let Some((value, place)) = layers.shown(section.name, key.name) {
+            if let Some((value, place)) = layers.shown(key.of(section)) {
                 text.push_str(&format!("{} = {value}  # {place}\n", key.name));
             }
         }
     }
     text
+}
+
+/// Values in force of all keys, as TOML: two configurations are compared by them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values(BTreeMap<String, String>);
+
+impl Values {
+    /// Values of `layers`, which have all been read.
+    pub(super) fn of(layers: &Layers<'_>) -> Self {
+        let names = layers.sections().iter().flat_map(Section::names);
+        let values = names.filter_map(|name| {
+            let (value, _) = layers.shown(name)?;
+            Some((name.to_string(), value))
+        });
+        Self(values.collect())
+    }
+
+    /// Returns the value of one key, such as `pace.profile`, as TOML.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// Returns the keys whose value differs from that in `other`, in alphabetical
+    /// order.
+    #[must_use]
+    pub fn changed_from(&self, other: &Self) -> Vec<&str> {
+        let is_changed = |(key, value): &(&String, &String)| other.0.get(*key) != Some(*value);
+        let changed = self.0.iter().filter(is_changed);
+        changed.map(|(key, _)| key.as_str()).collect()
+    }
+
+    /// Returns the SHA-256 of each key's value.
+    #[must_use]
+    pub fn digests(&self) -> BTreeMap<String, String> {
+        let keys = self.0.iter();
+        let digests = keys.map(|(key, value)| {
+            let digest = Digest::of(value.as_bytes()).to_string();
+            (key.clone(), digest)
+        });
+        digests.collect()
+    }
+
+    /// Returns the SHA-256 of all values: of lines `key = value` in alphabetical order.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let lines = self
+            .0
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}\n"));
+        Digest::of(lines.collect::<String>().as_bytes())
+    }
 }

@@ -1,19 +1,20 @@
-//! What is wrong with a configuration, and where it was written.
+//! Problems of a configuration, each with the place where it was written.
 //!
-//! Every problem names its place, the key, what was found and what is wanted,
-//! so that a person can mend all of them before the next start.
+//! A problem names the key, the value found and the value wanted, so that a person
+//! can mend all of them before the next start. How values are read is not known
+//! here.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Where a value was written. Places are ordered from the weakest to the
-/// strongest, and by line in a file: the order in which problems are told.
+/// Place where a value was written. Places are ordered from the weakest source to
+/// the strongest, and by line in a file: the order in which problems are reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Place {
-    /// Nowhere: the built-in default.
+    /// The built-in default.
     Default,
     /// The configuration file.
     File {
@@ -42,22 +43,22 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that keeps a configuration from being used.
+/// Mistake that keeps a configuration from being used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// The text is not TOML here.
     #[error("{place}: {message}")]
     Syntax {
-        /// Where the text stops being TOML.
+        /// The place where the text stops being TOML.
         place: Place,
-        /// What the parser says of it.
+        /// The parser's message.
         message: String,
     },
     /// There is no such key.
     #[error("{place}: {key} is not a key{}", question(near.as_deref()))]
     UnknownKey {
-        /// Where it was written.
+        /// The place of the key or value.
         place: Place,
         /// The key with its section.
         key: String,
@@ -75,13 +76,13 @@ pub enum Problem {
     /// The value has the wrong type, form or size.
     #[error("{place}: {key} is {found}; {wanted} is wanted")]
     Value {
-        /// Where it was written.
+        /// The place of the key or value.
         place: Place,
         /// The key with its section, or the entry of a list.
         key: String,
         /// The value as TOML.
         found: String,
-        /// What would be right.
+        /// The values that are right.
         wanted: String,
     },
     /// A `--set` that sets nothing.
@@ -89,13 +90,13 @@ pub enum Problem {
     NoValue {
         /// Always [`Place::Override`].
         place: Place,
-        /// What stood after `--set`.
+        /// The argument of `--set`.
         argument: String,
     },
 }
 
 impl Problem {
-    /// Where the problem is.
+    /// Place of the problem.
     #[must_use]
     pub fn place(&self) -> &Place {
         match self {
@@ -167,3 +168,70 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// Returns the one of `known` names that was probably meant by `unknown`: spelled
+/// nearly so, or spelled so in another section.
+pub(super) fn nearest(known: impl Iterator<Item = String>, unknown: &str) -> Option<String> {
+    let known: Vec<String> = known.collect();
+    let close = known
+        .iter()
+        .map(|name| (distance(name, unknown), name))
+        // Further away a guess is more often wrong than right, and a short name is
+        // near to every other.
+        .filter(|(distance, name)| *distance <= 3 && distance * 3 <= name.len())
+        .min();
+    let elsewhere = || known.iter().find(|name| last(name) == last(unknown));
+    close.map(|(_, name)| name).or_else(elsewhere).cloned()
+}
+
+/// Part of a name after the last dot.
+fn last(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(_, last)| last)
+}
+
+/// Levenshtein distance: how many letters must be put in, taken out or changed to
+/// make `one` of `other`.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (index, left) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, right) in other.chars().enumerate() {
+            let change = diagonal + usize::from(left != right);
+            diagonal = row[column + 1];
+            row[column + 1] = change.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! distances {
+        ($($name:ident: $one:literal to $other:literal is $distance:literal;)+) => {$(
+            #[test]
+            fn $name() {
+                assert_eq!(distance($one, $other), $distance);
+                assert_eq!(distance($other, $one), $distance);
+            }
+        )+};
+    }
+
+    // Ours.
+    distances! {
+        the_same_is_no_distance: "listen" to "listen" is 0;
+        a_letter_more_is_one: "listen" to "lissten" is 1;
+        another_letter_is_one: "listen" to "listan" is 1;
+        two_letters_swapped_are_two: "listen" to "litsen" is 2;
+        nothing_is_as_far_as_the_word_is_long: "" to "listen" is 6;
+        letters_are_counted_not_bytes: "ü" to "u" is 1;
+    }
+
+    #[test]
+    fn a_name_unlike_all_is_near_none() {
+        let known = ["proxy.listen", "log.level"].map(str::to_owned);
+        assert_eq!(nearest(known.into_iter(), "egress.dony"), None);
+    }
+}

@@ -1,16 +1,15 @@
-//! The values in force, split into the `Options` of each module.
+//! Settings: the values in force, split into the `Options` of each module.
 //!
 //! Nothing can fail here: the kinds of the keys have seen to that.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Folders;
-use super::changes::Values;
-use super::file::{Audit, Directives, Effective, Egress, Pace, Proxy, Robots, Upstream};
-use super::log::Log;
+use super::keys::{Audit, Directives, Effective, Egress, LogFormat, Pace, Proxy, Robots, Upstream};
+use super::print::Values;
+use super::sources::Folders;
 use crate::decision::decide::Policy;
 use crate::decision::identity::Identities;
 use crate::pace::options as pace;
@@ -23,16 +22,16 @@ use crate::upstream::{client as upstream, egress};
 use crate::{admin, audit};
 use politesse_directives::{General, Limits, Listed};
 
-/// What each module is to be built with.
+/// Options of each module.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The configuration file that was read, if any.
     pub file: Option<PathBuf>,
-    /// Where crawlers connect, and who may.
+    /// The listener for crawlers.
     pub listener: listener::Options,
-    /// The way of one request.
+    /// One request on its way.
     pub exchange: exchange::Options,
-    /// What becomes of CONNECT.
+    /// Treatment of CONNECT.
     pub connect: connect::Options,
     /// The local certificate authority.
     pub ca: ca::Options,
@@ -43,7 +42,7 @@ pub struct Settings {
     /// By how many names one client may come to an origin; absent if a name
     /// costs the origin nothing.
     pub max_names: Option<NonZeroUsize>,
-    /// What the operator laid down for decisions.
+    /// The operator's part in decisions.
     pub policy: Policy,
     /// How requests are paced.
     pub pace: pace::Options,
@@ -51,14 +50,26 @@ pub struct Settings {
     pub upstream: upstream::Options,
     /// Which addresses may be dialled.
     pub egress: egress::Options,
-    /// Where decisions are kept.
+    /// The record.
     pub audit: audit::Options,
-    /// Where people and monitoring connect.
+    /// The admin listener.
     pub admin: admin::Options,
-    /// What goes to stderr.
+    /// The log.
     pub log: Log,
-    /// All of this as it was written, for telling what changes.
+    /// All values as they were written, to find out what a reload changes.
     pub values: Values,
+}
+
+/// Options of the log. The command line sets it up: no other module takes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Form of an event.
+    pub format: LogFormat,
+    /// The least urgent level that is written.
+    pub level: tracing::Level,
+    /// Lines of one kind that are written at once, of those that clients can cause
+    /// as often as they like.
+    pub burst: NonZeroU32,
 }
 
 impl Settings {
@@ -184,17 +195,16 @@ fn annotate_options(directives: Directives) -> annotate::Options {
 }
 
 fn robots_options(robots: Robots, policy: &Policy) -> robots_cache::Options {
-    let (retry_first, retry_longest) = robots.retry;
     robots_cache::Options {
         user_agent: robots.user_agent,
         max_bytes: robots.max_bytes,
         ttl: robots.ttl,
-        // The cap comes first: who wants copies of a minute says so in one key.
+        // The cap comes first: an operator who wants copies of a minute sets one key.
         ttl_min: robots.ttl_min.min(robots.ttl),
         unavailable_ttl: robots.unavailable_ttl,
         stale: robots.stale,
-        retry_first,
-        retry_longest,
+        retry_first: robots.retry.first,
+        retry_longest: robots.retry.longest,
         redirects: robots.redirects,
         timeout: robots.timeout,
         max_fetches: robots.max_fetches,

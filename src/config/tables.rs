@@ -1,5 +1,6 @@
-//! The kinds of keys that are lists of tables: who is who (`crawler`), and
-//! where the operator's word counts (`robots.override`).
+//! Kinds of keys that are lists of tables: `crawler` and `robots.override`.
+//!
+//! How entries are applied is not known here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,10 +10,9 @@ use jiff::Timestamp;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kinds::{Choice, Fault, Kind, List, Mistake, Part, Text};
+use super::kinds::{Choice, Fault, Kind, List, Mistake, Part, Text, WAIT};
 use super::network::CLIENTS;
-use super::pace::WAIT;
-use super::spelling::nearest;
+use super::problem::nearest;
 use super::values::name_text;
 use crate::decision::identity::Identity;
 use crate::decision::overrides::{Action, Origins, Override, Paths};
@@ -30,7 +30,7 @@ const TOKEN: Text<ProductToken> = Text {
     },
 };
 
-/// What a User-Agent is known by.
+/// Part of a User-Agent by which a crawler is known.
 const USER_AGENT_PART: Text<String> = Text {
     wanted: "a part of a User-Agent, 1 to 512 bytes",
     parse: |text| {
@@ -39,20 +39,20 @@ const USER_AGENT_PART: Text<String> = Text {
     },
 };
 
-/// Whose URLs an override is about.
+/// Origins of an override.
 const ORIGIN: Text<Origins> = Text {
     wanted: "an origin such as \"https://site.example\" or \"http://site.example:8080\", \
              or every name below one, \"*.site.example\",",
     parse: |text| text.parse().ok(),
 };
 
-/// Which paths an override is about.
+/// Paths of an override.
 const PATHS: Text<Paths> = Text {
     wanted: "a pattern as in robots.txt, which begins with `/` or `*`,",
     parse: Paths::new,
 };
 
-/// Why there is an override, in one line.
+/// Reason of an override, in one line.
 pub(super) const REASON: Text<String> = Text {
     wanted: "a reason in one line of 1 to 256 bytes, such as \"contract 114\",",
     parse: |text| {
@@ -63,12 +63,13 @@ pub(super) const REASON: Text<String> = Text {
     },
 };
 
-/// What an override says.
-const ACTION: Choice<Says> = Choice(&[("allow", Says::Allow), ("deny", Says::Deny)]);
+/// Action of an override.
+const ACTION: Choice<ActionWord> =
+    Choice(&[("allow", ActionWord::Allow), ("deny", ActionWord::Deny)]);
 
 /// An action without its end.
 #[derive(Clone, Copy)]
-enum Says {
+enum ActionWord {
     Allow,
     Deny,
 }
@@ -92,11 +93,11 @@ impl<K: Kind> Kind for OneOrMore<K> {
     }
 }
 
-/// A moment: a TOML date-time, or the same as a string (RFC 3339), with its
-/// offset, since what is noon on this machine is another moment elsewhere.
-struct Moment;
+/// Date and time: a TOML date-time, or a string of that form (RFC 3339), with its
+/// offset, since noon on this machine is another time elsewhere.
+struct DateTime;
 
-impl Kind for Moment {
+impl Kind for DateTime {
     type Value = Timestamp;
 
     fn wanted(&self) -> String {
@@ -112,7 +113,7 @@ impl Kind for Moment {
     }
 }
 
-/// A table as it is read key by key, with all that is wrong with it so far.
+/// A table that is read key by key, with its faults so far.
 pub(super) struct Fields<'a> {
     written: &'a Spanned<DeValue<'a>>,
     table: &'a DeTable<'a>,
@@ -120,7 +121,8 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The table of a `kind` with these `names`; what has another name is told.
+    /// Begins with the table of a `kind` that has these `names`. Other names are
+    /// faults.
     pub(super) fn of(
         written: &'a Spanned<DeValue<'a>>,
         kind: &impl Kind,
@@ -146,8 +148,8 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The value of a key that may be absent. `None` as well if it is wrong,
-    /// which [`Fields::finish`] tells.
+    /// Reads the value of a key that may be absent. `None` as well if the value is
+    /// wrong, which [`Fields::finish`] reports.
     pub(super) fn optional<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
         let part = |fault: Fault| fault.within(Part::Name(name.to_owned()));
         match kind.read(self.table.get(name)?) {
@@ -159,7 +161,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The value of a key that must be there.
+    /// Reads the value of a key that must be there.
     pub(super) fn required<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
         if !self.table.contains_key(name) {
             self.lacks(format_args!("`{name}` in it, {}", kind.wanted()));
@@ -167,13 +169,13 @@ impl<'a> Fields<'a> {
         self.optional(name, kind)
     }
 
-    /// Tells of what is not there.
+    /// Adds the fault that `what` is missing.
     fn lacks(&mut self, what: fmt::Arguments<'_>) {
         self.faults
             .push(Fault::whole(self.written, what.to_string()));
     }
 
-    /// What was read, if nothing was wrong.
+    /// Returns `read` if there were no faults.
     pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, Vec<Fault>> {
         match read {
             Some(value) if self.faults.is_empty() => Ok(value),
@@ -245,13 +247,13 @@ impl Kind for OverrideTable {
         let says = fields.required("action", &ACTION);
         let reason = fields.required("reason", &REASON);
         let until = match says {
-            Some(Says::Allow) => fields.required("until", &Moment),
-            Some(Says::Deny) | None => fields.optional("until", &Moment),
+            Some(ActionWord::Allow) => fields.required("until", &DateTime),
+            Some(ActionWord::Deny) | None => fields.optional("until", &DateTime),
         };
         let action = match (says, until) {
-            (Some(Says::Allow), Some(until)) => Some(Action::Allow { until }),
-            (Some(Says::Deny), until) => Some(Action::Deny { until }),
-            (Some(Says::Allow), None) | (None, _) => None,
+            (Some(ActionWord::Allow), Some(until)) => Some(Action::Allow { until }),
+            (Some(ActionWord::Deny), until) => Some(Action::Deny { until }),
+            (Some(ActionWord::Allow), None) | (None, _) => None,
         };
         let read = || {
             Some(Override {

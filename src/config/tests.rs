@@ -5,7 +5,9 @@ mod pace;
 
 mod tables;
 
-use super::file::SECTIONS;
+use std::path::{Path, PathBuf};
+
+use super::keys::SECTIONS;
 use super::*;
 
 /// A configuration of `file` alone.
@@ -43,6 +45,14 @@ fn text(config: &Config) -> String {
 #[test]
 fn the_file_in_the_repository_is_the_printed_default() {
     assert_eq!(include_str!("../../config/politesse.toml"), default_file());
+}
+
+// `politesse reference keys > docs/reference/keys.md` writes it anew.
+#[test]
+fn the_reference_in_the_repository_is_that_of_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/keys.md");
+    let file = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(file == reference(), "docs/reference/keys.md is out of date");
 }
 
 #[test]

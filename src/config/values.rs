@@ -1,4 +1,4 @@
-//! How single values are written: durations, sizes, and TOML on one line.
+//! Text of single values: durations, sizes, and TOML on one line.
 //!
 //! Knows no key and no bound.
 

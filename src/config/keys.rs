@@ -1,8 +1,8 @@
-//! The table of keys: section, name, type, default, kind, and what it is for.
+//! Table of keys: section, name, type, default, kind, and purpose.
 //!
-//! It is the one home of the defaults and bounds. From it come the commented
-//! default file, the reading of what is written, and the type of every value;
-//! a key added here is known everywhere.
+//! The one place of defaults and bounds. From it come the commented default file,
+//! the reference of keys, the checks, and the type of every value: a key added here
+//! is known everywhere. What is done with a value is not known here.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -13,14 +13,15 @@ use http::{HeaderName, StatusCode};
 use ipnet::IpNet;
 use tracing::Level;
 
-use super::kinds::{Choice, Flag, Growing, Kind, List, Size, Span, count, few, places, up_to};
-use super::log::LogFormat;
+use super::kinds::{
+    Choice, Flag, Growing, GrowingPause, Kind, List, Size, Span, WAIT, count, few, places, up_to,
+};
+use super::layers::{Key, KeyName, Layers, Section};
 use super::network::{
     ALLOW, CLIENTS, CONTACT, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange,
     ROOTS, ResolveTable, STORE, TOKEN, USER_AGENT,
 };
-use super::pace::{BackOffTable, CeilingsTable, PaceRuleTable, QueueTable, WAIT};
-use super::sources::{Key, Layers, Section};
+use super::pace::{BackOffTable, CeilingsTable, PaceRuleTable, QueueTable};
 use super::tables::{CrawlerTable, OverrideTable};
 use crate::audit::Durability;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
@@ -45,7 +46,19 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const THIRTY_DAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The name of a key whose word Rust has taken (`r#override`).
+/// Form of a log event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// [`LogFormat::Pretty`] on a terminal, else [`LogFormat::Json`].
+    Auto,
+    /// For people.
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Name of a key without the `r#` that Rust wants before its own words
+/// (`r#override`).
 const fn bare(identifier: &'static str) -> &'static str {
     match identifier.as_bytes() {
         [b'r', b'#', ..] => identifier.split_at(2).1,
@@ -66,7 +79,7 @@ macro_rules! keys {
             )+
         }
     )+) => {
-        /// Every section with its keys, in the order of printing.
+        /// All sections with their keys, in the order of printing.
         pub(super) static SECTIONS: &[Section] = &[$(
             Section {
                 name: $section,
@@ -82,7 +95,7 @@ macro_rules! keys {
             },
         )+];
 
-        /// The value in force of every key.
+        /// Values in force of all keys.
         pub(super) struct Effective {
             $(
                 $(#[doc = $about])+
@@ -91,8 +104,8 @@ macro_rules! keys {
         }
 
         impl Effective {
-            /// The values in force, if all are right; the layers keep what is
-            /// wrong with any.
+            /// Reads the values in force, if all are right; the layers keep the
+            /// problems of all.
             pub(super) fn read(layers: &mut Layers<'_>) -> Option<Self> {
                 // All are read before the first wrong one counts.
                 $(let $field = $Section::read(layers);)+
@@ -111,7 +124,7 @@ macro_rules! keys {
 
             impl $Section {
                 fn read(layers: &mut Layers<'_>) -> Option<Self> {
-                    $(let $name = layers.read(($section, bare(stringify!($name))), &$kind);)+
+                    $(let $name = layers.read(KeyName { section: $section, name: bare(stringify!($name)) }, &$kind);)+
                     Some(Self { $($name: $name?,)+ })
                 }
             }
@@ -122,7 +135,7 @@ macro_rules! keys {
 keys! {
     /// Keys that stand outside every table.
     [""] root: Root {
-        /// Who is who. The first entry whose conditions all hold says by which product
+        /// Names of crawlers. The first entry whose conditions all hold says by which product
         /// tokens a crawler is known, in order; no entry: by those in its User-Agent.
         /// `user_agent` is a part of the User-Agent, in any case, `client` where the
         /// crawler asks from; an entry with neither fits all. Crawlers of the same
@@ -133,22 +146,22 @@ keys! {
         crawler: Vec<Identity> = "[]", List { of: CrawlerTable, len: 0..=10_000 };
     }
 
-    /// What crawlers connect to.
+    /// The listener for crawlers.
     ["proxy"] proxy: Proxy {
-        /// Where to listen for crawlers. Loopback, because whoever reaches this
+        /// Addresses to listen on for crawlers. Loopback, because whoever reaches this
         /// port fetches in your name; open it together with `clients`. Port 0 takes
         /// any free one.
         listen: Vec<SocketAddr> = r#"["127.0.0.1:3128"]"#, List { of: LISTEN, len: 1..=64 };
-        /// What this proxy calls itself in Via and Proxy-Status. Proxies in a chain
-        /// need different names: a request that carries our own has looped.
+        /// The name of this proxy in Via and Proxy-Status. Proxies in a chain need
+        /// different names: a request that carries our own has looped.
         name: String = r#""politesse""#, TOKEN;
         /// Whether requests and responses that are passed on say so in Via, as
         /// RFC 9110, section 7.6.3, asks of proxies.
         via: bool = "true", Flag;
-        /// Whom people can ask about a refusal: a name, an e-mail address or a URL, which
+        /// A contact for people who ask about a refusal: a name, an e-mail address or a URL, which
         /// the page of a refusal names. With "none" it names the operator of this proxy.
         contact: Option<String> = r#""none""#, CONTACT;
-        /// Who may use this proxy; the connections of others are closed at once.
+        /// Addresses that may use this proxy; connections from others are closed at once.
         clients: Vec<Vec<IpNet>> = r#"["loopback"]"#, List { of: CLIENTS, len: 1..=1024 };
         /// How many connections may wait to be accepted, at each address: the system
         /// drops what comes beyond that, and its client tries again after a second. Not
@@ -177,7 +190,7 @@ keys! {
 
     /// HTTPS: the inside of CONNECT is read, since rules are about URLs.
     ["https"] https: Https {
-        /// What becomes of CONNECT: "intercept" with a certificate of the local
+        /// Treatment of CONNECT: "intercept" with a certificate of the local
         /// authority, or "refuse". There is no blind tunnel; it would be a way round
         /// every rule.
         mode: HttpsMode = r#""intercept""#, Choice(&[("intercept", HttpsMode::Intercept), ("refuse", HttpsMode::Refuse)]);
@@ -185,7 +198,7 @@ keys! {
         ca_cert: PathBuf = r#""certs/ca.pem""#, PATH;
         /// Its private key; readable by this proxy alone (0600).
         ca_key: PathBuf = r#""certs/ca.key""#, PATH;
-        /// Whose certificates origins may show: those this system trusts, Mozilla's
+        /// Roots that certificates of origins are verified by: those this system trusts, Mozilla's
         /// list as built in ("webpki"), or the ones in a file.
         upstream_roots: Roots = r#""system""#, ROOTS;
         /// How many certificates of host names are kept; the least used goes first.
@@ -235,7 +248,7 @@ keys! {
         /// When to ask again after a failure (5xx, time-out, network error), which
         /// forbids everything meanwhile: the first pause, which doubles up to the
         /// second.
-        retry: (Duration, Duration) = r#"["30s", "30m"]"#, Growing(up_to(DAY));
+        retry: GrowingPause = r#"["30s", "30m"]"#, Growing(up_to(DAY));
         /// How long a robots.txt that was read before is used while it cannot be asked
         /// for, counted from when the origin last sent or confirmed it. Then nothing
         /// is allowed any more (RFC 9309, section 2.3.1.4, leaves "reasonably long").
@@ -256,7 +269,7 @@ keys! {
         /// How many may be under way or wait, for the crawlers that need them; a request
         /// that needs one more is refused, and may be repeated a second later.
         max_waiting: NonZeroUsize = "16384", count(1..=1_000_000);
-        /// What a request is answered with while robots.txt is unreachable, and so
+        /// The status of the answer to a request while robots.txt is unreachable, and so
         /// forbids everything: 403 as for any refusal, or 503, since some crawlers drop
         /// a URL for good on a 403. Either says when to ask again.
         unreachable_answer: StatusCode = "403", Choice(&[("403", StatusCode::FORBIDDEN), ("503", StatusCode::SERVICE_UNAVAILABLE)]);
@@ -269,8 +282,8 @@ keys! {
         /// them the origin is asked for its robots.txt, so a client that makes up names
         /// could have it asked without end. What comes by one more is refused.
         max_names: NonZeroUsize = "64", count(1..=1_000_000);
-        /// Where your word counts in place of robots.txt, the first entry that fits
-        /// and has not ended. `origin` is one origin, or every name below one
+        /// Your own rules in place of robots.txt: the first entry that fits and has not
+        /// ended. `origin` is one origin, or every name below one
         /// ("*.site.example" is not site.example itself), `agent` a product token, any
         /// of those that the crawler is known by, `path` a pattern as in robots.txt.
         /// An allow needs an end. Neither /robots.txt nor what `egress` denies can be
@@ -280,27 +293,27 @@ keys! {
         r#override: Vec<Override> = "[]", List { of: OverrideTable, len: 0..=10_000 };
     }
 
-    /// What the status of a robots.txt means where RFC 9309 leaves a choice.
+    /// The meaning of a status of robots.txt where RFC 9309 leaves a choice.
     ["robots.status"] robots_status: RobotsStatus {
-        /// What 401 and 403 mean: "allow" as for every 4xx (RFC 9309, section
+        /// The meaning of 401 and 403: "allow" as for every 4xx (RFC 9309, section
         /// 2.3.1.3), or "refuse" as in the texts before it.
         unauthorized: Unauthorized = r#""allow""#, Choice(&[("allow", Unauthorized::Allow), ("refuse", Unauthorized::Refuse)]);
     }
 
     /// How strictly crawlers are held to it.
     ["enforcement"] enforcement: Enforcement {
-        /// What becomes of what may not be fetched: "enforce" refuses it, "report"
+        /// Treatment of what may not be fetched: "enforce" refuses it, "report"
         /// forwards it all the same and records what would have been refused, to find
         /// out what enforcing would cost. What `egress` denies is refused in both.
         mode: EnforcementMode = r#""enforce""#, Choice(&[("enforce", EnforcementMode::Enforce), ("report", EnforcementMode::Report)]);
-        /// Whose groups bind a crawler of several names: those of the "first" one that
+        /// The groups that bind a crawler of several names: those of the "first" one that
         /// robots.txt speaks to, or of "all" it speaks to, each of which must allow.
         candidates: Candidates = r#""first""#, Choice(&[("first", Candidates::First), ("all", Candidates::All)]);
     }
 
     /// The field added to responses, which states the directives in force.
     ["directives"] directives: Directives {
-        /// Its name. A field of this name that an origin sends is removed.
+        /// The field's name. A field of this name that an origin sends is removed.
         header: HeaderName = r#""Robots-Directives""#, FIELD_NAME;
         /// How much of a page, decoded, is searched for <meta name="robots">. 0B
         /// leaves pages unread.
@@ -315,7 +328,7 @@ keys! {
         /// How much of each line of Robots-Tag and X-Robots-Tag is read; of all lines
         /// together 32KiB, or this. draft-illyes-repext-03 wants 8KiB or more.
         field_limit: usize = r#""32KiB""#, Size(8 * 1024..=MIB);
-        /// What counts where an origin sends both of them: the "union", or
+        /// The lines that count where an origin sends both of them: the "union", or
         /// "robots-tag" alone.
         both_fields: BothFields = r#""union""#, Choice(&[("union", BothFields::Union), ("robots-tag", BothFields::RobotsTag)]);
         /// Which <meta name="robots"> are looked for: those in the "head", or in all of
@@ -340,7 +353,7 @@ keys! {
     /// asks for (Crawl-delay, Request-rate, Visit-time, Retry-After) counts beside
     /// it, in full.
     ["pace"] pace: Pace {
-        /// What fills the keys that are absent: "standard", 4 requests to a host at the
+        /// The values of keys that are absent: "standard", 4 requests to a host at the
         /// same time and 5 a second; "archive", one after the other, each 5 times as
         /// long after the last as that took, 3s to 30s; "owned", 32 at the same time.
         profile: Profile = r#""standard""#, Choice(&[
@@ -352,17 +365,18 @@ keys! {
         /// once when to come again. A crawler may have a time of its own (`crawler`), and
         /// shortens it with Prefer: wait=N. Scrapy gives up after 180s.
         max_wait: Duration = r#""120s""#, WAIT;
-        /// What each host gets, over all its schemes and ports, in place of the
+        /// Ceilings of each host, over all its schemes and ports, in place of the
         /// profile's: `{ in_flight = 4, rate = "5/s" }`. A rate is per s, m or h.
         origin: PaceLimits = "{}", CeilingsTable;
-        /// What each crawler gets, over all hosts, so that one leaves others some.
+        /// Ceilings of each crawler, over all hosts, so that one leaves others some.
         crawler: PaceLimits = "{}", CeilingsTable;
-        /// What there is for all crawlers and hosts together.
+        /// Ceilings of all crawlers and hosts together.
         total: PaceLimits = "{}", CeilingsTable;
-        /// What all hosts of one registered domain get (`a.site.example` and
+        /// Ceilings of all hosts of one registered domain (`a.site.example` and
         /// `b.site.example`), since they are often one server.
         domain: PaceLimits = "{}", CeilingsTable;
-        /// What all hosts at one IP address get. Mind networks that serve thousands.
+        /// Ceilings of all hosts at one IP address. Some networks serve thousands of
+        /// sites from one.
         address: PaceLimits = "{}", CeilingsTable;
         /// How many requests may wait for one host, of one crawler, and in all; the next
         /// is answered with 429. Each takes some kilobytes and a socket meanwhile.
@@ -376,7 +390,8 @@ keys! {
         max_turn: Duration = r#""2m""#, up_to(DAY);
         /// Of how many hosts something is known at a time; the idle ones go first.
         max_hosts: NonZeroUsize = "200000", count(1..=10_000_000);
-        /// Where some hosts get something else, the first entry that fits. `origin` is a
+        /// Ceilings of some hosts in place of the ones above, by the first entry that
+        /// fits. `origin` is a
         /// host ("site.example"), an origin there, or every name below one
         /// ("*.site.example"). `hours` are UTC. What is absent is as above, or as in the
         /// `profile` that the entry names. For example `[{ origin = "*.museum.example",
@@ -411,7 +426,7 @@ keys! {
         dns_lookups: NonZeroUsize = "64", count(1..=256);
         /// How many resolved names are kept, and how many may wait to be resolved.
         dns_cache: NonZeroUsize = "10000", count(1..=1_000_000);
-        /// Where names lead instead of asking DNS, like curl's --resolve; the entry
+        /// Addresses of names in place of those in DNS, like curl's --resolve; the entry
         /// with a port wins. Exempt from `egress.deny`, with a port from `egress.ports`
         /// too. For example
         /// { "site.example" = "127.0.0.1", "site.example:443" = "127.0.0.1:8443" }
@@ -427,11 +442,11 @@ keys! {
 
     /// Which addresses may be dialled. Our own listeners never are.
     ["egress"] egress: Egress {
-        /// What is not dialled. "default" is loopback, private, link-local and all
+        /// Addresses that are not dialled. "default" is loopback, private, link-local and all
         /// other addresses that are not of the public Internet, and the names of
         /// cloud metadata services: a crawler follows links that strangers wrote.
         deny: Vec<Deny> = r#"["default"]"#, List { of: DENY, len: 0..=1024 };
-        /// What is dialled although `deny` has it.
+        /// Addresses and hosts that are dialled although `deny` has them.
         allow: Vec<Allow> = "[]", List { of: ALLOW, len: 0..=1024 };
         /// Which ports may be asked for. "default" is 80, 443 and 1024-65535 but
         /// those of well-known databases.
@@ -440,7 +455,7 @@ keys! {
 
     /// The record of every decision.
     ["audit"] audit: Audit {
-        /// Where it is kept.
+        /// The database.
         store: PathBuf = r#""sqlite:data/audit.db""#, STORE;
         /// When a request may be sent: once its decision is on disk ("commit"), or
         /// once it is queued for it ("queue": faster, and a crash loses the queue).
@@ -455,9 +470,9 @@ keys! {
         wal_max: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
     }
 
-    /// What people and monitoring connect to.
+    /// The listener for people and monitoring.
     ["admin"] admin: Admin {
-        /// Where to listen for /healthz, /readyz, /metrics and the API.
+        /// The address of /healthz, /readyz, /metrics and the API.
         listen: SocketAddr = r#""127.0.0.1:3129""#, LISTEN;
         /// The token of what names hosts (`/api/v1/pace`): 64 hexadecimal digits, readable
         /// by this proxy alone (0600). Made at the first start; `politesse admin token`
@@ -465,7 +480,7 @@ keys! {
         token_file: PathBuf = r#""data/admin-token""#, PATH;
     }
 
-    /// What goes to stderr.
+    /// The log, on stderr.
     ["log"] log: Log {
         /// "pretty" for people, "json" for programs; "auto" is pretty on a terminal,
         /// else JSON.

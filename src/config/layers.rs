@@ -1,0 +1,399 @@
+//! Layers of a configuration: the values of each key, from the weakest source to
+//! the strongest (default, file, environment, `--set`).
+//!
+//! The values of weaker sources are checked too, since they come into force the day
+//! the stronger one is taken away. Knows the names of keys, not their kinds.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::kinds::{Fault, Kind, Mistake, Part};
+use super::problem::{Place, Problem, nearest};
+use super::sources::Sources;
+use super::values::{Inline, name_text};
+
+/// Beginning of the variables of the environment that set a key.
+const PREFIX: &str = "POLITESSE_";
+
+/// A table of the file and the keys in it.
+pub(super) struct Section {
+    /// Its name in brackets; empty for the keys above all tables.
+    pub(super) name: &'static str,
+    /// Its subject, a line each.
+    pub(super) about: &'static [&'static str],
+    /// Its keys, in the order of printing.
+    pub(super) keys: &'static [Key],
+}
+
+/// A key as people see it; its kind and type are known to the table alone.
+pub(super) struct Key {
+    /// Its name without the section.
+    pub(super) name: &'static str,
+    /// The value in force when nobody says otherwise, as TOML.
+    pub(super) default: &'static str,
+    /// Its purpose and the reason of the default, a line each.
+    pub(super) doc: &'static [&'static str],
+    /// Describes its values, with their unit and bounds.
+    pub(super) wanted: fn() -> String,
+}
+
+impl Key {
+    /// Name of this key of `section`.
+    pub(super) fn of(&self, section: &Section) -> KeyName {
+        KeyName {
+            section: section.name,
+            name: self.name,
+        }
+    }
+}
+
+/// Name of a key in the table, displayed as `section.name`, or as the name alone
+/// outside every section.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct KeyName {
+    pub(super) section: &'static str,
+    pub(super) name: &'static str,
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&dotted(self.section, self.name))
+    }
+}
+
+impl Section {
+    /// Names of its keys.
+    pub(super) fn names(&self) -> impl Iterator<Item = KeyName> {
+        self.keys.iter().map(|key| key.of(self))
+    }
+
+    /// Whether its keys stand outside every table.
+    pub(super) fn is_root(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    /// The section around this one, or nothing, and the name within it.
+    fn place(&self) -> (&'static str, &'static str) {
+        self.name.rsplit_once('.').unwrap_or(("", self.name))
+    }
+}
+
+/// Source of a value, with the data to say so.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Default,
+    File { path: &'a Path, text: &'a str },
+    Environment { name: &'a str },
+    Override,
+}
+
+impl Source<'_> {
+    /// Place of the byte `at` of this source.
+    fn place(self, at: usize) -> Place {
+        match self {
+            Self::Default => Place::Default,
+            Self::File { path, text } => {
+                let before = text.as_bytes().iter().take(at);
+                let line = before.filter(|&&byte| byte == b'\n').count() + 1;
+                let path = path.to_owned();
+                Place::File { path, line }
+            }
+            Self::Environment { name } => Place::Environment {
+                name: name.to_owned(),
+            },
+            Self::Override => Place::Override,
+        }
+    }
+}
+
+/// One name with its value, as a source has it.
+struct Entry<'a> {
+    name: Cow<'a, str>,
+    /// Place of the name.
+    place: Place,
+    written: Written<'a>,
+}
+
+/// A value and the source it stands in.
+struct Written<'a> {
+    value: Spanned<DeValue<'a>>,
+    source: Source<'a>,
+}
+
+impl Written<'_> {
+    fn place(&self) -> Place {
+        self.source.place(self.value.span().start)
+    }
+}
+
+/// Values of every key in every source, and the problems found so far.
+pub(super) struct Layers<'a> {
+    sections: &'static [Section],
+    /// The weakest value first.
+    written: BTreeMap<KeyName, Vec<Written<'a>>>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Layers<'a> {
+    /// Reads all sources against the table of `sections`.
+    pub(super) fn gather(sections: &'static [Section], sources: &'a Sources<'a>) -> Self {
+        let mut layers = Self {
+            sections,
+            written: BTreeMap::new(),
+            problems: Vec::new(),
+        };
+        layers.add_defaults();
+        if let Some((path, text)) = &sources.file {
+            layers.add_file(path, text);
+        }
+        for (name, value) in &sources.environment {
+            layers.add_variable(name, value);
+        }
+        for argument in sources.overrides {
+            layers.add_override(argument);
+        }
+        layers
+    }
+
+    /// Reads the strongest value of a key into its own type.
+    ///
+    /// `None` if it is wrong; the faults of all values are kept for
+    /// [`Layers::into_problems`].
+    pub(super) fn read<K: Kind>(&mut self, key: KeyName, kind: &K) -> Option<K::Value> {
+        let mut strongest = Err(());
+        let mut faults = Vec::new();
+        for written in self.written.get(&key).into_iter().flatten() {
+            let read = kind.read(&written.value);
+            strongest = read.map_err(|found| {
+                faults.extend(found.into_iter().map(|fault| (written.source, fault)));
+            });
+        }
+        for (source, fault) in faults {
+            self.add_fault(&key.to_string(), source, fault);
+        }
+        strongest.ok()
+    }
+
+    /// Keeps a fault in the value of `key`.
+    fn add_fault(&mut self, key: &str, source: Source<'_>, fault: Fault) {
+        // Where the parser cannot read a value it has complained already, and has
+        // made one up that has no place in the text.
+        let is_broken = |problem: &Problem| matches!(problem, Problem::Syntax { .. });
+        let in_file = matches!(source, Source::File { .. });
+        if in_file && fault.span.is_empty() && self.problems.iter().any(is_broken) {
+            return;
+        }
+        self.problems.push(problem(key, source, fault));
+    }
+
+    /// The table that the sources are read against.
+    pub(super) fn sections(&self) -> &'static [Section] {
+        self.sections
+    }
+
+    /// Returns the strongest value of a key as TOML, and its place.
+    pub(super) fn shown(&self, key: KeyName) -> Option<(String, Place)> {
+        let written = self.written.get(&key)?.last()?;
+        Some((Inline(written.value.get_ref()).to_string(), written.place()))
+    }
+
+    /// Returns every problem of the values gathered and read.
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
+    fn add_defaults(&mut self) {
+        for section in self.sections {
+            for key in section.keys {
+                let value = value_of(key.default, Source::Default);
+                self.written.entry(key.of(section)).or_default().push(value);
+            }
+        }
+    }
+
+    /// Takes the file's tables apart. What is not TOML is a problem, and the rest is
+    /// read all the same.
+    fn add_file(&mut self, path: &'a Path, text: &'a str) {
+        let source = Source::File { path, text };
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            self.problems.push(Problem::Syntax {
+                place: source.place(error.span().map_or(0, |span| span.start)),
+                message: error.message().replace('\n', " "),
+            });
+        }
+        self.add_table("", table.into_inner(), source);
+    }
+
+    fn add_table(&mut self, section: &str, table: DeTable<'a>, source: Source<'a>) {
+        for (name, value) in table {
+            let entry = Entry {
+                place: source.place(name.span().start),
+                name: name.into_inner(),
+                written: Written { value, source },
+            };
+            self.add_entry(section, entry);
+        }
+    }
+
+    /// Adds the value of a key, or a section, or a problem if the name is neither.
+    fn add_entry(&mut self, section: &str, entry: Entry<'a>) {
+        let name = entry.name.as_ref();
+        if let Some(key) = self.key(section, name) {
+            self.written.entry(key).or_default().push(entry.written);
+        } else if let Some(inner) = self
+            .sections
+            .iter()
+            .find(|inner| !inner.is_root() && inner.place() == (section, name))
+        {
+            self.add_section(inner.name, entry.written);
+        } else {
+            let key = dotted(section, &name_text(name));
+            let near = nearest(self.known(), &key);
+            let place = entry.place;
+            self.problems.push(Problem::UnknownKey { place, key, near });
+        }
+    }
+
+    fn add_section(&mut self, section: &'static str, written: Written<'a>) {
+        let Written { value, source } = written;
+        let fault = Fault::whole(&value, "a table".to_owned());
+        match value.into_inner() {
+            DeValue::Table(table) => self.add_table(section, table, source),
+            DeValue::String(_)
+            | DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_)
+            | DeValue::Array(_) => self.add_fault(section, source, fault),
+        }
+    }
+
+    /// Adds `POLITESSE_SECTION__KEY`, or `POLITESSE_KEY` of a key outside every
+    /// section.
+    ///
+    /// A name with single underscores that spells a key is a mistake: the
+    /// proxy would run with the default, and nobody would know. Any other name
+    /// without `__` is not meant for us even if it begins like ours: container
+    /// platforms set `POLITESSE_PORT` for a service of our name.
+    fn add_variable(&mut self, name: &'a str, value: &'a str) {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            return;
+        };
+        let path = rest.to_ascii_lowercase().replace("__", ".");
+        if rest.contains("__") || self.key("", &path).is_some() {
+            self.add_path(&path, value_of(value, Source::Environment { name }));
+        } else if let Some(wanted) = self.variable_spelled_like(rest) {
+            let place = Source::Environment { name }.place(0);
+            self.problems.push(Problem::Variable { place, wanted });
+        }
+    }
+
+    /// Returns the variable of the key or section that `rest` names, were there no
+    /// difference between one underscore and two.
+    fn variable_spelled_like(&self, rest: &str) -> Option<String> {
+        let mut known = self.known();
+        let key = known.find(|key| key.replace('.', "_").eq_ignore_ascii_case(rest))?;
+        // A section by itself has no variable, and `pace` is spelled as it is.
+        key.contains('.')
+            .then(|| format!("{PREFIX}{}", key.replace('.', "__").to_ascii_uppercase()))
+    }
+
+    /// Adds `section.key=value`.
+    fn add_override(&mut self, argument: &'a str) {
+        match argument.split_once('=') {
+            Some((path, value)) => self.add_path(path.trim(), value_of(value, Source::Override)),
+            None => self.problems.push(Problem::NoValue {
+                place: Place::Override,
+                argument: argument.to_owned(),
+            }),
+        }
+    }
+
+    /// Adds a value by the path of its key, as `section.name`.
+    fn add_path(&mut self, path: &str, written: Written<'a>) {
+        let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let entry = Entry {
+            name: Cow::Owned(name.to_owned()),
+            place: written.source.place(0),
+            written,
+        };
+        self.add_entry(section, entry);
+    }
+
+    /// Looks a key up in the table.
+    fn key(&self, section: &str, name: &str) -> Option<KeyName> {
+        let section = self.sections.iter().find(|known| known.name == section)?;
+        let key = section.keys.iter().find(|key| key.name == name)?;
+        Some(key.of(section))
+    }
+
+    /// Names of all keys and sections.
+    fn known(&self) -> impl Iterator<Item = String> {
+        self.sections.iter().flat_map(|section| {
+            let keys = section.names().map(|name| name.to_string());
+            keys.chain((!section.is_root()).then(|| section.name.to_owned()))
+        })
+    }
+}
+
+/// Reads a value as TOML, else as a string.
+fn value_of<'a>(text: &'a str, source: Source<'a>) -> Written<'a> {
+    let as_string = || Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text)));
+    let value = DeValue::parse(text).unwrap_or_else(|_| as_string());
+    Written { value, source }
+}
+
+/// `section.name`, or the name alone outside every section.
+fn dotted(section: &str, name: &str) -> String {
+    if section.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{section}.{name}")
+    }
+}
+
+/// Turns a fault in the value of `key` into a problem with its place.
+fn problem(key: &str, source: Source<'_>, fault: Fault) -> Problem {
+    let place = source.place(fault.span.start);
+    match fault.mistake {
+        Mistake::Value { found, wanted } => Problem::Value {
+            place,
+            key: part_name(key.to_owned(), &fault.path),
+            found,
+            wanted,
+        },
+        Mistake::Unknown { near } => Problem::UnknownKey {
+            place,
+            near: near.map(|near| dotted(key, &near)),
+            key: names(&fault.path).fold(key.to_owned(), |key, name| dotted(&key, name)),
+        },
+    }
+}
+
+/// Name of a part of a key's value: `entry 2 of proxy.listen`,
+/// `upstream.resolve.localhost`, `token of entry 2 of crawler`.
+fn part_name(key: String, path: &[Part]) -> String {
+    let mut in_list = false;
+    path.iter().fold(key, |whole, part| match part {
+        Part::Entry(index) => {
+            in_list = true;
+            format!("entry {index} of {whole}")
+        }
+        Part::Name(name) if in_list => format!("{name} of {whole}"),
+        Part::Name(name) => dotted(&whole, name),
+    })
+}
+
+/// The names on the way to a part, without the numbers of entries.
+fn names(path: &[Part]) -> impl Iterator<Item = &str> {
+    path.iter().filter_map(|part| match part {
+        Part::Name(name) => Some(name.as_str()),
+        Part::Entry(_) => None,
+    })
+}

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 
 use super::annotation::{Annotation, Known, Said, State, Why};
-use super::found::{Meta, Notice};
+use super::findings::{Meta, Notice};
 use super::quotations::Quotations;
 use super::segment::{self, Scope};
 use super::set::{Directive, Source};

@@ -10,8 +10,8 @@
 use encoding_rs::Encoding;
 
 use super::blank::Blank;
-use super::found::{Found, Place};
-use super::nest::{Nest, Step};
+use super::findings::{Found, Place};
+use super::open_elements::{Nest, Step};
 use super::tag::{Ending, Kind, Tag};
 
 /// Which elements are looked for.

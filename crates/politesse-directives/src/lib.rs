@@ -15,21 +15,21 @@ mod gathering;
 
 pub mod preferences;
 
-mod html;
+mod meta_scanner;
 
-mod tokens;
+mod head_reader;
 
-mod lax;
+mod meta_search;
 
 mod head;
 
 mod blank;
 
-mod nest;
+mod open_elements;
 
-mod found;
+mod findings;
 
-mod charset;
+mod page_encoding;
 
 mod tag;
 
@@ -60,10 +60,10 @@ use jiff::Timestamp;
 pub use annotation::{Annotation, Known, State, Why};
 pub use coding::{BodyDecoder, narrow_accept_encoding};
 pub use field::{Form, General, Keys, Listed};
-pub use found::{Meta, Notice};
+pub use findings::{Meta, Notice};
 pub use gathering::Gathering;
-pub use html::{MetaScanner, MetaScope, Scan, ScanOptions};
 pub use media_type::{SIGNATURE_BYTES, is_html};
+pub use meta_scanner::{MetaScanner, MetaScope, Scan, ScanOptions};
 pub use quotations::Quotations;
 pub use response::{Page, Response};
 pub use set::{Directive, DirectiveSet, Source};

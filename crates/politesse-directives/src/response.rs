@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use super::annotation::{Annotation, Known, Why};
 use super::coding::BodyDecoder;
 use super::gathering::Gathering;
-use super::html::{MetaScanner, Scan};
+use super::meta_scanner::{MetaScanner, Scan};
 use super::{Limits, Reading};
 
 /// A response before its body.

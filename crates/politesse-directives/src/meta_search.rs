@@ -5,7 +5,7 @@
 
 use memchr::memchr;
 
-use super::found::{Found, Place};
+use super::findings::{Found, Place};
 use super::tag::Tag;
 
 /// Looks for metas in octets that are pushed in chunks.

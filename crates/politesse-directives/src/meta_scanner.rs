@@ -11,11 +11,11 @@ use std::fmt;
 use encoding_rs::{Decoder, Encoding, ISO_2022_JP};
 use memchr::memchr;
 
-use super::charset::{self, Label, PRESCAN_BYTES, Signature};
-use super::found::{Found, Meta, Notice};
+use super::findings::{Found, Meta, Notice};
 use super::head::Extent;
+use super::head_reader::{Progress, Tokens};
 use super::media_type::{Kind, charset, kind, looks_like_html};
-use super::tokens::{Progress, Tokens};
+use super::page_encoding::{self as charset, Label, PRESCAN_BYTES, Signature};
 
 /// How far a scan has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

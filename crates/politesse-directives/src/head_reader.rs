@@ -21,9 +21,9 @@ use lol_html::send::{
 use lol_html::{AsciiCompatibleEncoding, HandlerResult, MemorySettings, OutputSink, Selector};
 use memchr::memchr;
 
-use super::found::Found;
+use super::findings::Found;
 use super::head::{Extent, Head, Next, TEXT_ELEMENTS};
-use super::lax::Lax;
+use super::meta_search::Lax;
 use super::tag::Tag;
 
 /// How far the tokens go.

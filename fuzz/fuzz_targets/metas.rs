@@ -64,6 +64,6 @@ fn any_encoding(bytes: &[u8]) {
 /// A scanner as shown, less the bytes that were pushed behind its end.
 fn without_count(scanner: &str) -> &str {
     scanner
-        .split_once("outcome")
+        .split_once("status")
         .map_or(scanner, |(_, rest)| rest)
 }

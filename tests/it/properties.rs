@@ -11,7 +11,7 @@ use politesse::decision::decide::{
 use politesse::decision::record::{
     Again, Effect, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling, decide_again,
 };
-use politesse_directives::{Form, Gathering, Limits, MetaScanner, Reading, Scan};
+use politesse_directives::{Form, Gathering, Limits, MetaScanner, Reading, ScanStatus};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::without_dot_segments;
@@ -113,10 +113,10 @@ fn rules() -> impl Strategy<Value = String> {
     vec(rule, 0..8).prop_map(|rules| format!("User-agent: *\n{}", rules.concat()))
 }
 
-fn scan(page: &[u8], chunk: usize) -> (Scan, usize) {
+fn scan(page: &[u8], chunk: usize) -> (ScanStatus, usize) {
     let mut scanner = MetaScanner::new(64 * 1024, None);
     for piece in page.chunks(chunk.max(1)) {
-        if scanner.push(piece) != Scan::More {
+        if scanner.push(piece) != ScanStatus::More {
             break;
         }
     }

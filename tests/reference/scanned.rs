@@ -3,7 +3,7 @@
 #![allow(unreachable_pub, reason = "shared by path with the fuzz targets")]
 
 use jiff::Timestamp;
-use politesse_directives::{Gathering, Limits, Meta, MetaScanner, Reading, Scan};
+use politesse_directives::{Gathering, Limits, Meta, MetaScanner, Reading, ScanStatus};
 
 use super::html::Scanned;
 
@@ -15,8 +15,8 @@ pub fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
     for chunk in beginning.chunks(chunk_bytes) {
         scanner.push(chunk);
     }
-    let claims_end = scanner.outcome() == Scan::Done;
-    let is_doubtful = scanner.finish() != Scan::Done;
+    let claims_end = scanner.status() == ScanStatus::Done;
+    let is_doubtful = scanner.finish() != ScanStatus::Done;
     let metas = scanner.metas().iter();
     // The others are evidence alone.
     let metas = metas.filter(|meta| !restricts(&meta.content).is_empty());

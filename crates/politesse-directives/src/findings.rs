@@ -1,7 +1,8 @@
-//! What is kept of the tags in a head: metas that restrict something, and what
-//! is said about data mining and licences.
+//! Findings of a page: metas that restrict something, and statements about data
+//! mining and licences.
 //!
-//! Which tags count is known to `head`. Every kind is bounded in number.
+//! Which tags are in the head is known to `head`. Every kind is bounded in
+//! number.
 
 use std::borrow::Cow;
 
@@ -14,9 +15,9 @@ use super::tag::Tag;
 /// A `<meta>` element that restricts something, its references decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meta {
-    /// The attribute `name`, as written: which crawler is meant.
+    /// Attribute `name`, as written: the crawler that is meant.
     pub name: String,
-    /// The attribute `content`, as written.
+    /// Attribute `content`, as written.
     pub content: String,
 }
 
@@ -24,47 +25,47 @@ pub struct Meta {
 /// terms of a licence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// The content of `<meta name="tdm-reservation">` (TDMRep, section 6.3).
+    /// Content of `<meta name="tdm-reservation">` (TDMRep, section 6.3).
     TdmReservation(String),
-    /// The content of `<meta name="tdm-policy">`.
+    /// Content of `<meta name="tdm-policy">`.
     TdmPolicy(String),
-    /// The address in `<link rel="license" type="application/rsl+xml">`
-    /// (RSL 1.0, section 4.3).
+    /// Address in `<link rel="license" type="application/rsl+xml">` (RSL 1.0,
+    /// section 4.3).
     License(String),
 }
 
-/// Where an element stands.
+/// Place of an element in its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In the head: it counts.
+pub(super) enum MetaPlace {
+    /// In the head, where a meta counts.
     Head,
-    /// Behind it.
-    Behind,
+    /// Behind the head, where it is evidence.
+    BehindHead,
 }
 
-/// All that is kept of a page.
+/// Findings of one page.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct HeadFindings {
     pub(super) encoding: &'static Encoding,
-    /// The metas of the head that restrict something, each once.
+    /// Metas of the head that restrict something, each once.
     pub(super) metas: Vec<Meta>,
-    /// Those behind it.
+    /// Metas behind the head that restrict something, each once.
     pub(super) outside: Vec<Meta>,
     pub(super) notices: Vec<Notice>,
 }
 
-impl Found {
+impl HeadFindings {
     /// Different metas kept of one page. Real pages have five at most.
     pub(super) const METAS_MAX: usize = 256;
 
     /// Notices kept of one page.
     pub(super) const NOTICES_MAX: usize = 64;
 
-    /// Octets of a notice. A longer one is not kept: a part of an address is
+    /// Bytes of a notice. A longer one is not kept: a part of an address is
     /// another address.
     pub(super) const NOTICE_BYTES_MAX: usize = 2048;
 
-    /// Begins with nothing found in a page of this encoding.
+    /// Begins a page whose tags are in this encoding.
     pub(super) fn new(encoding: &'static Encoding) -> Self {
         Self {
             encoding,
@@ -74,100 +75,98 @@ impl Found {
         }
     }
 
-    /// Whether the page has more metas than are kept.
+    /// Whether the head has more metas than are kept.
     pub(super) fn is_full(&self) -> bool {
         Self::METAS_MAX <= self.metas.len()
     }
 
-    /// Takes in a `<meta>`.
-    pub(super) fn meta(&mut self, tag: &Tag<'_>, place: Place) {
+    /// Adds what a `<meta>` says.
+    pub(super) fn add_meta(&mut self, tag: &Tag<'_>, place: MetaPlace) {
+        // One pass for both: nearly every tag of a head is a meta.
         let (mut name, mut content) = (None, None);
-        for (own, value) in tag.attributes() {
-            if own.eq_ignore_ascii_case(b"name") {
+        for (attribute, value) in tag.attributes() {
+            if attribute.eq_ignore_ascii_case(b"name") {
                 name = name.or(Some(value));
-            } else if own.eq_ignore_ascii_case(b"content") {
+            } else if attribute.eq_ignore_ascii_case(b"content") {
                 content = content.or(Some(value));
             }
         }
         let (Some(name), Some(content)) = (name, content) else {
             return;
         };
-        let name = self.text(name);
+        let name = self.decoded(name);
         let word = segment::trimmed(&name);
         // No crawler has such a name (RFC 9309, section 2.2.1), and pages have
         // many of them: `twitter:card`.
         if word.contains(':') {
             return;
         }
-        let content = self.text(content);
+        let content = self.decoded(content);
+        let notice = || content.trim().to_owned();
         if word.eq_ignore_ascii_case("tdm-reservation") {
-            self.notice(Notice::TdmReservation, (&content, place));
+            self.add_notice(Notice::TdmReservation(notice()), place);
         } else if word.eq_ignore_ascii_case("tdm-policy") {
-            self.notice(Notice::TdmPolicy, (&content, place));
-        // The descriptions and keywords of a page would fill the bound. What a
-        // robots meta says that nobody knows is evidence.
-        } else if segment::is_meta_for_everyone(word) || restricts(&content) {
+            self.add_notice(Notice::TdmPolicy(notice()), place);
+        // The descriptions and keywords of a page would fill the bound. An
+        // unknown word in a meta for robots is evidence.
+        } else if segment::is_meta_for_everyone(word) || !segment::read_content(&content).is_empty()
+        {
             let (name, content) = (name.into_owned(), content.into_owned());
             self.keep(Meta { name, content }, place);
         }
     }
 
-    /// Takes in a `<link>`.
-    pub(super) fn link(&mut self, tag: &Tag<'_>, place: Place) {
-        let Some(relation) = tag.attribute("rel").map(|value| self.text(value)) else {
-            return;
+    /// Adds what a `<link>` says.
+    pub(super) fn add_link(&mut self, tag: &Tag<'_>, place: MetaPlace) {
+        let attribute = |name| tag.attribute(name).map(|value| self.decoded(value));
+        let is_license = |relation: &str| {
+            let mut words = relation.split_ascii_whitespace();
+            words.any(|word| word.eq_ignore_ascii_case("license"))
         };
-        let mut words = relation.split_ascii_whitespace();
-        if !words.any(|word| word.eq_ignore_ascii_case("license")) {
+        if !attribute("rel").is_some_and(|relation| is_license(&relation)) {
             return;
         }
-        let kind = self.text(tag.attribute("type").unwrap_or_default());
-        let essence = kind.split(';').next().unwrap_or_default().trim();
-        let Some(address) = tag.attribute("href") else {
-            return;
-        };
-        if essence.eq_ignore_ascii_case("application/rsl+xml") {
-            let address = self.text(address);
-            self.notice(Notice::License, (&address, place));
+        let media_type = attribute("type").unwrap_or_default();
+        let essence = media_type.split(';').next().unwrap_or_default().trim();
+        if let Some(address) = attribute("href")
+            && essence.eq_ignore_ascii_case("application/rsl+xml")
+        {
+            self.add_notice(Notice::License(address.trim().to_owned()), place);
         }
     }
 
-    /// Adds what another scan has found.
-    pub(super) fn add(&mut self, other: Self, place: Place) {
+    /// Adds the findings of another scan.
+    pub(super) fn add(&mut self, other: Self, place: MetaPlace) {
         for meta in other.metas {
             self.keep(meta, place);
         }
         for notice in other.notices {
-            self.keep_notice(notice, place);
+            self.add_notice(notice, place);
         }
     }
 
-    fn keep(&mut self, meta: Meta, place: Place) {
+    fn keep(&mut self, meta: Meta, place: MetaPlace) {
         let metas = match place {
-            Place::Head => &mut self.metas,
-            Place::Behind => &mut self.outside,
+            MetaPlace::Head => &mut self.metas,
+            MetaPlace::BehindHead => &mut self.outside,
         };
         if metas.len() < Self::METAS_MAX && !metas.contains(&meta) {
             metas.push(meta);
         }
     }
 
-    fn notice(&mut self, kind: fn(String) -> Notice, (text, place): (&str, Place)) {
-        let text = text.trim();
-        if text.len() <= Self::NOTICE_BYTES_MAX {
-            self.keep_notice(kind(text.to_owned()), place);
-        }
-    }
-
-    fn keep_notice(&mut self, notice: Notice, place: Place) {
+    fn add_notice(&mut self, notice: Notice, place: MetaPlace) {
+        let (Notice::TdmReservation(text) | Notice::TdmPolicy(text) | Notice::License(text)) =
+            &notice;
         let has_room = self.notices.len() < Self::NOTICES_MAX;
-        if place == Place::Head && has_room && !self.notices.contains(&notice) {
+        let is_short = text.len() <= Self::NOTICE_BYTES_MAX;
+        if place == MetaPlace::Head && has_room && is_short && !self.notices.contains(&notice) {
             self.notices.push(notice);
         }
     }
 
-    /// The text of a value.
-    fn text<'a>(&self, value: &'a [u8]) -> Cow<'a, str> {
+    /// Text of the value of an attribute.
+    fn decoded<'a>(&self, value: &'a [u8]) -> Cow<'a, str> {
         match self.encoding.decode_without_bom_handling(value).0 {
             Cow::Borrowed(text) => reference::decoded(text),
             Cow::Owned(text) => Cow::Owned(reference::decoded(&text).into_owned()),
@@ -175,28 +174,23 @@ impl Found {
     }
 }
 
-/// Whether the content of a meta restricts something.
-fn restricts(content: &str) -> bool {
-    !segment::read_content(content).is_empty()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use encoding_rs::{SHIFT_JIS, UTF_8};
 
-    fn found(tags: &[u8], encoding: &'static Encoding) -> Found {
-        let mut found = Found::new(encoding);
+    fn found(tags: &[u8], encoding: &'static Encoding) -> HeadFindings {
+        let mut findings = HeadFindings::new(encoding);
         let mut rest = tags;
-        while let Some((tag, behind)) = Tag::read(rest) {
+        while let Some(tag) = Tag::read(rest) {
             if tag.is("meta") {
-                found.meta(&tag, Place::Head);
+                findings.add_meta(&tag, MetaPlace::Head);
             } else {
-                found.link(&tag, Place::Head);
+                findings.add_link(&tag, MetaPlace::Head);
             }
-            rest = behind;
+            rest = &rest[tag.text.len()..];
         }
-        found
+        findings
     }
 
     // TDMRep, section 6.3; RSL 1.0, section 4.3.
@@ -221,13 +215,13 @@ mod tests {
 
     #[test]
     fn notices_are_bounded() {
-        let long = "x".repeat(Found::NOTICE_BYTES_MAX + 1);
+        let long = "x".repeat(HeadFindings::NOTICE_BYTES_MAX + 1);
         let tags = format!("<meta name=tdm-policy content={long}>");
         assert!(found(tags.as_bytes(), UTF_8).notices.is_empty());
         let tags = (0..100).map(|at| format!("<meta name=tdm-policy content={at}>"));
         let tags: String = tags.collect();
         let kept = found(tags.as_bytes(), UTF_8).notices.len();
-        assert_eq!(kept, Found::NOTICES_MAX);
+        assert_eq!(kept, HeadFindings::NOTICES_MAX);
     }
 
     #[test]
@@ -239,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_octet_of_a_letter_is_no_letter() {
+    fn the_second_byte_of_a_letter_is_no_letter() {
         let tag =
             b"<meta name=robots content='\x83noindex'><meta name=robots content='\x83n noai'>";
         let metas = found(tag, SHIFT_JIS).metas;

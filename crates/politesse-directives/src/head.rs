@@ -1,64 +1,61 @@
 //! Where the head of a page ends, and which of its tags are in it.
 //!
-//! HTML standard, 13.2.6.4: the head may be implied, and goes on until something
-//! appears that only a body can hold; `</head>` by itself does not end it for
-//! a meta. Tokens come from `tokens`; octets and encodings are not known here.
+//! HTML standard, section 13.2.6.4: the head may be implied, and goes on until
+//! something appears that only a body can hold. `</head>` by itself does not
+//! end it for a meta. Bytes and encodings are not known here.
 //!
 //! A `<noscript>` is read both ways, as if scripts ran and as if they did not:
 //! its metas count, and nothing in it ends the head.
 
 use encoding_rs::Encoding;
 
-use super::blank::Blank;
-use super::findings::{Found, Place};
-use super::open_elements::{Nest, Step};
-use super::tag::{Ending, Kind, Tag};
+use super::findings::{HeadFindings, MetaPlace};
+use super::open_elements::{OpenElements, TagReading};
+use super::reference;
+use super::tag::{Tag, TagKind};
+use super::tokenizer::HtmlToken;
 
-/// Which elements are looked for.
+/// Part of a page that is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// Those in the head.
+pub(super) enum HeadExtent {
+    /// The head.
     Head,
-    /// Those behind it as well, apart.
+    /// The head, and what follows it.
     Prefix,
-    /// Those in the text of a `<noscript>`.
+    /// The content of a `<noscript>`.
     Noscript,
 }
 
-/// How the page is to be read on behind a token.
+/// How the page is read on behind a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// As `lol_html` does by itself.
-    Usual,
-    /// As markup, which `lol_html` would not do.
-    Markup,
-    /// As the content of this element, which `lol_html` would not do.
-    Content(&'static str),
-    /// It cannot be known.
-    Doubt,
-    /// As usual; this was the text of a `<noscript>`, to be scanned by itself.
+pub(super) enum TokenEffect {
+    Continue,
+    /// The content of this element is text.
+    EnterText(&'static str),
+    /// This was the content of a `<noscript>`, to be read by itself.
     Noscript(Vec<u8>),
+    /// The standard's answer depends on what is not followed here.
+    Ambiguous,
 }
 
-/// Follows the tokens of a page to the end of its head.
+/// State of the head of a page.
 #[derive(Debug)]
 pub(super) struct Head {
-    extent: Extent,
-    /// Whether it has ended.
+    extent: HeadExtent,
     has_ended: bool,
     /// Whether `</head>` was seen; in a `<noscript>`, its own end tag.
     is_closed: bool,
-    nest: Nest,
-    /// Whether there was anything in the nest, or the end of a template.
+    open: OpenElements,
+    /// Whether anything was ever open, or a template ended.
     has_nested: bool,
-    blank: Blank,
-    /// The text of the `<noscript>` that is open.
+    blank: BlankText,
+    /// Content of the `<noscript>` that is open.
     noscript: Option<Vec<u8>>,
-    pub(super) found: Found,
+    pub(super) findings: HeadFindings,
 }
 
-/// The elements that hold text in place of markup.
-pub(super) const TEXT_ELEMENTS: [&str; 10] = [
+/// Elements that hold text in place of markup.
+const TEXT_ELEMENTS: [&str; 10] = [
     "iframe",
     "noembed",
     "noframes",
@@ -71,20 +68,26 @@ pub(super) const TEXT_ELEMENTS: [&str; 10] = [
     "xmp",
 ];
 
+/// Elements that leave the head open.
+const HEAD_ELEMENTS: [&str; 13] = [
+    "meta", "link", "script", "style", "title", "noscript", "base", "template", "head", "html",
+    "noframes", "basefont", "bgsound",
+];
+
 impl Head {
-    /// Octets of a `<noscript>` that are kept to be scanned.
+    /// Bytes of a `<noscript>` that are kept, to be read by themselves.
     pub(super) const NOSCRIPT_BYTES_MAX: usize = 64 * 1024;
 
-    pub(super) fn new(extent: Extent, encoding: &'static Encoding) -> Self {
+    pub(super) fn new(extent: HeadExtent, encoding: &'static Encoding) -> Self {
         Self {
             extent,
             has_ended: false,
             is_closed: false,
-            nest: Nest::default(),
+            open: OpenElements::default(),
             has_nested: false,
-            blank: Blank::default(),
+            blank: BlankText::default(),
             noscript: None,
-            found: Found::new(encoding),
+            findings: HeadFindings::new(encoding),
         }
     }
 
@@ -93,197 +96,268 @@ impl Head {
         self.has_ended
     }
 
-    /// Whether a template, or SVG, is open.
-    pub(super) fn is_nested(&self) -> bool {
-        !self.nest.is_empty()
-    }
-
     /// Whether nothing that follows can matter.
     pub(super) fn is_over(&self) -> bool {
-        self.extent == Extent::Head && self.has_ended || self.found.is_full()
+        self.extent == HeadExtent::Head && self.has_ended || self.findings.is_full()
     }
 
-    pub(super) fn tag(&mut self, tag: &Tag<'_>) -> Next {
-        self.end_text();
-        match tag.kind {
-            Kind::Start => self.start_tag(tag),
-            Kind::End => self.end_tag(tag),
-        }
+    /// Whether a template is open, which hides what it holds.
+    pub(super) fn is_in_template(&self) -> bool {
+        self.open.has_template()
     }
 
-    /// Takes in text of the page, its references not decoded.
-    pub(super) fn text(&mut self, text: &[u8]) {
-        if self.is_in_head() && !self.blank.take(text) {
-            self.has_ended = true;
-        }
-    }
-
-    /// Takes in the content of an element that holds text. That of a
-    /// `<noscript>` is collected; one that is too long to be scanned is a
-    /// doubt, unless it stands where nothing is claimed.
-    pub(super) fn content(&mut self, text: &[u8]) -> Next {
-        let Some(noscript) = &mut self.noscript else {
-            return Next::Usual;
-        };
-        noscript.extend_from_slice(text);
-        if noscript.len() <= Self::NOSCRIPT_BYTES_MAX {
-            return Next::Usual;
-        }
-        if self.has_ended {
-            self.noscript = None;
-            return Next::Usual;
-        }
-        Next::Doubt
-    }
-
-    pub(super) fn comment(&mut self, text: &str) -> Next {
-        self.end_text();
-        // In SVG this is text, and ends elsewhere (HTML standard, 13.2.5.42).
-        if self.nest.is_foreign() && text.starts_with("[CDATA[") {
-            return Next::Doubt;
-        }
-        Next::Usual
-    }
-
-    /// Notes that a piece of text has ended.
-    pub(super) fn end_text(&mut self) {
-        if !self.blank.end() {
-            self.has_ended = true;
-        }
-    }
-
-    /// Takes in what a scan of the text of a `<noscript>` has found. Where it
-    /// did not end with its text, all that follows would be read otherwise
-    /// without scripts.
-    pub(super) fn add(&mut self, inner: Self) -> Next {
-        let is_doubtful = !inner.is_closed || inner.has_nested && !self.nest.is_empty();
-        if self.nest.is_empty() {
-            self.found.add(inner.found, self.place());
-        }
-        if is_doubtful && !self.has_ended {
-            Next::Doubt
-        } else {
-            Next::Usual
-        }
-    }
-
-    /// The text of a `<noscript>` that has not ended.
+    /// Takes the content of a `<noscript>` that has not ended.
     pub(super) fn take_noscript(&mut self) -> Option<Vec<u8>> {
         self.noscript.take()
     }
 
-    /// Whether what comes is part of the head, and of no element in it.
-    fn is_in_head(&self) -> bool {
-        self.extent != Extent::Noscript && !self.has_ended && self.nest.is_empty()
-    }
-
-    fn place(&self) -> Place {
-        if self.has_ended {
-            Place::Behind
-        } else {
-            Place::Head
-        }
-    }
-
-    fn start_tag(&mut self, tag: &Tag<'_>) -> Next {
-        let mut step = Step::Html;
-        if self.is_nested_by(tag) {
-            self.has_nested = true;
-            step = self.nest.take(tag);
-        } else if self.nest.is_empty() {
-            self.take(tag);
-        }
-        if step == Step::Html && tag.is("noscript") {
-            if self.extent == Extent::Noscript {
-                step = Step::Markup;
-            } else {
-                self.noscript = Some(Vec::new());
+    /// Reads the next token of the page.
+    pub(super) fn read(&mut self, token: &HtmlToken<'_>) -> TokenEffect {
+        match token {
+            HtmlToken::Text(text) => {
+                if self.is_directly_in_head() && !self.blank.read(text) {
+                    self.has_ended = true;
+                }
+                return TokenEffect::Continue;
             }
+            HtmlToken::ElementText(text) => return self.read_element_text(text),
+            HtmlToken::Tag(_) | HtmlToken::CdataStart | HtmlToken::Skipped => {}
         }
-        self.next(tag, step)
-    }
-
-    /// Whether a start tag is the nest's. Behind the head only templates are,
-    /// which hide metas.
-    fn is_nested_by(&self, tag: &Tag<'_>) -> bool {
-        if self.has_ended {
-            return tag.is("template");
+        if !self.blank.end() {
+            self.has_ended = true;
         }
-        let opens_foreign = self.extent == Extent::Noscript && is_foreign(tag);
-        !self.nest.is_empty() || opens_foreign || tag.is("template")
-    }
-
-    /// Takes in a start tag that stands in no template.
-    fn take(&mut self, tag: &Tag<'_>) {
-        if self.is_in_head() {
-            let may_stand = may_stand_in_head(tag);
-            let is_late = self.is_closed && tag.is("noscript");
-            self.has_ended = !may_stand || is_late;
-        }
-        if tag.is("meta") {
-            self.found.meta(tag, self.place());
-        } else if tag.is("link") {
-            self.found.link(tag, self.place());
+        match token {
+            HtmlToken::Tag(tag) if tag.kind == TagKind::Start => self.read_start_tag(tag),
+            HtmlToken::Tag(tag) => self.read_end_tag(tag),
+            // In SVG this is text, and ends elsewhere (HTML standard, 13.2.5.42).
+            HtmlToken::CdataStart if !self.has_ended && self.open.is_in_foreign() => {
+                TokenEffect::Ambiguous
+            }
+            _ => TokenEffect::Continue,
         }
     }
 
-    /// How the page goes on behind a start tag. `lol_html` reads the content
-    /// of a text element as such everywhere but behind `<title a=>`, and takes
-    /// SVG to go on where it does not.
-    fn next(&self, tag: &Tag<'_>, step: Step) -> Next {
-        if self.has_ended {
-            return Next::Usual;
+    /// Adds what a scan of the content of a `<noscript>` has found.
+    ///
+    /// Ambiguous if that content did not end with its end tag: all that follows
+    /// would be read otherwise without scripts.
+    pub(super) fn add_noscript(&mut self, inner: Self) -> TokenEffect {
+        let is_ambiguous = !inner.is_closed || inner.has_nested && self.is_in_template();
+        if !self.is_in_template() {
+            self.findings.add(inner.findings, self.place());
         }
-        if step == Step::Doubt {
-            return Next::Doubt;
+        if is_ambiguous && !self.has_ended {
+            TokenEffect::Ambiguous
+        } else {
+            TokenEffect::Continue
         }
-        if is_foreign(tag) {
-            return Next::Markup;
-        }
-        let Some(name) = TEXT_ELEMENTS.into_iter().find(|name| tag.is(name)) else {
-            return Next::Usual;
+    }
+
+    /// Collects the content of a `<noscript>`. One that is too long is
+    /// ambiguous, unless it stands where nothing is claimed.
+    fn read_element_text(&mut self, text: &[u8]) -> TokenEffect {
+        let Some(noscript) = &mut self.noscript else {
+            return TokenEffect::Continue;
         };
-        let is_read_as_text = tag.ending() != Ending::ValueMissing;
-        match step {
-            Step::Html if is_read_as_text => Next::Usual,
-            Step::Html => Next::Content(name),
-            Step::Markup | Step::Doubt => Next::Markup,
+        if noscript.len() + text.len() <= Self::NOSCRIPT_BYTES_MAX {
+            noscript.extend_from_slice(text);
+            return TokenEffect::Continue;
+        }
+        if self.has_ended {
+            self.noscript = None;
+            return TokenEffect::Continue;
+        }
+        TokenEffect::Ambiguous
+    }
+
+    fn read_start_tag(&mut self, tag: &Tag<'_>) -> TokenEffect {
+        let is_directly_in_head = self.is_directly_in_head();
+        let reading = self.open.read(tag);
+        self.has_nested |= !self.open.is_empty();
+        if is_directly_in_head {
+            let is_late = self.is_closed && tag.is("noscript");
+            self.has_ended = is_late || !tag.is_one_of(&HEAD_ELEMENTS);
+        }
+        if reading == TagReading::Markup {
+            return TokenEffect::Continue;
+        }
+        if reading == TagReading::Ambiguous && !self.has_ended {
+            return TokenEffect::Ambiguous;
+        }
+        if !self.is_in_template() {
+            self.record_element(tag);
+        }
+        self.enter(tag)
+    }
+
+    fn record_element(&mut self, tag: &Tag<'_>) {
+        if tag.is("meta") {
+            self.findings.add_meta(tag, self.place());
+        } else if tag.is("link") {
+            self.findings.add_link(tag, self.place());
         }
     }
 
-    fn end_tag(&mut self, tag: &Tag<'_>) -> Next {
+    /// Enters the content of an element of HTML.
+    fn enter(&mut self, tag: &Tag<'_>) -> TokenEffect {
+        let Some(name) = TEXT_ELEMENTS.into_iter().find(|name| tag.is(name)) else {
+            return TokenEffect::Continue;
+        };
+        if name == "noscript" {
+            // Within a noscript no scripts run, and another one holds markup.
+            if self.extent == HeadExtent::Noscript {
+                return TokenEffect::Continue;
+            }
+            self.noscript = Some(Vec::new());
+        }
+        TokenEffect::EnterText(name)
+    }
+
+    fn read_end_tag(&mut self, tag: &Tag<'_>) -> TokenEffect {
         if let Some(text) = self.noscript.take_if(|_| tag.is("noscript")) {
-            return Next::Noscript(text);
+            return TokenEffect::Noscript(text);
         }
-        if self.has_ended && !tag.is("template") {
-            return Next::Usual;
-        }
-        if !self.nest.is_empty() {
-            return match self.nest.take(tag) {
-                Step::Doubt => Next::Doubt,
-                Step::Html | Step::Markup => Next::Usual,
+        if !self.open.is_empty() {
+            let is_ambiguous = self.open.read(tag) == TagReading::Ambiguous;
+            return if is_ambiguous && !self.has_ended {
+                TokenEffect::Ambiguous
+            } else {
+                TokenEffect::Continue
             };
         }
         self.has_nested |= tag.is("template");
         self.is_closed |= tag.is(match self.extent {
-            Extent::Head | Extent::Prefix => "head",
-            Extent::Noscript => "noscript",
+            HeadExtent::Head | HeadExtent::Prefix => "head",
+            HeadExtent::Noscript => "noscript",
         });
-        let opens_body = ["body", "html", "br"].into_iter().any(|name| tag.is(name));
-        self.has_ended |= opens_body && self.is_in_head();
-        Next::Usual
+        // The other end tags that nothing was opened for are ignored.
+        let opens_body = tag.is_one_of(&["body", "html", "br"]);
+        self.has_ended |= opens_body && self.is_directly_in_head();
+        TokenEffect::Continue
+    }
+
+    /// Whether what comes is a child of the head.
+    fn is_directly_in_head(&self) -> bool {
+        self.extent != HeadExtent::Noscript && !self.has_ended && self.open.is_empty()
+    }
+
+    fn place(&self) -> MetaPlace {
+        if self.has_ended {
+            MetaPlace::BehindHead
+        } else {
+            MetaPlace::Head
+        }
     }
 }
 
-fn is_foreign(tag: &Tag<'_>) -> bool {
-    tag.is("svg") || tag.is("math")
+/// Tells whether text is blank once its character references are decoded
+/// (`&#32;`, `&Tab;`).
+///
+/// Blank text leaves a head open, anything else ends it (HTML standard,
+/// 13.2.6.4.4). Text comes in pieces, and a reference may lie across two.
+#[derive(Debug, Default)]
+struct BlankText {
+    /// The reference that has not ended, from its `&` on; empty if none is open.
+    reference: String,
 }
 
-/// Whether this element leaves the head open.
-fn may_stand_in_head(tag: &Tag<'_>) -> bool {
-    let names = [
-        "meta", "link", "script", "style", "title", "noscript", "base", "template", "head", "html",
-        "noframes", "basefont", "bgsound",
-    ];
-    names.into_iter().any(|name| tag.is(name))
+impl BlankText {
+    /// Bytes kept of a reference: more than those of any blank have.
+    const REFERENCE_BYTES_MAX: usize = 16;
+
+    /// Reads more of the text. False once it is not blank.
+    fn read(&mut self, text: &[u8]) -> bool {
+        text.iter().all(|&byte| self.read_byte(byte))
+    }
+
+    /// Notes that the text has ended. False if the rest of it is not blank.
+    fn end(&mut self) -> bool {
+        let rest = std::mem::take(&mut self.reference);
+        reference::decoded(&rest)
+            .bytes()
+            .all(|byte| byte.is_ascii_whitespace())
+    }
+
+    fn read_byte(&mut self, byte: u8) -> bool {
+        let goes_on = match self.reference.as_bytes() {
+            [] => false,
+            [b'&'] => byte == b'#' || byte.is_ascii_alphanumeric(),
+            [b'&', b'#'] => byte.is_ascii_digit() || matches!(byte, b'x' | b'X'),
+            [b'&', b'#', b'x' | b'X', ..] => byte.is_ascii_hexdigit(),
+            [b'&', b'#', ..] => byte.is_ascii_digit(),
+            // A name goes on as long as it could be one: a parser has no
+            // answer sooner.
+            _ => byte.is_ascii_alphanumeric(),
+        };
+        if goes_on {
+            self.push(byte);
+            return true;
+        }
+        if byte == b';' && !self.reference.is_empty() {
+            self.reference.push(';');
+            return self.end();
+        }
+        let was_blank = self.end();
+        if byte == b'&' {
+            self.reference.push('&');
+        }
+        was_blank && (byte == b'&' || byte.is_ascii_whitespace())
+    }
+
+    /// Adds a byte to the reference that is open. Zeros before a number are
+    /// left out, and what makes it longer than any blank: neither changes
+    /// whether it is one.
+    fn push(&mut self, byte: u8) {
+        let ends_with_zero = ["#0", "x0", "X0"]
+            .iter()
+            .any(|end| self.reference.ends_with(end));
+        let is_padding = byte == b'0' && ends_with_zero;
+        if !is_padding && self.reference.len() < Self::REFERENCE_BYTES_MAX {
+            self.reference.push(char::from(byte));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! texts {
+        ($($name:ident: $text:literal is $blank:literal;)*) => {$(
+            #[test]
+            fn $name() {
+                let text: &[u8] = $text.as_ref();
+                let mut whole = BlankText::default();
+                assert_eq!(whole.read(text) && whole.end(), $blank);
+                let mut cut = BlankText::default();
+                let mut bytes = text.chunks(1);
+                assert_eq!(bytes.all(|byte| cut.read(byte)) && cut.end(), $blank);
+            }
+        )*};
+    }
+
+    // HTML standard, 13.2.6.4.4 and 13.2.5.72 to 13.2.5.80.
+    texts! {
+        nothing_is_blank: "" is true;
+        five_bytes_are_blank: " \t\n\r\x0C" is true;
+        a_vertical_tab_is_not: "\x0B" is false;
+        a_nul_is_not: "\0" is false;
+        a_no_break_space_is_not: "\u{A0}" is false;
+        numbers_of_blanks_are: "&#32;&#x9;&#X0a;&#0012;&#13;" is true;
+        many_zeros_change_nothing: "&#0000000000000000000032;&#x000000000000000000020;" is true;
+        many_zeros_behind_a_digit_do: "&#3200000000000000000000;" is false;
+        zeros_alone_are_not: "&#000" is false;
+        a_zero_before_an_x_is_a_number: "&#0x20;" is false;
+        a_number_needs_no_semicolon: "&#32 &#x20" is true;
+        two_names_are: "&Tab;&NewLine;" is true;
+        names_need_their_semicolon_and_case: "&Tab" is false;
+        a_name_in_another_case_is_not: "&tab;" is false;
+        a_longer_name_is_not: "&NewLines;" is false;
+        an_ampersand_is_not: " & " is false;
+        an_ampersand_at_the_end_is_not: "&" is false;
+        a_number_without_digits_is_not: "&#;" is false;
+        a_number_without_hexadecimal_digits_is_not: "&#x" is false;
+        another_number_is_not: "&#160;" is false;
+        a_great_number_is_not: "&#4294967328;" is false;
+    }
 }

@@ -17,19 +17,19 @@ pub mod preferences;
 
 mod meta_scanner;
 
+mod page_encoding;
+
 mod head_reader;
 
 mod meta_search;
 
 mod head;
 
-mod blank;
-
 mod open_elements;
 
 mod findings;
 
-mod page_encoding;
+mod tokenizer;
 
 mod tag;
 
@@ -62,8 +62,9 @@ pub use coding::{BodyDecoder, narrow_accept_encoding};
 pub use field::{Form, General, Keys, Listed};
 pub use findings::{Meta, Notice};
 pub use gathering::Gathering;
+pub use head_reader::ScanStatus;
 pub use media_type::{SIGNATURE_BYTES, is_html};
-pub use meta_scanner::{MetaScanner, MetaScope, Scan, ScanOptions};
+pub use meta_scanner::{MetaScanner, MetaScope, ScanOptions};
 pub use quotations::Quotations;
 pub use response::{Page, Response};
 pub use set::{Directive, DirectiveSet, Source};

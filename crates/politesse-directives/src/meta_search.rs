@@ -1,68 +1,68 @@
-//! Every `<meta` in the octets of a page, wherever it stands.
+//! Search for `<meta` in the bytes of a page, wherever it stands.
 //!
-//! For pages whose reading is in doubt: whatever the reading, a meta begins
-//! with these octets, so none is lost. Some that are found are none.
+//! For pages whose reading is ambiguous: however a page is read, a meta begins
+//! with these bytes, so none is lost. Some that are found are none.
 
 use memchr::memchr;
 
-use super::findings::{Found, Place};
-use super::tag::Tag;
+use super::findings::{HeadFindings, MetaPlace};
+use super::tag::TagReader;
 
-/// Looks for metas in octets that are pushed in chunks.
+/// Looks for metas in bytes that are pushed in chunks.
 #[derive(Debug, Default)]
-pub(super) struct Lax {
-    /// The beginning of what may be a meta.
-    kept: Vec<u8>,
-    /// Octets of tags read so far.
-    work: usize,
+pub(super) struct MetaSearch {
+    /// Beginning of what may be a meta.
+    pending: Vec<u8>,
+    tag: TagReader,
+    /// Bytes of tags read so far.
+    bytes_read: usize,
 }
 
-/// The longest meta that is found.
-const TAG_BYTES_MAX: usize = 2048;
+impl MetaSearch {
+    /// Length of the longest meta that is found.
+    const TAG_BYTES_MAX: usize = 2048;
 
-/// Octets of tags read of one page. Metas inside metas would take quadratic
-/// time.
-const WORK_MAX: usize = 8 * 1024 * 1024;
+    /// Bytes of tags read of one page. Metas inside metas would take quadratic
+    /// time.
+    const BYTES_READ_MAX: usize = 8 * 1024 * 1024;
 
-/// How a meta begins.
-const META: &[u8] = b"<meta";
-
-impl Lax {
-    /// Takes in more of the page.
-    pub(super) fn push(&mut self, octets: &[u8], found: &mut Found) {
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.extend_from_slice(octets);
-        let mut rest = kept.as_slice();
+    /// Reads more of the page.
+    pub(super) fn push(&mut self, bytes: &[u8], findings: &mut HeadFindings) {
+        let mut text = std::mem::take(&mut self.pending);
+        text.extend_from_slice(bytes);
+        let mut rest = text.as_slice();
         while let Some(start) = memchr(b'<', rest) {
             rest = &rest[start..];
-            if WORK_MAX < self.work {
+            if Self::BYTES_READ_MAX < self.bytes_read {
                 return;
             }
-            if self.may_go_on(rest, found) {
-                self.kept = rest.to_vec();
+            if self.read_meta(rest, findings).is_none() {
+                self.pending = rest.to_vec();
                 return;
             }
             rest = &rest[1..];
         }
     }
 
-    /// Reads the meta that begins here, if one does. Whether it may be one
-    /// that has not ended.
-    fn may_go_on(&mut self, text: &[u8], found: &mut Found) -> bool {
+    /// Reads the meta at the start of `text`, if there is one. None if it may
+    /// be one that has not ended.
+    fn read_meta(&mut self, text: &[u8], findings: &mut HeadFindings) -> Option<()> {
+        const META: &[u8] = b"<meta";
         let start = text.get(..META.len()).unwrap_or(text);
         if !start.eq_ignore_ascii_case(&META[..start.len()]) {
-            return false;
+            return Some(());
         }
-        let text = text.get(..TAG_BYTES_MAX).unwrap_or(text);
-        let Some((tag, behind)) = Tag::read(text) else {
-            self.work += text.len();
-            return text.len() < TAG_BYTES_MAX;
-        };
-        self.work += text.len() - behind.len();
-        if tag.is("meta") {
-            found.meta(&tag, Place::Head);
+        let tag_text = text.get(..Self::TAG_BYTES_MAX).unwrap_or(text);
+        let tag = self.tag.read(tag_text);
+        if tag.is_none() && text.len() < Self::TAG_BYTES_MAX {
+            return None;
         }
-        false
+        self.tag = TagReader::default();
+        self.bytes_read += tag.map_or(Self::TAG_BYTES_MAX, |tag| tag.text.len());
+        if let Some(tag) = tag.filter(|tag| tag.is("meta")) {
+            findings.add_meta(&tag, MetaPlace::Head);
+        }
+        Some(())
     }
 }
 
@@ -72,12 +72,12 @@ mod tests {
     use encoding_rs::UTF_8;
 
     fn metas(page: &str, chunk_bytes: usize) -> usize {
-        let mut found = Found::new(UTF_8);
-        let mut lax = Lax::default();
+        let mut findings = HeadFindings::new(UTF_8);
+        let mut search = MetaSearch::default();
         for chunk in page.as_bytes().chunks(chunk_bytes) {
-            lax.push(chunk, &mut found);
+            search.push(chunk, &mut findings);
         }
-        found.metas.len()
+        findings.metas.len()
     }
 
     // Ours.

@@ -1,63 +1,62 @@
-//! What is open inside a template, as far as it decides how the page goes on to
-//! be read: templates, and SVG or MathML inside them.
+//! Open templates, and open elements of SVG or MathML: they decide how a page
+//! is read on, and whether a meta counts.
 //!
-//! HTML standard, 13.2.6.4.13 (tables' columns), 13.2.6.4.16 (templates) and
-//! 13.2.6.5 (foreign content). Elements of HTML are not followed: where the
-//! standard's answer depends on them, [`Step::Doubt`] says so. These are the
-//! only doubts there are, and no page but a malformed one has them:
+//! HTML standard, sections 13.2.6.4.13 (columns of tables), 13.2.6.4.16
+//! (templates) and 13.2.6.5 (foreign content). Elements of HTML are not
+//! followed. Where the standard's answer depends on them, the reading is
+//! [`TagReading::Ambiguous`]; no page but a malformed one comes to that:
 //!
 //! - HTML inside SVG or MathML (`<svg><desc><p>`),
-//! - an end tag there that closes nothing of it (`<div><svg></div>`),
-//! - a nest deeper than [`Nest::DEPTH_MAX`].
+//! - an end tag there that closes none of its elements (`<div><svg></div>`),
+//! - more than [`OpenElements::DEPTH_MAX`] open elements.
 
 use smallvec::SmallVec;
 
-use super::tag::{Ending, Kind, Tag};
+use super::tag::{Tag, TagKind};
 
-/// The templates open, and the foreign elements open in the innermost.
+/// Templates that are open, and foreign elements open in the innermost.
 #[derive(Debug, Default)]
-pub(super) struct Nest {
-    templates: Vec<Template>,
-    foreign: Vec<Foreign>,
+pub(super) struct OpenElements {
+    templates: Vec<TemplateContent>,
+    foreign: Vec<ForeignElement>,
 }
 
-/// How a template is read on.
+/// How the content of a template is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Template {
-    /// Nothing has decided it yet.
-    Fresh,
-    /// Its first element was a `<col>`: all but columns and templates is
+enum TemplateContent {
+    Undecided,
+    /// The first element was a `<col>`: all but columns and templates is
     /// ignored.
     Columns,
     Any,
 }
 
-/// An open element of SVG or MathML.
+/// Open element of SVG or MathML.
 #[derive(Debug)]
-struct Foreign {
+struct ForeignElement {
     /// In lower case.
     name: SmallVec<[u8; 16]>,
-    language: Language,
+    language: ForeignLanguage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Language {
+enum ForeignLanguage {
     Svg,
     MathMl,
 }
 
-/// What a tag means for the reading of what follows.
+/// How a tag is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// It is an element of HTML: a `<style>` holds text.
+pub(super) enum TagReading {
+    /// As a tag of HTML: a `<style>` holds text.
     Html,
-    /// It is none, or ignored: a `<style>` holds markup.
+    /// As a tag of SVG or MathML, or it is ignored: a `<style>` holds markup.
     Markup,
-    /// It cannot be known.
-    Doubt,
+    /// It depends on what is not followed.
+    Ambiguous,
 }
 
-impl Nest {
+impl OpenElements {
     /// Templates, or foreign elements, that may be open at once.
     pub(super) const DEPTH_MAX: usize = 512;
 
@@ -66,202 +65,147 @@ impl Nest {
         self.templates.is_empty() && self.foreign.is_empty()
     }
 
-    /// Whether SVG or MathML is open.
-    pub(super) fn is_foreign(&self) -> bool {
+    /// Whether an element of SVG or MathML is open.
+    pub(super) fn is_in_foreign(&self) -> bool {
         !self.foreign.is_empty()
     }
 
     /// Whether a template is open.
-    pub(super) fn is_template(&self) -> bool {
+    pub(super) fn has_template(&self) -> bool {
         !self.templates.is_empty()
     }
 
-    pub(super) fn take(&mut self, tag: &Tag<'_>) -> Step {
-        let too_deep = Self::DEPTH_MAX;
-        if too_deep < self.templates.len() || too_deep < self.foreign.len() {
-            return Step::Doubt;
+    /// Opens or closes elements by the next tag of the page.
+    pub(super) fn read(&mut self, tag: &Tag<'_>) -> TagReading {
+        if Self::DEPTH_MAX < self.templates.len().max(self.foreign.len()) {
+            return TagReading::Ambiguous;
         }
-        match (tag.kind, self.foreign.is_empty()) {
-            (Kind::Start, true) => self.start(tag),
-            (Kind::End, true) => self.end(tag),
-            (Kind::Start, false) => self.start_foreign(tag),
-            (Kind::End, false) => self.end_foreign(tag),
+        match (tag.kind, self.foreign.last()) {
+            (TagKind::Start, None) => self.read_start_tag(tag),
+            (TagKind::End, None) => self.read_end_tag(tag),
+            (TagKind::Start, Some(last)) => {
+                if last.may_hold_html() {
+                    return TagReading::Ambiguous;
+                }
+                if leaves_foreign(tag) {
+                    self.foreign.clear();
+                    return self.read_start_tag(tag);
+                }
+                let language = last.language;
+                self.open_foreign(tag, language)
+            }
+            (TagKind::End, Some(_)) => self.read_foreign_end_tag(tag),
         }
     }
 
-    fn start(&mut self, tag: &Tag<'_>) -> Step {
+    fn read_start_tag(&mut self, tag: &Tag<'_>) -> TagReading {
         if tag.is("template") {
-            self.templates.push(Template::Fresh);
-            return Step::Html;
+            self.templates.push(TemplateContent::Undecided);
+            return TagReading::Html;
         }
-        if let Some(template) = self.templates.last_mut() {
-            template.start(tag);
-            if *template == Template::Columns {
-                return Step::Markup;
+        if let Some(content) = self.templates.last_mut() {
+            if *content == TemplateContent::Undecided && !tag.is_one_of(&ANY_TEMPLATE) {
+                *content = match tag.is("col") {
+                    true => TemplateContent::Columns,
+                    false => TemplateContent::Any,
+                };
+            }
+            if *content == TemplateContent::Columns {
+                return TagReading::Markup;
             }
         }
-        let language = match tag {
-            tag if tag.is("svg") => Language::Svg,
-            tag if tag.is("math") => Language::MathMl,
-            _ => return Step::Html,
-        };
-        self.open(tag, language);
-        Step::Markup
+        if tag.is("svg") {
+            self.open_foreign(tag, ForeignLanguage::Svg)
+        } else if tag.is("math") {
+            self.open_foreign(tag, ForeignLanguage::MathMl)
+        } else {
+            TagReading::Html
+        }
     }
 
-    fn end(&mut self, tag: &Tag<'_>) -> Step {
+    fn read_end_tag(&mut self, tag: &Tag<'_>) -> TagReading {
         if tag.is("template") {
             self.templates.pop();
         }
-        Step::Html
+        TagReading::Html
     }
 
-    fn start_foreign(&mut self, tag: &Tag<'_>) -> Step {
-        let Some(last) = self.foreign.last() else {
-            return Step::Doubt;
-        };
-        if last.may_hold_html() {
-            return Step::Doubt;
-        }
-        if leaves_foreign(tag) {
-            self.foreign.clear();
-            return self.start(tag);
-        }
-        let language = last.language;
-        self.open(tag, language);
-        Step::Markup
-    }
-
-    fn end_foreign(&mut self, tag: &Tag<'_>) -> Step {
-        let closes = |open: &Foreign| open.name.eq_ignore_ascii_case(tag.name);
+    fn read_foreign_end_tag(&mut self, tag: &Tag<'_>) -> TagReading {
+        let closes = |open: &ForeignElement| open.name.eq_ignore_ascii_case(tag.name);
         if let Some(place) = self.foreign.iter().rposition(closes) {
             self.foreign.truncate(place);
-            return Step::Markup;
+            return TagReading::Markup;
         }
-        if tag.is("template") && self.is_template() || tag.is("p") || tag.is("br") {
+        if tag.is_one_of(&["p", "br"]) || tag.is("template") && self.has_template() {
             self.foreign.clear();
-            return self.end(tag);
+            return self.read_end_tag(tag);
         }
-        Step::Doubt
+        TagReading::Ambiguous
     }
 
-    fn open(&mut self, tag: &Tag<'_>, language: Language) {
-        if tag.ending() != Ending::SelfClosing {
-            let name = tag.name.iter().map(u8::to_ascii_lowercase).collect();
-            self.foreign.push(Foreign { name, language });
+    fn open_foreign(&mut self, tag: &Tag<'_>, language: ForeignLanguage) -> TagReading {
+        if !tag.is_self_closing {
+            let name = tag.name.to_ascii_lowercase().into();
+            self.foreign.push(ForeignElement { name, language });
         }
-    }
-}
-
-impl Template {
-    /// Takes in the start tag of an element it holds.
-    fn start(&mut self, tag: &Tag<'_>) {
-        if *self == Self::Fresh && !is_for_any_template(tag) {
-            *self = match tag {
-                tag if tag.is("col") => Self::Columns,
-                _ => Self::Any,
-            };
-        }
+        TagReading::Markup
     }
 }
 
-impl Foreign {
+impl ForeignElement {
     /// Whether HTML may stand in it (an integration point).
     fn may_hold_html(&self) -> bool {
         let names: &[&str] = match self.language {
-            Language::Svg => &["foreignobject", "desc", "title"],
-            Language::MathMl => &["mi", "mo", "mn", "ms", "mtext", "annotation-xml"],
+            ForeignLanguage::Svg => &["foreignobject", "desc", "title"],
+            ForeignLanguage::MathMl => &["mi", "mo", "mn", "ms", "mtext", "annotation-xml"],
         };
         names.iter().any(|name| name.as_bytes() == &*self.name)
     }
 }
 
-/// Whether a template's content stays undecided by this element.
-fn is_for_any_template(tag: &Tag<'_>) -> bool {
-    let names = [
-        "base", "basefont", "bgsound", "link", "meta", "noframes", "script", "style", "title",
-    ];
-    names.into_iter().any(|name| tag.is(name))
-}
+/// Elements that may stand in any template, and leave open how its content is
+/// read.
+const ANY_TEMPLATE: [&str; 9] = [
+    "base", "basefont", "bgsound", "link", "meta", "noframes", "script", "style", "title",
+];
 
-/// Whether a start tag ends foreign content, being HTML beyond doubt.
+/// Elements that are HTML beyond doubt, and end foreign content.
+const HTML_ELEMENTS: &str = "b big blockquote body br center code dd div dl dt em embed h1 h2 h3 \
+    h4 h5 h6 head hr i img li listing menu meta nobr ol p pre ruby s small span strong strike \
+    sub sup table tt u ul var";
+
+/// Whether a start tag ends foreign content (13.2.6.5).
 fn leaves_foreign(tag: &Tag<'_>) -> bool {
-    const NAMES: [&str; 44] = [
-        "b",
-        "big",
-        "blockquote",
-        "body",
-        "br",
-        "center",
-        "code",
-        "dd",
-        "div",
-        "dl",
-        "dt",
-        "em",
-        "embed",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "head",
-        "hr",
-        "i",
-        "img",
-        "li",
-        "listing",
-        "menu",
-        "meta",
-        "nobr",
-        "ol",
-        "p",
-        "pre",
-        "ruby",
-        "s",
-        "small",
-        "span",
-        "strong",
-        "strike",
-        "sub",
-        "sup",
-        "table",
-        "tt",
-        "u",
-        "ul",
-        "var",
-    ];
-    let styles = ["color", "face", "size"];
-    let is_styled = || {
-        let mut styles = styles.into_iter();
-        styles.any(|name| tag.attribute(name).is_some())
+    let is_styled = |(name, _): (&[u8], &[u8])| {
+        let mut styles = ["color", "face", "size"].into_iter();
+        styles.any(|style| name.eq_ignore_ascii_case(style.as_bytes()))
     };
-    NAMES.into_iter().any(|name| tag.is(name)) || tag.is("font") && is_styled()
+    HTML_ELEMENTS.split(' ').any(|name| tag.is(name))
+        || tag.is("font") && tag.attributes().any(is_styled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The steps of these tags, and whether anything is open behind them.
-    fn steps(tags: &str) -> (Vec<Step>, bool) {
-        let mut nest = Nest::default();
-        let mut steps = Vec::new();
+    /// Readings of these tags, and whether anything is open behind them.
+    fn readings(tags: &str) -> (Vec<TagReading>, bool) {
+        let mut open = OpenElements::default();
+        let mut readings = Vec::new();
         let mut rest = tags.as_bytes();
-        while let Some((tag, behind)) = Tag::read(rest) {
-            steps.push(nest.take(&tag));
-            rest = behind;
+        while let Some(tag) = Tag::read(rest) {
+            readings.push(open.read(&tag));
+            rest = &rest[tag.text.len()..];
         }
-        (steps, !nest.is_empty())
+        (readings, !open.is_empty())
     }
 
     macro_rules! nests {
         ($($name:ident: $tags:literal is $last:ident, $open:literal;)*) => {$(
             #[test]
             fn $name() {
-                let (steps, is_open) = steps($tags);
-                assert_eq!((steps.last(), is_open), (Some(&Step::$last), $open));
+                let (readings, is_open) = readings($tags);
+                assert_eq!((readings.last(), is_open), (Some(&TagReading::$last), $open));
             }
         )*};
     }
@@ -280,10 +224,10 @@ mod tests {
         the_end_of_a_paragraph_leaves_svg: "<template><svg></p><style>" is Html, true;
         a_styled_font_leaves_svg: "<template><svg><font SIZE=1><style>" is Html, true;
         another_font_does_not: "<template><svg><font x><style>" is Markup, true;
-        html_in_svg_is_a_doubt: "<template><svg><title><b>" is Doubt, true;
-        html_in_math_is_a_doubt: "<template><math><mi><b>" is Doubt, true;
+        html_in_svg_is_ambiguous: "<template><svg><title><b>" is Ambiguous, true;
+        html_in_math_is_ambiguous: "<template><math><mi><b>" is Ambiguous, true;
         a_title_of_svg_ends: "<template><svg><title></title><style>" is Markup, true;
-        an_end_tag_of_html_in_svg_is_a_doubt: "<template><div><svg></div>" is Doubt, true;
+        an_end_tag_of_html_in_svg_is_ambiguous: "<template><div><svg></div>" is Ambiguous, true;
         columns_ignore_a_style: "<template><col><style>" is Markup, true;
         columns_ignore_svg: "<template><col><svg></template>" is Html, false;
         columns_hold_templates: "<template><col><template><style>" is Html, true;
@@ -292,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_nest_is_a_doubt() {
-        let (steps, _) = steps(&"<template>".repeat(Nest::DEPTH_MAX + 2));
-        assert_eq!(steps.last(), Some(&Step::Doubt));
+    fn a_deep_nest_is_ambiguous() {
+        let (readings, _) = readings(&"<template>".repeat(OpenElements::DEPTH_MAX + 2));
+        assert_eq!(readings.last(), Some(&TagReading::Ambiguous));
     }
 }

@@ -1,40 +1,40 @@
-//! The encoding of a page: its byte order mark, else the label in its
-//! Content-Type, else what its first octets declare.
+//! Encoding of a page: its byte order mark, else the label in its Content-Type,
+//! else what its first bytes declare.
 //!
-//! HTML standard, 13.2.3.2, as far as it changes how markup reads: in UTF-16
-//! and ISO-2022-JP octets that look like markup are none. In every other
-//! encoding of the Encoding standard markup is ASCII.
+//! HTML standard, section 13.2.3.2, as far as it changes how markup reads: in
+//! UTF-16 and ISO-2022-JP bytes that look like markup may be none. In every
+//! other encoding of the Encoding standard markup is ASCII.
 
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252, X_USER_DEFINED};
-use memchr::memmem;
+use memchr::{memchr, memmem};
 
-use super::tag::{Attributes, Tag};
+use super::tag::{Tag, TagKind};
 
-/// Octets in which a page declares its encoding.
+/// Bytes at the start of a page in which it declares its encoding.
 pub(super) const PRESCAN_BYTES: usize = 1024;
 
-/// What a label stands for.
+/// Encoding that a label names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Label {
+pub(super) enum EncodingLabel {
     Missing,
     Known(&'static Encoding),
-    /// No parser reads it so. Pages that are ASCII all the same are read.
+    /// No parser reads the page so. Pages that are ASCII all the same are read.
     Unknown,
     /// An encoding in which ASCII does not stand for itself, and that nobody
     /// decodes any more.
     Unreadable,
 }
 
-impl Label {
+impl EncodingLabel {
     /// Reads the parameter `charset` of a Content-Type.
-    pub(super) fn of(text: Option<&str>) -> Self {
+    pub(super) fn parse(text: Option<&str>) -> Self {
         let text = text.unwrap_or_default().trim();
         if text.is_empty() {
             return Self::Missing;
         }
         match Encoding::for_label(text.as_bytes()) {
             Some(encoding) if encoding.output_encoding() == encoding => Self::Known(encoding),
-            Some(encoding) if encoding == UTF_16LE || encoding == UTF_16BE => Self::Known(encoding),
+            Some(encoding) if is_utf_16(encoding) => Self::Known(encoding),
             Some(_) => Self::Unreadable,
             None if is_foreign_to_ascii(text) => Self::Unreadable,
             None => Self::Unknown,
@@ -42,8 +42,85 @@ impl Label {
     }
 }
 
+/// How the first bytes of a page tell its encoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageSignature {
+    /// More bytes are needed to tell.
+    Incomplete,
+    /// By a byte order mark of this length.
+    Mark(&'static Encoding, usize),
+    /// By an XML declaration.
+    Declaration(&'static Encoding),
+    None,
+}
+
+/// Beginning of a page, and the encoding that it tells.
+type Beginning = (&'static [u8], &'static Encoding);
+
+const MARKS: [Beginning; 3] = [
+    (b"\xEF\xBB\xBF", UTF_8),
+    (b"\xFE\xFF", UTF_16BE),
+    (b"\xFF\xFE", UTF_16LE),
+];
+
+/// XML declarations in UTF-16.
+const DECLARATIONS: [Beginning; 2] = [(b"<\0?\0x\0", UTF_16LE), (b"\0<\0?\0x", UTF_16BE)];
+
+impl PageSignature {
+    /// Reads the first bytes of a page. A mark outweighs the `label`, a
+    /// declaration does not.
+    pub(super) fn read(start: &[u8], label: EncodingLabel) -> Self {
+        let is_known = matches!(label, EncodingLabel::Known(_));
+        let declarations: &[Beginning] = if is_known { &[] } else { &DECLARATIONS };
+        let begins = |(bytes, _): &&Beginning| start.starts_with(bytes);
+        let may_begin = |(bytes, _): &Beginning| bytes.starts_with(start);
+        if let Some((bytes, encoding)) = MARKS.iter().find(begins) {
+            Self::Mark(encoding, bytes.len())
+        } else if let Some((_, encoding)) = declarations.iter().find(begins) {
+            Self::Declaration(encoding)
+        } else if MARKS.iter().chain(declarations).any(may_begin) {
+            Self::Incomplete
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// Whether a page begins as markup in ASCII does, unlike one in UTF-16, UTF-32
+/// or EBCDIC. None while more bytes are needed to tell.
+pub(super) fn is_ascii_markup(start: &[u8]) -> Option<bool> {
+    match start.trim_ascii_start() {
+        [] | [b'<'] => None,
+        [b'<', next, ..] => Some(next.is_ascii_alphabetic() || b"!?/".contains(next)),
+        _ => Some(false),
+    }
+}
+
+/// Whether a page begins with a zero byte where its encoding has none: it is in
+/// UTF-16 or UTF-32 without saying so, or in the other byte order.
+pub(super) fn has_foreign_zero(start: &[u8], encoding: Option<&'static Encoding>) -> bool {
+    let is_zero = |at| start.get(at) == Some(&0);
+    match encoding {
+        Some(encoding) if encoding == UTF_16LE => is_zero(0),
+        Some(encoding) if encoding == UTF_16BE => is_zero(1),
+        _ => is_zero(0) || is_zero(1),
+    }
+}
+
+/// Whether the first bytes of a page declare ISO-2022-JP.
+pub(super) fn declares_iso_2022_jp(start: &[u8]) -> bool {
+    let start = start.get(..PRESCAN_BYTES).unwrap_or(start);
+    // All its labels have this number, and few pages do: the others are spared
+    // the prescan.
+    memmem::find(start, b"2022").is_some() && declared_encoding(start) == Some(ISO_2022_JP)
+}
+
+fn is_utf_16(encoding: &'static Encoding) -> bool {
+    encoding == UTF_16LE || encoding == UTF_16BE
+}
+
 /// Whether a label is that of an encoding in which ASCII does not stand for
-/// itself: UTF-7 and UTF-32, what switches by escapes, EBCDIC.
+/// itself: UTF-7 and UTF-32, EBCDIC, and encodings that switch by escapes.
 fn is_foreign_to_ascii(label: &str) -> bool {
     const BEGINNINGS: [&str; 14] = [
         "utf-7",
@@ -69,165 +146,75 @@ fn is_foreign_to_ascii(label: &str) -> bool {
         "1130", "1132", "1140", "1141", "1142", "1143", "1144", "1145", "1146", "1147", "1148",
         "1149", "1364", "1371", "1388", "1390", "1399", "38",
     ];
+    const NUMBER_PREFIXES: [&str; 7] = ["ibm-", "ibm", "cp", "csibm", "x-ibm", "ibm0", "cp0"];
     let label = label.to_ascii_lowercase();
-    let number = ["ibm-", "ibm", "cp", "csibm", "x-ibm", "ibm0", "cp0"];
-    let mut number = number.iter().filter_map(|start| label.strip_prefix(start));
+    let mut numbers = NUMBER_PREFIXES
+        .iter()
+        .filter_map(|prefix| label.strip_prefix(prefix));
     BEGINNINGS.iter().any(|start| label.starts_with(start))
         || label.contains("ebcdic")
-        || number.any(|number| NUMBERS.contains(&number))
+        || numbers.any(|number| NUMBERS.contains(&number))
 }
 
-/// Whether a page begins as markup in ASCII does, unlike one in UTF-16, UTF-32
-/// or EBCDIC; none while more octets are needed to tell.
-pub(super) fn is_ascii_markup(start: &[u8]) -> Option<bool> {
-    match start.trim_ascii_start() {
-        [] | [b'<'] => None,
-        [b'<', next, ..] => Some(next.is_ascii_alphabetic() || b"!?/".contains(next)),
-        _ => Some(false),
-    }
-}
-
-/// Octets at the start of a page that tell UTF-16 and UTF-32 from others.
-pub(super) const ZERO_BYTES: usize = 2;
-
-/// Whether a page begins with a zero octet where its encoding has none: it is
-/// in UTF-16 or UTF-32 without saying so, or in the other byte order.
-pub(super) fn has_foreign_zero(start: &[u8], encoding: Option<&'static Encoding>) -> bool {
-    let zero = |at| start.get(at) == Some(&0);
-    match encoding {
-        Some(encoding) if encoding == UTF_16LE => zero(0),
-        Some(encoding) if encoding == UTF_16BE => zero(1),
-        _ => zero(0) || zero(1),
-    }
-}
-
-/// A way for a page to begin, and the encoding that it tells.
-type Beginning = (&'static [u8], &'static Encoding);
-
-/// Byte order marks.
-const MARKS: [Beginning; 3] = [
-    (b"\xEF\xBB\xBF", UTF_8),
-    (b"\xFE\xFF", UTF_16BE),
-    (b"\xFF\xFE", UTF_16LE),
-];
-
-/// XML declarations in UTF-16.
-const DECLARATIONS: [Beginning; 2] = [(b"<\0?\0x\0", UTF_16LE), (b"\0<\0?\0x", UTF_16BE)];
-
-/// What the first octets of a page tell of its encoding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Signature {
-    /// Too few to tell.
-    Begun,
-    /// It, and the octets of the mark.
-    Mark(&'static Encoding, usize),
-    /// It, by an XML declaration.
-    Declaration(&'static Encoding),
-    None,
-}
-
-impl Signature {
-    /// Reads the first octets of a page. `label`: a mark outweighs it, a
-    /// declaration does not.
-    pub(super) fn of(start: &[u8], label: Label) -> Self {
-        let may_declare = !matches!(label, Label::Known(_));
-        let found = |of: &[Beginning]| {
-            let mut of = of.iter();
-            of.find(|(octets, _)| start.starts_with(octets)).copied()
-        };
-        let begun = |of: &[Beginning]| of.iter().any(|(octets, _)| octets.starts_with(start));
-        if let Some((octets, encoding)) = found(&MARKS) {
-            Self::Mark(encoding, octets.len())
-        } else if let Some((_, encoding)) = found(&DECLARATIONS).filter(|_| may_declare) {
-            Self::Declaration(encoding)
-        } else if begun(&MARKS) || may_declare && begun(&DECLARATIONS) {
-            Self::Begun
-        } else {
-            Self::None
-        }
-    }
-}
-
-/// Whether the first octets of a page declare ISO-2022-JP.
-pub(super) fn declares_iso_2022_jp(start: &[u8]) -> bool {
-    let start = start.get(..PRESCAN_BYTES).unwrap_or(start);
-    // All its labels have this number, and few pages do.
-    memmem::find(start, b"2022").is_some() && declared(start) == Some(ISO_2022_JP)
-}
-
-/// The encoding that the first octets of a page declare (HTML standard,
-/// 13.2.3.2: "prescan a byte stream to determine its encoding").
-fn declared(start: &[u8]) -> Option<&'static Encoding> {
+/// Encoding that the first bytes of a page declare (HTML standard, 13.2.3.2:
+/// "prescan a byte stream to determine its encoding").
+fn declared_encoding(start: &[u8]) -> Option<&'static Encoding> {
     if let Some(encoding) = xml_encoding(start) {
         return Some(encoding);
     }
     let mut rest = start;
-    while let Some((first, behind)) = rest.split_first() {
-        rest = match rest {
-            [b'<', b'!', b'-', b'-', ..] => &rest[memmem::find(&rest[2..], b"-->")? + 5..],
-            [b'<', b'!' | b'?', ..] => past_angle(rest)?,
-            [b'<', b'/', next, ..] if !next.is_ascii_alphabetic() => past_angle(rest)?,
-            _ if *first != b'<' => behind,
-            _ => {
-                let Some((tag, next)) = Tag::read(rest) else {
-                    rest = behind;
-                    continue;
-                };
-                if let Some(encoding) = declared_by(&tag) {
-                    return Some(encoding);
-                }
-                next
-            }
+    while let Some(at) = memchr(b'<', rest) {
+        rest = &rest[at..];
+        let length = match rest {
+            // The dashes of `<!-->` are those of its end, too.
+            [_, b'!', b'-', b'-', ..] => memmem::find(&rest[2..], b"-->")? + b"<!-->".len(),
+            [_, b'!' | b'?', ..] => memchr(b'>', rest)? + 1,
+            [_, b'/', next, ..] if !next.is_ascii_alphabetic() => memchr(b'>', rest)? + 1,
+            _ => match Tag::read(rest) {
+                Some(tag) => match encoding_of_meta(&tag) {
+                    Some(encoding) => return Some(encoding),
+                    None => tag.text.len(),
+                },
+                None => 1,
+            },
         };
+        rest = &rest[length..];
     }
     None
 }
 
-fn past_angle(text: &[u8]) -> Option<&[u8]> {
-    let end = memchr::memchr(b'>', text)?;
-    Some(&text[end + 1..])
-}
-
-/// `<?xml version="1.0" encoding="...">` (HTML standard, 13.2.3.2: "get an XML
-/// encoding").
+/// Reads `<?xml version="1.0" encoding="...">` (HTML standard, 13.2.3.2: "get
+/// an XML encoding").
 fn xml_encoding(start: &[u8]) -> Option<&'static Encoding> {
+    let is_blank = |byte: &u8| *byte <= b' ';
+    let skip_blanks = |text: &'_ [u8]| text.iter().position(|byte| !is_blank(byte));
     let text = start.strip_prefix(b"<?xml")?;
-    let text = &text[..memchr::memchr(b'>', text)?];
-    let at = memmem::find(text, b"encoding")?;
-    let blank = |octet: &u8| *octet <= b' ';
-    let skip = |text: &'_ [u8]| text.iter().position(|it| !blank(it)).unwrap_or(text.len());
-    let text = &text[at + b"encoding".len()..];
-    let text = text[skip(text)..].strip_prefix(b"=")?;
-    let (quote, text) = text[skip(text)..].split_first()?;
-    let end = text.iter().position(|octet| octet == quote)?;
-    let is_quote = matches!(quote, b'"' | b'\'');
-    markup_encoding(
-        text.get(..end)
-            .filter(|text| is_quote && !text.iter().any(blank))?,
-    )
-}
-
-/// What a `<meta>` declares.
-fn declared_by(tag: &Tag<'_>) -> Option<&'static Encoding> {
-    if tag.kind != super::tag::Kind::Start || !tag.is("meta") {
+    let text = &text[..memchr(b'>', text)?];
+    let value = &text[memmem::find(text, b"encoding")? + b"encoding".len()..];
+    let value = value[skip_blanks(value)?..].strip_prefix(b"=")?;
+    let (quote, quoted) = value[skip_blanks(value)?..].split_first()?;
+    let label = &quoted[..memchr(*quote, quoted)?];
+    if !matches!(quote, b'"' | b'\'') || label.iter().any(is_blank) {
         return None;
     }
-    let value = |name| first(tag.attributes(), name);
-    if let Some(label) = value(b"charset".as_slice()) {
-        return markup_encoding(label);
+    encoding_in_markup(label)
+}
+
+/// Encoding that a `<meta>` declares.
+fn encoding_of_meta(tag: &Tag<'_>) -> Option<&'static Encoding> {
+    if tag.kind != TagKind::Start || !tag.is("meta") {
+        return None;
     }
-    let pragma = value(b"http-equiv")?;
-    let content = value(b"content")?;
+    if let Some(label) = tag.attribute("charset") {
+        return encoding_in_markup(label);
+    }
+    let pragma = tag.attribute("http-equiv")?;
+    let content = tag.attribute("content")?;
     let label = label_in(content)?;
-    markup_encoding(label).filter(|_| pragma.eq_ignore_ascii_case(b"content-type"))
+    encoding_in_markup(label).filter(|_| pragma.eq_ignore_ascii_case(b"content-type"))
 }
 
-fn first<'a>(mut attributes: Attributes<'a>, name: &[u8]) -> Option<&'a [u8]> {
-    let found = attributes.find(|(own, _)| own.eq_ignore_ascii_case(name));
-    found.map(|(_, value)| value)
-}
-
-/// The label in `text/html; charset=...` (HTML standard, 2.6.5: "extracting a
+/// Returns the label in `text/html; charset=...` (HTML standard, 2.6.5: "extracting a
 /// character encoding from a meta element").
 fn label_in(content: &[u8]) -> Option<&[u8]> {
     let lower = content.to_ascii_lowercase();
@@ -237,11 +224,9 @@ fn label_in(content: &[u8]) -> Option<&[u8]> {
         if let [b'=', value @ ..] = content[at..].trim_ascii_start() {
             let value = value.trim_ascii_start();
             return match value {
-                [quote @ (b'"' | b'\''), quoted @ ..] => {
-                    Some(&quoted[..memchr::memchr(*quote, quoted)?])
-                }
+                [quote @ (b'"' | b'\''), quoted @ ..] => Some(&quoted[..memchr(*quote, quoted)?]),
                 bare => {
-                    let ends = |octet: &u8| octet.is_ascii_whitespace() || *octet == b';';
+                    let ends = |byte: &u8| byte.is_ascii_whitespace() || *byte == b';';
                     let end = bare.iter().position(ends).unwrap_or(bare.len());
                     Some(&bare[..end])
                 }
@@ -250,11 +235,11 @@ fn label_in(content: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The encoding that a declaration in markup means: markup that can be read is
-/// not in UTF-16.
-fn markup_encoding(label: &[u8]) -> Option<&'static Encoding> {
+/// Returns the encoding that a declaration in markup means: markup that could
+/// be read as ASCII is not in UTF-16.
+fn encoding_in_markup(label: &[u8]) -> Option<&'static Encoding> {
     let encoding = Encoding::for_label(label)?;
-    if encoding == UTF_16LE || encoding == UTF_16BE {
+    if is_utf_16(encoding) {
         Some(UTF_8)
     } else if encoding == X_USER_DEFINED {
         Some(WINDOWS_1252)
@@ -271,16 +256,25 @@ mod tests {
     // Encoding standard, 4.2.
     #[test]
     fn labels_are_those_of_the_standard() {
-        assert_eq!(Label::of(Some(" UTF8 ")), Label::Known(UTF_8));
-        assert_eq!(Label::of(Some("utf-16")), Label::Known(UTF_16LE));
         assert_eq!(
-            Label::of(Some("x-user-defined")),
-            Label::Known(X_USER_DEFINED)
+            EncodingLabel::parse(Some(" UTF8 ")),
+            EncodingLabel::Known(UTF_8)
         );
-        assert_eq!(Label::of(Some("ibm866")), Label::Known(encoding_rs::IBM866));
-        assert_eq!(Label::of(None), Label::Missing);
-        assert_eq!(Label::of(Some("")), Label::Missing);
-        assert_eq!(Label::of(Some("cp850")), Label::Unknown);
+        assert_eq!(
+            EncodingLabel::parse(Some("utf-16")),
+            EncodingLabel::Known(UTF_16LE)
+        );
+        assert_eq!(
+            EncodingLabel::parse(Some("x-user-defined")),
+            EncodingLabel::Known(X_USER_DEFINED)
+        );
+        assert_eq!(
+            EncodingLabel::parse(Some("ibm866")),
+            EncodingLabel::Known(encoding_rs::IBM866)
+        );
+        assert_eq!(EncodingLabel::parse(None), EncodingLabel::Missing);
+        assert_eq!(EncodingLabel::parse(Some("")), EncodingLabel::Missing);
+        assert_eq!(EncodingLabel::parse(Some("cp850")), EncodingLabel::Unknown);
     }
 
     // Ours.
@@ -299,7 +293,11 @@ mod tests {
             "iso-2022-jp-2",
             "IBM01140",
         ] {
-            assert_eq!(Label::of(Some(label)), Label::Unreadable, "{label}");
+            assert_eq!(
+                EncodingLabel::parse(Some(label)),
+                EncodingLabel::Unreadable,
+                "{label}"
+            );
         }
     }
 
@@ -328,7 +326,7 @@ mod tests {
         ($($name:ident: $text:literal is $encoding:expr;)*) => {$(
             #[test]
             fn $name() {
-                assert_eq!(declared($text.as_bytes()), $encoding);
+                assert_eq!(declared_encoding($text.as_bytes()), $encoding);
             }
         )*};
     }
@@ -354,32 +352,32 @@ mod tests {
     // Encoding standard, 6.1; HTML standard, 13.2.3.2.
     #[test]
     fn a_mark_counts_before_a_label_and_a_declaration_behind_it() {
-        let known = Label::Known(SHIFT_JIS);
+        let known = EncodingLabel::Known(SHIFT_JIS);
         for (start, label, signature) in [
             (
                 b"\xEF\xBB\xBFx".as_slice(),
                 known,
-                Signature::Mark(UTF_8, 3),
+                PageSignature::Mark(UTF_8, 3),
             ),
-            (b"\xFF\xFE", known, Signature::Mark(UTF_16LE, 2)),
-            (b"\xEF\xBB", known, Signature::Begun),
-            (b"\xEF\xBBx", known, Signature::None),
+            (b"\xFF\xFE", known, PageSignature::Mark(UTF_16LE, 2)),
+            (b"\xEF\xBB", known, PageSignature::Incomplete),
+            (b"\xEF\xBBx", known, PageSignature::None),
             (
                 b"<\0?\0x\0m\0",
-                Label::Missing,
-                Signature::Declaration(UTF_16LE),
+                EncodingLabel::Missing,
+                PageSignature::Declaration(UTF_16LE),
             ),
             (
                 b"\0<\0?\0x\0m",
-                Label::Unknown,
-                Signature::Declaration(UTF_16BE),
+                EncodingLabel::Unknown,
+                PageSignature::Declaration(UTF_16BE),
             ),
-            (b"\0<\0?\0x\0m", known, Signature::None),
-            (b"<\0?", Label::Missing, Signature::Begun),
-            (b"<", known, Signature::None),
-            (b"<h", Label::Missing, Signature::None),
+            (b"\0<\0?\0x\0m", known, PageSignature::None),
+            (b"<\0?", EncodingLabel::Missing, PageSignature::Incomplete),
+            (b"<", known, PageSignature::None),
+            (b"<h", EncodingLabel::Missing, PageSignature::None),
         ] {
-            assert_eq!(Signature::of(start, label), signature, "{start:?}");
+            assert_eq!(PageSignature::read(start, label), signature, "{start:?}");
         }
     }
 

@@ -13,7 +13,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use super::annotation::{Annotation, Known, Why};
 use super::coding::BodyDecoder;
 use super::gathering::Gathering;
-use super::meta_scanner::{MetaScanner, Scan};
+use super::head_reader::ScanStatus;
+use super::meta_scanner::MetaScanner;
 use super::{Limits, Reading};
 
 /// A response before its body.
@@ -198,7 +199,7 @@ impl<'a> Page<'a> {
 
 impl Body {
     fn wants_more(&self) -> bool {
-        self.scanner.outcome() == Scan::More
+        self.scanner.status() == ScanStatus::More
     }
 
     fn memory(&self) -> usize {
@@ -228,7 +229,7 @@ impl Body {
         if !scanner.is_readable() {
             gathering.miss(Why::Charset);
         }
-        if scanner.outcome() != Scan::Done && !scanner.has_head_ended() {
+        if scanner.status() != ScanStatus::Done && !scanner.has_head_ended() {
             gathering.miss(Why::HeadLimit);
         }
     }
@@ -236,8 +237,8 @@ impl Body {
 
 fn scanned(scanner: &mut MetaScanner, bytes: &[u8]) -> ControlFlow<()> {
     match scanner.push(bytes) {
-        Scan::More => ControlFlow::Continue(()),
-        Scan::Done | Scan::Limit => ControlFlow::Break(()),
+        ScanStatus::More => ControlFlow::Continue(()),
+        ScanStatus::Done | ScanStatus::Limit => ControlFlow::Break(()),
     }
 }
 

@@ -1,72 +1,41 @@
-//! A tag as it was written: its name and its attributes.
+//! Tags as written in a page: name and attributes.
 //!
-//! HTML standard, 13.2.5.6 to 13.2.5.40. Where a tag begins is known by whoever
-//! asks; values keep their references, and their encoding.
+//! HTML standard, sections 13.2.5.6 to 13.2.5.40. Values keep their character
+//! references and their encoding. Where a tag begins is known to the caller
+//! only.
+
+use std::ops::Range;
 
 use memchr::memchr;
 
-/// Whether a tag opens or closes.
+/// Whether a tag opens or closes an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TagKind {
     Start,
     End,
 }
 
-/// A tag that has ended.
+/// A complete tag.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tag<'a> {
-    pub(super) kind: Kind,
-    /// As written, in any case.
+    pub(super) kind: TagKind,
+    /// Name as written, in any case.
     pub(super) name: &'a [u8],
-    attributes: &'a [u8],
+    /// Whether the tag ends with `/>`.
+    pub(super) is_self_closing: bool,
+    /// The whole tag, from `<` to `>`.
+    pub(super) text: &'a [u8],
 }
-
-/// How a tag ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// With `>`, or with `/` anywhere but before it.
-    Plain,
-    /// With `/>`.
-    SelfClosing,
-    /// Where a value was expected: `<script src=>`.
-    ValueMissing,
-    /// It has not.
-    Open,
-}
-
-/// The attributes of a tag, one after the other.
-#[derive(Debug, Clone)]
-pub(super) struct Attributes<'a> {
-    rest: &'a [u8],
-    ending: Ending,
-}
-
-/// The name of an attribute, and its value as written.
-type Attribute<'a> = (&'a [u8], &'a [u8]);
 
 impl<'a> Tag<'a> {
-    /// The tag that begins with the text, which begins with `<`; and what
-    /// stands behind it. None, if it is no tag or does not end.
-    pub(super) fn read(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let (kind, inside) = match text {
-            [_, b'/', inside @ ..] => (Kind::End, inside),
-            [_, inside @ ..] => (Kind::Start, inside),
-            [] => return None,
-        };
-        if !inside.first().is_some_and(u8::is_ascii_alphabetic) {
+    /// Reads the tag at the start of `text`. None if there is no tag, or if it
+    /// does not end.
+    pub(super) fn read(text: &'a [u8]) -> Option<Self> {
+        let name = text.strip_prefix(b"</").or(text.strip_prefix(b"<"))?;
+        if !name.first()?.is_ascii_alphabetic() {
             return None;
         }
-        let end = inside.iter().position(|&octet| ends_name(octet))?;
-        let (name, attributes) = inside.split_at(end);
-        let tag = Self {
-            kind,
-            name,
-            attributes,
-        };
-        match tag.attributes().last_of_all() {
-            (_, Ending::Open) => None,
-            (behind, _) => Some((tag, behind)),
-        }
+        TagReader::default().read(text)
     }
 
     /// Whether the name is this one, given in lower case.
@@ -74,130 +43,212 @@ impl<'a> Tag<'a> {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
 
-    pub(super) fn attributes(&self) -> Attributes<'a> {
-        Attributes {
-            rest: self.attributes,
-            ending: Ending::Open,
-        }
+    /// Whether the name is one of these, given in lower case.
+    pub(super) fn is_one_of(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.is(name))
     }
 
-    /// The first attribute of this name, which is the one that counts.
+    /// Names and values of the attributes, in order.
+    pub(super) fn attributes(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let text = self.text;
+        let mut reader = TagReader::default();
+        std::iter::from_fn(move || match reader.next_part(text)? {
+            TagPart::Attribute { name, value } => Some((&text[name], &text[value])),
+            TagPart::End { .. } => None,
+        })
+    }
+
+    /// Value of the first attribute of this name, which is the one that counts.
     pub(super) fn attribute(&self, name: &str) -> Option<&'a [u8]> {
-        let mut attributes = self.attributes();
-        let found = attributes.find(|(own, _)| own.eq_ignore_ascii_case(name.as_bytes()));
-        found.map(|(_, value)| value)
-    }
-
-    pub(super) fn ending(&self) -> Ending {
-        self.attributes().last_of_all().1
+        self.attributes()
+            .find(|(own, _)| own.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
     }
 }
 
-impl<'a> Attributes<'a> {
-    /// Reads to the end of the tag: what stands behind, and how it ended.
-    fn last_of_all(mut self) -> (&'a [u8], Ending) {
-        while self.next().is_some() {}
-        (self.rest, self.ending)
-    }
+/// Reads one tag from text that grows, and no byte of it twice: a tag of a
+/// mebibyte that arrives byte by byte must not take quadratic time.
+#[derive(Debug)]
+pub(super) struct TagReader {
+    /// Bytes of the tag that have been read.
+    at: usize,
+    state: TagState,
+    attribute_name: Range<usize>,
+    value_start: usize,
+}
 
-    fn end(&mut self, ending: Ending, rest: &'a [u8]) {
-        self.ending = ending;
-        self.rest = rest;
-    }
+/// States of the tokenizer inside a tag, named as in the HTML standard.
+#[derive(Debug, Clone, Copy)]
+enum TagState {
+    TagName,
+    BeforeAttributeName,
+    SelfClosingStartTag,
+    AttributeName,
+    AfterAttributeName,
+    BeforeAttributeValue,
+    Quoted(u8),
+    Unquoted,
+}
 
-    /// A value, behind its `=`.
-    fn value(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
-        let text = text.trim_ascii_start();
-        match text {
-            [] => {
-                self.rest = text;
-                None
-            }
-            [b'>', behind @ ..] => {
-                self.end(Ending::ValueMissing, behind);
-                Some(&[])
-            }
-            [quote @ (b'"' | b'\''), quoted @ ..] => {
-                let Some(end) = memchr(*quote, quoted) else {
-                    self.rest = &[];
-                    return None;
-                };
-                self.rest = &quoted[end + 1..];
-                Some(&quoted[..end])
-            }
-            bare => {
-                let ends = |octet: &u8| octet.is_ascii_whitespace() || *octet == b'>';
-                let end = bare.iter().position(ends).unwrap_or(bare.len());
-                self.rest = &bare[end..];
-                Some(&bare[..end])
-            }
+/// Part of a tag; the ranges are of its text.
+#[derive(Debug)]
+enum TagPart {
+    Attribute {
+        name: Range<usize>,
+        value: Range<usize>,
+    },
+    End {
+        is_self_closing: bool,
+    },
+}
+
+impl Default for TagReader {
+    fn default() -> Self {
+        Self {
+            // The caller has seen `<` and a letter, or `</` and a letter.
+            at: 2,
+            state: TagState::TagName,
+            attribute_name: 0..0,
+            value_start: 0,
         }
     }
 }
 
-impl<'a> Iterator for Attributes<'a> {
-    type Item = Attribute<'a>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ending != Ending::Open {
-            return None;
-        }
-        let mut rest = self.rest.trim_ascii_start();
-        let mut ending = Ending::Plain;
-        while let [b'/', behind @ ..] = rest {
-            ending = match behind {
-                [b'>', ..] => Ending::SelfClosing,
-                _ => Ending::Plain,
+impl TagReader {
+    /// Reads on in `text`, which begins with the tag. None while the tag has
+    /// not ended: to be called again with the same text and more behind it.
+    pub(super) fn read<'a>(&mut self, text: &'a [u8]) -> Option<Tag<'a>> {
+        loop {
+            let TagPart::End { is_self_closing } = self.next_part(text)? else {
+                continue;
             };
-            rest = behind.trim_ascii_start();
+            let text = &text[..std::mem::take(self).at];
+            let (kind, named) = match text {
+                [_, b'/', named @ ..] => (TagKind::End, named),
+                _ => (TagKind::Start, &text[1..]),
+            };
+            let name_end = named.iter().position(|&byte| ends_name(byte))?;
+            return Some(Tag {
+                kind,
+                name: &named[..name_end],
+                is_self_closing,
+                text,
+            });
         }
-        if let [b'>', behind @ ..] = rest {
-            self.end(ending, behind);
-            return None;
-        }
-        // The first octet of a name may be a `=`.
-        let ends = |octet: &u8| *octet == b'=' || ends_name(*octet);
-        let end = rest.iter().skip(1).position(ends).map(|at| at + 1);
-        let Some(end) = end else {
-            self.rest = &[];
-            return None;
-        };
-        let (name, behind) = rest.split_at(end);
-        match behind.trim_ascii_start() {
-            [b'=', value @ ..] => Some((name, self.value(value)?)),
-            other => {
-                self.rest = other;
-                Some((name, &[]))
+    }
+
+    /// Reads to the end of the next attribute, or of the tag. None if the text
+    /// ends before.
+    fn next_part(&mut self, text: &[u8]) -> Option<TagPart> {
+        while let Some(&byte) = text.get(self.at) {
+            match self.state {
+                TagState::TagName if !ends_name(byte) => {}
+                TagState::TagName | TagState::BeforeAttributeName => match byte {
+                    b'/' => self.state = TagState::SelfClosingStartTag,
+                    b'>' => return Some(self.end(false)),
+                    _ if byte.is_ascii_whitespace() => {
+                        self.state = TagState::BeforeAttributeName;
+                    }
+                    // The first byte of a name may be `=`.
+                    _ => self.begin_attribute(),
+                },
+                TagState::SelfClosingStartTag if byte == b'>' => return Some(self.end(true)),
+                TagState::SelfClosingStartTag => {
+                    self.state = TagState::BeforeAttributeName;
+                    continue;
+                }
+                TagState::AttributeName if byte == b'=' || ends_name(byte) => {
+                    self.attribute_name.end = self.at;
+                    self.state = TagState::AfterAttributeName;
+                    continue;
+                }
+                TagState::AttributeName => {}
+                TagState::AfterAttributeName if byte == b'=' => {
+                    self.state = TagState::BeforeAttributeValue;
+                }
+                TagState::AfterAttributeName | TagState::BeforeAttributeValue
+                    if byte.is_ascii_whitespace() => {}
+                TagState::AfterAttributeName => return Some(self.attribute(self.at..self.at)),
+                TagState::BeforeAttributeValue if byte == b'>' => {
+                    return Some(self.attribute(self.at..self.at));
+                }
+                TagState::BeforeAttributeValue => self.begin_value(byte),
+                TagState::Quoted(quote) => {
+                    let Some(length) = memchr(quote, &text[self.at..]) else {
+                        self.at = text.len();
+                        return None;
+                    };
+                    let end = self.at + length;
+                    self.at = end + 1;
+                    return Some(self.attribute(self.value_start..end));
+                }
+                TagState::Unquoted if byte == b'>' || byte.is_ascii_whitespace() => {
+                    return Some(self.attribute(self.value_start..self.at));
+                }
+                TagState::Unquoted => {}
             }
+            self.at += 1;
         }
+        None
+    }
+
+    fn begin_attribute(&mut self) {
+        self.attribute_name = self.at..self.at;
+        self.state = TagState::AttributeName;
+    }
+
+    /// Enters a value at its first byte.
+    fn begin_value(&mut self, byte: u8) {
+        (self.state, self.value_start) = match byte {
+            b'"' | b'\'' => (TagState::Quoted(byte), self.at + 1),
+            _ => (TagState::Unquoted, self.at),
+        };
+    }
+
+    /// Ends an attribute: the byte at `self.at` is read again, as what follows it.
+    fn attribute(&mut self, value: Range<usize>) -> TagPart {
+        self.state = TagState::BeforeAttributeName;
+        TagPart::Attribute {
+            name: self.attribute_name.clone(),
+            value,
+        }
+    }
+
+    /// Ends the tag, behind its `>`.
+    fn end(&mut self, is_self_closing: bool) -> TagPart {
+        self.at += 1;
+        TagPart::End { is_self_closing }
     }
 }
 
-fn ends_name(octet: u8) -> bool {
-    octet.is_ascii_whitespace() || matches!(octet, b'/' | b'>')
+/// Whether a byte ends the name of a tag or an attribute.
+pub(super) fn ends_name(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Option<(Tag<'_>, &str)> {
-        let (tag, behind) = Tag::read(text.as_bytes())?;
-        Some((tag, str::from_utf8(behind).unwrap()))
-    }
-
     macro_rules! tags {
-        ($($name:ident: $text:literal is $tag:literal $attributes:expr, $ending:ident;)*) => {$(
+        ($($name:ident: $text:literal is $tag:literal $attributes:expr, $closing:literal;)*) => {$(
             #[test]
             fn $name() {
+                let text: &[u8] = $text.as_bytes();
+                let mut reader = TagReader::default();
+                let ends = (2..text.len()).find(|&end| reader.read(&text[..end]).is_some());
+                assert_eq!(ends, None, "it ended early");
+                let attributes: &[(&str, &str)] = &$attributes;
+                let wanted = attributes.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+                let wanted: Vec<(&[u8], &[u8])> = wanted.collect();
                 for behind in ["", "<p>"] {
-                    let text = format!("{}{behind}", $text);
-                    let (tag, rest) = read(&text).unwrap();
-                    assert_eq!((tag.name, rest), ($tag.as_bytes(), behind));
-                    let wanted: &[(&str, &str)] = &$attributes;
-                    let wanted = wanted.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-                    assert!(tag.attributes().eq(wanted));
-                    assert_eq!(tag.ending(), Ending::$ending);
+                    let text = [text, behind.as_bytes()].concat();
+                    let resumed = std::mem::take(&mut reader).read(&text).unwrap();
+                    for tag in [Tag::read(&text).unwrap(), resumed] {
+                        assert_eq!((tag.name, tag.text), ($tag.as_bytes(), $text.as_bytes()));
+                        assert_eq!(tag.is_self_closing, $closing);
+                        assert_eq!(tag.attributes().collect::<Vec<_>>(), wanted);
+                    }
                 }
             }
         )*};
@@ -205,30 +256,31 @@ mod tests {
 
     // HTML standard, 13.2.5.6 to 13.2.5.40.
     tags! {
-        a_name_alone: "<p>" is "p" [], Plain;
-        an_end_tag_has_attributes_too: "</P a=1>" is "P" [("a", "1")], Plain;
-        quotes_hold_what_would_end_a_tag: "<a b='>' c=\"'>\">" is "a" [("b", ">"), ("c", "'>")], Plain;
-        a_bare_value_may_hold_a_slash: "<a b=c/>" is "a" [("b", "c/")], Plain;
-        a_slash_before_the_end_closes: "<a b />" is "a" [("b", "")], SelfClosing;
-        a_slash_elsewhere_does_not: "<a/b/ >" is "a" [("b", "")], Plain;
-        blanks_may_stand_around_an_equals_sign: "<a b \n=\x0C'c'd>" is "a" [("b", "c"), ("d", "")], Plain;
-        an_equals_sign_may_begin_a_name: "<a =b==c>" is "a" [("=b", "=c")], Plain;
-        a_missing_value_ends_the_tag: "<a b= >" is "a" [("b", "")], ValueMissing;
-        an_equals_sign_alone_is_a_name: "<a b='' =>" is "a" [("b", ""), ("=", "")], Plain;
-        any_octet_may_be_in_a_name: "<a<b\0 \"=x>" is "a<b\0" [("\"", "x")], Plain;
+        a_name_alone: "<p>" is "p" [], false;
+        an_end_tag_has_attributes_too: "</P a=1>" is "P" [("a", "1")], false;
+        quotes_hold_what_would_end_a_tag: "<a b='>' c=\"'>\">" is "a" [("b", ">"), ("c", "'>")], false;
+        a_bare_value_may_hold_a_slash: "<a b=c/>" is "a" [("b", "c/")], false;
+        a_slash_before_the_end_closes: "<a b />" is "a" [("b", "")], true;
+        a_slash_elsewhere_does_not: "<a/b/ >" is "a" [("b", "")], false;
+        blanks_may_stand_around_an_equals_sign: "<a b \n=\x0C'c'd>" is "a" [("b", "c"), ("d", "")], false;
+        an_equals_sign_may_begin_a_name: "<a =b==c>" is "a" [("=b", "=c")], false;
+        a_missing_value_ends_the_tag: "<a b= >" is "a" [("b", "")], false;
+        an_equals_sign_alone_is_a_name: "<a b='' =>" is "a" [("b", ""), ("=", "")], false;
+        any_byte_may_be_in_a_name: "<a<b\0 \"=x>" is "a<b\0" [("\"", "x")], false;
     }
 
     #[test]
     fn what_does_not_end_is_no_tag() {
         for text in ["<a", "<a b", "<a b=", "<a b='>", "<a b=c", "<a /", "</a "] {
-            assert!(read(text).is_none(), "{text}");
-            assert!(read(&format!("{text}<")).is_none(), "{text}<");
+            assert!(Tag::read(text.as_bytes()).is_none(), "{text}");
+            let longer = format!("{text}<");
+            assert!(Tag::read(longer.as_bytes()).is_none(), "{longer}");
         }
     }
 
     #[test]
     fn the_first_of_two_attributes_counts() {
-        let (tag, _) = read("<meta NAME=a name=b content>").unwrap();
+        let tag = Tag::read(b"<meta NAME=a name=b content>").unwrap();
         assert_eq!(tag.attribute("name"), Some(b"a".as_slice()));
         assert_eq!(tag.attribute("content"), Some(b"".as_slice()));
         assert_eq!(tag.attribute("x"), None);

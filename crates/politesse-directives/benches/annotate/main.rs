@@ -1,9 +1,9 @@
 //! What a page costs to scan for metas: time, allocations and peak memory, with
 //! heads of 5, 25, 200 and 500 KB, in one chunk and in chunks of 16 KiB.
 //!
-//! Beside it `lol_html` alone, which is asked for every element and every text
-//! and does nothing with them. Then the same pages under content codings, from
-//! the fields of the response to the annotation.
+//! Beside it the tokenizer of `html5ever` alone, whose tokens nobody looks at.
+//! Then the same pages under content codings, from the fields of the response to
+//! the annotation.
 //!
 //! `cargo bench --bench annotate`; `-- profile 25000` only scans, `-- profile gzip
 //! 25000` annotates under a coding.
@@ -19,12 +19,16 @@ use std::time::{Duration, Instant};
 use allocation_counter::AllocationInfo;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use html5ever::TokenizerResult;
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::states::RawKind;
+use html5ever::tokenizer::{
+    BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
+};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
-use lol_html::send::{HtmlRewriter, Settings};
-use lol_html::{doc_text, element};
-use politesse_directives::{Form, Limits, MetaScanner, Page, Reading, Response, Scan};
+use politesse_directives::{Form, Limits, MetaScanner, Page, Reading, Response, ScanStatus};
 use ruzstd::encoding::CompressionLevel;
 
 const ROUNDS: usize = 15;
@@ -54,7 +58,7 @@ fn main() {
         let page = pages::page(head_kb * 1000);
         for (cut, chunk_bytes) in [("one", page.len()), ("16 KiB", 16 * 1024)] {
             let chunks: Vec<&[u8]> = page.as_bytes().chunks(chunk_bytes).collect();
-            for (name, scanner) in [("politesse", ours as Scanner), ("lol_html", floor)] {
+            for (name, scanner) in [("politesse", ours as Scanner), ("html5ever", html5ever)] {
                 let time = time(|| scanner(black_box(&chunks)));
                 let used = allocation_counter::measure(|| scanner(&chunks));
                 let AllocationInfo {
@@ -163,29 +167,53 @@ fn coded(coding: &str, page: &[u8]) -> Vec<u8> {
 fn ours(chunks: &[&[u8]]) {
     let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
     let mut chunks = chunks.iter();
-    while scanner.outcome() == Scan::More {
+    while scanner.status() == ScanStatus::More {
         match chunks.next() {
             Some(chunk) => scanner.push(chunk),
             None => scanner.finish(),
         };
     }
-    assert_eq!((scanner.outcome(), scanner.metas().len()), (Scan::Done, 2));
+    assert_eq!(
+        (scanner.status(), scanner.metas().len()),
+        (ScanStatus::Done, 2)
+    );
 }
 
-/// It is stopped where the head ends, as ours is.
-fn floor(chunks: &[&[u8]]) {
-    let settings = Settings::new_send()
-        .append_element_content_handler(element!("*", |element| {
-            match element.tag_name().as_str() {
-                "body" => Err("the head has ended".into()),
-                _ => Ok(()),
-            }
-        }))
-        .append_document_content_handler(doc_text!(|_| Ok(())));
-    let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
+/// Tokenizer of `html5ever` alone, stopped where the head ends.
+fn html5ever(chunks: &[&[u8]]) {
+    let tokenizer = Tokenizer::new(HeadSink, TokenizerOpts::default());
+    let input = BufferQueue::default();
     for chunk in chunks {
-        if rewriter.write(chunk).is_err() {
+        let text = str::from_utf8(chunk).expect("the pages are ASCII");
+        input.push_back(StrTendril::from(text));
+        if !matches!(tokenizer.feed(&input), TokenizerResult::Done) {
             return;
+        }
+    }
+}
+
+/// Drops the tokens up to `<body>`.
+struct HeadSink;
+
+impl TokenSink for HeadSink {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _: u64) -> TokenSinkResult<()> {
+        let name = match &token {
+            Token::TagToken(Tag {
+                kind: TagKind::StartTag,
+                name,
+                ..
+            }) => &**name,
+            _ => return TokenSinkResult::Continue,
+        };
+        match name {
+            "title" => TokenSinkResult::RawData(RawKind::Rcdata),
+            "style" | "noscript" => TokenSinkResult::RawData(RawKind::Rawtext),
+            "script" => TokenSinkResult::RawData(RawKind::ScriptData),
+            // The one answer that pauses the tokenizer.
+            "body" => TokenSinkResult::Script(()),
+            _ => TokenSinkResult::Continue,
         }
     }
 }

@@ -1,0 +1,306 @@
+//! HTML tokenizer: tags, and the text between them, in a page that grows.
+//!
+//! HTML standard, section 13.2.5, as far as the bounds of tokens go: comments
+//! and doctypes are skipped, character references and encodings are left to
+//! the caller. As in the standard, the tokenizer does not know which elements
+//! hold text: its caller says so behind the start tag, with
+//! [`Tokenizer::enter_text`].
+
+use memchr::{memchr, memchr_iter, memchr2};
+
+use super::tag::{self, Tag, TagReader};
+
+/// Piece of a page.
+#[derive(Debug)]
+pub(super) enum HtmlToken<'a> {
+    Tag(Tag<'a>),
+    /// Text outside of tags. A text may come in several tokens.
+    Text(&'a [u8]),
+    /// Content of an element that holds text, in one token or several.
+    ElementText(&'a [u8]),
+    /// `<![CDATA[`. What follows is read as a comment, as it is outside of SVG
+    /// and MathML.
+    CdataStart,
+    /// Part of a comment or a doctype, or `</>`.
+    Skipped,
+}
+
+/// Splits a page into tokens.
+#[derive(Debug, Default)]
+pub(super) struct Tokenizer {
+    state: TokenizerState,
+    /// The tag that has not ended, if the page ends within one.
+    tag: TagReader,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum TokenizerState {
+    #[default]
+    Data,
+    Comment,
+    /// Bogus comment or doctype: both end with the next `>`.
+    BogusComment,
+    /// Content of the element of this name.
+    ElementText(&'static str, ScriptEscape),
+    Plaintext,
+}
+
+/// How the content of a script is read (HTML standard, 13.2.5.15 to 13.2.5.31).
+/// The other elements that hold text stay at `None`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum ScriptEscape {
+    #[default]
+    None,
+    /// Behind `<!--`.
+    Escaped,
+    /// Behind a `<script>` in there: `</script>` does not end the element.
+    DoubleEscaped,
+}
+
+/// What is found at a `<` or a `-` in the content of an element.
+enum TextMark {
+    EndTag,
+    /// The content goes on with this escape behind so many bytes.
+    Escape(ScriptEscape, usize),
+    Nothing,
+    /// More bytes are needed to tell.
+    Incomplete,
+}
+
+impl Tokenizer {
+    /// Reads the content of the element `name`, whose start tag was the token
+    /// before, as text.
+    pub(super) fn enter_text(&mut self, name: &'static str) {
+        self.state = match name {
+            "plaintext" => TokenizerState::Plaintext,
+            _ => TokenizerState::ElementText(name, ScriptEscape::None),
+        };
+    }
+
+    /// Reads the token at the start of `text`, and its length.
+    ///
+    /// None if the token does not end in `text`: the next call must pass the
+    /// same bytes and more behind them.
+    pub(super) fn read<'a>(&mut self, text: &'a [u8]) -> Option<(HtmlToken<'a>, usize)> {
+        if text.is_empty() {
+            return None;
+        }
+        match self.state {
+            TokenizerState::Data => self.read_data(text),
+            TokenizerState::Comment => self.read_comment(text),
+            TokenizerState::BogusComment => Some(self.read_bogus_comment(text)),
+            TokenizerState::ElementText(name, escape) => self.read_element_text(text, name, escape),
+            TokenizerState::Plaintext => Some((HtmlToken::ElementText(text), text.len())),
+        }
+    }
+
+    fn read_data<'a>(&mut self, text: &'a [u8]) -> Option<(HtmlToken<'a>, usize)> {
+        match memchr(b'<', text) {
+            Some(0) => self.read_markup(text),
+            end => {
+                let length = end.unwrap_or(text.len());
+                Some((HtmlToken::Text(&text[..length]), length))
+            }
+        }
+    }
+
+    /// Reads what begins with `<` (13.2.5.6, tag open state).
+    fn read_markup<'a>(&mut self, text: &'a [u8]) -> Option<(HtmlToken<'a>, usize)> {
+        match text {
+            [_] | [_, b'/'] => None,
+            [_, b'/', b'>', ..] => Some((HtmlToken::Skipped, 3)),
+            [_, b'!', declaration @ ..] => self.read_declaration(declaration),
+            [_, b'/', letter, ..] | [_, letter, ..] if letter.is_ascii_alphabetic() => {
+                let tag = self.tag.read(text)?;
+                Some((HtmlToken::Tag(tag), tag.text.len()))
+            }
+            [_, b'/' | b'?', ..] => {
+                self.state = TokenizerState::BogusComment;
+                Some((HtmlToken::Skipped, 2))
+            }
+            _ => Some((HtmlToken::Text(&text[..1]), 1)),
+        }
+    }
+
+    /// Reads what begins with `<!` (13.2.5.42, markup declaration open state).
+    fn read_declaration(&mut self, text: &[u8]) -> Option<(HtmlToken<'static>, usize)> {
+        const OPEN: usize = b"<!".len();
+        let (token, length) = match text {
+            // Comments end as soon as these: no `--` is needed behind the first.
+            [b'-', b'-', b'>', ..] => (HtmlToken::Skipped, 3),
+            [b'-', b'-', b'-', b'>', ..] => (HtmlToken::Skipped, 4),
+            b"" | b"-" | b"--" | b"---" => return None,
+            [b'-', b'-', ..] => {
+                self.state = TokenizerState::Comment;
+                (HtmlToken::Skipped, 2)
+            }
+            _ => {
+                let is_cdata = begins(text, b"[CDATA[")?;
+                self.state = TokenizerState::BogusComment;
+                if is_cdata {
+                    (HtmlToken::CdataStart, 7)
+                } else {
+                    (HtmlToken::Skipped, 0)
+                }
+            }
+        };
+        Some((token, OPEN + length))
+    }
+
+    fn read_comment(&mut self, text: &[u8]) -> Option<(HtmlToken<'static>, usize)> {
+        let is_end = |&at: &usize| text[..at].ends_with(b"--") || text[..at].ends_with(b"--!");
+        let length = if let Some(end) = memchr_iter(b'>', text).find(is_end) {
+            self.state = TokenizerState::Data;
+            end + 1
+        } else {
+            // Three bytes stay, which may be the beginning of an end.
+            text.len().saturating_sub(3)
+        };
+        (0 < length).then_some((HtmlToken::Skipped, length))
+    }
+
+    fn read_bogus_comment(&mut self, text: &[u8]) -> (HtmlToken<'static>, usize) {
+        let end = memchr(b'>', text);
+        if end.is_some() {
+            self.state = TokenizerState::Data;
+        }
+        (HtmlToken::Skipped, end.map_or(text.len(), |end| end + 1))
+    }
+
+    fn read_element_text<'a>(
+        &mut self,
+        text: &'a [u8],
+        name: &'static str,
+        escape: ScriptEscape,
+    ) -> Option<(HtmlToken<'a>, usize)> {
+        let token = |length| (HtmlToken::ElementText(&text[..length]), length);
+        let mut at = 0;
+        while let Some(distance) = next_mark(&text[at..], escape) {
+            at += distance;
+            match text_mark(&text[at..], name, escape) {
+                TextMark::Nothing => at += 1,
+                TextMark::Escape(next, length) => {
+                    self.state = TokenizerState::ElementText(name, next);
+                    return Some(token(at + length));
+                }
+                TextMark::Incomplete | TextMark::EndTag if 0 < at => return Some(token(at)),
+                TextMark::Incomplete => return None,
+                TextMark::EndTag => {
+                    self.state = TokenizerState::Data;
+                    return self.read_markup(text);
+                }
+            }
+        }
+        Some(token(text.len()))
+    }
+}
+
+/// Distance to the next byte in the content of an element that may change how
+/// it is read. A dash matters in an escape alone; style sheets are full of them.
+fn next_mark(text: &[u8], escape: ScriptEscape) -> Option<usize> {
+    match escape {
+        ScriptEscape::None => memchr(b'<', text),
+        ScriptEscape::Escaped | ScriptEscape::DoubleEscaped => memchr2(b'<', b'-', text),
+    }
+}
+
+/// Reads the mark at the start of `text`, in the content of the element `name`.
+fn text_mark(text: &[u8], name: &str, escape: ScriptEscape) -> TextMark {
+    let (is_mark, mark) = match (text, escape) {
+        ([b'-', ..], _) => (
+            begins(text, b"-->"),
+            TextMark::Escape(ScriptEscape::None, b"-->".len()),
+        ),
+        ([_, b'/', tag @ ..], ScriptEscape::DoubleEscaped) => (
+            begins_with_name(tag, name),
+            TextMark::Escape(ScriptEscape::Escaped, b"</script".len()),
+        ),
+        ([_, b'/', tag @ ..], _) => (begins_with_name(tag, name), TextMark::EndTag),
+        // Its dashes may be those of a `-->`, so they are read again.
+        ([_, b'!', ..], ScriptEscape::None) if name == "script" => (
+            begins(text, b"<!--"),
+            TextMark::Escape(ScriptEscape::Escaped, b"<!".len()),
+        ),
+        ([_, tag @ ..], ScriptEscape::Escaped) => (
+            begins_with_name(tag, name),
+            TextMark::Escape(ScriptEscape::DoubleEscaped, b"<script".len()),
+        ),
+        ([_], _) => return TextMark::Incomplete,
+        _ => return TextMark::Nothing,
+    };
+    match is_mark {
+        None => TextMark::Incomplete,
+        Some(true) => mark,
+        Some(false) => TextMark::Nothing,
+    }
+}
+
+/// Whether `text` begins with `wanted`. None while it is too short to tell.
+fn begins(text: &[u8], wanted: &[u8]) -> Option<bool> {
+    let length = text.len().min(wanted.len());
+    let may_begin = text[..length].eq_ignore_ascii_case(&wanted[..length]);
+    (!may_begin || length == wanted.len()).then_some(may_begin)
+}
+
+/// Whether `text` begins with the name of a tag, and the name ends there.
+fn begins_with_name(text: &[u8], name: &str) -> Option<bool> {
+    if !begins(text, name.as_bytes())? {
+        return Some(false);
+    }
+    Some(tag::ends_name(*text.get(name.len())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tag::TagKind;
+    use super::*;
+
+    /// Texts outside of tags, and names of tags, of a page pushed byte by byte.
+    fn tokens(page: &str) -> Vec<String> {
+        let mut tokenizer = Tokenizer::default();
+        let mut tokens = Vec::new();
+        let mut start = 0;
+        for end in 0..=page.len() {
+            while let Some((token, length)) = tokenizer.read(&page.as_bytes()[start..end]) {
+                start += length;
+                match token {
+                    HtmlToken::Text(text) => tokens.push(String::from_utf8_lossy(text).into()),
+                    HtmlToken::Tag(tag) => {
+                        if tag.is("script") && tag.kind == TagKind::Start {
+                            tokenizer.enter_text("script");
+                        }
+                        tokens.push(String::from_utf8_lossy(tag.text).into());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        tokens
+    }
+
+    macro_rules! pages {
+        ($($name:ident: $page:literal is $tokens:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                assert_eq!(tokens($page), $tokens);
+            }
+        )*};
+    }
+
+    // HTML standard, 13.2.5.
+    pages! {
+        text_is_what_is_no_tag: "a<1" is ["a", "<", "1"];
+        an_end_tag_without_a_name_is_nothing: "</><b>" is ["<b>"];
+        a_comment_ends_with_dashes: "<!-- > -> --!- --><b>" is ["<b>"];
+        a_comment_ends_with_a_bang: "<!-- --!><b>" is ["<b>"];
+        a_comment_may_end_at_once: "<!--><b><!---><i>" is ["<b>", "<i>"];
+        a_bang_at_the_start_ends_no_comment: "<!--!>--><b><!---!>--><i>" is ["<b>", "<i>"];
+        a_doctype_ends_with_any_angle: "<!DOCTYPE a '>'" is ["'"];
+        others_are_bogus_comments: "<?a?></ a><!a><![CDATA[a>b" is ["b"];
+        a_script_ends_with_its_tag_alone: "<script></b></scriptx></SCRIPT a><b>" is ["<script>", "</SCRIPT a>", "<b>"];
+        an_escape_does_not_hide_its_end: "<script><!-- </script><b>" is ["<script>", "</script>", "<b>"];
+        a_script_in_an_escape_does: "<script><!--<script></script></script>" is ["<script>", "</script>"];
+        an_escape_ends: "<script><!--<script>--></script><b>" is ["<script>", "</script>", "<b>"];
+        an_escape_may_end_at_once: "<script><!--><script></script><b>" is ["<script>", "</script>", "<b>"];
+    }
+}

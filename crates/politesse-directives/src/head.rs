@@ -48,7 +48,6 @@ pub(super) struct Head {
     open: OpenElements,
     /// Whether anything was ever open, or a template ended.
     has_nested: bool,
-    blank: BlankText,
     /// Content of the `<noscript>` that is open.
     noscript: Option<Vec<u8>>,
     pub(super) findings: HeadFindings,
@@ -85,7 +84,6 @@ impl Head {
             is_closed: false,
             open: OpenElements::default(),
             has_nested: false,
-            blank: BlankText::default(),
             noscript: None,
             findings: HeadFindings::new(encoding),
         }
@@ -115,25 +113,17 @@ impl Head {
     pub(super) fn read(&mut self, token: &HtmlToken<'_>) -> TokenEffect {
         match token {
             HtmlToken::Text(text) => {
-                if self.is_directly_in_head() && !self.blank.read(text) {
-                    self.has_ended = true;
-                }
-                return TokenEffect::Continue;
+                self.has_ended |= self.is_directly_in_head() && !is_blank(text);
+                TokenEffect::Continue
             }
-            HtmlToken::ElementText(text) => return self.read_element_text(text),
-            HtmlToken::Tag(_) | HtmlToken::CdataStart | HtmlToken::Skipped => {}
-        }
-        if !self.blank.end() {
-            self.has_ended = true;
-        }
-        match token {
+            HtmlToken::ElementText(text) => self.read_element_text(text),
             HtmlToken::Tag(tag) if tag.kind == TagKind::Start => self.read_start_tag(tag),
             HtmlToken::Tag(tag) => self.read_end_tag(tag),
             // In SVG this is text, and ends elsewhere (HTML standard, 13.2.5.42).
             HtmlToken::CdataStart if !self.has_ended && self.open.is_in_foreign() => {
                 TokenEffect::Ambiguous
             }
-            _ => TokenEffect::Continue,
+            HtmlToken::CdataStart | HtmlToken::Skipped => TokenEffect::Continue,
         }
     }
 
@@ -250,88 +240,46 @@ impl Head {
     }
 }
 
-/// Tells whether text is blank once its character references are decoded
-/// (`&#32;`, `&Tab;`).
-///
-/// Blank text leaves a head open, anything else ends it (HTML standard,
-/// 13.2.6.4.4). Text comes in pieces, and a reference may lie across two.
-#[derive(Debug, Default)]
-struct BlankText {
-    /// The reference that has not ended, from its `&` on; empty if none is open.
-    reference: String,
-}
-
-impl BlankText {
-    /// Bytes kept of a reference: more than those of any blank have.
-    const REFERENCE_BYTES_MAX: usize = 16;
-
-    /// Reads more of the text. False once it is not blank.
-    fn read(&mut self, text: &[u8]) -> bool {
-        text.iter().all(|&byte| self.read_byte(byte))
-    }
-
-    /// Notes that the text has ended. False if the rest of it is not blank.
-    fn end(&mut self) -> bool {
-        let rest = std::mem::take(&mut self.reference);
-        reference::decoded(&rest)
-            .bytes()
-            .all(|byte| byte.is_ascii_whitespace())
-    }
-
-    fn read_byte(&mut self, byte: u8) -> bool {
-        let goes_on = match self.reference.as_bytes() {
-            [] => false,
-            [b'&'] => byte == b'#' || byte.is_ascii_alphanumeric(),
-            [b'&', b'#'] => byte.is_ascii_digit() || matches!(byte, b'x' | b'X'),
-            [b'&', b'#', b'x' | b'X', ..] => byte.is_ascii_hexdigit(),
-            [b'&', b'#', ..] => byte.is_ascii_digit(),
-            // A name goes on as long as it could be one: a parser has no
-            // answer sooner.
-            _ => byte.is_ascii_alphanumeric(),
-        };
-        if goes_on {
-            self.push(byte);
-            return true;
-        }
-        if byte == b';' && !self.reference.is_empty() {
-            self.reference.push(';');
-            return self.end();
-        }
-        let was_blank = self.end();
-        if byte == b'&' {
-            self.reference.push('&');
-        }
-        was_blank && (byte == b'&' || byte.is_ascii_whitespace())
-    }
-
-    /// Adds a byte to the reference that is open. Zeros before a number are
-    /// left out, and what makes it longer than any blank: neither changes
-    /// whether it is one.
-    fn push(&mut self, byte: u8) {
-        let ends_with_zero = ["#0", "x0", "X0"]
-            .iter()
-            .any(|end| self.reference.ends_with(end));
-        let is_padding = byte == b'0' && ends_with_zero;
-        if !is_padding && self.reference.len() < Self::REFERENCE_BYTES_MAX {
-            self.reference.push(char::from(byte));
-        }
+/// Whether text is blank once its character references are decoded (`&#32;`,
+/// `&Tab;`). Blank text leaves a head open, anything else ends it (HTML
+/// standard, 13.2.6.4.4).
+fn is_blank(text: &[u8]) -> bool {
+    let is_blank = |text: &[u8]| text.iter().all(u8::is_ascii_whitespace);
+    match str::from_utf8(text) {
+        Ok(text) if text.starts_with('&') => is_blank(reference::decoded(text).as_bytes()),
+        _ => is_blank(text),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tokenizer::Tokenizer;
     use super::*;
+
+    /// Whether the text is blank that a page, pushed in such steps, begins with.
+    fn is_blank_before_tag(page: &[u8], step: usize) -> bool {
+        let mut tokenizer = Tokenizer::default();
+        let mut start = 0;
+        for end in (0..page.len()).step_by(step).chain([page.len()]) {
+            while let Some((token, length)) = tokenizer.read(&page[start..end]) {
+                match token {
+                    HtmlToken::Text(text) if !is_blank(text) => return false,
+                    HtmlToken::Tag(_) => return true,
+                    _ => start += length,
+                }
+            }
+        }
+        unreachable!("the page has a tag")
+    }
 
     macro_rules! texts {
         ($($name:ident: $text:literal is $blank:literal;)*) => {$(
             #[test]
             fn $name() {
-                let text: &[u8] = $text.as_ref();
-                let mut whole = BlankText::default();
-                assert_eq!(whole.read(text) && whole.end(), $blank);
-                let mut cut = BlankText::default();
-                let mut bytes = text.chunks(1);
-                assert_eq!(bytes.all(|byte| cut.read(byte)) && cut.end(), $blank);
+                let text = [$text.as_ref(), b"<p>".as_slice()].concat();
+                for step in [1, text.len()] {
+                    assert_eq!(is_blank_before_tag(&text, step), $blank);
+                }
             }
         )*};
     }

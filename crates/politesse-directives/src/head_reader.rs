@@ -2,12 +2,12 @@
 //!
 //! `tokenizer` splits the page, `head` says what a token means and how the
 //! page is read on behind it. Where that is ambiguous, every `<meta` in the
-//! rest of the page counts (`meta_search`). Only encodings in which markup is
-//! ASCII can be read.
+//! rest of the page counts (`meta_search`). Which encoding a page has is not
+//! known here.
 //!
 //! What is found does not depend on where the chunks were cut.
 
-use encoding_rs::{Encoding, UTF_8};
+use encoding_rs::{Decoder, Encoding, UTF_8};
 
 use super::findings::HeadFindings;
 use super::head::{Head, HeadExtent, TokenEffect};
@@ -27,8 +27,9 @@ pub enum ScanStatus {
 }
 
 /// A page that is being read.
-#[derive(Debug)]
 pub(super) struct HeadReader {
+    /// Set if markup is not ASCII in the encoding of the page.
+    decoder: Option<Decoder>,
     tokenizer: Tokenizer,
     head: Head,
     /// Bytes of the token that has not ended.
@@ -38,7 +39,7 @@ pub(super) struct HeadReader {
     status: ScanStatus,
 }
 
-/// Bytes read at a time behind a token that has not ended.
+/// Bytes that are copied, or transcoded, at a time.
 const PIECE_BYTES: usize = 4 * 1024;
 
 impl HeadReader {
@@ -46,49 +47,40 @@ impl HeadReader {
     /// at most; what is longer would only take memory.
     const TAG_BYTES_MAX: usize = 1024 * 1024;
 
-    /// Begins a page. None, or an encoding in which markup is not ASCII, stands
-    /// for UTF-8: the caller transcodes such a page.
-    pub(super) fn new(encoding: Option<&'static Encoding>, extent: HeadExtent) -> Self {
-        let encoding = encoding.filter(|encoding| encoding.is_ascii_compatible());
+    /// Begins a page of this encoding.
+    pub(super) fn new(encoding: &'static Encoding, extent: HeadExtent) -> Self {
+        let is_ascii = encoding.is_ascii_compatible();
         Self {
+            decoder: (!is_ascii).then(|| encoding.new_decoder_without_bom_handling()),
             tokenizer: Tokenizer::default(),
-            head: Head::new(extent, encoding.unwrap_or(UTF_8)),
+            head: Head::new(extent, if is_ascii { encoding } else { UTF_8 }),
             pending: Vec::new(),
             search: None,
             status: ScanStatus::More,
         }
     }
 
-    /// Reads more of the page.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> ScanStatus {
-        let mut rest = bytes;
-        while !self.pending.is_empty() && !rest.is_empty() {
-            rest = self.push_to_pending(rest);
-        }
-        let length = self.read(rest);
-        if self.status == ScanStatus::More {
-            self.pending.extend_from_slice(&rest[length..]);
-        } else {
-            self.pending = Vec::new();
-        }
-        self.status
+    /// Reads the rest of the page in another encoding. So far, none of its
+    /// bytes must have been read otherwise.
+    pub(super) fn transcode_from(&mut self, encoding: &'static Encoding) {
+        self.decoder = Some(encoding.new_decoder_without_bom_handling());
     }
 
-    /// Reads the token that has not ended, with some of the bytes behind it.
-    /// Returns the bytes that are not read yet.
-    fn push_to_pending<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        // The others need not be copied, should the token end here.
-        let piece = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
-        let mut text = std::mem::take(&mut self.pending);
-        let pending = text.len();
-        text.extend_from_slice(piece);
-        let length = self.read(&text);
-        if pending <= length || self.status != ScanStatus::More {
-            return &bytes[length.saturating_sub(pending)..];
+    /// Reads more of the page.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> ScanStatus {
+        let Some(mut decoder) = self.decoder.take() else {
+            return self.push_decoded(bytes);
+        };
+        let mut text = String::new();
+        for piece in bytes.chunks(PIECE_BYTES) {
+            let length = decoder.max_utf8_buffer_length(piece.len());
+            text.clear();
+            text.reserve(length.unwrap_or_default());
+            let _ = decoder.decode_to_string(piece, &mut text, false);
+            self.push_decoded(text.as_bytes());
         }
-        text.drain(..length);
-        self.pending = text;
-        &bytes[piece.len()..]
+        self.decoder = Some(decoder);
+        self.status
     }
 
     /// Whether the head was seen to end.
@@ -118,9 +110,41 @@ impl HeadReader {
         }
     }
 
-    /// Takes what was found.
-    pub(super) fn into_findings(self) -> HeadFindings {
-        self.head.findings
+    /// Returns what was found so far.
+    pub(super) fn findings(&self) -> &HeadFindings {
+        &self.head.findings
+    }
+
+    /// Reads bytes of an encoding in which markup is ASCII.
+    fn push_decoded(&mut self, bytes: &[u8]) -> ScanStatus {
+        let mut rest = bytes;
+        while !self.pending.is_empty() && !rest.is_empty() {
+            rest = self.push_to_pending(rest);
+        }
+        let length = self.read(rest);
+        if self.status == ScanStatus::More {
+            self.pending.extend_from_slice(&rest[length..]);
+        } else {
+            self.pending = Vec::new();
+        }
+        self.status
+    }
+
+    /// Reads the token that has not ended, with some of the bytes behind it.
+    /// Returns the bytes that are not read yet.
+    fn push_to_pending<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        // The others need not be copied, should the token end here.
+        let piece = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
+        let mut text = std::mem::take(&mut self.pending);
+        let pending = text.len();
+        text.extend_from_slice(piece);
+        let length = self.read(&text);
+        if pending <= length || self.status != ScanStatus::More {
+            return &bytes[length.saturating_sub(pending)..];
+        }
+        text.drain(..length);
+        self.pending = text;
+        &bytes[piece.len()..]
     }
 
     /// Reads tokens from `text`. Returns how many bytes they have; the rest is
@@ -182,8 +206,7 @@ impl HeadReader {
     /// Reads the content of a `<noscript>` as without scripts. `end` is its end
     /// tag, if there is one.
     fn read_noscript(&mut self, content: &[u8], end: &[u8]) -> TokenEffect {
-        let encoding = self.head.findings.encoding;
-        let mut inner = Self::new(Some(encoding), HeadExtent::Noscript);
+        let mut inner = Self::new(self.head.findings.encoding, HeadExtent::Noscript);
         inner.push(content);
         inner.push(end);
         let is_ambiguous = inner.is_ambiguous();

@@ -13,6 +13,9 @@ use super::tag::{Tag, TagKind};
 /// Bytes at the start of a page in which it declares its encoding.
 pub(super) const PRESCAN_BYTES: usize = 1024;
 
+/// Begins a character of two bytes in ISO-2022-JP.
+pub(super) const ESCAPE: u8 = 0x1B;
+
 /// Encoding that a label names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EncodingLabel {
@@ -42,16 +45,22 @@ impl EncodingLabel {
     }
 }
 
-/// How the first bytes of a page tell its encoding.
+/// First bytes of a page.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PageStart<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Whether no more bytes will come that could tell the encoding.
+    pub(super) is_complete: bool,
+}
+
+/// Encoding of a page, as its first bytes and its label tell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PageSignature {
-    /// More bytes are needed to tell.
-    Incomplete,
-    /// By a byte order mark of this length.
-    Mark(&'static Encoding, usize),
-    /// By an XML declaration.
-    Declaration(&'static Encoding),
-    None,
+pub(super) struct PageEncoding {
+    /// None if nothing tells it: the page is in an encoding in which markup is
+    /// ASCII, or declares another one later in its first [`PRESCAN_BYTES`].
+    pub(super) encoding: Option<&'static Encoding>,
+    /// Length of the byte order mark.
+    pub(super) mark_bytes: usize,
 }
 
 /// Beginning of a page, and the encoding that it tells.
@@ -66,22 +75,45 @@ const MARKS: [Beginning; 3] = [
 /// XML declarations in UTF-16.
 const DECLARATIONS: [Beginning; 2] = [(b"<\0?\0x\0", UTF_16LE), (b"\0<\0?\0x", UTF_16BE)];
 
-impl PageSignature {
-    /// Reads the first bytes of a page. A mark outweighs the `label`, a
-    /// declaration does not.
-    pub(super) fn read(start: &[u8], label: EncodingLabel) -> Self {
-        let is_known = matches!(label, EncodingLabel::Known(_));
-        let declarations: &[Beginning] = if is_known { &[] } else { &DECLARATIONS };
-        let begins = |(bytes, _): &&Beginning| start.starts_with(bytes);
-        let may_begin = |(bytes, _): &Beginning| bytes.starts_with(start);
-        if let Some((bytes, encoding)) = MARKS.iter().find(begins) {
-            Self::Mark(encoding, bytes.len())
-        } else if let Some((_, encoding)) = declarations.iter().find(begins) {
-            Self::Declaration(encoding)
-        } else if MARKS.iter().chain(declarations).any(may_begin) {
-            Self::Incomplete
-        } else {
-            Self::None
+impl PageEncoding {
+    /// Reads the start of a page. A byte order mark outweighs the `label`, an
+    /// XML declaration does not. None while more bytes are needed to tell.
+    pub(super) fn read(start: PageStart<'_>, label: EncodingLabel) -> Option<Self> {
+        let PageStart { bytes, is_complete } = start;
+        let begins = |(beginning, _): &&Beginning| bytes.starts_with(beginning);
+        let may_begin = |(beginning, _): &Beginning| beginning.starts_with(bytes);
+        if let Some((mark, encoding)) = MARKS.iter().find(begins) {
+            return Some(Self::new(Some(encoding), mark.len()));
+        }
+        if !is_complete && MARKS.iter().any(may_begin) {
+            return None;
+        }
+        if let EncodingLabel::Known(encoding) = label {
+            return Some(Self::new(Some(encoding), 0));
+        }
+        if let Some((_, encoding)) = DECLARATIONS.iter().find(begins) {
+            return Some(Self::new(Some(encoding), 0));
+        }
+        // How its markup begins tells whether a page of an unknown label is
+        // readable.
+        let has_begun = label != EncodingLabel::Unknown || is_ascii_markup(bytes).is_some();
+        if !is_complete && (!has_begun || DECLARATIONS.iter().any(may_begin)) {
+            return None;
+        }
+        if is_complete || PRESCAN_BYTES <= bytes.len() {
+            let declared = declares_iso_2022_jp(bytes).then_some(ISO_2022_JP);
+            return Some(Self::new(declared, 0));
+        }
+        // No declaration makes a difference before an escape.
+        memchr(ESCAPE, bytes)
+            .is_none()
+            .then_some(Self::new(None, 0))
+    }
+
+    fn new(encoding: Option<&'static Encoding>, mark_bytes: usize) -> Self {
+        Self {
+            encoding,
+            mark_bytes,
         }
     }
 }
@@ -353,31 +385,25 @@ mod tests {
     #[test]
     fn a_mark_counts_before_a_label_and_a_declaration_behind_it() {
         let known = EncodingLabel::Known(SHIFT_JIS);
-        for (start, label, signature) in [
-            (
-                b"\xEF\xBB\xBFx".as_slice(),
-                known,
-                PageSignature::Mark(UTF_8, 3),
-            ),
-            (b"\xFF\xFE", known, PageSignature::Mark(UTF_16LE, 2)),
-            (b"\xEF\xBB", known, PageSignature::Incomplete),
-            (b"\xEF\xBBx", known, PageSignature::None),
-            (
-                b"<\0?\0x\0m\0",
-                EncodingLabel::Missing,
-                PageSignature::Declaration(UTF_16LE),
-            ),
-            (
-                b"\0<\0?\0x\0m",
-                EncodingLabel::Unknown,
-                PageSignature::Declaration(UTF_16BE),
-            ),
-            (b"\0<\0?\0x\0m", known, PageSignature::None),
-            (b"<\0?", EncodingLabel::Missing, PageSignature::Incomplete),
-            (b"<", known, PageSignature::None),
-            (b"<h", EncodingLabel::Missing, PageSignature::None),
+        let (missing, unknown) = (EncodingLabel::Missing, EncodingLabel::Unknown);
+        for (bytes, label, encoding) in [
+            (b"\xEF\xBB\xBFx".as_slice(), known, Some((Some(UTF_8), 3))),
+            (b"\xFF\xFE", known, Some((Some(UTF_16LE), 2))),
+            (b"\xEF\xBB", known, None),
+            (b"\xEF\xBBx", known, Some((Some(SHIFT_JIS), 0))),
+            (b"<\0?\0x\0m\0", missing, Some((Some(UTF_16LE), 0))),
+            (b"\0<\0?\0x\0m", unknown, Some((Some(UTF_16BE), 0))),
+            (b"\0<\0?\0x\0m", known, Some((Some(SHIFT_JIS), 0))),
+            (b"<\0?", missing, None),
+            (b"<", known, Some((Some(SHIFT_JIS), 0))),
+            (b"<h", missing, Some((None, 0))),
+            (b"<h\x1B", missing, None),
+            (b" ", unknown, None),
         ] {
-            assert_eq!(PageSignature::read(start, label), signature, "{start:?}");
+            let is_complete = false;
+            let found = PageEncoding::read(PageStart { bytes, is_complete }, label);
+            let found = found.map(|found| (found.encoding, found.mark_bytes));
+            assert_eq!(found, encoding, "{bytes:?}");
         }
     }
 

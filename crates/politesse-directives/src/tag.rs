@@ -122,17 +122,17 @@ impl TagReader {
             let TagPart::End { is_self_closing } = self.next_part(text)? else {
                 continue;
             };
-            let text = &text[..std::mem::take(self).at];
-            let (kind, named) = match text {
-                [_, b'/', named @ ..] => (TagKind::End, named),
-                _ => (TagKind::Start, &text[1..]),
+            let tag = &text[..std::mem::take(self).at];
+            let (kind, inside) = match tag {
+                [_, b'/', inside @ ..] => (TagKind::End, inside),
+                _ => (TagKind::Start, &tag[1..]),
             };
-            let name_end = named.iter().position(|&byte| ends_name(byte))?;
+            let name_end = inside.iter().position(|&byte| ends_name(byte))?;
             return Some(Tag {
                 kind,
-                name: &named[..name_end],
+                name: &inside[..name_end],
                 is_self_closing,
-                text,
+                text: tag,
             });
         }
     }
@@ -168,11 +168,10 @@ impl TagReader {
                 }
                 TagState::AfterAttributeName | TagState::BeforeAttributeValue
                     if byte.is_ascii_whitespace() => {}
-                TagState::AfterAttributeName => return Some(self.attribute(self.at..self.at)),
-                TagState::BeforeAttributeValue if byte == b'>' => {
+                TagState::BeforeAttributeValue if byte != b'>' => self.begin_value(byte),
+                TagState::AfterAttributeName | TagState::BeforeAttributeValue => {
                     return Some(self.attribute(self.at..self.at));
                 }
-                TagState::BeforeAttributeValue => self.begin_value(byte),
                 TagState::Quoted(quote) => {
                     let Some(length) = memchr(quote, &text[self.at..]) else {
                         self.at = text.len();

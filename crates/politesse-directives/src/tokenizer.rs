@@ -14,7 +14,8 @@ use super::tag::{self, Tag, TagReader};
 #[derive(Debug)]
 pub(super) enum HtmlToken<'a> {
     Tag(Tag<'a>),
-    /// Text outside of tags. A text may come in several tokens.
+    /// Text outside of tags. It may come in several tokens, but a character
+    /// reference is whole.
     Text(&'a [u8]),
     /// Content of an element that holds text, in one token or several.
     ElementText(&'a [u8]),
@@ -95,13 +96,12 @@ impl Tokenizer {
     }
 
     fn read_data<'a>(&mut self, text: &'a [u8]) -> Option<(HtmlToken<'a>, usize)> {
-        match memchr(b'<', text) {
-            Some(0) => self.read_markup(text),
-            end => {
-                let length = end.unwrap_or(text.len());
-                Some((HtmlToken::Text(&text[..length]), length))
-            }
-        }
+        let length = match text {
+            [b'<', ..] => return self.read_markup(text),
+            [b'&', behind @ ..] => 1 + reference_length(behind)?,
+            _ => memchr2(b'<', b'&', text).unwrap_or(text.len()),
+        };
+        Some((HtmlToken::Text(&text[..length]), length))
     }
 
     /// Reads what begins with `<` (13.2.5.6, tag open state).
@@ -193,6 +193,22 @@ impl Tokenizer {
         }
         Some(token(text.len()))
     }
+}
+
+/// Bytes of a character reference that are kept together. A longer one, all
+/// zeros, is read as text.
+const REFERENCE_BYTES_MAX: usize = 1024;
+
+/// Length of the character reference at the start of `text`, without its `&`
+/// (13.2.5.72). None while it may go on.
+fn reference_length(text: &[u8]) -> Option<usize> {
+    let goes_on = |byte: &u8| *byte == b'#' || byte.is_ascii_alphanumeric();
+    let beginning = text.get(..REFERENCE_BYTES_MAX).unwrap_or(text);
+    let length = beginning.iter().take_while(|byte| goes_on(byte)).count();
+    if length == REFERENCE_BYTES_MAX {
+        return Some(length);
+    }
+    Some(length + usize::from(*text.get(length)? == b';'))
 }
 
 /// Distance to the next byte in the content of an element that may change how

@@ -26,7 +26,7 @@ pub(super) enum HeadExtent {
     Noscript,
 }
 
-/// How the page is read on behind a token.
+/// Effect of a token on how the page is read on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TokenEffect {
     Continue,
@@ -262,11 +262,13 @@ mod tests {
         let mut start = 0;
         for end in (0..page.len()).step_by(step).chain([page.len()]) {
             while let Some((token, length)) = tokenizer.read(&page[start..end]) {
-                match token {
-                    HtmlToken::Text(text) if !is_blank(text) => return false,
-                    HtmlToken::Tag(_) => return true,
-                    _ => start += length,
+                if matches!(token, HtmlToken::Tag(_)) {
+                    return true;
                 }
+                if matches!(token, HtmlToken::Text(text) if !is_blank(text)) {
+                    return false;
+                }
+                start += length;
             }
         }
         unreachable!("the page has a tag")

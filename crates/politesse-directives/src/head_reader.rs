@@ -14,7 +14,7 @@ use super::head::{Head, HeadExtent, TokenEffect};
 use super::meta_search::MetaSearch;
 use super::tokenizer::{HtmlToken, Tokenizer};
 
-/// How far a scan has come.
+/// Progress of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanStatus {
     /// The head goes on, or what is looked at behind it: push more.
@@ -76,8 +76,11 @@ impl HeadReader {
             let length = decoder.max_utf8_buffer_length(piece.len());
             text.clear();
             text.reserve(length.unwrap_or_default());
+            // The text has room for the piece, so that all of it is decoded.
             let _ = decoder.decode_to_string(piece, &mut text, false);
-            self.push_decoded(text.as_bytes());
+            if self.push_decoded(text.as_bytes()) != ScanStatus::More {
+                break;
+            }
         }
         self.decoder = Some(decoder);
         self.status
@@ -133,7 +136,8 @@ impl HeadReader {
     /// Reads the token that has not ended, with some of the bytes behind it.
     /// Returns the bytes that are not read yet.
     fn push_to_pending<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        // The others need not be copied, should the token end here.
+        // A copy of all bytes would be too much: nearly every token ends in
+        // the first of them.
         let piece = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
         let mut text = std::mem::take(&mut self.pending);
         let pending = text.len();
@@ -210,9 +214,11 @@ impl HeadReader {
         inner.push(content);
         inner.push(end);
         let is_ambiguous = inner.is_ambiguous();
-        match self.head.add_noscript(inner.head) {
-            TokenEffect::Continue if is_ambiguous => TokenEffect::Ambiguous,
-            effect => effect,
+        let effect = self.head.add_noscript(inner.head);
+        if is_ambiguous {
+            TokenEffect::Ambiguous
+        } else {
+            effect
         }
     }
 }

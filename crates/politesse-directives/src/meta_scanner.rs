@@ -27,12 +27,12 @@ pub enum MetaScope {
     Prefix,
 }
 
-/// How a page is scanned.
+/// Limits of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanOptions {
     /// Bytes scanned, at most.
     pub limit: usize,
-    /// Where metas may stand.
+    /// Part of the page in which metas are looked for.
     pub scope: MetaScope,
 }
 
@@ -99,16 +99,15 @@ impl MetaScanner {
     /// Begins a body of this Content-Type. None if the type is not HTML; a body
     /// without a type is scanned if it looks like HTML.
     pub fn for_type(content_type: Option<&[u8]>, options: impl Into<ScanOptions>) -> Option<Self> {
-        let content_type = content_type.map(String::from_utf8_lossy);
-        let content_type = content_type.as_deref().unwrap_or_default();
-        let must_look_like_html = match kind(content_type) {
+        let text = String::from_utf8_lossy(content_type.unwrap_or_default());
+        let must_look_like_html = match kind(&text) {
             Kind::Html => false,
             Kind::Missing => true,
             Kind::Other => return None,
         };
         Some(Self {
             must_look_like_html,
-            ..Self::new(options, charset(content_type).as_deref())
+            ..Self::new(options, charset(&text).as_deref())
         })
     }
 
@@ -132,7 +131,7 @@ impl MetaScanner {
         self.status
     }
 
-    /// How far the scan has come.
+    /// Returns the progress of the scan.
     pub fn status(&self) -> ScanStatus {
         self.status
     }
@@ -244,8 +243,8 @@ impl MetaScanner {
             MetaScope::Head => HeadExtent::Head,
             MetaScope::Prefix => HeadExtent::Prefix,
         };
-        let reader = HeadReader::new(found.encoding.unwrap_or(UTF_8), extent);
-        let reader = self.reader.insert(Box::new(reader));
+        let new_reader = HeadReader::new(found.encoding.unwrap_or(UTF_8), extent);
+        let reader = self.reader.insert(Box::new(new_reader));
         reader.push(&self.start[found.mark_bytes..]);
         let status = reader.push(late);
         self.stop(status);

@@ -21,7 +21,7 @@ pub(super) struct OpenElements {
     foreign: Vec<ForeignElement>,
 }
 
-/// How the content of a template is read.
+/// Kind of content that a template has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemplateContent {
     Undecided,
@@ -45,14 +45,14 @@ enum ForeignLanguage {
     MathMl,
 }
 
-/// How a tag is read.
+/// Reading of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TagReading {
     /// As a tag of HTML: a `<style>` holds text.
     Html,
     /// As a tag of SVG or MathML, or it is ignored: a `<style>` holds markup.
     Markup,
-    /// It depends on what is not followed.
+    /// As one or the other, by elements that are not followed.
     Ambiguous,
 }
 

@@ -179,12 +179,12 @@ fn is_foreign_to_ascii(label: &str) -> bool {
         "1149", "1364", "1371", "1388", "1390", "1399", "38",
     ];
     const NUMBER_PREFIXES: [&str; 7] = ["ibm-", "ibm", "cp", "csibm", "x-ibm", "ibm0", "cp0"];
-    let label = label.to_ascii_lowercase();
+    let lower = label.to_ascii_lowercase();
     let mut numbers = NUMBER_PREFIXES
         .iter()
-        .filter_map(|prefix| label.strip_prefix(prefix));
-    BEGINNINGS.iter().any(|start| label.starts_with(start))
-        || label.contains("ebcdic")
+        .filter_map(|prefix| lower.strip_prefix(prefix));
+    BEGINNINGS.iter().any(|start| lower.starts_with(start))
+        || lower.contains("ebcdic")
         || numbers.any(|number| NUMBERS.contains(&number))
 }
 

@@ -162,7 +162,6 @@ impl TagReader {
                     self.state = TagState::AfterAttributeName;
                     continue;
                 }
-                TagState::AttributeName => {}
                 TagState::AfterAttributeName if byte == b'=' => {
                     self.state = TagState::BeforeAttributeValue;
                 }
@@ -184,7 +183,7 @@ impl TagReader {
                 TagState::Unquoted if byte == b'>' || byte.is_ascii_whitespace() => {
                     return Some(self.attribute(self.value_start..self.at));
                 }
-                TagState::Unquoted => {}
+                TagState::AttributeName | TagState::Unquoted => {}
             }
             self.at += 1;
         }

@@ -46,8 +46,8 @@ enum TokenizerState {
     Plaintext,
 }
 
-/// How the content of a script is read (HTML standard, 13.2.5.15 to 13.2.5.31).
-/// The other elements that hold text stay at `None`.
+/// Escape in the content of a script (HTML standard, 13.2.5.15 to 13.2.5.31).
+/// The other elements that hold text have none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum ScriptEscape {
     #[default]
@@ -58,14 +58,12 @@ enum ScriptEscape {
     DoubleEscaped,
 }
 
-/// What is found at a `<` or a `-` in the content of an element.
+/// Meaning of a `<` or a `-` in the content of an element.
 enum TextMark {
+    Text,
     EndTag,
     /// The content goes on with this escape behind so many bytes.
     Escape(ScriptEscape, usize),
-    Nothing,
-    /// More bytes are needed to tell.
-    Incomplete,
 }
 
 impl Tokenizer {
@@ -178,14 +176,14 @@ impl Tokenizer {
         while let Some(distance) = next_mark(&text[at..], escape) {
             at += distance;
             match text_mark(&text[at..], name, escape) {
-                TextMark::Nothing => at += 1,
-                TextMark::Escape(next, length) => {
+                Some(TextMark::Text) => at += 1,
+                Some(TextMark::Escape(next, length)) => {
                     self.state = TokenizerState::ElementText(name, next);
                     return Some(token(at + length));
                 }
-                TextMark::Incomplete | TextMark::EndTag if 0 < at => return Some(token(at)),
-                TextMark::Incomplete => return None,
-                TextMark::EndTag => {
+                _ if 0 < at => return Some(token(at)),
+                None => return None,
+                Some(TextMark::EndTag) => {
                     self.state = TokenizerState::Data;
                     return self.read_markup(text);
                 }
@@ -221,7 +219,8 @@ fn next_mark(text: &[u8], escape: ScriptEscape) -> Option<usize> {
 }
 
 /// Reads the mark at the start of `text`, in the content of the element `name`.
-fn text_mark(text: &[u8], name: &str, escape: ScriptEscape) -> TextMark {
+/// None while more bytes are needed to tell.
+fn text_mark(text: &[u8], name: &str, escape: ScriptEscape) -> Option<TextMark> {
     let (is_mark, mark) = match (text, escape) {
         ([b'-', ..], _) => (
             begins(text, b"-->"),
@@ -241,14 +240,10 @@ fn text_mark(text: &[u8], name: &str, escape: ScriptEscape) -> TextMark {
             begins_with_name(tag, name),
             TextMark::Escape(ScriptEscape::DoubleEscaped, b"<script".len()),
         ),
-        ([_], _) => return TextMark::Incomplete,
-        _ => return TextMark::Nothing,
+        ([_], _) => return None,
+        _ => return Some(TextMark::Text),
     };
-    match is_mark {
-        None => TextMark::Incomplete,
-        Some(true) => mark,
-        Some(false) => TextMark::Nothing,
-    }
+    Some(if is_mark? { mark } else { TextMark::Text })
 }
 
 /// Whether `text` begins with `wanted`. None while it is too short to tell.
@@ -287,7 +282,7 @@ mod tests {
                         }
                         tokens.push(String::from_utf8_lossy(tag.text).into());
                     }
-                    _ => {}
+                    HtmlToken::ElementText(_) | HtmlToken::CdataStart | HtmlToken::Skipped => {}
                 }
             }
         }

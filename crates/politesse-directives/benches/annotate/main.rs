@@ -199,15 +199,15 @@ impl TokenSink for HeadSink {
     type Handle = ();
 
     fn process_token(&self, token: Token, _: u64) -> TokenSinkResult<()> {
-        let name = match &token {
-            Token::TagToken(Tag {
-                kind: TagKind::StartTag,
-                name,
-                ..
-            }) => &**name,
-            _ => return TokenSinkResult::Continue,
+        let Token::TagToken(Tag {
+            kind: TagKind::StartTag,
+            name,
+            ..
+        }) = &token
+        else {
+            return TokenSinkResult::Continue;
         };
-        match name {
+        match &**name {
             "title" => TokenSinkResult::RawData(RawKind::Rcdata),
             "style" | "noscript" => TokenSinkResult::RawData(RawKind::Rawtext),
             "script" => TokenSinkResult::RawData(RawKind::ScriptData),

@@ -428,28 +428,56 @@ fn each_file_that_a_document_names_is_there() {
     assert_none(&faults);
 }
 
-#[test]
-fn each_document_that_a_comment_cites_is_there() {
-    let mut folders = ["src", "crates", "tests", "benches", "examples"]
-        .map(PathBuf::from)
-        .to_vec();
-    let mut faults = Vec::new();
+/// The Rust files below these folders, by their path in the repository.
+fn sources(folders: &[&str]) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
+    let mut sources = Vec::new();
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(root().join(&folder))
-            .unwrap()
-            .map(Result::unwrap)
-        {
+        let entries = std::fs::read_dir(root().join(&folder)).unwrap();
+        for entry in entries.map(Result::unwrap) {
             let path = folder.join(entry.file_name());
             if entry.path().is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == "rs") {
-                let cited = named_files(&read(&path), &["docs/"]);
-                let missing = cited.into_iter().filter(|file| !root().join(file).exists());
-                faults.extend(missing.map(|file| format!("{}: {file}", path.display())));
+                sources.push(path);
             }
         }
     }
+    sources
+}
+
+#[test]
+fn each_document_that_a_comment_cites_is_there() {
+    let mut faults = Vec::new();
+    for path in sources(&["src", "crates", "tests", "benches", "examples"]) {
+        let cited = named_files(&read(&path), &["docs/"]);
+        let missing = cited.into_iter().filter(|file| !root().join(file).exists());
+        faults.extend(missing.map(|file| format!("{}: {file}", path.display())));
+    }
     assert_none(&faults);
+}
+
+#[test]
+fn each_type_of_the_chains_is_defined() {
+    let text: String = sources(&["src", "crates"])
+        .iter()
+        .map(|path| read(path))
+        .collect();
+    let map = read(Path::new("ARCHITECTURE.md"));
+    let (_, chains) = map.split_once("\n## Chains of types\n").unwrap();
+    let chains = chains.split("\n## ").next().unwrap();
+    let types: Vec<&str> = chains.split('`').skip(1).step_by(2).collect();
+    assert!(10 < types.len(), "{types:?}");
+    let is_defined = |name: &str| {
+        ["struct", "enum"].iter().any(|kind| {
+            let definition = format!("{kind} {name}");
+            let behind = text.split(&definition).skip(1);
+            let mut next = behind.filter_map(|rest| rest.chars().next());
+            next.any(|letter| !letter.is_alphanumeric())
+        })
+    };
+    let missing = types.into_iter().filter(|name| !is_defined(name));
+    assert_none(&missing.map(str::to_owned).collect::<Vec<_>>());
 }
 
 /// The first cells of the table below a heading, without their quotes.

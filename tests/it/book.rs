@@ -236,11 +236,23 @@ impl Session {
     /// What is wrong with a command of a block.
     async fn fault(&self, command: &str, output: Option<&str>) -> Option<String> {
         let script = format!("exec 2>&1\n{}", self.filled(command));
-        let outcome = self.shell(&script).await;
-        match output {
-            Some(output) if fits(&self.filled(output), &outcome.stdout) => None,
-            None if outcome.code == Some(0) => None,
-            Some(_) | None => Some(format!("{command}\n  {outcome:?}")),
+        // A row has its status only once the response has ended, which no event
+        // announces: what reads the record is asked again for a while.
+        let mut tries_left = if command.contains(" audit ") { 250 } else { 1 };
+        loop {
+            let outcome = self.shell(&script).await;
+            let is_as_shown = match output {
+                Some(output) => fits(&self.filled(output), &outcome.stdout),
+                None => outcome.code == Some(0),
+            };
+            tries_left -= 1;
+            if is_as_shown {
+                return None;
+            }
+            if tries_left == 0 {
+                return Some(format!("{command}\n  {outcome:?}"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 

@@ -1,84 +1,177 @@
-//! Questions people ask of the events: when did an origin ask for less?
+//! Rows of `event`: that a site asked for less, that it may be asked again, and
+//! that a record began after one that was not whole.
+//!
+//! An event is evidence. No request waits for one, and none is refused because
+//! of one: what finds no place in the queue is lost, and counted.
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use serde_json::json;
+use jiff::Timestamp;
+use rusqlite::Row;
+use rusqlite::types::Value;
+use serde_json::{Value as Json, json};
 
-use super::AuditError;
-use super::event_row::EVENTS;
-pub use super::event_row::EventRow;
-use super::event_row::{RECORD_BEGUN, event};
-pub use super::filter::EventFilter;
-use super::order::all_below;
-use super::pages::{Direction, NumberedTable, TableScan};
-use super::query::AuditReader;
+use super::columns::{ColumnReader, integer, with_digest};
+use super::pages::NumberedTable;
+use crate::metrics::{Metrics, ResultLabel};
+use crate::pace::back_off_event::BackOffEvent;
 
-/// Events.
-const EVENT_TABLE: NumberedTable = NumberedTable {
+/// Columns that the digest of an event is over.
+pub(super) const EVENT_COLUMNS: usize = 7;
+
+/// Inserts [`EventRow::values`].
+pub(super) const INSERT_EVENT: &str = "
+INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// Finds the kind of the last event of a host.
+pub(super) const LAST_KIND: &str = "
+SELECT kind FROM event WHERE host = ? ORDER BY seq DESC LIMIT 1";
+
+/// All events, for [`EventRow::read`].
+pub(super) const EVENTS: NumberedTable = NumberedTable {
     name: "event",
-    select: EVENTS,
+    select: "
+SELECT seq, time_us, host, kind, status, until_us, incidents, digest FROM event",
     number: "seq",
 };
 
-impl AuditReader {
-    /// Hands the events that meet `filter` to `visit`, the newest first, until
-    /// it breaks.
-    ///
-    /// # Errors
-    ///
-    /// [`AuditError::Read`].
-    pub fn newest_events(
-        &self,
-        filter: &EventFilter,
-        mut visit: impl FnMut(EventRow) -> ControlFlow<()>,
-    ) -> Result<(), AuditError> {
-        let mut read = || {
-            let scan = self.event_scan(filter, Direction::NewestFirst)?;
-            scan.run(event, |page| page.into_iter().try_for_each(&mut visit))
-        };
-        read().map_err(AuditError::Read)
+/// Kind of the event that a record begins with if the one before was not whole.
+const RECORD_BEGUN: &str = "record_begun";
+
+/// An event of the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRow {
+    /// Number among the events, from 1.
+    pub seq: u64,
+    /// Time of the event.
+    pub at: Timestamp,
+    /// Host, without a port.
+    pub host: String,
+    /// Word for the event: `backoff_entered`, `backoff_left` or `record_begun`.
+    pub kind: String,
+    /// Status that asked for less.
+    pub status: Option<u16>,
+    /// Time until which the host is left alone.
+    pub until: Timestamp,
+    /// How many times in a row the host asked for less.
+    pub incidents: u64,
+}
+
+impl EventRow {
+    /// Makes the row of a back-off that began or ended.
+    pub(super) fn of_back_off(seq: u64, event: &BackOffEvent) -> Self {
+        Self {
+            seq,
+            at: event.at,
+            host: event.host.to_string(),
+            kind: event.change.as_str().to_owned(),
+            status: event.status,
+            until: event.until,
+            incidents: event.incidents.into(),
+        }
     }
 
-    /// The scan of all events for `filter`. Sites ask for less now and then, so
-    /// there are few enough to look at each one's time.
-    pub(super) fn event_scan(
-        &self,
-        filter: &EventFilter,
-        direction: Direction,
-    ) -> rusqlite::Result<TableScan<'_>> {
-        Ok(TableScan {
-            connection: &self.connection,
-            table: EVENT_TABLE,
-            conditions: filter.conditions(),
-            ranges: all_below(self.end_of(EVENT_TABLE)?),
-            direction,
+    /// Makes the row that says that the record begins at `at`, after one that
+    /// had at least `decisions` decisions.
+    pub(super) fn record_begun(seq: u64, decisions: u64, at: Timestamp) -> Self {
+        Self {
+            seq,
+            at,
+            // It concerns no host. A column for this one number would be null in
+            // every other row, so it is kept among the incidents.
+            host: String::new(),
+            kind: RECORD_BEGUN.to_owned(),
+            status: None,
+            until: at,
+            incidents: decisions,
+        }
+    }
+
+    /// Makes the values of [`INSERT_EVENT`], the digest last.
+    pub(super) fn values(self) -> Vec<Value> {
+        with_digest(vec![
+            integer(self.seq),
+            self.at.as_microsecond().into(),
+            self.host.into(),
+            self.kind.into(),
+            self.status.into(),
+            self.until.as_microsecond().into(),
+            integer(self.incidents),
+        ])
+    }
+
+    /// Reads a row of [`EVENTS`].
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let mut columns = ColumnReader::new(row);
+        Ok(Self {
+            seq: columns.count()?,
+            at: columns.time()?,
+            host: columns.word()?,
+            kind: columns.word()?,
+            status: columns.number()?,
+            until: columns.time()?,
+            incidents: columns.count()?,
+        })
+    }
+
+    /// Returns how many decisions the record before this one had at least, if
+    /// the event says that this one began after it.
+    pub fn decisions_before(&self) -> Option<u64> {
+        (self.kind == RECORD_BEGUN).then_some(self.incidents)
+    }
+
+    /// Makes the JSON of the event, as `audit events` prints it.
+    pub fn json(&self) -> Json {
+        if let Some(before) = self.decisions_before() {
+            return json!({
+                "seq": self.seq,
+                "time": self.at.to_string(),
+                "kind": self.kind,
+                "decisions_before": before,
+            });
+        }
+        json!({
+            "seq": self.seq,
+            "time": self.at.to_string(),
+            "host": self.host,
+            "kind": self.kind,
+            "status": self.status,
+            "until": self.until.to_string(),
+            "incidents": self.incidents,
         })
     }
 }
 
-/// The number of decisions that the record had at least, after which this one
-/// begins, if that is what `event` tells.
-pub fn decisions_before(event: &EventRow) -> Option<u64> {
-    (event.kind == RECORD_BEGUN).then_some(event.incidents)
+/// An event on its way to the record. However it ends, it is counted.
+#[derive(Debug)]
+pub(super) struct PendingEvent {
+    /// The event.
+    pub(super) event: BackOffEvent,
+    metrics: Arc<Metrics>,
+    result: &'static str,
 }
 
-/// An event as `audit events` prints it, one object a row.
-pub fn event_json(event: &EventRow) -> serde_json::Value {
-    if let Some(before) = decisions_before(event) {
-        return json!({
-            "seq": event.seq,
-            "time": event.at.to_string(),
-            "kind": event.kind,
-            "decisions_before": before,
-        });
+impl PendingEvent {
+    /// Begins to write `event`: until it is written, it counts as lost.
+    pub(super) fn new(event: BackOffEvent, metrics: &Arc<Metrics>) -> Self {
+        Self {
+            event,
+            metrics: Arc::clone(metrics),
+            result: "lost",
+        }
     }
-    json!({
-        "seq": event.seq,
-        "time": event.at.to_string(),
-        "host": event.host,
-        "kind": event.kind,
-        "status": event.status,
-        "until": event.until.to_string(),
-        "incidents": event.incidents,
-    })
+
+    /// Notes that the event is on disk.
+    pub(super) fn written(mut self) {
+        self.result = "written";
+    }
+}
+
+impl Drop for PendingEvent {
+    fn drop(&mut self) {
+        let result = self.result;
+        let events = &self.metrics.audit_events;
+        events.get_or_create(&ResultLabel { result }).inc();
+    }
 }

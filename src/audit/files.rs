@@ -1,8 +1,8 @@
-//! The files of an open record: whether the paths still lead to the files that
-//! were opened, and whether those were cut.
+//! Files of an open record: whether the paths still lead to the files that were
+//! opened, and whether those were cut.
 //!
 //! A process goes on writing to a file that was deleted or replaced, without an
-//! error, and what it writes is lost. So the paths are looked at around each
+//! error, and all that it writes is lost. So the paths are looked at around each
 //! commit. They are never opened here: closing any descriptor of the database
 //! would drop the POSIX locks that SQLite holds on it.
 //!
@@ -16,49 +16,50 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Ways in which the files of a record are not those that were opened.
+/// Way in which the files of a record are not those that were opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FileFault {
     /// A file was deleted or moved, or its folder was.
     #[error("{file} was deleted or moved: put the same file back, or restart the proxy")]
     Missing {
-        /// Its name, without the folder.
+        /// Name without the folder.
         file: String,
     },
     /// The path leads to another file.
     #[error("{file} was replaced: put the file back that was there before, or restart the proxy")]
     Replaced {
-        /// Its name, without the folder.
+        /// Name without the folder.
         file: String,
     },
     /// The file is shorter than what was written to it.
     #[error("{file} was cut to {found} of {expected} bytes: restart the proxy")]
     Cut {
-        /// Its name, without the folder.
+        /// Name without the folder.
         file: String,
-        /// Its length.
+        /// Length in bytes.
         found: u64,
-        /// The least that it had.
+        /// Least length that it had.
         expected: u64,
     },
     /// The path cannot be looked at.
     #[error("{file} cannot be looked at ({kind}): give the proxy access to its folder")]
     Unreadable {
-        /// Its name, without the folder.
+        /// Name without the folder.
         file: String,
-        /// Why.
+        /// Error of the system.
         kind: io::ErrorKind,
     },
 }
 
 impl FileFault {
-    /// Whether only a restart ends it. The others end when the file is back.
+    /// Whether only a restart ends the fault. The others end when the file is
+    /// back.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, Self::Cut { .. })
     }
 }
 
-/// The three files of a record that is open for writing.
+/// Files of a record that is open for writing.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     database: OpenFile,
@@ -105,7 +106,7 @@ impl OpenFiles {
         self.wal.check()
     }
 
-    /// The length of the database's file.
+    /// Returns the length of the database's file.
     pub(super) fn database_bytes(&self) -> u64 {
         self.database.bytes_min
     }
@@ -124,13 +125,13 @@ impl OpenFiles {
     }
 }
 
-/// A file of the record: its path, and what is known of the file opened there.
+/// File of the record: its path, and what is known of the file opened there.
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
     device: u64,
     inode: u64,
-    /// The length that it must have at least.
+    /// Length that it must have at least.
     bytes_min: u64,
 }
 
@@ -145,21 +146,20 @@ impl OpenFile {
         })
     }
 
-    /// Another process may have lengthened the file by a checkpoint, which
-    /// loses nothing: the greatest length seen is the one that counts.
     fn check(&mut self) -> Result<(), FileFault> {
         let found = self.look()?;
-        let file = || self.name();
         if (found.dev(), found.ino()) != (self.device, self.inode) {
-            return Err(FileFault::Replaced { file: file() });
+            return Err(FileFault::Replaced { file: self.name() });
         }
         if found.len() < self.bytes_min {
             return Err(FileFault::Cut {
-                file: file(),
+                file: self.name(),
                 found: found.len(),
                 expected: self.bytes_min,
             });
         }
+        // Another process may have lengthened the file by a checkpoint, which
+        // loses nothing: the greatest length seen is the one that counts.
         self.bytes_min = found.len();
         Ok(())
     }
@@ -176,12 +176,17 @@ impl OpenFile {
     }
 
     fn name(&self) -> String {
-        let name = self.path.file_name().unwrap_or_default();
-        name.to_string_lossy().into_owned()
+        name_of(&self.path)
     }
 }
 
-/// The path of a file that SQLite keeps beside `database`.
+/// Returns the name of a file, without its folder.
+pub(super) fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Makes the path of a file that SQLite keeps beside `database`.
 pub(super) fn beside(database: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);

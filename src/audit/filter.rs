@@ -1,73 +1,67 @@
-//! Conditions by which decisions and events are chosen, and what they are in
-//! SQL.
+//! Filters: conditions by which decisions and events are chosen, and their SQL.
 //!
 //! Does not know how they are typed on a command line, nor how rows are read.
 
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use rusqlite::types::Value;
 use thiserror::Error;
 
 use super::order::TimeRange;
-use super::pages::Condition;
+use super::pages::SqlConditions;
 use crate::decision::record::StoredRecord;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
 /// Chooses the decisions that meet every condition given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DecisionFilter {
-    /// Made then or later.
+    /// Earliest time of the decision.
     pub from: Option<Timestamp>,
-    /// Made before.
+    /// Time before which the decision was made.
     pub until: Option<Timestamp>,
-    /// The host of the URL, without a port.
+    /// Host of the URL, without a port.
     pub host: Option<String>,
-    /// The URL, or how it begins.
+    /// URL, or its beginning.
     pub url: Option<UrlPattern>,
-    /// The rule that decided.
+    /// Rule that decided.
     pub rule: Option<RulePattern>,
-    /// The token that was bound, in any case; `*` stands for no token.
+    /// Token that was bound, in any case; `*` stands for no token.
     pub crawler: Option<String>,
-    /// The verdict's word.
+    /// Word of the verdict.
     pub verdict: Option<String>,
-    /// The reason's word.
+    /// Word of the reason.
     pub reason: Option<String>,
-    /// The word for what was done about it.
+    /// Word of the effect.
     pub effect: Option<String>,
 }
 
 impl DecisionFilter {
-    /// Whether it chooses every decision there is.
+    /// Whether the filter chooses every decision there is.
     pub fn is_open(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The conditions in SQL. [`DecisionFilter::admits`] has one that SQL cannot say.
-    pub(super) fn conditions(&self) -> Vec<Condition> {
-        let word = |word: &Option<String>| word.clone().map(Value::from);
-        let host = self.host.as_deref().map(normal_host);
-        let crawler = self.crawler.as_deref().map(|crawler| match crawler {
-            "*" => String::new(),
-            token => token.to_owned(),
-        });
-        let rule = self.rule.as_ref().map(|rule| rule.path.clone());
+    /// Makes the conditions in SQL. [`DecisionFilter::admits`] has one that SQL
+    /// cannot express.
+    pub(super) fn conditions(&self) -> SqlConditions {
+        let crawler = self.crawler.as_deref();
+        // The column is null where there was no token.
+        let crawler = crawler.map(|token| if token == "*" { "" } else { token }.to_owned());
         let url = self.url.as_ref();
-        given([
-            ("d.time_us >= ?", time_value(self.from)),
-            ("d.time_us < ?", time_value(self.until)),
-            ("d.host = ?", host.map(Value::from)),
-            ("d.host = ?", url.and_then(|url| word(&url.host))),
-            ("d.url GLOB ?", url.map(|url| url.glob().into())),
-            (
-                "coalesce(d.crawler, '') = ? COLLATE NOCASE",
-                crawler.map(Value::from),
-            ),
-            ("instr(d.rule, ?) > 0", rule.map(Value::from)),
-            ("d.verdict = ?", word(&self.verdict)),
-            ("d.reason = ?", word(&self.reason)),
-            ("d.effect = ?", word(&self.effect)),
-        ])
+        let mut conditions = SqlConditions::default();
+        conditions.add("d.time_us >= ?", micros(self.from));
+        conditions.add("d.time_us < ?", micros(self.until));
+        conditions.add("d.host = ?", self.host.as_deref().map(normal_host));
+        // Implied by the next one, and found by an index.
+        conditions.add("d.host = ?", url.and_then(|url| url.host.clone()));
+        conditions.add("d.url GLOB ?", url.map(UrlPattern::glob));
+        conditions.add("coalesce(d.crawler, '') = ? COLLATE NOCASE", crawler);
+        let rule = self.rule.as_ref().map(|rule| rule.path.clone());
+        conditions.add("instr(d.rule, ?) > 0", rule);
+        conditions.add("d.verdict = ?", self.verdict.clone());
+        conditions.add("d.reason = ?", self.reason.clone());
+        conditions.add("d.effect = ?", self.effect.clone());
+        conditions
     }
 
     /// Whether `record`, which meets the conditions in SQL, meets them all.
@@ -87,39 +81,31 @@ impl DecisionFilter {
 /// Chooses the events that meet every condition given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// Then or later.
+    /// Earliest time of the event.
     pub from: Option<Timestamp>,
-    /// Before.
+    /// Time before which the event was.
     pub until: Option<Timestamp>,
-    /// The host, without a port.
+    /// Host, without a port.
     pub host: Option<String>,
 }
 
 impl EventFilter {
-    /// The conditions in SQL.
-    pub(super) fn conditions(&self) -> Vec<Condition> {
-        let host = self.host.as_deref().map(normal_host);
-        given([
-            ("time_us >= ?", time_value(self.from)),
-            ("time_us < ?", time_value(self.until)),
-            ("host = ?", host.map(Value::from)),
-        ])
+    /// Makes the conditions in SQL.
+    pub(super) fn conditions(&self) -> SqlConditions {
+        let mut conditions = SqlConditions::default();
+        conditions.add("time_us >= ?", micros(self.from));
+        conditions.add("time_us < ?", micros(self.until));
+        conditions.add("host = ?", self.host.as_deref().map(normal_host));
+        conditions
     }
 }
 
-fn given<const N: usize>(conditions: [(&'static str, Option<Value>); N]) -> Vec<Condition> {
-    let given = conditions.into_iter();
-    given
-        .filter_map(|(condition, value)| Some((condition, value?)))
-        .collect()
+fn micros(time: Option<Timestamp>) -> Option<i64> {
+    time.map(Timestamp::as_microsecond)
 }
 
-fn time_value(time: Option<Timestamp>) -> Option<Value> {
-    time.map(|time| time.as_microsecond().into())
-}
-
-/// The host as the log has it: lower case, no final dot, an IPv6 address in
-/// brackets.
+/// Brings a host into the form of the record: lower case, no final dot, an IPv6
+/// address in brackets.
 pub(super) fn normal_host(text: &str) -> String {
     let host = text
         .parse::<Host>()
@@ -131,7 +117,7 @@ pub(super) fn normal_host(text: &str) -> String {
 ///
 /// Scheme and host are compared in the form in which the log has them, the path
 /// as it was sent, byte by byte. A `*` at the end stands for any rest; anywhere
-/// else it is a letter like others.
+/// else it is a character like others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlPattern {
     /// The URL or its beginning.
@@ -141,22 +127,22 @@ pub struct UrlPattern {
     host: Option<String>,
 }
 
-/// Why a text chooses no URLs.
+/// Error of a text that chooses no URLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidUrlPattern {
-    /// Without a scheme it is not known which URLs are meant.
+    /// The text has no scheme, so that it is not known which URLs are meant.
     #[error(
         "a whole URL is wanted, as in https://site.example/a, or its beginning and a *, as in \
          https://site.example/a*"
     )]
     NotWhole,
-    /// It is no URL that could have been asked for.
+    /// The text is no URL that could have been asked for.
     #[error("no such URL can be asked for: {0}")]
     Target(#[from] InvalidTarget),
 }
 
 impl UrlPattern {
-    /// Chooses the one URL `target`.
+    /// Makes the pattern that chooses the one URL `target`.
     pub fn exact(target: &Target) -> Self {
         Self {
             text: target.to_string(),
@@ -165,7 +151,7 @@ impl UrlPattern {
         }
     }
 
-    /// The pattern for `GLOB`, the case-sensitive one of SQLite's.
+    /// Makes the pattern for `GLOB`, the case-sensitive operator of SQLite.
     fn glob(&self) -> String {
         let mut glob = String::with_capacity(self.text.len() + 1);
         for letter in self.text.chars() {
@@ -218,7 +204,7 @@ pub struct RulePattern {
     path: String,
 }
 
-/// The text is neither a rule nor a path.
+/// Error of a text that is neither a rule nor a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "a rule is wanted as `audit list` shows it, as in \"Disallow: /private\", or its path alone, \
@@ -255,7 +241,7 @@ impl FromStr for RulePattern {
     }
 }
 
-/// The name and the path of a rule; some are written without a colon.
+/// Splits a rule into its name and its path; some are written without a colon.
 fn split_rule(rule: &str) -> Option<(&str, &str)> {
     let parts = rule
         .split_once(':')

@@ -1,8 +1,11 @@
-//! The folder of a record: where it really is, and who may write to it.
+//! Folder of a record: where it really is, who may read and write it, and its
+//! lock.
 //!
 //! A folder holds one record, and one process writes to it. The lock is on the
 //! folder itself rather than on a file in it: whoever deletes every file of a
-//! record does not make room for a second writer.
+//! record does not make room for a second writer. A record that others may write
+//! to proves nothing; one that others may read shows them what was crawled, and
+//! by whom.
 //!
 //! Does not know SQLite, nor what the files of a record hold.
 
@@ -11,7 +14,23 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::AuditError;
+use rustix::process::geteuid;
+
+use super::error::AuditError;
+use super::files::beside;
+use super::record_id::marker_path;
+
+/// Symbolic links followed from one to the next, as Linux does.
+const LINKS_MAX: usize = 40;
+
+const WRITE_BY_OTHERS: u32 = 0o022;
+const READ_BY_OTHERS: u32 = 0o055;
+
+/// Permissions, without the type of the file.
+const PERMISSIONS: u32 = 0o777;
+
+/// Bit of a folder in which only the owner of a file can rename it.
+const STICKY: u32 = 0o1000;
 
 /// The folder of a record, locked for this process.
 #[derive(Debug)]
@@ -34,20 +53,15 @@ impl LockedFolder {
     pub(super) fn lock(path: &Path) -> Result<Self, AuditError> {
         let database = real_path(path, LINKS_MAX)?;
         let folder = folder_of(&database);
-        let failed = |source| AuditError::Create {
-            path: folder.to_owned(),
-            source,
-        };
-        let lock = File::open(folder).map_err(failed)?;
+        let lock = File::open(folder).map_err(create_error(folder))?;
         match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(AuditError::Locked(folder.to_owned())),
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
+            Ok(()) => Ok(Self { database, lock }),
+            Err(TryLockError::WouldBlock) => Err(AuditError::Locked(folder.to_owned())),
+            Err(TryLockError::Error(source)) => Err(create_error(folder)(source)),
         }
-        Ok(Self { database, lock })
     }
 
-    /// The path of the folder, without symbolic links.
+    /// Returns the path of the folder, without symbolic links.
     pub(super) fn path(&self) -> &Path {
         folder_of(&self.database)
     }
@@ -55,47 +69,65 @@ impl LockedFolder {
     /// Whether the path still leads to the folder that was locked: the marker
     /// of another record, in another folder, must not be overwritten.
     pub(super) fn is_in_place(&self) -> bool {
-        let same = |found: Metadata, locked: Metadata| {
-            (found.dev(), found.ino()) == (locked.dev(), locked.ino())
-        };
+        let identity = |found: Metadata| (found.dev(), found.ino());
         match (metadata(self.path()), self.lock.metadata()) {
-            (Ok(found), Ok(locked)) => same(found, locked),
+            (Ok(found), Ok(locked)) => identity(found) == identity(locked),
             _ => false,
         }
     }
 
-    /// Makes the database's file if there is none, for its owner alone. SQLite
-    /// would make it readable for everyone, and gives the files beside it the
-    /// permissions of this one.
+    /// Makes the database's file if there is none, for its owner alone.
     ///
     /// # Errors
     ///
     /// [`AuditError::Create`].
     pub(super) fn make_database(&self) -> Result<(), AuditError> {
-        private_file(&self.database).map_err(|source| AuditError::Create {
-            path: self.database.clone(),
-            source,
-        })
+        // SQLite would make it readable for everyone. It gives the files beside
+        // it the permissions of this one.
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let made = options.open(&self.database).map(drop);
+        made.map_err(create_error(&self.database))
+    }
+
+    /// Compares the permissions of the folder, and of the files that are there,
+    /// with those that they are made with (0700 and 0600). Wider ones, and
+    /// another owner, are logged: root in a container often works in a folder of
+    /// another user.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Writable`] if somebody other than the owner may write.
+    pub(super) fn check_permissions(&self) -> Result<(), AuditError> {
+        check_path(self.path(), "0700")?;
+        for file in [
+            self.database.clone(),
+            beside(&self.database, "-wal"),
+            beside(&self.database, "-shm"),
+            marker_path(self.path()),
+        ] {
+            check_path(&file, "0600")?;
+        }
+        warn_of_parents(self.path());
+        Ok(())
     }
 }
 
-/// Symbolic links followed from one to the next, as Linux does.
-const LINKS_MAX: usize = 40;
+fn create_error(path: &Path) -> impl FnOnce(io::Error) -> AuditError {
+    let path = path.to_owned();
+    |source| AuditError::Create { path, source }
+}
 
-/// The path of the database without symbolic links, whether or not the file is
-/// there. Its folder is made if there is none.
+/// Finds the path of the database without symbolic links, whether or not the
+/// file is there. Makes its folder if there is none.
 fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, AuditError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| AuditError::Create { path, source }
-    };
     let folder = folder_of(path);
     let mut builder = DirBuilder::new();
     let made = builder.recursive(true).mode(0o700).create(folder);
-    made.map_err(failed(folder))?;
+    made.map_err(create_error(folder))?;
     match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        real => return real.map_err(failed(path)),
+        real => return real.map_err(create_error(path)),
     }
     // A link to a file that is not there yet: the record is where it leads.
     if let Some(links_left) = links_left.checked_sub(1)
@@ -103,11 +135,12 @@ fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, AuditError> {
     {
         return real_path(&folder.join(target), links_left);
     }
-    let folder = folder.canonicalize().map_err(failed(folder))?;
+    let folder = folder.canonicalize().map_err(create_error(folder))?;
     Ok(folder.join(path.file_name().unwrap_or_default()))
 }
 
-/// The folder that a file lies in; a bare name lies in the working directory.
+/// Returns the folder that a file lies in; a bare name lies in the working
+/// directory.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -115,8 +148,53 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-fn private_file(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map(drop)
+fn check_path(path: &Path, ours: &str) -> Result<(), AuditError> {
+    let Ok(found) = metadata(path) else {
+        // A file that is not there yet is made with our permissions.
+        return Ok(());
+    };
+    let mode = found.mode() & PERMISSIONS;
+    if mode & WRITE_BY_OTHERS != 0 {
+        return Err(AuditError::Writable {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    if found.uid() != geteuid().as_raw() {
+        tracing::warn!(
+            "{} belongs to another user ({}), who may write to it: run the proxy as that user, or \
+             chown it",
+            path.display(),
+            found.uid(),
+        );
+    }
+    if mode & READ_BY_OTHERS != 0 {
+        tracing::warn!(
+            "others than the owner may read {} (mode {mode:04o}): chmod {ours} {}",
+            path.display(),
+            path.display(),
+        );
+    }
+    Ok(())
+}
+
+/// Logs the nearest folder above in which others may put another folder in the
+/// place of the record's.
+///
+/// It is no error: where the umask is 002, every folder of a user is like that,
+/// for a group that holds nobody else. While the proxy runs, such an exchange is
+/// found at the next commit.
+fn warn_of_parents(folder: &Path) {
+    let is_open = |path: &&Path| {
+        metadata(path)
+            .is_ok_and(|found| found.mode() & WRITE_BY_OTHERS != 0 && found.mode() & STICKY == 0)
+    };
+    if let Some(path) = folder.ancestors().skip(1).find(is_open) {
+        tracing::warn!(
+            "others than the owner may write to {}, and so replace {}: chmod go-w {}",
+            path.display(),
+            folder.display(),
+            path.display(),
+        );
+    }
 }

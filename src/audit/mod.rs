@@ -1,242 +1,102 @@
-//! What was decided, written down before it is acted on.
+//! Record of decisions, written before they are acted on.
 //!
 //! Invariant 3: a receipt is given when the decision is on disk (or, by option,
-//! queued), and without a receipt there is no permit. The `Ending` of an
-//! exchange exists before that: an exchange that is dropped half-way still
-//! completes its row.
+//! queued), and without a receipt there is no permit. A record that cannot be
+//! written refuses, and with it every request ends; nothing is dropped and
+//! nothing is sampled.
 //!
-//! A log that takes no more refuses, and with it every request ends; nothing
-//! is dropped and nothing is sampled. What a decision means, and what was
-//! answered, is not known here.
+//! The way of a decision: [`AuditLog::record`] queues it (`queue`), the thread
+//! of the writer takes what has come in (`writer`) and commits it in one
+//! transaction (`store`, `transaction`). Beside decisions the record holds
+//! events and saved state, which go the same way and keep no decision out. The
+//! files are opened in `opening`; `reader` and `verify` read them.
 //!
-//! In reading order, and a module uses only those below it:
+//! Does not know what a decision means, nor what was answered.
 
-mod keep;
-
-mod note;
-
-mod ending;
-
+mod columns;
+mod decision_row;
+mod error;
+pub mod events;
+mod files;
+pub mod filter;
+mod folder;
+mod opening;
+mod order;
+mod pages;
+mod queue;
+pub mod reader;
+mod reader_pool;
+mod record_id;
+pub mod robots_history;
+mod saved_state;
+mod schema;
+mod store;
+mod transaction;
+pub mod verify;
+mod wal;
 mod writer;
 
-mod pending;
-
-mod noted;
-
-mod shelf;
-
-pub mod verify;
-
-pub mod events;
-
-pub mod robots_history;
-
-pub mod query;
-
-mod filter;
-
-mod store;
-
-mod opening;
-
-mod permissions;
-
-mod record_row;
-
-mod marker;
-
-mod wal;
-
-mod files;
-
-mod schema;
-
-mod folder;
-
-mod kept_row;
-
-mod event_row;
-
-mod row;
-
-mod pages;
-
-mod order;
-
-use std::io;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use thiserror::Error;
-use tokio::sync::mpsc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use self::ending::EntryQueue;
-pub use self::ending::RecordEnding;
+pub use self::decision_row::{CheckedRecord, row_json};
+pub use self::error::{AuditError, Shortfall, WriteError};
+use self::error::{PROBE_WAIT, SLOT_WAIT};
+use self::events::PendingEvent;
 pub use self::files::FileFault;
-use self::note::EVENTS_WAITING_MAX;
-pub use self::opening::Shortfall;
-use self::pending::PendingSaves;
-use self::shelf::ReaderPool;
+pub use self::opening::{Durability, Options};
+pub use self::pages::Direction;
+pub use self::queue::RecordEnding;
+use self::queue::{CommitResult, EntryQueue, WriterTask};
+use self::reader_pool::ReaderPool;
+use self::saved_state::{
+    BACK_OFFS, PendingSave, PendingSaves, SnapshotLookup, load_snapshot, read_back_off,
+};
 use self::store::AuditStore;
-pub use self::store::WriteError;
 pub use self::wal::WalFull;
-use self::writer::{AuditWriter, WriterEntry, WriterTask};
+use self::writer::AuditWriter;
 use crate::clock;
 use crate::decision::receipt::Receipt;
 use crate::decision::record::Record;
-use crate::metrics::Metrics;
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::metrics::{Metrics, ResultLabel};
+use crate::pace::back_off_event::{BackOffEvent, SavedBackOff};
+use crate::throttle::REPEATING;
+use politesse_robots::Dialect;
 
-/// How long a place in the queue is waited for.
-const SLOT_WAIT: Duration = Duration::from_secs(1);
+/// Events that may wait for the writer. They have a queue of their own: what
+/// fills that of the decisions may well be what makes a site ask for less.
+const EVENTS_WAITING_MAX: usize = 4096;
 
-/// How long the answer to a probe is waited for.
-const PROBE_WAIT: Duration = Duration::from_secs(5);
-
-/// Where the log is, and what it promises.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The SQLite file (`audit.store`).
-    pub path: PathBuf,
-    /// When a decision counts as kept (`audit.durability`).
-    pub durability: Durability,
-    /// Entries that may wait for the writer. An exchange under way holds one
-    /// of them for its ending, so this also bounds the exchanges; 1 counts as
-    /// 2, which one exchange needs.
-    pub queue: NonZeroUsize,
-    /// Bytes of SQLite's write-ahead log above which nothing is written until
-    /// it could be started again (`audit.wal_max`). One batch may go beyond it.
-    pub wal_max: u64,
-    /// Whether to begin a new record where the one before is not whole
-    /// (`--new-record`).
-    pub new_record: bool,
-}
-
-impl Options {
-    /// The folder of the record, where its lock is. Two names of one file are
-    /// one record, so a link is followed.
-    ///
-    /// # Errors
-    ///
-    /// The file system's, above all if there is no record yet.
-    pub fn folder(&self) -> io::Result<PathBuf> {
-        let file = self.path.canonicalize()?;
-        Ok(file.parent().map(Path::to_owned).unwrap_or_default())
-    }
-}
-
-/// When a decision counts as kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// When it is committed to disk.
-    Commit,
-    /// When it is queued: what a crash takes with it is not on record.
-    Queue,
-}
-
-/// Why the log did not do what it was asked for. Whatever keeps a decision from
-/// being recorded keeps its request from being sent.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum AuditError {
-    /// Another process writes to the record in this folder.
-    #[error("the record in {} is in use by another process; a folder holds one record", .0.display())]
-    Locked(PathBuf),
-    /// There is no log to read.
-    #[error("there is no audit log {}", .0.display())]
-    Missing(PathBuf),
-    /// Somebody other than the owner may write to a file of the record, or to
-    /// its folder.
-    #[error("others than the owner may write to {} (mode {mode:04o}), so what is recorded there proves nothing: chmod go-w {}", path.display(), path.display())]
-    Writable {
-        /// Which.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// The record holds less than it did.
-    #[error("{0}")]
-    Incomplete(Box<Shortfall>),
-    /// The marker can be read and is none.
-    #[error("{} is damaged, so nothing tells what the record held: restore that file; or, if `politesse audit verify` finds the record whole, delete the file, and the next start writes it anew", .0.display())]
-    Marker(PathBuf),
-    /// A file that tells what the record holds cannot be read.
-    #[error("cannot find out from {} what the record holds", path.display())]
-    Inspect {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file or folder could not be made or locked.
-    #[error("cannot create {}", path.display())]
-    Create {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file is there, and is no database that could be opened.
-    #[error("cannot open the audit log {}", path.display())]
-    Open {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: rusqlite::Error,
-    },
-    /// The file was written by another version, or by another program.
-    #[error("the audit log {} has schema {found}, this version knows {known}", path.display())]
-    Schema {
-        /// Which.
-        path: PathBuf,
-        /// What it has.
-        found: i64,
-        /// What is known.
-        known: i64,
-    },
-    /// No place in the queue became free in time.
-    #[error("no place in audit.queue for {} s; every open exchange holds one", SLOT_WAIT.as_secs())]
-    Full,
-    /// The writer did not answer in time.
-    #[error("the audit log did not answer within {} s", PROBE_WAIT.as_secs())]
-    Stalled,
-    /// A batch was not written, or not where it can be found again. A later one
-    /// may be.
-    #[error("the audit log cannot be written")]
-    Write(#[source] Arc<WriteError>),
-    /// The file could not be read.
-    #[error("the audit log cannot be read")]
-    Read(#[source] rusqlite::Error),
-    /// The log was closed, or its writer is gone.
-    #[error("the audit log is closed")]
-    Closed,
-}
-
-/// The way into the log.
+/// Way into the record, for any number of exchanges at once.
 #[derive(Debug)]
 pub struct AuditLog {
-    line: EntryQueue,
+    queue: EntryQueue,
+    /// Places in the queue for decisions and snapshots.
     slots: Arc<Semaphore>,
-    /// Places of events, which have a queue of their own.
-    event_places: Arc<Semaphore>,
+    /// Places in the queue for events.
+    event_slots: Arc<Semaphore>,
     durability: Durability,
+    /// Whether the writer's last attempt failed.
     failing: Arc<AtomicBool>,
     /// The next number, where numbers are given on queueing. It is held while
     /// an entry is queued, so that the order of numbers is that of the queue
     /// and a crash can only take the last ones.
     next: Mutex<u64>,
     pending: Arc<PendingSaves>,
-    shelf: Arc<ReaderPool>,
+    readers: Arc<ReaderPool>,
+    folder: PathBuf,
     metrics: Arc<Metrics>,
 }
 
 impl AuditLog {
-    /// Opens the log, made with its folder if it is not there, and starts its
+    /// Opens the record, made with its folder if it is not there, and starts its
     /// writer as a task of `tracker`. The folder is locked until the writer
     /// ends. To be called inside a tokio runtime.
     ///
@@ -244,8 +104,9 @@ impl AuditLog {
     ///
     /// [`AuditError::Locked`] if another process has it,
     /// [`AuditError::Incomplete`] if it holds less than it did,
-    /// [`AuditError::Writable`] if others may write to it, and what making and
-    /// opening its files can meet.
+    /// [`AuditError::Writable`] if others may write to it,
+    /// [`AuditError::Schema`] and [`AuditError::Outdated`] if another version
+    /// wrote it, and those of making and opening its files.
     pub fn open(
         options: &Options,
         metrics: Arc<Metrics>,
@@ -253,12 +114,12 @@ impl AuditLog {
     ) -> Result<Self, AuditError> {
         let store = AuditStore::open(options, &metrics)?;
         let next = 1 + store.last();
-        let (entries, queue) = mpsc::unbounded_channel();
+        let folder = store.folder().path().to_owned();
+        let (sender, entries) = mpsc::unbounded_channel();
         let failing = Arc::new(AtomicBool::new(false));
-        let waiting = metrics.audit_queue.clone();
         let writer = AuditWriter {
             store,
-            entries: queue,
+            entries,
             failing: Arc::clone(&failing),
             next,
             metrics: Arc::clone(&metrics),
@@ -266,17 +127,31 @@ impl AuditLog {
             prune_at: clock::instant(),
         };
         tracker.spawn_blocking(move || writer.run());
+        let queue = EntryQueue {
+            entries: sender,
+            waiting: metrics.audit_queue.clone(),
+        };
+        // An exchange needs two places, one for its record and one for its
+        // ending.
+        let slots = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
         Ok(Self {
-            line: EntryQueue { entries, waiting },
-            slots: Arc::new(Semaphore::new(slots(options.queue))),
-            event_places: Arc::new(Semaphore::new(EVENTS_WAITING_MAX)),
+            queue,
+            slots: Arc::new(Semaphore::new(slots)),
+            event_slots: Arc::new(Semaphore::new(EVENTS_WAITING_MAX)),
             durability: options.durability,
             failing,
             next: Mutex::new(next),
             pending: Arc::new(PendingSaves::new(Arc::clone(&metrics))),
-            shelf: Arc::new(ReaderPool::new(options.path.clone())),
+            readers: Arc::new(ReaderPool::new(options.path.clone())),
+            folder,
             metrics,
         })
+    }
+
+    /// Returns the folder of the record, where its lock is, without symbolic
+    /// links: two names of one file are one record.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Writes a decision down. When this returns it is on disk, or queued if
@@ -290,32 +165,50 @@ impl AuditLog {
     /// [`AuditError::Full`], [`AuditError::Write`], [`AuditError::Closed`]: the
     /// decision is not on record and must not be acted on.
     pub async fn record(&self, record: Record) -> Result<(Receipt, RecordEnding), AuditError> {
+        let is_queued = self.durability == Durability::Queue;
+        if is_queued && self.failing.load(Ordering::Acquire) {
+            // Entries that were accepted could not be written. Until they are,
+            // nothing more is accepted.
+            self.probe().await?;
+        }
+        // Both places at once: exchanges that each held one and waited for
+        // another would wait for ever.
+        let mut slot = self.slots(2).await?;
+        let reserved = slot.split(1).ok_or(AuditError::Closed)?;
+        let ending = RecordEnding::new(self.queue.clone(), reserved);
         let decision = record.digest;
-        let ending = match self.durability {
-            Durability::Commit => self.commit(record).await?,
-            Durability::Queue => self.queue(record).await?,
-        };
+        let seq = ending.seq.clone();
+        if is_queued {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            seq.set(*next);
+            let ack = None;
+            self.queue
+                .send(WriterTask::Record { record, seq, ack }, slot)?;
+            *next += 1;
+        } else {
+            let (ack, committed) = oneshot::channel();
+            let ack = Some(ack);
+            self.queue
+                .send(WriterTask::Record { record, seq, ack }, slot)?;
+            wait_for(committed).await?;
+        }
         Ok((Receipt::issue(ending.seq(), decision), ending))
     }
 
-    /// Whether a record could be written now: the writer tries.
+    /// Finds out whether a record could be written now: the writer tries.
     ///
     /// # Errors
     ///
-    /// What [`AuditLog::record`] would meet, and [`AuditError::Stalled`] after
-    /// five seconds.
+    /// Those of [`AuditLog::record`], and [`AuditError::Stalled`] after five
+    /// seconds.
     pub async fn probe(&self) -> Result<(), AuditError> {
-        let answer = async {
+        let probe = async {
             let slot = self.slots(1).await?;
-            let (ack, written) = oneshot::channel();
-            self.line
-                .send(WriterEntry::new(WriterTask::Probe { ack }, slot))?;
-            written
-                .await
-                .map_err(|_| AuditError::Closed)?
-                .map_err(AuditError::Write)
+            let (ack, committed) = oneshot::channel();
+            self.queue.send(WriterTask::Probe { ack }, slot)?;
+            wait_for(committed).await
         };
-        timeout(PROBE_WAIT, answer)
+        timeout(PROBE_WAIT, probe)
             .await
             .map_err(|_| AuditError::Stalled)?
     }
@@ -325,70 +218,123 @@ impl AuditLog {
     /// that comes later is not written.
     pub fn close(&self) {
         self.slots.close();
-        self.shelf.close();
+        self.readers.close();
         // If the writer is gone, nothing is left to close.
-        self.line
-            .send(WriterEntry::new(WriterTask::Close, None))
+        self.queue.send(WriterTask::Close, None).unwrap_or_default();
+    }
+
+    /// Writes an event, and saves or forgets what the next process must know of
+    /// the host. Does not wait: an event that finds no place is lost, and
+    /// counted.
+    pub fn record_event(&self, event: BackOffEvent) {
+        let pending = PendingEvent::new(event, &self.metrics);
+        if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
+            // A writer that has ended drops the event, which counts it as lost.
+            self.queue
+                .send(WriterTask::Event(pending), slot)
+                .unwrap_or_default();
+        }
+    }
+
+    /// Reads the long back-offs of the process before; to be called once, at the
+    /// start. Those that cannot be read count as absent, and are logged.
+    pub fn saved_back_offs(&self) -> Vec<SavedBackOff> {
+        let mut rows = Vec::new();
+        let read = self.readers.read_now(|connection| {
+            BACK_OFFS.each_page(connection, read_back_off, |page| rows.extend(page))
+        });
+        if let Err(error) = read {
+            tracing::warn!(%error, "kept back-offs cannot be read");
+            return Vec::new();
+        }
+        let changed = rows.iter().filter(|row| row.is_none()).count();
+        if 0 < changed {
+            tracing::warn!(changed, "kept back-offs are not as they were written");
+        }
+        rows.into_iter().flatten().collect()
+    }
+
+    /// Saves the last that is known of a robots.txt, in place of what was known
+    /// for the same origin and token.
+    ///
+    /// From the call on, [`AuditLog::saved_snapshot`] finds it. Saves go the way
+    /// of the records, in the order of the calls: no decision is on disk before
+    /// the snapshot it rests on is, if that was saved first. The future waits for
+    /// a place in the queue if there is none, and for nothing else; after a
+    /// second it gives up.
+    pub fn save_snapshot(&self, snapshot: StoredSnapshot) -> impl Future<Output = ()> + Send + '_ {
+        let save = snapshot
+            .is_of_the_origin()
+            .then(|| self.pending.begin(snapshot));
+        let waiting = save.and_then(|save| match Arc::clone(&self.slots).try_acquire_owned() {
+            Ok(slot) => {
+                self.queue_save(save, slot);
+                None
+            }
+            Err(_) => Some(save),
+        });
+        async move {
+            if let Some(save) = waiting
+                && let Ok(slot) = self.slots(1).await
+            {
+                self.queue_save(save, slot);
+            }
+        }
+    }
+
+    /// Finds the snapshot that was saved last for `key`, its file parsed by
+    /// `dialect`. One that cannot be read counts as absent: the site is asked.
+    pub async fn saved_snapshot(&self, key: &CacheKey, dialect: Dialect) -> Option<StoredSnapshot> {
+        if let Some(snapshot) = self.pending.find(key) {
+            self.count_load("pending");
+            return Some(snapshot.read_by(dialect));
+        }
+        let wanted = key.clone();
+        let load = move |connection: &Connection| load_snapshot(connection, &wanted, dialect);
+        let origin = &key.origin;
+        let (result, snapshot) = match self.readers.read(load).await {
+            Ok(SnapshotLookup::Saved(snapshot)) => ("kept", Some(snapshot)),
+            Ok(SnapshotLookup::Absent) => ("nothing", None),
+            Ok(SnapshotLookup::Altered) => {
+                tracing::warn!(target: REPEATING, %origin, "a kept robots.txt is not as it was written");
+                ("changed", None)
+            }
+            Err(AuditError::Closed) => ("closed", None),
+            Err(error) => {
+                tracing::warn!(target: REPEATING, %error, %origin, "a kept robots.txt cannot be read");
+                ("failed", None)
+            }
+        };
+        self.count_load(result);
+        snapshot
+    }
+
+    fn queue_save(&self, save: PendingSave, slot: OwnedSemaphorePermit) {
+        // A save that comes after the end of the writer is dropped, which counts
+        // it as lost.
+        self.queue
+            .send(WriterTask::SaveSnapshot(save), slot)
             .unwrap_or_default();
     }
 
-    async fn commit(&self, record: Record) -> Result<RecordEnding, AuditError> {
-        let (slot, ending) = self.place().await?;
-        let (ack, written) = oneshot::channel();
-        let task = WriterTask::Record {
-            record,
-            seq: ending.seq_cell().clone(),
-            ack: Some(ack),
-        };
-        self.line.send(WriterEntry::new(task, slot))?;
-        written
-            .await
-            .map_err(|_| AuditError::Closed)?
-            .map_err(AuditError::Write)?;
-        Ok(ending)
+    fn count_load(&self, result: &'static str) {
+        let counter = &self.metrics.robots_loaded;
+        counter.get_or_create(&ResultLabel { result }).inc();
     }
 
-    async fn queue(&self, record: Record) -> Result<RecordEnding, AuditError> {
-        if self.failing.load(Ordering::Acquire) {
-            // What was accepted could not be written. Until it is, nothing more
-            // is accepted.
-            self.probe().await?;
-        }
-        let (slot, ending) = self.place().await?;
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        ending.seq_cell().set(*next);
-        let task = WriterTask::Record {
-            record,
-            seq: ending.seq_cell().clone(),
-            ack: None,
-        };
-        self.line.send(WriterEntry::new(task, slot))?;
-        *next += 1;
-        drop(next);
-        Ok(ending)
-    }
-
-    /// Room for a decision, and for its ending.
-    async fn place(&self) -> Result<(OwnedSemaphorePermit, RecordEnding), AuditError> {
-        let mut slot = self.slots(2).await?;
-        let reserved = slot.split(1).ok_or(AuditError::Closed)?;
-        let ending = RecordEnding::new(self.line.clone(), reserved);
-        Ok((slot, ending))
-    }
-
-    /// `count` places in the queue, got together: exchanges that each held one
-    /// and waited for another would wait for ever.
+    /// Waits for `count` places in the queue.
     async fn slots(&self, count: u32) -> Result<OwnedSemaphorePermit, AuditError> {
         let slots = Arc::clone(&self.slots).acquire_many_owned(count);
-        let slots = timeout(SLOT_WAIT, slots)
+        timeout(SLOT_WAIT, slots)
             .await
-            .map_err(|_| AuditError::Full)?;
-        slots.map_err(|_| AuditError::Closed)
+            .map_err(|_| AuditError::Full)?
+            .map_err(|_| AuditError::Closed)
     }
 }
 
-fn slots(queue: NonZeroUsize) -> usize {
-    queue.get().clamp(2, Semaphore::MAX_PERMITS)
+async fn wait_for(committed: oneshot::Receiver<CommitResult>) -> Result<(), AuditError> {
+    let result = committed.await.map_err(|_| AuditError::Closed)?;
+    result.map_err(AuditError::Write)
 }
 
 #[cfg(test)]

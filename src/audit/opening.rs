@@ -4,19 +4,48 @@
 //! A database that has lost decisions is not opened: the proxy would go on as
 //! if they had never been made. Whoever starts it says so with `--new-record`.
 
-use std::fmt;
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode};
 
-use super::files::beside;
+use super::decision_row::DECISIONS;
+use super::error::{AuditError, RecordDefect, Shortfall};
+use super::files::{beside, name_of};
 use super::folder::LockedFolder;
-use super::marker::{RecordMarker, marker_path, name_of};
-use super::schema::{self, last_seq};
-use super::{AuditError, Options, permissions, record_row};
+use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
+use super::schema::{self, open_error};
 use crate::clock;
+
+/// Location of the record, and what it promises.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The SQLite file (`audit.store`).
+    pub path: PathBuf,
+    /// When a decision counts as recorded (`audit.durability`).
+    pub durability: Durability,
+    /// Entries that may wait for the writer. An exchange under way holds one
+    /// of them for its ending, so this also bounds the exchanges; 1 counts as
+    /// 2, which one exchange needs.
+    pub queue: NonZeroUsize,
+    /// Bytes of SQLite's write-ahead log above which nothing is written until
+    /// it could be started again (`audit.wal_max`). One batch may go beyond it.
+    pub wal_max: u64,
+    /// Whether to begin a new record where the one before is not whole
+    /// (`--new-record`).
+    pub new_record: bool,
+}
+
+/// When a decision counts as recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is committed to disk.
+    Commit,
+    /// When it is queued: a crash loses those that wait for their commit.
+    Queue,
+}
 
 /// A record that is open for writing.
 #[derive(Debug)]
@@ -27,71 +56,19 @@ pub(super) struct OpenRecord {
     pub(super) marker: RecordMarker,
 }
 
-/// A record that holds less than its marker says.
-#[derive(Debug)]
-pub struct Shortfall {
-    folder: PathBuf,
-    marker: RecordMarker,
-    found: RecordDefect,
-}
-
-/// A database that is not the one that the marker was written for, or not all
-/// of it.
-#[derive(Debug, PartialEq, Eq)]
-enum RecordDefect {
-    /// There is no such file, or it is empty.
-    Missing { database: String },
-    /// It has another id, or none.
-    Other { id: Option<String> },
-    /// The last decisions are not there.
-    Fewer { last: u64 },
-    /// SQLite cannot read it, or finds it damaged.
-    Damaged { cause: String },
-}
-
-impl fmt::Display for Shortfall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecordMarker {
-            record,
-            database,
-            last,
-            ..
-        } = &self.marker;
-        write!(
-            f,
-            "the record in {} is not whole: {database} had at least {last} decisions (record \
-             {record}), and now {}; restore its files, or start once with `politesse serve \
-             --new-record`, which sets aside what is left and begins a new record",
-            self.folder.display(),
-            self.found
-        )
-    }
-}
-
-impl fmt::Display for RecordDefect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing { database } => write!(f, "there is no {database}"),
-            Self::Other { id: Some(id) } => write!(f, "it is another record ({id})"),
-            Self::Other { id: None } => write!(f, "it is another record, without an id"),
-            Self::Fewer { last } => write!(f, "it ends at {last}"),
-            Self::Damaged { cause } => write!(f, "it is damaged ({cause})"),
-        }
-    }
-}
-
 /// Opens the record at `options.path` for writing, and makes it if there never
 /// was one.
 ///
 /// # Errors
 ///
 /// [`AuditError::Locked`], [`AuditError::Writable`], [`AuditError::Inspect`],
-/// [`AuditError::Marker`], [`AuditError::Incomplete`], and what making and opening the files can meet.
+/// [`AuditError::Marker`], [`AuditError::Incomplete`], and those of making and
+/// opening the files.
 pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     let folder = LockedFolder::lock(&options.path)?;
-    permissions::check(folder.path(), &folder.database)?;
-    let kept = read_marker(&folder)?;
-    let shortfall = match &kept {
+    folder.check_permissions()?;
+    let marker = read_marker(folder.path())?;
+    let shortfall = match &marker {
         Some(marker) => find_shortfall(marker, &folder)?,
         None => None,
     };
@@ -107,32 +84,35 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     };
     folder.make_database()?;
     let mut connection = schema::open(&folder.database)?;
-    let failed = |source| AuditError::Open {
-        path: folder.database.clone(),
-        source,
-    };
-    let had_id = record_row::id(&connection).map_err(failed)?.is_some();
-    let id = record_row::id_or_new(&mut connection, before.as_ref(), clock::now());
-    let id = id.map_err(failed)?;
-    if !had_id {
+    let had_id = read_id(&connection).map_err(open_error(&folder.database))?;
+    let id = read_or_make_id(&mut connection, before.as_ref(), clock::now())
+        .map_err(open_error(&folder.database))?;
+    if had_id.is_none() {
         tracing::info!(record = id, folder = %folder.path().display(), "a new record begins");
-    } else if kept.is_none() {
+    } else if marker.is_none() {
         tracing::warn!(
             record = id,
             "{} is gone: what the database holds now is taken for the whole record",
             marker_path(folder.path()).display(),
         );
     }
+    let marker = match marker {
+        Some(marker) if marker.record == id => RecordMarker {
+            database: name_of(&folder.database),
+            ..marker
+        },
+        _ => RecordMarker::new(id, &folder.database),
+    };
     Ok(OpenRecord {
-        marker: marker_for(id, kept, &folder),
         folder,
         connection,
+        marker,
     })
 }
 
-fn read_marker(folder: &LockedFolder) -> Result<Option<RecordMarker>, AuditError> {
-    let path = marker_path(folder.path());
-    RecordMarker::read(folder.path()).map_err(|source| {
+fn read_marker(folder: &Path) -> Result<Option<RecordMarker>, AuditError> {
+    RecordMarker::read(folder).map_err(|source| {
+        let path = marker_path(folder);
         if source.kind() == io::ErrorKind::InvalidData {
             AuditError::Marker(path)
         } else {
@@ -141,45 +121,33 @@ fn read_marker(folder: &LockedFolder) -> Result<Option<RecordMarker>, AuditError
     })
 }
 
-/// The marker to go on with: `kept`, if it was written for the record `id`.
-fn marker_for(id: String, kept: Option<RecordMarker>, folder: &LockedFolder) -> RecordMarker {
-    match kept {
-        Some(marker) if marker.record == id => RecordMarker {
-            database: name_of(&folder.database),
-            ..marker
-        },
-        _ => RecordMarker::new(id, &folder.database),
-    }
-}
-
-/// What the database lacks of what `marker` says.
+/// Finds what the database lacks of what `marker` says.
 fn find_shortfall(
     marker: &RecordMarker,
     folder: &LockedFolder,
 ) -> Result<Option<Shortfall>, AuditError> {
-    let found = match compare(marker, &folder.database) {
-        Ok(found) => found,
+    let defect = match find_defect(marker, &folder.database) {
         Err(AuditError::Open { source, .. } | AuditError::Read(source)) if is_damage(&source) => {
-            let cause = source.to_string();
-            Some(RecordDefect::Damaged { cause })
+            Some(RecordDefect::Damaged {
+                cause: source.to_string(),
+            })
         }
-        Err(error) => return Err(error),
+        found => found?,
     };
-    Ok(found.map(|found| Shortfall {
+    Ok(defect.map(|defect| Shortfall {
         folder: folder.path().to_owned(),
         marker: marker.clone(),
-        found,
+        defect,
     }))
 }
 
-fn compare(marker: &RecordMarker, database: &Path) -> Result<Option<RecordDefect>, AuditError> {
+fn find_defect(marker: &RecordMarker, database: &Path) -> Result<Option<RecordDefect>, AuditError> {
     let bytes = match std::fs::metadata(database) {
+        Ok(found) => found.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        found => {
+        Err(source) => {
             let path = database.to_owned();
-            found
-                .map_err(|source| AuditError::Inspect { path, source })?
-                .len()
+            return Err(AuditError::Inspect { path, source });
         }
     };
     if bytes == 0 {
@@ -189,26 +157,24 @@ fn compare(marker: &RecordMarker, database: &Path) -> Result<Option<RecordDefect
     // Read-only: what is found here is evidence until somebody has decided what
     // is to be done with it.
     let connection = schema::open_to_read(database)?;
-    let id = record_row::id(&connection).map_err(AuditError::Read)?;
+    let id = read_id(&connection)?;
     if id.as_ref() != Some(&marker.record) {
-        return Ok(Some(RecordDefect::Other { id }));
+        return Ok(Some(
+            id.map_or(RecordDefect::NoId, |id| RecordDefect::OtherId { id }),
+        ));
     }
-    let last = last_seq(&connection).map_err(AuditError::Read)?;
+    let last = DECISIONS.last_number(&connection)?;
     if last < marker.last {
         return Ok(Some(RecordDefect::Fewer { last }));
     }
+    // Somebody may have used VACUUM, or have put an old copy beside a newer WAL:
+    // only a look at every page tells which.
     if bytes < marker.bytes {
-        return check_pages(&connection).map_err(AuditError::Read);
+        let sql = "PRAGMA quick_check(1)";
+        let cause: String = connection.query_row(sql, [], |row| row.get(0))?;
+        return Ok((cause != "ok").then_some(RecordDefect::Damaged { cause }));
     }
     Ok(None)
-}
-
-/// Looks at every page of a database that has become shorter: somebody may have
-/// used VACUUM, or have put an old copy beside a newer WAL.
-fn check_pages(connection: &Connection) -> rusqlite::Result<Option<RecordDefect>> {
-    let sql = "PRAGMA quick_check(1)";
-    let cause: String = connection.query_row(sql, [], |row| row.get(0))?;
-    Ok((cause != "ok").then_some(RecordDefect::Damaged { cause }))
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {
@@ -223,7 +189,8 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 fn set_aside(database: &Path, now: Timestamp) -> Result<(), AuditError> {
     let time = now.strftime("%Y%m%dT%H%M%S.%6fZ");
     let aside = beside(database, format!(".before-{time}"));
-    // The index is made anew by whoever opens the database.
+    // The database last: if the process ends in between, the next start still
+    // finds that the record is not whole.
     for suffix in ["-shm", "-wal", ""] {
         let (from, to) = (beside(database, suffix), beside(&aside, suffix));
         match std::fs::rename(&from, to) {

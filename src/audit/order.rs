@@ -8,8 +8,8 @@
 //! no time is more than [`SLACK_US`] earlier than any time before it, whatever
 //! the reason, so that a binary search with that margin misses no row.
 //!
-//! Rows before the first run were written before there was such a table. Nothing
-//! is known of their order, and each of them is looked at.
+//! Rows before the first run were written by schema 4, which had no such table.
+//! Nothing is known of their order, and each of them is looked at.
 
 use std::iter;
 use std::ops::Range;
@@ -22,21 +22,10 @@ use rusqlite::{Connection, OptionalExtension};
 /// most for its place in the queue that gives the numbers.
 pub(super) const SLACK_US: i64 = 10_000_000;
 
-/// Makes the table in a file of schema 4.
-pub(super) const FROM_4: &str = "
-BEGIN IMMEDIATE;
-CREATE TABLE clock_step (seq INTEGER PRIMARY KEY) STRICT;
-PRAGMA user_version = 5;
-COMMIT;";
-
-/// Shows a file of schema 4 to its reader as one of schema 5.
-pub(super) const AS_FROM_4: &str = "
-CREATE TEMP VIEW clock_step AS SELECT 0 AS seq WHERE 0;";
-
-/// Writes down that a row begins a run.
+/// Inserts the number of a row that begins a run.
 pub(super) const BEGIN_RUN: &str = "INSERT OR REPLACE INTO clock_step (seq) VALUES (?)";
 
-/// The writer's side: notices the rows that begin a new run.
+/// Order as the writer keeps it: notices the rows that begin a new run.
 #[derive(Debug, Default)]
 pub(super) struct ClockOrder {
     /// An upper bound of all times in the run so far, in microseconds; `None`
@@ -45,8 +34,9 @@ pub(super) struct ClockOrder {
 }
 
 impl ClockOrder {
-    /// Takes in the time `at` of the decision that is written next; whether it
-    /// begins a new run, so that [`BEGIN_RUN`] is to be executed with its number.
+    /// Takes in the time `at` of the decision that is written next. Returns
+    /// whether it begins a new run: then [`BEGIN_RUN`] is to be executed with its
+    /// number.
     pub(super) fn begins_run(
         &mut self,
         connection: &Connection,
@@ -58,18 +48,18 @@ impl ClockOrder {
             None => latest_in(connection)?,
         };
         let begins = time_us < latest_us.saturating_sub(SLACK_US);
-        let latest_us = if begins {
+        self.latest_us = Some(if begins {
             time_us
         } else {
             latest_us.max(time_us)
-        };
-        self.latest_us = Some(latest_us);
+        });
         Ok(begins)
     }
 }
 
-/// An upper bound of the times in the last run of the file. Without a run, or
-/// without a row in it, it is the end of time, so that the next row begins one.
+/// Finds an upper bound of the times in the last run of the file. Without a run,
+/// or without a row in it, that is the end of time, so that the next row begins
+/// one.
 fn latest_in(connection: &Connection) -> rusqlite::Result<i64> {
     let last: Option<i64> = connection
         .prepare_cached(
@@ -78,23 +68,24 @@ fn latest_in(connection: &Connection) -> rusqlite::Result<i64> {
         )?
         .query_row([], |row| row.get(0))
         .optional()?;
-    // No time of the run is later than that: else its last row would have begun
-    // a run of its own.
+    // No time of the run is later: its last row would have begun a run of its
+    // own.
     Ok(last.map_or(i64::MAX, |last| last.saturating_add(SLACK_US)))
 }
 
-/// Finds rows whose times are not as [`ranges`] takes them to be, so that a
+/// Check for rows whose times are not as [`ranges`] takes them to be, so that a
 /// search could miss them: somebody took a row out of `clock_step`.
 #[derive(Debug)]
 pub(super) struct OrderCheck {
-    /// The numbers that begin the runs still to come, the next one last.
+    /// Numbers that begin the runs still to come, the next one last.
     starts: Vec<i64>,
-    /// The latest time of the run so far; `None` before the first run.
+    /// Latest time of the run so far; `None` before the first run.
     latest_us: Option<i64>,
 }
 
 impl OrderCheck {
-    pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
+    /// Begins with the first row of the file.
+    pub(super) fn new(connection: &Connection) -> rusqlite::Result<Self> {
         let mut starts = run_starts(connection)?;
         starts.reverse();
         Ok(Self {
@@ -126,14 +117,14 @@ pub(super) struct TimeRange {
     pub(super) until: Option<Timestamp>,
 }
 
-/// The one range of all numbers below `end`.
+/// Makes the one range of all numbers below `end`.
 pub(super) fn all_below(end: i64) -> Vec<Range<i64>> {
     iter::once(i64::MIN..end).collect()
 }
 
-/// Ranges of numbers, in ascending order, that hold every decision made within
-/// `times` and numbered below `end`. They hold some others as well: each row's
-/// own time is still to be compared.
+/// Finds ranges of numbers, in ascending order, that hold every decision made
+/// within `times` and numbered below `end`. They hold some others as well: each
+/// row's own time is still to be compared.
 pub(super) fn ranges(
     connection: &Connection,
     times: TimeRange,
@@ -158,7 +149,7 @@ pub(super) fn ranges(
     Ok(ranges)
 }
 
-/// The numbers that begin a run, in order, a page at a time.
+/// Reads the numbers that begin a run, in order, a page at a time.
 fn run_starts(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
     const PAGE: usize = 4096;
     let mut starts: Vec<i64> = Vec::new();
@@ -175,7 +166,7 @@ fn run_starts(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
     }
 }
 
-/// The part of `run` that holds every row with a time within `times`.
+/// Finds the part of `run` that holds every row with a time within `times`.
 fn range_in_run(
     connection: &Connection,
     times: TimeRange,
@@ -196,8 +187,8 @@ fn range_in_run(
     Ok(found)
 }
 
-/// A number in `range` so that the row before it, if there is one, is earlier
-/// than `time_us`, and the row at it or next after it is not.
+/// Finds a number in `range` so that the row before it, if there is one, is
+/// earlier than `time_us`, and the row at it or next after it is not.
 fn first_not_before(
     connection: &Connection,
     range: Range<i64>,

@@ -1,9 +1,11 @@
-//! Reading a numbered table in pages.
+//! Paged reads of a table.
 //!
 //! SQLite keeps what a read transaction sees from being overwritten, so the WAL
 //! grows for as long as one is open. A page is one transaction: it looks at a
 //! bounded count of rows, whether they match or not, and is over before the
-//! caller gets to see any of them.
+//! caller sees any of them.
+//!
+//! Does not know what the rows hold.
 
 use std::ops::{ControlFlow, Range};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
+use super::columns::count;
 use crate::clock;
 
 /// Rows looked at in one transaction, matching or not.
@@ -22,47 +25,78 @@ const ROWS_MAX: usize = 512;
 /// Bytes handed over at a time, but for the last row: rows may hold long URLs.
 const BYTES_MAX: usize = 1 << 20;
 
-/// How long a page may take before it ends with what it has. The bound is for
-/// slow disks: the others are reached within milliseconds.
+/// Time after which a page ends with what it has. The bound is for slow disks:
+/// the others are reached within milliseconds.
 const TIME_MAX: Duration = Duration::from_millis(200);
 
-/// A condition in SQL with the value for its `?`.
-pub(super) type Condition = (&'static str, Value);
+/// Conditions in SQL, each with the value for its `?`.
+#[derive(Debug, Default)]
+pub(super) struct SqlConditions(Vec<(&'static str, Value)>);
+
+impl SqlConditions {
+    /// Adds the condition `sql`, if there is a value for it.
+    pub(super) fn add(&mut self, sql: &'static str, value: Option<impl Into<Value>>) {
+        self.0.extend(value.map(|value| (sql, value.into())));
+    }
+}
 
 /// A table that is read in the order of its numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NumberedTable {
-    /// The name.
+    /// Name of the table.
     pub(super) name: &'static str,
-    /// The query without conditions; its first column is the number.
+    /// Query without conditions; its first column is the number.
     pub(super) select: &'static str,
-    /// The number's column, as the query names it.
+    /// Column of the number, as the query names it.
     pub(super) number: &'static str,
 }
 
-/// Which end of the table comes first.
+impl NumberedTable {
+    /// Finds the highest number ever given to a row; 0 if none was.
+    pub(super) fn last_number(&self, connection: &Connection) -> rusqlite::Result<u64> {
+        let name = self.name;
+        let sql = format!(
+            "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{name}'), 0),
+                        coalesce((SELECT max(seq) FROM {name}), 0))"
+        );
+        let mut statement = connection.prepare_cached(&sql)?;
+        statement.query_row([], |row| row.get(0).map(count))
+    }
+
+    /// Finds the number behind the last row.
+    pub(super) fn end(&self, connection: &Connection) -> rusqlite::Result<i64> {
+        let sql = format!("SELECT max(seq) FROM {}", self.name);
+        let mut statement = connection.prepare_cached(&sql)?;
+        let last: Option<i64> = statement.query_row([], |row| row.get(0))?;
+        Ok(last.unwrap_or_default().saturating_add(1))
+    }
+}
+
+/// Order in which rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub enum Direction {
+    /// By ascending numbers.
     OldestFirst,
+    /// By descending numbers.
     NewestFirst,
 }
 
-/// The rows of a table that meet all conditions and have a number in one of the
+/// Scan of the rows that meet all conditions and have a number in one of the
 /// ranges.
 #[derive(Debug)]
 pub(super) struct TableScan<'a> {
     pub(super) connection: &'a Connection,
     pub(super) table: NumberedTable,
-    pub(super) conditions: Vec<Condition>,
+    pub(super) conditions: SqlConditions,
     /// In ascending order.
     pub(super) ranges: Vec<Range<i64>>,
     pub(super) direction: Direction,
 }
 
-/// What one transaction found.
+/// Rows that one transaction found.
 struct ScanPage<T> {
     rows: Vec<T>,
-    /// The number of the last row, if there may be more in the same window.
+    /// Number of the last row, if there may be more in the same window.
     cut_at: Option<i64>,
 }
 
@@ -90,8 +124,8 @@ impl TableScan<'_> {
         Ok(())
     }
 
-    /// The next numbers to look at, beginning with one that has a row: a gap of
-    /// any width is passed over at once.
+    /// Finds the next numbers to look at, beginning with one that has a row: a
+    /// gap of any width is passed over at once.
     fn next_window(&self, rest: &Range<i64>) -> rusqlite::Result<Option<Range<i64>>> {
         let order = self.order();
         let name = self.table.name;
@@ -112,7 +146,7 @@ impl TableScan<'_> {
         }))
     }
 
-    /// What is left of `rest` after `window`, or after its row `cut_at`.
+    /// Returns what is left of `rest` after `window`, or after its row `cut_at`.
     fn rest(&self, rest: Range<i64>, window: &Range<i64>, cut_at: Option<i64>) -> Range<i64> {
         match self.direction {
             Direction::OldestFirst => {
@@ -158,7 +192,7 @@ impl TableScan<'_> {
         let NumberedTable { select, number, .. } = self.table;
         let mut sql = format!("{select}\nWHERE ? <= {number} AND {number} < ?");
         let mut values = vec![window.start.into(), window.end.into()];
-        for (condition, value) in &self.conditions {
+        for (condition, value) in &self.conditions.0 {
             sql.push_str(" AND ");
             sql.push_str(condition);
             values.push(value.clone());
@@ -168,9 +202,10 @@ impl TableScan<'_> {
     }
 }
 
-/// How many bytes of text the first columns of a row hold. The policy, which
-/// many rows share, stands behind them and is not fetched for this.
+/// Counts the bytes of text in the first columns of a row.
 fn row_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
+    // The policy, which many rows share, stands behind them and is not fetched
+    // for this.
     const COLUMNS: usize = 16;
     let mut bytes = 0;
     for column in 0..COLUMNS.min(row.as_ref().column_count()) {
@@ -184,9 +219,9 @@ fn row_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
 /// A table whose key is text, read in the order of its key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyedTable {
-    /// The query without conditions; the columns of the key come first.
+    /// Query without conditions; the columns of the key come first.
     pub(super) select: &'static str,
-    /// The columns of the key.
+    /// Columns of the key.
     pub(super) key: &'static [&'static str],
 }
 
@@ -230,7 +265,7 @@ impl KeyedTable {
     }
 }
 
-/// The key of a row, byte by byte: somebody's hand may have left what is no
+/// Key of a row, in bytes: somebody who changed it may have left what is no
 /// UTF-8, and the next page must begin behind it all the same.
 #[derive(Debug, Default)]
 struct RowKey(Vec<Vec<u8>>);

@@ -1,27 +1,39 @@
-//! Which robots.txt of a host was in force at a time.
+//! History of robots.txt: which one of a host was in force at a time.
 //!
-//! Decisions rest on snapshots: what an origin answered when it was asked for
-//! its robots.txt, for one product token or for all. A snapshot is in force from
-//! its fetch to the next one. Only snapshots that some decision rests on are on
+//! Decisions rest on snapshots: what a site answered when it was asked for its
+//! robots.txt, for one product token or for all. A snapshot is in force from its
+//! fetch to the next one. Only snapshots that some decision rests on are on
 //! record.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::AuditError;
+use super::columns::ColumnReader;
+use super::decision_row::{SNAPSHOT_COLUMNS, read_snapshot};
+use super::error::AuditError;
 use super::filter::normal_host;
-use super::query::AuditReader;
-use super::row::{SNAPSHOT_COLUMNS, snapshot_of};
+use super::reader::AuditReader;
 use crate::decision::record::RecordedSnapshot;
 use politesse_robots::origin::Origin;
 
 /// Snapshots read in one transaction.
 const PAGE: usize = 1024;
 
-/// What is asked for.
+/// Column of the time of the fetch in [`SNAPSHOTS_BEFORE`].
+const FETCHED_AT: usize = 4;
+
+const SNAPSHOTS_BEFORE: &str = "
+SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops, id
+FROM snapshot WHERE origin = ? AND (fetched_us, id) <= (?, ?)
+ORDER BY fetched_us DESC, id DESC LIMIT 1024";
+
+const NEXT_ORIGIN: &str = "
+SELECT origin FROM snapshot WHERE ? <= origin AND origin < ? ORDER BY origin LIMIT 1";
+
+/// Owner of a robots.txt that is asked for.
 #[derive(Debug, Clone)]
 pub enum RobotsOwner {
     /// Every origin at this host, whatever its scheme and port.
@@ -44,120 +56,101 @@ impl fmt::Display for RobotsOwner {
 pub struct OriginSnapshot {
     /// The origin.
     pub origin: String,
-    /// What it had answered.
+    /// The snapshot.
     pub snapshot: RecordedSnapshot,
 }
 
-impl AuditReader {
-    /// The snapshots that were in force at `at`, one for each origin of `owner`
-    /// and each token that they were fetched for, in that order.
-    ///
-    /// # Errors
-    ///
-    /// [`AuditError::Read`].
-    pub fn robots_at(
-        &self,
-        owner: &RobotsOwner,
-        at: Timestamp,
-    ) -> Result<Vec<OriginSnapshot>, AuditError> {
-        let read = || {
-            let mut all = Vec::new();
-            for origin in self.origins(owner)? {
-                all.extend(self.robots_of(&origin, at)?);
-            }
-            Ok(all)
-        };
-        read().map_err(AuditError::Read)
+/// Finds the snapshots that were in force at `at`, one for each origin of
+/// `owner` and each token that they were fetched for, in that order.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn robots_at(
+    reader: &AuditReader,
+    owner: &RobotsOwner,
+    at: Timestamp,
+) -> Result<Vec<OriginSnapshot>, AuditError> {
+    let mut found = Vec::new();
+    for origin in origins(&reader.connection, owner)? {
+        let snapshots = snapshots_at(&reader.connection, &origin, at)?;
+        found.extend(snapshots.into_iter().map(|snapshot| OriginSnapshot {
+            origin: origin.clone(),
+            snapshot,
+        }));
     }
+    Ok(found)
+}
 
-    /// When the first robots.txt of `owner` that is on record was fetched.
-    ///
-    /// # Errors
-    ///
-    /// [`AuditError::Read`].
-    pub fn first_robots(&self, owner: &RobotsOwner) -> Result<Option<Timestamp>, AuditError> {
-        let read = || {
-            let mut first: Option<i64> = None;
-            for origin in self.origins(owner)? {
-                let sql = "SELECT min(fetched_us) FROM snapshot WHERE origin = ?";
-                let mut statement = self.connection.prepare_cached(sql)?;
-                let fetched: Option<i64> = statement.query_row([origin], |row| row.get(0))?;
-                first = first.into_iter().chain(fetched).min();
-            }
-            Ok(first)
-        };
-        let first = read().map_err(AuditError::Read)?;
-        Ok(first.and_then(|first| Timestamp::from_microsecond(first).ok()))
+/// Finds when the first robots.txt of `owner` that is on record was fetched.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn first_robots(
+    reader: &AuditReader,
+    owner: &RobotsOwner,
+) -> Result<Option<Timestamp>, AuditError> {
+    let mut first: Option<i64> = None;
+    for origin in origins(&reader.connection, owner)? {
+        let sql = "SELECT min(fetched_us) FROM snapshot WHERE origin = ?";
+        let mut statement = reader.connection.prepare_cached(sql)?;
+        let fetched: Option<i64> = statement.query_row([origin], |row| row.get(0))?;
+        first = first.into_iter().chain(fetched).min();
     }
+    Ok(first.and_then(|first| Timestamp::from_microsecond(first).ok()))
+}
 
-    fn origins(&self, owner: &RobotsOwner) -> rusqlite::Result<Vec<String>> {
-        match owner {
-            RobotsOwner::Host(host) => self.origins_of(&normal_host(host)),
-            RobotsOwner::Origin(origin) => Ok(vec![origin.to_string()]),
+/// Finds the origins of `owner` that have snapshots.
+fn origins(connection: &Connection, owner: &RobotsOwner) -> rusqlite::Result<Vec<String>> {
+    let host = match owner {
+        RobotsOwner::Host(host) => normal_host(host),
+        RobotsOwner::Origin(origin) => return Ok(vec![origin.to_string()]),
+    };
+    let mut statement = connection.prepare_cached(NEXT_ORIGIN)?;
+    let mut next = |from: &str, end: &str| {
+        let row = statement.query_row([from, end], |row| row.get::<_, String>(0));
+        row.optional()
+    };
+    let mut origins = Vec::new();
+    for scheme in ["http", "https"] {
+        let origin = format!("{scheme}://{host}");
+        origins.extend(next(&origin, &format!("{origin}\0"))?);
+        // Origins with a port: a digit follows the colon, and `;` is the
+        // character after the colon.
+        let (mut from, end) = (format!("{origin}:"), format!("{origin};"));
+        while let Some(with_port) = next(&from, &end)? {
+            from = format!("{with_port}\0");
+            origins.push(with_port);
         }
     }
+    Ok(origins)
+}
 
-    /// The origins at `host` that have snapshots.
-    fn origins_of(&self, host: &str) -> rusqlite::Result<Vec<String>> {
-        let mut origins = Vec::new();
-        for scheme in ["http", "https"] {
-            let origin = format!("{scheme}://{host}");
-            // Behind the colon of a port comes a digit, and `;` comes behind the
-            // colon.
-            let with_port = (format!("{origin}:"), format!("{origin};"));
-            if self.next_origin(&origin, &format!("{origin}\0"))?.is_some() {
-                origins.push(origin);
-            }
-            let (mut from, end) = with_port;
-            while let Some(next) = self.next_origin(&from, &end)? {
-                from = format!("{next}\0");
-                origins.push(next);
-            }
+/// Finds the last snapshot of each token at `origin` that was there by `at`.
+fn snapshots_at(
+    connection: &Connection,
+    origin: &str,
+    at: Timestamp,
+) -> rusqlite::Result<Vec<RecordedSnapshot>> {
+    let mut by_token: BTreeMap<Option<String>, RecordedSnapshot> = BTreeMap::new();
+    let (mut fetched_us, mut id) = (at.as_microsecond(), i64::MAX);
+    loop {
+        let mut statement = connection.prepare_cached(SNAPSHOTS_BEFORE)?;
+        let page = statement.query_map(params![origin, fetched_us, id], |row: &Row<'_>| {
+            let place: (i64, i64) = (row.get(FETCHED_AT)?, row.get(SNAPSHOT_COLUMNS)?);
+            Ok((place, read_snapshot(&mut ColumnReader::new(row))?))
+        })?;
+        let page = page.collect::<rusqlite::Result<Vec<_>>>()?;
+        let count = page.len();
+        for (place, snapshot) in page {
+            (fetched_us, id) = (place.0, place.1.saturating_sub(1));
+            let token = snapshot.token.as_deref().map(str::to_ascii_lowercase);
+            // The newest comes first.
+            by_token.entry(token).or_insert(snapshot);
         }
-        Ok(origins)
-    }
-
-    fn next_origin(&self, from: &str, end: &str) -> rusqlite::Result<Option<String>> {
-        let sql = "SELECT origin FROM snapshot WHERE ? <= origin AND origin < ?
-                   ORDER BY origin LIMIT 1";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        statement
-            .query_row([from, end], |row| row.get(0))
-            .optional()
-    }
-
-    /// The last snapshot of each token at `origin` that was there by `at`.
-    fn robots_of(&self, origin: &str, at: Timestamp) -> rusqlite::Result<Vec<OriginSnapshot>> {
-        let mut by_token: BTreeMap<Option<String>, RecordedSnapshot> = BTreeMap::new();
-        let (mut fetched_us, mut id) = (at.as_microsecond(), i64::MAX);
-        loop {
-            let mut statement = self.connection.prepare_cached(
-                "SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body,
-                        hops, id
-                 FROM snapshot WHERE origin = ? AND (fetched_us, id) <= (?, ?)
-                 ORDER BY fetched_us DESC, id DESC LIMIT 1024",
-            )?;
-            let page = statement.query_map(params![origin, fetched_us, id], |row| {
-                let place: (i64, i64) = (row.get(4)?, row.get(SNAPSHOT_COLUMNS)?);
-                Ok((place, snapshot_of(row)?))
-            })?;
-            let page = page.collect::<rusqlite::Result<Vec<_>>>()?;
-            let count = page.len();
-            for (place, snapshot) in page {
-                (fetched_us, id) = (place.0, place.1.saturating_sub(1));
-                let token = snapshot.token.as_deref().map(str::to_ascii_lowercase);
-                by_token.entry(token).or_insert(snapshot);
-            }
-            if count < PAGE {
-                break;
-            }
+        if count < PAGE {
+            return Ok(by_token.into_values().collect());
         }
-        Ok(by_token
-            .into_values()
-            .map(|snapshot| OriginSnapshot {
-                origin: origin.to_owned(),
-                snapshot,
-            })
-            .collect())
     }
 }

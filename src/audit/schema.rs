@@ -1,32 +1,36 @@
-//! The SQLite file: how it is opened, and its tables.
+//! Schema of the database: its tables, its versions, and how it is opened.
 //!
-//! One process writes to it, which has locked its folder; any number read.
+//! One process writes to the database, which has locked its folder; any number
+//! read. Versions 1 to 3 are older than the first release and are not read.
+//!
 //! Does not know what is in a row.
 
 use std::path::Path;
-use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::AuditError;
-use super::order::{AS_FROM_4, FROM_4};
-use super::row::count;
+use super::error::AuditError;
+use super::wal::BUSY_TIMEOUT;
 
-/// The version of the tables, kept in the file as `user_version`.
+/// Version of the tables, kept in the file as `user_version`.
 const SCHEMA_VERSION: i64 = 6;
 
-/// The version from which on a file has an id in the table `record`.
+/// Oldest version that is read, and upgraded by a writer.
+const OLDEST_VERSION: i64 = 4;
+
+/// Version from which on a file has an id, in the table `record`.
 pub(super) const RECORD_SINCE: i64 = 6;
 
-/// How long a lock of another process on the file is waited for.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The tables of version 2, which a new file has for a moment.
+/// Tables of [`OLDEST_VERSION`]; a new file gets the others as an old one does.
 ///
 /// `AUTOINCREMENT` keeps the highest number ever given, so that one is never
-/// given twice and rows taken off the end are missed.
-const SCHEMA: &str = "
-BEGIN IMMEDIATE;
+/// given twice and rows taken off the end are missed. The hops are a JSON list,
+/// and NULL where there are none. The token in `kept` is '' where one snapshot
+/// serves every crawler: two nulls would be two rows. `NOCASE` folds what
+/// [`ProductToken`] folds.
+///
+/// [`ProductToken`]: politesse_robots::crawler::ProductToken
+const TABLES: &str = "
 CREATE TABLE body (
   sha256 BLOB NOT NULL PRIMARY KEY,
   body BLOB NOT NULL
@@ -45,7 +49,8 @@ CREATE TABLE snapshot (
   expires_us INTEGER NOT NULL,
   result TEXT NOT NULL,
   cause TEXT,
-  body BLOB REFERENCES body
+  body BLOB REFERENCES body,
+  hops TEXT
 ) STRICT;
 CREATE INDEX snapshot_origin ON snapshot (origin, fetched_us);
 CREATE TABLE decision (
@@ -77,33 +82,6 @@ CREATE TABLE decision (
   ended BLOB
 ) STRICT;
 CREATE INDEX decision_host ON decision (host);
-PRAGMA user_version = 2;
-COMMIT;";
-
-/// What makes a file of version 1 one of version 2. Its rows have no
-/// directives; what they have, and their digests, stays.
-const FROM_1: &str = "
-BEGIN IMMEDIATE;
-ALTER TABLE decision ADD COLUMN directives TEXT;
-ALTER TABLE decision ADD COLUMN said TEXT;
-ALTER TABLE decision ADD COLUMN ended BLOB;
-PRAGMA user_version = 2;
-COMMIT;";
-
-/// What makes a file of version 2 one of version 3: the redirects that led to a
-/// robots.txt, and what is known last of each. That is no evidence; what
-/// decisions rest on stays in `snapshot`.
-///
-/// Hops are a JSON list, and NULL where there are none, as in the rows that had
-/// no such column.
-///
-/// The token is '' where one snapshot serves every crawler: two nulls would be
-/// two rows. `NOCASE` folds what [`ProductToken`] folds.
-///
-/// [`ProductToken`]: politesse_robots::crawler::ProductToken
-const FROM_2: &str = "
-BEGIN IMMEDIATE;
-ALTER TABLE snapshot ADD COLUMN hops TEXT;
 CREATE TABLE kept (
   origin TEXT NOT NULL,
   token TEXT NOT NULL COLLATE NOCASE,
@@ -125,13 +103,6 @@ CREATE TABLE kept (
   PRIMARY KEY (origin, token)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX kept_expires ON kept (expires_us);
-PRAGMA user_version = 3;
-COMMIT;";
-
-/// What makes a file of version 3 one of version 4: that origins asked for less,
-/// as evidence, and how long they are left alone, for the next process.
-const FROM_3: &str = "
-BEGIN IMMEDIATE;
 CREATE TABLE event (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   time_us INTEGER NOT NULL,
@@ -151,180 +122,139 @@ CREATE TABLE back_off (
   digest BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX back_off_until ON back_off (until_us);
-PRAGMA user_version = 4;
-COMMIT;";
+";
 
-/// Upgrades a file of version 5 to version 6: the record's id, in one row, which
-/// is added when the file is opened for writing.
-const FROM_5: &str = "
-BEGIN IMMEDIATE;
-CREATE TABLE record (
+/// Tables that later versions have added: the version, and the table.
+///
+/// `clock_step` holds the numbers that begin a run (see `order`), `record` the
+/// one row with the record's id, which is written when the file is opened.
+const ADDED_TABLES: [(i64, &str); 2] = [
+    (5, "clock_step (seq INTEGER PRIMARY KEY) STRICT"),
+    (
+        RECORD_SINCE,
+        "record (
   id TEXT NOT NULL PRIMARY KEY,
   begun_us INTEGER NOT NULL,
   before TEXT,
   before_last INTEGER,
   digest BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
-PRAGMA user_version = 6;
-COMMIT;";
+) STRICT, WITHOUT ROWID",
+    ),
+];
 
-/// Shows a file of version 1 to its reader as one of version 2: whoever reads
-/// changes nothing, and an old log must stay readable.
-const AS_FROM_1: &str = "
-CREATE TEMP VIEW decision AS
-SELECT *, NULL AS directives, NULL AS said, NULL AS ended FROM main.decision;";
-
-/// Shows a file of version 2 to its reader as one of version 3.
-const AS_FROM_2: &str = "
-CREATE TEMP VIEW snapshot AS SELECT *, NULL AS hops FROM main.snapshot;
-CREATE TEMP VIEW kept AS
-SELECT '' AS origin, '' AS token, '' AS url, NULL AS status, 0 AS fetched_us,
-       0 AS expires_us, '' AS result, NULL AS cause, NULL AS body,
-       NULL AS hops, NULL AS whole, NULL AS content_type, NULL AS etag,
-       NULL AS last_modified, 0 AS failures, NULL AS led_to, x'' AS digest
-WHERE 0;";
-
-/// Shows a file of version 3 to its reader as one of version 4.
-const AS_FROM_3: &str = "
-CREATE TEMP VIEW event AS
-SELECT 0 AS seq, 0 AS time_us, '' AS host, '' AS kind, NULL AS status,
-       0 AS until_us, 0 AS incidents, x'' AS digest
-WHERE 0;
-CREATE TEMP VIEW back_off AS
-SELECT '' AS host, 0 AS until_us, 0 AS incidents, 0 AS since_us, x'' AS digest
-WHERE 0;";
-
-/// Shows a file of version 5 to its reader as one of version 6.
-const AS_FROM_5: &str = "
-CREATE TEMP VIEW record AS
-SELECT '' AS id, 0 AS begun_us, NULL AS before, NULL AS before_last, x'' AS digest
-WHERE 0;";
-
-/// What makes a commit outlast the power (WAL, `synchronous=FULL`), and keeps
-/// the WAL from holding the disk space of its worst hour.
+/// Settings of a connection that writes.
+///
+/// With WAL and `synchronous=FULL` a commit outlasts a power failure. The size
+/// limit keeps the WAL from holding the disk space of its worst hour.
 const DURABLE: &str = "
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA foreign_keys = ON;
 PRAGMA journal_size_limit = 67108864;";
 
-/// Opens the file at `path` for writing, and makes the tables if it is new.
+/// Opens the database at `path` for writing. Makes the tables if it is empty,
+/// and upgrades one of an older version.
 ///
 /// # Errors
 ///
-/// [`AuditError::Open`] and [`AuditError::Schema`].
+/// [`AuditError::Open`], [`AuditError::Schema`], [`AuditError::Outdated`].
 pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
-    let failed = |source| AuditError::Open {
-        path: path.to_owned(),
-        source,
-    };
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
-    if is_empty(&connection).map_err(failed)? {
-        connection.execute_batch(SCHEMA).map_err(failed)?;
+    // A connection that writes moves the WAL into the file when it is closed. A
+    // file of a version that is not known stays as it is, so look at it first.
+    let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let is_new = is_empty(&reader).map_err(open_error(path))?;
+    if !is_new {
+        check_version(&reader, path)?;
     }
-    for (from, step) in [
-        (1, FROM_1),
-        (2, FROM_2),
-        (3, FROM_3),
-        (4, FROM_4),
-        (5, FROM_5),
-    ] {
-        if version(&connection).map_err(failed)? == from {
-            connection.execute_batch(step).map_err(failed)?;
+    drop(reader);
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let prepare = || {
+        if is_new {
+            make(&connection, TABLES, OLDEST_VERSION)?;
         }
-    }
-    check_version(&connection, path)?;
-    connection.execute_batch(DURABLE).map_err(failed)?;
+        for (version, table) in ADDED_TABLES {
+            if schema_version(&connection)? < version {
+                make(&connection, &format!("CREATE TABLE {table};"), version)?;
+            }
+        }
+        connection.execute_batch(DURABLE)
+    };
+    prepare().map_err(open_error(path))?;
     Ok(connection)
 }
 
-/// Opens the file at `path` for reading.
+/// Opens the database at `path` for reading.
 ///
 /// # Errors
 ///
-/// [`AuditError::Missing`], [`AuditError::Open`] and [`AuditError::Schema`].
+/// [`AuditError::Missing`], [`AuditError::Open`], [`AuditError::Schema`],
+/// [`AuditError::Outdated`].
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
     if !path.exists() {
         return Err(AuditError::Missing(path.to_owned()));
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)
-        .and_then(|connection| connection.busy_timeout(BUSY_TIMEOUT).map(|()| connection))
-        .map_err(|source| AuditError::Open {
-            path: path.to_owned(),
-            source,
-        })?;
-    let failed = |source| AuditError::Open {
-        path: path.to_owned(),
-        source,
-    };
-    let views: &[&str] = match version(&connection).map_err(failed)? {
-        1 => &[AS_FROM_1, AS_FROM_2, AS_FROM_3, AS_FROM_4, AS_FROM_5],
-        2 => &[AS_FROM_2, AS_FROM_3, AS_FROM_4, AS_FROM_5],
-        3 => &[AS_FROM_3, AS_FROM_4, AS_FROM_5],
-        4 => &[AS_FROM_4, AS_FROM_5],
-        5 => &[AS_FROM_5],
-        _ => {
-            check_version(&connection, path)?;
-            &[]
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let found = check_version(&connection, path)?;
+    for (version, table) in ADDED_TABLES {
+        // Reading changes no file: a table that an older one lacks is an empty
+        // one of this connection.
+        if found < version {
+            let made = connection.execute_batch(&format!("CREATE TEMP TABLE {table};"));
+            made.map_err(open_error(path))?;
         }
-    };
-    for view in views {
-        connection.execute_batch(view).map_err(failed)?;
     }
     Ok(connection)
+}
+
+fn connect(path: &Path, access: OpenFlags) -> Result<Connection, AuditError> {
+    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags)
+        .and_then(|connection| connection.busy_timeout(BUSY_TIMEOUT).map(|()| connection))
+        .map_err(open_error(path))
+}
+
+/// Wraps an error of SQLite with the path of the database that it opened.
+pub(super) fn open_error(path: &Path) -> impl FnOnce(rusqlite::Error) -> AuditError {
+    |source| AuditError::Open {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Makes tables and sets the version, or does neither.
+fn make(connection: &Connection, tables: &str, version: i64) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "BEGIN IMMEDIATE; {tables} PRAGMA user_version = {version}; COMMIT;"
+    ))
 }
 
 /// Whether the file is new: no version, no tables.
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let tables = "SELECT count(*) FROM sqlite_schema";
     let tables: i64 = connection.query_row(tables, [], |row| row.get(0))?;
-    Ok(tables == 0 && version(connection)? == 0)
+    Ok(tables == 0 && schema_version(connection)? == 0)
 }
 
-/// The version of the tables.
-pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
+/// Reads the version of the tables.
+pub(super) fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Whether the tables are those of this version.
-fn check_version(connection: &Connection, path: &Path) -> Result<(), AuditError> {
-    let found = version(connection).map_err(|source| AuditError::Open {
-        path: path.to_owned(),
-        source,
-    })?;
-    if found != SCHEMA_VERSION {
-        return Err(AuditError::Schema {
-            path: path.to_owned(),
+/// Reads the version of the tables, which must be one that is supported.
+fn check_version(connection: &Connection, path: &Path) -> Result<i64, AuditError> {
+    let found = schema_version(connection).map_err(open_error(path))?;
+    let path = path.to_owned();
+    match found {
+        OLDEST_VERSION..=SCHEMA_VERSION => Ok(found),
+        1..OLDEST_VERSION => Err(AuditError::Outdated {
+            path,
+            found,
+            oldest: OLDEST_VERSION,
+        }),
+        _ => Err(AuditError::Schema {
+            path,
             found,
             known: SCHEMA_VERSION,
-        });
+        }),
     }
-    Ok(())
-}
-
-/// The highest number ever given to a decision; 0 if none was.
-pub(super) fn last_seq(connection: &Connection) -> rusqlite::Result<u64> {
-    last_number(
-        connection,
-        "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'decision'), 0),
-                    coalesce((SELECT max(seq) FROM decision), 0))",
-    )
-}
-
-/// The highest number ever given to an event; 0 if none was.
-pub(super) fn last_event(connection: &Connection) -> rusqlite::Result<u64> {
-    last_number(
-        connection,
-        "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0),
-                    coalesce((SELECT max(seq) FROM event), 0))",
-    )
-}
-
-fn last_number(connection: &Connection, sql: &str) -> rusqlite::Result<u64> {
-    connection
-        .prepare_cached(sql)?
-        .query_row([], |row| row.get(0).map(count))
 }

@@ -1,33 +1,36 @@
-//! Deciding the whole log again, and finding where somebody's hand was in it.
+//! Verification: decides the whole record again, and finds rows that somebody
+//! has changed or removed.
 //!
-//! Invariant 2: every decision follows from what is stored beside it. What is
-//! found is handed on as it is found, so that a log of any length is verified
+//! Invariant 2: every decision follows from what is stored beside it. Findings
+//! are handed on as they are found, so that a record of any length is verified
 //! in the memory of one page and one robots.txt.
 
 use std::fmt;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
+use thiserror::Error;
 
-use super::AuditError;
-use super::event_row::{BACK_OFF_COLUMNS, BACK_OFFS, EVENT_COLUMNS, text};
-use super::events::EventFilter;
-use super::kept_row::{self, KEPT};
-use super::order::OrderCheck;
-use super::pages::Direction;
-use super::query::{AuditReader, DecisionFilter};
-use super::record_row::{RECORD_COLUMNS, RECORDS};
-use super::row::{DecisionReader, blob, count, digest, is_as_written, is_untouched};
-use super::schema::{RECORD_SINCE, last_event, last_seq, version};
+use super::columns::{ColumnReader, blob, is_as_written, read_digest};
+use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
+use super::error::AuditError;
+use super::events::{EVENT_COLUMNS, EVENTS};
+use super::filter::{DecisionFilter, EventFilter};
+use super::order::{OrderCheck, TimeRange};
+use super::pages::{Direction, KeyedTable};
+use super::reader::AuditReader;
+use super::record_id::{RECORD_COLUMNS, SELECT_RECORD};
+use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
+use super::schema::{RECORD_SINCE, schema_version};
 use crate::decision::decide::Revision;
 use crate::decision::digest::Digest;
 use crate::decision::record::{Again, StoredRecord, StoredRuling, Undecidable, decide_again};
 
-/// What verification came to.
+/// Sums of a verification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Rows that were decided again, whatever came of it.
+    /// Rows that were decided again, whatever the result.
     pub decided: u64,
     /// Rows among them that another revision of the engine decided, and that
     /// this one decides otherwise. They are no mismatches.
@@ -36,162 +39,129 @@ pub struct Verification {
     pub form_only: u64,
     /// Findings that are mismatches.
     pub mismatches: u64,
-    /// Rows that are not there any more.
+    /// Rows that are gone.
     pub missing: u64,
-    /// Copies of robots.txt kept for a restart that were looked at.
+    /// Saved snapshots that were looked at.
     pub kept: u64,
     /// Events that were looked at.
     pub events: u64,
-    /// Back-offs kept for a restart that were looked at.
+    /// Saved back-offs that were looked at.
     pub back_offs: u64,
 }
 
-/// Something that verification found. Its `Display` is one line.
-#[derive(Debug)]
+/// Finding of a verification. Its `Display` is one line.
+#[derive(Debug, Error)]
 pub enum Finding {
     /// Deciding again gives another answer.
+    #[error("{seq}: the row says {}, its evidence {}", RulingLine(.found), RulingLine(.again))]
     Decision {
-        /// The row.
+        /// Number of the row.
         seq: u64,
-        /// What it says.
+        /// Ruling in the row.
         found: Box<StoredRuling>,
-        /// What follows from its evidence.
+        /// Ruling that follows from its evidence.
         again: Box<StoredRuling>,
     },
     /// Another revision of the engine decided the row, and this one decides
-    /// otherwise. The row is as it was written. It is told, and is no mismatch.
+    /// otherwise. The row is as it was written: it is no mismatch.
+    #[error(
+        "{seq}: decided by revision {decided_by}: {}; revision {} says {}",
+        RulingLine(.found), Revision::CURRENT, RulingLine(.now)
+    )]
     OtherRevision {
-        /// The row.
+        /// Number of the row.
         seq: u64,
-        /// The revision that decided it.
+        /// Revision that decided it.
         decided_by: Revision,
-        /// What it says.
+        /// Ruling in the row.
         found: Box<StoredRuling>,
-        /// What this revision says.
+        /// Ruling of this revision.
         now: Box<StoredRuling>,
     },
     /// The row cannot be decided again.
+    #[error("{seq}: cannot be decided again: {why}")]
     Undecidable {
-        /// The row.
+        /// Number of the row.
         seq: u64,
-        /// Why.
+        /// Reason.
         why: Undecidable,
     },
-    /// The answer is right, but the row, its snapshot or its policy is not what
-    /// was written.
-    Changed {
-        /// The row.
-        seq: u64,
-    },
-    /// A robots.txt is kept under a digest that is not its own.
-    Body {
-        /// The digest it is kept under, in hexadecimal.
-        key: String,
-    },
-    /// A policy is kept under a digest that is not its own.
-    Policy {
-        /// The digest it is kept under, in hexadecimal.
-        key: String,
-    },
-    /// What is kept of a robots.txt for a restart is not what was written. No
-    /// decision rests on it: it counts as absent.
-    StoredSnapshot {
-        /// The origin it is kept for.
+    /// The answer is right, but the row with this number, its snapshot or its
+    /// policy is not what was written.
+    #[error("{0}: the row is not as it was written")]
+    Changed(u64),
+    /// A robots.txt is kept under this digest, which is not its own.
+    #[error("robots.txt {0}: the body has another digest")]
+    Body(String),
+    /// A policy is kept under this digest, which is not its own.
+    #[error("policy {0}: the text has another digest")]
+    Policy(String),
+    /// A saved snapshot is not what was written. No decision rests on it: it
+    /// counts as absent.
+    #[error("{origin} {token}: what is kept is not as it was written")]
+    SavedSnapshot {
+        /// Origin it is saved for.
         origin: String,
-        /// The token it is kept for, or nothing.
+        /// Token it is saved for, or nothing.
         token: String,
     },
-    /// An event is not what was written.
-    Event {
-        /// Its number.
-        seq: u64,
-    },
-    /// A back-off kept for a restart is not what was written: it counts as
+    /// The event with this number is not what was written.
+    #[error("event {0}: the row is not as it was written")]
+    Event(u64),
+    /// The saved back-off of this host is not what was written: it counts as
     /// absent.
-    BackOff {
-        /// Its host.
-        host: String,
-    },
+    #[error("{0}: the back-off kept is not as it was written")]
+    BackOff(String),
     /// The row with the record's id is not what was written, or is gone.
+    #[error("the record's id is not as it was written")]
     Record,
-    /// Events are gone.
-    MissingEvents {
-        /// The first of them.
-        first: u64,
-        /// The last of them.
-        last: u64,
-    },
-    /// The row is earlier than one before it, and the table by which rows are
-    /// found by time does not say so.
-    Order {
-        /// The row.
-        seq: u64,
-    },
-    /// Rows are gone. It is told, and is no mismatch: what is left may be right.
-    Missing {
-        /// The first of them.
-        first: u64,
-        /// The last of them.
-        last: u64,
-    },
+    /// The row with this number is earlier than one before it, and the table by
+    /// which rows are found by time does not say so.
+    #[error(
+        "{0}: the row is earlier than one before it, and clock_step does not say so: a search by \
+         time may miss it"
+    )]
+    Order(u64),
+    /// Rows are gone. It is no mismatch: those that are left may be right.
+    #[error("{0}")]
+    Missing(MissingRows),
 }
 
 impl Finding {
-    /// Whether it contradicts the log.
+    /// Whether the finding contradicts the record.
     pub fn is_mismatch(&self) -> bool {
-        !matches!(
-            self,
-            Self::OtherRevision { .. } | Self::Missing { .. } | Self::MissingEvents { .. }
-        )
+        !matches!(self, Self::OtherRevision { .. } | Self::Missing(_))
     }
 }
 
-impl fmt::Display for Finding {
+/// Numbers that no row has.
+#[derive(Debug)]
+pub struct MissingRows {
+    /// Rows that are numbered.
+    pub rows: NumberedRows,
+    /// First of the numbers.
+    pub first: u64,
+    /// Last of the numbers.
+    pub last: u64,
+}
+
+/// Rows that are numbered without a gap.
+#[derive(Debug, Clone, Copy)]
+pub enum NumberedRows {
+    /// Rows of `decision`.
+    Decisions,
+    /// Rows of `event`.
+    Events,
+}
+
+impl fmt::Display for MissingRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decision { seq, found, again } => write!(
-                f,
-                "{seq}: the row says {}, its evidence {}",
-                RulingLine(found),
-                RulingLine(again)
-            ),
-            Self::OtherRevision {
-                seq,
-                decided_by,
-                found,
-                now,
-            } => write!(
-                f,
-                "{seq}: decided by revision {decided_by}: {}; revision {} says {}",
-                RulingLine(found),
-                Revision::CURRENT,
-                RulingLine(now)
-            ),
-            Self::Undecidable { seq, why } => write!(f, "{seq}: cannot be decided again: {why}"),
-            Self::Changed { seq } => write!(f, "{seq}: the row is not as it was written"),
-            Self::Body { key } => write!(f, "robots.txt {key}: the body has another digest"),
-            Self::Policy { key } => write!(f, "policy {key}: the text has another digest"),
-            Self::StoredSnapshot { origin, token } => {
-                write!(f, "{origin} {token}: what is kept is not as it was written")
-            }
-            Self::Order { seq } => write!(
-                f,
-                "{seq}: the row is earlier than one before it, and clock_step does not say so: a \
-                 search by time may miss it"
-            ),
-            Self::Event { seq } => write!(f, "event {seq}: the row is not as it was written"),
-            Self::BackOff { host } => {
-                write!(f, "{host}: the back-off kept is not as it was written")
-            }
-            Self::Record => write!(f, "the record's id is not as it was written"),
-            Self::MissingEvents { first, last } if first == last => {
-                write!(f, "event {first}: no such row")
-            }
-            Self::MissingEvents { first, last } => {
-                write!(f, "events {first} to {last}: no such rows")
-            }
-            Self::Missing { first, last } if first == last => write!(f, "{first}: no such row"),
-            Self::Missing { first, last } => write!(f, "{first} to {last}: no such rows"),
+        let Self { rows, first, last } = self;
+        match (rows, first == last) {
+            (NumberedRows::Decisions, true) => write!(f, "{first}: no such row"),
+            (NumberedRows::Decisions, false) => write!(f, "{first} to {last}: no such rows"),
+            (NumberedRows::Events, true) => write!(f, "event {first}: no such row"),
+            (NumberedRows::Events, false) => write!(f, "events {first} to {last}: no such rows"),
         }
     }
 }
@@ -214,63 +184,42 @@ impl fmt::Display for RulingLine<'_> {
     }
 }
 
-impl AuditReader {
-    /// Decides every record that meets `filter` again, from what is stored, and
-    /// hands what does not fit to `report`.
-    ///
-    /// Bodies and gaps concern the log as a whole; they are looked at if
-    /// `filter` is open.
-    ///
-    /// # Errors
-    ///
-    /// [`AuditError::Read`].
-    pub fn verify(
-        &self,
-        filter: &DecisionFilter,
-        report: impl FnMut(Finding),
-    ) -> Result<Verification, AuditError> {
-        let mut check = VerificationRun {
-            reader: self,
-            report,
-            sums: Verification::default(),
-            body: None,
-            expected: 1,
-            order: OrderCheck::of(&self.connection).map_err(AuditError::Read)?,
-            is_whole: filter.is_open(),
-        };
-        check.kept_by_digest().map_err(AuditError::Read)?;
-        let last = last_seq(&self.connection).map_err(AuditError::Read)?;
-        let last = last.max(self.told_by_marker);
-        let mut outcome = Ok(());
-        let mut rows = DecisionReader::default();
-        let read = |row: &Row<'_>| CheckedRow::read(&mut rows, row);
-        self.pages(filter, read, |page| {
-            outcome = page.into_iter().try_for_each(|row| check.row(row));
-            if outcome.is_ok() {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+/// Decides every record that meets `filter` again, from what is stored, and
+/// hands what does not fit to `report`.
+///
+/// Bodies, events, saved state and gaps concern the record as a whole; they are
+/// looked at if `filter` is open.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn verify(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    report: impl FnMut(Finding),
+) -> Result<Verification, AuditError> {
+    let mut run = VerificationRun {
+        reader,
+        report,
+        sums: Verification::default(),
+        body: None,
+        order: OrderCheck::new(&reader.connection)?,
+    };
+    run.check_digests("SELECT rowid, sha256, json FROM policy", Finding::Policy)?;
+    if filter.is_open() {
+        run.check_digests("SELECT rowid, sha256, body FROM body", Finding::Body)?;
+        run.sums.kept = run.check_saved(SAVED_SNAPSHOTS, SAVED_SNAPSHOT_COLUMNS, |columns| {
+            let (origin, token) = (columns.word()?, columns.word()?);
+            Ok(Finding::SavedSnapshot { origin, token })
         })?;
-        outcome.map_err(AuditError::Read)?;
-        check.gap_before(last.saturating_add(1));
-        Ok(check.sums)
+        run.check_record_id()?;
+        run.check_events()?;
+        run.sums.back_offs = run.check_saved(BACK_OFFS, BACK_OFF_COLUMNS, |columns| {
+            columns.word().map(Finding::BackOff)
+        })?;
     }
-}
-
-/// A row as read for verification.
-struct CheckedRow {
-    record: StoredRecord,
-    untouched: bool,
-}
-
-impl CheckedRow {
-    fn read(rows: &mut DecisionReader, row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            record: rows.record(row)?,
-            untouched: is_untouched(row)?,
-        })
-    }
+    run.check_decisions(filter)?;
+    Ok(run.sums)
 }
 
 /// A verification under way.
@@ -280,38 +229,88 @@ struct VerificationRun<'a, F> {
     sums: Verification,
     /// The body read last: rows of one origin stand close together.
     body: Option<(Digest, Bytes)>,
-    /// The number that the next row has if none is missing.
-    expected: u64,
     order: OrderCheck,
-    /// Whether every row is looked at, so that a gap means something.
-    is_whole: bool,
 }
 
 impl<F: FnMut(Finding)> VerificationRun<'_, F> {
-    fn row(&mut self, row: CheckedRow) -> rusqlite::Result<()> {
-        let CheckedRow { record, untouched } = row;
+    fn add(&mut self, finding: Finding) {
+        if finding.is_mismatch() {
+            self.sums.mismatches += 1;
+        }
+        (self.report)(finding);
+    }
+
+    /// Reports the numbers from `gap.start` to below `gap.end`, which no row has.
+    fn add_gap(&mut self, rows: NumberedRows, gap: Range<u64>) {
+        if !gap.is_empty() {
+            self.sums.missing += gap.end - gap.start;
+            self.add(Finding::Missing(MissingRows {
+                rows,
+                first: gap.start,
+                last: gap.end - 1,
+            }));
+        }
+    }
+
+    fn check_decisions(&mut self, filter: &DecisionFilter) -> rusqlite::Result<()> {
+        let reader = self.reader;
+        let last = DECISIONS.last_number(&reader.connection)?;
+        let end = last.max(reader.last_in_marker).saturating_add(1);
+        let mut rows = DecisionReader::default();
+        let mut expected = 1;
+        let mut outcome = Ok(());
+        // Every row, whatever its number says of its time: somebody may have
+        // changed it.
+        let scan = reader.scan(DECISIONS, filter, TimeRange::default())?;
+        scan.run(
+            |row| rows.checked(row),
+            |page| {
+                outcome = page.into_iter().try_for_each(|row| {
+                    let seq = row.record.seq;
+                    if filter.is_open() {
+                        self.add_gap(NumberedRows::Decisions, expected..seq);
+                    }
+                    expected = seq.saturating_add(1);
+                    self.check_decision(row)
+                });
+                match outcome {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                }
+            },
+        )?;
+        outcome?;
+        if filter.is_open() {
+            self.add_gap(NumberedRows::Decisions, expected..end);
+        }
+        Ok(())
+    }
+
+    fn check_decision(&mut self, row: CheckedRecord) -> rusqlite::Result<()> {
+        let CheckedRecord {
+            record,
+            is_as_written,
+        } = row;
         let seq = record.seq;
-        self.gap_before(seq);
-        self.expected = seq.saturating_add(1);
         let is_in_order = self.order.holds(seq, record.at);
         let body = self.body_of(&record)?;
         match decide_again(&record, body) {
             Ok(Again::Differs(again)) => {
                 self.sums.decided += 1;
                 let found = Box::new(record.ruling);
-                self.found(Finding::Decision { seq, found, again });
+                self.add(Finding::Decision { seq, found, again });
                 return Ok(());
             }
             Err(why) => {
-                self.found(Finding::Undecidable { seq, why });
+                self.add(Finding::Undecidable { seq, why });
                 return Ok(());
             }
             Ok(Again::OfRevision { decided_by, now }) => {
                 self.sums.decided += 1;
-                if untouched {
+                if is_as_written {
                     self.sums.other_revision += 1;
                     let found = Box::new(record.ruling);
-                    self.found(Finding::OtherRevision {
+                    self.add(Finding::OtherRevision {
                         seq,
                         decided_by,
                         found,
@@ -322,168 +321,118 @@ impl<F: FnMut(Finding)> VerificationRun<'_, F> {
             Ok(Again::Same) => self.sums.decided += 1,
             Ok(Again::FormOnly) => self.sums.form_only += 1,
         }
-        if !untouched {
-            self.found(Finding::Changed { seq });
+        if !is_as_written {
+            self.add(Finding::Changed(seq));
         } else if !is_in_order {
-            self.found(Finding::Order { seq });
+            self.add(Finding::Order(seq));
         }
         Ok(())
     }
 
-    fn found(&mut self, finding: Finding) {
-        if finding.is_mismatch() {
-            self.sums.mismatches += 1;
-        }
-        (self.report)(finding);
-    }
-
-    /// Reports the rows missing between the last one seen and `seq`.
-    fn gap_before(&mut self, seq: u64) {
-        if self.is_whole && self.expected < seq {
-            self.sums.missing += seq - self.expected;
-            let (first, last) = (self.expected, seq - 1);
-            self.found(Finding::Missing { first, last });
-        }
-    }
-
-    /// The robots.txt that a record rests on, if it is in the store.
+    /// Reads the robots.txt that a record rests on, if it is there.
     fn body_of(&mut self, record: &StoredRecord) -> rusqlite::Result<Option<Bytes>> {
         let snapshot = record.snapshot.as_ref();
         let Some(wanted) = snapshot.and_then(|snapshot| snapshot.sha256) else {
             return Ok(None);
         };
-        if let Some((_, body)) = self.body.as_ref().filter(|(kept, _)| *kept == wanted) {
-            return Ok(Some(body.clone()));
+        if self.body.as_ref().is_none_or(|(kept, _)| *kept != wanted) {
+            let sql = "SELECT body FROM body WHERE sha256 = ?";
+            let mut statement = self.reader.connection.prepare_cached(sql)?;
+            let body = statement.query_row([blob(wanted)], |row| row.get::<_, Vec<u8>>(0));
+            self.body = body.optional()?.map(|body| (wanted, Bytes::from(body)));
         }
-        let body: Option<Vec<u8>> = self
-            .reader
-            .connection
-            .prepare_cached("SELECT body FROM body WHERE sha256 = ?")?
-            .query_row([blob(wanted)], |row| row.get(0))
-            .optional()?;
-        self.body = body.map(|body| (wanted, Bytes::from(body)));
         Ok(self.body.as_ref().map(|(_, body)| body.clone()))
     }
 
-    /// Compares what is kept by digest with its digest.
-    fn kept_by_digest(&mut self) -> rusqlite::Result<()> {
-        self.each_kept("SELECT rowid, sha256, json FROM policy", |key| {
-            Finding::Policy { key }
-        })?;
-        if self.is_whole {
-            self.each_kept("SELECT rowid, sha256, body FROM body", |key| {
-                Finding::Body { key }
-            })?;
-            self.kept_for_a_restart()?;
-            self.record()?;
-            self.events()?;
-            self.back_offs()?;
-        }
-        Ok(())
-    }
-
-    /// Looks at the row with the record's id. Records of versions before 6 have
-    /// none.
-    fn record(&mut self) -> rusqlite::Result<()> {
+    /// Looks at the row with the record's id.
+    fn check_record_id(&mut self) -> rusqlite::Result<()> {
         let connection = &self.reader.connection;
-        let is_as_written = connection
-            .query_row(RECORDS, [], |row| is_as_written(row, RECORD_COLUMNS))
+        let is_own = connection
+            .query_row(SELECT_RECORD, [], |row| is_as_written(row, RECORD_COLUMNS))
             .optional()?;
-        if !is_as_written.unwrap_or(version(connection)? < RECORD_SINCE) {
-            self.found(Finding::Record);
+        // Records of older versions have no such row.
+        if !is_own.unwrap_or(schema_version(connection)? < RECORD_SINCE) {
+            self.add(Finding::Record);
         }
         Ok(())
     }
 
-    fn events(&mut self) -> rusqlite::Result<()> {
+    fn check_events(&mut self) -> rusqlite::Result<()> {
         let reader = self.reader;
-        let last = last_event(&reader.connection)?;
+        let last = EVENTS.last_number(&reader.connection)?;
         let scan = reader.event_scan(&EventFilter::default(), Direction::OldestFirst)?;
         let mut expected = 1;
-        let read = |row: &Row<'_>| Ok((row.get(0).map(count)?, is_as_written(row, EVENT_COLUMNS)?));
+        let read = |row: &Row<'_>| {
+            let seq = ColumnReader::new(row).count()?;
+            Ok((seq, is_as_written(row, EVENT_COLUMNS)?))
+        };
         scan.run(read, |page| {
-            for (seq, untouched) in page {
+            for (seq, is_own) in page {
                 self.sums.events += 1;
-                self.events_gone(expected, seq);
+                self.add_gap(NumberedRows::Events, expected..seq);
                 expected = seq.saturating_add(1);
-                if !untouched {
-                    self.found(Finding::Event { seq });
+                if !is_own {
+                    self.add(Finding::Event(seq));
                 }
             }
             ControlFlow::Continue(())
         })?;
-        self.events_gone(expected, last.saturating_add(1));
+        self.add_gap(NumberedRows::Events, expected..last.saturating_add(1));
         Ok(())
     }
 
-    /// Reports the events missing from `expected` to below `seq`.
-    fn events_gone(&mut self, expected: u64, seq: u64) {
-        if expected < seq {
-            self.sums.missing += seq - expected;
-            let (first, last) = (expected, seq - 1);
-            self.found(Finding::MissingEvents { first, last });
-        }
-    }
-
-    fn back_offs(&mut self) -> rusqlite::Result<()> {
-        let read = |row: &Row<'_>| Ok((text(row, 0)?, is_as_written(row, BACK_OFF_COLUMNS)?));
-        let connection = &self.reader.connection;
-        BACK_OFFS.each_page(connection, read, |page| {
-            for (host, untouched) in page {
-                self.sums.back_offs += 1;
-                if !untouched {
-                    self.found(Finding::BackOff { host });
-                }
-            }
-        })
-    }
-
-    fn kept_for_a_restart(&mut self) -> rusqlite::Result<()> {
+    /// Compares every row of `table` with the digest behind its `columns`.
+    fn check_saved(
+        &mut self,
+        table: KeyedTable,
+        columns: usize,
+        read: impl Fn(&mut ColumnReader<'_>) -> rusqlite::Result<Finding>,
+    ) -> rusqlite::Result<u64> {
         let read = |row: &Row<'_>| {
-            let untouched = kept_row::is_untouched(row)?;
-            Ok((text(row, 0)?, text(row, 1)?, untouched))
+            let finding = read(&mut ColumnReader::new(row))?;
+            Ok((is_as_written(row, columns)?, finding))
         };
-        let connection = &self.reader.connection;
-        KEPT.each_page(connection, read, |page| {
-            for (origin, token, untouched) in page {
-                self.sums.kept += 1;
-                if !untouched {
-                    self.found(Finding::StoredSnapshot { origin, token });
+        let mut count = 0;
+        table.each_page(&self.reader.connection, read, |page| {
+            for (is_own, finding) in page {
+                count += 1;
+                if !is_own {
+                    self.add(finding);
                 }
             }
-        })
+        })?;
+        Ok(count)
     }
 
-    fn each_kept(
+    /// Compares every content that `select` finds with the digest it is kept
+    /// under.
+    fn check_digests(
         &mut self,
         select: &str,
         finding: impl Fn(String) -> Finding,
     ) -> rusqlite::Result<()> {
         let sql = format!("{select} WHERE rowid > ? ORDER BY rowid LIMIT 1");
+        let mut statement = self.reader.connection.prepare_cached(&sql)?;
         let mut after = i64::MIN;
-        loop {
-            let next = self
-                .reader
-                .connection
-                .prepare_cached(&sql)?
-                .query_row([after], kept)
-                .optional()?;
-            let Some((id, key, is_its_own)) = next else {
-                return Ok(());
-            };
-            after = id;
-            if !is_its_own {
-                self.found(finding(key));
+        // One row at a time: a body may be large.
+        while let Some((row, key, is_own)) =
+            statement.query_row([after], read_content).optional()?
+        {
+            after = row;
+            if !is_own {
+                self.add(finding(key));
             }
         }
+        Ok(())
     }
 }
 
-/// Its row, its key in hexadecimal, and whether the key is its digest.
-fn kept(row: &Row<'_>) -> rusqlite::Result<(i64, String, bool)> {
+/// Reads the number of a row, its key in hexadecimal, and whether the key is the
+/// digest of its content.
+fn read_content(row: &Row<'_>) -> rusqlite::Result<(i64, String, bool)> {
     let key: Vec<u8> = row.get(1)?;
     let content = row.get_ref(2)?.as_bytes().unwrap_or_default();
-    let own = Digest::of(content);
     let hexadecimal = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((row.get(0)?, hexadecimal, digest(&key) == Some(own)))
+    let is_own = read_digest(&key) == Some(Digest::of(content));
+    Ok((row.get(0)?, hexadecimal, is_own))
 }

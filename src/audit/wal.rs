@@ -1,4 +1,4 @@
-//! The write-ahead log of the database: how much of it is in use, when it is
+//! Write-ahead log of the database: how much of it is in use, when it is
 //! checkpointed, and the bound on it.
 //!
 //! SQLite reuses the WAL once all of it is in the database and no reader reads
@@ -19,14 +19,17 @@ use rusqlite::Connection;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::schema::BUSY_TIMEOUT;
 use crate::clock;
+
+/// Time for which a lock of another process on the database is waited for.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Frames after which a checkpoint is made, 8 MiB with pages of 4 KiB. SQLite's
 /// own default is half of it; a checkpoint here also writes the marker.
 const CHECKPOINT_FRAMES: u64 = 2000;
 
-/// The part of the bound that is in use when a checkpoint is due at the latest.
+/// Part of the bound, one in so many, that is in use when a checkpoint is due at
+/// the latest.
 const BOUND_PARTS: u64 = 4;
 
 /// Time between two checkpoints that are to make room on a full disk: each
@@ -39,7 +42,8 @@ const HEADER_BYTES: u64 = 32;
 /// Bytes before the page in each frame.
 const FRAME_HEADER_BYTES: u64 = 24;
 
-/// The WAL has reached `audit.wal_max` and cannot be started again yet.
+/// Error of a WAL that has reached `audit.wal_max` and cannot be started again
+/// yet.
 #[derive(Debug, Error)]
 pub enum WalFull {
     /// A reader still reads from it.
@@ -48,7 +52,8 @@ pub enum WalFull {
          the record goes on by itself once that reader has ended (`fuser -v` on the database names it)"
     )]
     Reader {
-        /// When it was first seen that the WAL could not be started again.
+        /// Time at which it was first seen that the WAL could not be started
+        /// again.
         since: Timestamp,
     },
     /// The database cannot take what is in it.
@@ -59,13 +64,13 @@ pub enum WalFull {
     Checkpoint(#[source] rusqlite::Error),
 }
 
-/// The WAL of a connection that writes.
+/// WAL of a connection that writes.
 #[derive(Debug)]
 pub(super) struct Wal {
-    /// Frames in use after the last commit, as SQLite has told.
+    /// Frames in use after the last commit, as SQLite reports them.
     frames: Arc<AtomicU64>,
     page_bytes: u64,
-    /// The bound, `audit.wal_max`.
+    /// Bound, `audit.wal_max`.
     bytes_max: u64,
     /// Frames in use after the commit before the last one.
     frames_before: u64,
@@ -75,11 +80,11 @@ pub(super) struct Wal {
     due_at: u64,
     /// Whether a checkpoint was made since the WAL was last started again.
     is_checkpointed: bool,
-    /// Since when the WAL could have been started again, and was not.
+    /// Time since which the WAL could have been started again, and was not.
     held_since: Option<Timestamp>,
     /// Whether the last commit found the disk full.
     disk_full: bool,
-    /// When a checkpoint that failed may be tried again.
+    /// Time at which a checkpoint that failed may be tried again.
     retry_at: Option<Instant>,
     gauge: Gauge,
 }
@@ -134,7 +139,7 @@ impl Wal {
         })
     }
 
-    /// Bytes in use. The file is at least as long.
+    /// Returns the bytes in use. The file is at least as long.
     pub(super) fn bytes(&self) -> u64 {
         match self.frames.load(Ordering::Acquire) {
             0 => 0,
@@ -195,8 +200,8 @@ impl Wal {
         self.due_at <= self.frames.load(Ordering::Acquire)
     }
 
-    /// Moves what it can from the WAL to the database. Returns whether all that
-    /// was committed is there now. Never waits for a reader.
+    /// Moves as much as possible from the WAL to the database. Returns whether all
+    /// that was committed is there now. Never waits for a reader.
     ///
     /// # Errors
     ///

@@ -20,9 +20,10 @@ use self::robots::RobotsArguments;
 use self::screen::Screen;
 use super::inert::{append_json, inert};
 use super::{Exit, Form};
-use crate::audit::events::event_json;
-use crate::audit::query::{AuditReader, DecisionFilter, row_json};
-use crate::audit::verify::Verification;
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+use crate::audit::verify::{Verification, verify};
+use crate::audit::{Direction, row_json};
 use crate::config::Settings;
 
 /// Rows that `list` shows unless told otherwise.
@@ -125,13 +126,13 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
         AuditCommand::Robots(asked) => robots::robots(&reader, asked),
         AuditCommand::Events { which, rows } => {
             let mut out = Listing::new(rows, EVENT_HEADER.to_owned());
-            reader.newest_events(&which.try_into()?, |event| {
-                out.row(|| event_json(&event), || event_line(&event))
+            reader.visit_events(&which.try_into()?, |event| {
+                out.row(|| event.json(), || event_line(&event))
             })?;
             out.end()
         }
         AuditCommand::Verify { which, json } => {
-            verify(&reader, &which.try_into()?, Form::from(*json))
+            verification(&reader, &which.try_into()?, Form::from(*json))
         }
     }
 }
@@ -143,7 +144,7 @@ fn list(
 ) -> anyhow::Result<Exit> {
     let screen = Screen::of_stdout();
     let mut out = Listing::new(rows, record_header());
-    reader.newest(filter, |record| {
+    reader.visit_decisions(filter, Direction::NewestFirst, |record| {
         out.row(|| row_json(&record), || record_line(&record, screen))
     })?;
     out.end()
@@ -242,14 +243,14 @@ fn summary(sums: &Verification) -> String {
     )
 }
 
-fn verify(reader: &AuditReader, filter: &DecisionFilter, form: Form) -> anyhow::Result<Exit> {
+fn verification(reader: &AuditReader, filter: &DecisionFilter, form: Form) -> anyhow::Result<Exit> {
     let mut out = BufWriter::new(io::stdout().lock());
     if form == Form::Json {
         out.write_all(b"{\"findings\":[")?;
     }
     let mut separator = "";
     // A closed reader is found out by the last line.
-    let sums = reader.verify(filter, |finding| match form {
+    let sums = verify(reader, filter, |finding| match form {
         Form::Columns => drop(writeln!(out, "{}", inert(&finding.to_string()))),
         Form::Json => {
             drop(write!(

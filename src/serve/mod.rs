@@ -222,7 +222,7 @@ impl RunningProxy {
     ///
     /// The file system's, or a path that no socket can have.
     pub fn open_control(&mut self, command: &str) -> std::io::Result<()> {
-        let folder = self.settings.audit.folder()?;
+        let folder = self.shared.audit.folder().to_owned();
         let instance = Instance {
             pid: std::process::id(),
             command: command.to_owned(),

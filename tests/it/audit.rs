@@ -308,3 +308,27 @@ fn a_second_proxy_does_not_start_in_a_folder_whose_files_were_removed() {
         }
     });
 }
+
+// Ours: neither a version that is older than the first release nor one that is
+// still to come is guessed at.
+#[test]
+fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
+    run(async {
+        let place = Config::default().start().await.stop().await;
+        for (version, said) in [
+            (7, "has schema 7, this version knows 6"),
+            (3, "has schema 3, of a version before the first release"),
+        ] {
+            let set = format!("PRAGMA user_version = {version}");
+            place.database().execute_batch(&set).unwrap();
+            let before = sha256(&std::fs::read(place.path("audit.db")).unwrap());
+            for arguments in [&["serve"][..], &["audit", "verify"], &["audit", "list"]] {
+                let outcome = place.run(arguments).await;
+                assert_eq!(outcome.code, Some(1), "{outcome:?}");
+                assert!(outcome.stderr.contains(said), "{outcome:?}");
+            }
+            let after = sha256(&std::fs::read(place.path("audit.db")).unwrap());
+            assert_eq!(before, after);
+        }
+    });
+}

@@ -65,7 +65,6 @@ mod pace_stop;
 mod pace_streams;
 mod pace_turns;
 mod pace_unread;
-mod pace_upgrade;
 mod parent;
 mod places;
 mod properties;

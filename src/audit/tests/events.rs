@@ -2,7 +2,6 @@
 
 use jiff::SignedDuration;
 
-use super::super::events::{EventFilter, EventRow, event_json};
 use super::*;
 use crate::metrics::ResultLabel;
 use crate::pace::back_off_event::{BackOffChange, BackOffEvent, SavedBackOff};
@@ -100,7 +99,7 @@ async fn events_are_listed_the_newest_first() {
         ]
     );
     assert_eq!(
-        event_json(&events[2]),
+        events[2].json(),
         serde_json::json!({
             "seq": 1,
             "time": "2126-11-21T10:00:00.5Z",

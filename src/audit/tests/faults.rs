@@ -6,10 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 
 use rusqlite::OpenFlags;
 
-use super::super::events::decisions_before;
-use super::super::opening::Shortfall;
-use super::super::store::WriteError;
-use super::super::wal::WalFull;
 use super::*;
 
 /// A small bound, so that a test reaches it soon.
@@ -286,7 +282,7 @@ async fn begin_anew(folder: TempDir) {
     assert_eq!((verification.decided, found), (2, Vec::new()));
     let events = kit.reader().events(&EventFilter::default(), 0).unwrap();
     assert_eq!(events.len(), 1);
-    assert_eq!(decisions_before(&events[0]), Some(3));
+    assert_eq!(events[0].decisions_before(), Some(3));
     let aside = listing(kit.folder.path()).into_iter().find(|(path, _)| {
         let name = path.file_name().unwrap().to_string_lossy();
         name.starts_with("audit.db.before-") && name.ends_with('Z')
@@ -490,7 +486,7 @@ async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_o
         let reader = AuditReader::open(&file(folder.path())).unwrap();
         let mut found = Vec::new();
         let report = |finding: Finding| found.push(finding.to_string());
-        reader.verify(&DecisionFilter::default(), report).unwrap();
+        verify::verify(&reader, &DecisionFilter::default(), report).unwrap();
         found
     };
     let gone = "DELETE FROM decision WHERE seq = 3; UPDATE sqlite_sequence SET seq = 2;";

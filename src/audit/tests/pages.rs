@@ -1,7 +1,7 @@
 //! Reading in pages: nothing is missed, nothing is held.
 
 use super::*;
-use crate::audit::query::RulePattern;
+use crate::audit::filter::RulePattern;
 
 /// A log with `count` rows, of which every tenth is refused by line 2. All but
 /// the first two are copies made in SQL.
@@ -56,14 +56,15 @@ async fn no_transaction_is_open_while_rows_are_handed_over() {
             }
             ControlFlow::Continue(())
         };
-        reader.newest(&filter, visit).unwrap();
+        reader
+            .visit_decisions(&filter, Direction::NewestFirst, visit)
+            .unwrap();
         assert_eq!(seen, 3000);
     }
-    reader
-        .verify(&DecisionFilter::default(), |_| {
-            assert!(can_checkpoint(&kit));
-        })
-        .unwrap();
+    verify::verify(&reader, &DecisionFilter::default(), |_| {
+        assert!(can_checkpoint(&kit));
+    })
+    .unwrap();
 }
 
 // Ours: pages meet without a gap or a repetition, in both directions, also
@@ -87,7 +88,7 @@ async fn every_row_that_matches_is_handed_over_once() {
     let newest = rows.iter().map(|row| row.seq);
     assert!(newest.eq((8001..=12_000).rev().chain((1..2000).rev())));
     let mut oldest = Vec::new();
-    let each = reader.each(&DecisionFilter::default(), |row| {
+    let each = reader.visit_decisions(&DecisionFilter::default(), Direction::OldestFirst, |row| {
         oldest.push(row.seq);
         ControlFlow::Continue(())
     });
@@ -131,9 +132,6 @@ async fn tables_with_text_for_a_key_are_read_to_their_end() {
          SELECT CAST(CASE i % 3 WHEN 0 THEN x'ff' ELSE '' END || i AS TEXT), 0, 1, 0, x''
          FROM n UNION ALL SELECT '', 0, 1, 0, x'';",
     );
-    let sums = kit
-        .reader()
-        .verify(&DecisionFilter::default(), |_| {})
-        .unwrap();
+    let sums = verify::verify(&kit.reader(), &DecisionFilter::default(), |_| {}).unwrap();
     assert_eq!(sums.back_offs, 1501);
 }

@@ -8,8 +8,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::audit::events::EventFilter;
-use crate::audit::query::{DecisionFilter, RulePattern, UrlPattern};
+use crate::audit::filter::{DecisionFilter, EventFilter, RulePattern, UrlPattern};
 use crate::audit::robots_history::RobotsOwner;
 use crate::cli::Usage;
 use crate::clock;

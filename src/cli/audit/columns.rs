@@ -1,7 +1,7 @@
 //! Rows of decisions and events as lines of text, under a header.
 
 use super::screen::{Screen, cut};
-use crate::audit::events::{EventRow, decisions_before};
+use crate::audit::events::EventRow;
 use crate::cli::inert::inert;
 use crate::decision::record::StoredRecord;
 
@@ -91,7 +91,7 @@ pub(super) fn event_line(event: &EventRow) -> String {
         .status
         .map_or(String::new(), |status| format!("{status}, "));
     let time = format!("{:.0}", event.at);
-    if let Some(before) = decisions_before(event) {
+    if let Some(before) = event.decisions_before() {
         return format!(
             "{:>6} {time:<20} {:<15} after a record of at least {before} decisions that was not whole",
             event.seq, event.kind,

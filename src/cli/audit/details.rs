@@ -8,7 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::audit::query::{AuditReader, DecisionFilter, UrlPattern, row_json};
+use crate::audit::filter::{DecisionFilter, UrlPattern};
+use crate::audit::reader::AuditReader;
+use crate::audit::{CheckedRecord, row_json};
 use crate::decision::decide::{Evidence, Policy};
 use crate::decision::record::{Again, StoredRecord, decide_again, decision_again};
 use politesse_robots::RobotsTxt;
@@ -37,7 +39,11 @@ impl DecisionDetails {
     /// # Errors
     ///
     /// The record cannot be read.
-    pub(super) fn of(reader: &AuditReader, record: StoredRecord) -> anyhow::Result<Self> {
+    pub(super) fn of(reader: &AuditReader, row: CheckedRecord) -> anyhow::Result<Self> {
+        let CheckedRecord {
+            record,
+            is_as_written,
+        } = row;
         let snapshot = record.snapshot.as_ref();
         let body = match snapshot.and_then(|snapshot| snapshot.sha256) {
             Some(sha256) => reader.body(sha256)?.map(Bytes::from),
@@ -60,7 +66,7 @@ impl DecisionDetails {
         let about_it = about_it.map(|target| of_url(UrlPattern::exact(&target)));
         let all = about_it.map_or(Ok(1), |filter| reader.count(&filter))?;
         Ok(Self {
-            is_as_written: reader.is_as_written(record.seq)?.unwrap_or_default(),
+            is_as_written,
             policy: Policy::restore(&record.policy.json).ok(),
             evidence: decision.map(|decision| Arc::clone(decision.evidence())),
             others: all.saturating_sub(1),

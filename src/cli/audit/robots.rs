@@ -8,8 +8,8 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::arguments::{robots_owner, time};
-use crate::audit::query::AuditReader;
-use crate::audit::robots_history::{OriginSnapshot, RobotsOwner};
+use crate::audit::reader::AuditReader;
+use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
 use crate::cli::inert::{inert, shell_word};
 use crate::cli::{Exit, Usage};
 use crate::clock;
@@ -35,7 +35,7 @@ pub(in crate::cli) struct RobotsArguments {
 /// Prints the file that was in force.
 pub(super) fn robots(reader: &AuditReader, asked: &RobotsArguments) -> anyhow::Result<Exit> {
     let at = asked.at.unwrap_or_else(clock::now);
-    let mut all = reader.robots_at(&asked.host, at)?;
+    let mut all = robots_at(reader, &asked.host, at)?;
     if let Some(wanted) = &asked.crawler {
         all.retain(|one| is_for(one, wanted));
     }
@@ -61,7 +61,7 @@ fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyh
     let owner = &asked.host;
     let crawler = asked.crawler.as_ref();
     let crawler = crawler.map_or(String::new(), |crawler| format!(" for {crawler}"));
-    let first = match reader.first_robots(owner)? {
+    let first = match first_robots(reader, owner)? {
         Some(first) if at < first => format!("the first was fetched at {first:.0}"),
         Some(_) => "it is on record for other crawlers".to_owned(),
         None => "no decision rests on one".to_owned(),

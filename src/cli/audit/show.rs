@@ -7,10 +7,11 @@ use super::arguments::DecisionSubject;
 use super::details::{DecisionDetails, of_url};
 use super::screen::Screen;
 use super::sections;
-use crate::audit::query::{AuditReader, UrlPattern};
+use crate::audit::filter::UrlPattern;
+use crate::audit::reader::AuditReader;
+use crate::audit::{CheckedRecord, Direction};
 use crate::cli::inert::append_json;
 use crate::cli::{Exit, Form};
-use crate::decision::record::StoredRecord;
 
 /// Prints the decision that `subject` means.
 pub(super) fn show(
@@ -36,19 +37,20 @@ pub(super) fn show(
     Ok(Exit::Done)
 }
 
-fn find(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Result<Option<StoredRecord>> {
-    match subject {
-        DecisionSubject::Number(seq) => Ok(reader.record(*seq)?),
+fn find(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Result<Option<CheckedRecord>> {
+    let seq = match subject {
+        DecisionSubject::Number(seq) => Some(*seq),
         DecisionSubject::Url(target) => {
             let mut newest = None;
             let filter = of_url(UrlPattern::exact(target));
-            reader.newest(&filter, |record| {
-                newest = Some(record);
+            reader.visit_decisions(&filter, Direction::NewestFirst, |record| {
+                newest = Some(record.seq);
                 ControlFlow::Break(())
             })?;
-            Ok(newest)
+            newest
         }
-    }
+    };
+    Ok(seq.map_or(Ok(None), |seq| reader.record(seq))?)
 }
 
 /// Says on stderr what there is instead.
@@ -57,9 +59,9 @@ fn report_missing(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Re
         DecisionSubject::Number(seq) => format!("there is no decision {seq} on record"),
         DecisionSubject::Url(target) => format!("there is no decision about {target} on record"),
     };
-    let range = match reader.extent()? {
+    let range = match reader.seq_range()? {
         None => "the record is empty".to_owned(),
-        Some(extent) => format!("its decisions are {} to {}", extent.first, extent.last),
+        Some(range) => format!("its decisions are {} to {}", range.first, range.last),
     };
     let mut stderr = std::io::stderr().lock();
     writeln!(stderr, "politesse: {what}; {range}")?;

@@ -1,0 +1,194 @@
+//! Errors of the record: opening it, writing to it, reading from it.
+//!
+//! Whatever keeps a decision from being recorded keeps its request from being
+//! sent, so each text names what ends the fault.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::ErrorCode;
+use thiserror::Error;
+
+use super::files::FileFault;
+use super::record_id::RecordMarker;
+use super::wal::WalFull;
+
+/// Time for which a place in the queue is waited for.
+pub(super) const SLOT_WAIT: Duration = Duration::from_secs(1);
+
+/// Time for which the result of a probe is waited for.
+pub(super) const PROBE_WAIT: Duration = Duration::from_secs(5);
+
+/// Error of an operation on the record.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// Another process writes to the record in this folder.
+    #[error("the record in {} is in use by another process; a folder holds one record", .0.display())]
+    Locked(PathBuf),
+    /// There is no database to read.
+    #[error("there is no audit log {}", .0.display())]
+    Missing(PathBuf),
+    /// Somebody other than the owner may write to a file of the record, or to
+    /// its folder.
+    #[error("others than the owner may write to {} (mode {mode:04o}), so what is recorded there proves nothing: chmod go-w {}", path.display(), path.display())]
+    Writable {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The record holds less than it did.
+    #[error("{0}")]
+    Incomplete(Box<Shortfall>),
+    /// The marker is there, and is not one.
+    #[error("{} is damaged, so nothing tells what the record held: restore that file; or, if `politesse audit verify` finds the record whole, delete the file, and the next start writes it anew", .0.display())]
+    Marker(PathBuf),
+    /// A file that tells what the record holds cannot be read.
+    #[error("cannot find out from {} what the record holds", path.display())]
+    Inspect {
+        /// The file.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// A file or folder could not be made or locked.
+    #[error("cannot create {}", path.display())]
+    Create {
+        /// The file or folder.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// The file is there, and is no database that could be opened.
+    #[error("cannot open the audit log {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Error of SQLite.
+        source: rusqlite::Error,
+    },
+    /// The file was written by a newer version, or by another program.
+    #[error("the audit log {} has schema {found}, this version knows {known}", path.display())]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The schema of this version.
+        known: i64,
+    },
+    /// The file was written by a version before the first release.
+    #[error("the audit log {} has schema {found}, of a version before the first release; this one reads {oldest} and later, and has left the file as it is: read it with the version that wrote it, or move it away with the files beside it, and the next start begins a new record", path.display())]
+    Outdated {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The oldest schema that is read.
+        oldest: i64,
+    },
+    /// No place in the queue became free in time.
+    #[error("no place in audit.queue for {} s; every open exchange holds one", SLOT_WAIT.as_secs())]
+    Full,
+    /// The writer did not answer in time.
+    #[error("the audit log did not answer within {} s", PROBE_WAIT.as_secs())]
+    Stalled,
+    /// A batch was not written, or not where it can be found again. A later one
+    /// may be.
+    #[error("the audit log cannot be written")]
+    Write(#[source] Arc<WriteError>),
+    /// The database could not be read.
+    #[error("the audit log cannot be read")]
+    Read(#[from] rusqlite::Error),
+    /// The record was closed, or its writer is gone.
+    #[error("the audit log is closed")]
+    Closed,
+}
+
+/// Error of one batch.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The disk, or SQLite, refused it.
+    #[error(transparent)]
+    Sqlite(rusqlite::Error),
+    /// Another program is writing to the database, and has not ended in time.
+    #[error(
+        "another program has locked the database to write to it; the record goes on by itself once \
+         that program has ended (`fuser -v` on the database names it)"
+    )]
+    Locked(#[source] rusqlite::Error),
+    /// The WAL has reached its bound.
+    #[error(transparent)]
+    Wal(#[from] WalFull),
+    /// The files are not those that were opened. Nothing was written.
+    #[error(transparent)]
+    Files(FileFault),
+    /// The files were found not to be those that were opened after the commit:
+    /// it is not known where the batch went.
+    #[error(transparent)]
+    FilesAfterCommit(FileFault),
+}
+
+impl From<rusqlite::Error> for WriteError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy) => Self::Locked(error),
+            _ => Self::Sqlite(error),
+        }
+    }
+}
+
+/// A record that holds less than its marker says.
+#[derive(Debug)]
+pub struct Shortfall {
+    /// Folder of the record.
+    pub(super) folder: PathBuf,
+    /// The marker.
+    pub(super) marker: RecordMarker,
+    /// What is wrong with the database.
+    pub(super) defect: RecordDefect,
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecordMarker {
+            record,
+            database,
+            last,
+            ..
+        } = &self.marker;
+        write!(
+            f,
+            "the record in {} is not whole: {database} had at least {last} decisions (record \
+             {record}), and now {}; restore its files, or start once with `politesse serve \
+             --new-record`, which sets aside what is left and begins a new record",
+            self.folder.display(),
+            self.defect
+        )
+    }
+}
+
+/// Way in which a database is not the one that the marker was written for, or
+/// not all of it.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(super) enum RecordDefect {
+    /// There is no such file, or it is empty.
+    #[error("there is no {database}")]
+    Missing { database: String },
+    /// It has another id.
+    #[error("it is another record ({id})")]
+    OtherId { id: String },
+    /// It has no id.
+    #[error("it is another record, without an id")]
+    NoId,
+    /// The last decisions are not there.
+    #[error("it ends at {last}")]
+    Fewer { last: u64 },
+    /// SQLite cannot read it, or finds it damaged.
+    #[error("it is damaged ({cause})")]
+    Damaged { cause: String },
+}

@@ -1,0 +1,215 @@
+//! Queue to the writer: what can be asked of it, and how each request is
+//! answered.
+//!
+//! The queue has no bound of its own: whoever sends holds a place, which goes
+//! with the entry until it is written or refused. `Drop` cannot wait for one,
+//! so the place of an exchange's ending is reserved before its record is
+//! written: an exchange that is dropped half-way still completes its row.
+//!
+//! Does not know how entries are written.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::error::{AuditError, WriteError};
+use super::events::PendingEvent;
+use super::saved_state::PendingSave;
+use crate::decision::record::{Outcome, Record};
+
+/// Error of an exchange that was dropped before its end.
+const CLIENT_GONE: &str = "client_gone";
+
+/// Sender to the writer.
+#[derive(Debug, Clone)]
+pub(super) struct EntryQueue {
+    /// The queue.
+    pub(super) entries: UnboundedSender<WriterEntry>,
+    /// Entries that wait there.
+    pub(super) waiting: Gauge,
+}
+
+impl EntryQueue {
+    /// Sends `task`, which holds `slot` until it is done or refused. Does not
+    /// wait.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Closed`] if the writer takes no more.
+    pub(super) fn send(
+        &self,
+        task: WriterTask,
+        slot: impl Into<Option<OwnedSemaphorePermit>>,
+    ) -> Result<(), AuditError> {
+        self.waiting.inc();
+        let entry = WriterEntry {
+            task,
+            _slot: slot.into(),
+        };
+        self.entries.send(entry).map_err(|_| {
+            self.waiting.dec();
+            AuditError::Closed
+        })
+    }
+}
+
+/// A task, with the place it holds in the queue.
+#[derive(Debug)]
+pub(super) struct WriterEntry {
+    pub(super) task: WriterTask,
+    _slot: Option<OwnedSemaphorePermit>,
+}
+
+/// Result of a task: it is on disk, or why it is not.
+pub(super) type CommitResult = Result<(), Arc<WriteError>>;
+
+/// Task of the writer.
+#[derive(Debug)]
+pub(super) enum WriterTask {
+    /// Write a decision. Without `ack` it was accepted when it was queued, and
+    /// may not be refused any more.
+    Record {
+        record: Record,
+        seq: SharedSeq,
+        ack: Option<oneshot::Sender<CommitResult>>,
+    },
+    /// Complete a decision.
+    Complete { seq: SharedSeq, outcome: Outcome },
+    /// Save the last that is known of a robots.txt.
+    SaveSnapshot(PendingSave),
+    /// Write an event.
+    Event(PendingEvent),
+    /// Find out whether a record could be written.
+    Probe { ack: oneshot::Sender<CommitResult> },
+    /// Take no more.
+    Close,
+}
+
+impl WriterTask {
+    /// Whether there is something to write: a decision that was refused has no
+    /// row that could be completed.
+    pub(super) fn has_row(&self) -> bool {
+        match self {
+            Self::Complete { seq, .. } => seq.get() != 0,
+            Self::Close => false,
+            Self::Record { .. } | Self::SaveSnapshot(_) | Self::Event(_) | Self::Probe { .. } => {
+                true
+            }
+        }
+    }
+
+    /// Whether the task may be given up so that decisions are written.
+    pub(super) fn is_dispensable(&self) -> bool {
+        matches!(self, Self::SaveSnapshot(_) | Self::Event(_))
+    }
+
+    /// Whether the task was accepted when it was queued: it is tried until it is
+    /// written.
+    pub(super) fn is_accepted(&self) -> bool {
+        matches!(
+            self,
+            Self::Record { ack: None, .. } | Self::Complete { .. } | Self::Close
+        )
+    }
+
+    /// Ends the task: answers whoever waits for it, and counts what nobody waits
+    /// for.
+    pub(super) fn end(self, result: CommitResult) {
+        match self {
+            Self::Record { ack: Some(ack), .. } | Self::Probe { ack } => {
+                // The receiver may be gone: the client hung up, and the ending
+                // of its exchange is on the way.
+                ack.send(result).unwrap_or_default();
+            }
+            Self::SaveSnapshot(save) if result.is_ok() => save.saved(),
+            Self::Event(event) if result.is_ok() => event.written(),
+            Self::Record { ack: None, .. }
+            | Self::Complete { .. }
+            | Self::SaveSnapshot(_)
+            | Self::Event(_)
+            | Self::Close => {}
+        }
+    }
+}
+
+/// Sequence number of a decision, shared by the writer and the exchange: 0 until
+/// there is one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SharedSeq(Arc<AtomicU64>);
+
+impl SharedSeq {
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self, seq: u64) {
+        self.0.store(seq, Ordering::Release);
+    }
+}
+
+/// Ending of an exchange, which completes the row of its decision: by
+/// [`RecordEnding::complete`], or, if the exchange is dropped, with what is known
+/// until then and the error `client_gone`.
+#[derive(Debug)]
+#[must_use = "dropping it says that the client has gone"]
+pub struct RecordEnding {
+    /// Number of the row, set when the decision is numbered.
+    pub(super) seq: SharedSeq,
+    /// The queue and a place in it, so that the ending can always be written.
+    reserved: Option<(EntryQueue, OwnedSemaphorePermit)>,
+    outcome: Outcome,
+}
+
+impl RecordEnding {
+    /// Makes the ending of an exchange whose record is about to be sent to
+    /// `queue`, with a place of its own there.
+    pub(super) fn new(queue: EntryQueue, slot: OwnedSemaphorePermit) -> Self {
+        Self {
+            seq: SharedSeq::default(),
+            reserved: Some((queue, slot)),
+            outcome: Outcome {
+                status: None,
+                seen: None,
+                bytes: 0,
+                error: Some(CLIENT_GONE),
+            },
+        }
+    }
+
+    /// Returns the sequence number of the row.
+    pub fn seq(&self) -> u64 {
+        self.seq.get()
+    }
+
+    /// Notes the status that the client is answered with.
+    pub fn note(&mut self, status: u16) {
+        self.outcome.status = Some(status);
+    }
+
+    /// Notes that `bytes` more of the body were passed on.
+    pub fn passed(&mut self, bytes: u64) {
+        self.outcome.bytes = self.outcome.bytes.saturating_add(bytes);
+    }
+
+    /// Completes the row.
+    pub fn complete(mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for RecordEnding {
+    fn drop(&mut self) {
+        let Some((queue, slot)) = self.reserved.take() else {
+            return;
+        };
+        let task = WriterTask::Complete {
+            seq: self.seq.clone(),
+            outcome: self.outcome.clone(),
+        };
+        // A writer that has ended writes no more: the row stays as it is.
+        queue.send(task, slot).unwrap_or_default();
+    }
+}

@@ -1,0 +1,213 @@
+//! Reader of the record: decisions, events and bodies, while the proxy runs or
+//! after.
+//!
+//! A reader opens the database read-only and waits for nobody. It reads a page
+//! at a time and holds no more than that in memory.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::columns::{blob, count};
+use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
+use super::error::AuditError;
+use super::events::{EVENTS, EventRow};
+use super::filter::{DecisionFilter, EventFilter};
+use super::order::{self, TimeRange};
+use super::pages::{Direction, NumberedTable, TableScan};
+use super::record_id::{RecordMarker, read_id};
+use super::schema;
+use crate::decision::digest::Digest;
+use crate::decision::record::StoredRecord;
+
+/// Decisions, for counting them.
+const DECISION_NUMBERS: NumberedTable = NumberedTable {
+    select: "SELECT d.seq FROM decision AS d",
+    ..DECISIONS
+};
+
+/// Reader of one record.
+#[derive(Debug)]
+pub struct AuditReader {
+    pub(super) connection: Connection,
+    /// Highest number of a decision that the marker beside the database names; 0
+    /// if there is none, or if it is that of another record.
+    pub(super) last_in_marker: u64,
+}
+
+/// Range of the numbers of decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeqRange {
+    /// Lowest number.
+    pub first: u64,
+    /// Highest number.
+    pub last: u64,
+}
+
+impl AuditReader {
+    /// Opens the database at `path` for reading; a proxy may be writing to it.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Missing`], [`AuditError::Open`], [`AuditError::Schema`],
+    /// [`AuditError::Outdated`].
+    pub fn open(path: &Path) -> Result<Self, AuditError> {
+        let connection = schema::open_to_read(path)?;
+        let id = read_id(&connection)?;
+        // The marker is where the database really is. A copy of the database may
+        // be read where there is none.
+        let real = path.canonicalize().ok();
+        let folder = real.as_deref().and_then(Path::parent);
+        let marker = folder.and_then(|folder| RecordMarker::read(folder).ok().flatten());
+        let marker = marker.filter(|marker| Some(&marker.record) == id.as_ref());
+        Ok(Self {
+            connection,
+            last_in_marker: marker.map_or(0, |marker| marker.last),
+        })
+    }
+
+    /// Hands the records that meet `filter` to `visit` until it breaks. Records
+    /// that are written meanwhile are not among them.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn visit_decisions(
+        &self,
+        filter: &DecisionFilter,
+        direction: Direction,
+        mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        let mut reader = DecisionReader::default();
+        let scan = self.scan(DECISIONS, filter, filter.times())?;
+        TableScan { direction, ..scan }.run(
+            |row| reader.record(row),
+            |page| {
+                let mut admitted = page.into_iter().filter(|record| filter.admits(record));
+                admitted.try_for_each(&mut visit)
+            },
+        )?;
+        Ok(())
+    }
+
+    /// Hands the events that meet `filter` to `visit`, the newest first, until
+    /// it breaks.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn visit_events(
+        &self,
+        filter: &EventFilter,
+        mut visit: impl FnMut(EventRow) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        let scan = self.event_scan(filter, Direction::NewestFirst)?;
+        scan.run(EventRow::read, |page| {
+            page.into_iter().try_for_each(&mut visit)
+        })?;
+        Ok(())
+    }
+
+    /// Counts the records that meet `filter`. Its `rule` is compared by its path
+    /// only.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn count(&self, filter: &DecisionFilter) -> Result<u64, AuditError> {
+        let mut count = 0;
+        let scan = self.scan(DECISION_NUMBERS, filter, filter.times())?;
+        scan.run(
+            |_| Ok(()),
+            |page| {
+                count += page.len() as u64;
+                ControlFlow::Continue(())
+            },
+        )?;
+        Ok(count)
+    }
+
+    /// Reads the record with the number `seq`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn record(&self, seq: u64) -> Result<Option<CheckedRecord>, AuditError> {
+        let Ok(seq) = i64::try_from(seq) else {
+            return Ok(None);
+        };
+        let sql = format!("{}\nWHERE d.seq = ?", DECISIONS.select);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let record = statement.query_row([seq], |row| DecisionReader::default().checked(row));
+        Ok(record.optional()?)
+    }
+
+    /// Reads the body of a robots.txt, if it is on record.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn body(&self, sha256: Digest) -> Result<Option<Vec<u8>>, AuditError> {
+        let sql = "SELECT body FROM body WHERE sha256 = ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let body = statement.query_row([blob(sha256)], |row| row.get(0));
+        Ok(body.optional()?)
+    }
+
+    /// Finds the lowest and the highest number of a decision, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn seq_range(&self) -> Result<Option<SeqRange>, AuditError> {
+        // Two queries: SQLite finds either end by the key, but for both in one it
+        // looks at every row.
+        let find = |sql| {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            statement.query_row([], |row| row.get::<_, Option<i64>>(0))
+        };
+        let first = find("SELECT min(seq) FROM decision")?;
+        let last = find("SELECT max(seq) FROM decision")?;
+        Ok(first.zip(last).map(|(first, last)| SeqRange {
+            first: count(first),
+            last: count(last),
+        }))
+    }
+
+    /// Makes the scan of `table`, a select of decisions, for `filter`, the
+    /// oldest first. Looks only at numbers that rows of the given times may have:
+    /// those of the filter, or all where somebody's changes are to be found.
+    pub(super) fn scan(
+        &self,
+        table: NumberedTable,
+        filter: &DecisionFilter,
+        times: TimeRange,
+    ) -> rusqlite::Result<TableScan<'_>> {
+        let end = table.end(&self.connection)?;
+        Ok(TableScan {
+            connection: &self.connection,
+            table,
+            conditions: filter.conditions(),
+            ranges: order::ranges(&self.connection, times, end)?,
+            direction: Direction::OldestFirst,
+        })
+    }
+
+    /// Makes the scan of all events for `filter`. Sites ask for less now and
+    /// then, so there are few enough to look at each one's time.
+    pub(super) fn event_scan(
+        &self,
+        filter: &EventFilter,
+        direction: Direction,
+    ) -> rusqlite::Result<TableScan<'_>> {
+        let end = EVENTS.end(&self.connection)?;
+        Ok(TableScan {
+            connection: &self.connection,
+            table: EVENTS,
+            conditions: filter.conditions(),
+            ranges: order::all_below(end),
+            direction,
+        })
+    }
+}

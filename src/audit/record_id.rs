@@ -1,0 +1,167 @@
+//! Identity of a record: a random id, in the database and in a small file beside
+//! it, the marker.
+//!
+//! A database that was deleted leaves nothing that could tell of it; its marker
+//! does: it says what the record in this folder holds at least. It is written
+//! after a checkpoint, when what it says is on disk: it may lag behind the
+//! database, and is never ahead of what was acknowledged. The id says whether a
+//! database is the one that a marker was written for; it is no secret.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params_from_iter};
+use serde::{Deserialize, Serialize};
+
+use super::columns::{integer, with_digest};
+use super::events::{EVENTS, EventRow, INSERT_EVENT};
+use super::files::name_of;
+
+/// Name of the marker in the folder of the record.
+const NAME: &str = "record";
+
+/// Name that the marker is written under first.
+const NEW_NAME: &str = "record.new";
+
+/// Longest marker that is read: it has some 200 bytes.
+const BYTES_MAX: u64 = 64 * 1024;
+
+/// Text of [`RecordMarker::about`].
+const ABOUT: &str = "What the record in this folder holds at least. The proxy compares it with \
+                     the database at each start: do not delete it.";
+
+/// Columns that the digest of the row of `record` is over.
+pub(super) const RECORD_COLUMNS: usize = 4;
+
+/// The row of `record`, the digest last.
+pub(super) const SELECT_RECORD: &str =
+    "SELECT id, begun_us, before, before_last, digest FROM record";
+
+const INSERT_RECORD: &str = "
+INSERT INTO record (id, begun_us, before, before_last, digest) VALUES (?, ?, ?, ?, ?)";
+
+/// Marker of a record: what it holds at least.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecordMarker {
+    /// Explanation for whoever finds the file.
+    pub(super) about: String,
+    /// Id of the record.
+    pub(super) record: String,
+    /// Name of the database.
+    pub(super) database: String,
+    /// Highest number of a decision that is known to be on disk.
+    pub(super) last: u64,
+    /// Length of the database's file after the last checkpoint.
+    pub(super) bytes: u64,
+}
+
+impl RecordMarker {
+    /// Makes the marker of the record `id`, which is empty and is kept in
+    /// `database`.
+    pub(super) fn new(id: String, database: &Path) -> Self {
+        Self {
+            about: ABOUT.to_owned(),
+            record: id,
+            database: name_of(database),
+            last: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Reads the marker in `folder`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system, and `InvalidData` for a file that is no marker: it
+    /// is replaced as a whole, so a crash does not leave half of one.
+    pub(super) fn read(folder: &Path) -> io::Result<Option<Self>> {
+        let path = marker_path(folder);
+        let found = match std::fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        // Reading from a named pipe would wait for somebody who writes to it.
+        if !found.is_file() || BYTES_MAX < found.len() {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        let marker = serde_json::from_slice(&std::fs::read(&path)?);
+        marker
+            .map(Some)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// Writes the marker to `folder`, in place of the one that is there; it is
+    /// on disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system; the one that was there is still there then.
+    pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
+        let new = folder.join(NEW_NAME);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&new)?;
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(&new, marker_path(folder))?;
+        // The new name is only on disk when the folder is.
+        File::open(folder)?.sync_all()
+    }
+}
+
+/// Path of the marker in `folder`.
+pub(super) fn marker_path(folder: &Path) -> PathBuf {
+    folder.join(NAME)
+}
+
+/// Reads the id of the record in `connection`, if it has one: one of version 5
+/// or before has none until it is opened for writing.
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn read_id(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    connection
+        .query_row(SELECT_RECORD, [], |row| row.get(0))
+        .optional()
+}
+
+/// Reads the id of the record in `connection`, which is given one if it has
+/// none. Where it begins after the record that `before` was written for, that is
+/// its first event.
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn read_or_make_id(
+    connection: &mut Connection,
+    before: Option<&RecordMarker>,
+    now: Timestamp,
+) -> rusqlite::Result<String> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if let Some(id) = read_id(&transaction)? {
+        return Ok(id);
+    }
+    let id: String =
+        transaction.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0))?;
+    let values = with_digest(vec![
+        id.clone().into(),
+        now.as_microsecond().into(),
+        before.map(|marker| marker.record.clone()).into(),
+        before.map_or(Value::Null, |marker| integer(marker.last)),
+    ]);
+    transaction.execute(INSERT_RECORD, params_from_iter(values))?;
+    if let Some(marker) = before {
+        let seq = 1 + EVENTS.last_number(&transaction)?;
+        let values = EventRow::record_begun(seq, marker.last, now).values();
+        transaction.execute(INSERT_EVENT, params_from_iter(values))?;
+    }
+    transaction.commit()?;
+    Ok(id)
+}

@@ -1,0 +1,357 @@
+//! State that a start takes over from the process before: the last that is
+//! known of each robots.txt (table `kept`), and the long back-offs (table
+//! `back_off`).
+//!
+//! State is no evidence and decides nothing: it spares sites requests. So what
+//! cannot be saved is given up, and a row that is not as it was written counts
+//! as absent; the site is asked again. Both are counted.
+//!
+//! Does not know when state is saved, nor for how long it is good.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use jiff::Timestamp;
+use rusqlite::types::{FromSql, Value};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::columns::{ColumnReader, is_as_written, read_digest, with_digest};
+use super::decision_row::{SNAPSHOT_COLUMNS, snapshot_values};
+use super::pages::KeyedTable;
+use crate::decision::access::{AccessResult, Cause, RobotsBody, RobotsFile, Snapshot, Validators};
+use crate::decision::digest::Digest;
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::metrics::{Metrics, ResultLabel};
+use crate::pace::back_off_event::SavedBackOff;
+use politesse_robots::Dialect;
+use politesse_robots::crawler::ProductToken;
+use politesse_robots::origin::Target;
+
+/// Columns that the digest of a saved snapshot is over: those of the snapshot,
+/// and six more.
+pub(super) const SAVED_SNAPSHOT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
+
+/// Columns that the digest of a back-off is over.
+pub(super) const BACK_OFF_COLUMNS: usize = 4;
+
+/// Position of the token among the values of a snapshot.
+const TOKEN_AT: usize = 1;
+
+/// Position of the body in [`LOAD_SNAPSHOT`], behind the digest of the row.
+const BODY_AT: usize = SAVED_SNAPSHOT_COLUMNS + 1;
+
+/// Puts [`snapshot_row_values`] in place of the row with the same key.
+pub(super) const SAVE_SNAPSHOT: &str = "
+REPLACE INTO kept (origin, token, url, status, fetched_us, expires_us, result,
+  cause, body, hops, whole, content_type, etag, last_modified, failures, led_to,
+  digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// Finds the row of an origin and a token, with its body.
+const LOAD_SNAPSHOT: &str = "
+SELECT k.origin, k.token, k.url, k.status, k.fetched_us, k.expires_us, k.result,
+       k.cause, k.body, k.hops, k.whole, k.content_type, k.etag,
+       k.last_modified, k.failures, k.led_to, k.digest, b.body
+FROM kept AS k LEFT JOIN body AS b ON b.sha256 = k.body
+WHERE k.origin = ? AND k.token = ?";
+
+/// All saved snapshots, without bodies.
+pub(super) const SAVED_SNAPSHOTS: KeyedTable = KeyedTable {
+    select: "
+SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body,
+       hops, whole, content_type, etag, last_modified, failures, led_to, digest
+FROM kept",
+    key: &["origin", "token"],
+};
+
+/// Puts [`back_off_values`] in place of the row of the same host.
+pub(super) const SAVE_BACK_OFF: &str = "
+REPLACE INTO back_off (host, until_us, incidents, since_us, digest)
+VALUES (?, ?, ?, ?, ?)";
+
+/// All saved back-offs.
+pub(super) const BACK_OFFS: KeyedTable = KeyedTable {
+    select: "SELECT host, until_us, incidents, since_us, digest FROM back_off",
+    key: &["host"],
+};
+
+/// Makes the values of [`SAVE_SNAPSHOT`], the digest last.
+pub(super) fn snapshot_row_values(saved: &StoredSnapshot) -> Vec<Value> {
+    let mut values = Vec::from(snapshot_values(&saved.snapshot));
+    // Two nulls would be two keys: '' stands for "serves every crawler".
+    if values[TOKEN_AT] == Value::Null {
+        values[TOKEN_AT] = Value::Text(String::new());
+    }
+    let copy = saved.snapshot.file();
+    let validators = copy.map(|copy| &copy.validators);
+    let bytes = |field: Option<&HeaderValue>| field.map(|value| value.as_bytes().to_vec());
+    values.extend([
+        copy.map(|copy| copy.whole).into(),
+        copy.and_then(|copy| copy.content_type.clone()).into(),
+        bytes(validators.and_then(|known| known.etag.as_ref())).into(),
+        bytes(validators.and_then(|known| known.last_modified.as_ref())).into(),
+        saved.failures.into(),
+        saved.led_to.clone().into(),
+    ]);
+    with_digest(values)
+}
+
+/// Result of [`load_snapshot`].
+#[derive(Debug)]
+pub(super) enum SnapshotLookup {
+    /// The snapshot is there.
+    Saved(StoredSnapshot),
+    /// There is no row.
+    Absent,
+    /// There is a row that is not as it was written, or its body is not.
+    Altered,
+}
+
+/// Finds the snapshot that was saved for `key`, and parses its file by
+/// `dialect`.
+pub(super) fn load_snapshot(
+    connection: &Connection,
+    key: &CacheKey,
+    dialect: Dialect,
+) -> rusqlite::Result<SnapshotLookup> {
+    let token = key.token.as_ref().map_or("", ProductToken::as_str);
+    // Copied, so that the read transaction ends before a large file is parsed.
+    let row = connection
+        .prepare_cached(LOAD_SNAPSHOT)?
+        .query_row((key.origin.to_string(), token), copy_values)
+        .optional()?;
+    let Some(values) = row else {
+        return Ok(SnapshotLookup::Absent);
+    };
+    let saved = values.and_then(|values| parse_snapshot(values, dialect));
+    Ok(saved.map_or(SnapshotLookup::Altered, SnapshotLookup::Saved))
+}
+
+/// Copies the values of a row of [`LOAD_SNAPSHOT`], the body last; `None` if it
+/// is not as it was written.
+fn copy_values(row: &Row<'_>) -> rusqlite::Result<Option<Vec<Value>>> {
+    if !is_as_written(row, SAVED_SNAPSHOT_COLUMNS)? {
+        return Ok(None);
+    }
+    let columns = (0..SAVED_SNAPSHOT_COLUMNS).chain([BODY_AT]);
+    let values = columns.map(|column| row.get(column).unwrap_or(Value::Null));
+    Ok(Some(values.collect()))
+}
+
+/// Makes the snapshot of the values of a row, its file parsed by `dialect`.
+///
+/// `None` if the body has not the digest that the row names, or if there is a
+/// value that this version does not write: the digest of a row only shows that
+/// nobody changed it.
+fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot> {
+    let mut values = SnapshotValues(values.into_iter());
+    let origin = values.take::<String>()?.parse::<Target>().ok()?.origin;
+    let token = match values.take::<String>()?.as_str() {
+        "" => None,
+        token => Some(ProductToken::new(token).ok()?),
+    };
+    let url = values.take()?;
+    let status = values.take()?;
+    let (fetched_at, expires_at) = (values.time()?, values.time()?);
+    let result: String = values.take()?;
+    let cause = values.cause()?;
+    let body_digest: Option<Vec<u8>> = values.take()?;
+    let hops = values.hops()?;
+    let file = SavedFile {
+        digest: body_digest.as_deref().and_then(read_digest),
+        whole: values.take()?,
+        content_type: values.take()?,
+        validators: Validators {
+            etag: values.field()?,
+            last_modified: values.field()?,
+        },
+    };
+    let failures = values.take()?;
+    let led_to = values.take()?;
+    let (result, stale) = match (result.as_str(), cause) {
+        ("unreachable", Some(cause)) => (AccessResult::Unreachable(cause), None),
+        ("unavailable", stale) => (AccessResult::Unavailable, stale),
+        ("successful", stale) => {
+            let body: Vec<u8> = values.take()?;
+            let copy = file.parse(Bytes::from(body), dialect)?;
+            (AccessResult::Successful(Arc::new(copy)), stale)
+        }
+        _ => return None,
+    };
+    let snapshot = Snapshot {
+        origin,
+        token,
+        url,
+        hops,
+        status,
+        fetched_at,
+        expires_at,
+        result,
+        stale,
+    };
+    Some(StoredSnapshot {
+        snapshot: Arc::new(snapshot),
+        failures,
+        led_to,
+    })
+}
+
+/// Columns of a file, but for its body.
+struct SavedFile {
+    digest: Option<Digest>,
+    whole: Option<bool>,
+    content_type: Option<String>,
+    validators: Validators,
+}
+
+impl SavedFile {
+    fn parse(self, body: Bytes, dialect: Dialect) -> Option<RobotsFile> {
+        let body = RobotsBody {
+            bytes: body,
+            whole: self.whole?,
+        };
+        let file = RobotsFile {
+            content_type: self.content_type,
+            validators: self.validators,
+            ..RobotsFile::read(body, dialect)
+        };
+        (Some(file.digest) == self.digest).then_some(file)
+    }
+}
+
+/// Values of a row that are still to be read, from left to right. Strict: `None`
+/// for a value of another type.
+struct SnapshotValues(vec::IntoIter<Value>);
+
+impl SnapshotValues {
+    fn take<T: FromSql>(&mut self) -> Option<T> {
+        T::column_result((&self.0.next()?).into()).ok()
+    }
+
+    fn time(&mut self) -> Option<Timestamp> {
+        Timestamp::from_microsecond(self.take()?).ok()
+    }
+
+    fn cause(&mut self) -> Option<Option<Cause>> {
+        let word: Option<String> = self.take()?;
+        word.map(|word| word.parse()).transpose().ok()
+    }
+
+    fn hops(&mut self) -> Option<Vec<String>> {
+        match self.take::<Option<String>>()? {
+            Some(list) => serde_json::from_str(&list).ok(),
+            None => Some(Vec::new()),
+        }
+    }
+
+    fn field(&mut self) -> Option<Option<HeaderValue>> {
+        let bytes: Option<Vec<u8>> = self.take()?;
+        let field = bytes.map(|bytes| HeaderValue::from_bytes(&bytes));
+        field.transpose().ok()
+    }
+}
+
+/// Makes the values of [`SAVE_BACK_OFF`], the digest last.
+pub(super) fn back_off_values(saved: &SavedBackOff) -> Vec<Value> {
+    with_digest(vec![
+        saved.host.to_string().into(),
+        saved.until.as_microsecond().into(),
+        saved.incidents.into(),
+        saved.quiet_since.as_microsecond().into(),
+    ])
+}
+
+/// Reads a row of [`BACK_OFFS`]; `None` if it is not as it was written.
+pub(super) fn read_back_off(row: &Row<'_>) -> rusqlite::Result<Option<SavedBackOff>> {
+    if !is_as_written(row, BACK_OFF_COLUMNS)? {
+        return Ok(None);
+    }
+    let mut columns = ColumnReader::new(row);
+    let host = columns.word()?.parse().ok();
+    let until = columns.time()?;
+    let incidents = columns.number()?;
+    let quiet_since = columns.time()?;
+    Ok(host.zip(incidents).map(|(host, incidents)| SavedBackOff {
+        host,
+        until,
+        incidents,
+        quiet_since,
+    }))
+}
+
+/// Snapshots on their way to the disk. Until they are there they are found
+/// here, so that a site is not asked again because its answer was forgotten
+/// before it was written.
+///
+/// Each save holds a place in the queue, or waits a second for one; that bounds
+/// them.
+#[derive(Debug)]
+pub(super) struct PendingSaves {
+    saves: Mutex<HashMap<CacheKey, StoredSnapshot>>,
+    metrics: Arc<Metrics>,
+}
+
+impl PendingSaves {
+    /// Begins without any.
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            saves: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// Finds the snapshot that is being saved for `key`.
+    pub(super) fn find(&self, key: &CacheKey) -> Option<StoredSnapshot> {
+        self.lock().get(key).cloned()
+    }
+
+    /// Begins to save `snapshot`, in place of the one that is being saved for
+    /// the same key.
+    pub(super) fn begin(self: &Arc<Self>, snapshot: StoredSnapshot) -> PendingSave {
+        self.lock().insert(snapshot.key(), snapshot.clone());
+        PendingSave {
+            snapshot,
+            pending: Arc::clone(self),
+            result: "lost",
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CacheKey, StoredSnapshot>> {
+        self.saves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A save under way. However it ends, it is counted, and no longer pending.
+#[derive(Debug)]
+pub(super) struct PendingSave {
+    /// The snapshot.
+    pub(super) snapshot: StoredSnapshot,
+    pending: Arc<PendingSaves>,
+    result: &'static str,
+}
+
+impl PendingSave {
+    /// Notes that the snapshot is on disk.
+    pub(super) fn saved(mut self) {
+        self.result = "saved";
+    }
+}
+
+impl Drop for PendingSave {
+    fn drop(&mut self) {
+        let key = self.snapshot.key();
+        let mut saves = self.pending.lock();
+        // A later save for the same key may be under way: that one stays.
+        let is_own = |other: &StoredSnapshot| Arc::ptr_eq(&other.snapshot, &self.snapshot.snapshot);
+        if saves.get(&key).is_some_and(is_own) {
+            saves.remove(&key);
+        }
+        drop(saves);
+        let result = self.result;
+        let counter = &self.pending.metrics.robots_saved;
+        counter.get_or_create(&ResultLabel { result }).inc();
+    }
+}

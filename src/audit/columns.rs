@@ -67,7 +67,7 @@ fn encode(value: ValueRef<'_>, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(content);
 }
 
-/// The column of a digest.
+/// Makes the column of a digest.
 pub(super) fn blob(digest: Digest) -> Value {
     Value::Blob(digest.as_bytes().to_vec())
 }
@@ -77,7 +77,7 @@ pub(super) fn read_digest(bytes: &[u8]) -> Option<Digest> {
     <[u8; 32]>::try_from(bytes).ok().map(Digest::from)
 }
 
-/// The column of a count. SQLite's integers are signed; a greater count is
+/// Makes the column of a count. SQLite's integers are signed; a greater count is
 /// written as the greatest of them.
 pub(super) fn integer(count: u64) -> Value {
     Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
@@ -88,13 +88,13 @@ pub(super) fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// The column of a list of texts: JSON.
+/// Makes the column of a list of texts: JSON.
 pub(super) fn json_list(list: &[String]) -> String {
     // There is no text that JSON cannot hold.
     serde_json::to_string(list).unwrap_or_default()
 }
 
-/// The bytes of a text, UTF-8 or not.
+/// Returns the bytes of a text, UTF-8 or not.
 pub(super) fn text_bytes(value: ValueRef<'_>) -> Option<&[u8]> {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes),

@@ -135,8 +135,8 @@ pub(super) fn decision_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>
     // there are some. It stands last, and each value is encoded with its type
     // and length, so that no row with hops has the encoding of one without.
     let counts = |(at, value): &(usize, ValueRef<'_>)| *at != HOPS_AT || *value != ValueRef::Null;
-    let values = values.into_iter().enumerate().filter(counts);
-    digest_of(values.map(|(_, value)| value))
+    let counted = values.into_iter().enumerate().filter(counts);
+    digest_of(counted.map(|(_, value)| value))
 }
 
 /// A record, and whether its row is the one that was written.
@@ -198,8 +198,9 @@ fn is_decision_as_written(row: &Row<'_>) -> rusqlite::Result<bool> {
 /// Whether the ending of a row is the one it was completed with. A row that is
 /// not completed has no digest of it.
 fn is_ending_as_written(row: &Row<'_>) -> rusqlite::Result<bool> {
-    let values = (POLICY_AT + 1..DIGEST_AT).map(|column| row.get_ref(column));
-    let values = values.collect::<rusqlite::Result<Vec<_>>>()?;
+    let values = (POLICY_AT + 1..DIGEST_AT)
+        .map(|column| row.get_ref(column))
+        .collect::<rusqlite::Result<Vec<_>>>()?;
     let written = row.get_ref(DIGEST_AT + 1)?;
     let digest = ending_digest(row.get_ref(0)?, values);
     Ok(written == ValueRef::Null || is_digest(written, digest))

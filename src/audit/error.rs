@@ -3,7 +3,6 @@
 //! Whatever keeps a decision from being recorded keeps its request from being
 //! sent, so each text names what ends the fault.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use rusqlite::ErrorCode;
 use thiserror::Error;
 
 use super::files::FileFault;
-use super::record_id::RecordMarker;
 use super::wal::WalFull;
 
 /// Time for which a place in the queue is waited for.
@@ -41,36 +39,37 @@ pub enum AuditError {
         /// Its permissions.
         mode: u32,
     },
-    /// The record holds less than it did.
-    #[error("{0}")]
-    Incomplete(Box<Shortfall>),
+    /// The record holds less than its marker says.
+    #[error(
+        "the record in {} is not whole: {database} had at least {last} decisions (record \
+         {record}), and now {defect}; restore its files, or start once with `politesse serve \
+         --new-record`, which sets aside what is left and begins a new record",
+        folder.display()
+    )]
+    Incomplete {
+        /// Folder of the record.
+        folder: PathBuf,
+        /// Name of the database, as the marker has it.
+        database: String,
+        /// Least number of decisions.
+        last: u64,
+        /// Id of the record.
+        record: String,
+        /// Difference between the database and the marker.
+        defect: String,
+    },
     /// The marker is there, and is not one.
     #[error("{} is damaged, so nothing tells what the record held: restore that file; or, if `politesse audit verify` finds the record whole, delete the file, and the next start writes it anew", .0.display())]
     Marker(PathBuf),
     /// A file that tells what the record holds cannot be read.
-    #[error("cannot find out from {} what the record holds", path.display())]
-    Inspect {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error("cannot find out from {} what the record holds", .0.display())]
+    Inspect(PathBuf, #[source] io::Error),
     /// A file or folder could not be made or locked.
-    #[error("cannot create {}", path.display())]
-    Create {
-        /// The file or folder.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error("cannot create {}", .0.display())]
+    Create(PathBuf, #[source] io::Error),
     /// The file is there, and is no database that could be opened.
-    #[error("cannot open the audit log {}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Error of SQLite.
-        source: rusqlite::Error,
-    },
+    #[error("cannot open the audit log {}", .0.display())]
+    Open(PathBuf, #[source] rusqlite::Error),
     /// The file was written by a newer version, or by another program.
     #[error("the audit log {} has schema {found}, this version knows {known}", path.display())]
     Schema {
@@ -140,55 +139,4 @@ impl From<rusqlite::Error> for WriteError {
             _ => Self::Sqlite(error),
         }
     }
-}
-
-/// A record that holds less than its marker says.
-#[derive(Debug)]
-pub struct Shortfall {
-    /// Folder of the record.
-    pub(super) folder: PathBuf,
-    /// The marker.
-    pub(super) marker: RecordMarker,
-    /// What is wrong with the database.
-    pub(super) defect: RecordDefect,
-}
-
-impl fmt::Display for Shortfall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecordMarker {
-            record,
-            database,
-            last,
-            ..
-        } = &self.marker;
-        write!(
-            f,
-            "the record in {} is not whole: {database} had at least {last} decisions (record \
-             {record}), and now {}; restore its files, or start once with `politesse serve \
-             --new-record`, which sets aside what is left and begins a new record",
-            self.folder.display(),
-            self.defect
-        )
-    }
-}
-
-/// Way in which a database is not the one that the marker was written for, or
-/// not all of it.
-#[derive(Debug, PartialEq, Eq, Error)]
-pub(super) enum RecordDefect {
-    /// There is no such file, or it is empty.
-    #[error("there is no {database}")]
-    Missing { database: String },
-    /// It has another id.
-    #[error("it is another record ({id})")]
-    OtherId { id: String },
-    /// It has no id.
-    #[error("it is another record, without an id")]
-    NoId,
-    /// The last decisions are not there.
-    #[error("it ends at {last}")]
-    Fewer { last: u64 },
-    /// SQLite cannot read it, or finds it damaged.
-    #[error("it is damaged ({cause})")]
-    Damaged { cause: String },
 }

@@ -2,9 +2,7 @@
 //! that a record began after one that was not whole.
 //!
 //! An event is evidence. No request waits for one, and none is refused because
-//! of one: what finds no place in the queue is lost, and counted.
-
-use std::sync::Arc;
+//! of one: an event that finds no place in the queue is lost, and counted.
 
 use jiff::Timestamp;
 use rusqlite::Row;
@@ -13,7 +11,6 @@ use serde_json::{Value as Json, json};
 
 use super::columns::{ColumnReader, integer, with_digest};
 use super::pages::NumberedTable;
-use crate::metrics::{Metrics, ResultLabel};
 use crate::pace::back_off_event::BackOffEvent;
 
 /// Columns that the digest of an event is over.
@@ -54,7 +51,7 @@ pub struct EventRow {
     pub status: Option<u16>,
     /// Time until which the host is left alone.
     pub until: Timestamp,
-    /// How many times in a row the host asked for less.
+    /// Number of times in a row that the host asked for less.
     pub incidents: u64,
 }
 
@@ -140,38 +137,5 @@ impl EventRow {
             "until": self.until.to_string(),
             "incidents": self.incidents,
         })
-    }
-}
-
-/// An event on its way to the record. However it ends, it is counted.
-#[derive(Debug)]
-pub(super) struct PendingEvent {
-    /// The event.
-    pub(super) event: BackOffEvent,
-    metrics: Arc<Metrics>,
-    result: &'static str,
-}
-
-impl PendingEvent {
-    /// Begins to write `event`: until it is written, it counts as lost.
-    pub(super) fn new(event: BackOffEvent, metrics: &Arc<Metrics>) -> Self {
-        Self {
-            event,
-            metrics: Arc::clone(metrics),
-            result: "lost",
-        }
-    }
-
-    /// Notes that the event is on disk.
-    pub(super) fn written(mut self) {
-        self.result = "written";
-    }
-}
-
-impl Drop for PendingEvent {
-    fn drop(&mut self) {
-        let result = self.result;
-        let events = &self.metrics.audit_events;
-        events.get_or_create(&ResultLabel { result }).inc();
     }
 }

@@ -16,46 +16,43 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Way in which the files of a record are not those that were opened.
+/// File of a record that is not the one that was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum FileFault {
-    /// A file was deleted or moved, or its folder was.
-    #[error("{file} was deleted or moved: put the same file back, or restart the proxy")]
-    Missing {
-        /// Name without the folder.
-        file: String,
-    },
+#[error("{file} {change}")]
+pub struct FileFault {
+    /// Name of the file, without its folder.
+    pub file: String,
+    /// Change that was found.
+    pub change: FileChange,
+}
+
+/// Change of a file that was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FileChange {
+    /// The file was deleted or moved, or its folder was.
+    #[error("was deleted or moved: put the same file back, or restart the proxy")]
+    Missing,
     /// The path leads to another file.
-    #[error("{file} was replaced: put the file back that was there before, or restart the proxy")]
-    Replaced {
-        /// Name without the folder.
-        file: String,
-    },
+    #[error("was replaced: put the file back that was there before, or restart the proxy")]
+    Replaced,
     /// The file is shorter than what was written to it.
-    #[error("{file} was cut to {found} of {expected} bytes: restart the proxy")]
+    #[error("was cut to {found} of {expected} bytes: restart the proxy")]
     Cut {
-        /// Name without the folder.
-        file: String,
         /// Length in bytes.
         found: u64,
         /// Least length that it had.
         expected: u64,
     },
     /// The path cannot be looked at.
-    #[error("{file} cannot be looked at ({kind}): give the proxy access to its folder")]
-    Unreadable {
-        /// Name without the folder.
-        file: String,
-        /// Error of the system.
-        kind: io::ErrorKind,
-    },
+    #[error("cannot be looked at ({0}): give the proxy access to its folder")]
+    Unreadable(io::ErrorKind),
 }
 
 impl FileFault {
     /// Whether only a restart ends the fault. The others end when the file is
     /// back.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self, Self::Cut { .. })
+        matches!(self.change, FileChange::Cut { .. })
     }
 }
 
@@ -121,7 +118,7 @@ impl OpenFiles {
 
     /// Whether `fault` says that the WAL was cut.
     pub(super) fn is_wal_cut(&self, fault: &FileFault) -> bool {
-        matches!(fault, FileFault::Cut { file, .. } if *file == self.wal.name())
+        matches!(fault.change, FileChange::Cut { .. }) && fault.file == name_of(&self.wal.path)
     }
 }
 
@@ -149,14 +146,13 @@ impl OpenFile {
     fn check(&mut self) -> Result<(), FileFault> {
         let found = self.look()?;
         if (found.dev(), found.ino()) != (self.device, self.inode) {
-            return Err(FileFault::Replaced { file: self.name() });
+            return Err(self.fault(FileChange::Replaced));
         }
         if found.len() < self.bytes_min {
-            return Err(FileFault::Cut {
-                file: self.name(),
+            return Err(self.fault(FileChange::Cut {
                 found: found.len(),
                 expected: self.bytes_min,
-            });
+            }));
         }
         // Another process may have lengthened the file by a checkpoint, which
         // loses nothing: the greatest length seen is the one that counts.
@@ -166,17 +162,21 @@ impl OpenFile {
 
     fn look(&self) -> Result<Metadata, FileFault> {
         metadata(&self.path).map_err(|error| {
-            let (file, kind) = (self.name(), error.kind());
-            if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                FileFault::Missing { file }
+            let kind = error.kind();
+            let is_gone = matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+            self.fault(if is_gone {
+                FileChange::Missing
             } else {
-                FileFault::Unreadable { file, kind }
-            }
+                FileChange::Unreadable(kind)
+            })
         })
     }
 
-    fn name(&self) -> String {
-        name_of(&self.path)
+    fn fault(&self, change: FileChange) -> FileFault {
+        FileFault {
+            file: name_of(&self.path),
+            change,
+        }
     }
 }
 

@@ -44,9 +44,9 @@ impl DecisionFilter {
     /// Makes the conditions in SQL. [`DecisionFilter::admits`] has one that SQL
     /// cannot express.
     pub(super) fn conditions(&self) -> SqlConditions {
-        let crawler = self.crawler.as_deref();
         // The column is null where there was no token.
-        let crawler = crawler.map(|token| if token == "*" { "" } else { token }.to_owned());
+        let no_token = |token: &str| if token == "*" { "" } else { token }.to_owned();
+        let crawler = self.crawler.as_deref().map(no_token);
         let url = self.url.as_ref();
         let mut conditions = SqlConditions::default();
         conditions.add("d.time_us >= ?", micros(self.from));

@@ -114,8 +114,7 @@ impl LockedFolder {
 }
 
 fn create_error(path: &Path) -> impl FnOnce(io::Error) -> AuditError {
-    let path = path.to_owned();
-    |source| AuditError::Create { path, source }
+    |error| AuditError::Create(path.to_owned(), error)
 }
 
 /// Finds the path of the database without symbolic links, whether or not the
@@ -135,8 +134,8 @@ fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, AuditError> {
     {
         return real_path(&folder.join(target), links_left);
     }
-    let folder = folder.canonicalize().map_err(create_error(folder))?;
-    Ok(folder.join(path.file_name().unwrap_or_default()))
+    let real_folder = folder.canonicalize().map_err(create_error(folder))?;
+    Ok(real_folder.join(path.file_name().unwrap_or_default()))
 }
 
 /// Returns the folder that a file lies in; a bare name lies in the working

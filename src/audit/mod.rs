@@ -12,29 +12,38 @@
 //! files are opened in `opening`; `reader` and `verify` read them.
 //!
 //! Does not know what a decision means, nor what was answered.
+//!
+//! A module uses only those of the groups below its own:
 
-mod columns;
+mod reader_pool;
+pub mod robots_history;
+pub mod verify;
+mod writer;
+
+mod queue;
+pub mod reader;
+mod store;
+
+pub mod filter;
+mod opening;
+mod transaction;
+
+mod folder;
+mod order;
+mod saved_state;
+
+mod record_id;
+mod schema;
+
 mod decision_row;
 mod error;
 pub mod events;
+
 mod files;
-pub mod filter;
-mod folder;
-mod opening;
-mod order;
 mod pages;
-mod queue;
-pub mod reader;
-mod reader_pool;
-mod record_id;
-pub mod robots_history;
-mod saved_state;
-mod schema;
-mod store;
-mod transaction;
-pub mod verify;
 mod wal;
-mod writer;
+
+mod columns;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,18 +55,18 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 pub use self::decision_row::{CheckedRecord, row_json};
-pub use self::error::{AuditError, Shortfall, WriteError};
+pub use self::error::{AuditError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};
-use self::events::PendingEvent;
-pub use self::files::FileFault;
+pub use self::files::{FileChange, FileFault};
 pub use self::opening::{Durability, Options};
 pub use self::pages::Direction;
+use self::pages::KeyScan;
 pub use self::queue::RecordEnding;
-use self::queue::{CommitResult, EntryQueue, WriterTask};
-use self::reader_pool::ReaderPool;
-use self::saved_state::{
-    BACK_OFFS, PendingSave, PendingSaves, SnapshotLookup, load_snapshot, read_back_off,
+use self::queue::{
+    CommitResult, EntryQueue, PendingEvent, PendingSave, PendingSaves, ResultCount, WriterTask,
 };
+use self::reader_pool::ReaderPool;
+use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 use self::store::AuditStore;
 pub use self::wal::WalFull;
 use self::writer::AuditWriter;
@@ -113,8 +122,8 @@ impl AuditLog {
         tracker: &TaskTracker,
     ) -> Result<Self, AuditError> {
         let store = AuditStore::open(options, &metrics)?;
-        let next = 1 + store.last();
-        let folder = store.folder().path().to_owned();
+        let next = 1 + store.last;
+        let folder = store.folder.path().to_owned();
         let (sender, entries) = mpsc::unbounded_channel();
         let failing = Arc::new(AtomicBool::new(false));
         let writer = AuditWriter {
@@ -141,7 +150,7 @@ impl AuditLog {
             durability: options.durability,
             failing,
             next: Mutex::new(next),
-            pending: Arc::new(PendingSaves::new(Arc::clone(&metrics))),
+            pending: Arc::default(),
             readers: Arc::new(ReaderPool::new(options.path.clone())),
             folder,
             metrics,
@@ -227,7 +236,8 @@ impl AuditLog {
     /// the host. Does not wait: an event that finds no place is lost, and
     /// counted.
     pub fn record_event(&self, event: BackOffEvent) {
-        let pending = PendingEvent::new(event, &self.metrics);
+        let count = ResultCount::new(&self.metrics.audit_events);
+        let pending = PendingEvent { event, count };
         if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
             // A writer that has ended drops the event, which counts it as lost.
             self.queue
@@ -239,14 +249,18 @@ impl AuditLog {
     /// Reads the long back-offs of the process before; to be called once, at the
     /// start. Those that cannot be read count as absent, and are logged.
     pub fn saved_back_offs(&self) -> Vec<SavedBackOff> {
-        let mut rows = Vec::new();
         let read = self.readers.read_now(|connection| {
-            BACK_OFFS.each_page(connection, read_back_off, |page| rows.extend(page))
+            let mut scan = KeyScan::new(connection, BACK_OFFS);
+            let mut rows = Vec::new();
+            while let Some(page) = scan.next_page(read_back_off)? {
+                rows.extend(page);
+            }
+            Ok(rows)
         });
-        if let Err(error) = read {
+        let rows = read.unwrap_or_else(|error| {
             tracing::warn!(%error, "kept back-offs cannot be read");
-            return Vec::new();
-        }
+            Vec::new()
+        });
         let changed = rows.iter().filter(|row| row.is_none()).count();
         if 0 < changed {
             tracing::warn!(changed, "kept back-offs are not as they were written");
@@ -263,16 +277,19 @@ impl AuditLog {
     /// a place in the queue if there is none, and for nothing else; after a
     /// second it gives up.
     pub fn save_snapshot(&self, snapshot: StoredSnapshot) -> impl Future<Output = ()> + Send + '_ {
-        let save = snapshot
-            .is_of_the_origin()
-            .then(|| self.pending.begin(snapshot));
-        let waiting = save.and_then(|save| match Arc::clone(&self.slots).try_acquire_owned() {
-            Ok(slot) => {
-                self.queue_save(save, slot);
-                None
+        let waiting = if snapshot.is_of_the_origin() {
+            let count = ResultCount::new(&self.metrics.robots_saved);
+            let save = self.pending.begin(snapshot, count);
+            match Arc::clone(&self.slots).try_acquire_owned() {
+                Ok(slot) => {
+                    self.queue_save(save, slot);
+                    None
+                }
+                Err(_) => Some(save),
             }
-            Err(_) => Some(save),
-        });
+        } else {
+            None
+        };
         async move {
             if let Some(save) = waiting
                 && let Ok(slot) = self.slots(1).await

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode};
 
 use super::decision_row::DECISIONS;
-use super::error::{AuditError, RecordDefect, Shortfall};
+use super::error::AuditError;
 use super::files::{beside, name_of};
 use super::folder::LockedFolder;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
@@ -24,7 +24,7 @@ use crate::clock;
 pub struct Options {
     /// The SQLite file (`audit.store`).
     pub path: PathBuf,
-    /// When a decision counts as recorded (`audit.durability`).
+    /// Moment at which a decision counts as recorded (`audit.durability`).
     pub durability: Durability,
     /// Entries that may wait for the writer. An exchange under way holds one
     /// of them for its ending, so this also bounds the exchanges; 1 counts as
@@ -38,12 +38,13 @@ pub struct Options {
     pub new_record: bool,
 }
 
-/// When a decision counts as recorded.
+/// Moment at which a decision counts as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// When it is committed to disk.
+    /// Decisions count when they are committed to disk.
     Commit,
-    /// When it is queued: a crash loses those that wait for their commit.
+    /// Decisions count when they are queued: a crash loses those that wait for
+    /// their commit.
     Queue,
 }
 
@@ -67,36 +68,43 @@ pub(super) struct OpenRecord {
 pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     let folder = LockedFolder::lock(&options.path)?;
     folder.check_permissions()?;
-    let marker = read_marker(folder.path())?;
-    let shortfall = match &marker {
-        Some(marker) => find_shortfall(marker, &folder)?,
+    let old_marker = read_marker(folder.path())?;
+    let defect = match &old_marker {
+        Some(marker) => find_defect(marker, &folder.database)?,
         None => None,
     };
-    let before = match shortfall {
-        Some(shortfall) if !options.new_record => {
-            return Err(AuditError::Incomplete(Box::new(shortfall)));
+    // The marker of the record before, if a new one begins in its place.
+    let before = match (&old_marker, defect) {
+        (Some(marker), Some(defect)) if !options.new_record => {
+            return Err(AuditError::Incomplete {
+                folder: folder.path().to_owned(),
+                database: marker.database.clone(),
+                last: marker.last,
+                record: marker.record.clone(),
+                defect,
+            });
         }
-        Some(shortfall) => {
+        (Some(marker), Some(_)) => {
             set_aside(&folder.database, clock::now())?;
-            Some(shortfall.marker)
+            Some(marker)
         }
-        None => None,
+        _ => None,
     };
     folder.make_database()?;
     let mut connection = schema::open(&folder.database)?;
     let had_id = read_id(&connection).map_err(open_error(&folder.database))?;
-    let id = read_or_make_id(&mut connection, before.as_ref(), clock::now())
+    let id = read_or_make_id(&mut connection, before, clock::now())
         .map_err(open_error(&folder.database))?;
     if had_id.is_none() {
         tracing::info!(record = id, folder = %folder.path().display(), "a new record begins");
-    } else if marker.is_none() {
+    } else if old_marker.is_none() {
         tracing::warn!(
             record = id,
             "{} is gone: what the database holds now is taken for the whole record",
             marker_path(folder.path()).display(),
         );
     }
-    let marker = match marker {
+    let marker = match old_marker {
         Some(marker) if marker.record == id => RecordMarker {
             database: name_of(&folder.database),
             ..marker
@@ -116,63 +124,54 @@ fn read_marker(folder: &Path) -> Result<Option<RecordMarker>, AuditError> {
         if source.kind() == io::ErrorKind::InvalidData {
             AuditError::Marker(path)
         } else {
-            AuditError::Inspect { path, source }
+            AuditError::Inspect(path, source)
         }
     })
 }
 
-/// Finds what the database lacks of what `marker` says.
-fn find_shortfall(
-    marker: &RecordMarker,
-    folder: &LockedFolder,
-) -> Result<Option<Shortfall>, AuditError> {
-    let defect = match find_defect(marker, &folder.database) {
-        Err(AuditError::Open { source, .. } | AuditError::Read(source)) if is_damage(&source) => {
-            Some(RecordDefect::Damaged {
-                cause: source.to_string(),
-            })
-        }
-        found => found?,
-    };
-    Ok(defect.map(|defect| Shortfall {
-        folder: folder.path().to_owned(),
-        marker: marker.clone(),
-        defect,
-    }))
-}
-
-fn find_defect(marker: &RecordMarker, database: &Path) -> Result<Option<RecordDefect>, AuditError> {
+/// Finds what is wrong with a database that is not the one that `marker` was
+/// written for, or not all of it.
+fn find_defect(marker: &RecordMarker, database: &Path) -> Result<Option<String>, AuditError> {
     let bytes = match std::fs::metadata(database) {
         Ok(found) => found.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(source) => {
-            let path = database.to_owned();
-            return Err(AuditError::Inspect { path, source });
-        }
+        Err(error) => return Err(AuditError::Inspect(database.to_owned(), error)),
     };
     if bytes == 0 {
-        let database = name_of(database);
-        return Ok(Some(RecordDefect::Missing { database }));
+        return Ok(Some(format!("there is no {}", name_of(database))));
     }
+    match compare(marker, database, bytes) {
+        Err(AuditError::Open(_, error) | AuditError::Read(error)) if is_damage(&error) => {
+            Ok(Some(format!("it is damaged ({error})")))
+        }
+        compared => compared,
+    }
+}
+
+/// Compares a database of `bytes` bytes with `marker`.
+fn compare(
+    marker: &RecordMarker,
+    database: &Path,
+    bytes: u64,
+) -> Result<Option<String>, AuditError> {
     // Read-only: what is found here is evidence until somebody has decided what
     // is to be done with it.
     let connection = schema::open_to_read(database)?;
-    let id = read_id(&connection)?;
-    if id.as_ref() != Some(&marker.record) {
-        return Ok(Some(
-            id.map_or(RecordDefect::NoId, |id| RecordDefect::OtherId { id }),
-        ));
+    match read_id(&connection)? {
+        Some(id) if id == marker.record => {}
+        Some(id) => return Ok(Some(format!("it is another record ({id})"))),
+        None => return Ok(Some("it is another record, without an id".to_owned())),
     }
     let last = DECISIONS.last_number(&connection)?;
     if last < marker.last {
-        return Ok(Some(RecordDefect::Fewer { last }));
+        return Ok(Some(format!("it ends at {last}")));
     }
     // Somebody may have used VACUUM, or have put an old copy beside a newer WAL:
     // only a look at every page tells which.
     if bytes < marker.bytes {
         let sql = "PRAGMA quick_check(1)";
         let cause: String = connection.query_row(sql, [], |row| row.get(0))?;
-        return Ok((cause != "ok").then_some(RecordDefect::Damaged { cause }));
+        return Ok((cause != "ok").then(|| format!("it is damaged ({cause})")));
     }
     Ok(None)
 }
@@ -195,7 +194,7 @@ fn set_aside(database: &Path, now: Timestamp) -> Result<(), AuditError> {
         let (from, to) = (beside(database, suffix), beside(&aside, suffix));
         match std::fs::rename(&from, to) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            done => done.map_err(|source| AuditError::Create { path: from, source })?,
+            done => done.map_err(|error| AuditError::Create(from, error))?,
         }
     }
     tracing::warn!(to = %aside.display(), "what is left of the record was set aside");

@@ -17,8 +17,8 @@ use std::ops::Range;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-/// How much earlier than a time before it a time may be within one run, in
-/// microseconds. Concurrent requests differ by far less: each waits a second at
+/// Microseconds by which a time may be earlier than a time before it within one
+/// run. Concurrent requests differ by far less: each waits a second at
 /// most for its place in the queue that gives the numbers.
 pub(super) const SLACK_US: i64 = 10_000_000;
 
@@ -149,21 +149,11 @@ pub(super) fn ranges(
     Ok(ranges)
 }
 
-/// Reads the numbers that begin a run, in order, a page at a time.
+/// Reads the numbers that begin a run, in order. They are few: a clock is set
+/// back now and then.
 fn run_starts(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
-    const PAGE: usize = 4096;
-    let mut starts: Vec<i64> = Vec::new();
-    loop {
-        let after = starts.last().map_or(i64::MIN, |last| *last);
-        let sql = "SELECT seq FROM clock_step WHERE ? < seq ORDER BY seq LIMIT 4096";
-        let mut statement = connection.prepare_cached(sql)?;
-        let page = statement.query_map([after], |row| row.get(0))?;
-        let page = page.collect::<rusqlite::Result<Vec<i64>>>()?;
-        starts.extend(&page);
-        if page.len() < PAGE {
-            return Ok(starts);
-        }
-    }
+    let mut statement = connection.prepare_cached("SELECT seq FROM clock_step ORDER BY seq")?;
+    statement.query_map([], |row| row.get(0))?.collect()
 }
 
 /// Finds the part of `run` that holds every row with a time within `times`.

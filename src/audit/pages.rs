@@ -7,7 +7,7 @@
 //!
 //! Does not know what the rows hold.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
@@ -85,12 +85,12 @@ pub enum Direction {
 /// ranges.
 #[derive(Debug)]
 pub(super) struct TableScan<'a> {
-    pub(super) connection: &'a Connection,
-    pub(super) table: NumberedTable,
-    pub(super) conditions: SqlConditions,
-    /// In ascending order.
-    pub(super) ranges: Vec<Range<i64>>,
-    pub(super) direction: Direction,
+    connection: &'a Connection,
+    table: NumberedTable,
+    conditions: SqlConditions,
+    direction: Direction,
+    /// Numbers that are still to be looked at, the next ones last.
+    ranges: Vec<Range<i64>>,
 }
 
 /// Rows that one transaction found.
@@ -100,28 +100,51 @@ struct ScanPage<T> {
     cut_at: Option<i64>,
 }
 
-impl TableScan<'_> {
-    /// Hands what `read` makes of the rows to `visit`, a page at a time, until
-    /// it breaks. No transaction is open while `visit` runs.
-    pub(super) fn run<T>(
-        &self,
-        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-        mut visit: impl FnMut(Vec<T>) -> ControlFlow<()>,
-    ) -> rusqlite::Result<()> {
-        let mut ranges = self.ranges.clone();
-        if self.direction == Direction::NewestFirst {
-            ranges.reverse();
+impl<'a> TableScan<'a> {
+    /// Makes the scan of `table`, the oldest rows first, in `ranges` of numbers,
+    /// which are in ascending order.
+    pub(super) fn new(
+        connection: &'a Connection,
+        table: NumberedTable,
+        conditions: SqlConditions,
+        mut ranges: Vec<Range<i64>>,
+    ) -> Self {
+        ranges.reverse();
+        Self {
+            connection,
+            table,
+            conditions,
+            direction: Direction::OldestFirst,
+            ranges,
         }
-        for mut rest in ranges {
-            while let Some(window) = self.next_window(&rest)? {
-                let page = self.page(&window, &mut read)?;
-                rest = self.rest(rest, &window, page.cut_at);
-                if !page.rows.is_empty() && visit(page.rows).is_break() {
-                    return Ok(());
-                }
+    }
+
+    /// Turns the scan round, so that the newest rows come first.
+    pub(super) fn in_direction(mut self, direction: Direction) -> Self {
+        if self.direction != direction {
+            self.direction = direction;
+            self.ranges.reverse();
+        }
+        self
+    }
+
+    /// Reads the next page of rows; `None` after the last. No transaction is
+    /// open when this returns.
+    pub(super) fn next_page<T>(
+        &mut self,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<Vec<T>>> {
+        while let Some(rest) = self.ranges.pop() {
+            let Some(window) = self.next_window(&rest)? else {
+                continue;
+            };
+            let page = self.page(&window, &mut read)?;
+            self.ranges.push(self.rest(rest, &window, page.cut_at));
+            if !page.rows.is_empty() {
+                return Ok(Some(page.rows));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Finds the next numbers to look at, beginning with one that has a row: a
@@ -216,7 +239,7 @@ fn row_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
     Ok(bytes)
 }
 
-/// A table whose key is text, read in the order of its key.
+/// A table whose key is text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyedTable {
     /// Query without conditions; the columns of the key come first.
@@ -225,61 +248,58 @@ pub(super) struct KeyedTable {
     pub(super) key: &'static [&'static str],
 }
 
-impl KeyedTable {
-    /// Hands what `read` makes of the rows to `visit`, a page at a time. No
-    /// transaction is open while `visit` runs.
-    pub(super) fn each_page<T>(
-        self,
-        connection: &Connection,
-        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-        mut visit: impl FnMut(Vec<T>),
-    ) -> rusqlite::Result<()> {
-        let mut last: Option<RowKey> = None;
-        loop {
-            let mut statement = connection.prepare_cached(&self.query(last.is_some()))?;
-            let after = last.take().unwrap_or_default();
-            let mut found = statement.query(params_from_iter(after.values()))?;
-            let mut rows = Vec::new();
-            while let Some(row) = found.next()? {
-                rows.push(read(row)?);
-                last = Some(RowKey::of(row, self.key.len())?);
-            }
-            drop(found);
-            if rows.is_empty() {
-                return Ok(());
-            }
-            visit(rows);
+/// Scan of a table in the order of its key.
+#[derive(Debug)]
+pub(super) struct KeyScan<'a> {
+    connection: &'a Connection,
+    table: KeyedTable,
+    /// Key of the last row that was read, in bytes: somebody who changed it may
+    /// have left what is no UTF-8, and the next page must begin behind it all the
+    /// same.
+    last: Option<Vec<Vec<u8>>>,
+}
+
+impl<'a> KeyScan<'a> {
+    /// Begins with the first row of `table`.
+    pub(super) fn new(connection: &'a Connection, table: KeyedTable) -> Self {
+        Self {
+            connection,
+            table,
+            last: None,
         }
     }
 
-    fn query(self, is_continued: bool) -> String {
-        let Self { select, key } = self;
+    /// Reads the next page of rows; `None` after the last. No transaction is
+    /// open when this returns.
+    pub(super) fn next_page<T>(
+        &mut self,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<Vec<T>>> {
+        let mut statement = self.connection.prepare_cached(&self.query())?;
+        let after = self.last.take().unwrap_or_default();
+        let values = after
+            .iter()
+            .map(|bytes| ToSqlOutput::Borrowed(ValueRef::Text(bytes)));
+        let mut found = statement.query(params_from_iter(values))?;
+        let mut rows = Vec::new();
+        while let Some(row) = found.next()? {
+            rows.push(read(row)?);
+            let column = |at| Ok(row.get_ref(at)?.as_bytes().unwrap_or_default().to_vec());
+            let key = (0..self.table.key.len()).map(column);
+            self.last = Some(key.collect::<rusqlite::Result<_>>()?);
+        }
+        Ok((!rows.is_empty()).then_some(rows))
+    }
+
+    fn query(&self) -> String {
+        let KeyedTable { select, key } = self.table;
         let columns = key.join(", ");
-        let behind = if is_continued {
+        let behind = if self.last.is_some() {
             let values = vec!["?"; key.len()].join(", ");
             format!("WHERE ({columns}) > ({values})")
         } else {
             String::new()
         };
         format!("{select} {behind} ORDER BY {columns} LIMIT {ROWS_MAX}")
-    }
-}
-
-/// Key of a row, in bytes: somebody who changed it may have left what is no
-/// UTF-8, and the next page must begin behind it all the same.
-#[derive(Debug, Default)]
-struct RowKey(Vec<Vec<u8>>);
-
-impl RowKey {
-    fn of(row: &Row<'_>, columns: usize) -> rusqlite::Result<Self> {
-        let column = |at| Ok(row.get_ref(at)?.as_bytes().unwrap_or_default().to_vec());
-        let columns = (0..columns).map(column);
-        Ok(Self(columns.collect::<rusqlite::Result<_>>()?))
-    }
-
-    fn values(&self) -> impl Iterator<Item = ToSqlOutput<'_>> {
-        self.0
-            .iter()
-            .map(|bytes| ToSqlOutput::Borrowed(ValueRef::Text(bytes)))
     }
 }

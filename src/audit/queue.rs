@@ -8,17 +8,21 @@
 //!
 //! Does not know how entries are written.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::error::{AuditError, WriteError};
-use super::events::PendingEvent;
-use super::saved_state::PendingSave;
 use crate::decision::record::{Outcome, Record};
+use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::metrics::ResultLabel;
+use crate::pace::back_off_event::BackOffEvent;
 
 /// Error of an exchange that was dropped before its end.
 const CLIENT_GONE: &str = "client_gone";
@@ -124,13 +128,102 @@ impl WriterTask {
                 // of its exchange is on the way.
                 ack.send(result).unwrap_or_default();
             }
-            Self::SaveSnapshot(save) if result.is_ok() => save.saved(),
-            Self::Event(event) if result.is_ok() => event.written(),
+            Self::SaveSnapshot(mut save) if result.is_ok() => save.count.result = "saved",
+            Self::Event(mut pending) if result.is_ok() => pending.count.result = "written",
             Self::Record { ack: None, .. }
             | Self::Complete { .. }
             | Self::SaveSnapshot(_)
             | Self::Event(_)
             | Self::Close => {}
+        }
+    }
+}
+
+/// Counts the result of something once, when it is dropped: `lost` unless
+/// something better is known until then.
+#[derive(Debug)]
+pub(super) struct ResultCount {
+    counter: Family<ResultLabel, Counter>,
+    result: &'static str,
+}
+
+impl ResultCount {
+    /// Begins to count in `counter`.
+    pub(super) fn new(counter: &Family<ResultLabel, Counter>) -> Self {
+        Self {
+            counter: counter.clone(),
+            result: "lost",
+        }
+    }
+}
+
+impl Drop for ResultCount {
+    fn drop(&mut self) {
+        let result = self.result;
+        self.counter.get_or_create(&ResultLabel { result }).inc();
+    }
+}
+
+/// An event on its way to the record.
+#[derive(Debug)]
+pub(super) struct PendingEvent {
+    pub(super) event: BackOffEvent,
+    pub(super) count: ResultCount,
+}
+
+/// Snapshots on their way to the disk. Until they are there they are found
+/// here, so that a site is not asked again because its answer was forgotten
+/// before it was written.
+///
+/// Each save holds a place in the queue, or waits a second for one; that bounds
+/// them.
+#[derive(Debug, Default)]
+pub(super) struct PendingSaves(Mutex<HashMap<CacheKey, StoredSnapshot>>);
+
+impl PendingSaves {
+    /// Finds the snapshot that is being saved for `key`.
+    pub(super) fn find(&self, key: &CacheKey) -> Option<StoredSnapshot> {
+        let saves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        saves.get(key).cloned()
+    }
+
+    /// Begins to save `snapshot`, in place of the one that is being saved for
+    /// the same key.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        snapshot: StoredSnapshot,
+        count: ResultCount,
+    ) -> PendingSave {
+        let mut saves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        saves.insert(snapshot.key(), snapshot.clone());
+        PendingSave {
+            snapshot,
+            pending: Arc::clone(self),
+            count,
+        }
+    }
+}
+
+/// A save under way. When it is dropped it is no longer pending.
+#[derive(Debug)]
+pub(super) struct PendingSave {
+    pub(super) snapshot: StoredSnapshot,
+    pending: Arc<PendingSaves>,
+    count: ResultCount,
+}
+
+impl Drop for PendingSave {
+    fn drop(&mut self) {
+        let key = self.snapshot.key();
+        let mut saves = self
+            .pending
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // A later save for the same key may be under way: that one stays.
+        let is_own = |other: &StoredSnapshot| Arc::ptr_eq(&other.snapshot, &self.snapshot.snapshot);
+        if saves.get(&key).is_some_and(is_own) {
+            saves.remove(&key);
         }
     }
 }

@@ -59,8 +59,9 @@ impl AuditReader {
         // be read where there is none.
         let real = path.canonicalize().ok();
         let folder = real.as_deref().and_then(Path::parent);
-        let marker = folder.and_then(|folder| RecordMarker::read(folder).ok().flatten());
-        let marker = marker.filter(|marker| Some(&marker.record) == id.as_ref());
+        let marker = folder
+            .and_then(|folder| RecordMarker::read(folder).ok().flatten())
+            .filter(|marker| Some(&marker.record) == id.as_ref());
         Ok(Self {
             connection,
             last_in_marker: marker.map_or(0, |marker| marker.last),
@@ -79,15 +80,16 @@ impl AuditReader {
         direction: Direction,
         mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
-        let mut reader = DecisionReader::default();
-        let scan = self.scan(DECISIONS, filter, filter.times())?;
-        TableScan { direction, ..scan }.run(
-            |row| reader.record(row),
-            |page| {
-                let mut admitted = page.into_iter().filter(|record| filter.admits(record));
-                admitted.try_for_each(&mut visit)
-            },
-        )?;
+        let mut rows = DecisionReader::default();
+        let mut scan = self
+            .scan(DECISIONS, filter, filter.times())?
+            .in_direction(direction);
+        while let Some(page) = scan.next_page(|row| rows.record(row))? {
+            let mut admitted = page.into_iter().filter(|record| filter.admits(record));
+            if admitted.try_for_each(&mut visit).is_break() {
+                break;
+            }
+        }
         Ok(())
     }
 
@@ -102,10 +104,14 @@ impl AuditReader {
         filter: &EventFilter,
         mut visit: impl FnMut(EventRow) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
-        let scan = self.event_scan(filter, Direction::NewestFirst)?;
-        scan.run(EventRow::read, |page| {
-            page.into_iter().try_for_each(&mut visit)
-        })?;
+        let mut scan = self
+            .event_scan(filter)?
+            .in_direction(Direction::NewestFirst);
+        while let Some(page) = scan.next_page(EventRow::read)? {
+            if page.into_iter().try_for_each(&mut visit).is_break() {
+                break;
+            }
+        }
         Ok(())
     }
 
@@ -117,14 +123,10 @@ impl AuditReader {
     /// [`AuditError::Read`].
     pub fn count(&self, filter: &DecisionFilter) -> Result<u64, AuditError> {
         let mut count = 0;
-        let scan = self.scan(DECISION_NUMBERS, filter, filter.times())?;
-        scan.run(
-            |_| Ok(()),
-            |page| {
-                count += page.len() as u64;
-                ControlFlow::Continue(())
-            },
-        )?;
+        let mut scan = self.scan(DECISION_NUMBERS, filter, filter.times())?;
+        while let Some(page) = scan.next_page(|_| Ok(()))? {
+            count += page.len() as u64;
+        }
         Ok(count)
     }
 
@@ -185,29 +187,16 @@ impl AuditReader {
         times: TimeRange,
     ) -> rusqlite::Result<TableScan<'_>> {
         let end = table.end(&self.connection)?;
-        Ok(TableScan {
-            connection: &self.connection,
-            table,
-            conditions: filter.conditions(),
-            ranges: order::ranges(&self.connection, times, end)?,
-            direction: Direction::OldestFirst,
-        })
+        let ranges = order::ranges(&self.connection, times, end)?;
+        let conditions = filter.conditions();
+        Ok(TableScan::new(&self.connection, table, conditions, ranges))
     }
 
-    /// Makes the scan of all events for `filter`. Sites ask for less now and
-    /// then, so there are few enough to look at each one's time.
-    pub(super) fn event_scan(
-        &self,
-        filter: &EventFilter,
-        direction: Direction,
-    ) -> rusqlite::Result<TableScan<'_>> {
-        let end = EVENTS.end(&self.connection)?;
-        Ok(TableScan {
-            connection: &self.connection,
-            table: EVENTS,
-            conditions: filter.conditions(),
-            ranges: order::all_below(end),
-            direction,
-        })
+    /// Makes the scan of all events for `filter`, the oldest first. Sites ask for
+    /// less now and then, so there are few enough to look at each one's time.
+    pub(super) fn event_scan(&self, filter: &EventFilter) -> rusqlite::Result<TableScan<'_>> {
+        let ranges = order::all_below(EVENTS.end(&self.connection)?);
+        let conditions = filter.conditions();
+        Ok(TableScan::new(&self.connection, EVENTS, conditions, ranges))
     }
 }

@@ -45,8 +45,10 @@ impl ReaderPool {
         self: &Arc<Self>,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, AuditError> {
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.map_err(|_| AuditError::Closed)?;
+        let place = Arc::clone(&self.places)
+            .acquire_owned()
+            .await
+            .map_err(|_| AuditError::Closed)?;
         let pool = Arc::clone(self);
         let reading = spawn_blocking(move || {
             let read = pool.read_now(read);

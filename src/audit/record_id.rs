@@ -122,10 +122,6 @@ pub(super) fn marker_path(folder: &Path) -> PathBuf {
 
 /// Reads the id of the record in `connection`, if it has one: one of version 5
 /// or before has none until it is opened for writing.
-///
-/// # Errors
-///
-/// Those of SQLite.
 pub(super) fn read_id(connection: &Connection) -> rusqlite::Result<Option<String>> {
     connection
         .query_row(SELECT_RECORD, [], |row| row.get(0))
@@ -135,10 +131,6 @@ pub(super) fn read_id(connection: &Connection) -> rusqlite::Result<Option<String
 /// Reads the id of the record in `connection`, which is given one if it has
 /// none. Where it begins after the record that `before` was written for, that is
 /// its first event.
-///
-/// # Errors
-///
-/// Those of SQLite.
 pub(super) fn read_or_make_id(
     connection: &mut Connection,
     before: Option<&RecordMarker>,
@@ -156,11 +148,15 @@ pub(super) fn read_or_make_id(
         before.map(|marker| marker.record.clone()).into(),
         before.map_or(Value::Null, |marker| integer(marker.last)),
     ]);
-    transaction.execute(INSERT_RECORD, params_from_iter(values))?;
+    transaction
+        .prepare(INSERT_RECORD)?
+        .insert(params_from_iter(values))?;
     if let Some(marker) = before {
         let seq = 1 + EVENTS.last_number(&transaction)?;
         let values = EventRow::record_begun(seq, marker.last, now).values();
-        transaction.execute(INSERT_EVENT, params_from_iter(values))?;
+        transaction
+            .prepare(INSERT_EVENT)?
+            .insert(params_from_iter(values))?;
     }
     transaction.commit()?;
     Ok(id)

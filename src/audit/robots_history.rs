@@ -137,11 +137,12 @@ fn snapshots_at(
     let (mut fetched_us, mut id) = (at.as_microsecond(), i64::MAX);
     loop {
         let mut statement = connection.prepare_cached(SNAPSHOTS_BEFORE)?;
-        let page = statement.query_map(params![origin, fetched_us, id], |row: &Row<'_>| {
-            let place: (i64, i64) = (row.get(FETCHED_AT)?, row.get(SNAPSHOT_COLUMNS)?);
-            Ok((place, read_snapshot(&mut ColumnReader::new(row))?))
-        })?;
-        let page = page.collect::<rusqlite::Result<Vec<_>>>()?;
+        let page = statement
+            .query_map(params![origin, fetched_us, id], |row: &Row<'_>| {
+                let place: (i64, i64) = (row.get(FETCHED_AT)?, row.get(SNAPSHOT_COLUMNS)?);
+                Ok((place, read_snapshot(&mut ColumnReader::new(row))?))
+            })?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
         let count = page.len();
         for (place, snapshot) in page {
             (fetched_us, id) = (place.0, place.1.saturating_sub(1));

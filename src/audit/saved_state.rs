@@ -8,8 +8,7 @@
 //!
 //! Does not know when state is saved, nor for how long it is good.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::vec;
 
 use bytes::Bytes;
@@ -24,7 +23,6 @@ use super::pages::KeyedTable;
 use crate::decision::access::{AccessResult, Cause, RobotsBody, RobotsFile, Snapshot, Validators};
 use crate::decision::digest::Digest;
 use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
-use crate::metrics::{Metrics, ResultLabel};
 use crate::pace::back_off_event::SavedBackOff;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
@@ -280,78 +278,4 @@ pub(super) fn read_back_off(row: &Row<'_>) -> rusqlite::Result<Option<SavedBackO
         incidents,
         quiet_since,
     }))
-}
-
-/// Snapshots on their way to the disk. Until they are there they are found
-/// here, so that a site is not asked again because its answer was forgotten
-/// before it was written.
-///
-/// Each save holds a place in the queue, or waits a second for one; that bounds
-/// them.
-#[derive(Debug)]
-pub(super) struct PendingSaves {
-    saves: Mutex<HashMap<CacheKey, StoredSnapshot>>,
-    metrics: Arc<Metrics>,
-}
-
-impl PendingSaves {
-    /// Begins without any.
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self {
-            saves: Mutex::default(),
-            metrics,
-        }
-    }
-
-    /// Finds the snapshot that is being saved for `key`.
-    pub(super) fn find(&self, key: &CacheKey) -> Option<StoredSnapshot> {
-        self.lock().get(key).cloned()
-    }
-
-    /// Begins to save `snapshot`, in place of the one that is being saved for
-    /// the same key.
-    pub(super) fn begin(self: &Arc<Self>, snapshot: StoredSnapshot) -> PendingSave {
-        self.lock().insert(snapshot.key(), snapshot.clone());
-        PendingSave {
-            snapshot,
-            pending: Arc::clone(self),
-            result: "lost",
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<CacheKey, StoredSnapshot>> {
-        self.saves.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A save under way. However it ends, it is counted, and no longer pending.
-#[derive(Debug)]
-pub(super) struct PendingSave {
-    /// The snapshot.
-    pub(super) snapshot: StoredSnapshot,
-    pending: Arc<PendingSaves>,
-    result: &'static str,
-}
-
-impl PendingSave {
-    /// Notes that the snapshot is on disk.
-    pub(super) fn saved(mut self) {
-        self.result = "saved";
-    }
-}
-
-impl Drop for PendingSave {
-    fn drop(&mut self) {
-        let key = self.snapshot.key();
-        let mut saves = self.pending.lock();
-        // A later save for the same key may be under way: that one stays.
-        let is_own = |other: &StoredSnapshot| Arc::ptr_eq(&other.snapshot, &self.snapshot.snapshot);
-        if saves.get(&key).is_some_and(is_own) {
-            saves.remove(&key);
-        }
-        drop(saves);
-        let result = self.result;
-        let counter = &self.pending.metrics.robots_saved;
-        counter.get_or_create(&ResultLabel { result }).inc();
-    }
 }

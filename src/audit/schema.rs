@@ -215,10 +215,7 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, AuditError> {
 
 /// Wraps an error of SQLite with the path of the database that it opened.
 pub(super) fn open_error(path: &Path) -> impl FnOnce(rusqlite::Error) -> AuditError {
-    |source| AuditError::Open {
-        path: path.to_owned(),
-        source,
-    }
+    |error| AuditError::Open(path.to_owned(), error)
 }
 
 /// Makes tables and sets the version, or does neither.
@@ -230,8 +227,8 @@ fn make(connection: &Connection, tables: &str, version: i64) -> rusqlite::Result
 
 /// Whether the file is new: no version, no tables.
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
-    let tables = "SELECT count(*) FROM sqlite_schema";
-    let tables: i64 = connection.query_row(tables, [], |row| row.get(0))?;
+    let sql = "SELECT count(*) FROM sqlite_schema";
+    let tables: i64 = connection.query_row(sql, [], |row| row.get(0))?;
     Ok(tables == 0 && schema_version(connection)? == 0)
 }
 

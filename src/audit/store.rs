@@ -34,10 +34,11 @@ pub(super) struct AuditStore {
     marker: RecordMarker,
     /// Whether the last attempt at a checkpoint, or at the marker, failed.
     is_upkeep_failing: bool,
-    /// Highest number that was committed to the files that were opened.
-    last: u64,
+    /// Highest number that was committed to the files that were opened; 0 if none
+    /// was.
+    pub(super) last: u64,
     /// Locked for as long as the store is open.
-    folder: LockedFolder,
+    pub(super) folder: LockedFolder,
 }
 
 impl AuditStore {
@@ -59,12 +60,8 @@ impl AuditStore {
         let last = DECISIONS
             .last_number(&connection)
             .map_err(open_error(&folder.database))?;
-        let files = OpenFiles::note(&folder.database, &options.path).map_err(|source| {
-            AuditError::Inspect {
-                path: folder.database.clone(),
-                source,
-            }
-        })?;
+        let files = OpenFiles::note(&folder.database, &options.path)
+            .map_err(|error| AuditError::Inspect(folder.database.clone(), error))?;
         let mut store = Self {
             connection,
             written: WrittenRows::default(),
@@ -78,16 +75,6 @@ impl AuditStore {
         };
         store.empty_wal();
         Ok(store)
-    }
-
-    /// Returns the highest number ever given; 0 if none was.
-    pub(super) fn last(&self) -> u64 {
-        self.last
-    }
-
-    /// Returns the folder of the record.
-    pub(super) fn folder(&self) -> &LockedFolder {
-        &self.folder
     }
 
     /// Does `work` in one transaction: all of it is on disk, in the files that

@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 use super::events::EventRow;
 use super::filter::{DecisionFilter, EventFilter};
 use super::reader::AuditReader;
-use super::verify::{Finding, Verification};
+use super::verify::Verification;
 use super::*;
 use crate::decision::access::{AccessResult, Cause, NoConnection, RobotsFile, Snapshot};
 use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
@@ -237,7 +237,7 @@ async fn a_receipt_is_given_when_the_row_is_on_disk() {
     ));
 }
 
-// Invariant 3; architecture, section 4, step 9.
+// Invariant 3; and the row says how an exchange ended that was dropped.
 #[tokio::test]
 async fn an_exchange_that_is_dropped_completes_its_row() {
     for durability in [Durability::Commit, Durability::Queue] {
@@ -562,7 +562,7 @@ async fn a_file_of_another_version_or_kind_is_left_alone() {
         Err(AuditError::Schema { found: 0, .. })
     ));
     std::fs::write(file(foreign.path()), "no database, whatever its name says").unwrap();
-    assert!(matches!(open(foreign.path()), Err(AuditError::Open { .. })));
+    assert!(matches!(open(foreign.path()), Err(AuditError::Open(..))));
     let nowhere = foreign.path().join("nowhere.db");
     assert!(matches!(
         AuditReader::open(&nowhere),
@@ -576,7 +576,7 @@ async fn a_folder_that_cannot_be_made_is_named() {
     std::fs::write(folder.path().join("data"), "a file").unwrap();
     let options = options(folder.path(), Durability::Commit, 16);
     let log = AuditLog::open(&options, Arc::new(Metrics::default()), &TaskTracker::new());
-    let Err(AuditError::Create { path, .. }) = log else {
+    let Err(AuditError::Create(path, _)) = log else {
         panic!("opened");
     };
     assert_eq!(path, folder.path().join("data"));
@@ -626,7 +626,7 @@ async fn one_of_each() -> Kit {
 
 fn verify(kit: &Kit) -> (Verification, Vec<String>) {
     let mut found = Vec::new();
-    let report = |finding: Finding| found.push(finding.to_string());
+    let report = |finding| found.push(finding);
     let verification = verify::verify(&kit.reader(), &DecisionFilter::default(), report).unwrap();
     (verification, found)
 }
@@ -669,7 +669,7 @@ macro_rules! tampering {
     )*};
 }
 
-// Ours: contract, `audit verify`.
+// Ours: what `audit verify` says of each change.
 tampering! {
     a_changed_verdict_is_found: "UPDATE decision SET verdict = 'allow' WHERE seq = 2"
         => ["2: the row says allow rule for FooBot (line 2, \"Disallow: /private\"), its evidence disallow rule"];
@@ -780,7 +780,7 @@ async fn every_row_is_visited_once_the_oldest_first() {
     assert!(seen.into_iter().eq(1..=1099));
 }
 
-// Contract, "Rows".
+// Ours: the members of a row, as docs/record.md lists them.
 #[tokio::test]
 async fn a_row_is_printed_with_the_names_of_the_contract() {
     let kit = one_of_each().await;

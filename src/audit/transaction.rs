@@ -67,10 +67,6 @@ pub(super) struct AuditTransaction<'a> {
 
 impl<'a> AuditTransaction<'a> {
     /// Begins a transaction. The highest number in the database is `last`.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite, as all methods have.
     pub(super) fn begin(
         connection: &'a mut Connection,
         written: &'a mut WrittenRows,

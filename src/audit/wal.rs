@@ -96,24 +96,21 @@ struct CheckpointResult {
     is_busy: bool,
     /// Frames in use.
     frames: u64,
-    /// Those of them that are in the database.
+    /// Frames in use that are in the database.
     moved: u64,
 }
 
 impl Wal {
     /// Takes over the checkpoints of `connection`. The bound is `bytes_max`, and
     /// `gauge` shows the bytes in use.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite.
     pub(super) fn take_over(
         connection: &mut Connection,
         bytes_max: u64,
         gauge: Gauge,
     ) -> rusqlite::Result<Self> {
         let sql = "PRAGMA page_size";
-        let page_bytes: u32 = connection.query_row(sql, [], |row| row.get(0))?;
+        let page_bytes =
+            connection.query_row(sql, [], |row| row.get::<_, u32>(0).map(u64::from))?;
         let frames = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&frames);
         // This also ends SQLite's own checkpoints, which use the same hook.
@@ -121,7 +118,6 @@ impl Wal {
             seen.store(u64::try_from(pages).unwrap_or(0), Ordering::Release);
             Ok(())
         }))?;
-        let page_bytes = u64::from(page_bytes);
         let part = bytes_max / (FRAME_HEADER_BYTES + page_bytes) / BOUND_PARTS;
         let due_every = part.clamp(1, CHECKPOINT_FRAMES);
         Ok(Self {
@@ -213,10 +209,6 @@ impl Wal {
 
     /// Moves all that is in the WAL to the database, and empties it. Returns
     /// whether nobody was in the way.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite.
     pub(super) fn start_again(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
         // With a timeout of its own the checkpoint would wait for readers, and
         // every request with it.
@@ -234,10 +226,6 @@ impl Wal {
 
     /// Asks SQLite anew how many frames are in use: another process may have
     /// emptied the WAL by a checkpoint of its own.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite.
     pub(super) fn ask(&self, connection: &Connection) -> rusqlite::Result<()> {
         let result = run(connection, "PRAGMA wal_checkpoint(NOOP)")?;
         self.frames.store(result.frames, Ordering::Release);

@@ -30,7 +30,7 @@ async fn recorded(proxy: &Proxy, count: usize) -> Value {
     rows[count - 1]["directives"].clone()
 }
 
-// Issue 4, Deliver 6: the record is completed with the directives seen.
+// Ours: the record is completed with the directives seen.
 #[test]
 fn the_record_has_what_was_told_and_what_was_said() {
     run(async {
@@ -68,7 +68,7 @@ fn the_record_has_the_state() {
     });
 }
 
-// Contract, section 1: what was never sent has no directives.
+// Ours: what was never sent has no directives.
 #[test]
 fn a_refused_request_has_no_directives() {
     run(async {
@@ -100,7 +100,7 @@ const PREFERRED: &str = "examplebot=(ai-input;value=n;src=u \
     search;value=n;src=h tdm-reservation;value=1;src=h \
     train-ai;value=n;src=u);state=complete";
 
-// Issue 4, Deliver 5: in the record by default, not in the field.
+// Ours: in the record by default, not in the field.
 #[test]
 fn preferences_are_recorded_and_not_told() {
     run(async {

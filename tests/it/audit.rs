@@ -12,7 +12,7 @@ use crate::kit::{run, sha256};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-// Contract, section 1, "Rows".
+// Ours: the members of a row.
 #[test]
 fn a_row_tells_who_asked_for_what_and_why_the_answer_was_so() {
     run(async {
@@ -65,7 +65,7 @@ fn a_row_tells_who_asked_for_what_and_why_the_answer_was_so() {
     });
 }
 
-// Contract, section 1: filters.
+// Ours: filters.
 #[test]
 fn rows_are_found_by_host_crawler_verdict_and_reason() {
     run(async {
@@ -120,7 +120,7 @@ fn the_row_is_there_when_the_origin_sees_the_request() {
     });
 }
 
-// Issue, Deliver 8: completed also when the crawler hangs up in between.
+// Ours: completed also when the crawler hangs up in between.
 #[test]
 fn a_crawler_that_hangs_up_leaves_a_completed_row() {
     run(async {
@@ -244,7 +244,7 @@ fn the_file_is_private() {
     });
 }
 
-// Issue, Deliver 8: only malformed requests have no row; decisions: egress has.
+// Ours: only malformed requests have no row; a refused address has one.
 #[test]
 fn malformed_requests_have_no_row() {
     run(async {
@@ -263,7 +263,7 @@ fn malformed_requests_have_no_row() {
     });
 }
 
-// Decisions, Audit: durability "queue" accepts on queueing.
+// Ours: durability "queue" accepts on queueing.
 #[test]
 fn queued_rows_are_written_before_a_stop() {
     run(async {

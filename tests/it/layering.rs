@@ -193,7 +193,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "upstream/egress/resolver.rs",
         "pace/scheduler.rs",
         "audit/mod.rs",
-        "audit/shelf.rs",
+        "audit/reader_pool.rs",
         "admin/mod.rs",
         "admin/pace.rs",
         "tasks.rs",
@@ -209,6 +209,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "cli/log.rs",
         "serve/control/server.rs",
         "audit/store.rs",
+        "audit/transaction.rs",
     ];
     let listed: BTreeSet<&str> = listed.into_iter().chain(own).collect();
     let sources = sources();

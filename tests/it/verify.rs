@@ -43,7 +43,7 @@ fn change(place: &Place, sql: &str) {
     assert!(place.database().execute(sql, []).unwrap() > 0, "{sql}");
 }
 
-// Issue, Deliver 8.
+// Ours.
 #[test]
 fn an_untouched_log_verifies() {
     run(async {
@@ -60,7 +60,7 @@ fn an_untouched_log_verifies() {
     });
 }
 
-// Invariant 2; issue 5, Deliver 2: what was decided by another level of
+// Invariant 2: what was decided by another level of
 // readings, as earlier versions did, is decided again by that.
 #[test]
 fn rows_are_decided_again_by_the_readings_of_their_policy() {
@@ -93,7 +93,7 @@ fn rows_are_decided_again_by_the_readings_of_their_policy() {
     });
 }
 
-// Issue, Deliver 8: a row whose verdict was changed by hand.
+// Ours: a row whose verdict was changed by hand.
 #[test]
 fn a_verdict_changed_by_hand_is_found_by_its_number() {
     run(async {
@@ -146,7 +146,7 @@ fn a_missing_row_is_told() {
     });
 }
 
-// Contract, section 1: it works beside a running proxy.
+// Ours: it works beside a running proxy.
 #[test]
 fn a_log_in_use_can_be_verified() {
     run(async {
@@ -156,7 +156,7 @@ fn a_log_in_use_can_be_verified() {
     });
 }
 
-// Deliver 8: a row that no version would write hides no other.
+// Ours: a row that no version would write hides no other.
 #[test]
 fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
     run(async {

@@ -1,4 +1,4 @@
-//! Events, and the back-offs that outlive the process. Issue 6, Deliver 5 and 6.
+//! Events, and the back-offs that outlive the process.
 
 use jiff::SignedDuration;
 
@@ -120,7 +120,7 @@ async fn events_are_listed_the_newest_first() {
     assert_eq!((kit.noted("written"), kit.noted("lost")), (3, 0));
 }
 
-// Issue 6, Deliver 5: an event when an origin leaves back-off. A process that
+// Ours: an event when an origin leaves back-off. A process that
 // begins while its back-off is kept, for a day, cannot know that it was told.
 #[tokio::test]
 async fn that_a_host_was_left_is_on_record_once_for_each_back_off() {
@@ -188,7 +188,7 @@ async fn a_filter_narrows_the_events() {
     );
 }
 
-// Issue 6, Deliver 6.
+// Ours: a restart ends no back-off.
 #[tokio::test]
 async fn a_long_back_off_is_known_to_the_next_process() {
     let kit = three().await;
@@ -281,7 +281,7 @@ macro_rules! found {
     )*};
 }
 
-// Decisions, Audit: whoever changes a row and not its digest is found.
+// Ours: a row that was changed, and not its digest, is found.
 found! {
     a_changed_time_is_found:
         "UPDATE event SET time_us = time_us + 1 WHERE seq = 1"

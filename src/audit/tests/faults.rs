@@ -54,7 +54,7 @@ fn start_with(options: &Options) -> Result<AuditLog, AuditError> {
 
 fn shortfall(folder: &Path) -> String {
     match start(folder) {
-        Err(AuditError::Incomplete(shortfall)) => Shortfall::to_string(&shortfall),
+        Err(error @ AuditError::Incomplete { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -485,7 +485,7 @@ async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_o
             .unwrap();
         let reader = AuditReader::open(&file(folder.path())).unwrap();
         let mut found = Vec::new();
-        let report = |finding: Finding| found.push(finding.to_string());
+        let report = |finding| found.push(finding);
         verify::verify(&reader, &DecisionFilter::default(), report).unwrap();
         found
     };

@@ -1,5 +1,4 @@
-//! The last that is known of each robots.txt. Issue, Deliver 1: snapshots
-//! survive a restart.
+//! The last that is known of each robots.txt: snapshots survive a restart.
 
 use http::HeaderValue;
 use jiff::SignedDuration;
@@ -203,7 +202,7 @@ async fn what_is_not_kept_is_not_found() {
     }
 }
 
-// Decisions, "Whose robots.txt": a snapshot belongs to an origin and a token.
+// Ours: a snapshot belongs to an origin and a token.
 #[tokio::test]
 async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
     let kit = Kit::new(Durability::Commit, 16);
@@ -379,7 +378,7 @@ async fn verification_counts_what_is_kept_and_names_what_was_changed() {
     );
 }
 
-// Issue, Deliver 1: asked no second time because it was forgotten too early.
+// Ours: asked no second time because it was forgotten too early.
 #[tokio::test]
 async fn what_is_on_its_way_to_the_disk_is_found() {
     let kit = Kit::new(Durability::Commit, 16);

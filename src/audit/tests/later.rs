@@ -79,7 +79,7 @@ macro_rules! tampering {
     )*};
 }
 
-// Ours: contract, `audit verify`.
+// Ours: what `audit verify` says of each change.
 tampering! {
     what_is_disallowed_cannot_have_been_put_off: "UPDATE decision SET url = 'http://o.test/private/y' WHERE seq = 2"
         => "2: the row says later crawl_delay for FooBot, its evidence disallow rule";

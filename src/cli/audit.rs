@@ -1,35 +1,33 @@
-//! `audit`: what was decided, and whether the record still says so.
+//! `audit`: shows decisions and events of the record, and verifies it.
 
 mod arguments;
-mod columns;
 mod details;
+mod listing;
 mod robots;
-mod screen;
 mod sections;
-mod show;
 
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 
 use clap::Subcommand;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::arguments::{DecisionArguments, DecisionSubject, EventArguments, FILTERS_HELP};
-use self::columns::{EVENT_HEADER, event_line, record_header, record_line};
+use self::details::{DecisionDetails, of_url};
+use self::listing::{
+    EVENT_HEADER, ListArguments, Listing, Screen, event_line, record_header, record_line,
+    write_json,
+};
 use self::robots::RobotsArguments;
-use self::screen::Screen;
-use super::inert::{append_json, inert};
+use super::inert::inert;
 use super::{Exit, Form};
-use crate::audit::filter::DecisionFilter;
+use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
-use crate::audit::verify::{Verification, verify};
-use crate::audit::{Direction, row_json};
+use crate::audit::verify::verify;
+use crate::audit::{CheckedRecord, Direction, row_json};
 use crate::config::Settings;
 
-/// Rows that `list` shows unless told otherwise.
-const LIST_ROWS: u64 = 50;
-
-/// What to ask of the record.
+/// Commands that read the record.
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
     /// The newest decisions, the newest first.
@@ -106,23 +104,12 @@ Without a filter the whole record is looked at, gaps and robots.txt bodies inclu
     },
 }
 
-/// How many rows are listed, and in which form.
-#[derive(Debug, clap::Args)]
-pub(super) struct ListArguments {
-    /// How many; 0 means all.
-    #[arg(long, default_value_t = LIST_ROWS)]
-    limit: u64,
-    /// JSON Lines instead of columns.
-    #[arg(long)]
-    json: bool,
-}
-
 /// Answers `command` from the record.
 pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Result<Exit> {
     let reader = AuditReader::open(&settings.audit.path)?;
     match command {
         AuditCommand::List { which, rows } => list(&reader, &which.try_into()?, rows),
-        AuditCommand::Show { subject, json } => show::show(&reader, subject, Form::from(*json)),
+        AuditCommand::Show { subject, json } => show(&reader, subject, Form::from(*json)),
         AuditCommand::Robots(asked) => robots::robots(&reader, asked),
         AuditCommand::Events { which, rows } => {
             let mut out = Listing::new(rows, EVENT_HEADER.to_owned());
@@ -150,97 +137,57 @@ fn list(
     out.end()
 }
 
-/// Rows on their way to stdout.
-struct Listing<'a> {
-    out: BufWriter<io::StdoutLock<'static>>,
-    wanted: &'a ListArguments,
-    header: String,
-    written: u64,
-    /// Whether there are more rows than were wanted.
-    is_cut: bool,
-    outcome: io::Result<()>,
-}
-
-impl<'a> Listing<'a> {
-    fn new(wanted: &'a ListArguments, header: String) -> Self {
-        Self {
-            out: BufWriter::new(io::stdout().lock()),
-            wanted,
-            header,
-            written: 0,
-            is_cut: false,
-            outcome: Ok(()),
-        }
-    }
-
-    /// Writes a row, unless there are enough.
-    fn row(
-        &mut self,
-        json: impl FnOnce() -> Value,
-        line: impl FnOnce() -> String,
-    ) -> ControlFlow<()> {
-        if self.wanted.limit != 0 && self.wanted.limit <= self.written {
-            self.is_cut = true;
-            return ControlFlow::Break(());
-        }
-        self.outcome = match Form::from(self.wanted.json) {
-            Form::Json => self.write_json(&json()),
-            Form::Columns => self.write_line(&line()),
-        };
-        self.written += 1;
-        match self.outcome {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
-        }
-    }
-
-    fn write_json(&mut self, value: &Value) -> io::Result<()> {
-        let mut line = Vec::new();
-        append_json(&mut line, value)?;
-        line.push(b'\n');
-        self.out.write_all(&line)
-    }
-
-    fn write_line(&mut self, line: &str) -> io::Result<()> {
-        if self.written == 0 {
-            writeln!(self.out, "{}", self.header)?;
-        }
-        writeln!(self.out, "{line}")
-    }
-
-    /// Ends the list; what is not a row of it goes to stderr where rows are for
-    /// programs.
-    fn end(mut self) -> anyhow::Result<Exit> {
-        self.outcome?;
-        if self.written == 0 && !self.wanted.json {
-            writeln!(self.out, "0 rows")?;
-        }
-        self.out.flush()?;
-        if self.written == 0 && self.wanted.json {
-            eprint_line("0 rows")?;
-        }
-        if self.is_cut {
-            let limit = self.wanted.limit;
-            eprint_line(&format!("the newest {limit}; --limit 0 shows all"))?;
-        }
-        Ok(Exit::Done)
-    }
-}
-
-fn eprint_line(text: &str) -> io::Result<()> {
-    writeln!(io::stderr().lock(), "politesse: {text}")
-}
-
-/// What a verification came to, in one line.
-fn summary(sums: &Verification) -> String {
-    let other_revision = match sums.other_revision {
-        0 => String::new(),
-        rows => format!(", {rows} decided otherwise by another revision"),
+/// Prints all that is on record of the decision that `subject` names.
+fn show(reader: &AuditReader, subject: &DecisionSubject, form: Form) -> anyhow::Result<Exit> {
+    let Some(record) = find(reader, subject)? else {
+        report_missing(reader, subject)?;
+        return Ok(Exit::Not);
     };
-    format!(
-        "{} decided again, {} checked for form, {} mismatches, {} missing{other_revision}",
-        sums.decided, sums.form_only, sums.mismatches, sums.missing
-    )
+    let details = DecisionDetails::of(reader, record)?;
+    let mut out = io::stdout().lock();
+    match form {
+        Form::Json => write_json(&mut out, &details.json())?,
+        Form::Columns => sections::write(&details, Screen::of_stdout(), &mut out)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn find(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Result<Option<CheckedRecord>> {
+    let seq = match subject {
+        DecisionSubject::Number(seq) => Some(*seq),
+        DecisionSubject::Url(target) => {
+            let mut newest = None;
+            let filter = of_url(UrlPattern::exact(target));
+            reader.visit_decisions(&filter, Direction::NewestFirst, |record| {
+                newest = Some(record.seq);
+                ControlFlow::Break(())
+            })?;
+            newest
+        }
+    };
+    Ok(seq.map_or(Ok(None), |seq| reader.record(seq))?)
+}
+
+/// Says on stderr which decisions there are instead.
+fn report_missing(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Result<()> {
+    let wanted = match subject {
+        DecisionSubject::Number(seq) => seq.to_string(),
+        DecisionSubject::Url(target) => format!("about {target}"),
+    };
+    let range = match reader.seq_range()? {
+        None => "the record is empty".to_owned(),
+        Some(range) => format!("its decisions are {} to {}", range.first, range.last),
+    };
+    let mut stderr = io::stderr().lock();
+    writeln!(
+        stderr,
+        "politesse: there is no decision {wanted} on record; {range}"
+    )?;
+    if let DecisionSubject::Url(target) = subject {
+        let beginning = &target.origin;
+        writeln!(stderr, "  try: politesse audit list --url '{beginning}/*'")?;
+    }
+    Ok(())
 }
 
 fn verification(reader: &AuditReader, filter: &DecisionFilter, form: Form) -> anyhow::Result<Exit> {
@@ -249,42 +196,44 @@ fn verification(reader: &AuditReader, filter: &DecisionFilter, form: Form) -> an
         out.write_all(b"{\"findings\":[")?;
     }
     let mut separator = "";
-    // A closed reader is found out by the last line.
+    // A closed stdout is found out by the last line.
     let sums = verify(reader, filter, |finding| match form {
-        Form::Columns => drop(writeln!(out, "{}", inert(&finding.to_string()))),
+        Form::Columns => drop(writeln!(out, "{}", inert(&finding))),
         Form::Json => {
-            drop(write!(
-                out,
-                "{separator}{}",
-                Value::from(finding.to_string())
-            ));
+            drop(write!(out, "{separator}{}", Value::from(finding)));
             separator = ",";
         }
     })?;
     match form {
-        Form::Json => writeln!(out, "],{}", sums_json(&sums).trim_start_matches('{'))?,
-        Form::Columns => writeln!(out, "{}", summary(&sums))?,
+        Form::Json => {
+            let sums = json!({
+                "decided": sums.decided,
+                "other_revision": sums.other_revision,
+                "form_only": sums.form_only,
+                "mismatches": sums.mismatches,
+                "missing": sums.missing,
+                "kept": sums.kept,
+                "events": sums.events,
+                "back_offs": sums.back_offs,
+            });
+            writeln!(out, "],{}", sums.to_string().trim_start_matches('{'))?;
+        }
+        Form::Columns => {
+            let other_revision = match sums.other_revision {
+                0 => String::new(),
+                rows => format!(", {rows} decided otherwise by another revision"),
+            };
+            writeln!(
+                out,
+                "{} decided again, {} checked for form, {} mismatches, {} missing{other_revision}",
+                sums.decided, sums.form_only, sums.mismatches, sums.missing
+            )?;
+        }
     }
     out.flush()?;
-    // Nothing removes rows but a hand from outside.
-    Ok(if sums.mismatches + sums.missing == 0 {
-        Exit::Done
-    } else {
-        Exit::Not
+    // The proxy never removes a row: a missing one was removed by somebody.
+    Ok(match sums.mismatches + sums.missing {
+        0 => Exit::Done,
+        _ => Exit::Not,
     })
-}
-
-/// What a verification came to, as one JSON object.
-fn sums_json(sums: &Verification) -> String {
-    let sums = serde_json::json!({
-        "decided": sums.decided,
-        "other_revision": sums.other_revision,
-        "form_only": sums.form_only,
-        "mismatches": sums.mismatches,
-        "missing": sums.missing,
-        "kept": sums.kept,
-        "events": sums.events,
-        "back_offs": sums.back_offs,
-    });
-    sums.to_string()
 }

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::config::duration;
 use politesse_robots::origin::{Host, Target};
 
-/// How the filters are read, for `--help`.
+/// Explanation of the filters, for `--help`.
 pub(super) const FILTERS_HELP: &str = "\
 Several filters choose what meets all of them. Times are UTC: RFC 3339
 (2026-11-22T10:00:00Z), a day or minute (2026-11-22, 2026-11-22T10:00), or how long
@@ -27,7 +27,7 @@ byte by byte as it was sent, no other * has a meaning. --rule takes a rule as th
 list shows it, \"Disallow: /private\", or its path alone, /private: the path is
 compared whole, as written, so \"Disallow: /\" is that rule and no longer one.";
 
-/// Which decisions: those that meet every condition given.
+/// Conditions for decisions; those that meet all of them are chosen.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DecisionArguments {
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(in crate::cli) struct DecisionArguments {
     effect: Option<String>,
 }
 
-/// The reasons that a row can have.
+/// Words for reasons that a row can have.
 const REASONS: [&str; 17] = [
     "rule",
     "no_rule",
@@ -73,7 +73,7 @@ const REASONS: [&str; 17] = [
     "overload",
 ];
 
-/// What decisions and events are both chosen by.
+/// Conditions for decisions and for events.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EventArguments {
     /// Then or later: a time, a day, or how long ago (1h).
@@ -88,7 +88,7 @@ pub(in crate::cli) struct EventArguments {
 }
 
 impl EventArguments {
-    /// No moment is within times that end before they begin.
+    /// Refuses times that end before they begin: no row would be found.
     fn check(&self) -> Result<(), Usage> {
         match (self.from, self.until) {
             (Some(from), Some(until)) if until <= from => Err(Usage::Arguments(format!(
@@ -173,14 +173,13 @@ fn host(text: &str) -> Result<String, String> {
              --url 'http://{text}/*'"
         ));
     }
-    let host = text
-        .parse::<Host>()
-        .or_else(|_| format!("[{text}]").parse());
-    let host = host.map_err(|error| format!("{error}; site.example would be one"))?;
-    Ok(host.to_string())
+    text.parse::<Host>()
+        .or_else(|_| format!("[{text}]").parse())
+        .map(|host| host.to_string())
+        .map_err(|error| format!("{error}; site.example would be one"))
 }
 
-/// Reads whose robots.txt is asked for: a host, or one of its origins.
+/// Reads the owner of a robots.txt: a host, or one of its origins.
 pub(super) fn robots_owner(text: &str) -> Result<RobotsOwner, String> {
     if text.contains("://") && !text.contains('*') {
         let target: Target = text.parse().map_err(|error| format!("{error}"))?;
@@ -194,7 +193,7 @@ pub(super) fn robots_owner(text: &str) -> Result<RobotsOwner, String> {
     host(text).map(RobotsOwner::Host)
 }
 
-/// A decision as people point at it.
+/// A decision as it is named on the command line.
 #[derive(Debug, Clone)]
 pub(in crate::cli) enum DecisionSubject {
     /// By its number.
@@ -225,7 +224,7 @@ mod tests {
     use super::*;
     use crate::decision::decide::Reason;
 
-    // Contract, section 1: RFC 3339, a date, or how long ago.
+    // Ours: RFC 3339, a date, or how long ago, as `--help` says.
     #[test]
     fn a_time_is_rfc_3339_or_a_day_in_utc_or_how_long_ago() {
         for (text, wanted) in [

@@ -1,5 +1,5 @@
-//! A decision as `audit show` tells it: its row, what the row refers to, and
-//! what deciding again comes to.
+//! Details of a decision for `audit show`: its row, what the row refers to, and
+//! whether deciding again gives the same.
 //!
 //! Does not know how it is printed.
 
@@ -21,15 +21,15 @@ pub(super) struct DecisionDetails {
     pub(super) record: StoredRecord,
     /// Whether the row holds what was written.
     pub(super) is_as_written: bool,
-    /// The body of its robots.txt, if there was one and it is on record.
+    /// Body of its robots.txt, if there was one and it is on record.
     pub(super) body: Option<Bytes>,
-    /// The policy, if it can be read.
+    /// Policy, if it can be read.
     pub(super) policy: Option<Policy>,
-    /// The same decision made now, if it can be.
+    /// Evidence of the decision made again, if it can be.
     pub(super) evidence: Option<Arc<Evidence>>,
-    /// What deciding again came to, in words.
+    /// Whether deciding again gives the same; else why not, in words.
     pub(super) again: Result<(), String>,
-    /// How many other decisions there are about the same URL.
+    /// Number of other decisions about the same URL.
     pub(super) others: u64,
 }
 
@@ -62,9 +62,11 @@ impl DecisionDetails {
             Err(why) => Err(format!("it cannot be decided again: {why}")),
         };
         let decision = decision_again(&record, body.clone()).ok().flatten();
-        let about_it = record.url.parse().ok();
-        let about_it = about_it.map(|target| of_url(UrlPattern::exact(&target)));
-        let all = about_it.map_or(Ok(1), |filter| reader.count(&filter))?;
+        let all = match record.url.parse() {
+            Ok(target) => reader.count(&of_url(UrlPattern::exact(&target)))?,
+            // Somebody changed it into what is no URL, and so no filter.
+            Err(_) => 1,
+        };
         Ok(Self {
             is_as_written,
             policy: Policy::restore(&record.policy.json).ok(),
@@ -76,7 +78,7 @@ impl DecisionDetails {
         })
     }
 
-    /// The robots.txt, read as it was when the decision was made.
+    /// Parses the robots.txt as it was parsed for the decision.
     pub(super) fn robots(&self) -> Option<RobotsTxt> {
         let dialect = self.policy.as_ref().map(Policy::dialect);
         let body = self.body.clone()?;
@@ -86,24 +88,24 @@ impl DecisionDetails {
     /// Whether the tokens are those that the User-Agent gives.
     pub(super) fn is_known_by_user_agent(&self) -> bool {
         let user_agent = self.record.user_agent.as_deref().unwrap_or_default();
-        let derived = Crawler::parse(user_agent);
-        let derived = derived.candidates().iter().map(|token| token.as_str());
-        derived.eq(self.record.candidates.iter().map(String::as_str))
+        let crawler = Crawler::parse(user_agent);
+        let tokens = crawler.candidates().iter().map(|token| token.as_str());
+        tokens.eq(self.record.candidates.iter().map(String::as_str))
     }
 
-    /// The override that decided, if one did.
+    /// Returns the override that decided, if one did.
     pub(super) fn overriding(&self) -> Option<Value> {
         let evidence = self.evidence.as_ref()?;
         let entry = evidence.ruling.overriding.as_deref()?;
         serde_json::to_value(entry).ok()
     }
 
-    /// The line of the agent by which the group binds.
+    /// Returns the line of the agent by which the group binds.
     pub(super) fn agent_line(&self) -> Option<u32> {
         self.evidence.as_ref()?.ruling.agent_line
     }
 
-    /// The row of `audit list`, and what stands beside it.
+    /// Makes the JSON: the row of `audit list`, and all that it refers to.
     pub(super) fn json(&self) -> Value {
         let mut row = row_json(&self.record);
         if let Some(snapshot) = &self.record.snapshot {
@@ -128,7 +130,7 @@ impl DecisionDetails {
     }
 }
 
-/// The filter for all decisions about one URL.
+/// Makes the filter for all decisions about one URL.
 pub(super) fn of_url(url: UrlPattern) -> DecisionFilter {
     DecisionFilter {
         url: Some(url),

@@ -2,6 +2,7 @@
 //!
 //! The bytes of the file go to stdout, alone; what they are goes to stderr.
 
+use std::fmt::Display;
 use std::io::Write as _;
 
 use clap::Args;
@@ -14,10 +15,10 @@ use crate::cli::inert::{inert, shell_word};
 use crate::cli::{Exit, Usage};
 use crate::clock;
 
-/// How many files are named where one has to be chosen.
+/// Files that are named where one has to be chosen.
 const CHOICES_MAX: usize = 20;
 
-/// Whose robots.txt, and when.
+/// Arguments of `audit robots`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RobotsArguments {
     /// The host, or one origin of it, such as `https://site.example:8443`.
@@ -59,8 +60,7 @@ pub(super) fn robots(reader: &AuditReader, asked: &RobotsArguments) -> anyhow::R
 /// Says that there is no file, and when there is one.
 fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyhow::Result<Exit> {
     let owner = &asked.host;
-    let crawler = asked.crawler.as_ref();
-    let crawler = crawler.map_or(String::new(), |crawler| format!(" for {crawler}"));
+    let crawler = part(" for ", asked.crawler.as_ref());
     let first = match first_robots(reader, owner)? {
         Some(first) if at < first => format!("the first was fetched at {first:.0}"),
         Some(_) => "it is on record for other crawlers".to_owned(),
@@ -77,13 +77,11 @@ fn is_for(one: &OriginSnapshot, wanted: &str) -> bool {
     token.is_none_or(|token| token.eq_ignore_ascii_case(wanted))
 }
 
-/// Prints the body; or says why there is none.
+/// Prints the body, or says why there is none.
 fn print(reader: &AuditReader, one: &OriginSnapshot) -> anyhow::Result<Exit> {
-    let body = match one.snapshot.sha256 {
-        Some(sha256) => reader.body(sha256)?,
-        None => None,
-    };
-    if let Some(body) = body {
+    if let Some(sha256) = one.snapshot.sha256
+        && let Some(body) = reader.body(sha256)?
+    {
         std::io::stdout().lock().write_all(&body)?;
         return Ok(Exit::Done);
     }
@@ -99,44 +97,45 @@ fn print(reader: &AuditReader, one: &OriginSnapshot) -> anyhow::Result<Exit> {
     Ok(Exit::Not)
 }
 
-/// Where a file is from and from when to when it counted.
+/// Makes the line that says where a file is from, and from when to when it was
+/// in force.
 fn origin_line(one: &OriginSnapshot, at: Timestamp) -> String {
     let snapshot = &one.snapshot;
-    let status = snapshot.status.map(|status| format!(", status {status}"));
-    let token = snapshot.token.as_deref();
-    let token = token.map(|token| format!(", fetched as {token}"));
-    let cause = snapshot.cause.as_deref();
-    let cause = cause.map(|cause| format!(" ({cause})"));
-    let sha256 = snapshot.sha256.map(|sha256| format!(", sha256 {sha256}"));
     let expired = if snapshot.expires_at <= at {
         ": it had expired, and no later one is on record"
     } else {
         ""
     };
+    let cause = snapshot.cause.as_ref().map(|cause| format!("({cause})"));
     format!(
         "{}{}{}: {}{}, fetched {:.0}, expires {:.0}{expired}{}",
         snapshot.url,
-        token.unwrap_or_default(),
-        status.unwrap_or_default(),
+        part(", fetched as ", snapshot.token.as_ref()),
+        part(", status ", snapshot.status),
         snapshot.result,
-        cause.unwrap_or_default(),
+        part(" ", cause),
         snapshot.fetched_at,
         snapshot.expires_at,
-        sha256.unwrap_or_default(),
+        part(", sha256 ", snapshot.sha256),
     )
 }
 
-/// The files to choose from, each with the arguments that choose it.
+/// Writes `value` behind `name`; nothing if there is no value.
+fn part(name: &str, value: Option<impl Display>) -> String {
+    value.map_or_else(String::new, |value| format!("{name}{value}"))
+}
+
+/// Makes the list of files to choose from, each with the arguments that choose
+/// it.
 fn choices(all: &[OriginSnapshot], at: Option<Timestamp>) -> String {
-    let at = at.map_or(String::new(), |at| format!(" --at {at}"));
+    let at = part(" --at ", at);
     let mut text = format!(
         "{} answers were in force then, and they differ; ask for one of them:",
         all.len()
     );
     for one in all.iter().take(CHOICES_MAX) {
-        let token = one.snapshot.token.as_deref();
-        let crawler = token.map(|token| format!(" --crawler {}", shell_word(token)));
-        let line = format!("{}{}{at}", one.origin, crawler.unwrap_or_default());
+        let token = one.snapshot.token.as_deref().map(shell_word);
+        let line = format!("{}{}{at}", one.origin, part(" --crawler ", token));
         text.push_str(&format!("\n  politesse audit robots {}", inert(&line)));
     }
     if CHOICES_MAX < all.len() {

@@ -1,4 +1,4 @@
-//! The text of `audit show`: a line a fact, then the robots.txt.
+//! Text of `audit show`: a line a fact, then the robots.txt.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -6,11 +6,10 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use super::details::DecisionDetails;
-use super::screen::{Screen, cut};
+use super::listing::{Screen, cut};
 use crate::cli::inert::{inert, shell_word};
 use crate::decision::decide::{EnforcementMode, Policy};
 use crate::decision::record::RecordedSnapshot;
-use politesse_robots::RobotsTxt;
 
 /// Lines of a robots.txt that are shown on a terminal without being asked for:
 /// what stands above them would scroll away.
@@ -19,7 +18,7 @@ const LINES_MAX: usize = 60;
 /// Lines shown on either side of the one that decided, in a longer file.
 const LINES_AROUND: u32 = 12;
 
-/// Writes all that `details` has.
+/// Writes `details` as text.
 pub(super) fn write(
     details: &DecisionDetails,
     screen: Screen,
@@ -37,7 +36,7 @@ pub(super) fn write(
     for (name, value) in facts.0 {
         writeln!(out, "{name:<12} {}", inert(&value))?;
     }
-    file(details, screen, out)
+    write_file(details, screen, out)
 }
 
 /// Names and values, in the order in which they are shown.
@@ -83,9 +82,11 @@ impl Facts {
             self.add("rule", format!("line {line}: {rule}"));
         }
         if !ruling.group.is_empty() {
-            let line = details.agent_line();
-            let line = line.map_or(String::new(), |line| format!(", by line {line}"));
-            self.add("group", format!("{}{line}", ruling.group.join(", ")));
+            let group = ruling.group.join(", ");
+            match details.agent_line() {
+                Some(line) => self.add("group", format!("{group}, by line {line}")),
+                None => self.add("group", group),
+            }
         }
         if let Some(reading) = &ruling.reading {
             self.add(
@@ -117,12 +118,9 @@ impl Facts {
         if let Some(directives) = &record.directives {
             self.add("directives", directives);
         }
-        let said = record
-            .said
-            .as_deref()
-            .map(serde_json::from_str::<Vec<Value>>);
-        for said in said.and_then(Result::ok).into_iter().flatten() {
-            let word = |name| said.get(name).and_then(Value::as_str).unwrap_or("?");
+        let said = record.said.as_deref().unwrap_or_default();
+        for statement in serde_json::from_str::<Vec<Value>>(said).unwrap_or_default() {
+            let word = |name| statement.get(name).and_then(Value::as_str).unwrap_or("?");
             self.add("  said", format!("{}: {}", word("by"), word("said")));
         }
     }
@@ -164,10 +162,14 @@ impl Facts {
         };
         self.add("  mode", mode(policy));
         self.add("  dialect", policy.dialect());
-        for key in ["readings", "candidates", "unauthorized"] {
-            let json = serde_json::from_str::<Value>(policy.json()).unwrap_or_default();
+        let json = serde_json::from_str::<Value>(policy.json()).unwrap_or_default();
+        for (key, name) in [
+            ("readings", "  readings"),
+            ("candidates", "  candidates"),
+            ("unauthorized", "  401 and 403"),
+        ] {
             if let Some(value) = json.get(key).and_then(Value::as_str) {
-                self.add(setting(key), value);
+                self.add(name, value);
             }
         }
         if let Some(entry) = details.overriding() {
@@ -199,14 +201,6 @@ impl Facts {
     }
 }
 
-fn setting(key: &str) -> &'static str {
-    match key {
-        "readings" => "  readings",
-        "candidates" => "  candidates",
-        _ => "  401 and 403",
-    }
-}
-
 fn mode(policy: &Policy) -> &'static str {
     match policy.mode() {
         EnforcementMode::Enforce => "enforce",
@@ -214,7 +208,7 @@ fn mode(policy: &Policy) -> &'static str {
     }
 }
 
-/// A reason's word in a few more words.
+/// Explains the word of a reason.
 fn meaning(reason: &str) -> &'static str {
     match reason {
         "rule" => "a rule of robots.txt matched",
@@ -238,7 +232,7 @@ fn meaning(reason: &str) -> &'static str {
     }
 }
 
-/// An effect's word in a few more words.
+/// Explains the word of an effect.
 fn effect_meaning(effect: &str) -> &'static str {
     match effect {
         "enforced" => "the verdict was acted on",
@@ -250,7 +244,7 @@ fn effect_meaning(effect: &str) -> &'static str {
 }
 
 /// Writes the robots.txt with its line numbers.
-fn file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -> io::Result<()> {
+fn write_file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -> io::Result<()> {
     let Some(robots) = details.robots() else {
         return Ok(());
     };
@@ -258,37 +252,21 @@ fn file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -> io::
     let count = robots.numbered_lines().count();
     writeln!(out, "\nrobots.txt as it was, {count} lines:")?;
     let is_cut = screen.columns.is_some() && LINES_MAX < count;
-    let around = match marked {
-        _ if !is_cut => 0..u32::MAX,
-        Some(line) => {
-            line.saturating_sub(LINES_AROUND)..line.saturating_add(LINES_AROUND).saturating_add(1)
-        }
-        None => 0..2 * LINES_AROUND,
+    let shown = match marked {
+        _ if !is_cut => 0..=u32::MAX,
+        Some(line) => line.saturating_sub(LINES_AROUND)..=line.saturating_add(LINES_AROUND),
+        None => 0..=2 * LINES_AROUND - 1,
     };
-    write_lines(&robots, (marked, around), screen, out)?;
-    if is_cut {
-        writeln!(
-            out,
-            "the whole file: politesse audit show {} | less",
-            details.record.seq
-        )?;
-    }
-    Ok(())
-}
-
-fn write_lines(
-    robots: &RobotsTxt,
-    (marked, details): (Option<u32>, std::ops::Range<u32>),
-    screen: Screen,
-    out: &mut impl Write,
-) -> io::Result<()> {
     for (number, line) in robots.numbered_lines() {
-        if !details.contains(&number) {
-            continue;
+        if shown.contains(&number) {
+            let mark = if marked == Some(number) { '>' } else { ' ' };
+            let line = cut(&inert(&line), screen.left(10, 24));
+            writeln!(out, "{mark} {number:>5} | {line}")?;
         }
-        let mark = if marked == Some(number) { '>' } else { ' ' };
-        let line = cut(&inert(&line), screen.left(10, 24));
-        writeln!(out, "{mark} {number:>5} | {line}")?;
+    }
+    if is_cut {
+        let seq = details.record.seq;
+        writeln!(out, "the whole file: politesse audit show {seq} | less")?;
     }
     Ok(())
 }

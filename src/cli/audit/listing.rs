@@ -1,0 +1,352 @@
+//! `audit list` and `audit events`: rows as JSON or as lines of text, cut to the
+//! width of the terminal that they are shown on.
+
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::ops::ControlFlow;
+
+use clap::Args;
+use rustix::termios::tcgetwinsize;
+use serde_json::Value;
+
+use crate::audit::events::EventRow;
+use crate::cli::inert::{append_json, inert};
+use crate::cli::{Exit, Form};
+use crate::decision::record::StoredRecord;
+
+/// Rows that are shown unless told otherwise.
+const LIST_ROWS: u64 = 50;
+
+/// Characters of a URL or a rule that are shown however narrow the terminal is.
+const SHOWN_MIN: usize = 24;
+
+/// Characters of a crawler's name that are shown on a terminal.
+const CRAWLER_MAX: usize = 24;
+
+/// Columns of a terminal that does not report how many it has.
+const USUAL_COLUMNS: usize = 80;
+
+/// Number and form of the rows.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ListArguments {
+    /// How many; 0 means all.
+    #[arg(long, default_value_t = LIST_ROWS)]
+    limit: u64,
+    /// JSON Lines instead of columns.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Rows on their way to stdout.
+pub(super) struct Listing<'a> {
+    out: BufWriter<io::StdoutLock<'static>>,
+    wanted: &'a ListArguments,
+    header: String,
+    written: u64,
+    /// Whether there are more rows than were wanted.
+    is_cut: bool,
+    outcome: io::Result<()>,
+}
+
+impl<'a> Listing<'a> {
+    /// Begins a list whose rows stand under `header`.
+    pub(super) fn new(wanted: &'a ListArguments, header: String) -> Self {
+        Self {
+            out: BufWriter::new(io::stdout().lock()),
+            wanted,
+            header,
+            written: 0,
+            is_cut: false,
+            outcome: Ok(()),
+        }
+    }
+
+    /// Writes a row, unless there are enough.
+    pub(super) fn row(
+        &mut self,
+        json: impl FnOnce() -> Value,
+        line: impl FnOnce() -> String,
+    ) -> ControlFlow<()> {
+        if self.wanted.limit != 0 && self.wanted.limit <= self.written {
+            self.is_cut = true;
+            return ControlFlow::Break(());
+        }
+        self.outcome = match Form::from(self.wanted.json) {
+            Form::Json => write_json(&mut self.out, &json()),
+            Form::Columns => self.write_line(&line()),
+        };
+        self.written += 1;
+        match self.outcome {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+
+    fn write_line(&mut self, line: &str) -> io::Result<()> {
+        if self.written == 0 {
+            writeln!(self.out, "{}", self.header)?;
+        }
+        writeln!(self.out, "{line}")
+    }
+
+    /// Ends the list.
+    ///
+    /// # Errors
+    ///
+    /// Those of stdout.
+    pub(super) fn end(mut self) -> anyhow::Result<Exit> {
+        self.outcome?;
+        let mut stderr = io::stderr().lock();
+        if self.written == 0 {
+            // Programs read rows alone; for them the rest goes to stderr.
+            match Form::from(self.wanted.json) {
+                Form::Json => writeln!(stderr, "politesse: 0 rows")?,
+                Form::Columns => writeln!(self.out, "0 rows")?,
+            }
+        }
+        self.out.flush()?;
+        if self.is_cut {
+            let limit = self.wanted.limit;
+            writeln!(stderr, "politesse: the newest {limit}; --limit 0 shows all")?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Writes `value` on a line.
+pub(super) fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
+    let mut line = Vec::new();
+    append_json(&mut line, value)?;
+    line.push(b'\n');
+    out.write_all(&line)
+}
+
+/// Makes the header above [`record_line`].
+pub(super) fn record_header() -> String {
+    fields([
+        "SEQ", "TIME", "VERDICT", "REASON", "CRAWLER", "METHOD", "STATUS", "WAIT",
+    ]) + "URL (LINE: RULE)"
+}
+
+/// Makes the line of a decision.
+pub(super) fn record_line(record: &StoredRecord, screen: Screen) -> String {
+    let ruling = &record.ruling;
+    let crawler = inert(ruling.crawler.as_deref().unwrap_or("*"));
+    let status = record.status.map(|status| status.to_string());
+    let start = fields([
+        &record.seq.to_string(),
+        &format!("{:.0}", record.at),
+        &inert(&ruling.verdict),
+        &inert(&ruling.reason),
+        &cut(&crawler, screen.columns.map(|_| CRAWLER_MAX)),
+        &inert(&record.method),
+        status.as_deref().unwrap_or("-"),
+        &wait(record.wait_ms),
+    ]);
+    let url = inert(&record.url);
+    let left = screen.left(start.chars().count(), 2 * SHOWN_MIN);
+    // The URL keeps at least half of the width, the rule what is left.
+    let rest_max = left.map(|left| left - url.chars().count().min(left / 2));
+    let rest = cut(&inert(&details(record)), rest_max);
+    let url_max = left.map(|left| left - rest.chars().count());
+    format!("{start}{}{rest}", cut(&url, url_max))
+}
+
+/// Lays out the fields of a line, each as wide as the widest usual value.
+fn fields(values: [&str; 8]) -> String {
+    let [seq, time, verdict, reason, crawler, method, status, wait] = values;
+    format!(
+        "{seq:>6} {time:<20} {verdict:<8} {reason:<12} {crawler:<12} {method:<6} {status:>6} \
+         {wait:>6}  "
+    )
+}
+
+/// Formats the time that a request waited, to three digits or so.
+fn wait(ms: u64) -> String {
+    match ms {
+        0 => "-".to_owned(),
+        1..1000 => format!("{ms}ms"),
+        1000..100_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        _ => format!("{}s", ms / 1000),
+    }
+}
+
+/// Makes the text behind the URL: the rule, and whatever is unusual.
+fn details(record: &StoredRecord) -> String {
+    let ruling = &record.ruling;
+    let mut details = String::new();
+    if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
+        details.push_str(&format!("  (line {line}: {rule})"));
+    }
+    if let Some(reading) = &ruling.reading {
+        details.push_str(&format!("  read as {reading}"));
+    }
+    if record.effect != "enforced" {
+        details.push_str(&format!("  {}", record.effect));
+    }
+    if let Some(error) = &record.error {
+        details.push_str(&format!("  [{error}]"));
+    }
+    details
+}
+
+/// Header above [`event_line`].
+pub(super) const EVENT_HEADER: &str =
+    "   SEQ TIME                 KIND            HOST (STATUS, UNTIL, INCIDENT)";
+
+/// Makes the line of an event.
+pub(super) fn event_line(event: &EventRow) -> String {
+    let status = event
+        .status
+        .map_or(String::new(), |status| format!("{status}, "));
+    let time = format!("{:.0}", event.at);
+    if let Some(before) = event.decisions_before() {
+        return format!(
+            "{:>6} {time:<20} {:<15} after a record of at least {before} decisions that was not whole",
+            event.seq, event.kind,
+        );
+    }
+    inert(&format!(
+        "{:>6} {time:<20} {:<15} {}  {status}until {:.0}, incident {}",
+        event.seq, event.kind, event.host, event.until, event.incidents,
+    ))
+}
+
+/// Output that results go to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Screen {
+    /// Columns of the terminal; `None` where nothing is to be cut.
+    pub(super) columns: Option<usize>,
+}
+
+impl Screen {
+    /// Looks for a terminal on stdout.
+    pub(super) fn of_stdout() -> Self {
+        let stdout = io::stdout();
+        let columns = stdout.is_terminal().then(|| {
+            let size = tcgetwinsize(&stdout).ok();
+            let columns = size.map_or(0, |size| usize::from(size.ws_col));
+            if columns == 0 { USUAL_COLUMNS } else { columns }
+        });
+        Self { columns }
+    }
+
+    /// Returns how much of the width is left behind `used` columns, or `least`
+    /// where that is less: a row on a narrow terminal wraps.
+    pub(super) fn left(self, used: usize, least: usize) -> Option<usize> {
+        let left = self.columns?.saturating_sub(used);
+        Some(left.max(least))
+    }
+}
+
+/// Cuts `text` to its first `columns` characters, the last of them an ellipsis
+/// if there are more. Without a bound all of it is returned.
+pub(super) fn cut(text: &str, columns: Option<usize>) -> String {
+    match columns {
+        Some(columns) if columns < text.chars().count() => {
+            let head: String = text.chars().take(columns.saturating_sub(1)).collect();
+            format!("{head}…")
+        }
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::record::{StoredPolicy, StoredRuling};
+
+    fn record(url: &str) -> StoredRecord {
+        StoredRecord {
+            seq: 12,
+            at: "2026-11-22T10:00:00.123456Z".parse().unwrap(),
+            client: "127.0.0.1".to_owned(),
+            candidates: Vec::new(),
+            user_agent: None,
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            ruling: StoredRuling {
+                verdict: "disallow".to_owned(),
+                reason: "rule".to_owned(),
+                line: Some(2),
+                rule: Some("Disallow: /private".to_owned()),
+                group: Vec::new(),
+                crawler: Some("FooBot".to_owned()),
+                reading: Some("/private/a".to_owned()),
+                exception: None,
+            },
+            effect: "reported".to_owned(),
+            snapshot: None,
+            policy: StoredPolicy::new("{}"),
+            wait_ms: 1250,
+            status: Some(200),
+            directives: None,
+            said: None,
+            bytes: None,
+            error: Some("client_gone".to_owned()),
+        }
+    }
+
+    // Ours.
+    #[test]
+    fn a_line_stands_under_its_header() {
+        let file = Screen { columns: None };
+        let line = record_line(&record("http://h.test/b/../private/a"), file);
+        assert_eq!(
+            (record_header().as_str(), line.as_str()),
+            (
+                "   SEQ TIME                 VERDICT  REASON       CRAWLER      METHOD STATUS   WAIT  URL (LINE: RULE)",
+                "    12 2026-11-22T10:00:00Z disallow rule         FooBot       GET       200   1.2s  http://h.test/b/../private/a  (line 2: Disallow: /private)  read as /private/a  reported  [client_gone]",
+            )
+        );
+    }
+
+    // Ours: whole in a file, cut to the width on a terminal.
+    #[test]
+    fn a_long_url_is_cut_on_a_terminal_only() {
+        let url = format!("http://h.test/{}", "a".repeat(500));
+        let whole = record_line(&record(&url), Screen { columns: None });
+        assert!(whole.contains(&url));
+        for columns in [140, 200, 400] {
+            let screen = Screen {
+                columns: Some(columns),
+            };
+            let line = record_line(&record(&url), screen);
+            assert_eq!(line.chars().count(), columns, "{line}");
+            assert!(line.contains("http://h.test/aaa") && line.contains("(line 2: Disal"));
+        }
+    }
+
+    // Ours: what a crawler or a site wrote must not steer the terminal.
+    #[test]
+    fn a_line_holds_no_control_characters() {
+        let mut evil = record("http://h.test/\u{1b}[2J");
+        evil.ruling.crawler = Some("Foo\u{9b}\nBot".to_owned());
+        evil.ruling.rule = Some("Disallow: /\u{202e}x".to_owned());
+        let line = record_line(&evil, Screen { columns: Some(300) });
+        assert!(
+            !line.contains(['\u{1b}', '\u{9b}', '\n', '\u{202e}']),
+            "{line:?}"
+        );
+        assert!(line.contains("\\u{1b}[2J"));
+    }
+
+    // Ours.
+    #[test]
+    fn text_is_cut_to_what_is_left_and_never_without_a_terminal() {
+        let screen = Screen { columns: Some(30) };
+        assert_eq!(
+            cut("https://site.example/a", screen.left(20, 8)),
+            "https://s…"
+        );
+        assert_eq!(
+            cut("https://site.example/a", screen.left(29, 8)),
+            "https:/…"
+        );
+        assert_eq!(cut("abc", Some(3)), "abc");
+        let file = Screen { columns: None };
+        assert_eq!(
+            cut("https://site.example/a", file.left(20, 8)),
+            "https://site.example/a"
+        );
+    }
+}

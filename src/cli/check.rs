@@ -39,9 +39,9 @@ use crate::clock;
 use crate::config::Settings;
 use crate::decision::access::Snapshot;
 use crate::decision::decide::{Decision, Inquiry, Policy, Reason, Ruling, Verdict, decide};
+use crate::proxy::decider::{Decider, RobotsWait};
 use crate::robots_cache::fetch::Asker;
 use crate::serve::OriginClients;
-use crate::upstream::egress::NotAdmitted;
 use politesse_robots::Dialect;
 use politesse_robots::origin::{Origin, Target};
 
@@ -104,53 +104,29 @@ pub(super) fn check<F: Fn() -> Result<Settings, Usage>>(
     match &check.robots {
         Some(file) => {
             let terms = offline()?;
-            let asked = by_file(file, (check, &terms), targets)?;
-            tell((check, &terms), asked, None)
+            let decisions = by_file(file, check, &terms, targets)?;
+            print(check, &terms, decisions, None)
         }
         None => {
             let settings = configuration.online(check.dialect)?;
             let terms = Terms::of(&settings);
-            let asked = fetched(&settings, (check, &terms), targets)?;
-            tell((check, &terms), asked, Some(clock::now()))
+            let decisions = by_fetched_files(&settings, check, &terms, targets)?;
+            print(check, &terms, decisions, Some(clock::now()))
         }
     }
 }
 
-/// A question, and what was found out for it.
-struct Asked {
-    inquiry: Arc<Inquiry>,
-    found: Found,
-}
-
-/// What was found out.
-enum Found {
-    /// What the origin says.
-    Snapshot(Arc<Snapshot>),
-    /// That it may not be dialled, and why.
-    Denied(String),
-}
-
-impl Asked {
-    fn decision(self, (policy, at): (&Arc<Policy>, Timestamp)) -> Decision {
-        match self.found {
-            Found::Snapshot(snapshot) => decide(&self.inquiry, &snapshot, (policy, at)),
-            Found::Denied(denial) => Decision::denied(self.inquiry, (policy, at), denial),
-        }
-    }
-}
-
-/// Decides what was asked and prints it; the files were fetched if there is a
-/// `now`.
-fn tell(
-    (check, terms): (&Check, &Terms),
-    asked: Vec<Asked>,
+/// Prints the decisions; the files were fetched if there is a `now`.
+fn print(
+    check: &Check,
+    terms: &Terms,
+    decisions: Vec<Decision>,
     now: Option<Timestamp>,
 ) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     let mut exit = Exit::Done;
     let mut before: Option<Arc<Snapshot>> = None;
-    for asked in asked {
-        let decision = asked.decision((check.policy(terms), terms.at));
+    for decision in decisions {
         let explained = Explained::new(&decision, terms, now);
         if check.json {
             let mut line = Vec::new();
@@ -192,7 +168,8 @@ fn target(url: &str) -> Result<Target, Usage> {
 }
 
 fn inquiries(
-    (check, terms): (&Check, &Terms),
+    check: &Check,
+    terms: &Terms,
     targets: Vec<Target>,
 ) -> impl Iterator<Item = Arc<Inquiry>> {
     let crawler = terms.crawler(check.agent.as_deref());
@@ -205,67 +182,56 @@ fn inquiries(
     })
 }
 
-/// What there is to decide by one saved file, whatever the origins.
+/// Decides by one saved file, whatever the origins.
 fn by_file(
     file: &str,
-    (check, terms): (&Check, &Terms),
+    check: &Check,
+    terms: &Terms,
     targets: Vec<Target>,
-) -> anyhow::Result<Vec<Asked>> {
+) -> anyhow::Result<Vec<Decision>> {
     let body = saved::bytes(open(file)?, terms).context("cannot read robots.txt")?;
     let mut snapshots: HashMap<Origin, Arc<Snapshot>> = HashMap::new();
-    let asked = inquiries((check, terms), targets).map(|inquiry| {
+    let decisions = inquiries(check, terms, targets).map(|inquiry| {
         let origin = &inquiry.target.origin;
         let snapshot = snapshots
             .entry(origin.clone())
             .or_insert_with(|| Arc::new(saved::snapshot(origin, (200, body.clone()), terms)));
-        Asked {
-            found: Found::Snapshot(Arc::clone(snapshot)),
-            inquiry,
-        }
+        decide(&inquiry, snapshot, (check.policy(terms), terms.at))
     });
-    Ok(asked.collect())
+    Ok(decisions.collect())
 }
 
-/// What there is to decide by the files that are there now, fetched as the
-/// proxy would.
-fn fetched(
+/// Decides by the files that are there now, fetched as the proxy would.
+fn by_fetched_files(
     settings: &Settings,
-    (check, terms): (&Check, &Terms),
+    check: &Check,
+    terms: &Terms,
     targets: Vec<Target>,
-) -> anyhow::Result<Vec<Asked>> {
-    let user_agent = check.agent.as_deref().map(HeaderValue::from_str);
-    let user_agent = user_agent.transpose();
+) -> anyhow::Result<Vec<Decision>> {
+    let agent = check.agent.as_deref().map(HeaderValue::from_str);
     let asker = Asker {
         client: None,
-        user_agent: user_agent.context("--agent cannot stand in a field")?,
+        user_agent: agent
+            .transpose()
+            .context("--agent cannot stand in a field")?,
         from: None,
     };
     runtime()?.block_on(async {
-        let origins = OriginClients::detached(settings)?;
-        let mut asked = Vec::with_capacity(targets.len());
-        for inquiry in inquiries((check, terms), targets) {
-            let found = found(&origins, &inquiry, &asker).await;
-            asked.push(Asked { inquiry, found });
+        let OriginClients { egress, robots, .. } = OriginClients::detached(settings)?;
+        let decider = Decider {
+            egress,
+            names: None,
+            robots,
+        };
+        let mut decisions = Vec::with_capacity(targets.len());
+        for inquiry in inquiries(check, terms, targets) {
+            let wait = RobotsWait {
+                longest: Duration::MAX,
+                client_gone: pending(),
+            };
+            let decided = decider.decide(&inquiry, check.policy(terms), &asker, wait);
+            decisions.push(decided.await.decision);
         }
-        Ok(asked)
+        Ok(decisions)
     })
-}
-
-/// Egress is asked first, as by the proxy.
-async fn found(origins: &OriginClients, inquiry: &Arc<Inquiry>, asker: &Asker) -> Found {
-    let origin = &inquiry.target.origin;
-    match origins.egress.admits(origin).await {
-        Err(NotAdmitted::Denied(denial)) => Found::Denied(denial.to_string()),
-        Err(NotAdmitted::NoConnection(cause)) => {
-            let snapshot = Snapshot::without_connection(origin, cause, clock::now());
-            Found::Snapshot(Arc::new(snapshot))
-        }
-        Ok(_) => Found::Snapshot(
-            origins
-                .robots
-                .snapshot(inquiry, asker, Duration::MAX, pending())
-                .await
-                .snapshot,
-        ),
-    }
 }

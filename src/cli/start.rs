@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Exit, log, runtime};
 use crate::config::Settings;
-use crate::proxy::ca::closed_to_others;
+use crate::proxy::ca_files::closed_to_others;
 use crate::proxy::connect::HttpsMode;
 use crate::serve::capacity::warn_of_shortages;
 use crate::serve::{self, RunningProxy};

@@ -14,7 +14,7 @@ use crate::decision::decide::Policy;
 use crate::decision::identity::Identities;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
-use crate::proxy::{annotate, ca, connect, exchange, fields, listener, request};
+use crate::proxy::{annotate, ca, connect, exchange, fields, request, server, turns};
 use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
@@ -28,7 +28,7 @@ pub struct Settings {
     /// The configuration file that was read, if any.
     pub file: Option<PathBuf>,
     /// The listener for crawlers.
-    pub listener: listener::Options,
+    pub listener: server::Options,
     /// One request on its way.
     pub exchange: exchange::Options,
     /// Treatment of CONNECT.
@@ -99,7 +99,6 @@ impl Settings {
         Self {
             file: None,
             exchange: exchange::Options {
-                max_wait: effective.pace.max_wait,
                 request: request::Options {
                     fields: fields::Options {
                         name: proxy.name.as_str().into(),
@@ -109,7 +108,10 @@ impl Settings {
                     upload_idle: proxy.idle_timeout,
                     identities: Identities::new(effective.root.crawler),
                 },
-                serve_cached: robots.serve_cached,
+                turns: turns::Options {
+                    serve_cached: robots.serve_cached,
+                    max_wait: effective.pace.max_wait,
+                },
                 unreachable: robots.unreachable_answer,
                 contact: proxy.contact.as_deref().map(Arc::from),
             },
@@ -155,8 +157,8 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
     }
 }
 
-fn listener_options(proxy: Proxy) -> listener::Options {
-    listener::Options {
+fn listener_options(proxy: Proxy) -> server::Options {
+    server::Options {
         listen: proxy.listen,
         backlog: proxy.backlog,
         clients: proxy.clients.concat(),

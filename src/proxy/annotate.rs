@@ -1,54 +1,56 @@
-//! The annotation: one field that states the directives in force for the
-//! crawler that asked.
+//! Annotation of responses: adds the field that states the directives in force
+//! for the crawler that asked.
 //!
 //! The head of a page is held back within bounds while it is scanned for
 //! `<meta>`, then passed on as it came. Whatever keeps the scan from its end is
-//! said in the field (`state=partial`), never in the page.
+//! said in the field (`state=partial`), never in the page. Does not know what a
+//! directive means; `politesse_directives` does.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response::Parts};
+use http::{HeaderName, HeaderValue, Method, StatusCode, response::Parts};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
-use super::body::AnnotationSummary;
-use super::held::{HeldBody, HoldBudget, HoldShare};
-use super::known::{AnnotationCache, ConditionalRequest};
+use super::annotation_cache::{AnnotationCache, ConditionalRequest};
+use super::completion::AnnotationSummary;
+use super::hold::{HeldBody, HoldBudget, HoldShare};
 use crate::clock;
 use crate::decision::decide::Evidence;
 use crate::decision::record::Effect;
 use crate::metrics::{AnnotationLabels, Metrics};
 use crate::upstream::body::ResponseBody;
+use crate::upstream::client::Outgoing;
 use politesse_directives::{
     Annotation, Form, General, Keys, Limits, Listed, Page, Reading, Response, Robots, Why,
 };
 use politesse_robots::crawler::{Crawler, Naming, ProductToken};
 
-/// How far to look, and what to say.
+/// Settings of annotations (`directives.*`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The field's name; one that the origin sends is removed.
+    /// Name of the field; one that the origin sends is removed.
     pub header: HeaderName,
-    /// How much of a response is read, and what of it counts.
+    /// Bounds on how much of a response is read.
     pub limits: Limits,
-    /// Bytes of a page held back at most.
+    /// Bytes of one page that are held back at most.
     pub hold_bytes: usize,
-    /// The longest a page is held back.
+    /// The longest that a page is held back.
     pub hold_time: Duration,
     /// Bytes that all pages together may hold back.
     pub hold_total: usize,
-    /// Bytes kept of what was said, to repeat it for a 304.
+    /// Bytes of annotations that are kept, to repeat them for a 304.
     pub known: usize,
     /// Whether the field lists preferences; the record always does.
     pub preferences: Listed,
-    /// Whether the field states what everyone is told, beside the crawler's own.
+    /// Whether the field states the general directives beside the crawler's own.
     pub general: General,
 }
 
 impl Options {
-    /// How the annotation for `crawler` is written.
+    /// Returns the form of the annotation for `crawler`.
     pub fn form(&self, crawler: &Crawler) -> Form<'static> {
         Form {
             keys: match crawler.naming() {
@@ -68,64 +70,63 @@ impl Options {
 pub struct Annotator {
     options: Options,
     budget: Arc<HoldBudget>,
-    known: AnnotationCache,
+    cache: AnnotationCache,
     metrics: Arc<Metrics>,
 }
 
-/// A request on its way, as far as the annotation of its response depends on
-/// it.
+/// Properties of a request that the annotation of its response depends on.
 #[derive(Debug)]
 pub struct AnnotationRequest {
     evidence: Arc<Evidence>,
     seq: u64,
-    method: Method,
-    asked: ConditionalRequest,
+    conditional: ConditionalRequest,
 }
 
-/// A response looked at: the field, and the body to be passed on.
+/// A response whose head was scanned, as far as the scan went.
 #[derive(Debug)]
 pub struct AnnotatedResponse {
-    /// The value of the annotation field.
+    /// Value of the annotation field.
     pub field: HeaderValue,
-    /// What completes the record.
-    pub told: AnnotationSummary,
-    /// What was held back, to be passed on first.
+    /// Part of the record.
+    pub summary: AnnotationSummary,
+    /// Beginning of the body, to be passed on first.
     pub held: HeldBody,
-    /// What has not been read yet.
+    /// Rest of the body, unread.
     pub rest: ResponseBody,
 }
 
 impl AnnotationRequest {
-    /// The request of `method` with these fields, allowed as the record `seq`
-    /// says.
-    pub fn of((evidence, seq): (&Arc<Evidence>, u64), method: &Method, fields: &HeaderMap) -> Self {
+    /// Reads the request `outgoing`, decided by `evidence`, which the record
+    /// has under the number `seq`.
+    pub fn of(evidence: &Arc<Evidence>, seq: u64, outgoing: &Outgoing) -> Self {
         let url = evidence.inquiry.target.to_string();
         let tokens = tokens(&evidence.inquiry.crawler);
         Self {
-            asked: ConditionalRequest::of((method, &url), &tokens, fields),
+            conditional: ConditionalRequest::of(&outgoing.method, &url, &tokens, &outgoing.headers),
             evidence: Arc::clone(evidence),
             seq,
-            method: method.clone(),
         }
     }
 
-    /// The method of the request.
+    /// Returns the method of the request.
     pub fn method(&self) -> &Method {
-        &self.method
+        &self.conditional.method
     }
 
     fn crawler(&self) -> &Crawler {
         &self.evidence.inquiry.crawler
     }
 
-    /// What robots.txt may say about uses. It says nothing about a path that
-    /// it disallows, and that is fetched all the same: the operator opened it,
-    /// or only has it reported (draft-ietf-aipref-attach-05, section 3.1).
+    /// Returns the robots.txt, for what it says about uses.
     fn robots(&self) -> Option<Robots<'_>> {
+        // It says nothing about a path that it disallows, which is fetched all
+        // the same if the operator allows it or only has it reported
+        // (draft-ietf-aipref-attach-05, section 3.1).
+        if Effect::of(&self.evidence) != Effect::Enforced {
+            return None;
+        }
         let inquiry = &self.evidence.inquiry;
-        let snapshot = self.evidence.snapshot.as_ref();
-        let copy = snapshot.and_then(|snapshot| snapshot.file());
-        let copy = copy.filter(|_| Effect::of(&self.evidence) == Effect::Enforced)?;
+        let copy = self.evidence.snapshot.as_ref()?.file()?;
         Some(Robots {
             text: &copy.robots,
             crawler: &inquiry.crawler,
@@ -135,7 +136,7 @@ impl AnnotationRequest {
 }
 
 impl AnnotatedResponse {
-    /// Bytes of the whole body, if that is known.
+    /// Returns the length of the whole body, if that is known.
     pub fn length(&self) -> Option<u64> {
         let rest = self.rest.size_hint().exact()?;
         (!self.held.breaks_off()).then_some(self.held.bytes() as u64 + rest)
@@ -143,42 +144,44 @@ impl AnnotatedResponse {
 }
 
 impl Annotator {
-    /// An annotator with these bounds, which counts in `metrics`.
+    /// Creates an annotator with empty caches.
     pub fn new(options: Options, metrics: Arc<Metrics>) -> Self {
         Self {
             budget: HoldBudget::new(options.hold_total, metrics.directives_hold_total.clone()),
-            known: AnnotationCache::new(options.known, metrics.directives_known.clone()),
+            cache: AnnotationCache::new(options.known, metrics.directives_known.clone()),
             options,
             metrics,
         }
     }
 
-    /// The name of the field.
+    /// Returns the name of the annotation field.
     pub fn field(&self) -> &HeaderName {
         &self.options.header
     }
 
-    /// Looks at the response to `question`, holding back as much of `rest` as
-    /// it takes to see the head of a page.
+    /// Annotates the response to `request`, holding back as much of `rest` as
+    /// the scan of the head needs.
     pub async fn annotate(
         &self,
-        question: &AnnotationRequest,
+        request: &AnnotationRequest,
         parts: &Parts,
         rest: ResponseBody,
     ) -> AnnotatedResponse {
-        let tokens = tokens(question.crawler());
+        let conditional = &request.conditional;
+        let tokens = tokens(request.crawler());
         let reading = Reading {
             tokens: &tokens,
             now: clock::now(),
-            robots: question.robots(),
+            robots: request.robots(),
             limits: self.options.limits,
         };
-        let is_repeat = parts.status == StatusCode::NOT_MODIFIED;
-        let known = is_repeat
-            .then(|| self.known.recall(&question.asked, &parts.headers))
-            .flatten();
+        let known = if parts.status == StatusCode::NOT_MODIFIED {
+            self.cache.recall(conditional, &parts.headers)
+        } else {
+            None
+        };
         let response = Response {
-            method: &question.method,
+            method: &conditional.method,
             status: parts.status,
             fields: &parts.headers,
             known: known.as_deref(),
@@ -189,30 +192,33 @@ impl Annotator {
         }
         let (held, rest) = self.hold(&mut page, rest).await;
         let annotation = page.annotation();
-        let response = (parts.status, &parts.headers);
-        self.known
-            .keep(&question.asked, response, annotation.known());
+        self.cache.keep(
+            conditional,
+            parts.status,
+            &parts.headers,
+            annotation.known(),
+        );
         self.count(&annotation);
-        let (field, told) = self.told(question, &annotation);
+        let (field, summary) = self.written(request, &annotation);
         AnnotatedResponse {
             field,
-            told,
+            summary,
             held,
             rest,
         }
     }
 
-    /// What the crawler is told, and what the record keeps: the same, with all
-    /// preferences.
-    fn told(
+    /// Returns the annotation as the client and as the record get it. The
+    /// record has all preferences.
+    fn written(
         &self,
-        question: &AnnotationRequest,
+        request: &AnnotationRequest,
         annotation: &Annotation,
     ) -> (HeaderValue, AnnotationSummary) {
-        let audit = question.seq.to_string();
+        let audit = request.seq.to_string();
         let form = Form {
             audit: Some(&audit),
-            ..self.options.form(question.crawler())
+            ..self.options.form(request.crawler())
         };
         let value = annotation.header_value(&form);
         let field = HeaderValue::from_str(&value)
@@ -226,17 +232,16 @@ impl Annotator {
                 ..form
             })
         };
-        let quotations = annotation.quotations().clone();
-        let told = AnnotationSummary {
+        let summary = AnnotationSummary {
             directives,
-            quotations,
+            quotations: annotation.quotations().clone(),
         };
-        (field, told)
+        (field, summary)
     }
 
-    /// Reads `rest` until the page wants no more of it, or a bound is met.
+    /// Reads `rest` until the scan wants no more of it, or a bound is met.
     async fn hold(&self, page: &mut Page<'_>, mut rest: ResponseBody) -> (HeldBody, ResponseBody) {
-        let mut held = HeldBody::new();
+        let mut held = HeldBody::default();
         if !page.wants_more() {
             return (held, rest);
         }
@@ -258,7 +263,7 @@ impl Annotator {
                     page.push(data);
                     charge(&mut share, held.bytes() + data.len(), page);
                 }
-                // What broke off is no whole page, and the crawler sees it break.
+                // The client sees the body break off, too.
                 Some(Err(_)) => page.miss(Why::Corrupt),
                 None => page.finish(),
             }
@@ -286,8 +291,8 @@ impl Annotator {
     }
 }
 
-/// Takes of the budget what a page holds with `bytes` of it held back. A page
-/// that finds no room goes on unread.
+/// Takes from the budget what a page needs with `bytes` of it held back. A page
+/// that finds no room is passed on unread.
 fn charge(share: &mut HoldShare, bytes: usize, page: &mut Page<'_>) {
     if page.wants_more() && share.grow_to(bytes + page.memory()).is_none() {
         page.miss(Why::Memory);

@@ -1,69 +1,47 @@
-//! Our own answers: one fact in three kinds of body, with `Proxy-Status`.
+//! Responses of our own: answers to problems, in the media type that the client
+//! prefers, and `/robots.txt` from the cache.
 //!
-//! RFC 9457 (problem details), RFC 9209 (Proxy-Status), RFC 9110 section 12.5.1
-//! (Accept). An HTML answer is rendered in the origin's own origin, so nothing in
-//! it may run. `page.rs` has the kinds that people read.
-
-mod page;
+//! RFC 9110, section 12.5.1 (`Accept`); RFC 9209 (`Proxy-Status`). A page is
+//! rendered in the origin's own origin, so nothing in it may run.
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE,
-    RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, AGE, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    DATE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use http_body::Body as _;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http_body::Body as HttpBody;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 use sfv::{ItemSerializer, KeyRef, StringRef, TokenRef};
 
-use self::page::ErrorPage;
 use super::body::ProxyBody;
+use super::error_page::ErrorPage;
 use super::fields::PROXY_STATUS;
+use super::problem_details::ProblemDetails;
+use crate::decision::access::{RobotsFile, Snapshot};
 
-/// `details` are for people; a long URL must not make a field nobody takes.
+/// Bytes of `details` in `Proxy-Status`. It is for people, and some clients
+/// reject responses with long fields.
 const DETAILS_BYTES_MAX: usize = 1024;
 
-/// A problem as told to a crawler.
-#[derive(Debug)]
-pub struct ProblemDetails {
-    /// The status.
-    pub status: StatusCode,
-    /// The error type of RFC 9209, section 2.3.
-    pub error: &'static str,
-    /// What kind of problem: the last part of `urn:politesse:…`.
-    pub kind: &'static str,
-    /// The kind in words.
-    pub title: &'static str,
-    /// This case in one sentence.
-    pub detail: String,
-    /// Seconds after which to ask again.
-    pub retry_after: Option<u64>,
-    /// Whether the connection must not be used again.
-    pub close: Close,
-    /// What else there is to tell, by name.
-    pub members: Map<String, Value>,
-}
-
-/// Who gives an answer.
+/// Name and contact that the proxy puts into its answers.
 #[derive(Debug, Clone, Copy)]
 pub struct ProxyIdentity<'a> {
-    /// The proxy's name in `Proxy-Status` (`proxy.name`).
+    /// Name in `Proxy-Status` (`proxy.name`).
     pub name: &'a str,
-    /// Whom people can ask (`proxy.contact`).
+    /// Contact for questions (`proxy.contact`).
     pub contact: Option<&'a str>,
 }
 
-/// What becomes of the connection after an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Close {
-    /// It stays.
-    No,
-    /// It is closed: what follows on it cannot be told.
-    Yes,
+/// Properties of a request that the form of our answer to it depends on.
+#[derive(Debug)]
+pub struct AnswerForm {
+    accept: Vec<HeaderValue>,
+    is_head: bool,
+    has_body: bool,
 }
 
-/// The kinds of body, in order of preference among equals.
+/// Media type of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Json,
@@ -71,75 +49,101 @@ enum Kind {
     Text,
 }
 
+/// Media types by our preference, which decides among those of equal weight.
 const KINDS: [(Kind, &str); 3] = [
     (Kind::Json, "application/problem+json"),
     (Kind::Html, "text/html"),
     (Kind::Text, "text/plain"),
 ];
 
-impl ProblemDetails {
-    /// The response, in the kind that `asked` prefers.
-    pub fn response(
+impl AnswerForm {
+    /// Reads the properties of `request`.
+    pub fn of<B: HttpBody>(request: &Request<B>) -> Self {
+        Self {
+            accept: request.headers().get_all(ACCEPT).iter().cloned().collect(),
+            is_head: *request.method() == Method::HEAD,
+            has_body: !request.body().is_end_stream(),
+        }
+    }
+
+    /// Returns the answer with these facts, given at `now`.
+    pub fn answer(
         &self,
-        asked: &HeaderMap,
-        speaker: &ProxyIdentity<'_>,
+        details: &ProblemDetails,
+        proxy: &ProxyIdentity<'_>,
         now: Timestamp,
     ) -> Response<ProxyBody> {
-        let (kind, media_type) = preferred(asked);
+        let (kind, media_type) = preferred(&self.accept);
         let page = ErrorPage {
-            answer: self,
-            contact: speaker.contact,
+            details,
+            contact: proxy.contact,
             now,
         };
-        let body = match kind {
-            Kind::Json => self.json(),
-            Kind::Html => page.html(),
-            Kind::Text => page.text(),
+        let (body, charset) = match kind {
+            Kind::Json => (details.json(), ""),
+            Kind::Html => (page.html(), "; charset=utf-8"),
+            Kind::Text => (page.text(), "; charset=utf-8"),
         };
-        let mut response = Response::new(ProxyBody::whole(body));
-        *response.status_mut() = self.status;
-        let fields = response.headers_mut();
-        let charset = if kind == Kind::Json {
-            ""
+        let bytes = body.len();
+        // HEAD is answered without content (RFC 9110, section 9.3.2), which
+        // hyper leaves out of HTTP/1.1 alone.
+        let content = if self.is_head {
+            Bytes::new()
         } else {
-            "; charset=utf-8"
+            body.into()
         };
+        let mut response = Response::new(ProxyBody::whole(content));
+        *response.status_mut() = details.status;
+        let fields = response.headers_mut();
         put(fields, CONTENT_TYPE, &format!("{media_type}{charset}"));
         put(fields, CACHE_CONTROL, "no-store");
         put(fields, DATE, &http_date(now));
-        put(
-            fields,
-            PROXY_STATUS,
-            &status_member(speaker.name, Some(self.error), &self.detail),
-        );
-        put(
-            fields,
-            CONTENT_SECURITY_POLICY,
-            "default-src 'none'; style-src 'unsafe-inline'",
-        );
+        let status = status_member(proxy.name, Some(details.error), &details.detail);
+        put(fields, PROXY_STATUS, &status);
+        let policy = "default-src 'none'; style-src 'unsafe-inline'";
+        put(fields, CONTENT_SECURITY_POLICY, policy);
         put(fields, X_CONTENT_TYPE_OPTIONS, "nosniff");
-        if let Some(seconds) = self.retry_after {
+        if let Some(seconds) = details.retry_after {
             put(fields, RETRY_AFTER, &seconds.to_string());
         }
-        if self.close == Close::Yes {
+        // A refused upload was not read, so where the next request begins is
+        // not known.
+        if details.close || self.has_body {
             put(fields, CONNECTION, "close");
+        }
+        if self.is_head {
+            fields.insert(CONTENT_LENGTH, bytes.into());
         }
         response
     }
-
-    fn json(&self) -> String {
-        let mut object = Map::new();
-        object.insert("type".into(), format!("urn:politesse:{}", self.kind).into());
-        object.insert("title".into(), self.title.into());
-        object.insert("status".into(), self.status.as_u16().into());
-        object.insert("detail".into(), self.detail.as_str().into());
-        object.extend(self.members.clone());
-        format!("{}\n", Value::Object(object))
-    }
 }
 
-/// A member of `Proxy-Status` that `name` adds (RFC 9209, section 2), with an
-/// error type if one ended the exchange.
+/// Returns the answer to a request of `method` for the robots.txt that
+/// `snapshot` has a copy of. `Age` says that it comes from a cache (RFC 9111,
+/// section 5.1).
+pub fn robots_txt(
+    snapshot: &Snapshot,
+    file: &RobotsFile,
+    method: &Method,
+    now: Timestamp,
+) -> Response<ProxyBody> {
+    let content = match *method {
+        Method::HEAD => Bytes::new(),
+        _ => file.body.clone(),
+    };
+    let mut response = Response::new(ProxyBody::whole(content));
+    let fields = response.headers_mut();
+    let media_type = file.content_type.as_deref().unwrap_or("text/plain");
+    put(fields, CONTENT_TYPE, media_type);
+    put(fields, DATE, &http_date(now));
+    fields.insert(CONTENT_LENGTH, file.body.len().into());
+    let age = now.duration_since(snapshot.fetched_at).as_secs().max(0);
+    fields.insert(AGE, age.into());
+    response
+}
+
+/// Returns a member of `Proxy-Status` that `name` adds (RFC 9209, section 2),
+/// with an error type if one ended the exchange.
 pub fn status_member(name: &str, error: Option<&str>, details: &str) -> String {
     let details = printable(details);
     let serializer = ItemSerializer::new();
@@ -157,20 +161,20 @@ pub fn status_member(name: &str, error: Option<&str>, details: &str) -> String {
     item.finish()
 }
 
-/// Sets a field; a value that cannot stand in one is left out.
-fn put(fields: &mut HeaderMap, name: HeaderName, value: &str) {
+/// Sets a field, unless the value cannot stand in one.
+pub(super) fn put(fields: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         fields.insert(name, value);
     }
 }
 
-/// IMF-fixdate (RFC 9110, section 5.6.7).
+/// Formats a time as IMF-fixdate (RFC 9110, section 5.6.7).
 pub fn http_date(at: Timestamp) -> String {
     at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// `text` as a structured field's string can hold it: ASCII, other bytes
-/// percent-encoded, within the limit.
+/// Makes `text` fit into a structured field's string: bytes that are not
+/// printable ASCII are percent-encoded, and the rest is cut off.
 fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -185,16 +189,9 @@ fn printable(text: &str) -> String {
     printable
 }
 
-/// The `Accept` of a request: all that an answer needs to know of it.
-pub fn accepted(asked: &HeaderMap) -> HeaderMap {
-    let values = asked.get_all(ACCEPT).iter();
-    values.map(|value| (ACCEPT, value.clone())).collect()
-}
-
-/// The kind with the highest weight in `Accept`; the first of equals.
-fn preferred(asked: &HeaderMap) -> (Kind, &'static str) {
-    let ranges: Vec<(String, f32)> = asked
-        .get_all(ACCEPT)
+/// Returns the kind with the highest weight in `Accept`; the first of equals.
+fn preferred(accept: &[HeaderValue]) -> (Kind, &'static str) {
+    let ranges: Vec<(String, f32)> = accept
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
@@ -210,21 +207,17 @@ fn preferred(asked: &HeaderMap) -> (Kind, &'static str) {
     best.0
 }
 
-/// `type/subtype;q=0.5` as its range and weight.
+/// Splits `type/subtype;q=0.5` into its range and its weight.
 fn range(text: &str) -> (String, f32) {
     let mut parts = text.split(';').map(str::trim);
     let range = parts.next().unwrap_or_default().to_ascii_lowercase();
     let weight = parts
-        .find_map(|parameter| {
-            parameter
-                .strip_prefix("q=")
-                .or_else(|| parameter.strip_prefix("Q="))
-        })
+        .find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")))
         .map_or(1.0, |value| value.parse().unwrap_or(0.0));
     (range, weight)
 }
 
-/// The weight of the most specific range that holds `media_type`.
+/// Returns the weight of the most specific range that holds `media_type`.
 fn weight(ranges: &[(String, f32)], media_type: &str) -> f32 {
     let top = media_type.split('/').next().unwrap_or_default();
     let candidates = [media_type.to_owned(), format!("{top}/*"), "*/*".to_owned()];
@@ -234,29 +227,18 @@ fn weight(ranges: &[(String, f32)], media_type: &str) -> f32 {
         .map_or(0.0, |(_, weight)| *weight)
 }
 
-/// An answer to HEAD: the fields, no content (RFC 9110, section 9.3.2). hyper
-/// leaves it out of HTTP/1.1 alone.
-pub fn without_content(answer: Response<ProxyBody>) -> Response<ProxyBody> {
-    let bytes = answer.body().size_hint().exact().unwrap_or_default();
-    let mut answer = answer.map(|_| ProxyBody::whole(Bytes::new()));
-    answer.headers_mut().insert(CONTENT_LENGTH, bytes.into());
-    answer
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn kind(accept: &str) -> Kind {
-        let mut fields = HeaderMap::new();
-        put(&mut fields, ACCEPT, accept);
-        preferred(&fields).0
+    fn kind(accept: &'static str) -> Kind {
+        preferred(&[HeaderValue::from_static(accept)]).0
     }
 
     // RFC 9110, section 12.5.1; the default is ours.
     #[test]
     fn the_body_is_of_the_kind_that_accept_prefers() {
-        assert_eq!(preferred(&HeaderMap::new()).0, Kind::Json);
+        assert_eq!(preferred(&[]).0, Kind::Json);
         for (accept, wanted) in [
             ("*/*", Kind::Json),
             (

@@ -1,218 +1,66 @@
-//! Bodies towards the crawler: our own answers, and an origin's with the part
-//! that was held back put in front.
+//! Bodies of the responses to clients: our own, and an origin's behind the part
+//! of it that was held back.
 //!
 //! Invariant 7: not a byte is changed. The end of a body completes the record
-//! of its exchange; so does its drop, when the crawler has gone.
+//! of its exchange; so does its drop, when the client has gone.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method};
+use http::HeaderName;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
-use thiserror::Error;
-use tokio::time::{Instant, Sleep};
 
-use super::activity::ConnectionActivity;
+use super::completion::RecordCompletion;
 use super::fields;
-use super::held::HeldBody;
-use crate::audit::RecordEnding;
-use crate::clock;
-use crate::decision::decide::Evidence;
-use crate::decision::record::{Outcome, Seen};
+use super::hold::HeldBody;
+use super::socket::{ConnectionActivity, WaitGuard};
 use crate::pace::Turn;
 use crate::upstream::body::{BodyError, ResponseBody};
-use politesse_directives::Quotations;
 
-/// The body of any answer to a crawler.
+/// Body of any response to a client.
 #[derive(Debug)]
 pub enum ProxyBody {
-    /// Ours, or none.
+    /// A body of our own, or none, and the record to complete.
     Whole(Bytes, Option<Box<RecordCompletion>>),
-    /// The origin's.
+    /// An origin's body.
     Origin(Box<OriginBody>),
 }
 
 impl ProxyBody {
-    /// A body of ours that completes no record.
+    /// Creates a body of our own that completes no record.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(bytes.into(), None)
     }
 
-    /// This body, telling `taken` whenever a part of it is taken.
+    /// Creates the body of an origin's response.
+    pub fn origin(body: OriginBody) -> Self {
+        Self::Origin(Box::new(body))
+    }
+
+    /// Lets `activity` know whenever the client takes a part of an origin's
+    /// body. Ours are small and need no watching.
     #[must_use]
-    pub fn noting(mut self, taken: Arc<ConnectionActivity>) -> Self {
+    pub fn watched_by(mut self, activity: Arc<ConnectionActivity>) -> Self {
         if let Self::Origin(body) = &mut self {
-            body.taken = Some(taken);
+            body.activity = Some(activity);
         }
         self
     }
 
-    /// This body, at whose end the host's turn ends.
+    /// Completes the record at the end of this body.
     #[must_use]
-    pub fn within(mut self, turn: Option<Turn>) -> Self {
-        if let Self::Origin(body) = &mut self {
-            body.turn = turn;
-        }
-        self
-    }
-
-    /// This body, completing the record of `closing` at its end.
-    #[must_use]
-    pub fn completing(mut self, mut closing: RecordCompletion) -> Self {
+    pub fn completing(mut self, mut completion: RecordCompletion) -> Self {
         match &mut self {
-            Self::Whole(_, place) => *place = Some(Box::new(closing)),
+            Self::Whole(_, place) if completion.has_row() => *place = Some(Box::new(completion)),
+            Self::Whole(..) => {}
             Self::Origin(body) => {
-                closing.announced = body.size_hint().exact();
-                body.closing = Some(closing);
+                completion.expect_bytes(body.size_hint().exact());
+                body.completion = Some(completion);
             }
         }
         self
-    }
-}
-
-/// The origin's body, and what its end has to set right.
-#[derive(Debug)]
-pub struct OriginBody {
-    /// What was read of it already, to be passed on first.
-    held: HeldBody,
-    /// What is still to come.
-    rest: ResponseBody,
-    /// A trailer of this name is ours to set, so an origin's is dropped.
-    reserved: HeaderName,
-    /// Our own name, in which no origin may speak.
-    name: Arc<str>,
-    /// The record to complete.
-    closing: Option<RecordCompletion>,
-    /// Told whenever a part is taken, so that a crawler that reads nothing is
-    /// noticed.
-    taken: Option<Arc<ConnectionActivity>>,
-    /// Whether `taken` counts this body among those that wait for an origin.
-    waits: bool,
-    /// The turn at the host, which ends when nothing more comes from there.
-    turn: Option<Turn>,
-    /// How it broke off, to be told once what came before is on its way.
-    broken: Option<BodyError>,
-}
-
-/// What the head of a response says about its own use. Its trailers may add to
-/// the quotations.
-#[derive(Debug)]
-pub struct AnnotationSummary {
-    /// The annotation's value, with all preferences.
-    pub directives: String,
-    /// What it follows from.
-    pub quotations: Quotations,
-}
-
-impl AnnotationSummary {
-    fn seen(self) -> Seen {
-        let Self {
-            directives,
-            quotations,
-        } = self;
-        let said = (!quotations.is_empty()).then(|| quotations.json());
-        Seen { directives, said }
-    }
-}
-
-/// What completes the record of an exchange, once: with its outcome, or on
-/// drop with `client_gone`.
-#[derive(Debug)]
-pub struct RecordCompletion {
-    ending: Option<RecordEnding>,
-    evidence: Arc<Evidence>,
-    started: Instant,
-    status: Option<u16>,
-    told: Option<AnnotationSummary>,
-    bytes: u64,
-    /// Bytes that the body will have, where that is known before.
-    announced: Option<u64>,
-}
-
-impl RecordCompletion {
-    /// For the exchange begun at `started` and decided by `evidence`.
-    pub fn new(ending: RecordEnding, evidence: Arc<Evidence>, started: Instant) -> Self {
-        Self {
-            ending: Some(ending),
-            evidence,
-            started,
-            status: None,
-            told: None,
-            bytes: 0,
-            announced: None,
-        }
-    }
-
-    /// Whether all that was announced has been passed on: hyper asks no body
-    /// for more than that.
-    fn is_complete(&self) -> bool {
-        self.announced == Some(self.bytes)
-    }
-
-    /// Notes the status that the crawler is answered with.
-    #[must_use]
-    pub fn with_status(mut self, status: u16) -> Self {
-        self.status = Some(status);
-        self
-    }
-
-    /// Notes what the response says about its own use.
-    #[must_use]
-    pub fn with_told(mut self, told: AnnotationSummary) -> Self {
-        self.told = Some(told);
-        self
-    }
-
-    /// Notes the trailers in our name, which no origin may use.
-    fn forged(&mut self, trailers: &HeaderMap, name: &HeaderName) {
-        if let Some(told) = &mut self.told {
-            for value in trailers.get_all(name) {
-                told.quotations.forged(name, value);
-            }
-        }
-    }
-
-    /// Completes the record; `error` as in [`Outcome`].
-    pub fn end(mut self, error: Option<&'static str>) {
-        self.close(error);
-    }
-
-    fn close(&mut self, error: Option<&'static str>) {
-        let Some(ending) = self.ending.take() else {
-            return;
-        };
-        let (inquiry, ruling) = (&self.evidence.inquiry, &self.evidence.ruling);
-        tracing::info!(
-            seq = ending.seq(),
-            method = inquiry.method,
-            url = %inquiry.target,
-            crawler = inquiry.crawler.token().map(tracing::field::display),
-            verdict = ruling.verdict.as_str(),
-            reason = ruling.reason.as_str(),
-            overridden = ruling.is_overridden().then_some(true),
-            reported = self.evidence.is_reported().then_some(true),
-            status = self.status,
-            bytes = self.bytes,
-            ms = u64::try_from(clock::instant().duration_since(self.started).as_millis()).unwrap_or(u64::MAX),
-            error,
-            "exchange"
-        );
-        ending.complete(Outcome {
-            status: self.status,
-            seen: self.told.take().map(AnnotationSummary::seen),
-            bytes: self.bytes,
-            error,
-        });
-    }
-}
-
-impl Drop for RecordCompletion {
-    fn drop(&mut self) {
-        self.close(Some("client_gone"));
     }
 }
 
@@ -225,11 +73,11 @@ impl HttpBody for ProxyBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Whole(bytes, closing) => {
+            Self::Whole(bytes, completion) => {
                 let bytes = std::mem::take(bytes);
-                if let Some(mut closing) = closing.take() {
-                    closing.bytes = bytes.len() as u64;
-                    closing.end(None);
+                if let Some(mut completion) = completion.take() {
+                    completion.add_bytes(bytes.len());
+                    completion.end(None);
                 }
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
@@ -240,7 +88,7 @@ impl HttpBody for ProxyBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes, _) => bytes.is_empty(),
-            Self::Origin(body) => body.held.is_empty() && body.rest.is_end_stream(),
+            Self::Origin(body) => body.is_end(),
         }
     }
 
@@ -253,40 +101,50 @@ impl HttpBody for ProxyBody {
 }
 
 impl Drop for ProxyBody {
-    /// What has nothing left to pass on has ended well: hyper never asks an
-    /// empty body, nor one of a HEAD, for its end.
     fn drop(&mut self) {
+        // A body with nothing left to pass on has ended well, although nobody
+        // saw its end: hyper never polls an empty body, nor that of a HEAD.
         match self {
-            Self::Whole(_, closing) => {
-                if let Some(closing) = closing.take() {
-                    closing.end(None);
-                }
-            }
+            Self::Whole(_, Some(completion)) => completion.end(None),
+            Self::Whole(_, None) => {}
             Self::Origin(body) => {
-                body.waits_for_origin(false);
-                let complete = body
-                    .closing
-                    .as_ref()
-                    .is_some_and(RecordCompletion::is_complete);
-                if complete || body.held.is_empty() && body.rest.is_end_stream() {
-                    end(&mut body.closing, None);
+                let completion = body.completion.as_ref();
+                if completion.is_some_and(RecordCompletion::is_complete) || body.is_end() {
+                    body.end(None);
                 }
             }
         }
     }
 }
 
-fn end(closing: &mut Option<RecordCompletion>, error: Option<&'static str>) {
-    if let Some(closing) = closing.take() {
-        closing.end(error);
-    }
+/// An origin's body, with what its end has to settle.
+#[derive(Debug)]
+pub struct OriginBody {
+    /// Part that was read already, passed on first.
+    held: HeldBody,
+    /// Part that is still to come.
+    rest: ResponseBody,
+    /// Name of the annotation field: a trailer of this name is dropped.
+    reserved: HeaderName,
+    /// Our name in `Proxy-Status`, which no origin may use.
+    name: Arc<str>,
+    completion: Option<RecordCompletion>,
+    activity: Option<Arc<ConnectionActivity>>,
+    /// Held while the client has room and the origin sends nothing. How long
+    /// that may last is the origin's limit, `upstream.idle_timeout`.
+    waiting: Option<WaitGuard>,
+    /// Turn at the host, which ends when nothing more comes from there.
+    turn: Option<Turn>,
+    /// Error of the origin, kept until the bytes before it were written.
+    error: Option<BodyError>,
 }
 
 impl OriginBody {
-    /// What was held back and what is still to come, with no trailer of the
-    /// name `reserved` and none that speaks as `own`.
+    /// Creates a body of `held` and then `rest`, without trailers of the name
+    /// `reserved` and without those that use our own name.
     pub fn new(
-        (held, rest): (HeldBody, ResponseBody),
+        held: HeldBody,
+        rest: ResponseBody,
         reserved: &HeaderName,
         own: &fields::Options,
     ) -> Self {
@@ -295,74 +153,87 @@ impl OriginBody {
             rest,
             reserved: reserved.clone(),
             name: Arc::clone(&own.name),
-            closing: None,
-            taken: None,
-            waits: false,
+            completion: None,
+            activity: None,
+            waiting: None,
             turn: None,
-            broken: None,
+            error: None,
         }
     }
 
+    /// Ends `turn` when nothing more comes from the origin.
+    #[must_use]
+    pub fn within(mut self, turn: Option<Turn>) -> Self {
+        self.turn = turn;
+        self
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // hyper drops what it has not written yet when a body fails; while it
-        // waits, it writes. (Over HTTP/2 a reset may still overtake the last
-        // bytes.)
-        if let Some(error) = self.broken.take() {
+        if let Some(error) = self.error.take() {
             return Poll::Ready(Some(Err(error)));
         }
         let next = match self.held.pop() {
             Some(frame) => Some(frame),
             None => {
                 let next = Pin::new(&mut self.rest).poll_frame(cx);
-                self.waits_for_origin(next.is_pending());
+                if next.is_ready() {
+                    self.waiting = None;
+                } else if self.waiting.is_none() {
+                    self.waiting = self.activity.as_ref().map(ConnectionActivity::wait);
+                }
                 ready!(next)
             }
         };
         match next {
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(self.passed(frame)))),
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(self.pass(frame)))),
             Some(Err(error)) => {
                 self.turn = None;
-                end(&mut self.closing, Some(error.as_str()));
-                self.broken = Some(error);
+                self.end(Some(error.as_str()));
+                // hyper drops what it has not written yet when a body fails,
+                // but writes while it waits for one. (Over HTTP/2 a reset may
+                // still overtake the last bytes.)
+                self.error = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
             None => {
                 self.turn = None;
-                end(&mut self.closing, None);
+                self.end(None);
                 Poll::Ready(None)
             }
         }
     }
 
-    /// Tells whether the crawler has room and the origin sends nothing. The
-    /// wait ends with the origin's own limit, `upstream.idle_timeout`.
-    fn waits_for_origin(&mut self, waits: bool) {
-        if let Some(taken) = &self.taken {
-            taken.waiting(waits, &mut self.waits);
+    /// Counts a frame that is passed on, and removes from trailers what only we
+    /// may say.
+    fn pass(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        if let Some(activity) = &self.activity {
+            activity.record();
         }
-    }
-
-    /// Counts what goes through, and keeps an origin from speaking in our name
-    /// in a trailer.
-    fn passed(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
-        if let Some(taken) = &self.taken {
-            taken.happened();
-        }
-        if let (Some(data), Some(closing)) = (frame.data_ref(), self.closing.as_mut()) {
-            closing.bytes += data.len() as u64;
+        if let (Some(data), Some(completion)) = (frame.data_ref(), &mut self.completion) {
+            completion.add_bytes(data.len());
         }
         match frame.into_trailers() {
             Ok(trailers) => {
-                if let Some(closing) = &mut self.closing {
-                    closing.forged(&trailers, &self.reserved);
+                if let Some(completion) = &mut self.completion {
+                    completion.quote_forged(&trailers, &self.reserved);
                 }
-                // The last frame there is: hyper asks for no other.
-                end(&mut self.closing, None);
+                // Trailers are the last frame: hyper asks for no other.
+                self.end(None);
                 Frame::trailers(fields::of_trailers(&trailers, &self.reserved, &self.name))
             }
             Err(frame) => frame,
         }
+    }
+
+    fn end(&mut self, error: Option<&'static str>) {
+        if let Some(completion) = &mut self.completion {
+            completion.end(error);
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        self.held.is_empty() && self.rest.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -375,76 +246,4 @@ impl OriginBody {
         }
         hint
     }
-}
-
-/// Why an upload did not reach its end. The origin never sees it finished.
-#[derive(Debug, Error)]
-pub enum UploadError {
-    /// The crawler broke off, or framed it wrongly.
-    #[error("the upload broke off")]
-    Broken(#[source] hyper::Error),
-    /// Nothing came for `proxy.idle_timeout`.
-    #[error("the upload stalled")]
-    Stalled,
-}
-
-/// A crawler's body on its way to the origin.
-#[derive(Debug)]
-pub struct ClientUpload {
-    body: Incoming,
-    idle: Duration,
-    stalled: Option<Pin<Box<Sleep>>>,
-}
-
-impl ClientUpload {
-    /// `body`, given up when nothing comes for `idle`.
-    pub fn new(body: Incoming, idle: Duration) -> Self {
-        Self {
-            body,
-            idle,
-            stalled: None,
-        }
-    }
-}
-
-impl HttpBody for ClientUpload {
-    type Data = Bytes;
-    type Error = UploadError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.stalled = None;
-            return Poll::Ready(frame.map(|frame| frame.map(framed).map_err(UploadError::Broken)));
-        }
-        let idle = self.idle;
-        let stalled = self
-            .stalled
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
-        ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Some(Err(UploadError::Stalled)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-fn framed(frame: Frame<Bytes>) -> Frame<Bytes> {
-    match frame.into_trailers() {
-        Ok(trailers) => Frame::trailers(fields::of_upload_trailers(&trailers)),
-        Err(frame) => frame,
-    }
-}
-
-/// Whether a response to `method` with `status` has no body, whatever its
-/// fields say (RFC 9112, section 6.3).
-pub fn has_no_body(method: &Method, status: u16) -> bool {
-    *method == Method::HEAD || matches!(status, 100..=199 | 204 | 304)
 }

@@ -1,8 +1,10 @@
-//! CONNECT: from the request for a tunnel to a stream whose requests we see.
+//! CONNECT interception: turns the stream behind a CONNECT into one whose
+//! requests can be read.
 //!
-//! Invariant 6: intercept, never tunnel. What is neither TLS nor HTTP is
-//! closed. CONNECT itself is never refused for what it leads to: every client
-//! turns that into a transport error and loses the explanation.
+//! Invariant 6: intercept, never tunnel. A stream that begins neither TLS nor
+//! HTTP/1 is closed. A CONNECT is never refused because of its destination:
+//! clients report that as a transport error, and nobody sees the explanation.
+//! Does not know how the requests inside are answered.
 
 use std::io;
 use std::pin::Pin;
@@ -19,98 +21,88 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{error::Elapsed, timeout};
 use tokio_rustls::LazyConfigAcceptor;
-use tokio_rustls::server::TlsStream;
 
-use super::ca::{Ca, CaError};
+use super::ca::Ca;
+use super::ca_files::CaError;
 use super::first_bytes::{FirstBytes, ForeignProtocol, ProtocolRefusal, TLS_HANDSHAKE};
 use crate::decision::digest::Digest;
-use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
+use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme};
 
-/// What to do with CONNECT.
+/// Settings of CONNECT interception (`https.*`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whether to intercept at all.
+    /// `https.mode`.
     pub mode: HttpsMode,
-    /// The longest a handshake may take, in each of its parts.
+    /// The longest each part of a handshake may take.
     pub handshake_timeout: Duration,
 }
 
-/// `https.mode`.
+/// Treatment of CONNECT requests (`https.mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpsMode {
-    /// Intercept TLS with the local authority.
+    /// TLS is intercepted with certificates of the local authority.
     Intercept,
-    /// Refuse CONNECT: there are no blind tunnels to fall back to.
+    /// CONNECT is refused: there are no blind tunnels to fall back to.
     Refuse,
 }
 
 /// The fatal alert `unrecognized_name` as a record (RFC 6066, section 3).
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x70];
 
-/// Why no request can be read from inside a CONNECT.
+/// Reason why no request can be read from inside a CONNECT to `host`.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "every `host` is that of the CONNECT")]
 pub enum ConnectError {
-    /// The crawler did not take the tunnel.
+    /// The client closed the connection before it sent anything.
     #[error("the connection ended before the tunnel began")]
     Upgrade(#[source] hyper::Error),
-    /// Nothing, or half a handshake, within `https.handshake_timeout`.
+    /// Nothing, or half a handshake, came within `https.handshake_timeout`.
     #[error("no handshake within https.handshake_timeout")]
     Timeout(#[from] Elapsed),
     /// The connection broke off.
     #[error("the connection broke off")]
     Broken(#[source] io::Error),
-    /// The handshake failed; most often the crawler does not trust our CA.
+    /// The TLS handshake failed, most often because the client does not trust
+    /// the authority.
     #[error("TLS handshake for {host} failed; does the crawler trust the CA certificate?")]
-    Handshake {
-        /// The host of the CONNECT.
-        host: String,
-        /// What rustls says.
-        source: io::Error,
-    },
-    /// The first byte is that of TLS, and no ClientHello follows.
+    Handshake { host: String, source: io::Error },
+    /// The first bytes belong to a protocol that is not read here.
     #[error("another protocol inside CONNECT for {host}")]
     Foreign {
-        /// The host of the CONNECT.
         host: String,
-        /// What was expected.
         source: ForeignProtocol,
     },
-    /// The server name is not the host of the CONNECT.
+    /// The server name in the ClientHello is not the host of the CONNECT.
     #[error("CONNECT for {host}, but the handshake asks for {server_name}")]
-    ServerName {
-        /// The host of the CONNECT.
-        host: String,
-        /// The name in the ClientHello.
-        server_name: String,
-    },
+    ServerName { host: String, server_name: String },
     /// No certificate could be made.
     #[error("no certificate for {host}")]
-    Leaf {
-        /// The host of the CONNECT.
-        host: String,
-        /// Why.
-        source: Arc<CaError>,
-    },
+    Leaf { host: String, source: Arc<CaError> },
 }
 
-/// The protocol spoken on an opened stream.
+/// HTTP version spoken on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP/1.0 and 1.1.
+    /// HTTP/1.0 or 1.1.
     Http1,
-    /// HTTP/2, by ALPN.
+    /// HTTP/2, agreed on by ALPN.
     Http2,
 }
 
-/// The inside of a CONNECT: a stream of requests, all of one origin.
+/// A stream of bytes in both directions, whatever layers it consists of.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+
+/// The connection inside a CONNECT: requests for one origin.
 pub struct InnerConnection {
-    /// The bytes of the requests.
-    pub stream: InnerStream,
-    /// The origin that each of them must name.
+    /// The bytes of the requests, without TLS.
+    pub stream: Box<dyn ByteStream>,
+    /// The origin that each request must name.
     pub origin: Origin,
-    /// How they are framed.
+    /// How the requests are framed.
     pub protocol: Protocol,
-    /// Set where the first of those bytes are no request.
+    /// Set when the first bytes turn out to be no request.
     pub refusal: ProtocolRefusal,
 }
 
@@ -128,7 +120,8 @@ pub fn authority(authority: &str) -> Result<Origin, InvalidTarget> {
     Origin::new(Scheme::Https, authority)
 }
 
-/// Makes the TLS sessions of intercepted connections.
+/// TLS server for intercepted connections, with certificates of the local
+/// authority.
 #[derive(Debug)]
 pub struct Interceptor {
     ca: Arc<Ca>,
@@ -137,186 +130,179 @@ pub struct Interceptor {
 }
 
 impl Interceptor {
-    /// One configuration, so one ticket key and one ALPN list, for all names.
+    /// Creates an interceptor whose connections share one ticket key and one
+    /// ALPN list; `timeout` is `https.handshake_timeout`.
     ///
     /// # Errors
     ///
-    /// Without randomness from the system there are no ticket keys.
+    /// [`rustls::Error`] if the system has no randomness for ticket keys.
     pub fn new(ca: Arc<Ca>, timeout: Duration) -> Result<Self, rustls::Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut base = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(NoLeaf));
+            .with_cert_resolver(Arc::new(FixedCertificate(None)));
         base.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         base.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
+        // One ticket a handshake is enough to resume the next; rustls sends two.
         base.send_tls13_tickets = 1;
         Ok(Self { ca, base, timeout })
     }
 
-    /// The fingerprint of its authority.
+    /// Returns the fingerprint of the authority.
     pub fn fingerprint(&self) -> Digest {
         self.ca.fingerprint()
     }
 
-    /// The stream inside a CONNECT to `origin`, once the crawler has taken it.
+    /// Opens the connection inside a CONNECT to `origin`: waits for its first
+    /// byte, and answers the TLS handshake if it begins one.
     ///
     /// # Errors
     ///
     /// [`ConnectError`]; the connection is closed by then, or closes with it.
     pub async fn open(
         &self,
-        tunnel: OnUpgrade,
+        upgrade: OnUpgrade,
         origin: Origin,
     ) -> Result<InnerConnection, ConnectError> {
-        let upgraded = timeout(self.timeout, tunnel)
+        let upgraded = timeout(self.timeout, upgrade)
             .await?
             .map_err(ConnectError::Upgrade)?;
-        let mut io = TokioIo::new(upgraded);
-        let first = timeout(self.timeout, io.read_u8())
+        let mut stream = TokioIo::new(upgraded);
+        let first = timeout(self.timeout, stream.read_u8())
             .await?
             .map_err(ConnectError::Broken)?;
         let is_tls = first == TLS_HANDSHAKE;
-        let io = Peeked {
-            first: Some(first),
-            io,
-            expected: if is_tls {
-                FirstBytes::client_hello()
-            } else {
-                FirstBytes::http1()
-            },
+        let check = if is_tls {
+            FirstBytes::client_hello()
+        } else {
+            FirstBytes::http1()
+        };
+        let refusal = check.refusal();
+        let stream = CheckedStream {
+            peeked: Some(first),
+            stream,
+            check,
         };
         if is_tls {
-            return timeout(self.timeout, self.handshake(io, origin)).await?;
+            return timeout(self.timeout, self.handshake(stream, origin)).await?;
         }
+        // The CONNECT named a port, so it is written although it may be the
+        // one that http URLs leave out.
+        let authority = format!("{}:{}", origin.host(), origin.port());
         Ok(InnerConnection {
-            origin: plain(&origin).unwrap_or(origin),
-            refusal: io.expected.refusal(),
-            stream: InnerStream::Plain(io),
+            origin: Origin::new(Scheme::Http, &authority).unwrap_or(origin),
+            refusal,
+            stream: Box::new(stream),
             protocol: Protocol::Http1,
         })
     }
 
-    async fn handshake(&self, io: Peeked, origin: Origin) -> Result<InnerConnection, ConnectError> {
+    async fn handshake(
+        &self,
+        stream: CheckedStream<TokioIo<Upgraded>>,
+        origin: Origin,
+    ) -> Result<InnerConnection, ConnectError> {
         let host = origin.host().to_string();
-        let refusal = io.expected.refusal();
-        let failed = |source| match refusal.get() {
-            Some(source) => ConnectError::Foreign {
-                host: host.clone(),
-                source: *source,
-            },
-            None => ConnectError::Handshake {
-                host: host.clone(),
-                source,
-            },
+        let refusal = stream.check.refusal();
+        let failed = |source| {
+            let host = host.clone();
+            match refusal.get().copied() {
+                Some(source) => ConnectError::Foreign { host, source },
+                None => ConnectError::Handshake { host, source },
+            }
         };
-        let mut start = LazyConfigAcceptor::new(Acceptor::default(), io)
-            .await
-            .map_err(failed)?;
+        let acceptor = LazyConfigAcceptor::new(Acceptor::default(), stream);
+        let mut start = acceptor.await.map_err(failed)?;
         if let Some(server_name) = foreign_name(&start.client_hello(), &origin) {
-            // Best effort: the crawler may be gone, and the close says enough.
+            // The client may be gone, and the close tells it enough.
             let _ = start.io.write_all(&UNRECOGNIZED_NAME).await;
             let _ = start.io.shutdown().await;
             return Err(ConnectError::ServerName { host, server_name });
         }
-        let leaf = self
-            .ca
-            .leaf(origin.host())
-            .map_err(|source| ConnectError::Leaf {
-                host: host.clone(),
-                source,
-            })?;
-        let mut config = self.base.clone();
-        config.cert_resolver = Arc::new(Leaf(leaf));
+        let config = self.config(origin.host())?;
         let stream = start.into_stream(Arc::new(config)).await.map_err(failed)?;
-        let protocol = match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Protocol::Http2,
-            _ => Protocol::Http1,
-        };
-        let expected = match protocol {
-            Protocol::Http1 => FirstBytes::http1(),
+        let (protocol, check) = match stream.get_ref().1.alpn_protocol() {
             // hyper checks the preface of HTTP/2 byte by byte.
-            Protocol::Http2 => FirstBytes::unchecked(),
+            Some(b"h2") => (Protocol::Http2, FirstBytes::unchecked()),
+            _ => (Protocol::Http1, FirstBytes::http1()),
         };
         Ok(InnerConnection {
-            refusal: expected.refusal(),
-            stream: InnerStream::Tls(Box::new(Secured { stream, expected })),
+            refusal: check.refusal(),
+            stream: Box::new(CheckedStream {
+                peeked: None,
+                stream,
+                check,
+            }),
             origin,
             protocol,
         })
     }
+
+    /// Returns the TLS configuration of one connection to `host`.
+    fn config(&self, host: &Host) -> Result<ServerConfig, ConnectError> {
+        let leaf = self.ca.leaf(host).map_err(|source| ConnectError::Leaf {
+            host: host.to_string(),
+            source,
+        })?;
+        let mut config = self.base.clone();
+        config.cert_resolver = Arc::new(FixedCertificate(Some(leaf)));
+        Ok(config)
+    }
 }
 
-/// The server name of the handshake, if it is not the CONNECT's host.
+/// Returns the server name of the handshake if it is not the CONNECT's host.
 fn foreign_name(hello: &ClientHello<'_>, origin: &Origin) -> Option<String> {
     let name = hello.server_name()?;
-    let same = name
-        .parse()
-        .is_ok_and(|host: politesse_robots::origin::Host| host == *origin.host());
-    (!same).then(|| name.to_owned())
+    let host = name.parse::<Host>();
+    let is_same = host.is_ok_and(|host| host == *origin.host());
+    (!is_same).then(|| name.to_owned())
 }
 
-/// The same authority over plain HTTP; without a port in the CONNECT there is
-/// none, so the port is always written.
-fn plain(origin: &Origin) -> Result<Origin, InvalidTarget> {
-    Origin::new(
-        Scheme::Http,
-        &format!("{}:{}", origin.host(), origin.port()),
-    )
-}
-
-/// The base configuration's resolver: each connection has its own in place.
+/// The certificate of one connection. The configuration that all connections
+/// are copied from has none.
 #[derive(Debug)]
-struct NoLeaf;
+struct FixedCertificate(Option<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for NoLeaf {
+impl ResolvesServerCert for FixedCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        None
+        self.0.clone()
     }
 }
 
-/// The certificate of one connection.
+/// A stream whose first bytes are checked while they are read.
 #[derive(Debug)]
-struct Leaf(Arc<CertifiedKey>);
-
-impl ResolvesServerCert for Leaf {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0))
-    }
+struct CheckedStream<S> {
+    /// The byte that was read to tell TLS from HTTP, still to be passed on.
+    peeked: Option<u8>,
+    stream: S,
+    check: FirstBytes,
 }
 
-/// A stream whose first byte was read to see what it carries.
-#[derive(Debug)]
-pub struct Peeked {
-    first: Option<u8>,
-    io: TokioIo<Upgraded>,
-    expected: FirstBytes,
-}
-
-impl AsyncRead for Peeked {
+impl<S: AsyncRead + Unpin> AsyncRead for CheckedStream<S> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if buffer.remaining() > 0
-            && let Some(first) = self.first.take()
-        {
-            buffer.put_slice(&[first]);
-            return Poll::Ready(self.expected.check(&[first]).map_err(io::Error::from));
-        }
         let this = self.get_mut();
-        poll_checked(&mut this.io, &mut this.expected, cx, buffer)
+        let before = buffer.filled().len();
+        match this.peeked.take_if(|_| 0 < buffer.remaining()) {
+            Some(byte) => buffer.put_slice(&[byte]),
+            None => ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?,
+        }
+        let checked = this.check.check(&buffer.filled()[before..]);
+        Poll::Ready(checked.map_err(io::Error::from))
     }
 }
 
-impl AsyncWrite for Peeked {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CheckedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -324,111 +310,18 @@ impl AsyncWrite for Peeked {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
-
-/// Reads from `io`, and checks what was read.
-fn poll_checked<S: AsyncRead + Unpin>(
-    io: &mut S,
-    expected: &mut FirstBytes,
-    cx: &mut Context<'_>,
-    buffer: &mut ReadBuf<'_>,
-) -> Poll<io::Result<()>> {
-    let before = buffer.filled().len();
-    ready!(Pin::new(io).poll_read(cx, buffer))?;
-    Poll::Ready(
-        expected
-            .check(&buffer.filled()[before..])
-            .map_err(io::Error::from),
-    )
-}
-
-/// A TLS session, and what its client must begin with.
-#[derive(Debug)]
-pub struct Secured {
-    stream: TlsStream<Peeked>,
-    expected: FirstBytes,
-}
-
-/// What stands inside a CONNECT.
-#[derive(Debug)]
-pub enum InnerStream {
-    /// HTTP without TLS.
-    Plain(Peeked),
-    /// A TLS session.
-    Tls(Box<Secured>),
-}
-
-impl AsyncRead for InnerStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(io) => Pin::new(io).poll_read(cx, buffer),
-            Self::Tls(io) => {
-                let Secured { stream, expected } = &mut **io;
-                poll_checked(stream, expected, cx, buffer)
-            }
-        }
-    }
-}
-
-impl AsyncWrite for InnerStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(io) => Pin::new(io).poll_write(cx, bytes),
-            Self::Tls(io) => Pin::new(&mut io.stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(io) => Pin::new(io).poll_write_vectored(cx, slices),
-            Self::Tls(io) => Pin::new(&mut io.stream).poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(io) => io.is_write_vectored(),
-            Self::Tls(io) => io.stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(io) => Pin::new(io).poll_flush(cx),
-            Self::Tls(io) => Pin::new(&mut io.stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(io) => Pin::new(io).poll_shutdown(cx),
-            Self::Tls(io) => Pin::new(&mut io.stream).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -1,7 +1,8 @@
-//! Which fields of a message go on, and which end here.
+//! Fields of a message that are passed on, and those that end at this proxy.
 //!
-//! RFC 9110, section 7.6.1. A new map is built in the order received:
-//! `HeaderMap::remove` would move the last field into the gap.
+//! RFC 9110, section 7.6.1. A new map is built in the order received, because
+//! `HeaderMap::remove` would move the last field into the gap. Does not know the
+//! annotation, but for the name of its field.
 
 use std::sync::Arc;
 
@@ -14,40 +15,41 @@ use sfv::{FieldType, Item, List, ListEntry, Parser};
 
 use politesse_directives::narrow_accept_encoding;
 
-/// The field of RFC 9209.
+/// Field of RFC 9209.
 pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// The name that this proxy goes by in fields, and whether it says so.
+/// Settings of the fields that are passed on.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `proxy.name`.
+    /// Name of this proxy (`proxy.name`).
     pub name: Arc<str>,
-    /// `proxy.via`.
+    /// Whether the proxy adds itself to `Via` (`proxy.via`).
     pub via: bool,
-    /// `directives.accept_encoding`.
+    /// Content codings that are asked for (`directives.accept_encoding`).
     pub accept_encoding: AcceptEncoding,
 }
 
-/// Which content codings are asked for.
+/// Content codings that an origin is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptEncoding {
-    /// Those of the crawler's that can be decoded here, so that pages can be
-    /// read.
+    /// Those of the client's that can be decoded here, so that pages can be
+    /// scanned.
     Decodable,
-    /// The crawler's.
+    /// All of the client's.
     AsIs,
 }
 
-/// The fields of a request that go on, and where `Host` stood among them.
+/// Fields of a request to be sent, and the place of `Host` among them.
 #[derive(Debug)]
 pub struct RequestFields {
-    /// The fields, without `Host`.
+    /// Fields without `Host`.
     pub fields: HeaderMap,
-    /// How many of them came before `Host`.
+    /// Number of fields before `Host`.
     pub host_at: usize,
 }
 
-/// Whether a field is about one connection only, whatever `Connection` says.
+/// Whether a field is about one connection, even if `Connection` does not name
+/// it.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.starts_with("proxy-") && name != PROXY_STATUS
@@ -63,7 +65,8 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         )
 }
 
-/// The names that `Connection` declares to be about this connection.
+/// Returns the names of the fields that `Connection` says to be about this
+/// connection.
 fn nominated(fields: &HeaderMap) -> Vec<HeaderName> {
     fields
         .get_all(CONNECTION)
@@ -74,15 +77,15 @@ fn nominated(fields: &HeaderMap) -> Vec<HeaderName> {
         .collect()
 }
 
-/// The nominations that would take the frame or the address off a message: a
-/// request that makes one is not understood the same by everybody.
+/// Whether `Connection` names a field that frames or routes the message. Without
+/// that field other readers would understand the message differently.
 pub fn nominates_framing(fields: &HeaderMap) -> bool {
     nominated(fields)
         .iter()
         .any(|name| *name == CONTENT_LENGTH || *name == HOST || *name == TRANSFER_ENCODING)
 }
 
-/// Whether `Via` tells that a message has come through `name` before
+/// Whether a message has come through the proxy `name` before, as its `Via` says
 /// (RFC 9110, section 7.6.3).
 pub fn has_come_through(fields: &HeaderMap, name: &str) -> bool {
     fields
@@ -93,7 +96,7 @@ pub fn has_come_through(fields: &HeaderMap, name: &str) -> bool {
         .any(|value| is_hop_of(&value, name))
 }
 
-/// `value` without what stands in parentheses (RFC 9110, section 5.6.5).
+/// Removes comments, which stand in parentheses (RFC 9110, section 5.6.5).
 fn without_comments(value: &str) -> String {
     let mut depth = 0_usize;
     value
@@ -119,14 +122,15 @@ fn is_hop_of(value: &str, name: &str) -> bool {
         pseudonym.is_some_and(|pseudonym| pseudonym.eq_ignore_ascii_case(name))
     })
 }
-/// The fields of a request that go on to the origin. `length` is that of the
-/// body: a `Content-Length` keeps its place only if it says the same.
+
+/// Returns the fields of a request that are passed on to the origin. `length` is
+/// that of the body: a `Content-Length` keeps its place only if it says the same.
 pub fn of_request(
     asked: &HeaderMap,
     version: Version,
-    options: (&Options, Option<u64>),
+    length: Option<u64>,
+    options: &Options,
 ) -> RequestFields {
-    let (options, length) = options;
     let nominated = nominated(asked);
     let mut fields = HeaderMap::with_capacity(asked.len() + 1);
     let mut host_at = 0;
@@ -155,13 +159,13 @@ pub fn of_request(
     RequestFields { fields, host_at }
 }
 
-/// Leaves out the content codings that no page could be read in.
+/// Removes the content codings that pages could not be scanned in.
 fn narrow(fields: &mut HeaderMap) {
     let Entry::Occupied(mut lines) = fields.entry(ACCEPT_ENCODING) else {
         return;
     };
-    let asked: Vec<HeaderValue> = lines.iter().cloned().collect();
-    let asked: Vec<&[u8]> = asked.iter().map(HeaderValue::as_bytes).collect();
+    let values: Vec<HeaderValue> = lines.iter().cloned().collect();
+    let asked: Vec<&[u8]> = values.iter().map(HeaderValue::as_bytes).collect();
     for (line, narrowed) in lines.iter_mut().zip(narrow_accept_encoding(&asked)) {
         if let Ok(narrowed) = HeaderValue::from_bytes(&narrowed) {
             *line = narrowed;
@@ -169,7 +173,8 @@ fn narrow(fields: &mut HeaderMap) {
     }
 }
 
-/// HTTP/2 may split a cookie over fields; HTTP/1.1 may not (RFC 9113, 8.2.3).
+/// Joins a cookie that HTTP/2 has split into several fields, which HTTP/1.1 may
+/// not do (RFC 9113, section 8.2.3).
 fn join_cookie(fields: &mut HeaderMap, value: &HeaderValue) {
     let joined = match fields.get(COOKIE) {
         None => value.clone(),
@@ -181,14 +186,15 @@ fn join_cookie(fields: &mut HeaderMap, value: &HeaderValue) {
     fields.insert(COOKIE, joined);
 }
 
-/// The fields of a response that go on to the crawler; `reserved` is the
-/// annotation's name, which no origin may use.
+/// Returns the fields of a response that are passed on to the client. `reserved`
+/// is the name of the annotation field, which no origin may use; `length` is that
+/// of the body.
 pub fn of_response(
     got: &HeaderMap,
     reserved: &HeaderName,
-    options: (&Options, Option<u64>),
+    length: Option<u64>,
+    options: &Options,
 ) -> HeaderMap {
-    let (options, length) = options;
     let nominated = nominated(got);
     let mut fields = HeaderMap::with_capacity(got.len() + 2);
     for (name, value) in got {
@@ -210,8 +216,8 @@ pub fn of_response(
     fields
 }
 
-/// The trailers of an upload that go on: none that frames, routes or is about
-/// one connection (RFC 9110, section 6.5.1).
+/// Returns the trailers of an upload that are passed on: none that frames,
+/// routes, or is about one connection (RFC 9110, section 6.5.1).
 pub fn of_upload_trailers(sent: &HeaderMap) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(sent.len());
     for (name, value) in sent {
@@ -223,8 +229,8 @@ pub fn of_upload_trailers(sent: &HeaderMap) -> HeaderMap {
     fields
 }
 
-/// The trailers of a response that go on: of those, none that speaks in our
-/// name.
+/// Returns the trailers of a response that are passed on, without those that use
+/// our name `own`.
 pub fn of_trailers(got: &HeaderMap, reserved: &HeaderName, own: &str) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(got.len());
     for (name, value) in &of_upload_trailers(got) {
@@ -240,21 +246,16 @@ pub fn of_trailers(got: &HeaderMap, reserved: &HeaderName, own: &str) -> HeaderM
     fields
 }
 
-/// Keeps a `Content-Length` in its place if it says what the body's frame will
-/// say; `length` is absent where there is no body to measure (HEAD, 304).
+/// Keeps a `Content-Length` in its place if it says the length that the body
+/// has. `length` is absent where there is no body to measure (HEAD, 304).
 fn keep_length(fields: &mut HeaderMap, value: &HeaderValue, length: Option<u64>) {
-    let said = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
-    if said.is_some()
-        && length.is_none_or(|length| said == Some(length))
-        && !fields.contains_key(CONTENT_LENGTH)
-    {
-        fields.append(
-            CONTENT_LENGTH,
-            said.map_or_else(|| value.clone(), HeaderValue::from),
-        );
+    let text = value.to_str().unwrap_or_default();
+    let Ok(stated) = text.parse::<u64>() else {
+        return;
+    };
+    let is_true = length.is_none_or(|length| stated == length);
+    if is_true && !fields.contains_key(CONTENT_LENGTH) {
+        fields.append(CONTENT_LENGTH, stated.into());
     }
 }
 
@@ -266,8 +267,9 @@ fn append_via(fields: &mut HeaderMap, options: &Options) {
     }
 }
 
-/// An origin's `Proxy-Status` without members that speak in our name; `None`
-/// if nothing is left, or if it cannot be read and might.
+/// Removes from an origin's `Proxy-Status` the members with our own name.
+/// Returns `None` if nothing is left, or if the field has the name and cannot be
+/// read.
 fn without_member(value: &HeaderValue, name: &str) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
     if !text
@@ -285,9 +287,10 @@ fn is_named(member: &ListEntry, name: &str) -> bool {
     let ListEntry::Item(Item { bare_item, .. }) = member else {
         return false;
     };
-    let said = bare_item.as_token().map(|token| token.as_str());
-    let said = said.or_else(|| bare_item.as_string().map(|string| string.as_str()));
-    said.is_some_and(|said| said.eq_ignore_ascii_case(name))
+    let token = bare_item.as_token().map(|token| token.as_str());
+    let string = || bare_item.as_string().map(|string| string.as_str());
+    let stated = token.or_else(string);
+    stated.is_some_and(|stated| stated.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -335,7 +338,7 @@ mod tests {
             ("z", "1"),
         ]);
         assert!(asked.contains_key(UPGRADE));
-        let forwarded = of_request(&asked, Version::HTTP_11, (&options(), Some(0)));
+        let forwarded = of_request(&asked, Version::HTTP_11, Some(0), &options());
         assert_eq!(names(&forwarded.fields), ["a", "z", "te", "via"]);
         assert_eq!(forwarded.host_at, 1);
     }
@@ -344,7 +347,7 @@ mod tests {
     #[test]
     fn a_cookie_split_by_http2_is_joined() {
         let asked = fields(&[("cookie", "a=1"), ("cookie", "b=2")]);
-        let forwarded = of_request(&asked, Version::HTTP_2, (&options(), None));
+        let forwarded = of_request(&asked, Version::HTTP_2, None, &options());
         assert_eq!(forwarded.fields.get(COOKIE).unwrap(), "a=1; b=2");
     }
 
@@ -377,7 +380,7 @@ mod tests {
             ("alt-svc", "h3=\":443\""),
         ]);
         let reserved = HeaderName::from_static("robots-directives");
-        let passed = of_response(&got, &reserved, (&options(), None));
+        let passed = of_response(&got, &reserved, None, &options());
         assert_eq!(names(&passed), ["proxy-status", "via"]);
         assert_eq!(passed.get(PROXY_STATUS).unwrap(), "other;error=dns_error");
     }
@@ -408,11 +411,11 @@ mod tests {
     fn a_length_is_kept_only_if_it_is_the_bodys() {
         let got = fields(&[("content-length", "03"), ("content-length", "3")]);
         let reserved = HeaderName::from_static("robots-directives");
-        let passed = of_response(&got, &reserved, (&options(), Some(3)));
+        let passed = of_response(&got, &reserved, Some(3), &options());
         assert_eq!(
             passed.get_all(CONTENT_LENGTH).iter().collect::<Vec<_>>(),
             ["3"]
         );
-        assert!(!of_response(&got, &reserved, (&options(), Some(4))).contains_key(CONTENT_LENGTH));
+        assert!(!of_response(&got, &reserved, Some(4), &options()).contains_key(CONTENT_LENGTH));
     }
 }

@@ -1,10 +1,14 @@
-//! Layer 2: everything we say to crawlers.
+//! Exchanges with clients: listeners, connections, requests and responses.
 //!
 //! Invariant 6: intercept, never tunnel. Invariant 7: bodies are not changed.
-//! In reading order, and a module uses only those below it; begin with
-//! [`exchange`].
+//! The modules stand in reading order, and each uses only those below it. Begin
+//! with [`exchange`].
 
 pub mod listener;
+
+pub mod connection;
+
+pub mod server;
 
 pub mod connect;
 
@@ -12,40 +16,46 @@ pub mod first_bytes;
 
 pub mod ca;
 
+mod certificate;
+
+pub mod ca_files;
+
 pub mod exchange;
+
+pub mod turns;
+
+pub mod decider;
 
 pub mod annotate;
 
-pub mod known;
-
-pub mod selected;
+pub mod annotation_cache;
 
 pub mod request;
 
+pub mod upload;
+
 pub mod max_forwards;
-
-mod patience;
-
-pub mod socket;
-
-pub mod problem;
-
-pub mod own_copy;
-
-pub mod names;
 
 pub mod answer;
 
+mod error_page;
+
 pub mod body;
 
-pub mod held;
+pub mod completion;
+
+pub mod socket;
+
+pub mod hold;
 
 pub mod fields;
 
-pub mod activity;
+pub mod problem;
 
-pub mod entrance;
+pub mod refusal;
+
+pub mod problem_details;
+
+pub mod names;
 
 pub mod tally;
-
-mod in_order;

@@ -1,8 +1,8 @@
-//! From a request as received to an inquiry, or why there is none.
+//! Requests as received, read into an inquiry and the message to be sent.
 //!
-//! Nothing ambiguous goes on: what could be taken for two URLs or framed in two
-//! ways is refused here, before any rule is asked (RFC 9112, section 3.2;
-//! RFC 9110, section 7.4).
+//! Nothing ambiguous is passed on: a request that could be taken for two URLs, or
+//! framed in two ways, is refused here, before any rule is looked at (RFC 9112,
+//! section 3.2; RFC 9110, section 7.4). Does not know what is decided.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,83 +10,79 @@ use std::time::Duration;
 
 use http::header::{EXPECT, FROM, HOST, TRANSFER_ENCODING, USER_AGENT};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::body::ClientUpload;
 use super::fields::{self, RequestFields};
 use super::max_forwards;
-use super::patience::preferred;
 use super::problem::{MalformedRequest, Problem};
 use super::socket::ClientEnd;
 use super::tally::Tally;
+use super::upload::ClientUpload;
 use crate::decision::decide::Inquiry;
 use crate::decision::identity::Identities;
 use crate::robots_cache::fetch::Asker;
 use crate::upstream::client::{Form, Outgoing};
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme, Target};
 
-/// How requests are read.
+/// Settings of how requests are read.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The name in `Via`, by which a loop is known.
+    /// Settings of the fields that are passed on.
     pub fields: fields::Options,
-    /// The longest an upload may stall (`proxy.idle_timeout`).
+    /// The longest that an upload may stall (`proxy.idle_timeout`).
     pub upload_idle: Duration,
-    /// Who is who (`crawler`).
+    /// Crawlers known by more than their User-Agent (`crawler`).
     pub identities: Identities,
 }
 
-/// What a connection says about each of its requests.
+/// Properties of a connection that hold for each of its requests.
 #[derive(Debug, Clone)]
 pub struct ConnectionInfo {
-    /// The crawler's address.
+    /// Address of the client.
     pub client: IpAddr,
     /// Inside CONNECT, the one origin that may be asked for.
     pub opened_for: Option<Origin>,
-    /// Where it is seen that the crawler has gone; over HTTP/2, which cancels
-    /// its requests, there is none.
+    /// End of the client's requests; without a connection over HTTP/2, which
+    /// cancels its requests.
     pub end: ClientEnd,
-    /// Where its requests are counted, if they are.
+    /// Counts of its requests, if somebody wants them.
     pub tally: Option<Arc<Tally>>,
 }
 
-/// A request taken apart: what is decided, and what goes on if it may.
+/// A request that was read: the inquiry to decide, and the message to send if
+/// that is allowed.
 #[derive(Debug)]
 pub struct ProxyRequest {
-    /// Who asks for what.
+    /// The inquiry.
     pub inquiry: Arc<Inquiry>,
-    /// The crawler's address.
-    pub client: IpAddr,
-    /// How long it may wait for a turn, if its crawler has a time of its own
-    /// (`crawler.max_wait`).
+    /// The longest wait for turns that the operator allows this crawler
+    /// (`crawler.max_wait`), if that is not the general one.
     pub max_wait: Option<Duration>,
-    /// How long the crawler says that it waits (`Prefer: wait`).
-    pub patience: Option<Duration>,
-    /// Where it is seen that it waits no longer.
-    pub end: ClientEnd,
-    /// On whose behalf robots.txt is asked for.
+    /// The longest wait that the client wants (`Prefer: wait`).
+    pub preferred_wait: Option<Duration>,
+    /// Client on whose behalf robots.txt is asked for.
     pub asker: Asker,
-    /// Method and fields as they go on.
+    /// Method and fields to send.
     pub outgoing: Outgoing,
     /// The body, unread.
     pub upload: ClientUpload,
 }
 
 impl ProxyRequest {
-    /// Reads a request that came over `leg`.
+    /// Reads a request that came over `connection`.
     ///
     /// # Errors
     ///
-    /// [`Problem::Malformed`] or [`Problem::Loop`]: what is not recorded.
+    /// [`Problem::Malformed`] or [`Problem::Loop`]. Neither is recorded.
     pub fn read(
         request: Request<Incoming>,
-        leg: &ConnectionInfo,
+        connection: &ConnectionInfo,
         options: &Options,
     ) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let target = target(&parts, leg)?;
+        let target = target(&parts, connection)?;
         unambiguous(&parts)?;
         // `Content-Length: 0` is no content, and ends the stream at once.
         if parts.method == Method::TRACE && !body.is_end_stream() {
@@ -95,19 +91,15 @@ impl ProxyRequest {
         if fields::has_come_through(&parts.headers, &options.fields.name) {
             return Err(Problem::Loop(options.fields.name.to_string()));
         }
+        let length = body.size_hint().exact();
         let RequestFields {
             mut fields,
             host_at,
-        } = fields::of_request(
-            &parts.headers,
-            parts.version,
-            (&options.fields, body.size_hint().exact()),
-        );
+        } = fields::of_request(&parts.headers, parts.version, length, &options.fields);
         max_forwards::take_one(&parts.method, &mut fields)?;
-        // There is no second one: it would be ambiguous.
         let user_agent = parts.headers.get(USER_AGENT);
-        let said = user_agent.map(HeaderValue::as_bytes);
-        let (crawler, max_wait) = options.identities.known(said, Some(leg.client));
+        let agent = user_agent.map(HeaderValue::as_bytes);
+        let (crawler, max_wait) = options.identities.known(agent, Some(connection.client));
         if crawler.is_cut() {
             return Err(MalformedRequest::Names.into());
         }
@@ -117,12 +109,10 @@ impl ProxyRequest {
                 target,
                 method: parts.method.as_str().to_owned(),
             }),
-            client: leg.client,
             max_wait,
-            patience: preferred(&parts.headers),
-            end: leg.end.clone(),
+            preferred_wait: preferred_wait(&parts.headers),
             asker: Asker {
-                client: Some(leg.client),
+                client: Some(connection.client),
                 user_agent: user_agent.cloned(),
                 from: parts.headers.get(FROM).cloned(),
             },
@@ -138,15 +128,15 @@ impl ProxyRequest {
     }
 }
 
-fn target(parts: &Parts, leg: &ConnectionInfo) -> Result<Target, MalformedRequest> {
-    match &leg.opened_for {
+fn target(parts: &Parts, connection: &ConnectionInfo) -> Result<Target, MalformedRequest> {
+    match &connection.opened_for {
         Some(origin) => inner_target(parts, origin),
         None => absolute_target(parts),
     }
 }
 
-/// On the proxy's own port: absolute-form alone (RFC 9112, section 3.2.2). The
-/// target counts and `Host` is written anew, but it must still be one.
+/// Reads the target of a request on the proxy's own port, which must be a whole
+/// URL (RFC 9112, section 3.2.2). `Host` is written anew, but must be valid.
 fn absolute_target(parts: &Parts) -> Result<Target, MalformedRequest> {
     if parts.uri.scheme().is_none() || parts.uri.authority().is_none() {
         return Err(MalformedRequest::NotAbsolute);
@@ -154,16 +144,16 @@ fn absolute_target(parts: &Parts) -> Result<Target, MalformedRequest> {
     if parts.version == Version::HTTP_11 || parts.headers.contains_key(HOST) {
         only_host(&parts.headers)?;
     }
-    absolute(&parts.uri)
+    let scheme: Scheme = parts.uri.scheme_str().unwrap_or_default().parse()?;
+    path_under(Origin::new(scheme, authority_of(&parts.uri))?, &parts.uri)
 }
 
-fn absolute(uri: &Uri) -> Result<Target, MalformedRequest> {
-    let scheme: Scheme = uri.scheme_str().unwrap_or_default().parse()?;
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    path_under(Origin::new(scheme, authority)?, uri)
+fn authority_of(uri: &Uri) -> &str {
+    uri.authority().map_or("", |authority| authority.as_str())
 }
 
-/// `OPTIONS *` (RFC 9110, section 9.3.7) has a form of its own.
+/// Returns the form of the target: `OPTIONS *` has one of its own (RFC 9110,
+/// section 9.3.7).
 fn form(method: &Method, uri: &Uri) -> Form {
     let path = uri.path_and_query().map(|path| path.as_str());
     match path {
@@ -177,17 +167,14 @@ fn path_under(origin: Origin, uri: &Uri) -> Result<Target, MalformedRequest> {
     Ok(Target::new(origin, path)?)
 }
 
-/// Inside CONNECT: whatever names an origin must name the one it was opened
-/// for (RFC 9110, sections 7.4 and 15.5.20).
+/// Reads the target of a request inside CONNECT. Whatever names an origin must
+/// name the one that the CONNECT named (RFC 9110, sections 7.4 and 15.5.20).
 fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedRequest> {
     if parts.uri.authority().is_some() {
         // A host alone is the form of CONNECT (RFC 9112, section 3.2.3).
         let scheme = parts.uri.scheme_str().ok_or(InvalidTarget::Path)?;
-        let authority = parts
-            .uri
-            .authority()
-            .map_or("", |authority| authority.as_str());
-        same_origin(origin, &Origin::new(scheme.parse()?, authority)?)?;
+        let named = Origin::new(scheme.parse()?, authority_of(&parts.uri))?;
+        same_origin(origin, &named)?;
     } else if parts.version == Version::HTTP_2 {
         return Err(MalformedRequest::Host);
     }
@@ -196,7 +183,7 @@ fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedReque
     {
         same_origin(origin, &Origin::new(origin.scheme(), host)?)?;
     }
-    // What is asked about a server as a whole is judged as its `/`.
+    // A request about a server as a whole is decided as one for its `/`.
     match form(&parts.method, &parts.uri) {
         Form::Asterisk => Ok(Target::new(origin.clone(), "/")?),
         // RFC 9113, section 8.3.1: a `:path` has its slash.
@@ -222,7 +209,7 @@ fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), MalformedR
     })
 }
 
-/// HTTP/1.0 knows no `Host`, so inside CONNECT it may be absent.
+/// Returns the one `Host`, which HTTP/1.0 may leave out inside CONNECT.
 fn only_host_unless_old(parts: &Parts) -> Result<Option<&str>, MalformedRequest> {
     if parts.version < Version::HTTP_11 && !parts.headers.contains_key(HOST) {
         return Ok(None);
@@ -230,7 +217,7 @@ fn only_host_unless_old(parts: &Parts) -> Result<Option<&str>, MalformedRequest>
     only_host(&parts.headers).map(Some)
 }
 
-/// The one `Host` there must be (RFC 9112, section 3.2).
+/// Returns the value of the one `Host` field (RFC 9112, section 3.2).
 ///
 /// # Errors
 ///
@@ -248,49 +235,79 @@ pub fn only_host(fields: &HeaderMap) -> Result<&str, MalformedRequest> {
     }
 }
 
-/// What hyper leaves visible of a request that readers frame differently
-/// (RFC 9112, section 6.1).
+/// Refuses requests that readers frame differently, as far as hyper leaves that
+/// visible (RFC 9112, section 6.1).
 fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
+    let fields = &parts.headers;
     if parts.method == Method::CONNECT {
         return Err(MalformedRequest::Connect);
     }
-    if parts.headers.get_all(USER_AGENT).iter().nth(1).is_some() {
+    if fields.get_all(USER_AGENT).iter().nth(1).is_some() {
         return Err(MalformedRequest::UserAgent);
     }
-    let mut codings = parts.headers.get_all(TRANSFER_ENCODING).iter();
+    let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| {
+        let coding = coding.as_bytes().trim_ascii();
+        coding.eq_ignore_ascii_case(b"chunked")
+    };
     if let Some(coding) = codings.next()
-        && (codings.next().is_some()
-            || !coding
-                .as_bytes()
-                .trim_ascii()
-                .eq_ignore_ascii_case(b"chunked"))
+        && (codings.next().is_some() || !is_chunked(coding))
     {
         return Err(MalformedRequest::Framing(
             "a transfer coding other than one chunked",
         ));
     }
-    if parts
-        .headers
+    let lookalikes = ["transfer_encoding", "content_length"];
+    if fields
         .keys()
-        .any(|name| name.as_str() == "transfer_encoding" || name.as_str() == "content_length")
+        .any(|name| lookalikes.contains(&name.as_str()))
     {
         return Err(MalformedRequest::Framing(
             "a field that some read as a framing field",
         ));
     }
-    if fields::nominates_framing(&parts.headers) {
+    if fields::nominates_framing(fields) {
         return Err(MalformedRequest::Framing(
             "Connection names a field that frames or routes the message",
         ));
     }
-    let expected = parts.headers.get_all(EXPECT).iter();
-    if expected
-        .into_iter()
-        .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
-    {
+    let is_known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if !fields.get_all(EXPECT).iter().all(is_known) {
         return Err(MalformedRequest::Expectation);
     }
     Ok(())
+}
+
+/// Field in which a client says how long it waits (RFC 7240, section 4.3).
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
+/// Returns the wait that the client prefers (`Prefer: wait=10`). The first of
+/// several counts (RFC 7240, section 2).
+fn preferred_wait(fields: &HeaderMap) -> Option<Duration> {
+    let values = fields.get_all(PREFER).iter();
+    let mut waits = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| unquoted_split(value, ','))
+        .filter_map(|preference| {
+            let (name, value) = unquoted_split(preference, ';').next()?.split_once('=')?;
+            let is_wait = name.trim().eq_ignore_ascii_case("wait");
+            is_wait.then(|| value.trim().trim_matches('"'))
+        });
+    let digits = waits.next()?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| Duration::from_secs(digits.parse().unwrap_or(u64::MAX)))
+}
+
+/// Splits at separators that stand outside quoted strings (RFC 9110, section
+/// 5.6.4).
+fn unquoted_split(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    text.split(move |letter: char| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        is_quoted ^= letter == '"' && !was_escaped;
+        is_escaped = is_quoted && letter == '\\' && !was_escaped;
+        letter == separator && !is_quoted
+    })
 }
 
 #[cfg(test)]
@@ -403,5 +420,34 @@ mod tests {
             ))
             .is_ok()
         );
+    }
+
+    fn wait_of(values: &[&str]) -> Option<u64> {
+        let mut fields = HeaderMap::new();
+        for value in values {
+            fields.append(PREFER, value.parse().unwrap());
+        }
+        preferred_wait(&fields).map(|wait| wait.as_secs())
+    }
+
+    // RFC 7240, sections 2 and 4.3.
+    #[test]
+    fn the_first_wait_counts() {
+        assert_eq!(wait_of(&["wait=10"]), Some(10));
+        assert_eq!(
+            wait_of(&["respond-async, Wait = \"5\"; x=y", "wait=7"]),
+            Some(5)
+        );
+        assert_eq!(wait_of(&["return=minimal", "wait=0"]), Some(0));
+        assert_eq!(wait_of(&[r#"a="b, wait=0", wait=5"#]), Some(5));
+        assert_eq!(
+            wait_of(&[r#"a="\", wait=0"; b="c, wait=1", wait=6"#]),
+            Some(6)
+        );
+        assert_eq!(wait_of(&[r#"a="b, wait=0"#]), None);
+        assert_eq!(wait_of(&["wait=99999999999999999999"]), Some(u64::MAX));
+        for value in ["", "wait", "wait=", "wait=-1", "wait=1.5", "waiting=3"] {
+            assert_eq!(wait_of(&[value]), None, "{value}");
+        }
     }
 }

@@ -1,14 +1,16 @@
-//! A crawler's TCP connection, which can be watched while it is served.
+//! A client's TCP connection, and what can be observed of it while its requests
+//! are served: a reset, the end of its sending side, and whether anything moves.
 //!
-//! hyper does not read while it waits for an answer, so that a crawler may
-//! close its sending side and still be answered. A reset must be noticed all
-//! the same: nobody is there any more. And whoever waits for a turn may have
-//! given up, which most say by closing (`ClientEnd`).
+//! hyper does not read while it waits for an answer, so that a client may close
+//! its sending side and still be answered. A reset must be noticed all the same,
+//! because nobody is there any more; and most clients that give up waiting close
+//! the connection ([`ClientEnd`]). Does not know what follows from any of it.
 
 use std::future::pending;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{Shutdown, shutdown};
@@ -17,7 +19,7 @@ use tokio::net::TcpStream;
 
 use crate::tasks::ReadBudget;
 
-/// A handle on the connection; reading and writing go through any of them.
+/// Handle on a client's connection. Any of its clones can read and write.
 #[derive(Debug, Clone)]
 pub struct Socket {
     stream: Arc<TcpStream>,
@@ -33,26 +35,26 @@ impl From<TcpStream> for Socket {
     }
 }
 
-/// The crawler's end of a connection whose requests come one after the other.
-/// Without a connection it never ends.
+/// The client's end of a connection whose requests come one after the other. The
+/// default has no connection, and never ends.
 #[derive(Debug, Clone, Default)]
 pub struct ClientEnd(Option<Arc<TcpStream>>);
 
-/// What Linux tells of besides data: that the peer sends no more, whatever of it
-/// is still unread. Elsewhere that is not told.
+/// Events that say that the peer sends no more. Linux reports it ahead of unread
+/// data (`EPOLLRDHUP`); other systems do not report it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const END: Interest = Interest::PRIORITY.add(Interest::ERROR);
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const END: Interest = Interest::ERROR;
 
 impl ClientEnd {
-    /// Waits until the crawler sends no more: it has closed the connection, or
+    /// Waits until the client sends no more: it has closed the connection, or
     /// its sending side, which looks the same (RFC 9293, section 3.6).
     ///
-    /// Nothing is read for it, so it costs no memory, and is the same inside
-    /// TLS. It is not seen behind more bytes than the system's receive buffer
-    /// takes (an upload, requests in a pipeline), nor if only the TLS session is
-    /// closed. A reset is [`Socket::reset`]'s, which ends the exchange.
+    /// Reads nothing, so it costs no memory and works inside TLS. It does not see
+    /// an end behind more bytes than the system's receive buffer takes (an upload,
+    /// requests in a pipeline), nor a TLS session that is closed alone. It does
+    /// not return after a reset: [`Socket::reset`] does, and ends the exchange.
     pub async fn ended(&self) {
         if let Some(stream) = &self.0
             && let Ok(ready) = stream.ready(END).await
@@ -66,7 +68,7 @@ impl ClientEnd {
 }
 
 impl Socket {
-    /// The other end of it.
+    /// Returns the client's end of the connection.
     pub fn client_end(&self) -> ClientEnd {
         ClientEnd(Some(Arc::clone(&self.stream)))
     }
@@ -81,7 +83,7 @@ impl Socket {
         }
     }
 
-    /// Reads as soon as there is something.
+    /// Reads once there is something to read.
     fn poll_received(
         &self,
         cx: &mut Context<'_>,
@@ -100,7 +102,7 @@ impl Socket {
         }
     }
 
-    /// Writes as soon as the socket takes something.
+    /// Writes once the socket takes something.
     fn poll_written(
         &self,
         cx: &mut Context<'_>,
@@ -158,6 +160,63 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(shutdown(&*self.stream, Shutdown::Write).map_err(io::Error::from))
+    }
+}
+
+/// Activity on a client's connection, so that a client that takes nothing is
+/// told from an origin that sends nothing.
+#[derive(Debug, Default)]
+pub struct ConnectionActivity {
+    /// Whether a request has come.
+    has_begun: AtomicBool,
+    /// Whether anything happened since [`ConnectionActivity::is_idle`] was asked.
+    is_active: AtomicBool,
+    /// Requests that are not answered yet, and bodies that wait for an origin.
+    waiting: AtomicUsize,
+}
+
+impl ConnectionActivity {
+    /// Records that a request has come. The connection is not idle until the
+    /// guard is dropped.
+    pub fn begin_request(self: &Arc<Self>) -> WaitGuard {
+        self.has_begun.store(true, Ordering::Relaxed);
+        self.record();
+        self.wait()
+    }
+
+    /// Records that the client has taken a part of a response.
+    pub fn record(&self) {
+        self.is_active.store(true, Ordering::Relaxed);
+    }
+
+    /// Begins a wait for an origin. The connection is not idle until the guard
+    /// is dropped.
+    pub fn wait(self: &Arc<Self>) -> WaitGuard {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        WaitGuard(Arc::clone(self))
+    }
+
+    /// Whether a request has come at all.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing has happened since the last call, and nothing waits for
+    /// an origin.
+    pub fn is_idle(&self) -> bool {
+        let was_active = self.is_active.swap(false, Ordering::Relaxed);
+        !was_active && self.waiting.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A wait of the client for an origin, or for an answer. Ends with the drop.
+#[derive(Debug)]
+pub struct WaitGuard(Arc<ConnectionActivity>);
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        self.0.record();
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::proxy::entrance::ListenerGroup;
-use crate::proxy::listener::ProxyServer;
+use crate::proxy::listener::listen;
+use crate::proxy::server::{ListenerGroup, ProxyServer};
 use crate::proxy::tally::{Tally, Totals};
 use crate::upstream::egress::OwnAddresses;
 
@@ -56,7 +56,7 @@ pub enum CommandError {
 #[derive(Debug)]
 pub struct CommandListener {
     address: SocketAddr,
-    entrance: Arc<ListenerGroup>,
+    group: Arc<ListenerGroup>,
     tally: Arc<Tally>,
     commands: Arc<Commands>,
     _token: TaskTrackerToken,
@@ -107,12 +107,12 @@ impl Commands {
         // through it.
         self.own.add(address);
         let tally = Arc::new(Tally::default());
-        let (stop, abort) = (&self.crawlers.stop, &self.crawlers.abort);
-        let entrance = Arc::new(ListenerGroup::of_command(Arc::clone(&tally), stop, abort));
-        self.crawlers.listen_at(listener, Arc::clone(&entrance));
+        let of_command = ListenerGroup::of_command(Arc::clone(&tally), &self.crawlers);
+        let group = Arc::new(of_command);
+        listen(&self.crawlers, listener, Arc::clone(&group));
         Ok(CommandListener {
             address,
-            entrance,
+            group,
             tally,
             _token: self.tokens.token(),
             commands: Arc::clone(self),
@@ -163,8 +163,8 @@ impl CommandListener {
     /// Accepts no more, lets requests under way finish until
     /// `proxy.shutdown_timeout` or until `hurry` is done, and counts.
     pub async fn close(self, hurry: impl Future<Output = ()>) -> Totals {
-        self.entrance.stop.cancel();
-        let connections = &self.entrance.connections;
+        self.group.stop.cancel();
+        let connections = &self.group.connections;
         connections.close();
         let crawlers = &self.commands.crawlers;
         let longest = crawlers.in_force.load().options.shutdown_timeout;
@@ -173,7 +173,7 @@ impl CommandListener {
             () = hurry => false,
         };
         if !finished {
-            self.entrance.abort.cancel();
+            self.group.abort.cancel();
             connections.wait().await;
         }
         self.tally.totals()
@@ -182,8 +182,8 @@ impl CommandListener {
 
 impl Drop for CommandListener {
     fn drop(&mut self) {
-        self.entrance.stop.cancel();
-        self.entrance.abort.cancel();
+        self.group.stop.cancel();
+        self.group.abort.cancel();
         self.commands.own.remove(self.address);
         self.commands.crawlers.metrics.commands.dec();
         self.commands.open.fetch_sub(1, Ordering::Relaxed);

@@ -35,8 +35,11 @@ use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{EnforcementMode, Policy};
 use crate::metrics::{Metrics, ResultLabel};
+use crate::proxy::decider::Decider;
 use crate::proxy::exchange::Proxy;
-use crate::proxy::listener::{ActiveConfig, ProxyServer};
+use crate::proxy::listener;
+use crate::proxy::server::{ActiveConfig, ListenerGroup, ProxyServer};
+use crate::proxy::turns::TurnDecider;
 use crate::tasks::Tasks;
 use crate::upstream::egress::OwnAddresses;
 
@@ -121,8 +124,9 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         let end = running.admin_end.clone();
         admin::listen(running.pages(), listener, &running.admin_tracker, end);
     }
+    let group = Arc::new(ListenerGroup::configured(&running.server));
     for listener in listeners {
-        running.server.listen(listener);
+        listener::listen(&running.server, listener, Arc::clone(&group));
     }
     Ok(running)
 }
@@ -137,12 +141,17 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
     let policy = Arc::new(settings.policy.clone());
     Ok(Proxy {
         options: settings.exchange.clone(),
-        latest: Arc::new(ArcSwap::new(Arc::clone(&policy))),
-        policy,
-        egress,
-        names: parts::names(settings, &shared.metrics),
-        robots,
-        scheduler: Arc::clone(&shared.scheduler),
+        turns: TurnDecider {
+            options: settings.exchange.turns.clone(),
+            decider: Decider {
+                egress,
+                names: parts::names(settings, &shared.metrics),
+                robots,
+            },
+            latest_policy: Arc::new(ArcSwap::new(Arc::clone(&policy))),
+            policy,
+            scheduler: Arc::clone(&shared.scheduler),
+        },
         upstream,
         audit: Arc::clone(&shared.audit),
         annotator: parts::annotator(settings, &shared.metrics),
@@ -288,9 +297,9 @@ impl RunningProxy {
         // Nothing can fail from here on: a configuration is in force whole.
         reload.log(&self.settings);
         self.access.set_token(&token);
-        config.proxy.robots.set_redirect_policy(&settings.policy);
-        let policy = Arc::clone(&config.proxy.policy);
-        config.proxy.latest.store(policy);
+        let turns = &config.proxy.turns;
+        turns.decider.robots.set_redirect_policy(&settings.policy);
+        turns.latest_policy.store(Arc::clone(&turns.policy));
         self.shared.scheduler.set_options(settings.pace.clone());
         self.server.in_force.store(Arc::new(config));
         announce(&settings, &self.shared.metrics);

@@ -13,8 +13,10 @@ use super::parts::{OriginClients, SharedParts, annotator, interceptor, names};
 use crate::config::{Settings, Values};
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Interceptor;
+use crate::proxy::decider::Decider;
 use crate::proxy::exchange::Proxy;
-use crate::proxy::listener::ActiveConfig;
+use crate::proxy::server::ActiveConfig;
+use crate::proxy::turns::TurnDecider;
 
 /// Keys, or sections, that no reload changes: sockets are bound, the record is
 /// open, and the log has its form.
@@ -94,16 +96,21 @@ impl<'a> Reload<'a> {
         let clients = self.origin_clients(before, shared)?;
         let proxy = Proxy {
             options: settings.exchange.clone(),
-            policy: Arc::new(settings.policy.clone()),
-            latest: Arc::clone(&before.latest),
-            egress: clients.egress,
-            names: if self.concerns(&["robots.max_names", "robots.user_agent"]) {
-                names(settings, &shared.metrics)
-            } else {
-                before.names.clone()
+            turns: TurnDecider {
+                options: settings.exchange.turns.clone(),
+                decider: Decider {
+                    egress: clients.egress,
+                    names: if self.concerns(&["robots.max_names", "robots.user_agent"]) {
+                        names(settings, &shared.metrics)
+                    } else {
+                        before.turns.decider.names.clone()
+                    },
+                    robots: clients.robots,
+                },
+                policy: Arc::new(settings.policy.clone()),
+                latest_policy: Arc::clone(&before.turns.latest_policy),
+                scheduler: Arc::clone(&shared.scheduler),
             },
-            robots: clients.robots,
-            scheduler: Arc::clone(&shared.scheduler),
             upstream: clients.upstream,
             audit: Arc::clone(&shared.audit),
             annotator: if self.concerns(&["directives."]) {
@@ -130,9 +137,9 @@ impl<'a> Reload<'a> {
             return OriginClients::shared(self.settings, shared);
         }
         Ok(OriginClients {
-            egress: Arc::clone(&before.egress),
+            egress: Arc::clone(&before.turns.decider.egress),
             upstream: Arc::clone(&before.upstream),
-            robots: Arc::clone(&before.robots),
+            robots: Arc::clone(&before.turns.decider.robots),
         })
     }
 

@@ -330,7 +330,7 @@ const DRIPS: usize = 20_000;
 const DRIPPING: usize = 4;
 
 /// Growth that these pages may cost together, buffers of sockets included, in
-/// KiB. That small pieces are put together, `held.rs` tests itself.
+/// KiB. That small pieces are put together, `hold.rs` tests itself.
 const GROWTH_MAX_KIB: u64 = 12 * 1024;
 
 // Issue 4, Must hold: held memory is bounded by bytes, however they come.

@@ -1,8 +1,8 @@
-//! What is held back of a body while its head is looked at.
+//! Beginnings of origins' bodies, held back while the head of a page is scanned.
 //!
-//! Invariant 8: what one response may hold is bounded by its reader, what all
-//! of them hold together by a `HoldBudget`. A page that finds no room in it goes on
-//! unread; none is turned away.
+//! Invariant 8: the scan bounds what one response holds back, a [`HoldBudget`]
+//! what all of them do together. A page that finds no room in it is passed on
+//! unread. Does not know what is scanned for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::upstream::body::BodyError;
 
-/// The bytes that all responses together may hold back.
+/// Bound on the bytes that all responses together hold back.
 #[derive(Debug)]
 pub struct HoldBudget {
     bytes_max: usize,
@@ -22,30 +22,30 @@ pub struct HoldBudget {
     gauge: Gauge,
 }
 
-/// A part of the budget, given back on drop.
+/// Part of a budget, given back on drop.
 #[derive(Debug)]
 pub struct HoldShare {
     budget: Arc<HoldBudget>,
     bytes: usize,
 }
 
-/// The beginning of a body, to be passed on first.
-#[derive(Debug)]
+/// Beginning of a body, to be passed on before the rest.
+#[derive(Debug, Default)]
 pub struct HeldBody {
     data: VecDeque<Bytes>,
-    /// Small pieces, put together: each would cost more than it holds.
+    /// Small pieces, joined: each would cost more than it holds.
     small: BytesMut,
     bytes: usize,
-    /// Trailers, or how the body broke off: nothing comes behind it.
+    /// Trailers, or the error at which the body broke off. Nothing follows it.
     last: Option<Result<Frame<Bytes>, BodyError>>,
     share: Option<HoldShare>,
 }
 
-/// Pieces below this many bytes are put together.
+/// Pieces below this many bytes are joined.
 const SMALL_BYTES: usize = 1024;
 
 impl HoldBudget {
-    /// A budget of `bytes_max`, with `gauge` showing what is spent of it.
+    /// Creates a budget of `bytes_max`; `gauge` shows how much of it is used.
     pub fn new(bytes_max: usize, gauge: Gauge) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
@@ -54,7 +54,7 @@ impl HoldBudget {
         })
     }
 
-    /// An empty share.
+    /// Returns an empty share.
     pub fn share(self: &Arc<Self>) -> HoldShare {
         HoldShare {
             budget: Arc::clone(self),
@@ -67,10 +67,9 @@ impl HoldBudget {
             let sum = spent.checked_add(bytes)?;
             (sum <= self.bytes_max).then_some(sum)
         };
-        let taken = self
-            .bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
-        taken.ok()?;
+        self.bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update)
+            .ok()?;
         self.gauge.inc_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         Some(())
     }
@@ -82,8 +81,8 @@ impl HoldBudget {
 }
 
 impl HoldShare {
-    /// Makes the share as large as that, unless it is; nothing if there is no
-    /// room for it.
+    /// Enlarges the share to `bytes`, if it is smaller. Returns `None` if the
+    /// budget has no room for that.
     pub fn grow_to(&mut self, bytes: usize) -> Option<()> {
         let more = bytes.saturating_sub(self.bytes);
         self.budget.take(more)?;
@@ -99,18 +98,7 @@ impl Drop for HoldShare {
 }
 
 impl HeldBody {
-    /// Nothing held back.
-    pub fn new() -> Self {
-        Self {
-            data: VecDeque::new(),
-            small: BytesMut::new(),
-            bytes: 0,
-            last: None,
-            share: None,
-        }
-    }
-
-    /// Holds back what has been read of a body.
+    /// Holds back what was read of a body.
     pub fn push(&mut self, next: Result<Frame<Bytes>, BodyError>) {
         match next.map(Frame::into_data) {
             Ok(Ok(data)) => self.push_data(data),
@@ -135,29 +123,29 @@ impl HeldBody {
         }
     }
 
-    /// Keeps `share` as long as there is something to pass on.
+    /// Keeps `share` as long as there is anything to pass on.
     #[must_use]
     pub fn within(mut self, share: HoldShare) -> Self {
         self.share = Some(share);
         self
     }
 
-    /// Bytes of data held back.
+    /// Returns the bytes of data that are held back.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the body ends with what is held back; if it does not break off.
+    /// Whether the body breaks off behind what is held back.
     pub fn breaks_off(&self) -> bool {
         matches!(self.last, Some(Err(_)))
     }
 
-    /// Whether nothing is left to pass on.
+    /// Whether there is nothing left to pass on.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty() && self.small.is_empty() && self.last.is_none()
     }
 
-    /// The next part to pass on.
+    /// Removes the next part to pass on.
     pub fn pop(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         if self.data.is_empty() {
             self.close_small();
@@ -168,12 +156,6 @@ impl HeldBody {
         };
         self.bytes -= data.len();
         Some(Ok(Frame::data(data)))
-    }
-}
-
-impl Default for HeldBody {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -190,7 +172,7 @@ mod tests {
     fn what_is_held_back_comes_out_as_it_went_in() {
         let large = vec![b'x'; SMALL_BYTES];
         let parts = [b"ab".as_slice(), b"", b"c", &large, b"d", &large, b"e"];
-        let mut held = HeldBody::new();
+        let mut held = HeldBody::default();
         for part in parts {
             held.push(data(part));
         }
@@ -226,7 +208,7 @@ mod tests {
         let budget = HoldBudget::new(10, Gauge::default());
         let mut share = budget.share();
         share.grow_to(2).unwrap();
-        let mut held = HeldBody::new();
+        let mut held = HeldBody::default();
         held.push(data(b"ab"));
         let mut held = held.within(share);
         assert!(held.pop().is_some());

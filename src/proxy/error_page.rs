@@ -1,9 +1,9 @@
-//! Our answers as people read them: a page, and plain text.
+//! Answers of our own in the forms for people: an HTML page, and plain text.
 //!
 //! Both say who answers, why, what can be done about it, and how to find the
-//! decision on record. What is told comes from the [`ProblemDetails`] alone. The page is
-//! rendered in the origin's own origin, so everything is escaped (by maud), and
-//! every link is made here.
+//! decision in the record. The page is rendered in the origin's own origin, so
+//! everything is escaped (by maud), and every link is made here. Knows nothing
+//! but [`ProblemDetails`].
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
-use super::ProblemDetails;
+use super::problem_details::ProblemDetails;
 
-/// The page's style. It holds no text from outside, and no character that HTML
-/// would read.
-const STYLE: &str = include_str!("page.css");
+/// Style of the page. It holds no text from outside, and no character that is
+/// markup in HTML.
+const STYLE: &str = include_str!("error_page.css");
 
-/// How a fact is called, and the member of the answer that holds it.
+/// Labels of the facts in the table, each with the member that holds the fact.
 const FACTS: [(&str, &str); 11] = [
     ("Address", "url"),
     ("Crawler", "crawler"),
@@ -32,7 +32,7 @@ const FACTS: [(&str, &str); 11] = [
     ("Redirects to it", "robots/hops"),
 ];
 
-/// The words of [`Reason`](crate::decision::decide::Reason) in a sentence's form.
+/// Words of [`Reason`](crate::decision::decide::Reason) with their explanations.
 const REASONS: [(&str, &str); 13] = [
     ("rule", "a rule of robots.txt"),
     ("restricted", "robots.txt itself is refused"),
@@ -49,39 +49,42 @@ const REASONS: [(&str, &str); 13] = [
     ("overload", "the proxy has too much to do"),
 ];
 
-/// An answer for people.
+/// Contact where `proxy.contact` names none.
+const OPERATOR: &str = "the operator of this proxy";
+
+/// An answer in the forms for people.
 pub(super) struct ErrorPage<'a> {
-    /// What is told.
-    pub(super) answer: &'a ProblemDetails,
-    /// Whom to ask (`proxy.contact`).
+    /// Facts of the answer.
+    pub(super) details: &'a ProblemDetails,
+    /// Contact for questions (`proxy.contact`).
     pub(super) contact: Option<&'a str>,
-    /// The time of the answer.
+    /// Time of the answer.
     pub(super) now: Timestamp,
 }
 
-/// A line of the table at the end.
+/// A row of the table at the end of the page.
 struct PageRow {
     label: &'static str,
     value: String,
 }
 
 impl ErrorPage<'_> {
-    /// The answer as a page.
+    /// Returns the answer as an HTML page.
     pub(super) fn html(&self) -> String {
-        let answer = self.answer;
+        let details = self.details;
         html! {
             (DOCTYPE)
             html lang="en" {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width,initial-scale=1";
-                    title { (answer.title) }
+                    title { (details.title) }
                     style { (PreEscaped(STYLE)) }
                 }
                 body { main {
                     p.who { (self.speaker()) }
-                    h1 { (answer.title) }
-                    p { (shown(&answer.detail)) }
+                    h1 { (details.title) }
+                    p { (shown(&details.detail)) }
                     @if let Some(number) = self.decision() {
                         p.decision {
                             "Decision " strong { (number) } ". "
@@ -94,37 +97,41 @@ impl ErrorPage<'_> {
                         li { (self.whom_to_ask()) }
                     }
                     h2 { "In detail" }
-                    dl { @for fact in self.facts() { dt { (fact.label) } dd { (fact.value) } } }
+                    dl { @for row in self.rows() { dt { (row.label) } dd { (row.value) } } }
                 } }
             }
         }
         .into_string()
     }
 
-    /// The answer as plain text.
+    /// Returns the answer as plain text.
     pub(super) fn text(&self) -> String {
-        let answer = self.answer;
+        let details = self.details;
         let decision = self.decision().map_or(String::new(), |number| {
             format!("Decision {number}: `politesse audit show {number}` tells all of it.\n\n")
         });
-        let advice = self.advice().iter();
-        let advice: String = advice.map(|advice| format!("- {advice}\n")).collect();
-        let facts = self.facts().into_iter();
-        let facts: String = facts
-            .map(|fact| format!("{}: {}\n", fact.label, fact.value))
+        let advice: String = self
+            .advice()
+            .iter()
+            .map(|line| format!("- {line}\n"))
+            .collect();
+        let rows = self.rows().into_iter();
+        let facts: String = rows
+            .map(|row| format!("{}: {}\n", row.label, row.value))
             .collect();
         format!(
             "{}\n{}\n\n{}\n\n{decision}What can be done:\n{advice}- Ask {}.\n\n{facts}",
-            answer.title,
+            details.title,
             self.speaker(),
-            shown(&answer.detail),
+            shown(&details.detail),
             self.contact.unwrap_or(OPERATOR),
         )
     }
 
-    /// The sentence that keeps people from writing to the site.
+    /// Returns the sentence that says who answers, so that nobody complains to
+    /// the site.
     fn speaker(&self) -> &'static str {
-        match self.answer.kind {
+        match self.details.kind {
             "later" => "Put off by politesse, the crawl proxy of this machine, not by the site.",
             "upstream" | "audit" | "internal" => {
                 "Answered by politesse, the crawl proxy of this machine, not by the site."
@@ -133,15 +140,15 @@ impl ErrorPage<'_> {
         }
     }
 
-    /// The number under which the decision is on record.
+    /// Returns the number of the decision in the record.
     fn decision(&self) -> Option<String> {
-        self.answer.members.get("decision")?.as_str().map(shown)
+        self.details.members.get("decision")?.as_str().map(shown)
     }
 
-    /// What people can do about it, besides asking.
+    /// Returns what people can do about the answer, besides asking.
     fn advice(&self) -> &'static [&'static str] {
-        let reason = self.answer.members.get("reason").and_then(Value::as_str);
-        match (self.answer.kind, reason) {
+        let reason = self.details.members.get("reason").and_then(Value::as_str);
+        match (self.details.kind, reason) {
             ("refused", Some("rule")) => &[
                 "The rule is the site's: its owner can change robots.txt.",
                 "For an agreed exception the operator of this proxy has robots.override.",
@@ -189,26 +196,28 @@ impl ErrorPage<'_> {
         }
     }
 
-    fn facts(&self) -> Vec<PageRow> {
-        // What is put off has the rule by which it may be sent, which would read
-        // here like the cause.
-        let is_later = self.answer.kind == "later";
-        let told = FACTS.into_iter();
-        let told = told.filter(|(_, path)| !(is_later && path.starts_with("rule/")));
-        let known = told.filter_map(|(label, path)| {
-            let value = self.fact(path)?;
-            Some(PageRow { label, value })
-        });
-        let come_again = self.answer.retry_after.map(|seconds| PageRow {
-            label: "Come again",
-            value: come_again(self.now, seconds),
-        });
-        known.chain(come_again).collect()
+    fn rows(&self) -> Vec<PageRow> {
+        let mut rows = Vec::new();
+        for (label, path) in FACTS {
+            // A delayed request has the rule by which it may be sent later,
+            // which would look like the cause here.
+            let is_misleading = self.details.kind == "later" && path.starts_with("rule/");
+            if let Some(value) = self.fact(path).filter(|_| !is_misleading) {
+                rows.push(PageRow { label, value });
+            }
+        }
+        if let Some(seconds) = self.details.retry_after {
+            rows.push(PageRow {
+                label: "Come again",
+                value: come_again(self.now, seconds),
+            });
+        }
+        rows
     }
 
     fn fact(&self, path: &str) -> Option<String> {
         let (name, inner) = path.split_once('/').unwrap_or((path, ""));
-        let member = self.answer.members.get(name)?;
+        let member = self.details.members.get(name)?;
         let value = if inner.is_empty() {
             member
         } else {
@@ -224,10 +233,7 @@ impl ErrorPage<'_> {
     }
 }
 
-/// Whom to ask where `proxy.contact` says nothing.
-const OPERATOR: &str = "the operator of this proxy";
-
-/// Where a link to `contact` leads: a web page, or a mailbox.
+/// Returns the URL of a link to `contact`, if that is a web page or a mailbox.
 fn link(contact: &str) -> Option<String> {
     if contact.contains(char::is_whitespace) {
         return None;
@@ -240,7 +246,7 @@ fn link(contact: &str) -> Option<String> {
     (plain(mailbox) && plain(domain)).then(|| format!("mailto:{contact}"))
 }
 
-/// The reason in words, and its own word, which `audit list --reason` takes.
+/// Explains a reason, and adds its word, which `audit list --reason` takes.
 fn reason(word: &str) -> String {
     let known = REASONS.iter().find(|(known, _)| *known == word);
     known.map_or_else(|| word.to_owned(), |(_, text)| format!("{text} ({word})"))
@@ -258,20 +264,21 @@ fn to_the_second(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// A member as text; `None` for one that says nothing.
+/// Returns a member as text; `None` for null.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
         Value::Array(items) => {
-            let items: Vec<_> = items.iter().filter_map(plain).collect();
-            Some(items.join(", "))
+            let texts: Vec<_> = items.iter().filter_map(plain).collect();
+            Some(texts.join(", "))
         }
         Value::Bool(_) | Value::Number(_) | Value::Object(_) => Some(value.to_string()),
     }
 }
 
-/// Text from outside without what would steer a terminal.
+/// Replaces control characters, with which text from outside could steer a
+/// terminal.
 fn shown(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }

@@ -5,7 +5,6 @@ use serde_json::{Map, json};
 
 use super::*;
 use crate::decision::decide::Reason;
-use crate::proxy::answer::Close;
 
 fn answer(kind: &'static str, members: Value) -> ProblemDetails {
     let Value::Object(members) = members else {
@@ -18,7 +17,7 @@ fn answer(kind: &'static str, members: Value) -> ProblemDetails {
         title: "Refused by robots.txt",
         detail: "Line 2 disallows it.".into(),
         retry_after: None,
-        close: Close::No,
+        close: false,
         members,
     }
 }
@@ -44,9 +43,9 @@ fn refusal() -> ProblemDetails {
     )
 }
 
-fn page<'a>(answer: &'a ProblemDetails, contact: Option<&'a str>) -> ErrorPage<'a> {
+fn page<'a>(details: &'a ProblemDetails, contact: Option<&'a str>) -> ErrorPage<'a> {
     ErrorPage {
-        answer,
+        details,
         contact,
         now: "2026-11-22T10:30:00.9Z".parse().unwrap(),
     }

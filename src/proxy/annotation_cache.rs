@@ -1,0 +1,419 @@
+//! Cache of annotations, for the 304 responses that do not repeat the page.
+//!
+//! A 304 says that a page has not changed, so its directives are still in force
+//! (draft-illyes-repext-03, section 4). What a 200 said is kept for a while, by
+//! URL and crawler, with the validators that a 304 must name and, where only a
+//! date says that it is the same, the fields of the request that chose among
+//! representations (`Vary`; RFC 9110, section 12.5.5).
+//!
+//! Does not know how an annotation is found or written.
+
+use std::sync::Arc;
+
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, COOKIE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+    VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::decision::digest::Digest;
+use politesse_directives::{Known, State};
+
+/// The longest validator that is kept, in bytes.
+const VALIDATOR_BYTES_MAX: usize = 512;
+/// The most names of a `Vary` that are kept.
+const VARY_NAMES_MAX: usize = 16;
+/// Memory of an entry beside its own bytes, its place in the cache included.
+const ENTRY_BYTES: usize = 1024;
+
+/// Annotations of pages, within a bound in bytes. The least recently used go
+/// first.
+#[derive(Debug)]
+pub struct AnnotationCache {
+    by_request: Cache<Digest, CachedAnnotation>,
+    gauge: Gauge,
+}
+
+/// Properties of a request that a 304 in response to it depends on.
+#[derive(Debug)]
+pub struct ConditionalRequest {
+    pub(super) method: Method,
+    key: Digest,
+    validators: PageValidators,
+    fields: HeaderMap,
+}
+
+/// Annotation of one representation, and how to recognise that.
+#[derive(Debug, Clone)]
+struct CachedAnnotation {
+    validators: PageValidators,
+    selection: VaryKey,
+    known: Arc<Known>,
+}
+
+/// Validators of a representation (RFC 9110, section 8.8).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct PageValidators {
+    etag: Option<Box<[u8]>>,
+    last_modified: Option<Box<[u8]>>,
+}
+
+/// Validator by which two representations are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ValidatorKind {
+    /// No two representations share an entity tag (RFC 9110, section 8.8.3).
+    Tag,
+    /// Several representations may share a date.
+    Date,
+}
+
+/// Fields of a request that select one of several representations, with their
+/// values.
+#[derive(Debug, Clone)]
+struct VaryKey {
+    /// Names of the fields; `None` if the origin does not name them all.
+    names: Option<Box<[HeaderName]>>,
+    values: Digest,
+}
+
+impl ConditionalRequest {
+    /// Reads a request for `url` by a crawler with these product tokens. The
+    /// tokens are part of the key, since a page may say something else to each
+    /// crawler.
+    pub fn of(method: &Method, url: &str, tokens: &[&str], fields: &HeaderMap) -> Self {
+        let mut key = url.as_bytes().to_vec();
+        for token in tokens {
+            key.push(b'\n');
+            key.extend_from_slice(token.to_ascii_lowercase().as_bytes());
+        }
+        Self {
+            method: method.clone(),
+            key: Digest::of(&key),
+            validators: PageValidators::of_request(fields),
+            fields: fields.clone(),
+        }
+    }
+}
+
+impl AnnotationCache {
+    /// Creates a cache of about `bytes_max` at most; 0 keeps nothing. `gauge`
+    /// shows its size.
+    pub fn new(bytes_max: usize, gauge: Gauge) -> Self {
+        let by_request = Cache::builder()
+            .max_capacity(bytes_max as u64)
+            .weigher(|_, entry: &CachedAnnotation| entry.weight())
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Self { by_request, gauge }
+    }
+
+    /// Returns what is known of the representation that a 304 with these
+    /// fields, in response to `request`, says to be unchanged.
+    pub fn recall(&self, request: &ConditionalRequest, fields: &HeaderMap) -> Option<Arc<Known>> {
+        let entry = self.by_request.get(&request.key)?;
+        let named = PageValidators::of_response(fields);
+        let is_same = match entry.validators.meant_by(&named, &request.validators)? {
+            ValidatorKind::Tag => true,
+            ValidatorKind::Date => entry.selection.is_selected_by(&request.fields),
+        };
+        is_same.then_some(entry.known)
+    }
+
+    /// Keeps what a 200 with these fields, in response to `request`, said. One
+    /// without a validator only removes what was kept: nobody can ask whether it
+    /// has changed, and what it replaces is no longer sent.
+    pub fn keep(
+        &self,
+        request: &ConditionalRequest,
+        status: StatusCode,
+        fields: &HeaderMap,
+        known: &Known,
+    ) {
+        if request.method != Method::GET || status != StatusCode::OK {
+            return;
+        }
+        let validators = PageValidators::of_response(fields);
+        if known.state() != State::Unknown && validators != PageValidators::default() {
+            let entry = CachedAnnotation {
+                validators,
+                selection: VaryKey::of(fields, &request.fields),
+                known: Arc::new(known.clone()),
+            };
+            self.by_request.insert(request.key, entry);
+        } else {
+            self.by_request.invalidate(&request.key);
+        }
+        self.by_request.run_pending_tasks();
+        let bytes = self.by_request.weighted_size();
+        self.gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+}
+
+impl CachedAnnotation {
+    fn weight(&self) -> u32 {
+        let validators = [&self.validators.etag, &self.validators.last_modified];
+        let validator_bytes = validators.into_iter().flatten().map(|value| value.len());
+        let bytes = ENTRY_BYTES
+            + self.known.bytes()
+            + self.selection.bytes()
+            + validator_bytes.sum::<usize>();
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+}
+
+impl PageValidators {
+    fn of_response(fields: &HeaderMap) -> Self {
+        Self {
+            etag: only(fields, ETAG).map(opaque),
+            last_modified: only(fields, LAST_MODIFIED).map(Into::into),
+        }
+    }
+
+    fn of_request(fields: &HeaderMap) -> Self {
+        // With several entity tags nobody can say which is still the same.
+        let tag = only(fields, IF_NONE_MATCH).filter(|tags| !tags.contains(&b','));
+        // Beside a tag a date says nothing (RFC 9110, section 13.1.3).
+        let has_tag = fields.contains_key(IF_NONE_MATCH);
+        let date = only(fields, IF_MODIFIED_SINCE).filter(|_| !has_tag);
+        Self {
+            etag: tag.map(opaque),
+            last_modified: date.map(Into::into),
+        }
+    }
+
+    /// Returns which of these validators a response means that names the
+    /// validators `named`, or else those of its request, `asked`. An entity tag
+    /// outweighs a date (RFC 9110, section 13.2.2).
+    fn meant_by(&self, named: &Self, asked: &Self) -> Option<ValidatorKind> {
+        if let Some(etag) = named.etag.as_ref().or(asked.etag.as_ref()) {
+            return (self.etag.as_ref() == Some(etag)).then_some(ValidatorKind::Tag);
+        }
+        let date = named
+            .last_modified
+            .as_ref()
+            .or(asked.last_modified.as_ref())?;
+        (self.last_modified.as_ref() == Some(date)).then_some(ValidatorKind::Date)
+    }
+}
+
+impl VaryKey {
+    /// Reads the fields that a response names in `Vary`, from its request.
+    fn of(response: &HeaderMap, request: &HeaderMap) -> Self {
+        let names = vary_names(response);
+        let values = digest_of(names.as_deref().unwrap_or_default(), request);
+        Self { names, values }
+    }
+
+    fn is_selected_by(&self, request: &HeaderMap) -> bool {
+        let names = self.names.as_deref();
+        names.is_some_and(|names| digest_of(names, request) == self.values)
+    }
+
+    fn bytes(&self) -> usize {
+        let names = self.names.iter().flatten();
+        names
+            .map(|name| size_of::<HeaderName>() + name.as_str().len())
+            .sum()
+    }
+}
+
+/// Returns the names in `Vary`, `None` if they are not all named.
+fn vary_names(response: &HeaderMap) -> Option<Box<[HeaderName]>> {
+    let mut names = Vec::new();
+    let lines = response
+        .get_all(VARY)
+        .into_iter()
+        .map(HeaderValue::as_bytes);
+    let items = lines.flat_map(|line| line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii));
+    for item in items.filter(|item| !item.is_empty()) {
+        let name = HeaderName::from_bytes(item)
+            .ok()
+            .filter(|name| name != "*" && names.len() < VARY_NAMES_MAX)?;
+        // A page says the same in every content coding.
+        if name != ACCEPT_ENCODING && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    // Most pages for somebody in particular depend on these, and few origins
+    // name them.
+    for name in [COOKIE, AUTHORIZATION] {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Some(names.into())
+}
+
+/// Returns the digest of the values that a request has in the fields `names`.
+fn digest_of(names: &[HeaderName], request: &HeaderMap) -> Digest {
+    let mut text = Vec::new();
+    for name in names {
+        for value in request.get_all(name) {
+            text.extend_from_slice(name.as_str().as_bytes());
+            text.push(b':');
+            text.extend_from_slice(value.as_bytes());
+            text.push(b'\n');
+        }
+    }
+    Digest::of(&text)
+}
+
+/// Returns the value of a field that stands there once and is not too long.
+fn only(fields: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
+    let mut values = fields.get_all(name).iter();
+    let value = values.next().filter(|_| values.next().is_none())?;
+    let bytes = value.as_bytes().trim_ascii();
+    (!bytes.is_empty() && bytes.len() <= VALIDATOR_BYTES_MAX).then_some(bytes)
+}
+
+/// Returns an entity tag without its mark of weakness: "not modified" compares
+/// weakly (RFC 9110, sections 8.8.3.2 and 13.1.2).
+fn opaque(tag: &[u8]) -> Box<[u8]> {
+    tag.strip_prefix(b"W/").unwrap_or(tag).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use politesse_directives::{Gathering, Limits, Reading};
+
+    fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
+        let fields = fields.iter().map(|&(name, value)| {
+            let value = HeaderValue::from_str(value).unwrap();
+            (HeaderName::from_static(name), value)
+        });
+        fields.collect()
+    }
+
+    const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
+
+    /// Whether what a 200 of these fields said is repeated for a 304 of those.
+    macro_rules! repeated {
+        ($($name:ident: $stored:expr; asked $asked:expr; told $told:expr => $repeated:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                let stored = PageValidators::of_response(&map(&$stored));
+                let asked = PageValidators::of_request(&map(&$asked));
+                let told = PageValidators::of_response(&map(&$told));
+                assert_eq!(stored.meant_by(&told, &asked).is_some(), $repeated);
+            }
+        )*};
+    }
+
+    // RFC 9110, sections 8.8.3.2, 13.1.2, 13.1.3, 13.2.2 and 15.4.5.
+    repeated! {
+        the_same_tag_is_the_same_page:
+            [("etag", "\"a\"")]; asked []; told [("etag", "\"a\"")] => true;
+        a_weak_tag_is_the_same_tag:
+            [("etag", "\"a\"")]; asked []; told [("etag", "W/\"a\"")] => true;
+        another_tag_is_another_page:
+            [("etag", "\"a\"")]; asked [("if-none-match", "\"a\"")]; told [("etag", "\"b\"")] => false;
+        the_tag_asked_for_counts_where_none_is_told:
+            [("etag", "\"a\"")]; asked [("if-none-match", "\"a\"")]; told [] => true;
+        of_several_tags_none_counts:
+            [("etag", "\"a\"")]; asked [("if-none-match", "\"a\", \"b\"")]; told [] => false;
+        a_tag_outweighs_a_date:
+            [("etag", "\"a\""), ("last-modified", DATE)];
+            asked [("if-none-match", "\"b\""), ("if-modified-since", DATE)]; told [] => false;
+        several_tags_outweigh_a_date:
+            [("etag", "\"c\""), ("last-modified", DATE)];
+            asked [("if-none-match", "\"a\", \"b\""), ("if-modified-since", DATE)]; told [] => false;
+        the_same_date_is_the_same_page:
+            [("last-modified", DATE)]; asked [("if-modified-since", DATE)]; told [] => true;
+        another_date_may_be_another_page:
+            [("last-modified", DATE)];
+            asked [("if-modified-since", "Sat, 21 Nov 2026 00:00:01 GMT")]; told [] => false;
+        nothing_named_means_nothing:
+            [("etag", "\"a\""), ("last-modified", DATE)]; asked []; told [] => false;
+        two_tags_are_none:
+            [("etag", "\"a\"")]; asked []; told [("etag", "\"a\""), ("etag", "\"b\"")] => false;
+    }
+
+    #[test]
+    fn another_crawler_and_another_url_ask_for_another_page() {
+        let fields = HeaderMap::new();
+        let key = |url: &str, tokens: &[&str]| {
+            ConditionalRequest::of(&Method::GET, url, tokens, &fields).key
+        };
+        assert_eq!(key("http://h/a", &["Foo"]), key("http://h/a", &["foo"]));
+        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &["Bar"]));
+        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &[]));
+        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/b", &["Foo"]));
+    }
+
+    // Invariant 8: what is kept is bounded, whatever origins say.
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let gauge = Gauge::default();
+        let pages = AnnotationCache::new(64 * 1024, gauge.clone());
+        let reading = Reading {
+            tokens: &[],
+            now: jiff::Timestamp::UNIX_EPOCH,
+            robots: None,
+            limits: Limits::default(),
+        };
+        for number in 0..200 {
+            let url = format!("http://h/{number}");
+            let link = format!(
+                "<https://h/{}>; rel=license; type=application/rsl+xml",
+                "l".repeat(1500)
+            );
+            let fields = map(&[("etag", "\"a\""), ("link", &link)]);
+            let mut gathering = Gathering::new(reading);
+            gathering.fields(&fields);
+            let annotation = gathering.annotation();
+            assert!(1500 < annotation.known().bytes());
+            let asked = ConditionalRequest::of(&Method::GET, &url, &[], &HeaderMap::new());
+            pages.keep(&asked, StatusCode::OK, &fields, annotation.known());
+        }
+        pages.by_request.run_pending_tasks();
+        assert!(pages.by_request.weighted_size() <= 64 * 1024);
+        assert!(2 < pages.by_request.entry_count());
+        assert!(0 < gauge.get());
+    }
+
+    // A response without a validator takes the place of one that had one.
+    #[test]
+    fn what_is_no_longer_sent_is_forgotten() {
+        let pages = AnnotationCache::new(64 * 1024, Gauge::default());
+        let reading = Reading {
+            tokens: &[],
+            now: jiff::Timestamp::UNIX_EPOCH,
+            robots: None,
+            limits: Limits::default(),
+        };
+        let known = Gathering::new(reading).annotation();
+        let asked = ConditionalRequest::of(&Method::GET, "http://h/", &[], &HeaderMap::new());
+        let tagged = map(&[("etag", "\"a\"")]);
+        pages.keep(&asked, StatusCode::OK, &tagged, known.known());
+        assert!(pages.recall(&asked, &tagged).is_some());
+        pages.keep(&asked, StatusCode::OK, &HeaderMap::new(), known.known());
+        assert!(pages.recall(&asked, &tagged).is_none());
+    }
+
+    macro_rules! same {
+        ($($name:ident: $vary:expr; $first:expr, $second:expr => $same:literal;)*) => {$(
+            #[test]
+            fn $name() {
+                let selected = VaryKey::of(&map(&$vary), &map(&$first));
+                assert_eq!(selected.is_selected_by(&map(&$second)), $same);
+            }
+        )*};
+    }
+
+    // RFC 9110, section 12.5.5; RFC 9111, section 4.1.
+    same! {
+        without_vary_there_is_one: []; [("x", "a")], [] => true;
+        who_is_known_may_get_another: []; [("cookie", "a")], [("cookie", "b")] => false;
+        who_is_let_in_may_get_another: []; [("authorization", "a")], [] => false;
+        a_field_that_is_named_selects: [("vary", "a, Cookie")]; [("cookie", "a")], [("cookie", "b")] => false;
+        one_that_is_missing_selects_too: [("vary", "cookie")]; [("cookie", "a")], [] => false;
+        one_that_is_the_same_selects_the_same: [("vary", "cookie")]; [("cookie", "a")], [("cookie", "a"), ("x", "")] => true;
+        every_line_counts: [("vary", "x"), ("vary", "cookie")]; [("cookie", "a")], [] => false;
+        codings_say_the_same: [("vary", "Accept-Encoding")]; [("accept-encoding", "br")], [] => true;
+        an_asterisk_is_anything: [("vary", "*")]; [], [] => false;
+    }
+}

@@ -1,0 +1,184 @@
+//! Files of the certificate authority: its certificate and its key, with the
+//! permissions that each must have.
+//!
+//! Does not know what a certificate says; `certificate` does.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+
+use rcgen::KeyPair;
+use thiserror::Error;
+
+/// Mode of the key file: only its owner may read it.
+pub(super) const KEY_MODE: u32 = 0o600;
+/// Mode of the folder of a key that does not lie beside its certificate.
+pub(super) const KEY_FOLDER_MODE: u32 = 0o700;
+/// Mode of the certificate file. Crawlers run as other users and must read it;
+/// it holds nothing secret.
+pub(super) const CERT_MODE: u32 = 0o644;
+/// Mode of the certificate's folder.
+pub(super) const CERT_FOLDER_MODE: u32 = 0o755;
+
+/// Reason why there is no authority to intercept with. Each keeps the proxy
+/// from starting.
+#[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the fields are the values of the texts")]
+pub enum CaError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    /// One of the two files is missing. It is not made anew, since clients may
+    /// trust the other.
+    #[error("{} exists but {} does not; put it back, or remove both to start afresh", found.display(), missing.display())]
+    Half { found: PathBuf, missing: PathBuf },
+    /// Other users than its owner may read the key.
+    #[error("{} may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
+    Mode { path: PathBuf, mode: u32 },
+    /// A file does not hold the `certificate` or `key` that it should.
+    #[error("{} holds no usable {what}: {reason}", path.display())]
+    Content {
+        path: PathBuf,
+        what: &'static str,
+        reason: String,
+    },
+    /// An authority is there already.
+    #[error("{} exists; it is never overwritten", .0.display())]
+    Exists(PathBuf),
+    /// A certificate could not be made.
+    #[error("cannot make a certificate")]
+    Make(#[from] rcgen::Error),
+}
+
+impl CaError {
+    /// Whether another process may be making the two files right now: the key
+    /// first, then the certificate.
+    pub(super) fn may_be_in_the_making(&self) -> bool {
+        let is_empty = |path: &Path| path.metadata().is_ok_and(|file| file.len() == 0);
+        match self {
+            Self::Half { .. } | Self::Exists(_) => true,
+            Self::Write { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
+            Self::Content { path, .. } => is_empty(path),
+            Self::Read { .. } | Self::Mode { .. } | Self::Make(_) => false,
+        }
+    }
+}
+
+/// Reads a text file.
+///
+/// # Errors
+///
+/// [`CaError::Read`].
+pub(super) fn read(path: &Path) -> Result<String, CaError> {
+    std::fs::read_to_string(path).map_err(|source| read_error(path, source))
+}
+
+/// Reads a key that only its owner may read.
+///
+/// # Errors
+///
+/// [`CaError::Read`], [`CaError::Mode`] or [`CaError::Content`].
+pub(super) fn read_key(path: &Path) -> Result<KeyPair, CaError> {
+    let pem = read(path)?;
+    let metadata = path.metadata().map_err(|source| read_error(path, source))?;
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let path = path.to_owned();
+        return Err(CaError::Mode { path, mode });
+    }
+    KeyPair::from_pem(&pem).map_err(|error| CaError::Content {
+        path: path.to_owned(),
+        what: "key",
+        reason: error.to_string(),
+    })
+}
+
+fn read_error(path: &Path, source: io::Error) -> CaError {
+    let path = path.to_owned();
+    CaError::Read { path, source }
+}
+
+fn write_error(path: &Path, source: io::Error) -> CaError {
+    let path = path.to_owned();
+    CaError::Write { path, source }
+}
+
+/// Creates the folder of `path` with `mode`, unless it exists. Folders above it
+/// get the mode that the umask leaves.
+///
+/// # Errors
+///
+/// [`CaError::Write`].
+pub(super) fn make_folder(path: &Path, mode: u32) -> Result<(), CaError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
+    // A strict umask (077) would keep the certificate from other users.
+    made.and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(mode)))
+        .map_err(|source| write_error(folder, source))
+}
+
+/// Writes a file that does not exist yet, with exactly the permissions `mode`.
+///
+/// # Errors
+///
+/// [`CaError::Write`], also if the file exists.
+pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CaError> {
+    let fill = |mut file: File| -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    let opened = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        // Nobody else may open it before its final mode is set.
+        .mode(KEY_MODE)
+        .open(path);
+    let filled = opened.and_then(|file| {
+        fill(file).inspect_err(|_| {
+            // Half a file would be taken for an authority at the next start.
+            let _ = std::fs::remove_file(path);
+        })
+    });
+    filled.map_err(|source| write_error(path, source))
+}
+
+/// A file or folder that keeps other users from the certificate.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ClosedPath {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The permissions with which they could read the certificate.
+    pub wanted_mode: u32,
+}
+
+/// Lists what keeps crawlers of other users from reading the certificate at
+/// `cert`.
+///
+/// Looks only at the file and its folder: a home folder that is closed to
+/// others is its owner's choice.
+pub fn closed_to_others(cert: &Path) -> Vec<ClosedPath> {
+    let closed = |path: &Path, needed_bits: u32, wanted_mode| {
+        let metadata = path.metadata().ok()?;
+        (metadata.mode() & needed_bits != needed_bits).then(|| ClosedPath {
+            path: path.to_owned(),
+            wanted_mode,
+        })
+    };
+    let folder = cert
+        .parent()
+        .and_then(|folder| closed(folder, 0o001, CERT_FOLDER_MODE));
+    folder
+        .into_iter()
+        .chain(closed(cert, 0o004, CERT_MODE))
+        .collect()
+}

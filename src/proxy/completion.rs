@@ -1,0 +1,146 @@
+//! Completion of an exchange's record: the outcome of its row, and its line in
+//! the log, written once when the response has ended.
+//!
+//! Does not know how the end of a response is found; `body` does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName};
+use tokio::time::Instant;
+
+use crate::audit::RecordEnding;
+use crate::clock;
+use crate::decision::decide::Evidence;
+use crate::decision::record::{Outcome, Seen};
+use politesse_directives::Quotations;
+
+/// Statements of a response about its own use, for the record. Trailers may
+/// add to the quotations.
+#[derive(Debug)]
+pub struct AnnotationSummary {
+    /// Value of the annotation field, with all preferences.
+    pub directives: String,
+    /// The statements that it follows from.
+    pub quotations: Quotations,
+}
+
+/// Outcome of one exchange while it goes on. Once the decision is in the
+/// record, [`RecordCompletion::end`] or the drop completes its row.
+#[derive(Debug)]
+pub struct RecordCompletion {
+    started: Instant,
+    /// The row to complete, and the evidence in it.
+    row: Option<(RecordEnding, Arc<Evidence>)>,
+    status: Option<u16>,
+    summary: Option<AnnotationSummary>,
+    bytes: u64,
+    /// Bytes that the body will have, if that is known.
+    expected_bytes: Option<u64>,
+}
+
+impl RecordCompletion {
+    /// Starts an exchange that is not in the record yet.
+    pub fn start() -> Self {
+        Self {
+            started: clock::instant(),
+            row: None,
+            status: None,
+            summary: None,
+            bytes: 0,
+            expected_bytes: None,
+        }
+    }
+
+    /// Sets the row that the end of the exchange completes.
+    pub fn set_row(&mut self, row: RecordEnding, evidence: Arc<Evidence>) {
+        self.row = Some((row, evidence));
+    }
+
+    /// Sets the status that the client is answered with.
+    pub fn set_status(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
+    /// Sets what the response says about its own use.
+    pub fn set_summary(&mut self, summary: AnnotationSummary) {
+        self.summary = Some(summary);
+    }
+
+    /// Returns the time since the exchange started.
+    pub fn elapsed(&self) -> Duration {
+        clock::instant().duration_since(self.started)
+    }
+
+    /// Whether there is a row to complete.
+    pub(super) fn has_row(&self) -> bool {
+        self.row.is_some()
+    }
+
+    pub(super) fn expect_bytes(&mut self, bytes: Option<u64>) {
+        self.expected_bytes = bytes;
+    }
+
+    pub(super) fn add_bytes(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// Whether all expected bytes were passed on. hyper asks a body for no more
+    /// than its length, so it never sees the end.
+    pub(super) fn is_complete(&self) -> bool {
+        self.expected_bytes == Some(self.bytes)
+    }
+
+    /// Quotes the trailers named `name`, which no origin may use.
+    pub(super) fn quote_forged(&mut self, trailers: &HeaderMap, name: &HeaderName) {
+        if let Some(summary) = &mut self.summary {
+            for value in trailers.get_all(name) {
+                summary.quotations.forged(name, value);
+            }
+        }
+    }
+
+    /// Completes the row, unless it was completed before; `error` as in
+    /// [`Outcome`].
+    pub fn end(&mut self, error: Option<&'static str>) {
+        let Some((row, evidence)) = self.row.take() else {
+            return;
+        };
+        let (inquiry, ruling) = (&evidence.inquiry, &evidence.ruling);
+        tracing::info!(
+            seq = row.seq(),
+            method = inquiry.method,
+            url = %inquiry.target,
+            crawler = inquiry.crawler.token().map(tracing::field::display),
+            verdict = ruling.verdict.as_str(),
+            reason = ruling.reason.as_str(),
+            overridden = ruling.is_overridden().then_some(true),
+            reported = evidence.is_reported().then_some(true),
+            status = self.status,
+            bytes = self.bytes,
+            ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
+            error,
+            "exchange"
+        );
+        row.complete(Outcome {
+            status: self.status,
+            seen: self.summary.take().map(seen),
+            bytes: self.bytes,
+            error,
+        });
+    }
+}
+
+impl Drop for RecordCompletion {
+    fn drop(&mut self) {
+        self.end(Some("client_gone"));
+    }
+}
+
+fn seen(summary: AnnotationSummary) -> Seen {
+    let quotations = summary.quotations;
+    Seen {
+        directives: summary.directives,
+        said: (!quotations.is_empty()).then(|| quotations.json()),
+    }
+}

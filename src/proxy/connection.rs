@@ -1,0 +1,424 @@
+//! Connections of clients: serves the requests of one, and of the connection
+//! inside each CONNECT on it, until it ends or the server stops.
+//!
+//! Does not know what is answered to a request; `exchange` does.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::header::HOST;
+use http::{Method, Request, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot::{self, Receiver, Sender};
+
+use super::body::ProxyBody;
+use super::connect::{self, ConnectError, InnerConnection, Interceptor, Protocol};
+use super::problem::{MalformedRequest, Problem};
+use super::request::{ConnectionInfo, only_host};
+use super::server::ConnectionSlot;
+use super::socket::{ClientEnd, ConnectionActivity};
+use crate::tasks::Tasks;
+use crate::throttle::REPEATING;
+use politesse_robots::origin::Origin;
+
+/// Bytes of a request's head, target and fields together.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Fields of a request.
+const FIELDS_MAX: usize = 256;
+/// Streams of one HTTP/2 connection.
+const STREAMS_MAX: u32 = 100;
+/// Bytes that one HTTP/2 stream may receive before they are read.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// Bytes that all streams of an HTTP/2 connection may receive before they are
+/// read.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Bytes that one HTTP/2 stream keeps until the client takes them.
+const SEND_BUFFER: usize = 64 * 1024;
+/// Streams reset before we answered them; more is an attack (CVE-2023-44487).
+const PENDING_RESETS_MAX: usize = 20;
+/// Streams that we reset because of the client's errors; more is an attack, too.
+const LOCAL_RESETS_MAX: usize = 1024;
+
+/// A connection of a client, or the one inside a CONNECT.
+pub(super) struct Connection {
+    slot: Arc<ConnectionSlot>,
+    info: ConnectionInfo,
+    activity: Arc<ConnectionActivity>,
+    header_timeout: Duration,
+    idle_timeout: Duration,
+}
+
+impl Connection {
+    /// Creates a connection of `client` with the time limits in force.
+    pub(super) fn new(slot: Arc<ConnectionSlot>, client: IpAddr) -> Self {
+        let in_force = slot.server.in_force.load();
+        let (header_timeout, idle_timeout) = (
+            in_force.options.header_timeout,
+            in_force.options.idle_timeout,
+        );
+        drop(in_force);
+        Self {
+            info: ConnectionInfo {
+                client,
+                opened_for: None,
+                end: slot.socket.client_end(),
+                tally: slot.group.tally.clone(),
+            },
+            slot,
+            activity: Arc::default(),
+            header_timeout,
+            idle_timeout,
+        }
+    }
+
+    /// Creates the connection inside a CONNECT to `origin`.
+    fn inside(outer: &Self, origin: Origin, protocol: Protocol) -> Self {
+        let inner = Self::new(Arc::clone(&outer.slot), outer.info.client);
+        Self {
+            info: ConnectionInfo {
+                opened_for: Some(origin),
+                // A client that goes cancels its requests itself over HTTP/2.
+                end: match protocol {
+                    Protocol::Http1 => inner.info.end,
+                    Protocol::Http2 => ClientEnd::default(),
+                },
+                ..inner.info
+            },
+            ..inner
+        }
+    }
+
+    /// Serves the requests of `stream` to its end.
+    pub(super) async fn serve<S>(self, stream: S, protocol: Protocol)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let this = Arc::new(self);
+        let order = StartOrder::default();
+        let served = Arc::clone(&this);
+        let service = service_fn(move |request| {
+            let connection = Arc::clone(&served);
+            let waiting = connection.activity.begin_request();
+            order.next(async move {
+                let response = connection.respond(request).await;
+                drop(waiting);
+                let activity = Arc::clone(&connection.activity);
+                Ok::<_, Infallible>(response.map(|body| body.watched_by(activity)))
+            })
+        });
+        let io = TokioIo::new(stream);
+        match protocol {
+            Protocol::Http1 => {
+                let connection = http1_builder(this.idle_timeout)
+                    .serve_connection(io, service)
+                    .with_upgrades();
+                this.drive(pin!(connection), |connection| {
+                    connection.graceful_shutdown();
+                })
+                .await;
+            }
+            Protocol::Http2 => {
+                let tasks = this.slot.server.tasks.clone();
+                let connection = http2_builder(tasks).serve_connection(io, service);
+                this.drive(pin!(connection), |connection| {
+                    connection.graceful_shutdown();
+                })
+                .await;
+            }
+        }
+    }
+
+    /// Runs a connection to its end: its own, a signal to stop, a first head
+    /// that does not come, or idleness. `finish` lets it end with the requests
+    /// that have come.
+    async fn drive<C, E>(&self, mut connection: Pin<&mut C>, finish: fn(Pin<&mut C>))
+    where
+        C: Future<Output = Result<(), E>>,
+        E: std::error::Error,
+    {
+        let group = &self.slot.group;
+        let mut stop = pin!(group.stop.cancelled());
+        let mut is_stopping = false;
+        let mut first_head = pin!(tokio::time::sleep(self.header_timeout));
+        let mut awaits_head = true;
+        let mut idle = tokio::time::interval(self.idle_timeout);
+        idle.reset();
+        let mut was_idle = false;
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a crawler's connection ended badly");
+                    }
+                    return;
+                }
+                () = &mut stop, if !is_stopping => {
+                    is_stopping = true;
+                    finish(connection.as_mut());
+                }
+                () = group.abort.cancelled() => return,
+                () = self.slot.socket.reset() => return,
+                () = &mut first_head, if awaits_head => {
+                    awaits_head = false;
+                    if !self.activity.has_begun() {
+                        return;
+                    }
+                }
+                _ = idle.tick() => {
+                    let is_idle = self.activity.is_idle();
+                    // Asked to finish, and still there: the client reads
+                    // nothing more, or answers no PING.
+                    if is_idle && was_idle {
+                        return;
+                    }
+                    if is_idle {
+                        finish(connection.as_mut());
+                    }
+                    was_idle = is_idle;
+                }
+            }
+        }
+    }
+
+    async fn respond(self: &Arc<Self>, request: Request<Incoming>) -> Response<ProxyBody> {
+        let in_force = self.slot.server.in_force.load_full();
+        // `proxy.clients` may have changed since the client connected.
+        if !self.slot.group.admits(self.info.client, &in_force.options) {
+            return in_force.proxy.turn_away(&Problem::Client, &request);
+        }
+        if request.method() != Method::CONNECT {
+            return in_force.proxy.exchange(request, &self.info).await;
+        }
+        let Some(interceptor) = &in_force.interceptor else {
+            return in_force.proxy.turn_away(&Problem::ConnectRefused, &request);
+        };
+        match self.connect_target(&request) {
+            Ok(origin) => {
+                self.open(request, Arc::clone(interceptor), origin);
+                Response::new(ProxyBody::whole(""))
+            }
+            Err(malformed) => in_force.proxy.turn_away(&malformed.into(), &request),
+        }
+    }
+
+    /// Reads the origin that a CONNECT is for.
+    fn connect_target(&self, request: &Request<Incoming>) -> Result<Origin, MalformedRequest> {
+        // Some clients leave `Host` out, and the target says it all.
+        if request.headers().contains_key(HOST) {
+            only_host(request.headers())?;
+        }
+        let uri = request.uri();
+        let is_connect = uri.scheme().is_none()
+            && self.info.opened_for.is_none()
+            && request.body().is_end_stream();
+        match uri.authority().filter(|_| is_connect) {
+            Some(authority) => Ok(connect::authority(authority.as_str())?),
+            None => Err(MalformedRequest::Connect),
+        }
+    }
+
+    /// Serves the connection inside a CONNECT, in a task of its own, once the
+    /// client has its 200.
+    fn open(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        interceptor: Arc<Interceptor>,
+        origin: Origin,
+    ) {
+        let outer = Arc::clone(self);
+        let upgrade = hyper::upgrade::on(request);
+        let inside = async move {
+            // No request has come inside yet, so a stop need not wait.
+            let opened = tokio::select! {
+                () = outer.slot.group.stop.cancelled() => return,
+                opened = interceptor.open(upgrade, origin) => opened,
+            };
+            // An interceptor of an earlier configuration must not live as long
+            // as the connections that it opened.
+            drop(interceptor);
+            match opened {
+                Ok(inner) => outer.serve_inside(inner).await,
+                Err(error) => outer.report(&error),
+            }
+        };
+        // Boxed, because serving a connection may serve one inside it.
+        let boxed: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(inside);
+        self.slot.server.tasks.0.spawn(boxed);
+    }
+
+    async fn serve_inside(&self, inner: InnerConnection) {
+        let host = inner.origin.host().to_string();
+        Self::inside(self, inner.origin, inner.protocol)
+            .serve(inner.stream, inner.protocol)
+            .await;
+        if let Some(source) = inner.refusal.get().copied() {
+            self.report(&ConnectError::Foreign { host, source });
+        }
+    }
+
+    /// Counts and logs why no request could be read from inside a CONNECT.
+    fn report(&self, error: &ConnectError) {
+        let client = self.info.client;
+        let cause = std::error::Error::source(error).map(tracing::field::display);
+        if let (Some(tally), ConnectError::Handshake { .. }) = (&self.info.tally, error) {
+            tally.add_failed_handshake();
+        }
+        // Lines are throttled by where they stand in the code: those about
+        // clients must not hide one about us.
+        match error {
+            ConnectError::Foreign { .. } => {
+                tracing::warn!(target: REPEATING, %client, cause, "{error}");
+                return self.slot.server.count_refused("protocol");
+            }
+            ConnectError::Leaf { .. } => {
+                tracing::error!(target: REPEATING, %client, cause, "{error}");
+            }
+            ConnectError::Upgrade(_)
+            | ConnectError::Timeout(_)
+            | ConnectError::Broken(_)
+            | ConnectError::Handshake { .. }
+            | ConnectError::ServerName { .. } => {
+                tracing::warn!(target: REPEATING, %client, cause, "{error}");
+            }
+        }
+        self.slot.server.metrics.tls_handshake_failures.inc();
+    }
+}
+
+fn http1_builder(idle_timeout: Duration) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        // hyper counts from the end of the last exchange, so for all heads but
+        // the first this is the limit of idleness, too.
+        .header_read_timeout(idle_timeout)
+        // A client that closes its sending side behind a request still wants
+        // the answer.
+        .half_close(true)
+        .preserve_header_case(true)
+        .title_case_headers(true)
+        .auto_date_header(false)
+        .max_headers(FIELDS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX);
+    builder
+}
+
+fn http2_builder(tasks: Tasks) -> http2::Builder<Tasks> {
+    let mut builder = http2::Builder::new(tasks);
+    builder
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .max_local_error_reset_streams(LOCAL_RESETS_MAX);
+    builder
+}
+
+/// Order in which the requests of one connection start: that of their arrival.
+///
+/// Each HTTP/2 stream is a task of its own, and tasks run in any order. But a
+/// request must take its place in a queue before the one that came after it.
+#[derive(Debug, Default)]
+struct StartOrder {
+    latest: Mutex<Option<Receiver<()>>>,
+}
+
+/// A request that starts after the one that came before it has.
+#[derive(Debug)]
+struct OrderedStart<F> {
+    request: Pin<Box<F>>,
+    /// Closed when the request before has started, or is gone.
+    before: Option<Receiver<()>>,
+    /// Lets the next request start when it is dropped.
+    started: Option<Sender<()>>,
+}
+
+impl StartOrder {
+    /// Returns `request` as the next one to start.
+    fn next<F: Future>(&self, request: F) -> OrderedStart<F> {
+        let (started, latest) = oneshot::channel();
+        let mut place = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        OrderedStart {
+            request: Box::pin(request),
+            before: place.replace(latest),
+            started: Some(started),
+        }
+    }
+}
+
+impl<F: Future> Future for OrderedStart<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if let Some(before) = &mut self.before {
+            // Nothing is ever sent: the channel only closes.
+            let _ = ready!(Pin::new(before).poll(cx));
+            self.before = None;
+        }
+        let polled = self.request.as_mut().poll(cx);
+        self.started = None;
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::{pending, poll_fn};
+
+    use super::*;
+
+    /// Polls each of these once, in this order.
+    async fn poll_once<F: Future + Unpin>(several: &mut [F]) {
+        poll_fn(|task| {
+            for one in &mut *several {
+                let _ = Pin::new(one).poll(task);
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    // Ours: order within a crawler.
+    #[tokio::test]
+    async fn whatever_is_polled_first_begins_in_its_turn() {
+        let (order, begun) = (StartOrder::default(), RefCell::new(Vec::new()));
+        let begin = |number| {
+            let begun = &begun;
+            order.next(async move {
+                begun.borrow_mut().push(number);
+                pending::<()>().await;
+            })
+        };
+        let mut requests = [1, 2, 3].map(begin);
+        requests.reverse();
+        for _ in 0..3 {
+            poll_once(&mut requests).await;
+        }
+        assert_eq!(*begun.borrow(), [1, 2, 3]);
+    }
+
+    // Ours: a request that is gone holds up no other.
+    #[tokio::test]
+    async fn a_request_that_is_gone_is_passed_over() {
+        let order = StartOrder::default();
+        let first = order.next(pending::<u8>());
+        let second = order.next(async { 2 });
+        drop(first);
+        assert_eq!(second.await, 2);
+    }
+}

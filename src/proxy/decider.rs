@@ -1,0 +1,112 @@
+//! Decisions about inquiries: whether a URL may be asked for, by everything that
+//! a decision rests on. The proxy and `check` share this sequence.
+//!
+//! Does not know when a request is sent, nor what is recorded.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::names::NameLimiter;
+use crate::clock;
+use crate::decision::access::Snapshot;
+use crate::decision::decide::{Decision, Inquiry, Policy, decide};
+use crate::robots_cache::{RobotsCache, RobotsLookup};
+use crate::robots_cache::fetch::Asker;
+use crate::upstream::egress::{Egress, NotAdmitted};
+
+/// Decides inquiries, and finds out what a decision needs.
+#[derive(Debug)]
+pub struct Decider {
+    /// Addresses that may be dialled.
+    pub egress: Arc<Egress>,
+    /// Limit of the product tokens that a client may use; absent where a token
+    /// costs an origin nothing (a fixed `robots.user_agent`).
+    pub names: Option<Arc<NameLimiter>>,
+    /// Robots.txt files.
+    pub robots: Arc<RobotsCache>,
+}
+
+/// A decision, with what was found out on the way to it.
+#[derive(Debug)]
+pub struct OriginDecision {
+    /// The decision.
+    pub decision: Decision,
+    /// Address at which the origin is dialled, if that is known.
+    pub address: Option<IpAddr>,
+    /// How the robots.txt was got, if it was looked for.
+    pub robots: Option<RobotsLookup>,
+}
+
+/// Bounds of the wait for turns that the fetch of a robots.txt takes.
+#[derive(Debug)]
+pub struct RobotsWait<F> {
+    /// The longest wait.
+    pub longest: Duration,
+    /// Completes when the client no longer waits.
+    pub client_gone: F,
+}
+
+impl Decider {
+    /// Decides `inquiry` by `policy`.
+    ///
+    /// Egress comes first: an origin that may not be dialled is not asked for
+    /// its robots.txt either. A robots.txt that is not in the cache is fetched
+    /// for `asker`, within `wait`.
+    pub async fn decide(
+        &self,
+        inquiry: &Arc<Inquiry>,
+        policy: &Arc<Policy>,
+        asker: &Asker,
+        wait: RobotsWait<impl Future<Output = ()>>,
+    ) -> OriginDecision {
+        let origin = &inquiry.target.origin;
+        let address = match self.egress.admits(origin).await {
+            Ok(admitted) => admitted.address(),
+            Err(NotAdmitted::Denied(denial)) => {
+                let terms = (policy, clock::now());
+                let denied = Decision::denied(Arc::clone(inquiry), terms, denial.to_string());
+                return OriginDecision::unasked(denied, None);
+            }
+            Err(NotAdmitted::NoConnection(cause)) => {
+                let now = clock::now();
+                let snapshot = Snapshot::without_connection(origin, cause, now);
+                let decision = decide(inquiry, &Arc::new(snapshot), (policy, now));
+                return OriginDecision::unasked(decision, None);
+            }
+        };
+        if let Some(snapshot) = self.names_exceeded(inquiry, asker) {
+            let decision = decide(inquiry, &Arc::new(snapshot), (policy, clock::now()));
+            return OriginDecision::unasked(decision, address);
+        }
+        let robots = self
+            .robots
+            .snapshot(inquiry, asker, wait.longest, wait.client_gone)
+            .await;
+        OriginDecision {
+            decision: decide(inquiry, &robots.snapshot, (policy, clock::now())),
+            address,
+            robots: Some(robots),
+        }
+    }
+
+    /// Returns a snapshot that refuses everything if the client has used more
+    /// product tokens at this origin than `robots.max_names`.
+    fn names_exceeded(&self, inquiry: &Inquiry, asker: &Asker) -> Option<Snapshot> {
+        let (names, client) = (self.names.as_ref()?, asker.client?);
+        let (origin, token) = (&inquiry.target.origin, inquiry.crawler.token()?);
+        let until = names.admit(client, origin, token).err()?;
+        let now = clock::now();
+        Some(Snapshot::without_asking((origin, token), now, until))
+    }
+}
+
+impl OriginDecision {
+    fn unasked(decision: Decision, address: Option<IpAddr>) -> Self {
+        Self {
+            decision,
+            address,
+            robots: None,
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Answers to requests that a decision refuses or delays, made from the
+//! evidence of that decision.
+//!
+//! RFC 9110, sections 10.2.3, 15.5.4 and 15.6; RFC 6585, section 4. An origin's
+//! own 429 is passed on unchanged, so clients can tell ours by its
+//! `Proxy-Status`.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::problem_details::{ProblemDetails, sentence};
+use crate::decision::access::{AccessResult, Cause, NoConnection, Snapshot};
+use crate::decision::decide::{Evidence, Reason, Refusal, Ruling};
+use crate::decision::record::Effect;
+
+/// Error type of what is refused although the origin could be reached (RFC 9209,
+/// section 2.3.9).
+pub(super) const DENIED: &str = "http_request_denied";
+
+/// Titles of the answers to delayed requests.
+const DELAY_TITLES: [(Reason, &str); 7] = [
+    (Reason::CrawlDelay, "Not so fast: the site asks for pauses"),
+    (Reason::RequestRate, "Not so fast: the site asks for pauses"),
+    (Reason::VisitTime, "Not at this time of the day"),
+    (Reason::BackOff, "The site is left alone for a while"),
+    (Reason::Ceiling, "Not so fast: the operator sets a limit"),
+    (Reason::QueueFull, "Too many requests wait already"),
+    (Reason::Overload, "The proxy has too much to do"),
+];
+
+/// Returns the error type of a refusal (RFC 9209, section 2.3).
+pub(super) fn refused_error(evidence: &Evidence) -> &'static str {
+    match (evidence.ruling.reason, no_connection(evidence)) {
+        (Reason::Egress, _) => "destination_ip_prohibited",
+        (_, Some(cause)) => cause.as_str(),
+        _ => DENIED,
+    }
+}
+
+/// Returns the answer to a request that is refused. `unreachable` is the status
+/// of what is refused while robots.txt is unreachable
+/// (`robots.unreachable_answer`).
+pub(super) fn refused(
+    refusal: &Refusal,
+    now: Timestamp,
+    unreachable: StatusCode,
+) -> ProblemDetails {
+    let evidence = &refusal.evidence;
+    let (status, kind, title) = match (evidence.ruling.reason, no_connection(evidence)) {
+        (Reason::Egress, _) => (
+            StatusCode::BAD_GATEWAY,
+            "egress",
+            "The address may not be dialled",
+        ),
+        (_, Some(cause)) => {
+            let status = if cause.is_timeout() {
+                StatusCode::GATEWAY_TIMEOUT
+            } else {
+                StatusCode::BAD_GATEWAY
+            };
+            (status, "upstream", "No connection to the origin")
+        }
+        (Reason::Unreachable, None) => (
+            unreachable,
+            "refused",
+            "Refused while robots.txt is unreachable",
+        ),
+        (Reason::Override, None) => (StatusCode::FORBIDDEN, "refused", "Refused by the operator"),
+        (Reason::Undecided, None) => (
+            StatusCode::FORBIDDEN,
+            "refused",
+            "Refused, since its robots.txt takes too long to judge",
+        ),
+        _ => (StatusCode::FORBIDDEN, "refused", "Refused by robots.txt"),
+    };
+    ProblemDetails {
+        status,
+        error: refused_error(evidence),
+        kind,
+        title,
+        detail: refused_detail(evidence) + &earlier_copy(evidence),
+        retry_after: retry_after(evidence, now),
+        close: false,
+        members: members(refusal),
+    }
+}
+
+/// Returns the answer to a request that is delayed: 429, or 503 where the
+/// proxy itself has too much to do.
+pub(super) fn delayed(refusal: &Refusal) -> ProblemDetails {
+    let evidence = &*refusal.evidence;
+    let delay = evidence.delay.as_ref();
+    let seconds = delay.map_or(1, |delay| whole_seconds(delay.retry_after()));
+    let reason = evidence.ruling.reason;
+    let known = DELAY_TITLES.iter().find(|(known, _)| *known == reason);
+    let title = known.map_or("Not now", |(_, title)| title);
+    let stated = delay.map(|delay| delay.detail.trim_end_matches('.'));
+    let mut members = members(refusal);
+    members.insert("retry_after".to_owned(), seconds.into());
+    ProblemDetails {
+        status: if reason == Reason::Overload {
+            StatusCode::SERVICE_UNAVAILABLE
+        } else {
+            StatusCode::TOO_MANY_REQUESTS
+        },
+        error: DENIED,
+        kind: "later",
+        title,
+        detail: sentence(stated.filter(|stated| !stated.is_empty()).unwrap_or(title)),
+        retry_after: Some(seconds),
+        close: false,
+        members,
+    }
+}
+
+/// Rounds up to whole seconds, at least 1: `Retry-After` has no fractions, and
+/// a client that comes too soon is delayed again.
+fn whole_seconds(wait: Duration) -> u64 {
+    let begun = u64::from(0 < wait.subsec_nanos());
+    wait.as_secs().saturating_add(begun).max(1)
+}
+
+/// Returns the `details` of `Proxy-Status` on a response that report mode
+/// passes on although its request is refused.
+pub(super) fn would_be_refused(evidence: &Evidence) -> String {
+    format!("would be refused: {}", refused_detail(evidence))
+}
+
+fn no_connection(evidence: &Evidence) -> Option<NoConnection> {
+    let snapshot = evidence.snapshot.as_deref();
+    snapshot.and_then(Snapshot::no_connection)
+}
+
+/// Returns the seconds until an unreachable robots.txt is asked for again.
+fn retry_after(evidence: &Evidence, now: Timestamp) -> Option<u64> {
+    let snapshot = evidence.snapshot.as_deref()?;
+    let AccessResult::Unreachable(_) = snapshot.result else {
+        return None;
+    };
+    let seconds = snapshot.expires_at.duration_since(now).as_secs();
+    Some(u64::try_from(seconds + 1).unwrap_or(1))
+}
+
+fn refused_detail(evidence: &Evidence) -> String {
+    let ruling = &evidence.ruling;
+    let snapshot = evidence.snapshot.as_deref();
+    let robots = snapshot.map_or("robots.txt", |snapshot| &snapshot.url);
+    let origin = &evidence.inquiry.target.origin;
+    let url = || match &ruling.reading {
+        Some(path) => format!("the path, which servers read as {path}"),
+        None => "this URL".to_owned(),
+    };
+    match (ruling.reason, &ruling.rule, no_connection(evidence)) {
+        (_, Some(rule), _) => format!(
+            "Line {} of {robots}, \"{}\" in the group of {}, disallows {}.",
+            rule.line,
+            rule.text,
+            ruling.group.join(", "),
+            url(),
+        ),
+        (Reason::Egress, ..) => {
+            let known = evidence.denial.as_deref();
+            let denial = known.unwrap_or("egress.deny denies it");
+            format!("{origin} may not be dialled: {denial}.")
+        }
+        (Reason::Override, ..) => format!(
+            "The operator of this proxy denies {}: {}",
+            url(),
+            override_reason(ruling),
+        ),
+        (_, _, Some(cause)) => format!("{origin} cannot be connected to: {cause}."),
+        (Reason::Undecided, ..) => format!(
+            "To try the rules of {robots} on this URL would take too long, and what is not \
+             decided is not allowed."
+        ),
+        (Reason::Restricted, ..) => format!(
+            "{robots} was answered with {}, which counts as a refusal here.",
+            status_text(snapshot)
+        ),
+        _ => format!(
+            "{robots} could not be read ({}), and while it cannot, nothing is allowed.",
+            unreachable_text(snapshot)
+        ),
+    }
+}
+
+/// Returns the sentence to add where the rules are those of an earlier copy.
+fn earlier_copy(evidence: &Evidence) -> String {
+    let snapshot = evidence.snapshot.as_deref();
+    match snapshot.and_then(|snapshot| Some((snapshot.stale?, snapshot.fetched_at))) {
+        Some((cause, fetched_at)) => format!(
+            " robots.txt cannot be asked for now ({cause}), so its copy of {fetched_at:.0} counts."
+        ),
+        None => String::new(),
+    }
+}
+
+/// Returns the operator's reason for an override, as the end of a sentence.
+fn override_reason(ruling: &Ruling) -> String {
+    let overriding = ruling.overriding.as_ref();
+    let reason = overriding.map_or("no reason is on record", |entry| &entry.reason);
+    let is_sentence = reason.ends_with(['.', '!', '?']);
+    format!("{reason}{}", if is_sentence { "" } else { "." })
+}
+
+fn status_text(snapshot: Option<&Snapshot>) -> String {
+    let status = snapshot.and_then(|snapshot| snapshot.status);
+    status.map_or_else(|| "no status".to_owned(), |status| status.to_string())
+}
+
+fn unreachable_text(snapshot: Option<&Snapshot>) -> Cow<'static, str> {
+    let text = match snapshot.map(|snapshot| &snapshot.result) {
+        Some(AccessResult::Unreachable(Cause::Status)) => {
+            return format!("status {}", status_text(snapshot)).into();
+        }
+        Some(AccessResult::Unreachable(Cause::Timeout)) => "no whole answer in time",
+        Some(AccessResult::Unreachable(Cause::Redirects)) => "too many redirects",
+        Some(AccessResult::Unreachable(Cause::RedirectTarget)) => "a redirect that leads nowhere",
+        Some(AccessResult::Unreachable(Cause::RedirectDisallowed)) => {
+            "a redirect to a page that its own robots.txt disallows"
+        }
+        Some(AccessResult::Unreachable(Cause::Names)) => {
+            "it was not asked for: too many crawlers by name came from one address"
+        }
+        Some(AccessResult::Unreachable(Cause::Busy)) => {
+            "it was not asked for: too many others were waited for"
+        }
+        Some(AccessResult::Unreachable(cause)) => cause.as_str(),
+        Some(AccessResult::Successful(_) | AccessResult::Unavailable) | None => "no answer",
+    };
+    text.into()
+}
+
+fn members(refusal: &Refusal) -> Map<String, Value> {
+    let Evidence {
+        inquiry,
+        snapshot,
+        ruling,
+        ..
+    } = &*refusal.evidence;
+    let token = ruling.token.as_ref().or_else(|| inquiry.crawler.token());
+    let rule = ruling
+        .rule
+        .as_ref()
+        .map(|rule| json!({"line": rule.line, "text": rule.text, "group": ruling.group}));
+    let members = [
+        ("url", inquiry.target.to_string().into()),
+        ("crawler", token.map(ToString::to_string).into()),
+        ("reason", ruling.reason.as_str().into()),
+        ("effect", Effect::Enforced.as_str().into()),
+        ("rule", rule.into()),
+        ("robots", snapshot.as_deref().map(robots_member).into()),
+        ("decision", refusal.seq.to_string().into()),
+    ];
+    Map::from_iter(members.map(|(name, value)| (name.to_owned(), value)))
+}
+
+fn robots_member(snapshot: &Snapshot) -> Value {
+    let mut members = json!({
+        "url": snapshot.url,
+        "status": snapshot.status,
+        "fetched_at": snapshot.fetched_at.to_string(),
+        "sha256": snapshot.file().map(|file| file.digest.to_string()),
+    });
+    if !snapshot.hops.is_empty() {
+        members["hops"] = json!(snapshot.hops);
+    }
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::Request;
+    use http::header::{ACCEPT, RETRY_AFTER};
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::decision::access::{AccessResult, RobotsFile, Snapshot};
+    use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
+    use crate::decision::delay::{Delay, DelayEnd};
+    use crate::proxy::answer::{AnswerForm, ProxyIdentity};
+    use crate::proxy::body::ProxyBody;
+    use crate::proxy::problem::Problem;
+    use politesse_robots::crawler::Crawler;
+
+    fn decision() -> Decision {
+        let inquiry = Arc::new(Inquiry {
+            crawler: Crawler::parse("FooBot/1"),
+            target: "http://h.test/a".parse().unwrap(),
+            method: "GET".to_owned(),
+        });
+        let copy = RobotsFile::new("User-agent: *\nAllow: /a\nCrawl-delay: 10\n".into());
+        let snapshot = Arc::new(Snapshot {
+            origin: inquiry.target.origin.clone(),
+            token: None,
+            url: "http://h.test/robots.txt".to_owned(),
+            hops: Vec::new(),
+            status: Some(200),
+            fetched_at: Timestamp::UNIX_EPOCH,
+            expires_at: Timestamp::UNIX_EPOCH,
+            result: AccessResult::Successful(Arc::new(copy)),
+            stale: None,
+        });
+        let policy = Arc::new(Policy::new(Unauthorized::Allow));
+        decide(&inquiry, &snapshot, (&policy, Timestamp::UNIX_EPOCH))
+    }
+
+    fn problem(reason: Reason, retry_after: Duration) -> Problem {
+        let delay = Delay::of_host(reason, DelayEnd::After(retry_after));
+        let detail = "the site asks for 10 s between requests, and 14 wait";
+        let decision = decision().later(delay.explained(detail));
+        let evidence = Arc::clone(decision.evidence());
+        NoPermit::Later(Refusal { seq: 7, evidence }).into()
+    }
+
+    fn answer(problem: &Problem) -> ProblemDetails {
+        problem.details(Timestamp::UNIX_EPOCH, StatusCode::FORBIDDEN)
+    }
+
+    // RFC 6585, section 4: 429, and 503 of the proxy's own load.
+    #[test]
+    fn status_says_whose_limit_it_is() {
+        for reason in Reason::OF_PACE {
+            let problem = problem(reason, Duration::from_secs(1));
+            let status = if reason == Reason::Overload { 503 } else { 429 };
+            let answer = answer(&problem);
+            assert_eq!(answer.status.as_u16(), status, "{reason}");
+            assert_eq!(answer.members["reason"], reason.as_str());
+            assert_eq!(problem.error(), "http_request_denied");
+            assert_eq!(problem.failure(), None);
+        }
+    }
+
+    // RFC 9110, section 10.2.3: whole seconds; to come too soon is no use.
+    #[test]
+    fn retry_after_is_rounded_up() {
+        for (ms, seconds) in [
+            (0, 1),
+            (1, 1),
+            (1000, 1),
+            (1001, 2),
+            (59_999, 60),
+            (60_000, 60),
+        ] {
+            let problem = problem(Reason::CrawlDelay, Duration::from_millis(ms));
+            assert_eq!(answer(&problem).retry_after, Some(seconds), "{ms}");
+        }
+        let problem = problem(Reason::CrawlDelay, Duration::MAX);
+        assert_eq!(answer(&problem).retry_after, Some(u64::MAX));
+    }
+
+    // RFC 9457, RFC 9209.
+    #[tokio::test]
+    async fn all_three_kinds_of_body_say_what_it_waits_for() {
+        let problem = problem(Reason::BackOff, Duration::from_millis(59_500));
+        let wanted = [
+            (
+                "application/problem+json",
+                "\"type\":\"urn:politesse:later\"",
+            ),
+            (
+                "text/html",
+                "<dt>Come again</dt><dd>in 60 seconds, at 1970-01-01 00:01:00 UTC</dd>",
+            ),
+            ("text/plain", "(backoff)\n"),
+        ];
+        for (kind, part) in wanted {
+            let request = Request::builder().header(ACCEPT, kind);
+            let form = AnswerForm::of(&request.body(ProxyBody::whole("")).unwrap());
+            let speaker = ProxyIdentity {
+                name: "politesse",
+                contact: None,
+            };
+            let response = form.answer(&answer(&problem), &speaker, Timestamp::UNIX_EPOCH);
+            assert_eq!(response.headers()[RETRY_AFTER], "60");
+            assert_eq!(
+                response.headers()["proxy-status"],
+                "politesse;error=http_request_denied;\
+                 details=\"The site asks for 10 s between requests, and 14 wait.\""
+            );
+            let body = response.into_body().collect().await;
+            let body = body.ok().map(|body| body.to_bytes()).unwrap();
+            let body = String::from_utf8_lossy(&body);
+            assert!(body.contains(part), "{kind}: {body}");
+            assert!(body.contains("The site is left alone"), "{kind}: {body}");
+        }
+    }
+
+    // Invariant 2: the rule by which it may come stays on record.
+    #[test]
+    fn the_rule_that_allowed_is_told() {
+        let members = answer(&problem(Reason::CrawlDelay, Duration::ZERO)).members;
+        assert_eq!(members["rule"]["line"], 2);
+        assert_eq!(members["robots"]["url"], "http://h.test/robots.txt");
+        assert_eq!(members["decision"], "7");
+    }
+}

@@ -1,0 +1,176 @@
+//! State that the connections of clients share: the configuration in force,
+//! their number, and the signals to stop.
+//!
+//! Does not know how connections are accepted or served.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ipnet::IpNet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::connect::Interceptor;
+use super::exchange::Proxy;
+use super::socket::Socket;
+use super::tally::Tally;
+use crate::metrics::{Metrics, ResultLabel};
+use crate::tasks::Tasks;
+
+/// Settings of listeners and connections (`proxy.*`).
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Addresses to listen on; port 0 takes any.
+    pub listen: Vec<SocketAddr>,
+    /// Connections that wait to be accepted, at each address and at the admin
+    /// listener.
+    pub backlog: NonZeroU32,
+    /// Networks of the clients that may connect. Connections of others are
+    /// closed at once and counted.
+    pub clients: Vec<IpNet>,
+    /// Connections that are open at one time. More are closed at once and
+    /// counted.
+    pub max_connections: NonZeroUsize,
+    /// Commands of `politesse run` that are served at one time.
+    pub max_commands: NonZeroUsize,
+    /// The longest that the first head of a connection may take.
+    pub header_timeout: Duration,
+    /// The longest that a connection may be idle, or a later head take.
+    pub idle_timeout: Duration,
+    /// The longest that exchanges may go on after a signal to stop.
+    pub shutdown_timeout: Duration,
+}
+
+/// One configuration in force. A request takes it once and keeps it to its end,
+/// even if another is loaded meanwhile; a connection keeps its time limits.
+#[derive(Debug)]
+pub struct ActiveConfig {
+    /// Conducts the exchanges.
+    pub proxy: Proxy,
+    /// Opens CONNECTs; absent if `https.mode` is `refuse`.
+    pub interceptor: Option<Arc<Interceptor>>,
+    /// Limits.
+    pub options: Options,
+}
+
+/// State that all connections of clients share.
+#[derive(Debug)]
+pub struct ProxyServer {
+    /// Configuration that new requests take.
+    pub in_force: ArcSwap<ActiveConfig>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Number of open connections (`proxy.max_connections`).
+    pub open: AtomicUsize,
+    /// Tasks of connections, and hyper's own for them.
+    pub tasks: Tasks,
+    /// Cancelled when no more connections may be accepted.
+    pub stop: CancellationToken,
+    /// Cancelled when connections must end although they are in use.
+    pub abort: CancellationToken,
+}
+
+impl ProxyServer {
+    /// Counts a connection that is closed, by the reason `result`.
+    pub(super) fn count_refused(&self, result: &'static str) {
+        let refused = &self.metrics.connections_refused;
+        refused.get_or_create(&ResultLabel { result }).inc();
+    }
+}
+
+/// Listeners whose connections are admitted, counted and ended together.
+#[derive(Debug)]
+pub struct ListenerGroup {
+    /// Whether only this machine may connect, whatever `proxy.clients` says:
+    /// the listener was opened for a command that runs here.
+    pub is_loopback_only: bool,
+    /// Counts of the requests, if somebody wants them.
+    pub tally: Option<Arc<Tally>>,
+    /// Cancelled when no more connections may be accepted, and open ones end
+    /// with their requests.
+    pub stop: CancellationToken,
+    /// Cancelled when connections must end although they are in use.
+    pub abort: CancellationToken,
+    /// Has a token of each connection, so that their end can be waited for.
+    pub connections: TaskTracker,
+}
+
+impl ListenerGroup {
+    /// Creates the group of the listeners in the configuration.
+    #[must_use]
+    pub fn configured(server: &ProxyServer) -> Self {
+        Self {
+            is_loopback_only: false,
+            tally: None,
+            stop: server.stop.clone(),
+            abort: server.abort.clone(),
+            connections: TaskTracker::new(),
+        }
+    }
+
+    /// Creates the group of one command's listener, whose requests `tally`
+    /// counts. It ends with the server, or before.
+    #[must_use]
+    pub fn of_command(tally: Arc<Tally>, server: &ProxyServer) -> Self {
+        Self {
+            is_loopback_only: true,
+            tally: Some(tally),
+            stop: server.stop.child_token(),
+            abort: server.abort.child_token(),
+            connections: TaskTracker::new(),
+        }
+    }
+
+    /// Whether `client` may connect while `options` are in force.
+    pub(super) fn admits(&self, client: IpAddr, options: &Options) -> bool {
+        if self.is_loopback_only {
+            client.is_loopback()
+        } else {
+            options.clients.iter().any(|net| net.contains(&client))
+        }
+    }
+}
+
+/// One of the connections that may be open at a time. The drop gives it back,
+/// when the last stream over the connection has ended.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    pub(super) server: Arc<ProxyServer>,
+    pub(super) socket: Socket,
+    pub(super) group: Arc<ListenerGroup>,
+    _open: TaskTrackerToken,
+}
+
+impl ConnectionSlot {
+    /// Takes a slot for the connection of `socket`, if there is one.
+    pub(super) fn take(
+        server: &Arc<ProxyServer>,
+        socket: &Socket,
+        group: &Arc<ListenerGroup>,
+    ) -> Option<Arc<Self>> {
+        let most = server.in_force.load().options.max_connections.get();
+        let one_more = |open: usize| (open < most).then_some(open + 1);
+        let ordering = Ordering::Relaxed;
+        let taken = server.open.fetch_update(ordering, ordering, one_more);
+        taken.ok()?;
+        server.metrics.connections.inc();
+        Some(Arc::new(Self {
+            server: Arc::clone(server),
+            socket: socket.clone(),
+            group: Arc::clone(group),
+            _open: group.connections.token(),
+        }))
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.server.open.fetch_sub(1, Ordering::Relaxed);
+        self.server.metrics.connections.dec();
+    }
+}

@@ -1,0 +1,345 @@
+//! Turns of requests at their hosts: decides a request, waits for its turn, and
+//! decides again when that has come.
+//!
+//! A wait can outlive a robots.txt or an override, so the decision that is
+//! recorded and acted on is the one made when the turn has come
+//! (`docs/decisions/`). A client that closes its connection meanwhile waits no
+//! longer. Does not know how turns are granted; `pace` does.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::Response;
+
+use super::decider::{Decider, OriginDecision, RobotsWait};
+use super::request::{ConnectionInfo, ProxyRequest};
+use crate::clock;
+use crate::decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
+use crate::decision::delay::{Delay, DelayEnd};
+use crate::decision::reason::Reason;
+use crate::pace::{RobotsFetch, Scheduler, Turn, TurnRequest};
+use crate::robots_cache::QueuedFetch;
+use crate::upstream::client::Starts;
+
+/// Time after which a client may ask again if its origin's robots.txt could not
+/// be asked for because too much else was under way.
+const BUSY_RETRY: Duration = Duration::from_secs(1);
+
+/// Settings of waits for turns.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whether /robots.txt is answered from the cache (`robots.serve_cached`).
+    pub serve_cached: bool,
+    /// The longest wait of one request for its turn (`pace.max_wait`).
+    pub max_wait: Duration,
+}
+
+/// Decides requests and waits for their turns.
+#[derive(Debug)]
+pub struct TurnDecider {
+    /// Settings.
+    pub options: Options,
+    /// Decides what is not in the cache.
+    pub decider: Decider,
+    /// Policy of the configuration that the request began with.
+    pub policy: Arc<Policy>,
+    /// Policy in force now. A request that has waited is decided by it.
+    pub latest_policy: Arc<ArcSwap<Policy>>,
+    /// Grants turns.
+    pub scheduler: Arc<Scheduler>,
+}
+
+/// Wait of one request for its turns.
+#[derive(Debug)]
+struct TurnWait<'a> {
+    connection: &'a ConnectionInfo,
+    /// Address at which the origin is dialled, if that is known.
+    address: Option<IpAddr>,
+    elapsed: Duration,
+    left: Duration,
+    robots_fetch: RobotsFetch,
+    /// Place in the order of arrival, if it has one.
+    arrival: Option<u64>,
+}
+
+impl TurnWait<'_> {
+    fn add_wait(&mut self, waited: Duration) {
+        self.elapsed += waited;
+        self.left = self.left.saturating_sub(waited);
+    }
+
+    /// Adds what a decision waited for a robots.txt.
+    fn add_decision(&mut self, decided: &OriginDecision) {
+        self.address = decided.address;
+        let Some(robots) = &decided.robots else {
+            return;
+        };
+        self.add_wait(robots.waited);
+        if robots.was_fetched && self.robots_fetch == RobotsFetch::No {
+            self.robots_fetch = RobotsFetch::Once;
+        }
+    }
+}
+
+/// Turns of one request: the one that it has, and another if it must be sent
+/// again over a new connection.
+///
+/// The record is written before the request is sent, and holds the first wait
+/// and the decision by which both are sent.
+#[derive(Debug)]
+pub struct RequestTurns<'a> {
+    decider: &'a TurnDecider,
+    evidence: Arc<Evidence>,
+    wait: TurnWait<'a>,
+    turn: Option<Turn>,
+}
+
+impl RequestTurns<'_> {
+    /// Returns how long the request has waited.
+    pub fn waited(&self) -> Duration {
+        self.wait.elapsed
+    }
+
+    /// Marks the turn as used: from now on the host may have seen the request.
+    pub fn mark_sent(&self) {
+        if let Some(turn) = &self.turn {
+            turn.mark_sent();
+        }
+    }
+
+    /// Records the head of the response: its status may ask for a pause.
+    pub fn record_response<B>(&self, response: &Response<B>) {
+        if let Some(turn) = &self.turn {
+            turn.record_response(self.evidence.inquiry.target.origin.host(), response);
+        }
+    }
+
+    /// Returns the turn, which ends when it is dropped.
+    pub fn into_turn(self) -> Option<Turn> {
+        self.turn
+    }
+}
+
+impl Starts for RequestTurns<'_> {
+    fn pause(&self) -> Duration {
+        self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
+    }
+
+    async fn again(&mut self) -> bool {
+        // The turn that failed ends first: its pause counts from now.
+        self.turn = None;
+        let turn = self.decider.turn_again(&self.evidence, &mut self.wait);
+        self.turn = turn.await;
+        self.mark_sent();
+        self.turn.is_some()
+    }
+}
+
+impl TurnDecider {
+    /// Decides a request, waits for its turn if it is to be sent, and decides
+    /// again when the turn has come.
+    pub async fn decide_in_turn<'a>(
+        &'a self,
+        request: &ProxyRequest,
+        connection: &'a ConnectionInfo,
+    ) -> (Decision, RequestTurns<'a>) {
+        let mut wait = TurnWait {
+            connection,
+            address: None,
+            elapsed: Duration::ZERO,
+            left: self.longest_wait(request),
+            robots_fetch: RobotsFetch::No,
+            arrival: None,
+        };
+        let (decision, turn) = loop {
+            let decided = self.decide(request, &wait).await;
+            wait.add_decision(&decided);
+            if !self.is_to_be_sent(&decided.decision) {
+                self.record_crawl_delay(&decided);
+                break (self.delayed_if_unasked(decided, connection.client), None);
+            }
+            let decision = decided.decision;
+            let begun = clock::instant();
+            let turn = match self.turn(decision.evidence(), &wait).await {
+                Ok(turn) => turn,
+                Err(delay) => {
+                    wait.add_wait(clock::instant().saturating_duration_since(begun));
+                    break (decision.later(delay), None);
+                }
+            };
+            if turn.waited().is_zero() {
+                break (decision, Some(turn));
+            }
+            wait.add_wait(turn.waited());
+            match self.decide_again(decision.evidence()) {
+                Some(decision) if self.is_to_be_sent(&decision) => break (decision, Some(turn)),
+                Some(decision) => break (decision, None),
+                // The robots.txt has expired, and is asked for first. Then the
+                // request has its place in the order of arrival again.
+                None => (wait.arrival, wait.robots_fetch) = (turn.arrival(), RobotsFetch::Again),
+            }
+        };
+        let turns = RequestTurns {
+            decider: self,
+            evidence: Arc::clone(decision.evidence()),
+            wait,
+            turn,
+        };
+        (decision, turns)
+    }
+
+    async fn decide(&self, request: &ProxyRequest, wait: &TurnWait<'_>) -> OriginDecision {
+        let robots_wait = RobotsWait {
+            longest: wait.left,
+            client_gone: async {
+                // A request that waits for a robots.txt counts as waiting in the
+                // queue, and does not wait where that is full.
+                let crawler = crawler_key(&request.inquiry, wait.connection.client);
+                if let Some(_seat) = self.scheduler.seat(&crawler) {
+                    wait.connection.end.ended().await;
+                }
+            },
+        };
+        let (inquiry, asker) = (&request.inquiry, &request.asker);
+        let decided = self
+            .decider
+            .decide(inquiry, &self.policy, asker, robots_wait);
+        decided.await
+    }
+
+    /// Whether the origin is asked: not for what is refused, nor for what the
+    /// cache answers, nor by a robots.txt that has expired.
+    fn is_to_be_sent(&self, decision: &Decision) -> bool {
+        let evidence = decision.evidence();
+        evidence.lets_through() && !evidence.is_out_of_date() && !self.is_cached(decision)
+    }
+
+    /// Whether the request is answered with the robots.txt in the cache.
+    pub fn is_cached(&self, decision: &Decision) -> bool {
+        self.options.serve_cached && decision.own_copy().is_some()
+    }
+
+    /// Records the crawl delay of a robots.txt that was just fetched, although
+    /// no page follows: for other crawlers that happens with the page.
+    fn record_crawl_delay(&self, decided: &OriginDecision) {
+        let evidence = decided.decision.evidence();
+        let robots = decided.robots.as_ref();
+        let was_fetched = robots.is_some_and(|robots| robots.was_fetched);
+        if let Some(asked) = evidence.ruling.asked.as_ref().filter(|_| was_fetched) {
+            let host = evidence.inquiry.target.origin.host();
+            self.scheduler.record_crawl_delay(host, asked);
+        }
+    }
+
+    /// Returns the longest wait that the operator allows, unless the client
+    /// wants a shorter one.
+    fn longest_wait(&self, request: &ProxyRequest) -> Duration {
+        let allowed = request.max_wait.unwrap_or(self.options.max_wait);
+        let preferred = request.preferred_wait;
+        preferred.map_or(allowed, |preferred| preferred.min(allowed))
+    }
+
+    /// Delays a request whose robots.txt could not be asked for yet, which is no
+    /// reason to refuse it.
+    fn delayed_if_unasked(&self, decided: OriginDecision, client: IpAddr) -> Decision {
+        let evidence = decided.decision.evidence();
+        let is_late = evidence.lets_through() && evidence.is_out_of_date();
+        if !is_late && !evidence.lacks_an_answer_for_now() {
+            return decided.decision;
+        }
+        let queued = decided.robots.and_then(|robots| robots.queued);
+        let delay = match &queued {
+            Some(QueuedFetch { host, wait }) => {
+                let crawler = crawler_key(&evidence.inquiry, client);
+                self.scheduler.put_off_robots_by(host, &crawler, *wait)
+            }
+            None => self.robots_delay(evidence),
+        };
+        decided.decision.later(delay)
+    }
+
+    /// Returns the delay of a request whose robots.txt cannot be asked for now. It
+    /// ends no sooner than the answer that stands in for the robots.txt.
+    fn robots_delay(&self, evidence: &Evidence) -> Delay {
+        let host = evidence.inquiry.target.origin.host();
+        let delay = self.scheduler.put_off_robots(host).unwrap_or_else(|| {
+            let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
+            delay.explained("its robots.txt could not be asked for yet")
+        });
+        let held = evidence.holds_for(clock::now());
+        Delay {
+            end: DelayEnd::After(delay.retry_after().max(held)),
+            ..delay
+        }
+    }
+
+    /// Waits for a turn to send what was decided by `evidence`.
+    async fn turn(&self, evidence: &Evidence, wait: &TurnWait<'_>) -> Result<Turn, Delay> {
+        let inquiry = &evidence.inquiry;
+        let crawler = crawler_key(inquiry, wait.connection.client);
+        let snapshot = evidence.snapshot.as_deref();
+        let request = TurnRequest {
+            host: inquiry.target.origin.host(),
+            crawler: Some(&crawler),
+            address: wait.address,
+            pace_records: evidence.ruling.asked.clone(),
+            max_wait: wait.left,
+            robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
+            robots_fetch: wait.robots_fetch,
+            arrival: wait.arrival,
+        };
+        tokio::select! {
+            biased;
+            turn = self.scheduler.turn(request.clone()) => turn,
+            // The place in the queue is free by now. Asking once more without
+            // any wait says what the client would have waited for.
+            () = wait.connection.end.ended() => {
+                let request = TurnRequest {
+                    max_wait: Duration::ZERO,
+                    robots_fetch: RobotsFetch::No,
+                    ..request
+                };
+                self.scheduler.turn(request).await
+            }
+        }
+    }
+
+    /// Waits for another turn to send a request that was lost. There is none if
+    /// it does not come in time, or if the decision on record no longer holds:
+    /// what is sent is sent by the decision that is written down.
+    async fn turn_again(&self, evidence: &Evidence, wait: &mut TurnWait<'_>) -> Option<Turn> {
+        let turn = self.turn(evidence, wait).await.ok()?;
+        wait.add_wait(turn.waited());
+        if turn.waited().is_zero() {
+            return Some(turn);
+        }
+        let again = self.decide_again(evidence)?;
+        (*again.ruling() == evidence.ruling).then_some(turn)
+    }
+
+    /// Decides the inquiry of `evidence` by the robots.txt and the policy of
+    /// now. Returns `None` if the origin must be asked for its robots.txt first.
+    fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
+        let before = evidence.snapshot.as_ref()?;
+        let snapshot = self.decider.robots.current(&evidence.inquiry, before)?;
+        let latest = self.latest_policy.load_full();
+        // The robots.txt in this cache was read in the dialect of the policy
+        // that the request began with.
+        let is_same = latest.dialect() == self.policy.dialect();
+        let policy = if is_same { &latest } else { &self.policy };
+        let decision = decide(&evidence.inquiry, &snapshot, (policy, clock::now()));
+        (!decision.evidence().is_out_of_date()).then_some(decision)
+    }
+}
+
+/// Returns the name by which turns are shared out: a product token, else the
+/// client's address.
+fn crawler_key(inquiry: &Inquiry, client: IpAddr) -> Cow<'_, str> {
+    match inquiry.crawler.token() {
+        Some(token) => Cow::Borrowed(token.as_str()),
+        None => Cow::Owned(client.to_string()),
+    }
+}

@@ -1,0 +1,82 @@
+//! Bodies of requests on their way to the origin.
+//!
+//! Does not know how an upload is sent, nor what becomes of one that fails.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use thiserror::Error;
+use tokio::time::Sleep;
+
+use super::fields;
+
+/// Reason why an upload did not reach its end. The origin never sees it
+/// finished.
+#[derive(Debug, Error)]
+pub enum UploadError {
+    /// The client closed the connection, or framed the body wrongly.
+    #[error("the upload broke off")]
+    Broken(#[source] hyper::Error),
+    /// Nothing came for `proxy.idle_timeout`.
+    #[error("the upload stalled")]
+    Stalled,
+}
+
+/// Body of a client's request, which fails when nothing comes for a time.
+#[derive(Debug)]
+pub struct ClientUpload {
+    body: Incoming,
+    idle_timeout: Duration,
+    /// Runs while the client sends nothing.
+    idle: Option<Pin<Box<Sleep>>>,
+}
+
+impl ClientUpload {
+    /// Creates an upload of `body` that may be idle for `idle_timeout`.
+    pub fn new(body: Incoming, idle_timeout: Duration) -> Self {
+        Self {
+            body,
+            idle_timeout,
+            idle: None,
+        }
+    }
+}
+
+impl HttpBody for ClientUpload {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.idle = None;
+            let passed = frame.map(|frame| frame.map(without_framing_trailers));
+            return Poll::Ready(passed.map(|frame| frame.map_err(UploadError::Broken)));
+        }
+        let timeout = self.idle_timeout;
+        let start = || Box::pin(tokio::time::sleep(timeout));
+        ready!(self.idle.get_or_insert_with(start).as_mut().poll(cx));
+        Poll::Ready(Some(Err(UploadError::Stalled)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn without_framing_trailers(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(trailers) => Frame::trailers(fields::of_upload_trailers(&trailers)),
+        Err(frame) => frame,
+    }
+}

@@ -196,8 +196,9 @@ fn said_of(path: &str, (crawler, snapshot): (&Crawler, &Snapshot), terms: &Terms
     }
 }
 
-/// The binding with the forms of rules that a level of readings judges by.
-fn with_forms(binding: Binding, readings: Readings) -> Binding {
+/// Returns the binding with the forms of rules that a level of readings judges
+/// by.
+pub fn with_forms(binding: Binding, readings: Readings) -> Binding {
     match readings {
         Readings::Sent | Readings::Dots => binding,
         Readings::Server => binding.as_served(),

@@ -53,10 +53,12 @@ impl ProxyBody {
     #[must_use]
     pub fn completing(mut self, mut completion: RecordCompletion) -> Self {
         match &mut self {
-            Self::Whole(_, place) if completion.has_row() => *place = Some(Box::new(completion)),
+            Self::Whole(_, place) if completion.row.is_some() => {
+                *place = Some(Box::new(completion));
+            }
             Self::Whole(..) => {}
             Self::Origin(body) => {
-                completion.expect_bytes(body.size_hint().exact());
+                completion.expected_bytes = body.size_hint().exact();
                 body.completion = Some(completion);
             }
         }
@@ -76,7 +78,7 @@ impl HttpBody for ProxyBody {
             Self::Whole(bytes, completion) => {
                 let bytes = std::mem::take(bytes);
                 if let Some(mut completion) = completion.take() {
-                    completion.add_bytes(bytes.len());
+                    completion.bytes += bytes.len() as u64;
                     completion.end(None);
                 }
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
@@ -211,7 +213,7 @@ impl OriginBody {
             activity.record();
         }
         if let (Some(data), Some(completion)) = (frame.data_ref(), &mut self.completion) {
-            completion.add_bytes(data.len());
+            completion.bytes += data.len() as u64;
         }
         match frame.into_trailers() {
             Ok(trailers) => {

@@ -31,12 +31,15 @@ pub struct AnnotationSummary {
 pub struct RecordCompletion {
     started: Instant,
     /// The row to complete, and the evidence in it.
-    row: Option<(RecordEnding, Arc<Evidence>)>,
-    status: Option<u16>,
-    summary: Option<AnnotationSummary>,
-    bytes: u64,
+    pub(super) row: Option<(RecordEnding, Arc<Evidence>)>,
+    /// Status that the client is answered with.
+    pub(super) status: Option<u16>,
+    /// What the response says about its own use.
+    pub(super) summary: Option<AnnotationSummary>,
+    /// Bytes of the body that were passed on.
+    pub(super) bytes: u64,
     /// Bytes that the body will have, if that is known.
-    expected_bytes: Option<u64>,
+    pub(super) expected_bytes: Option<u64>,
 }
 
 impl RecordCompletion {
@@ -52,37 +55,9 @@ impl RecordCompletion {
         }
     }
 
-    /// Sets the row that the end of the exchange completes.
-    pub fn set_row(&mut self, row: RecordEnding, evidence: Arc<Evidence>) {
-        self.row = Some((row, evidence));
-    }
-
-    /// Sets the status that the client is answered with.
-    pub fn set_status(&mut self, status: u16) {
-        self.status = Some(status);
-    }
-
-    /// Sets what the response says about its own use.
-    pub fn set_summary(&mut self, summary: AnnotationSummary) {
-        self.summary = Some(summary);
-    }
-
     /// Returns the time since the exchange started.
     pub fn elapsed(&self) -> Duration {
         clock::instant().duration_since(self.started)
-    }
-
-    /// Whether there is a row to complete.
-    pub(super) fn has_row(&self) -> bool {
-        self.row.is_some()
-    }
-
-    pub(super) fn expect_bytes(&mut self, bytes: Option<u64>) {
-        self.expected_bytes = bytes;
-    }
-
-    pub(super) fn add_bytes(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
     }
 
     /// Whether all expected bytes were passed on. hyper asks a body for no more

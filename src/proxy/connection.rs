@@ -61,12 +61,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Creates a connection of `client` with the time limits in force.
     pub(super) fn new(slot: Arc<ConnectionSlot>, client: IpAddr) -> Self {
-        let in_force = slot.server.in_force.load();
-        let (header_timeout, idle_timeout) = (
-            in_force.options.header_timeout,
-            in_force.options.idle_timeout,
-        );
-        drop(in_force);
+        let in_force = slot.server.in_force.load_full();
         Self {
             info: ConnectionInfo {
                 client,
@@ -76,8 +71,8 @@ impl Connection {
             },
             slot,
             activity: Arc::default(),
-            header_timeout,
-            idle_timeout,
+            header_timeout: in_force.options.header_timeout,
+            idle_timeout: in_force.options.idle_timeout,
         }
     }
 

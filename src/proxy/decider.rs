@@ -11,8 +11,8 @@ use super::names::NameLimiter;
 use crate::clock;
 use crate::decision::access::Snapshot;
 use crate::decision::decide::{Decision, Inquiry, Policy, decide};
-use crate::robots_cache::{RobotsCache, RobotsLookup};
 use crate::robots_cache::fetch::Asker;
+use crate::robots_cache::{RobotsCache, RobotsLookup};
 use crate::upstream::egress::{Egress, NotAdmitted};
 
 /// Decides inquiries, and finds out what a decision needs.

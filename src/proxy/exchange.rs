@@ -5,7 +5,6 @@
 //! and 4 meet in it. Does not know connections; `connection` does.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -20,8 +19,8 @@ use super::problem::Problem;
 use super::problem_details::ProblemDetails;
 use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
-use super::turns::{self, TurnDecider};
-use crate::audit::AuditLog;
+use super::turns::{self, RequestTurns, TurnDecider};
+use crate::audit::{AuditError, AuditLog};
 use crate::clock;
 use crate::decision::decide::{Decision, Evidence};
 use crate::decision::receipt::Receipt;
@@ -78,12 +77,12 @@ impl Proxy {
         self.metrics.exchange_seconds.observe(seconds);
         match result {
             Ok(response) => {
-                completion.set_status(response.status().as_u16());
+                completion.status = Some(response.status().as_u16());
                 response.map(|body| body.completing(completion))
             }
             Err(problem) => {
                 let details = self.details(&problem);
-                completion.set_status(details.status.as_u16());
+                completion.status = Some(details.status.as_u16());
                 completion.end(problem.failure());
                 form.answer(&details, &self.identity(), clock::now())
             }
@@ -116,8 +115,9 @@ impl Proxy {
             return Ok(answer);
         }
         let (decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
-        let record = self.record_of(&decision, turns.waited(), connection);
-        let receipt = self.write(record, connection, completion).await?;
+        let receipt = self
+            .record(&decision, &turns, connection, completion)
+            .await?;
         if let Some(answer) = self.cached_robots_txt(&decision, &request.outgoing.method) {
             return Ok(answer);
         }
@@ -133,35 +133,26 @@ impl Proxy {
         Ok(self.with_report(response, &evidence))
     }
 
-    fn record_of(
+    /// Writes the decision into the record, and counts it.
+    async fn record(
         &self,
         decision: &Decision,
-        waited: Duration,
-        connection: &ConnectionInfo,
-    ) -> Record {
-        let record = Record::of(decision, connection.client, waited);
-        if self.turns.is_cached(decision) {
-            let effect = Effect::Cached;
-            return Record { effect, ..record };
-        }
-        record
-    }
-
-    /// Writes the decision into the record, and counts it.
-    async fn write(
-        &self,
-        record: Record,
+        turns: &RequestTurns<'_>,
         connection: &ConnectionInfo,
         completion: &mut RecordCompletion,
-    ) -> Result<Receipt, Problem> {
-        let (effect, waited) = (record.effect, record.waited);
-        let evidence = Arc::clone(&record.evidence);
-        let (receipt, row) = self.audit.record(record).await?;
-        if let Some(tally) = &connection.tally {
-            tally.add(&evidence, effect, waited);
+    ) -> Result<Receipt, AuditError> {
+        let mut record = Record::of(decision, connection.client, turns.waited());
+        if self.turns.is_cached(decision) {
+            record.effect = Effect::Cached;
         }
-        self.count(&evidence);
-        completion.set_row(row, evidence);
+        let effect = record.effect;
+        let (receipt, row) = self.audit.record(record).await?;
+        let evidence = decision.evidence();
+        if let Some(tally) = &connection.tally {
+            tally.add(evidence, effect, turns.waited());
+        }
+        self.count(evidence);
+        completion.row = Some((row, Arc::clone(evidence)));
         Ok(receipt)
     }
 
@@ -199,7 +190,7 @@ impl Proxy {
         parts.headers = fields::of_response(&parts.headers, reserved, length, options);
         parts.headers.append(reserved.clone(), annotated.field);
         parts.version = Version::HTTP_11;
-        completion.set_summary(annotated.summary);
+        completion.summary = Some(annotated.summary);
         let body = OriginBody::new(annotated.held, annotated.rest, reserved, options);
         Response::from_parts(parts, body)
     }

@@ -1,18 +1,17 @@
-//! The first bytes that a client sends inside a CONNECT: whether they begin a
-//! TLS handshake or an HTTP/1 request, as the connection is read.
+//! First bytes of a connection inside a CONNECT: checks that they begin a TLS
+//! handshake, or an HTTP/1 request.
 //!
 //! hyper looks for the blank line behind a head before it reads any of it, and
 //! rustls waits for a whole record. Without this check an SSH banner would hold
-//! its connection until `proxy.header_timeout`. How the protocols are read is
-//! not known here.
+//! its connection until `proxy.header_timeout`. Does not know how the protocols
+//! are read.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 
-/// The bytes of a connection begin another protocol than the one that it is
-/// read as.
+/// Error: a connection begins another protocol than the expected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ForeignProtocol {
     /// The first byte is that of TLS, and no ClientHello follows.
@@ -29,29 +28,29 @@ impl From<ForeignProtocol> for io::Error {
     }
 }
 
-/// The content type of a TLS record that holds a handshake (RFC 8446, section
-/// 5.1).
+/// Content type of a TLS record with a handshake (RFC 8446, section 5.1).
 pub const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Method names are short; the longest registered one is `UPDATEREDIRECTREF`.
-/// Without a bound, bytes that never hold a blank would be waited for.
+/// The longest method. Names are short, the longest registered one is
+/// `UPDATEREDIRECTREF`; without a bound, bytes without a blank would never be
+/// refused.
 const METHOD_BYTES_MAX: usize = 32;
-/// The start of a request is looked for in so many bytes. A longer request line
-/// is left to the limits that hyper has for heads.
+/// Bytes in which the start of a request is looked for. A longer request line is
+/// left to hyper's limits for heads.
 const START_BYTES_MAX: usize = 1024;
 
-/// The check of the bytes that a connection begins with, as they come.
+/// Check of the bytes that a connection begins with, while they come.
 #[derive(Debug)]
 pub struct FirstBytes {
     expected: ExpectedStart,
-    /// The bytes so far; empty again once they were enough.
+    /// Bytes so far; empty again once they are accepted.
     seen: Vec<u8>,
     refusal: ProtocolRefusal,
 }
 
-/// Why a connection was ended, if its bytes were refused.
+/// Result of the check, set if the bytes were refused.
 ///
-/// To be asked when the connection is over: hyper takes an error before the
+/// Read when the connection is over, because hyper takes an error before the
 /// first byte of a request for an ordinary end.
 pub type ProtocolRefusal = Arc<OnceLock<ForeignProtocol>>;
 
@@ -62,7 +61,7 @@ enum ExpectedStart {
     Anything,
 }
 
-/// What can be told from the bytes so far.
+/// Result of matching the bytes so far with the start of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartMatch {
     Incomplete,
@@ -81,7 +80,7 @@ impl FirstBytes {
         Self::expecting(ExpectedStart::Http1)
     }
 
-    /// Expects nothing: the bytes are checked by whoever reads them.
+    /// Expects nothing: the reader of the connection checks the bytes.
     pub fn unchecked() -> Self {
         Self::expecting(ExpectedStart::Anything)
     }
@@ -94,12 +93,12 @@ impl FirstBytes {
         }
     }
 
-    /// Where a refusal will be found.
+    /// Returns the place in which a refusal is set.
     pub fn refusal(&self) -> ProtocolRefusal {
         Arc::clone(&self.refusal)
     }
 
-    /// Checks the bytes that were read next.
+    /// Checks the next bytes.
     ///
     /// # Errors
     ///
@@ -124,8 +123,8 @@ impl FirstBytes {
     }
 }
 
-/// The start of a record with a ClientHello: content type, version, length, and
-/// the type of the handshake message (RFC 8446, sections 4 and 5.1).
+/// Matches the start of a record with a ClientHello: content type, version,
+/// length, and type of the handshake message (RFC 8446, sections 4 and 5.1).
 fn client_hello(bytes: &[u8]) -> StartMatch {
     let is_right = |(at, byte): (usize, &u8)| match at {
         0 => *byte == TLS_HANDSHAKE,
@@ -146,9 +145,9 @@ fn client_hello(bytes: &[u8]) -> StartMatch {
     }
 }
 
-/// The start of a request: a method, a blank, and a path, or a line that ends
-/// with a version (RFC 9112, section 3). What is wrong in other ways is left to
-/// hyper, which answers it.
+/// Matches the start of a request: a method, a blank, and a path, or a line that
+/// ends with a version (RFC 9112, section 3). Other faults are left to hyper,
+/// which answers them.
 fn http1_request(bytes: &[u8]) -> StartMatch {
     let line = after_empty_line(bytes);
     let method_length = line.iter().position(|byte| !is_token(*byte));
@@ -171,7 +170,7 @@ fn http1_request(bytes: &[u8]) -> StartMatch {
     }
 }
 
-/// Without the empty line that a server ignores before a request (RFC 9112,
+/// Removes the empty line that a server ignores before a request (RFC 9112,
 /// section 2.2).
 fn after_empty_line(bytes: &[u8]) -> &[u8] {
     match bytes {
@@ -182,9 +181,8 @@ fn after_empty_line(bytes: &[u8]) -> &[u8] {
 }
 
 fn ends_with_version(line: &[u8]) -> bool {
-    let line = line.trim_ascii_end();
-    let words = line.rsplit(|byte| *byte == b' ');
-    words.take(1).any(|last| last.starts_with(b"HTTP/"))
+    let mut words = line.trim_ascii_end().rsplit(|byte| *byte == b' ');
+    words.next().is_some_and(|last| last.starts_with(b"HTTP/"))
 }
 
 /// Whether a byte may stand in a method (RFC 9110, section 5.6.2).

@@ -6,19 +6,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::Frame;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::upstream::body::BodyError;
 
 /// Bound on the bytes that all responses together hold back.
 #[derive(Debug)]
 pub struct HoldBudget {
-    bytes_max: usize,
-    bytes: AtomicUsize,
+    free: Arc<Semaphore>,
     gauge: Gauge,
 }
 
@@ -27,6 +26,7 @@ pub struct HoldBudget {
 pub struct HoldShare {
     budget: Arc<HoldBudget>,
     bytes: usize,
+    permits: Option<OwnedSemaphorePermit>,
 }
 
 /// Beginning of a body, to be passed on before the rest.
@@ -47,11 +47,8 @@ const SMALL_BYTES: usize = 1024;
 impl HoldBudget {
     /// Creates a budget of `bytes_max`; `gauge` shows how much of it is used.
     pub fn new(bytes_max: usize, gauge: Gauge) -> Arc<Self> {
-        Arc::new(Self {
-            bytes_max,
-            bytes: AtomicUsize::new(0),
-            gauge,
-        })
+        let free = Arc::new(Semaphore::new(bytes_max.min(Semaphore::MAX_PERMITS)));
+        Arc::new(Self { free, gauge })
     }
 
     /// Returns an empty share.
@@ -59,24 +56,8 @@ impl HoldBudget {
         HoldShare {
             budget: Arc::clone(self),
             bytes: 0,
+            permits: None,
         }
-    }
-
-    fn take(&self, bytes: usize) -> Option<()> {
-        let update = |spent: usize| {
-            let sum = spent.checked_add(bytes)?;
-            (sum <= self.bytes_max).then_some(sum)
-        };
-        self.bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update)
-            .ok()?;
-        self.gauge.inc_by(i64::try_from(bytes).unwrap_or(i64::MAX));
-        Some(())
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.gauge.dec_by(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
 
@@ -84,16 +65,23 @@ impl HoldShare {
     /// Enlarges the share to `bytes`, if it is smaller. Returns `None` if the
     /// budget has no room for that.
     pub fn grow_to(&mut self, bytes: usize) -> Option<()> {
-        let more = bytes.saturating_sub(self.bytes);
-        self.budget.take(more)?;
-        self.bytes += more;
+        let more = u32::try_from(bytes.saturating_sub(self.bytes)).ok()?;
+        let free = Arc::clone(&self.budget.free);
+        let taken = free.try_acquire_many_owned(more).ok()?;
+        match &mut self.permits {
+            Some(permits) => permits.merge(taken),
+            None => self.permits = Some(taken),
+        }
+        self.budget.gauge.inc_by(i64::from(more));
+        self.bytes = self.bytes.max(bytes);
         Some(())
     }
 }
 
 impl Drop for HoldShare {
     fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
+        let bytes = i64::try_from(self.bytes).unwrap_or(i64::MAX);
+        self.budget.gauge.dec_by(bytes);
     }
 }
 

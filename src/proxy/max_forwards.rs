@@ -1,20 +1,22 @@
-//! `Max-Forwards`: how far a TRACE or OPTIONS may go (RFC 9110, section 7.6.2).
+//! `Max-Forwards`: the number of proxies that a TRACE or OPTIONS may still pass
+//! (RFC 9110, section 7.6.2).
 //!
-//! At 0 it is for us: it is answered here, asks no origin and has no record. No
-//! other method knows the field, and passes it on as it is.
+//! At 0 the request is for this proxy: it is answered here, without a decision
+//! and without a record. With other methods the field has no meaning, and is
+//! passed on unchanged.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, MAX_FORWARDS};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body::Body as HttpBody;
 
-use super::answer::{http_date, status_member};
+use super::answer::{http_date, put, status_member};
 use super::body::ProxyBody;
 use super::fields::PROXY_STATUS;
 use super::problem::MalformedRequest;
 use crate::clock;
 
-/// Parts of the names of fields that may hold a secret; none of them is sent
+/// Parts of the names of fields that may hold a secret. TRACE sends none of them
 /// back (RFC 9110, section 9.3.8).
 const SECRETS: [&str; 8] = [
     "auth",
@@ -27,7 +29,8 @@ const SECRETS: [&str; 8] = [
     "token",
 ];
 
-/// Our own answer to `request`, spoken as `name`, if it may go no further.
+/// Returns our own answer to `request` if it may go no further; `name` is the
+/// proxy's in `Proxy-Status`.
 ///
 /// # Errors
 ///
@@ -46,22 +49,18 @@ pub fn answer<B: HttpBody>(
     let length = HttpBody::size_hint(response.body()).exact();
     let fields = response.headers_mut();
     fields.insert(CONTENT_LENGTH, length.unwrap_or_default().into());
-    if let Ok(date) = HeaderValue::from_str(&http_date(clock::now())) {
-        fields.insert(DATE, date);
-    }
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    put(fields, DATE, &http_date(clock::now()));
+    put(fields, CACHE_CONTROL, "no-store");
     let status = status_member(name, None, "answered here: Max-Forwards is 0");
-    if let Ok(status) = HeaderValue::try_from(status) {
-        fields.insert(PROXY_STATUS, status);
-    }
-    // A body was not read.
+    put(fields, PROXY_STATUS, &status);
+    // The body was not read, so where the next request begins is not known.
     if !request.body().is_end_stream() {
         fields.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(Some(response))
 }
 
-/// Takes one hop off the fields of a request that goes on.
+/// Takes one from the hops of a request that is passed on.
 ///
 /// # Errors
 ///
@@ -74,7 +73,7 @@ pub fn take_one(method: &Method, fields: &mut HeaderMap) -> Result<(), Malformed
     Ok(())
 }
 
-/// How many hops are left; `None` if nobody counts them.
+/// Returns the hops that are left; `None` if they are not counted.
 fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, MalformedRequest> {
     if *method != Method::TRACE && *method != Method::OPTIONS {
         return Ok(None);
@@ -88,11 +87,12 @@ fn left(method: &Method, fields: &HeaderMap) -> Result<Option<u64>, MalformedReq
     if !is_number || values.next().is_some() {
         return Err(MalformedRequest::MaxForwards);
     }
-    // What does not fit in is more than we count to.
+    // A number that does not fit is as good as no limit.
     Ok(Some(digits.parse().unwrap_or(u64::MAX)))
 }
 
-/// The request as received, without what may be secret.
+/// Returns the request as received, without what may be secret, as the answer to
+/// TRACE.
 fn traced<B>(request: &Request<B>) -> Response<ProxyBody> {
     let (method, uri) = (request.method(), request.uri());
     let mut message = format!("{method} {uri} {:?}\r\n", request.version()).into_bytes();

@@ -1,8 +1,9 @@
-//! How many names a client may come by.
+//! Limit of the product tokens that a client may use at one origin
+//! (`robots.max_names`).
 //!
 //! An origin is asked for its robots.txt once for each product token, so a
-//! client that makes up names could have us ask it without end. What its names
-//! mean, and what becomes of a request by one too many, is not known here.
+//! client that makes up tokens could have it asked without end. Does not know
+//! what becomes of a request beyond the limit.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
@@ -21,14 +22,14 @@ use crate::clock::{self, Stamp};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
 
-/// For how long a name counts.
+/// Time for which a token counts.
 const WINDOW: Duration = Duration::from_secs(60 * 60);
 
-/// Clients and origins that are remembered; the least used go first. A set of
-/// the default size takes about a kilobyte.
+/// Pairs of client and origin that are remembered; the least recently used go
+/// first. One of the default size takes about a kilobyte.
 const SETS_MAX: u64 = 50_000;
 
-/// The names of the last hour, by client and origin.
+/// Counts the product tokens of the last hour, by client and origin.
 #[derive(Debug)]
 pub struct NameLimiter {
     most: NonZeroUsize,
@@ -37,12 +38,13 @@ pub struct NameLimiter {
     refused: Counter,
 }
 
-/// The names of one client at one origin.
+/// Product tokens of one client at one origin.
 #[derive(Debug)]
 struct NameWindow {
     since: Stamp,
-    /// Their hashes: who makes up names must not fill the memory with them. Two
-    /// names of the same hash, should they ever meet, count once.
+    /// Hashes of the tokens: a client that makes them up must not fill the
+    /// memory with them. Two tokens of one hash, should they ever meet, count
+    /// once.
     names: Mutex<HashSet<u64>>,
 }
 
@@ -56,13 +58,14 @@ impl NameWindow {
 }
 
 impl NameLimiter {
-    /// At most `most` of a client at an origin; `refused` counts the rest.
+    /// Creates a limit of `most` tokens; `refused` counts what is beyond it.
     pub fn new(most: NonZeroUsize, refused: Counter) -> Self {
         Self {
             most,
             seen: Cache::builder()
                 .max_capacity(SETS_MAX)
-                // The other policy may turn the newest away, uncounted.
+                // moka's default policy may reject the newest entry, whose
+                // tokens would not be counted then.
                 .eviction_policy(EvictionPolicy::lru())
                 .time_to_live(WINDOW)
                 .build(),
@@ -71,12 +74,11 @@ impl NameLimiter {
         }
     }
 
-    /// Whether `client` may come to `origin` as `name`: as one of those it came
-    /// by before, or as one more.
+    /// Admits `name` as one of the tokens that `client` uses at `origin`.
     ///
     /// # Errors
     ///
-    /// The time from which on its names are counted anew.
+    /// The time at which its tokens are counted anew, if this is one too many.
     pub fn admit(
         &self,
         client: IpAddr,
@@ -84,7 +86,8 @@ impl NameLimiter {
         name: &ProductToken,
     ) -> Result<(), Timestamp> {
         let key = (client, origin.clone());
-        // The cache counts on the monotonic clock alone.
+        // The cache expires by the monotonic clock alone. Where the wall clock
+        // is an hour further, the machine slept meanwhile.
         if self
             .seen
             .get(&key)

@@ -1,7 +1,7 @@
 //! Problems: the ways in which an exchange ends without the origin's response,
 //! each with its status and its error type.
 //!
-//! RFC 9209, section 2.3; `docs/operating.md` lists the statuses. `refusal` has
+//! RFC 9209, section 2.3; `docs/answers.md` lists the statuses. `refusal` has
 //! the answers that a decision leads to.
 
 use http::StatusCode;
@@ -70,18 +70,12 @@ pub enum MalformedRequest {
 
 impl MalformedRequest {
     fn status(&self) -> StatusCode {
-        match self {
-            Self::Misdirected { .. } => StatusCode::MISDIRECTED_REQUEST,
-            Self::Expectation => StatusCode::EXPECTATION_FAILED,
-            Self::Target(_)
-            | Self::NotAbsolute
-            | Self::Connect
-            | Self::Host
-            | Self::UserAgent
-            | Self::Names
-            | Self::MaxForwards
-            | Self::TraceContent
-            | Self::Framing(_) => StatusCode::BAD_REQUEST,
+        if matches!(self, Self::Misdirected { .. }) {
+            StatusCode::MISDIRECTED_REQUEST
+        } else if matches!(self, Self::Expectation) {
+            StatusCode::EXPECTATION_FAILED
+        } else {
+            StatusCode::BAD_REQUEST
         }
     }
 }

@@ -138,18 +138,39 @@ fn target(parts: &Parts, connection: &ConnectionInfo) -> Result<Target, Malforme
 /// Reads the target of a request on the proxy's own port, which must be a whole
 /// URL (RFC 9112, section 3.2.2). `Host` is written anew, but must be valid.
 fn absolute_target(parts: &Parts) -> Result<Target, MalformedRequest> {
-    if parts.uri.scheme().is_none() || parts.uri.authority().is_none() {
+    let (Some(scheme), Some(authority)) = (parts.uri.scheme_str(), parts.uri.authority()) else {
         return Err(MalformedRequest::NotAbsolute);
-    }
-    if parts.version == Version::HTTP_11 || parts.headers.contains_key(HOST) {
-        only_host(&parts.headers)?;
-    }
-    let scheme: Scheme = parts.uri.scheme_str().unwrap_or_default().parse()?;
-    path_under(Origin::new(scheme, authority_of(&parts.uri))?, &parts.uri)
+    };
+    host(parts)?;
+    let origin = Origin::new(scheme.parse()?, authority.as_str())?;
+    path_under(origin, &parts.uri)
 }
 
-fn authority_of(uri: &Uri) -> &str {
-    uri.authority().map_or("", |authority| authority.as_str())
+/// Reads the target of a request inside CONNECT. Whatever names an origin must
+/// name the one that the CONNECT named (RFC 9110, sections 7.4 and 15.5.20).
+fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedRequest> {
+    let uri = &parts.uri;
+    let is_http2 = parts.version == Version::HTTP_2;
+    if let Some(authority) = uri.authority() {
+        // A host alone is the form of CONNECT (RFC 9112, section 3.2.3).
+        let scheme = uri.scheme_str().ok_or(InvalidTarget::Path)?;
+        same_origin(origin, &Origin::new(scheme.parse()?, authority.as_str())?)?;
+    } else if is_http2 {
+        return Err(MalformedRequest::Host);
+    }
+    if let Some(host) = host(parts)? {
+        same_origin(origin, &Origin::new(origin.scheme(), host)?)?;
+    }
+    let path = uri.path_and_query();
+    match form(&parts.method, uri) {
+        // A request about a server as a whole is decided as one for its `/`.
+        Form::Asterisk => Ok(Target::new(origin.clone(), "/")?),
+        // RFC 9113, section 8.3.1: a `:path` has its slash.
+        Form::Url if is_http2 && path.is_some_and(|path| path.as_str().starts_with('?')) => {
+            Err(InvalidTarget::Path.into())
+        }
+        Form::Url => path_under(origin.clone(), uri),
+    }
 }
 
 /// Returns the form of the target: `OPTIONS *` has one of its own (RFC 9110,
@@ -167,38 +188,6 @@ fn path_under(origin: Origin, uri: &Uri) -> Result<Target, MalformedRequest> {
     Ok(Target::new(origin, path)?)
 }
 
-/// Reads the target of a request inside CONNECT. Whatever names an origin must
-/// name the one that the CONNECT named (RFC 9110, sections 7.4 and 15.5.20).
-fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedRequest> {
-    if parts.uri.authority().is_some() {
-        // A host alone is the form of CONNECT (RFC 9112, section 3.2.3).
-        let scheme = parts.uri.scheme_str().ok_or(InvalidTarget::Path)?;
-        let named = Origin::new(scheme.parse()?, authority_of(&parts.uri))?;
-        same_origin(origin, &named)?;
-    } else if parts.version == Version::HTTP_2 {
-        return Err(MalformedRequest::Host);
-    }
-    if (parts.version != Version::HTTP_2 || parts.headers.contains_key(HOST))
-        && let Some(host) = only_host_unless_old(parts)?
-    {
-        same_origin(origin, &Origin::new(origin.scheme(), host)?)?;
-    }
-    // A request about a server as a whole is decided as one for its `/`.
-    match form(&parts.method, &parts.uri) {
-        Form::Asterisk => Ok(Target::new(origin.clone(), "/")?),
-        // RFC 9113, section 8.3.1: a `:path` has its slash.
-        Form::Url if parts.version == Version::HTTP_2 && is_query_alone(&parts.uri) => {
-            Err(InvalidTarget::Path.into())
-        }
-        Form::Url => path_under(origin.clone(), &parts.uri),
-    }
-}
-
-fn is_query_alone(uri: &Uri) -> bool {
-    let path = uri.path_and_query();
-    path.is_some_and(|path| path.as_str().starts_with('?'))
-}
-
 fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), MalformedRequest> {
     if opened_for == asked_for {
         return Ok(());
@@ -209,9 +198,10 @@ fn same_origin(opened_for: &Origin, asked_for: &Origin) -> Result<(), MalformedR
     })
 }
 
-/// Returns the one `Host`, which HTTP/1.0 may leave out inside CONNECT.
-fn only_host_unless_old(parts: &Parts) -> Result<Option<&str>, MalformedRequest> {
-    if parts.version < Version::HTTP_11 && !parts.headers.contains_key(HOST) {
+/// Returns the `Host` of a request; only HTTP/1.1 requires one (RFC 9112, section
+/// 3.2).
+fn host(parts: &Parts) -> Result<Option<&str>, MalformedRequest> {
+    if parts.version != Version::HTTP_11 && !parts.headers.contains_key(HOST) {
         return Ok(None);
     }
     only_host(&parts.headers).map(Some)

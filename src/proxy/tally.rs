@@ -1,7 +1,7 @@
-//! Counts of the requests that came through one listener: what `politesse run`
-//! tells about its command.
+//! Counts of the requests that came through one listener, for the summary of
+//! `politesse run`.
 //!
-//! Does not know who asks for the counts, or how they are printed.
+//! Does not know how the counts are handed over or printed.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,12 +14,12 @@ use crate::decision::decide::{Evidence, Reason, Verdict};
 use crate::decision::record::Effect;
 
 /// Reasons that are counted apart. A crawler that follows every link of a large
-/// site meets thousands of rules, and a count is for people.
+/// site meets thousands of rules.
 const REASONS_MAX: usize = 1000;
-/// Reasons that [`Totals`] names; the record has them all.
+/// Reasons that [`Totals`] names. It is for people; the record has them all.
 const REASONS_SHOWN: usize = 10;
 
-/// Characters of a rule that are kept. An origin writes it, as long as it likes.
+/// Characters of a rule that are kept: an origin may write a rule of any length.
 const RULE_CHARS_MAX: usize = 200;
 
 /// Counts of one listener. Its connections add to them while they are read.
@@ -61,7 +61,7 @@ pub struct Totals {
 /// How often something was done for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonCount {
-    /// What was done about the requests.
+    /// Treatment of the requests.
     pub action: TallyAction,
     /// The rule and its place, or the word for the reason. From an origin, so
     /// it may hold any character.
@@ -70,20 +70,20 @@ pub struct ReasonCount {
     pub count: u64,
 }
 
-/// What was done about a request that was not simply allowed.
+/// Treatment of a request that was not simply allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TallyAction {
-    /// It got 429 or 503, and was not sent.
+    /// Answered with 429 or 503, and not sent.
     PutOff,
-    /// It was refused.
+    /// Refused.
     Refuse,
-    /// It was forwarded in report mode, and would be refused.
+    /// Forwarded in report mode, and refused without it.
     Report,
 }
 
 impl Totals {
-    /// Requests that a decision was made about.
+    /// Returns the number of requests that a decision was made about.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.allowed + self.refused + self.reported + self.put_off
@@ -101,8 +101,8 @@ impl Tally {
         self.lock().totals.handshakes_failed += 1;
     }
 
-    /// Counts a decision that is on record, with what was done about it and how
-    /// long its request waited.
+    /// Counts a decision that is in the record, with its effect and the time that
+    /// its request waited.
     pub fn add(&self, evidence: &Evidence, effect: Effect, waited: Duration) {
         let wait_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let mut counts = self.lock();
@@ -124,20 +124,21 @@ impl Tally {
         counts.add_reason(action, reason(evidence));
     }
 
-    /// The counts as they are now.
+    /// Returns the counts.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let counts = self.lock();
         let mut reasons: Vec<_> = counts.reasons.iter().collect();
         reasons.sort_by_key(|&(key, count)| (Reverse(*count), key));
-        let shown = reasons.iter().take(REASONS_SHOWN);
-        let shown = shown.map(|((action, reason), count)| ReasonCount {
-            action: *action,
-            reason: reason.clone(),
-            count: **count,
-        });
+        let most_frequent = reasons.iter().take(REASONS_SHOWN);
         Totals {
-            reasons: shown.collect(),
+            reasons: most_frequent
+                .map(|((action, reason), count)| ReasonCount {
+                    action: *action,
+                    reason: reason.clone(),
+                    count: **count,
+                })
+                .collect(),
             further_reasons: reasons.len().saturating_sub(REASONS_SHOWN) as u64,
             ..counts.totals.clone()
         }
@@ -150,19 +151,16 @@ impl Tally {
 
 impl TallyCounts {
     fn add_reason(&mut self, action: TallyAction, reason: String) {
-        let is_full = REASONS_MAX <= self.reasons.len();
-        let key = (action, reason);
-        let key = if is_full && !self.reasons.contains_key(&key) {
-            (action, "other rules".to_owned())
-        } else {
-            key
-        };
+        let mut key = (action, reason);
+        if REASONS_MAX <= self.reasons.len() && !self.reasons.contains_key(&key) {
+            "other rules".clone_into(&mut key.1);
+        }
         *self.reasons.entry(key).or_default() += 1;
     }
 }
 
-/// Why a request was refused or put off: one text for all requests that one
-/// rule refused.
+/// Returns the reason why a request was refused or delayed: the same text for
+/// all requests that one rule refused.
 fn reason(evidence: &Evidence) -> String {
     let ruling = &evidence.ruling;
     let word = ruling.reason.as_str();

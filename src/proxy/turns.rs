@@ -2,9 +2,9 @@
 //! decides again when that has come.
 //!
 //! A wait can outlive a robots.txt or an override, so the decision that is
-//! recorded and acted on is the one made when the turn has come
-//! (`docs/decisions/`). A client that closes its connection meanwhile waits no
-//! longer. Does not know how turns are granted; `pace` does.
+//! recorded and acted on is the one made when the turn has come. A client that
+//! closes its connection meanwhile waits no longer. Does not know how turns are
+//! granted; `pace` does.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::terms::Terms;
 use crate::decision::access::{RobotsFile, Snapshot};
 use crate::decision::decide::{
-    Decision, Evidence, Readings, Reason, RuleCited, Ruling, Verdict, ruling,
+    Decision, Evidence, Reason, RuleCited, Ruling, Verdict, ruling, with_forms,
 };
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{
@@ -51,17 +51,14 @@ impl Explained {
     pub(super) fn new(decision: &Decision, terms: &Terms, now: Option<Timestamp>) -> Self {
         let evidence = Arc::clone(decision.evidence());
         // With `enforcement.candidates` it may be another than the first.
-        let bound = evidence.ruling.token.as_ref();
-        let bound = bound.map(|token| Crawler::known_as(std::slice::from_ref(token), None));
+        let token = evidence.ruling.token.as_ref();
+        let bound = token.map(|token| Crawler::known_as(std::slice::from_ref(token), None));
         let crawler = bound.as_ref().unwrap_or(&evidence.inquiry.crawler);
         let copy = evidence.snapshot.as_deref().and_then(Snapshot::file);
         Self {
             binding: copy.map(|copy| {
-                let binding = copy.robots.binding(crawler);
-                match evidence.policy.readings() {
-                    Readings::Sent | Readings::Dots => binding,
-                    Readings::Server => binding.as_served(),
-                }
+                let readings = evidence.policy.readings();
+                with_forms(copy.robots.binding(crawler), readings)
             }),
             terms: terms.clone(),
             now,

@@ -1,5 +1,5 @@
 //! What pacing adds to a request, and to memory: guards `Scheduler::turn`, which
-//! each request asks once, and the gates of hosts at rest.
+//! each request asks once, and the queues of hosts at rest.
 //!
 //! `cargo bench --bench pace`. Nothing is sent.
 
@@ -25,7 +25,7 @@ const HOSTS: usize = 100_000;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    println!("| a request | in the gate |");
+    println!("| a request | to take and end its turn |");
     println!("|---|---|");
     let none = None;
     let hosts = hosts();
@@ -119,7 +119,7 @@ async fn memory(hosts: &[Host]) -> usize {
 /// The time of single requests, with and without sweeps beside them.
 async fn sweeps(hosts: &[Host]) {
     let scheduler = Arc::new(scheduler());
-    // Hosts that stay, since they were told to leave alone.
+    // Hosts that are kept, because of their back-off.
     for host in hosts {
         let turn = scheduler.turn(request(host, &None)).await.expect("a turn");
         turn.record_status(503, Some(Duration::from_secs(3600)));

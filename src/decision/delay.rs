@@ -42,7 +42,7 @@ pub enum DelayScope {
 }
 
 impl Delay {
-    /// Shortest time after which a client is told to come back.
+    /// Shortest time after which a client is asked to come back.
     const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
     /// Makes a delay that holds up every request to the host.
@@ -91,7 +91,7 @@ impl Delay {
         time
     }
 
-    /// Returns the time after which a client is told to come back: at least a
+    /// Returns the time after which a client is asked to come back: at least a
     /// second, since an unknown wait is no reason to ask again at once.
     pub fn retry_after(&self) -> Duration {
         self.wait().unwrap_or_default().max(Self::RETRY_AFTER_MIN)

@@ -96,8 +96,8 @@ impl BackOff {
             return BackOffUpdate::None;
         }
         // A date in the past says nothing about when.
-        let named = answer.retry_after.filter(|pause| !pause.is_zero());
-        let named = named.map(|pause| pause.min(limits.longest));
+        let retry_after = answer.retry_after.filter(|pause| !pause.is_zero());
+        let named = retry_after.map(|pause| pause.min(limits.longest));
         if self.until(now).is_some() {
             // Responses within one back-off were on their way when it began:
             // they may make it longer, but count as one incident.

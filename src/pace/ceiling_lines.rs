@@ -48,7 +48,7 @@ impl CeilingLines {
         self.lines.get(&key).map_or(0, |line| line.waiting.len())
     }
 
-    /// Returns whether nobody waits before `place`, or before a request that
+    /// Returns whether no request waits before `place`, or before a request that
     /// has none.
     pub(super) fn is_next(&self, key: CeilingKey, place: Option<u64>) -> bool {
         let line = self.lines.get(&key);

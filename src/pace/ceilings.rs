@@ -112,8 +112,9 @@ impl Ceilings {
             _ => Some(0),
         };
         let key = |kind: usize| {
-            let number = (!self.limits[kind].are_none()).then(|| number(kind))??;
-            Some(CeilingKey { kind, number })
+            let is_limited = !self.limits[kind].are_none();
+            let key = |number| CeilingKey { kind, number };
+            is_limited.then(|| number(kind)).flatten().map(key)
         };
         let mut claim = CeilingClaim::default();
         claim.keys = std::array::from_fn(key);
@@ -151,9 +152,10 @@ impl Ceilings {
         let keys = claim.keys.map(|key| key.filter(is_limited));
         keys.into_iter().flatten().for_each(|key| lines.begin(key));
         claim.leave_all(&mut lines);
-        drop(lines);
-        let lines = self.lines.clone();
-        Ok(Some(CeilingGuard { keys, lines }))
+        Ok(Some(CeilingGuard {
+            keys,
+            lines: self.lines.clone(),
+        }))
     }
 
     /// Counts the claim under its rates if there is room under all ceilings.

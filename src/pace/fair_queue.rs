@@ -82,9 +82,9 @@ impl FairQueue {
         };
         let own = self.crawlers.iter().find(|own| *own.crawler == *crawler);
         let others = self.crawlers.len() - usize::from(own.is_some());
-        let own = own.map_or(0, |own| own.before(arrival));
-        let pages = own.saturating_add(others.saturating_mul(own + 1));
-        let pages = pages.min(self.pages);
+        let before = own.map_or(0, |own| own.before(arrival));
+        let in_turn = before.saturating_add(others.saturating_mul(before + 1));
+        let pages = in_turn.min(self.pages);
         pages + robots.min(pages + 1)
     }
 
@@ -153,9 +153,14 @@ impl FairQueue {
     /// crawler that has most, if that would still have no fewer than this one.
     pub(super) fn crowd_out(&mut self, crawler: &str) -> Option<Waiter> {
         let own = self.crawlers.iter().find(|own| *own.crawler == *crawler);
-        let own = own.map_or(0, |own| own.waiters.len());
-        let most = self.crawlers.iter_mut().max_by_key(|one| one.waiters.len());
-        let most = most.filter(|most| own + 1 < most.waiters.len())?;
+        let own_len = own.map_or(0, |own| own.waiters.len());
+        let most = self
+            .crawlers
+            .iter_mut()
+            .max_by_key(|one| one.waiters.len())?;
+        if most.waiters.len() <= own_len + 1 {
+            return None;
+        }
         let latest = most.waiters.pop_back();
         self.pages -= usize::from(latest.is_some());
         latest

@@ -2,7 +2,7 @@
 //! schedule under what the site asks for, the operator's terms, back-off, and
 //! the ceilings over many hosts.
 //!
-//! Does not know who else waits.
+//! Does not know the queue.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -172,9 +172,10 @@ impl HostState {
         let Some((delay, _)) = records.delay(wall) else {
             return false;
         };
-        let longest = self.longest_records(now);
-        let longest = longest.and_then(|records| records.delay(wall));
-        let longest = longest.map_or(Duration::ZERO, |(delay, _)| delay);
+        let longest = self
+            .longest_records(now)
+            .and_then(|records| records.delay(wall))
+            .map_or(Duration::ZERO, |(delay, _)| delay);
         if longest <= delay {
             self.longest = Some((Arc::downgrade(records), now.uptime));
         }

@@ -69,8 +69,8 @@ impl HostMap {
     fn make_room(&self, now: &Now<'_>) -> bool {
         // Each search begins behind the one before. If all began at the first
         // queue, those that are in use there would hide idle ones from it.
-        let begin = self.next_search.fetch_add(SEARCHED, Ordering::Relaxed);
-        let begin = begin % self.len.load(Ordering::Relaxed).max(1);
+        let searched = self.next_search.fetch_add(SEARCHED, Ordering::Relaxed);
+        let begin = searched % self.len.load(Ordering::Relaxed).max(1);
         let all = self.queues.iter().skip(begin).chain(self.queues.iter());
         let idle: Vec<Host> = all
             .take(SEARCHED)
@@ -122,8 +122,8 @@ impl HostMap {
     }
 }
 
-/// Returns whether a queue may be forgotten. Whoever else has it could start
-/// something through it.
+/// Returns whether a queue may be forgotten: not while anything else refers to
+/// it, because a request could still start through that reference.
 fn is_forgettable(queue: &Arc<HostQueue>, now: &Now<'_>) -> bool {
     Arc::strong_count(queue) == 1 && queue.is_idle(now)
 }

@@ -26,8 +26,8 @@ pub struct HostPace {
 }
 
 impl HostPace {
-    /// Sorts hosts that delay somebody before the rest: they are what one looks
-    /// for.
+    /// Returns the sort key: hosts that delay requests come first, since those
+    /// are what one looks for.
     fn rank(&self) -> impl Ord + '_ {
         let delays = 0 < self.queued || self.backoff_until.is_some();
         let counts = (Reverse(self.queued), Reverse(self.in_flight));

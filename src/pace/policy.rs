@@ -111,8 +111,8 @@ impl AdaptivePause {
     /// Returns the pause after a response that took so long.
     #[must_use]
     pub fn pause(&self, response: Duration) -> Duration {
-        let pause = response.as_secs_f64() * self.factor;
-        let pause = Duration::try_from_secs_f64(pause).unwrap_or(self.longest);
+        let seconds = response.as_secs_f64() * self.factor;
+        let pause = Duration::try_from_secs_f64(seconds).unwrap_or(self.longest);
         pause.min(self.longest).max(self.shortest)
     }
 }
@@ -151,7 +151,7 @@ pub enum Profile {
     /// One request after the other, and the slower the site, the slower; the
     /// factor is Heritrix's.
     Archive,
-    /// Many at a time, for a site that belongs to who crawls it.
+    /// Many requests at a time, for a site of the operator's own.
     Owned,
 }
 

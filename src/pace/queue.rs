@@ -326,8 +326,8 @@ impl QueueState {
         now: &Now<'_>,
     ) -> Result<(Waiter, Grant), Uptime> {
         let waiter = waiting.first_robots().ok_or(Uptime::MAX)?;
-        let grant = self.host.start(waiter, now);
-        let grant = grant.map_err(|delay| now.uptime.saturating_add(delay.recheck_after()))?;
+        let started = self.host.start(waiter, now);
+        let grant = started.map_err(|delay| now.uptime.saturating_add(delay.recheck_after()))?;
         let waiter = waiting.pop_robots().ok_or(now.uptime)?;
         Ok((waiter, grant))
     }

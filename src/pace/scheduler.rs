@@ -49,7 +49,7 @@ pub struct Scheduler {
     arrivals: AtomicU64,
     /// Uptime of the next sweep, in seconds.
     next_sweep: AtomicU64,
-    /// Whether nobody may wait any more.
+    /// Whether requests may no longer wait.
     is_closed: AtomicBool,
 }
 
@@ -108,8 +108,8 @@ impl Scheduler {
         }
     }
 
-    /// Lets nobody wait from now on, since the process ends: requests that
-    /// cannot start at once are put off ([`Reason::Overload`]).
+    /// Ends all waits, since the process stops: requests that cannot start at
+    /// once are put off from now on ([`Reason::Overload`]).
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.hosts.for_each(|_, queue| queue.close());
@@ -213,8 +213,9 @@ impl Scheduler {
         let active = self.context.active.load();
         let now = self.context.now(&active);
         self.sweep_if_due(now.uptime);
-        let queue = self.hosts.queue(request.host, &now);
-        let queue = queue.ok_or_else(too_many_hosts)?;
+        let Some(queue) = self.hosts.queue(request.host, &now) else {
+            return Err(too_many_hosts());
+        };
         if request.robots_fetched_at.is_some_and(|at| at < self.began) {
             queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
         }
@@ -259,14 +260,14 @@ impl Scheduler {
         now: &Now<'_>,
     ) -> Result<Ticket, &'static str> {
         let limits = &now.active.options.queue;
-        let seat = crawler.as_ref();
-        let seat = seat
-            .map(|crawler| self.seats.take(crawler, limits))
-            .transpose()?;
-        let deadline = waiter.deadline;
-        let pages_max = limits.origin.get();
-        let joined = queue.join(waiter, crawler.as_ref(), pages_max, &self.arrivals);
-        let joined = joined.ok_or("too many requests for this host wait already")?;
+        let seat = match &crawler {
+            Some(crawler) => Some(self.seats.take(crawler, limits)?),
+            None => None,
+        };
+        let (deadline, pages_max) = (waiter.deadline, limits.origin.get());
+        let Some(joined) = queue.join(waiter, crawler.as_ref(), pages_max, &self.arrivals) else {
+            return Err("too many requests for this host wait already");
+        };
         // Read behind the queue's lock, so that none joins unseen by `close`.
         if self.is_closed.load(Ordering::SeqCst) {
             queue.close();

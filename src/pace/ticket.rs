@@ -53,7 +53,7 @@ impl Seats {
     ///
     /// # Errors
     ///
-    /// An explanation if the crawler has no seat left, or nobody has.
+    /// An explanation if no seat is left, for this crawler or in all.
     pub(super) fn take(
         self: &Arc<Self>,
         crawler: &Arc<str>,
@@ -118,11 +118,11 @@ impl Ticket {
         context: &Arc<PaceContext>,
         host: &Host,
     ) -> Result<Turn, Delay> {
-        let answer = match context.epoch.checked_add(self.deadline) {
+        let in_time = match context.epoch.checked_add(self.deadline) {
             Some(deadline) => timeout_at(deadline, &mut self.answer).await,
             None => Ok((&mut self.answer).await),
         };
-        let answer = match answer {
+        let answer = match in_time {
             Ok(answer) => answer,
             Err(_elapsed) => match self.leave() {
                 Some(waiter) => return Err(self.final_delay(&waiter, context)),
@@ -130,7 +130,7 @@ impl Ticket {
                 None => (&mut self.answer).await,
             },
         };
-        // Without a sender nobody drives the queue any more.
+        // The sender is gone when the queue was closed.
         let grant = answer.unwrap_or_else(|_closed| Err(stopping()))?;
         let waited = context.uptime().saturating_sub(self.joined_at);
         let (context, queue) = (Arc::clone(context), Arc::clone(&self.queue));

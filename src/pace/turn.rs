@@ -146,7 +146,7 @@ impl Drop for Turn {
     }
 }
 
-/// Returns a number from 0 to 1 that nobody can predict.
+/// Returns an unpredictable number from 0 to 1.
 fn chance() -> f64 {
     // Each `RandomState` has keys of its own.
     let bits = RandomState::new().hash_one(()) >> 32;

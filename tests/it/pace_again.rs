@@ -1,5 +1,5 @@
-//! Requests that have to be sent again take a turn of their own. Issue 6, "Must
-//! hold": no two starts at an origin closer than its delay.
+//! Requests that have to be sent again take a turn of their own: no two starts
+//! at an origin closer than its delay.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -177,7 +177,7 @@ fn a_robots_txt_that_is_sent_again_waits_as_well() {
     });
 }
 
-// Issue 6, Deliver 4: the wait is bounded. RFC 9209, section 2.3.
+// Ours: the wait is bounded. RFC 9209, section 2.3.
 #[test]
 fn who_would_wait_too_long_is_told_that_no_answer_came() {
     run(async {
@@ -197,7 +197,6 @@ fn who_would_wait_too_long_is_told_that_no_answer_came() {
     });
 }
 
-// Decisions, "A verdict does not age".
 #[test]
 fn what_is_no_longer_allowed_is_not_sent_again() {
     run(async {

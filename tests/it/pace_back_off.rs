@@ -1,5 +1,5 @@
-//! What is learned from an origin's own 429 and 503. Issue 6, Deliver 2 and 4;
-//! RFC 9110, section 10.2.3; RFC 6585, section 4.
+//! What is learned from an origin's own 429 and 503. RFC 9110, section 10.2.3;
+//! RFC 6585, section 4.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn a_date_in_retry_after_is_obeyed() {
     });
 }
 
-// Issue 6, Deliver 2: over TLS and all ports, it is one host.
+// Ours: over TLS and all ports, it is one host.
 #[test]
 fn a_host_is_left_alone_on_all_its_ports() {
     run(async {
@@ -99,7 +99,7 @@ fn after_the_time_named_requests_go_out_again() {
     });
 }
 
-// Issue 6, Deliver 2: doubling, jitter upwards.
+// Ours: doubling, jitter upwards.
 #[test]
 fn without_retry_after_pauses_of_ours_double() {
     run(async {
@@ -122,7 +122,7 @@ fn without_retry_after_pauses_of_ours_double() {
     });
 }
 
-// Contract, section 2: `pace.backoff.longest`.
+// Ours: `pace.backoff.longest`.
 #[test]
 fn no_pause_is_longer_than_the_longest() {
     run(async {
@@ -137,7 +137,7 @@ fn no_pause_is_longer_than_the_longest() {
     });
 }
 
-// Operations, section 1.2: other statuses say nothing about when.
+// Ours: other statuses say nothing about when.
 #[test]
 fn other_statuses_change_nothing() {
     run(async {
@@ -154,7 +154,7 @@ fn other_statuses_change_nothing() {
     });
 }
 
-// Issue 6, Deliver 4: those who would wait too long are told at once.
+// Ours: those who would wait too long are told at once.
 #[test]
 fn who_waits_while_a_host_asks_for_less_is_told_at_once() {
     run(async {
@@ -185,7 +185,7 @@ fn who_waits_while_a_host_asks_for_less_is_told_at_once() {
     });
 }
 
-// Operations, section 1.2: several in one back-off are one incident.
+// Ours: several in one back-off are one incident.
 #[test]
 fn answers_that_were_on_their_way_count_once() {
     run(async {

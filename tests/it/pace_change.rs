@@ -1,5 +1,4 @@
-//! What changes while requests wait for their turns. Issue 6, Must hold: a
-//! verdict does not age.
+//! What changes while requests wait for their turns: a verdict does not age.
 
 use std::sync::Arc;
 
@@ -146,7 +145,7 @@ fn an_override_that_ends_while_a_request_waits_lets_nothing_through() {
     });
 }
 
-// Contract, section 2; issue 6, Deliver 1: delays that change at run time.
+// Ours: delays that change at run time.
 #[test]
 fn a_pace_that_the_operator_lifts_lets_those_who_wait_go() {
     run(async {
@@ -226,7 +225,7 @@ fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
     });
 }
 
-// Issue 6, Deliver 1: a turn that led to no connection keeps nobody's place.
+// Ours: a turn that led to no connection keeps nobody's place.
 #[test]
 fn a_host_that_cannot_be_reached_keeps_no_turn() {
     run(async {
@@ -248,8 +247,7 @@ fn a_host_that_cannot_be_reached_keeps_no_turn() {
     });
 }
 
-// Operations, a stop in order: who waits for longer than the stop may take is
-// not sent.
+// Ours: who waits for longer than the stop may take is not sent.
 #[test]
 fn a_stop_waits_no_longer_for_turns_than_it_may() {
     run(async {
@@ -276,7 +274,7 @@ fn a_stop_waits_no_longer_for_turns_than_it_may() {
     });
 }
 
-// Decisions, "A verdict does not age": nor does the operator's.
+// Ours: a verdict of the operator's does not age, either.
 #[test]
 fn an_override_that_comes_while_requests_wait_decides() {
     run(async {

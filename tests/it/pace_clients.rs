@@ -1,5 +1,5 @@
 //! Real clients at paced origins: nine set-ups as they are, none of which knows
-//! that it has to wait (operations, 1.4).
+//! that it has to wait.
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ fn pages_told(client: &str, outcome: &Outcome) -> usize {
     }
 }
 
-/// Crawl-delay counts from the end of an answer (issue 6, Deliver 2).
+/// Crawl-delay counts from the end of an answer.
 fn assert_apart(origin: &TimedOrigin, delay: u32) {
     let least = Duration::from_secs(delay.into());
     for (place, pause) in origin.pauses().into_iter().enumerate() {
@@ -168,27 +168,27 @@ async fn crawl_at_full_speed(pages: usize) {
     verified(&proxy).await;
 }
 
-// Issue 6, Must hold: Crawl-delay 2 with Scrapy at full speed, no gap under 2 s.
+// Ours: Crawl-delay 2 with Scrapy at full speed, no gap under 2 s.
 #[test]
 fn scrapy_at_full_speed_leaves_a_site_the_two_seconds_it_asks_for() {
     run(crawl_at_full_speed(5));
 }
 
-// Issue 6, Must hold: the same over minutes.
+// Ours: the same over minutes.
 #[test]
 #[ignore = "two minutes long: tests/full.sh runs it"]
 fn scrapy_at_full_speed_for_minutes_leaves_a_site_its_two_seconds() {
     run_within(Duration::from_secs(300), crawl_at_full_speed(50));
 }
 
-// Issue 6, Must hold: the nine set-ups of operations, 1.4, lose no page.
+// Ours: the nine set-ups lose no page.
 #[test]
 fn nine_clients_lose_no_page_of_a_site_that_asks_for_a_second() {
     run(async { assert_eq!(lost_pages(&CLIENTS, 1).await, []) });
 }
 
 // The same where the wait is longer than httpx has patience by default: 5 s
-// without a byte (operations, 1.2). Of its pages only the first comes.
+// without a byte. Of its pages only the first comes.
 #[test]
 #[ignore = "half a minute long: tests/full.sh runs it"]
 fn nine_clients_but_httpx_lose_no_page_of_a_site_that_asks_for_twelve_seconds() {

@@ -1,5 +1,5 @@
-//! Crawlers that give up while they wait for a turn. Issue 6, Deliver 1
-//! ("cancellation gives the turn back") and 4.
+//! Crawlers that give up while they wait for a turn: a
+//! cancellation gives the turn back.
 //!
 //! Most close their connection when their time is over, which is a FIN (RFC
 //! 9293, section 3.6): over HTTP/1.1 it looks like the end of the sending side
@@ -76,8 +76,8 @@ fn asked_for(origin: &Origin) -> Vec<String> {
     seen.into_iter().map(|seen| seen.target).collect()
 }
 
-// Issue 6, Deliver 1: nobody reads their answers, and those who try again would
-// double the load.
+// Ours: nobody reads their answers, and those who try again would double the
+// load.
 #[test]
 fn who_closes_while_waiting_gives_up_the_place() {
     for scheme in BOTH {
@@ -206,7 +206,7 @@ fn what_stands_behind_a_waiting_request_is_answered_in_order() {
     });
 }
 
-// Issue 6, Deliver 1: our robots.txt fetches take turns, too.
+// Ours: our robots.txt fetches take turns, too.
 #[test]
 fn who_closes_while_its_robots_txt_waits_gives_up_that_place() {
     for scheme in BOTH {

@@ -1,5 +1,4 @@
-//! What is told while the robots.txt itself has to wait for its turn. Issue 6,
-//! Deliver 1 and 4.
+//! What is told while the robots.txt itself has to wait for its turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ fn assert_put_off(reply: &Reply) {
     assert!((290..=300).contains(&seconds), "{seconds}");
 }
 
-// Contract, section 1: 429 with the time, where a 403 would lose the page.
+// Ours: 429 with the time, where a 403 would lose the page.
 #[test]
 fn what_nobody_may_be_asked_about_yet_is_put_off() {
     run(async {
@@ -48,8 +47,7 @@ fn what_nobody_may_be_asked_about_yet_is_put_off() {
     });
 }
 
-// Contract, section 2, `pace.max_wait`: waits for a robots.txt that is asked
-// for again and again are waits.
+// Ours: waits for a robots.txt that is asked for again and again are waits.
 #[test]
 fn a_request_is_not_held_longer_whatever_it_waits_for() {
     run(async {
@@ -72,8 +70,8 @@ fn a_request_is_not_held_longer_whatever_it_waits_for() {
     });
 }
 
-// Contract, section 3: `overload`. A 403 would lose the page for a robots.txt
-// that nobody had the room to ask for.
+// Ours: `overload`. A 403 would lose the page for a robots.txt that nobody had
+// the room to ask for.
 #[test]
 fn what_there_is_no_room_to_ask_for_is_put_off() {
     run(async {
@@ -106,8 +104,7 @@ fn what_there_is_no_room_to_ask_for_is_put_off() {
     });
 }
 
-// Contract, section 2, `pace.queue`: who waits for a robots.txt in line waits,
-// too. Operations: at a stop nobody does.
+// Ours: who waits for a robots.txt in line waits, too. At a stop nobody does.
 #[test]
 fn who_waits_behind_a_robots_txt_has_a_place() {
     run(async {

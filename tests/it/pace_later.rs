@@ -1,5 +1,4 @@
-//! What crawlers get that would wait too long. Issue 6, Deliver 4 and 5;
-//! contract, section 3, "A delay".
+//! What crawlers get that would wait too long.
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ async fn after_one(lines: &[&str]) -> (Origin, Arc<Proxy>) {
     (origin, proxy)
 }
 
-// Contract, section 3; RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
+// RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
 #[test]
 fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
     run(async {
@@ -69,7 +68,7 @@ fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
     });
 }
 
-// Contract, section 3: inside the intercepted connection, which goes on.
+// Ours: inside the intercepted connection, which goes on.
 #[test]
 fn it_is_told_inside_the_intercepted_connection() {
     run(async {
@@ -98,8 +97,7 @@ fn it_is_told_inside_the_intercepted_connection() {
     });
 }
 
-// Contract, section 3: an upload is judged at the head, and the connection
-// closes.
+// Ours: an upload is judged at the head, and the connection closes.
 #[test]
 fn an_upload_that_is_put_off_is_not_read() {
     run(async {
@@ -126,8 +124,7 @@ async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
     u64::try_from(clock::since(begun).as_millis()).unwrap()
 }
 
-// RFC 7240, section 4.3; contract, section 2: `max_wait`, of all and of a
-// crawler.
+// RFC 7240, section 4.3: `max_wait`, of all and of a crawler.
 #[test]
 fn a_wait_is_as_long_as_operator_and_crawler_allow() {
     run(async {
@@ -165,7 +162,6 @@ fn a_wait_is_as_long_as_operator_and_crawler_allow() {
     });
 }
 
-// Issue 6, Deliver 5; contract, section 4.
 #[test]
 fn the_record_tells_what_was_put_off_and_why() {
     run(async {

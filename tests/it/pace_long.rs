@@ -1,5 +1,4 @@
-//! What a long wait for a turn must not end: connections, uploads. Issue 6,
-//! Deliver 4.
+//! What a long wait for a turn must not end: connections, uploads.
 
 use std::sync::Arc;
 
@@ -8,8 +7,8 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::paced::{assert_apart, delaying, ms, pages, standard, verified};
 use crate::kit::{run, sha256, stream_part};
 
-// Contract, section 2: the time-outs of connections are about those that do
-// nothing, not about those that wait.
+// Ours: the time-outs of connections are about those that do nothing, not about
+// those that wait.
 #[test]
 fn a_connection_that_waits_for_a_turn_is_not_idle() {
     run(async {

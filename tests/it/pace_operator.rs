@@ -1,5 +1,4 @@
-//! What operators lay down about pace. Issue 6, Deliver 3; contract, section 2,
-//! `pace`; decisions, "Pace".
+//! What operators lay down about pace.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::kit::paced::{
 };
 use crate::kit::{clock, run, until};
 
-// Contract, section 2: the first rule that fits; the rest is as for all.
+// Ours: the first rule that fits; the rest is as for all.
 #[test]
 fn a_rule_sets_the_rate_of_its_hosts_alone() {
     run(async {
@@ -51,7 +50,7 @@ fn a_rule_sets_the_rate_of_its_hosts_alone() {
     });
 }
 
-// Contract, section 2: `hours`, in UTC.
+// Ours: `hours`, in UTC.
 #[test]
 fn a_host_is_visited_in_its_hours_alone() {
     run(async {
@@ -88,7 +87,7 @@ fn a_host_is_visited_in_its_hours_alone() {
     });
 }
 
-// Contract, section 2: what a site asks for counts beside it, in full.
+// Ours: what a site asks for counts beside it, in full.
 #[test]
 fn no_rule_of_the_operator_shortens_what_a_site_asks_for() {
     run(async {
@@ -103,7 +102,7 @@ fn no_rule_of_the_operator_shortens_what_a_site_asks_for() {
     });
 }
 
-// Contract, section 2: `pace.crawler`, over all hosts.
+// Ours: `pace.crawler`, over all hosts.
 #[test]
 fn a_crawler_has_a_rate_of_its_own_over_all_hosts() {
     run(async {
@@ -160,7 +159,7 @@ fn a_crawler_has_so_many_under_way_over_all_hosts() {
     });
 }
 
-// Contract, section 2: `pace.total`, and `pace.domain` and `pace.address`.
+// Ours: `pace.total`, and `pace.domain` and `pace.address`.
 #[test]
 fn many_hosts_together_have_a_rate() {
     run(async {
@@ -191,8 +190,8 @@ fn many_hosts_together_have_a_rate() {
     });
 }
 
-// Decisions, Pace: one under way, and five times as long a pause as the
-// response took, at least 3 s.
+// Ours: one under way, and five times as long a pause as the response took, at
+// least 3 s.
 #[test]
 fn an_archive_waits_the_longer_the_slower_the_host() {
     run(async {

@@ -1,4 +1,4 @@
-//! Pace where nothing is refused. Issue 6, Deliver 1; issue 5, Deliver 4.
+//! Pace where nothing is refused.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::kit::paced::{
 };
 use crate::kit::run;
 
-// Contract, section 3: forwarded all the same, but not faster.
+// Ours: forwarded all the same, but not faster.
 #[test]
 fn what_is_forwarded_although_it_is_disallowed_takes_turns() {
     run(async {
@@ -33,7 +33,7 @@ fn what_is_forwarded_although_it_is_disallowed_takes_turns() {
     });
 }
 
-// Contract, section 3: what is put off is put off in every mode.
+// Ours: what is put off is put off in every mode.
 #[test]
 fn a_host_that_asks_for_less_is_left_alone_in_report_mode_too() {
     run(async {

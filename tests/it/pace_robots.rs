@@ -31,9 +31,9 @@ fn robots(origin: &Origin) -> usize {
     robots.count()
 }
 
-// Issue 6, Deliver 1: robots.txt fetches take turns. Redirects on the same host
-// are one turn; a pause longer than `robots.timeout` between them would make
-// the page unreachable.
+// Ours: robots.txt fetches take turns. Redirects on the same host are one turn;
+// a pause longer than `robots.timeout` between them would make the page
+// unreachable.
 #[test]
 fn a_redirected_robots_txt_is_no_time_out_however_long_the_pause() {
     run(async {
@@ -53,9 +53,9 @@ fn a_redirected_robots_txt_is_no_time_out_however_long_the_pause() {
     });
 }
 
-// Issue 6, Must hold: order within a crawler, no two starts closer than the
-// delay, and what is asked for comes, though each robots.txt has expired when
-// the next turn comes.
+// Ours: order within a crawler, no two starts closer than the delay, and what
+// is asked for comes, though each robots.txt has expired when the next turn
+// comes.
 #[test]
 fn a_robots_txt_that_holds_shorter_than_the_pause_keeps_no_page() {
     run(async {
@@ -71,8 +71,8 @@ fn a_robots_txt_that_holds_shorter_than_the_pause_keeps_no_page() {
     });
 }
 
-// Issue 6, Deliver 4: a crawler that may not wait so long, and comes again when
-// it was told to, has its page then.
+// Ours: a crawler that may not wait so long, and comes again when it was told
+// to, has its page then.
 #[test]
 fn who_comes_again_as_told_finds_no_robots_txt_in_its_way() {
     run(async {
@@ -95,8 +95,8 @@ fn who_comes_again_as_told_finds_no_robots_txt_in_its_way() {
     });
 }
 
-// Decisions, "A verdict does not age". The turn for the robots.txt that has
-// expired would come too late, that for a page at once.
+// Ours: the turn for the robots.txt that has expired would come too late, that
+// for a page at once.
 #[test]
 fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
     run(async {
@@ -120,7 +120,7 @@ fn an_expired_robots_txt_allows_nothing_because_it_cannot_be_asked_for() {
     });
 }
 
-// Issue 6, Deliver 1: robots.txt fetches take turns, by what the site asks for.
+// Ours: robots.txt fetches take turns, by what the site asks for.
 #[test]
 fn robots_txts_are_apart_where_no_page_may_follow() {
     run(async {
@@ -135,8 +135,8 @@ fn robots_txts_are_apart_where_no_page_may_follow() {
     });
 }
 
-// Issue 6, Deliver 4: when to come again is worth knowing, also where it is
-// another host that the robots.txt is at; the first is not asked in vain.
+// Ours: when to come again is worth knowing, also where it is another host that
+// the robots.txt is at; the first is not asked in vain.
 #[test]
 fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second() {
     run(async {
@@ -159,8 +159,8 @@ fn a_robots_txt_behind_a_host_that_is_left_alone_is_not_sought_each_second() {
     });
 }
 
-// Contract, section 3: the reason is always why. How long the turn of another
-// takes is not known, and the proxy has nothing too much to do.
+// Ours: the reason is always why. How long the turn of another takes is not
+// known, and the proxy has nothing too much to do.
 #[test]
 fn who_waits_for_a_robots_txt_behind_a_long_response_is_told_of_the_pause() {
     run(async {
@@ -204,8 +204,8 @@ async fn asked_behind_a_page(lines: &[&str], fields: &[&str]) -> (Reply, Duratio
     (reply, took)
 }
 
-// Issue 6, Deliver 4: bounded by `Prefer: wait`, whatever is waited for. RFC
-// 7240, section 4.3.
+// Ours: bounded by `Prefer: wait`, whatever is waited for. RFC 7240, section
+// 4.3.
 #[test]
 fn a_preferred_wait_bounds_that_for_a_robots_txt() {
     run(async {
@@ -219,7 +219,7 @@ fn a_preferred_wait_bounds_that_for_a_robots_txt() {
     });
 }
 
-// Contract, section 2: `crawler.max_wait`.
+// Ours: `crawler.max_wait`.
 #[test]
 fn the_wait_of_a_crawler_bounds_that_for_a_robots_txt() {
     run(async {
@@ -231,7 +231,7 @@ fn the_wait_of_a_crawler_bounds_that_for_a_robots_txt() {
     });
 }
 
-// Contract, section 2: `crawler.max_wait`. README: in place of `pace.max_wait`.
+// Ours: `crawler.max_wait`, in place of `pace.max_wait`.
 #[test]
 fn a_crawler_that_may_wait_for_longer_waits_for_a_robots_txt_too() {
     run(async {
@@ -252,8 +252,8 @@ fn a_crawler_that_may_wait_for_longer_waits_for_a_robots_txt_too() {
     });
 }
 
-// Issue 6, Must hold: a flooder never delays another crawler by more than one
-// turn each, not even by names that it makes up, each with its own robots.txt.
+// Ours: a flooder never delays another crawler by more than one turn each, not
+// even by names that it makes up, each with its own robots.txt.
 #[test]
 fn made_up_names_hold_nobody_up() {
     run(async {

@@ -135,7 +135,7 @@ fn nothing_starts_with_a_token_file_that_cannot_be_used() {
     });
 }
 
-// README, "Changing it while it runs".
+// Ours: a reload changes it.
 #[test]
 fn a_token_is_changed_by_sighup() {
     run(async {

@@ -1,5 +1,4 @@
-//! A stop while requests wait for their turns. Issue 6, Deliver 4; README,
-//! "Stopping".
+//! A stop while requests wait for their turns.
 
 use crate::kit::client::{Crawler, get};
 use crate::kit::h2::H2Crawler;
@@ -8,8 +7,7 @@ use crate::kit::run;
 
 const EACH: u32 = 10;
 
-// Operations, a stop in order: over HTTP/1.1 and HTTP/2, who waits is put off at
-// once, and on record.
+// Ours: over HTTP/1.1 and HTTP/2, who waits is put off at once, and on record.
 #[test]
 fn whoever_waits_at_a_stop_is_put_off() {
     run(async {

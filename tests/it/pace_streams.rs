@@ -1,5 +1,5 @@
 //! Pace as crawlers see it, over HTTP/2 too, where all requests share a
-//! connection. Issue 6, Deliver 1 and 5.
+//! connection.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn streams_are_sent_in_the_order_in_which_they_came() {
     });
 }
 
-// Issue 6, Deliver 1: cancellation gives the turn back; RFC 9113, section 8.1.
+// Ours: cancellation gives the turn back; RFC 9113, section 8.1.
 #[test]
 fn a_stream_that_is_reset_gives_its_place_up() {
     run(async {
@@ -69,7 +69,7 @@ fn a_stream_that_is_reset_gives_its_place_up() {
     });
 }
 
-// Issue 6, Deliver 1: a gate per host.
+// Ours: a queue for each host.
 #[test]
 fn streams_that_wait_keep_no_other_host_waiting() {
     run(async {
@@ -97,7 +97,7 @@ fn streams_that_wait_keep_no_other_host_waiting() {
     });
 }
 
-// Issue 6, Deliver 5: waits in each record, as the crawler saw them.
+// Ours: waits in each record, as the crawler saw them.
 #[test]
 fn the_wait_on_record_is_that_of_the_crawler() {
     run(async {

@@ -1,4 +1,4 @@
-//! Whose turn it is, and how many may wait for one. Issue 6, Deliver 1.
+//! Whose turn it is, and how many may wait for one.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Repl
     (origin, proxy, gate, first)
 }
 
-// Contract, section 2, `pace.queue`: the bound on each, and what the next gets.
+// Ours: the bound on each, and what the next gets.
 #[test]
 fn no_more_wait_for_a_host_than_may() {
     run(async {
@@ -59,7 +59,7 @@ fn no_more_wait_for_a_host_than_may() {
     });
 }
 
-// Issue 6, Must hold: a flooder that fills the line gives way to another.
+// Ours: a flooder that fills the line gives way to another.
 #[test]
 fn a_flooder_keeps_nobody_out_of_the_line() {
     run(async {
@@ -121,7 +121,7 @@ fn no_more_wait_in_all_than_may() {
     });
 }
 
-// Issue 6, Deliver 1: cancellation gives the turn back.
+// Ours: cancellation gives the turn back.
 #[test]
 fn a_crawler_that_hangs_up_takes_no_turn() {
     run(async {
@@ -151,7 +151,7 @@ fn a_crawler_that_hangs_up_takes_no_turn() {
     });
 }
 
-// Issue 6, Must hold: a flooder delays another crawler by one turn at most.
+// Ours: a flooder delays another crawler by one turn at most.
 #[test]
 fn a_flooder_keeps_nobody_waiting_for_its_queue() {
     run(async {
@@ -183,7 +183,7 @@ fn a_flooder_keeps_nobody_waiting_for_its_queue() {
     });
 }
 
-// Issue 6, Must hold: order within a crawler.
+// Ours: order within a crawler.
 #[test]
 fn requests_of_one_crawler_keep_their_order() {
     run(async {

@@ -1,5 +1,4 @@
 //! What is learned where the robots.txt itself is answered with 429 or 503.
-//! Issue 6, Deliver 2, 5 and 6; decisions, "Status of robots.txt".
 
 use jiff::ToSpan as _;
 
@@ -71,8 +70,7 @@ fn a_host_whose_robots_txt_is_503_until_a_date_is_left_alone() {
     });
 }
 
-// Decisions, "Status of robots.txt": unreachable until it was asked for again,
-// and that not before its time.
+// Ours: unreachable until it was asked for again, and that not before its time.
 #[test]
 fn a_robots_txt_is_asked_for_again_when_it_said() {
     run(async {

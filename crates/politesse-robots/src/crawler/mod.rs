@@ -45,8 +45,10 @@ impl Crawler {
     /// replaced.
     pub fn from_user_agent<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let values: Vec<&[u8]> = values.into_iter().collect();
-        let shown = values.iter().map(|value| String::from_utf8_lossy(value));
-        let shown: Vec<String> = shown.map(|value| value.trim().to_owned()).collect();
+        let shown: Vec<String> = values
+            .iter()
+            .map(|value| String::from_utf8_lossy(value).trim().to_owned())
+            .collect();
         let user_agent = shown.join(", ");
         let values: Vec<_> = values.into_iter().map(decode).collect();
         let derived = user_agent::candidates(&values);

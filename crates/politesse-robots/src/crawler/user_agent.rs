@@ -90,12 +90,11 @@ impl Name<'_> {
     /// a version that no slash sets off.
     fn candidates(&self) -> Vec<ProductToken> {
         let mut candidates: Vec<_> = self.tokens().chain(self.bare()).collect();
-        let texts = candidates
+        let further: Vec<_> = candidates
             .iter()
-            .filter_map(|token| without_version(token.as_str()));
-        // `Windows-10` is no crawler, and `Windows` is none either.
-        let texts = texts.filter(|text| !is_generic(text));
-        let further: Vec<_> = texts
+            .filter_map(|token| without_version(token.as_str()))
+            // `Windows-10` is no crawler, and `Windows` is none either.
+            .filter(|text| !is_generic(text))
             .filter_map(|text| ProductToken::new(text).ok())
             .collect();
         candidates.extend(further);

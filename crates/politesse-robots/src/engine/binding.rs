@@ -98,13 +98,15 @@ impl Traits {
             AgentMatch::Letters => {
                 let is_letter =
                     |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_');
-                let letters = value.iter().take_while(|byte| is_letter(byte)).count();
-                let letters = value.get(..letters).unwrap_or_default();
+                let length = value.iter().take_while(|byte| is_letter(byte)).count();
+                let letters = value.get(..length).unwrap_or_default();
                 letters.eq_ignore_ascii_case(token.as_str().as_bytes())
             }
             AgentMatch::Part => {
-                let name = crawler::decode(value).to_ascii_lowercase();
-                let name = name
+                // The consensus of 1994: "a case insensitive substring match of
+                // the name without version information".
+                let line = crawler::decode(value).to_ascii_lowercase();
+                let name = line
                     .split('/')
                     .next()
                     .unwrap_or_default()
@@ -208,14 +210,16 @@ impl Binding {
     pub fn competing(&self, path: &str) -> Vec<Rule<'_>> {
         let dialect = self.rules.file.dialect;
         let canonical = CanonicalPath::in_dialect(path, dialect);
-        let matching = self.rules().filter(|rule| {
+        let matches = |rule: &Rule<'_>| {
             let disallows = rule.kind() == RuleKind::Disallow;
             rule.patterns().any(|pattern| {
                 pattern.matches(&canonical) || (disallows && pattern.matches_folded(&canonical))
             }) || (disallows && self.matches_as_served(rule, &canonical))
-        });
-        let mut matching: Vec<_> = matching.collect();
+        };
+        let mut matching: Vec<_> = self.rules().filter(matches).collect();
         matching.sort_by_key(|rule| (Reverse(rule.length()), rule.kind(), rule.line()));
+        // The index decides. Should the slow way here ever order rules otherwise,
+        // the explanation still names the rule that was applied.
         if let Judgement::Rule(counts) = self.judge(path) {
             matching.retain(|rule| *rule != counts);
             matching.insert(0, counts);
@@ -440,8 +444,9 @@ impl RuleSet {
 
     fn names(&self, group: &Range<u32>) -> impl Iterator<Item = String> {
         self.agents(group).map(|agent| {
-            let name = self.file.value(agent);
-            let name = name.get(..ProductToken::BYTES_MAX).unwrap_or(name);
+            let value = self.file.value(agent);
+            // No token is longer, so nothing that could bind is cut off.
+            let name = value.get(..ProductToken::BYTES_MAX).unwrap_or(value);
             lossy(name).to_ascii_lowercase()
         })
     }

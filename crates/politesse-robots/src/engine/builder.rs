@@ -39,7 +39,8 @@ struct UnbuiltNode {
     depth: usize,
 }
 
-/// How many rules with wildcards at a node are tried in turn.
+/// How many rules with wildcards at a node are tried in turn: about where
+/// trying them costs as much as looking grams up.
 const TRIED: usize = 6;
 
 impl<'a> IndexBuilder<'a> {
@@ -51,6 +52,8 @@ impl<'a> IndexBuilder<'a> {
                 entry,
             })
             .collect();
+        // The first eight bytes decide nearly every comparison, without a look at
+        // the text, which for a large file is out of the cache.
         order.sort_by(|one, other| {
             one.beginning.cmp(&other.beginning).then_with(|| {
                 let [one, other] = [one, other].map(|sorted| &entries[sorted.entry as usize]);
@@ -83,9 +86,11 @@ impl<'a> IndexBuilder<'a> {
             to: self.order.len(),
             depth: 0,
         });
+        // A list in place of recursion: a rule may be as deep as it is long.
         while let Some(pending) = self.pending.pop() {
             self.grow(&pending);
         }
+        // Looked up by binary search.
         self.hanging.sort_unstable();
         Index {
             nodes: self.nodes.into(),

@@ -116,6 +116,7 @@ impl Escapes {
     /// Puts a path and query, as sent, in canonical form. One that does not
     /// begin with `/` is taken to lack it, as in `http://example.com?query`.
     pub(super) fn canonical_path(self, path: &[u8], out: &mut Buffer) {
+        // RFC 3986, section 6.2.3: an empty path is `/`.
         if path.first() != Some(&b'/') {
             out.push(b'/');
         }
@@ -150,7 +151,7 @@ impl Escapes {
     fn push_percent(self, out: &mut Buffer) {
         match self {
             Self::Canonical | Self::RuleSide => out.push(b'%'),
-            // Here it is told from one that was decoded by being the escape.
+            // Escaped, to tell it from a `%` that was decoded.
             Self::Decoded | Self::DecodedInGlob => push_escaped(b'%', out),
         }
     }
@@ -238,6 +239,7 @@ pub(super) enum Fold {
 /// says. `%2A` and `%24` stay, since a bare `*` or `$` never stands in canonical
 /// form.
 pub(super) fn fold(text: &[u8], query: usize, scope: Fold, out: &mut Buffer) {
+    // A literal of a rule may end before the query of its path begins.
     let (before, behind) = text.split_at(query.min(text.len()));
     match scope {
         Fold::InQuery => out.extend_from_slice(before),

@@ -298,6 +298,8 @@ impl Dialect {
         self.traits().robots_txt == RobotsTxtItself::Exempt
     }
 
+    // One table for each text, so that a question to the engine is a field of it
+    // and never a match on the dialect.
     pub(super) fn traits(self) -> &'static Traits {
         match self {
             Self::Rfc9309 => &RFC9309,

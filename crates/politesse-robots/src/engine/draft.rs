@@ -25,6 +25,7 @@ impl<'a> RuleDraft<'a> {
         Self {
             file,
             traits: file.traits(),
+            // The median group has fewer rules.
             entries: Vec::with_capacity(16),
             extra: Vec::new(),
             rewritten: Buffer::new(),
@@ -35,6 +36,7 @@ impl<'a> RuleDraft<'a> {
 
     #[inline]
     pub(super) fn take(&mut self, at: u32, token: Token) {
+        // The consensus of 1994 knows no Allow.
         if self.traits.allow == AllowLines::Ignored && token.kind() == TokenKind::Allow {
             return;
         }

@@ -100,6 +100,7 @@ impl Dialect {
             Pattern::in_dialect(rule.value(), self)
                 .is_some_and(|pattern| pattern.shape().is_explicit())
         };
+        // The order of the arms is that of the texts: the stronger reason first.
         match self.traits().order {
             Precedence::Longest if rule.length() < counts.length() => Outranked::Shorter,
             Precedence::Longest if allow_wins => Outranked::AllowAsLong,

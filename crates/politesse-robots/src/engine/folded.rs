@@ -52,6 +52,7 @@ impl FoldedRules {
                 }
             }
         }
+        // The greatest first, so that the search can end at the first match.
         by_place.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
         Self {
             scope,
@@ -80,7 +81,7 @@ impl FoldedRules {
     /// Returns the memory that they take beside the text of the file, in bytes.
     pub(super) fn memory(&self) -> usize {
         let patterns = self.by_place.iter().map(|(_, pattern)| pattern.memory());
-        let patterns = size_of_val(&*self.by_place) + patterns.sum::<usize>();
-        size_of::<Self>() + self.index.memory() + patterns
+        let by_place = size_of_val(&*self.by_place) + patterns.sum::<usize>();
+        size_of::<Self>() + self.index.memory() + by_place
     }
 }

@@ -58,6 +58,7 @@ impl Grams {
                 None => always.push(at),
             }
         }
+        // A power of two, so that the upper bits of a hash are the slot.
         let slots = grams.len().next_power_of_two().max(2);
         let starts = starts(&grams, slots);
         let words = (slots * FILTER_BITS).div_ceil(64);
@@ -98,6 +99,7 @@ impl Grams {
                 best = wild.rank;
             }
         };
+        // Rules that no gram can find.
         for wild in &self.always {
             if fuel.is_spent() {
                 return best;
@@ -106,6 +108,7 @@ impl Grams {
         }
         let mut tried = [u32::MAX; REMEMBERED];
         let mut count = 0;
+        // Going through the grams costs one step a byte, found or not.
         fuel.spend(rest.len());
         for gram in grams(rest) {
             let (word, bit) = self.filter_bit(gram);
@@ -175,6 +178,7 @@ fn grams(text: &[u8]) -> impl Iterator<Item = u32> {
 
 #[inline]
 fn hash(gram: u32) -> u32 {
+    // Fibonacci hashing: the multiplier is 2^32 divided by the golden ratio.
     gram.wrapping_mul(0x9E37_79B1)
 }
 

@@ -206,15 +206,15 @@ impl Index {
             return Ok(None);
         };
         let children = node.children as usize;
-        let firsts = children..=children + usize::from(node.other_children);
-        let firsts = self.firsts.get(firsts).unwrap_or_default();
-        let found = if firsts.len() <= FEW {
+        let range = children..=children + usize::from(node.other_children);
+        let firsts = self.firsts.get(range).unwrap_or_default();
+        let place = if firsts.len() <= FEW {
             firsts.iter().position(|first| *first == byte)
         } else {
             memchr(byte, firsts)
         };
-        let found = found.map(|at| children + at);
-        let Some((at, child)) = found.and_then(|at| Some((at, self.nodes.get(at)?))) else {
+        let at = place.map(|place| children + place);
+        let Some((at, child)) = at.and_then(|at| Some((at, self.nodes.get(at)?))) else {
             return walk.ended_at(byte);
         };
         let length = child.label_length();

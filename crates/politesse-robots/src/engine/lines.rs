@@ -365,8 +365,7 @@ fn is_line_end(byte: &u8) -> bool {
 pub(super) fn without_mark(mut body: Bytes) -> Bytes {
     let mark = body.iter().zip([0xEF, 0xBB, 0xBF]);
     let present = mark.take_while(|(byte, expected)| **byte == *expected);
-    let present = present.count();
-    body.advance(present);
+    body.advance(present.count());
     body
 }
 

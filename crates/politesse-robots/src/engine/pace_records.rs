@@ -71,6 +71,7 @@ pub(super) fn binding(
                 TokenKind::Agent | TokenKind::Allow | TokenKind::Disallow | TokenKind::Blank => {}
             }
         }
+        // The last delay of the group has none behind it to replace it.
         delay.into_iter().for_each(|(_, s)| asked.take_delay(s));
     }
     (!asked.is_nothing()).then_some(asked)
@@ -83,12 +84,13 @@ pub(super) fn records(
     groups: &[Range<u32>],
     names: impl Fn(&[u8]) -> bool,
 ) -> Vec<PaceRecord> {
-    let records = groups.iter().flat_map(|group| placed(file, group, &names));
-    let records = records.map(|PlacedRecord { token, scope }| PaceRecord {
-        line: token.line,
-        scope,
-    });
-    records.collect()
+    let placed = groups.iter().flat_map(|group| placed(file, group, &names));
+    placed
+        .map(|PlacedRecord { token, scope }| PaceRecord {
+            line: token.line,
+            scope,
+        })
+        .collect()
 }
 
 /// Returns the pace records of one group that bind the crawler that `names`

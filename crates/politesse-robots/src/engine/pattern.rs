@@ -51,12 +51,12 @@ impl Pattern {
             });
         };
         let length = shape.head + shape.tail;
-        let bytes = if rewritten.is_empty() {
-            value.get(..length)
+        let written = if rewritten.is_empty() {
+            value
         } else {
-            rewritten.get(..length)
+            &rewritten[..]
         };
-        let bytes = bytes.unwrap_or_default();
+        let bytes = written.get(..length).unwrap_or_default();
         Some(Self {
             folded: (dialect.traits().query == QueryForms::EitherForm)
                 .then(|| FoldedPattern::new(bytes, &shape, Fold::InQuery).map(Box::new))
@@ -199,6 +199,7 @@ impl FoldedPattern {
         if !path.bytes.starts_with(&self.head) {
             return false;
         }
+        // The leftmost place of each literal leaves most for those behind it.
         let mut at = self.head.len();
         let mut pieces = self.pieces().peekable();
         while let Some(piece) = pieces.next() {

@@ -184,6 +184,8 @@ impl<'a> RecordReader<'a> {
         }
         let number = line.number;
         let note = |kind| Some(Note { line: number, kind });
+        // Many sites answer any URL with their page: its markup is one note, not
+        // one a line.
         let is_html = std::mem::take(&mut self.is_at_start) && content.starts_with(b"<");
         let field = self.traits.lines.field(content).filter(|_| !is_html);
         let Some(field) = field else {
@@ -363,6 +365,7 @@ pub fn seconds(value: &[u8]) -> Option<f64> {
         return None;
     }
     let seconds: f64 = text.parse().ok()?;
+    // Digits without an exponent can still be more than fits: infinity.
     Some(seconds.min(f64::MAX))
 }
 

@@ -43,6 +43,7 @@ impl RobotsTxt {
 
     /// Reads a file as [`RobotsTxt::parse`] does, by the rules of `dialect`.
     pub(super) fn within_limit(body: &[u8], dialect: Dialect) -> Self {
+        // Cut at a line end: half a rule is a wider rule.
         let kept = whole_lines(body, Self::BYTES_MIN);
         let mut robots = Self::in_dialect(Bytes::copy_from_slice(kept), dialect);
         if kept.len() < body.len() {
@@ -171,16 +172,16 @@ impl RobotsTxt {
     /// any.
     #[must_use]
     pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
-        let own = crawler.candidates().iter().filter_map(|token| {
-            let own: Arc<[_]> = [token.clone()].into();
-            let binding = self.bindings.binding(&own, || self.bind(&own));
+        let own_groups = |token: &ProductToken| {
+            let alone: Arc<[_]> = [token.clone()].into();
+            let binding = self.bindings.binding(&alone, || self.bind(&alone));
             binding.token().is_some().then_some(binding)
-        });
-        let mut own: Vec<_> = own.collect();
-        if own.is_empty() {
-            own.push(self.binding(crawler));
+        };
+        let mut bindings: Vec<_> = crawler.candidates().iter().filter_map(own_groups).collect();
+        if bindings.is_empty() {
+            bindings.push(self.binding(crawler));
         }
-        own
+        bindings
     }
 
     fn bind(&self, candidates: &[ProductToken]) -> Binding {

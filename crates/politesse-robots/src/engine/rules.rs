@@ -125,12 +125,13 @@ impl RuleSet {
 
     #[cold]
     fn best_folded(&self, path: &[u8], scope: Fold, fuel: &mut Fuel) -> RuleRank {
-        let folded = match scope {
+        // Compiled when first asked for: nearly no file and no path needs it.
+        let cell = match scope {
             Fold::InQuery => &self.folded,
             Fold::Everywhere => &self.folded_everywhere,
         };
-        let folded = folded
-            .get_or_init(|| Box::new(FoldedRules::new(&self.file, self.rule_tokens(), scope)));
+        let folded =
+            cell.get_or_init(|| Box::new(FoldedRules::new(&self.file, self.rule_tokens(), scope)));
         folded.best(&self.file.text, path, fuel)
     }
 
@@ -149,9 +150,11 @@ impl RuleSet {
 
     /// Returns the memory that they take beside the text of the file, in bytes.
     pub(super) fn memory(&self) -> usize {
-        let folded = [&self.folded, &self.folded_everywhere];
-        let folded = folded.map(|folded| folded.get().map_or(0, |folded| folded.memory()));
-        let folded: usize = folded.iter().sum();
+        let folded: usize = [&self.folded, &self.folded_everywhere]
+            .iter()
+            .filter_map(|cell| cell.get())
+            .map(|folded| folded.memory())
+            .sum();
         size_of::<Self>() - size_of::<Index>() + self.index.memory() + folded
     }
 }

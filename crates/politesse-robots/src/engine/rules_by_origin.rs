@@ -113,6 +113,7 @@ impl RulesByOrigin {
         Some(match &self.fresh(url, now)?.access {
             OriginAccess::Successful(_, binding) => binding.judge(url.path_and_query()).allows(),
             OriginAccess::Unavailable => true,
+            // RFC 9309, section 2.2.2: the file itself may always be asked for.
             OriginAccess::Unreachable => url.path_and_query() == ROBOTS_TXT,
         })
     }

@@ -135,6 +135,7 @@ fn tokens(text: &[u8], traits: &Traits) -> Vec<Token> {
             }
             continue;
         };
+        // Comments and sitemaps are most of the lines that do not matter.
         if !LineForm::may_begin_key(first) {
             continue;
         }
@@ -159,6 +160,7 @@ fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
         LineKey::RequestRate => TokenKind::RequestRate,
         LineKey::VisitTime => TokenKind::VisitTime,
     };
+    // The value is a slice of the line, so its address tells its place.
     let start = line.start + offset(line.bytes, value);
     Some(Token::new(kind, line.number, start..start + value.len()))
 }

@@ -102,6 +102,7 @@ impl PlacedLine {
         let Some(group) = self.group else {
             return Some(UsageScope::Everyone);
         };
+        // Groups are in file order.
         let binds = bound.binary_search_by_key(&group, |range| range.start);
         binds.is_ok().then_some(UsageScope::Group)
     }
@@ -143,6 +144,7 @@ fn placed_lines(file: &ParsedFile) -> Box<[PlacedLine]> {
 /// Finds the kind of a line, if it is a usage line.
 fn kind(line: TextLine<'_>, file: &ParsedFile) -> Option<UsageKind> {
     let first = line.bytes.first()?;
+    // Told by the first letter: this goes through every line of every file.
     if !matches!(first | 0x20, b'c' | b'l') && b' ' < *first {
         return None;
     }

@@ -62,6 +62,7 @@ impl WildcardRule {
 
     /// Reports whether it fits what is left of a path behind its head.
     pub(super) fn matches(self, bytes: RuleBytes<'_>, rest: &[u8], fuel: &mut Fuel) -> bool {
+        // Counted even where nothing is searched: there may be ten thousand.
         fuel.spend(1);
         let tail = self.tail(bytes);
         if self.is_glob() {

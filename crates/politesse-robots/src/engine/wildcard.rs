@@ -120,6 +120,7 @@ pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
     // `*` need not be tried again: the last one can take as much.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
+        // Globs alone can go back, so they alone look at the fuel on the way.
         fuel.spend(2);
         if fuel.is_spent() {
             return false;

@@ -62,14 +62,17 @@ impl PaceRecords {
     #[must_use]
     pub fn delay(&self, now: Timestamp) -> Option<(Duration, PauseRecord)> {
         let delay = self.crawl_delay.unwrap_or_default();
-        let rate = self.rate_at(minute_of_day(now));
-        let rate = rate.map(|rate| rate.pause()).unwrap_or_default();
+        let rate = self
+            .rate_at(minute_of_day(now))
+            .map(|rate| rate.pause())
+            .unwrap_or_default();
         let (pause, reason) = if delay < rate {
             (rate, PauseRecord::RequestRate)
         } else {
             (delay, PauseRecord::CrawlDelay)
         };
         let pause = pause.min(Self::DELAY_MAX);
+        // `Crawl-delay: 0` asks for no pause, and is no reason for one.
         (!pause.is_zero()).then_some((pause, reason))
     }
 
@@ -94,6 +97,7 @@ impl PaceRecords {
     /// Takes in the value of a `Request-rate` line, if it is one.
     pub(crate) fn take_rate(&mut self, value: &str) {
         let rate = RequestRate::parse(value).filter(|rate| !self.rates.contains(rate));
+        // Bounded: each request looks through all of them.
         if self.rates.len() < Self::LINES_MAX {
             self.rates.extend(rate);
         }

@@ -69,11 +69,11 @@ impl EventRow {
         }
     }
 
-    /// Makes the row that says that the record begins at `at`, after one that
-    /// had at least `decisions` decisions.
-    pub(super) fn record_begun(seq: u64, decisions: u64, at: Timestamp) -> Self {
+    /// Makes the first row of a record that begins at `at`, after one that had at
+    /// least `decisions` decisions.
+    pub(super) fn record_begun(decisions: u64, at: Timestamp) -> Self {
         Self {
-            seq,
+            seq: 1,
             at,
             // It concerns no host. A column for this one number would be null in
             // every other row, so it is kept among the incidents.

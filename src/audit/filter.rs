@@ -154,11 +154,11 @@ impl UrlPattern {
     /// Makes the pattern for `GLOB`, the case-sensitive operator of SQLite.
     fn glob(&self) -> String {
         let mut glob = String::with_capacity(self.text.len() + 1);
-        for letter in self.text.chars() {
-            if matches!(letter, '*' | '?' | '[') {
-                glob.extend(['[', letter, ']']);
+        for character in self.text.chars() {
+            if matches!(character, '*' | '?' | '[') {
+                glob.extend(['[', character, ']']);
             } else {
-                glob.push(letter);
+                glob.push(character);
             }
         }
         if self.is_prefix {
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(prefix.host.as_deref(), Some("h.test"));
     }
 
-    // Ours: letters that mean something to GLOB are letters in a URL.
+    // Ours: characters that mean something to GLOB stand for themselves in a URL.
     #[test]
     fn only_a_star_at_the_end_stands_for_a_rest() {
         assert_eq!(

@@ -18,7 +18,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params_from_i
 use serde::{Deserialize, Serialize};
 
 use super::columns::{integer, with_digest};
-use super::events::{EVENTS, EventRow, INSERT_EVENT};
+use super::events::{EventRow, INSERT_EVENT};
 use super::files::name_of;
 
 /// Name of the marker in the folder of the record.
@@ -152,8 +152,7 @@ pub(super) fn read_or_make_id(
         .prepare(INSERT_RECORD)?
         .insert(params_from_iter(values))?;
     if let Some(marker) = before {
-        let seq = 1 + EVENTS.last_number(&transaction)?;
-        let values = EventRow::record_begun(seq, marker.last, now).values();
+        let values = EventRow::record_begun(marker.last, now).values();
         transaction
             .prepare(INSERT_EVENT)?
             .insert(params_from_iter(values))?;

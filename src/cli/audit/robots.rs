@@ -38,21 +38,21 @@ pub(super) fn robots(reader: &AuditReader, asked: &RobotsArguments) -> anyhow::R
     let at = asked.at.unwrap_or_else(clock::now);
     let mut all = robots_at(reader, &asked.host, at)?;
     if let Some(wanted) = &asked.crawler {
-        all.retain(|one| is_for(one, wanted));
+        all.retain(|entry| is_for(entry, wanted));
     }
     let Some(first) = all.first() else {
         return missing(reader, asked, at);
     };
-    let is_one_file = all.iter().all(|one| {
-        let (one, first) = (&one.snapshot, &first.snapshot);
-        one.sha256 == first.sha256 && one.result == first.result
+    let is_one_file = all.iter().all(|entry| {
+        let (entry, first) = (&entry.snapshot, &first.snapshot);
+        entry.sha256 == first.sha256 && entry.result == first.result
     });
     if !is_one_file {
         return Err(Usage::Arguments(choices(&all, asked.at)).into());
     }
     let mut stderr = std::io::stderr().lock();
-    for one in all.iter().take(CHOICES_MAX) {
-        writeln!(stderr, "politesse: {}", inert(&origin_line(one, at)))?;
+    for entry in all.iter().take(CHOICES_MAX) {
+        writeln!(stderr, "politesse: {}", inert(&origin_line(entry, at)))?;
     }
     print(reader, first)
 }
@@ -72,20 +72,20 @@ fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyh
 }
 
 /// Whether a snapshot served the crawler called `wanted`.
-fn is_for(one: &OriginSnapshot, wanted: &str) -> bool {
-    let token = one.snapshot.token.as_deref();
+fn is_for(entry: &OriginSnapshot, wanted: &str) -> bool {
+    let token = entry.snapshot.token.as_deref();
     token.is_none_or(|token| token.eq_ignore_ascii_case(wanted))
 }
 
 /// Prints the body, or says why there is none.
-fn print(reader: &AuditReader, one: &OriginSnapshot) -> anyhow::Result<Exit> {
-    if let Some(sha256) = one.snapshot.sha256
+fn print(reader: &AuditReader, entry: &OriginSnapshot) -> anyhow::Result<Exit> {
+    if let Some(sha256) = entry.snapshot.sha256
         && let Some(body) = reader.body(sha256)?
     {
         std::io::stdout().lock().write_all(&body)?;
         return Ok(Exit::Done);
     }
-    let why = match one.snapshot.result.as_str() {
+    let why = match entry.snapshot.result.as_str() {
         "successful" => "its body is not on record any more: run politesse audit verify",
         "unavailable" => {
             "there was no file: everything was allowed, unless 401 and 403 count as a \
@@ -99,8 +99,8 @@ fn print(reader: &AuditReader, one: &OriginSnapshot) -> anyhow::Result<Exit> {
 
 /// Makes the line that says where a file is from, and from when to when it was
 /// in force.
-fn origin_line(one: &OriginSnapshot, at: Timestamp) -> String {
-    let snapshot = &one.snapshot;
+fn origin_line(entry: &OriginSnapshot, at: Timestamp) -> String {
+    let snapshot = &entry.snapshot;
     let expired = if snapshot.expires_at <= at {
         ": it had expired, and no later one is on record"
     } else {
@@ -133,9 +133,9 @@ fn choices(all: &[OriginSnapshot], at: Option<Timestamp>) -> String {
         "{} answers were in force then, and they differ; ask for one of them:",
         all.len()
     );
-    for one in all.iter().take(CHOICES_MAX) {
-        let token = one.snapshot.token.as_deref().map(shell_word);
-        let line = format!("{}{}{at}", one.origin, part(" --crawler ", token));
+    for entry in all.iter().take(CHOICES_MAX) {
+        let token = entry.snapshot.token.as_deref().map(shell_word);
+        let line = format!("{}{}{at}", entry.origin, part(" --crawler ", token));
         text.push_str(&format!("\n  politesse audit robots {}", inert(&line)));
     }
     if CHOICES_MAX < all.len() {

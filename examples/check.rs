@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
 use politesse::decision::decide::{Inquiry, Policy, Unauthorized, decide};
+use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             target,
             method: "GET".to_owned(),
         });
-        let decision = decide(&inquiry, &snapshot, (&policy, Timestamp::UNIX_EPOCH));
+        let decision = decide(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH);
         let ruling = decision.ruling();
         let rule = ruling.rule.as_ref().map_or(String::new(), |rule| {
             format!(" (line {}: {})", rule.line, rule.text)

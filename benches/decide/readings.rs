@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use politesse::decision::access::Snapshot;
 use politesse::decision::decide::{Policy, Readings, Unauthorized, ruling};
+use politesse::decision::snapshot::Snapshot;
 use politesse_robots::reading::of_servers;
 
 use crate::files::{self, Case};
@@ -38,9 +38,9 @@ fn rows(snapshot: &Arc<Snapshot>) {
         let inquiry = inquiry(&format!("https://www.example.com{path}"));
         let decided = |readings| {
             let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
-            let terms = (&policy, Timestamp::UNIX_EPOCH);
+            let at = Timestamp::UNIX_EPOCH;
             crate::time(crate::ROUNDS, || {
-                black_box(ruling(black_box(&inquiry), snapshot, terms));
+                black_box(ruling(black_box(&inquiry), snapshot, &policy, at));
             })
         };
         let (sent, server) = (decided(Readings::Sent), decided(Readings::Server));

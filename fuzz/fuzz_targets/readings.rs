@@ -17,7 +17,7 @@ use politesse::decision::decide::{
 };
 use politesse_robots::origin::Target;
 use politesse_robots::reading::of_servers;
-use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
+use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
 use politesse_fuzz::nginx;
 use politesse_fuzz::reference;
 
@@ -127,5 +127,5 @@ fn said((robots, target): (&[u8], &Target), readings: Readings) -> Ruling {
         method: "GET".to_owned(),
     };
     let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
-    ruling(&inquiry, &snapshot, (&policy, Timestamp::UNIX_EPOCH))
+    ruling(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH)
 }

@@ -9,12 +9,12 @@ use serde_json::{Value as Json, json};
 
 use super::columns::{ColumnReader, blob, digest_of, integer, is_digest, json_list, text_bytes};
 use super::pages::NumberedTable;
-use crate::decision::access::{AccessResult, Snapshot};
 use crate::decision::digest::Digest;
 use crate::decision::record::{
     Effect, Outcome, Record, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling,
     result_word,
 };
+use crate::decision::snapshot::{AccessResult, Snapshot};
 
 /// Columns of a decision that are fixed when it is written.
 pub(super) const DECISION_COLUMNS: usize = 18;

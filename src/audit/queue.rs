@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::error::{AuditError, WriteError};
 use crate::decision::record::{Outcome, Record};
-use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
 use crate::pace::back_off_event::BackOffEvent;
 

@@ -20,9 +20,11 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::columns::{ColumnReader, is_as_written, read_digest, with_digest};
 use super::decision_row::{SNAPSHOT_COLUMNS, snapshot_values};
 use super::pages::KeyedTable;
-use crate::decision::access::{AccessResult, Cause, RobotsBody, RobotsFile, Snapshot, Validators};
+use crate::decision::access::Cause;
 use crate::decision::digest::Digest;
-use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::decision::snapshot::{
+    AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
+};
 use crate::pace::back_off_event::SavedBackOff;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;

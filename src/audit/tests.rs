@@ -32,10 +32,11 @@ use super::filter::{DecisionFilter, EventFilter};
 use super::reader::AuditReader;
 use super::verify::Verification;
 use super::*;
-use crate::decision::access::{AccessResult, Cause, NoConnection, RobotsFile, Snapshot};
+use crate::decision::access::{Cause, NoConnection};
 use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
 use crate::decision::digest::Digest;
 use crate::decision::record::{Outcome, Seen, StoredRecord};
+use crate::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
@@ -188,7 +189,7 @@ fn policy() -> Arc<Policy> {
 }
 
 fn decision(path: &str) -> Decision {
-    decide(&inquiry(path), &robots(), (&policy(), now()))
+    decide(&inquiry(path), &robots(), &policy(), now())
 }
 
 fn record_of(decision: &Decision) -> Record {
@@ -609,13 +610,14 @@ async fn one_of_each() -> Kit {
         decision("/a"),
         decision("/private/x"),
         decision("/a/../private"),
-        decide(&inquiry("/b"), &missing, (&policy(), now())),
+        decide(&inquiry("/b"), &missing, &policy(), now()),
         decide(
             &inquiry("/c"),
             &unreachable,
-            (&Arc::new(Policy::new(Unauthorized::Refuse)), now()),
+            &Arc::new(Policy::new(Unauthorized::Refuse)),
+            now(),
         ),
-        Decision::denied(inquiry("/d"), (&policy(), now()), "denied".to_owned()),
+        Decision::denied(inquiry("/d"), &policy(), now(), "denied".to_owned()),
     ] {
         let (_, ending) = kit.log.record(record_of(&decision)).await.unwrap();
         ending.complete(done(200));

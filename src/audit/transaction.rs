@@ -20,11 +20,10 @@ use super::decision_row::{
 use super::events::{EVENTS, EventRow, INSERT_EVENT, LAST_KIND};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
-use crate::decision::access::Snapshot;
 use crate::decision::decide::Policy;
 use crate::decision::digest::Digest;
 use crate::decision::record::{Outcome, Record};
-use crate::decision::stored_snapshot::StoredSnapshot;
+use crate::decision::snapshot::{Snapshot, StoredSnapshot};
 use crate::pace::back_off_event::{BackOffChange, BackOffEvent};
 
 /// Snapshots and policies remembered as written. One that is forgotten is looked

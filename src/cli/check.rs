@@ -37,8 +37,8 @@ use super::input::open;
 use super::{Exit, Usage, runtime};
 use crate::clock;
 use crate::config::Settings;
-use crate::decision::access::Snapshot;
 use crate::decision::decide::{Decision, Inquiry, Policy, Reason, Ruling, Verdict, decide};
+use crate::decision::snapshot::Snapshot;
 use crate::proxy::decider::{Decider, RobotsWait};
 use crate::robots_cache::fetch::Asker;
 use crate::serve::OriginClients;
@@ -196,7 +196,7 @@ fn by_file(
         let snapshot = snapshots
             .entry(origin.clone())
             .or_insert_with(|| Arc::new(saved::snapshot(origin, (200, body.clone()), terms)));
-        decide(&inquiry, snapshot, (check.policy(terms), terms.at))
+        decide(&inquiry, snapshot, check.policy(terms), terms.at)
     });
     Ok(decisions.collect())
 }

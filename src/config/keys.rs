@@ -25,7 +25,7 @@ use super::pace::{BackOffTable, CeilingsTable, PaceRuleTable, QueueTable};
 use super::tables::{CrawlerTable, OverrideTable};
 use crate::audit::Durability;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
-use crate::decision::identity::Identity;
+use crate::decision::inquiry::Identity;
 use crate::decision::overrides::Override;
 use crate::pace::back_off::BackOffLimits;
 use crate::pace::options::QueueLimits;

@@ -11,7 +11,7 @@ use super::keys::{Audit, Directives, Effective, Egress, LogFormat, Pace, Proxy, 
 use super::print::Values;
 use super::sources::Folders;
 use crate::decision::decide::Policy;
-use crate::decision::identity::Identities;
+use crate::decision::inquiry::Identities;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
 use crate::proxy::{annotate, ca, connect, exchange, fields, request, server, turns};

@@ -14,7 +14,7 @@ use super::kinds::{Choice, Fault, Kind, List, Mistake, Part, Text, WAIT};
 use super::network::CLIENTS;
 use super::problem::nearest;
 use super::values::name_text;
-use crate::decision::identity::Identity;
+use crate::decision::inquiry::Identity;
 use crate::decision::overrides::{Action, Origins, Override, Paths};
 use politesse_robots::crawler::ProductToken;
 

@@ -1,5 +1,4 @@
-//! SHA-256 values, which name what the evidence holds: robots.txt bodies,
-//! policies, decisions.
+//! SHA-256 values, by which robots.txt bodies, policies and decisions are named.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,14 +11,14 @@ use thiserror::Error;
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Computes the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         let mut value = [0; 32];
         value.copy_from_slice(digest(&SHA256, bytes).as_ref());
         Self(value)
     }
 
-    /// The 32 bytes, as the audit store keeps them.
+    /// Returns the 32 bytes, as the audit store keeps them.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -43,7 +42,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// The text is not 64 hexadecimal digits.
+/// Error: the text is not 64 hexadecimal digits.
 #[derive(Debug, Error)]
 #[error("a SHA-256 value has 64 hexadecimal digits")]
 pub struct InvalidDigest;

@@ -3,25 +3,25 @@
 //! Invariant 5: no IO, no clock, no async here. Time is an argument, parsing
 //! never fails, and everything is tested as data in, verdict out.
 //!
-//! In reading order, and a module uses only those below it:
+//! In reading order; a module uses only those below it:
 
 pub mod record;
 
 pub mod decide;
 
-pub mod stored_snapshot;
-
-pub mod access;
-
-pub mod receipt;
-
-pub mod policy;
+pub mod evidence;
 
 pub mod ruling;
 
+pub mod policy;
+
 pub mod overrides;
 
-pub mod identity;
+pub mod inquiry;
+
+pub mod snapshot;
+
+pub mod access;
 
 pub mod delay;
 

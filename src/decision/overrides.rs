@@ -1,9 +1,9 @@
-//! Overrides: where the operator's word counts in place of robots.txt.
+//! Overrides: entries by which the operator allows or denies URLs in place of
+//! robots.txt.
 //!
-//! An override says for one origin, and at will for one crawler and some
-//! paths, that URLs may or may not be fetched; an allow always has an end.
-//! Which of them fits a request is found here. What robots.txt says, and what
-//! becomes of the two, is `decision`'s.
+//! An override is for one origin or the names below one, and may be limited to
+//! one crawler and some paths; an allow always has an end. Does not know what
+//! robots.txt says: `ruling` applies an override to that.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,23 +16,23 @@ use politesse_robots::crawler::{Crawler, InvalidToken, ProductToken};
 use politesse_robots::origin::{Host, InvalidTarget, Origin};
 use politesse_robots::{CanonicalPath, Pattern, ServedPattern};
 
-/// An entry of the operator's list.
+/// Entry of the operator's list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "OverrideText", into = "OverrideText")]
 pub struct Override {
-    /// Whose URLs it is about.
+    /// Origins that it is for.
     pub origin: Origins,
-    /// The crawler it is about, by any of its candidates; absent: every one.
+    /// Crawler that it is for, by any of its candidate tokens; absent if for all.
     pub agent: Option<ProductToken>,
-    /// The paths it is about; absent: every path.
+    /// Paths that it is for; absent if for all.
     pub path: Option<Paths>,
-    /// What it says, and until when.
+    /// Action, and its end.
     pub action: Action,
-    /// Why, in the operator's words.
+    /// Reason, in the operator's words.
     pub reason: String,
 }
 
-/// What an override says, and until when: at its end it is in force no more.
+/// Action of an override. At its end the override is no longer in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The URLs may be fetched. Leave that never ends is soon forgotten, so
@@ -41,7 +41,7 @@ pub enum Action {
         /// Its end.
         until: Timestamp,
     },
-    /// They may not.
+    /// The URLs may not be fetched.
     Deny {
         /// Its end, if it has one.
         until: Option<Timestamp>,
@@ -49,7 +49,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The word for it in the configuration and in policies.
+    /// Returns its word in the configuration and in policies.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow { .. } => "allow",
@@ -57,7 +57,7 @@ impl Action {
         }
     }
 
-    /// Its end, if it has one.
+    /// Returns its end, if it has one.
     pub fn until(self) -> Option<Timestamp> {
         match self {
             Self::Allow { until } => Some(until),
@@ -66,7 +66,7 @@ impl Action {
     }
 }
 
-/// Whose URLs an override is about.
+/// Origins that an override is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origins {
     /// `https://site.example`: one origin.
@@ -109,8 +109,8 @@ impl fmt::Display for Origins {
     }
 }
 
-/// The paths an override is about: a pattern as in robots.txt (RFC 9309,
-/// section 2.2.3).
+/// Paths that an override is for: a pattern as in robots.txt (RFC 9309, section
+/// 2.2.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {
     text: String,
@@ -132,45 +132,49 @@ impl Paths {
     }
 }
 
-/// A path that a request may mean, and what robots.txt says of it.
+/// Path that a request may mean, with the verdict of robots.txt on it.
 #[derive(Debug)]
 pub struct Reading {
-    /// The path.
+    /// Path.
     pub path: CanonicalPath,
     /// Whether robots.txt disallows it.
     pub disallowed: bool,
 }
 
-/// A request, as far as overrides look at it.
+/// Request, as far as overrides depend on it.
 #[derive(Debug)]
-pub struct Asked<'a> {
-    /// Whose URL is asked for.
+pub struct OverrideQuery<'a> {
+    /// Origin of the URL.
     pub origin: &'a Origin,
-    /// Who asks.
+    /// Crawler that asks for it.
     pub crawler: &'a Crawler,
-    /// The path as sent, then the others that a server may read.
+    /// Path as sent, then the other readings of it that servers take.
     pub readings: Vec<Reading>,
-    /// When.
+    /// Time of the decision.
     pub at: Timestamp,
 }
 
-/// The override that counts, with the index of the reading it fits by.
+/// Returns the override that counts, with the index of the reading that it fits
+/// by.
 ///
-/// Each reading of the path has its own: the first in force that fits it. In
-/// doubt about the path that refuses: a deny of any reading counts; an allow
+/// For each reading of the path the first override in force that fits it counts.
+/// Doubt about the path refuses: a deny of any reading counts, and an allow
 /// needs the path as sent and every reading that robots.txt disallows.
-pub fn first<'a>(overrides: &'a [Override], asked: &Asked<'_>) -> Option<(&'a Override, usize)> {
-    let concerned = |entry: &&Override| entry.concerns(asked);
+pub fn first<'a>(
+    overrides: &'a [Override],
+    query: &OverrideQuery<'_>,
+) -> Option<(&'a Override, usize)> {
+    let concerned = |entry: &&Override| entry.concerns(query);
     let first_for = |reading: &Reading| {
         let mut entries = overrides.iter().filter(concerned);
         entries.find(|entry| entry.fits(&reading.path))
     };
-    let entries: Vec<_> = asked.readings.iter().map(first_for).collect();
+    let entries: Vec<_> = query.readings.iter().map(first_for).collect();
     let denies = |entry: &Option<&Override>| entry.is_some_and(Override::is_deny);
     if let Some(index) = entries.iter().position(denies) {
         return Some((entries[index]?, index));
     }
-    let mut readings = std::iter::zip(&entries, &asked.readings).enumerate();
+    let mut readings = std::iter::zip(&entries, &query.readings).enumerate();
     let allowed = readings.all(|(index, (entry, reading))| {
         let is_needed = index == 0 || reading.disallowed;
         !is_needed || entry.is_some()
@@ -180,15 +184,15 @@ pub fn first<'a>(overrides: &'a [Override], asked: &Asked<'_>) -> Option<(&'a Ov
 }
 
 impl Override {
-    /// Whether it is over at `at`; the end itself is no longer in it.
+    /// Whether it is no longer in force at `at`. The end itself is not in it.
     pub fn has_ended(&self, at: Timestamp) -> bool {
         self.action.until().is_some_and(|end| end <= at)
     }
 
-    fn concerns(&self, asked: &Asked<'_>) -> bool {
-        let names = |token: &ProductToken| asked.crawler.candidates().contains(token);
-        !self.has_ended(asked.at)
-            && self.origin.contain(asked.origin)
+    fn concerns(&self, query: &OverrideQuery<'_>) -> bool {
+        let names = |token: &ProductToken| query.crawler.candidates().contains(token);
+        !self.has_ended(query.at)
+            && self.origin.contain(query.origin)
             && self.agent.as_ref().is_none_or(names)
     }
 
@@ -204,24 +208,24 @@ impl Override {
         }
     }
 
-    /// As an Allow line of robots.txt matches.
+    /// Matches as an Allow line of robots.txt does.
     fn allows(&self, path: &CanonicalPath) -> bool {
         let matches = |paths: &Paths| paths.pattern.matches(path);
         self.path.as_ref().is_none_or(matches)
     }
 
-    /// Whether a deny of these paths refuses `path`: as a Disallow line matches,
-    /// in either form of its reserved bytes. It is tried so at every level of
-    /// `robots.readings`, which is about what a site may have meant.
+    /// Matches as a Disallow line does, in either form of its reserved bytes. That
+    /// holds at every level of `robots.readings`, which is about what a site may
+    /// have meant, not about what the operator wrote.
     fn denies(&self, path: &CanonicalPath) -> bool {
         let served = |paths: &Paths| paths.served.matches(path);
         self.allows(path) || self.path.as_ref().is_some_and(served)
     }
 }
 
-/// An override as a policy's JSON has it, with the keys of the configuration.
+/// Override in the JSON of a policy, with the keys of the configuration.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct OverrideText {
     origin: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     agent: Option<String>,
@@ -233,8 +237,8 @@ struct Written {
     until: Option<String>,
 }
 
-/// Why the JSON of a policy holds no override: it was changed by another hand,
-/// or written by a version that knew more.
+/// Error in the JSON of an override: it was changed by another hand, or written
+/// by a later version.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InvalidOverride {
@@ -255,7 +259,7 @@ pub enum InvalidOverride {
     Action(String),
 }
 
-impl From<Override> for Written {
+impl From<Override> for OverrideText {
     fn from(entry: Override) -> Self {
         Self {
             origin: entry.origin.to_string(),
@@ -268,10 +272,10 @@ impl From<Override> for Written {
     }
 }
 
-impl TryFrom<Written> for Override {
+impl TryFrom<OverrideText> for Override {
     type Error = InvalidOverride;
 
-    fn try_from(written: Written) -> Result<Self, InvalidOverride> {
+    fn try_from(written: OverrideText) -> Result<Self, InvalidOverride> {
         let until = written.until.map(|end| end.parse()).transpose()?;
         let action = match (written.action.as_str(), until) {
             ("allow", Some(until)) => Action::Allow { until },

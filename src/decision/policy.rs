@@ -1,8 +1,8 @@
-//! What the operator laid down, as far as decisions depend on it.
+//! Policy: the settings of the operator that decisions depend on.
 //!
-//! A policy is kept as JSON beside the decisions made by it, named by its
-//! SHA-256, so that they can be decided again. The JSON names the engine's
-//! [`Revision`] as well. How it is applied is `decision`'s.
+//! A policy is stored as JSON beside the decisions made by it, under its SHA-256,
+//! so that they can be made again. The JSON names the engine's [`Revision`] as
+//! well. Does not know how a policy is applied: that is in `ruling`.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use super::digest::Digest;
 use super::overrides::{Action, Override};
 use politesse_robots::Dialect;
 
-/// The revision of the engine that decided: of all in `rules/` that a verdict
-/// depends on besides its inputs.
+/// Revision of the engine that decided: of all code that a verdict depends on
+/// besides its inputs.
 ///
-/// It is raised by whoever changes a verdict under the same settings. A row of
+/// A change that turns a verdict under the same settings raises it. A record of
 /// another revision that is decided otherwise now was not tampered with: the
 /// engine has changed since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,10 +23,10 @@ use politesse_robots::Dialect;
 pub struct Revision(u32);
 
 impl Revision {
-    /// The revision of policies that name none: they are older than the name.
+    /// Revision of policies that name none: they are older than the name.
     pub const FIRST: Self = Self(1);
 
-    /// The revision of this engine.
+    /// Revision of this engine.
     pub const CURRENT: Self = Self(2);
 
     fn first() -> Self {
@@ -44,7 +44,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// What a 401 or 403 for robots.txt is taken for (`robots.status.unauthorized`).
+/// Meaning of a 401 or 403 for robots.txt (`robots.status.unauthorized`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unauthorized {
@@ -54,42 +54,42 @@ pub enum Unauthorized {
     Refuse,
 }
 
-/// Which readings of a path are judged (`robots.readings`). Each level judges
-/// what the one before it does, and refuses if any reading is disallowed.
+/// Readings of a path that are judged (`robots.readings`). Each level judges what
+/// the one before it does, and refuses if any reading is disallowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Readings {
     /// The URL as sent: the verdict of the standard.
     Sent,
-    /// That, and the URL without its dot segments (RFC 3986, section 5.2.4).
+    /// Also the URL without its dot segments (RFC 3986, section 5.2.4).
     Dots,
-    /// That, whatever else ordinary servers read, and a Disallow with the
-    /// escapes of its reserved bytes decoded.
+    /// Also whatever else ordinary servers read, and a Disallow with the escapes
+    /// of its reserved bytes decoded.
     #[default]
     Server,
 }
 
-/// Whose groups bind a crawler that has several candidate tokens
+/// Groups that bind a crawler with several candidate tokens
 /// (`enforcement.candidates`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Candidates {
-    /// Those of the first candidate that has any.
+    /// The groups of the first candidate that has any.
     #[default]
     First,
-    /// Those of every candidate that has any: the URL must be allowed by each.
+    /// The groups of every candidate that has any: each must allow the URL.
     All,
 }
 
-/// What becomes of a request that may not be fetched (`enforcement.mode`).
+/// Treatment of a request that may not be fetched (`enforcement.mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EnforcementMode {
-    /// It is refused.
+    /// The request is refused.
     #[default]
     Enforce,
-    /// It is forwarded all the same, and the record says that it would have
-    /// been refused: for finding out what enforcing would cost.
+    /// The request is forwarded, and the record says that it would have been
+    /// refused: for finding out what enforcing would cost.
     Report,
 }
 
@@ -105,7 +105,7 @@ impl Candidates {
     }
 }
 
-/// What the operator laid down, as far as a decision depends on it.
+/// Settings of the operator that decisions depend on.
 #[derive(Debug, Clone)]
 pub struct Policy {
     terms: Terms,
@@ -113,11 +113,11 @@ pub struct Policy {
     digest: Digest,
 }
 
-/// A policy as values.
+/// Values of a policy.
 ///
-/// What came later than the first version is left out of the JSON where it is
-/// the default, so that the policies of earlier versions can be read and keep
-/// their digest.
+/// Fields that are younger than the first version are left out of the JSON where
+/// they have the default, so that the policies of earlier versions can be read
+/// and keep their digest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Terms {
     #[serde(
@@ -138,15 +138,16 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Whether a 401 or 403 for robots.txt closes the origin: because the
-    /// operator says so, or the text that files are read by.
+    /// Whether a 401 or 403 for robots.txt closes the origin, by the setting or by
+    /// the dialect.
     pub(super) fn refuses_unauthorized(&self) -> bool {
         self.unauthorized == Unauthorized::Refuse || self.dialect.refuses_unauthorized()
     }
 }
 
 impl Policy {
-    /// The policy of a proxy: it judges every reading that servers take.
+    /// Creates the policy of a proxy, which judges every reading that servers
+    /// take.
     pub fn new(unauthorized: Unauthorized) -> Self {
         Self::of(Terms {
             revision: Revision::CURRENT,
@@ -159,7 +160,7 @@ impl Policy {
         })
     }
 
-    /// The same policy, for files that are read by `dialect`.
+    /// Sets the dialect of robots.txt files.
     #[must_use]
     pub fn with_dialect(self, dialect: Dialect) -> Self {
         Self::of(Terms {
@@ -168,27 +169,27 @@ impl Policy {
         })
     }
 
-    /// The revision of the engine that decides, or decided, by it.
+    /// Returns the revision of the engine that decides, or decided, by it.
     pub fn revision(&self) -> Revision {
         self.terms.revision
     }
 
-    /// By which text robots.txt files are read.
+    /// Returns the dialect of robots.txt files.
     pub fn dialect(&self) -> Dialect {
         self.terms.dialect
     }
 
-    /// Which readings of a path are judged.
+    /// Returns the readings of a path that are judged.
     pub fn readings(&self) -> Readings {
         self.terms.readings
     }
 
-    /// Whose groups bind a crawler of several names.
+    /// Returns the groups that bind a crawler with several tokens.
     pub fn candidates(&self) -> Candidates {
         self.terms.candidates
     }
 
-    /// The same policy, with another word on crawlers of several names.
+    /// Sets the groups that bind a crawler with several tokens.
     #[must_use]
     pub fn with_candidates(self, candidates: Candidates) -> Self {
         Self::of(Terms {
@@ -197,18 +198,18 @@ impl Policy {
         })
     }
 
-    /// What becomes of what may not be fetched.
+    /// Returns the treatment of requests that may not be fetched.
     pub fn mode(&self) -> EnforcementMode {
         self.terms.mode
     }
 
-    /// The same policy, with another word on what may not be fetched.
+    /// Sets the treatment of requests that may not be fetched.
     #[must_use]
     pub fn with_mode(self, mode: EnforcementMode) -> Self {
         Self::of(Terms { mode, ..self.terms })
     }
 
-    /// The same policy, with these overrides, the first that fits counting.
+    /// Sets the overrides, of which the first that fits counts.
     #[must_use]
     pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
         Self::of(Terms {
@@ -217,7 +218,7 @@ impl Policy {
         })
     }
 
-    /// The same policy, with another word on which readings are judged.
+    /// Sets the readings that are judged.
     #[must_use]
     pub fn with_readings(self, readings: Readings) -> Self {
         Self::of(Terms {
@@ -226,14 +227,14 @@ impl Policy {
         })
     }
 
-    /// The same policy, judging the URL as sent and no other reading.
+    /// Returns the same policy that judges the URL as sent and no other reading.
     #[must_use]
     pub fn as_sent(&self) -> Self {
         self.clone().with_readings(Readings::Sent)
     }
 
-    /// The same policy for what no crawler asked for (where a robots.txt
-    /// redirects to): in doubt it refuses, no override allows, and what it
+    /// Returns the policy for pages that a robots.txt redirects to, for which no
+    /// crawler has asked: in doubt it refuses, no override allows, and what it
     /// refuses is not fetched in any mode.
     #[must_use]
     pub fn for_redirects(&self) -> Self {
@@ -246,12 +247,12 @@ impl Policy {
         Self::of(terms)
     }
 
-    /// The overrides, in order, whether they have ended or not.
+    /// Returns the overrides, in order, whether they have ended or not.
     pub fn overrides(&self) -> &[Override] {
         &self.terms.overrides
     }
 
-    /// The policy that an audit record names.
+    /// Reads the policy that an audit record names.
     ///
     /// # Errors
     ///
@@ -270,17 +271,17 @@ impl Policy {
         }
     }
 
-    /// Its values, for deciding.
+    /// Returns its values.
     pub(super) fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// The policy as JSON: what the audit keeps, and the digest is of.
+    /// Returns the JSON, which the audit log stores.
     pub fn json(&self) -> &str {
         &self.json
     }
 
-    /// The SHA-256 by which records name it.
+    /// Returns the SHA-256 of the JSON, by which records name it.
     pub fn digest(&self) -> Digest {
         self.digest
     }

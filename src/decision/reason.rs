@@ -1,27 +1,28 @@
-//! The words of a decision: what it says, and why. They are the contract's.
+//! Verdict and reason of a decision, with their words in records, metrics and
+//! answers.
 //!
-//! How a decision comes by them is `decision`'s, and `pace`'s where it is about
-//! when.
+//! Programs read these words, so none is ever changed. Does not know how a
+//! decision comes by them.
 
 use std::fmt;
 
-use politesse_robots::PauseRecord;
+use politesse_robots::{Judgement, PauseRecord};
 use serde::{Deserialize, Serialize};
 
-/// What a decision says.
+/// Verdict of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The URL may be fetched.
     Allow,
-    /// It may not.
+    /// The URL may not be fetched.
     Disallow,
-    /// It may, but not now: nothing was sent.
+    /// The URL may be fetched, but not now: nothing was sent.
     Later,
 }
 
 impl Verdict {
-    /// The word for it in records, metrics and answers.
+    /// Returns its word in records, metrics and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -31,7 +32,7 @@ impl Verdict {
     }
 }
 
-/// Why a decision says what it says; the words are those of the contract.
+/// Reason of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -47,7 +48,7 @@ pub enum Reason {
     Unavailable,
     /// A 401 or 403, where the operator counts that as a refusal.
     Restricted,
-    /// It could not be found out.
+    /// The rules are unknown: the robots.txt could not be fetched.
     Unreachable,
     /// A bound was met while deciding: the file is made to be slow.
     Undecided,
@@ -81,8 +82,41 @@ impl From<PauseRecord> for Reason {
     }
 }
 
+impl From<&Judgement<'_>> for Reason {
+    fn from(judgement: &Judgement<'_>) -> Self {
+        match judgement {
+            Judgement::Rule(_) => Self::Rule,
+            Judgement::NoRule => Self::NoRule,
+            Judgement::NoGroup => Self::NoGroup,
+            Judgement::RobotsTxt => Self::RobotsTxt,
+            Judgement::Undecided => Self::Undecided,
+        }
+    }
+}
+
 impl Reason {
-    /// Those that a request is put off for: they say when, not whether.
+    /// Every reason.
+    pub const ALL: [Self; 17] = [
+        Self::Rule,
+        Self::NoRule,
+        Self::NoGroup,
+        Self::RobotsTxt,
+        Self::Unavailable,
+        Self::Restricted,
+        Self::Unreachable,
+        Self::Undecided,
+        Self::Override,
+        Self::Egress,
+        Self::CrawlDelay,
+        Self::RequestRate,
+        Self::VisitTime,
+        Self::BackOff,
+        Self::Ceiling,
+        Self::QueueFull,
+        Self::Overload,
+    ];
+
+    /// Reasons for which a request is delayed. They say when, not whether.
     pub const OF_PACE: [Self; 7] = [
         Self::CrawlDelay,
         Self::RequestRate,
@@ -93,7 +127,7 @@ impl Reason {
         Self::Overload,
     ];
 
-    /// The word for it in records, metrics and answers.
+    /// Returns its word in records, metrics and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rule => "rule",
@@ -133,7 +167,7 @@ impl fmt::Display for Reason {
 mod tests {
     use super::*;
 
-    // Contract, section 3.
+    // Ours: programs read these words.
     #[test]
     fn reasons_of_pace_have_the_words_of_the_contract() {
         let words = Reason::OF_PACE.map(Reason::as_str);
@@ -147,7 +181,7 @@ mod tests {
             "overload",
         ];
         assert_eq!(words, contract);
-        for reason in Reason::OF_PACE {
+        for reason in Reason::ALL {
             let json = serde_json::to_value(reason).unwrap();
             assert_eq!(json, reason.as_str());
         }

@@ -1,7 +1,9 @@
-//! The record of a decision: the evidence as kept, and deciding again from it.
+//! Record of a decision: the evidence as the audit log stores it, and deciding
+//! again from it.
 //!
-//! Invariant 2: a record names the inquiry, the snapshot and the policy, so
-//! that [`decide_again`] must come to the same answer, years later and offline.
+//! Invariant 2: a record names the inquiry, the snapshot and the policy, so that
+//! [`decide_again`] must come to the same answer, years later and offline. Does
+//! not know how records are stored.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,9 +14,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::access::{AccessResult, Cause, RobotsFile, Snapshot};
+use super::access::Cause;
 use super::delay::{Delay, DelayEnd};
 use super::digest::Digest;
+use super::snapshot::{AccessResult, RobotsFile, Snapshot};
 use crate::decision::decide::{
     Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide,
 };
@@ -22,22 +25,22 @@ use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::InvalidTarget;
 
-/// What was done about a decision.
+/// Effect of a decision on its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
-    /// What it says.
+    /// The decision was enforced.
     Enforced,
-    /// It disallows, and in report mode the request is forwarded all the same.
+    /// The decision disallows, and in report mode the request was forwarded.
     Reported,
-    /// The operator's override allowed what it disallows.
+    /// An override allowed what robots.txt disallows.
     Overridden,
-    /// /robots.txt was answered from our copy; nothing was sent.
+    /// The answer was our copy of /robots.txt; nothing was sent.
     Cached,
 }
 
 impl Effect {
-    /// What is done about the decision of `evidence` unless more is known.
+    /// Returns the effect that follows from `evidence` alone.
     pub fn of(evidence: &Evidence) -> Self {
         if evidence.ruling.is_overridden() {
             Self::Overridden
@@ -48,15 +51,15 @@ impl Effect {
         }
     }
 
-    /// The effect with this word, if it is one that the decision was set aside
-    /// with.
+    /// Returns the effect with this word, if it is one by which the verdict of
+    /// robots.txt was set aside.
     pub fn exception(word: &str) -> Option<Self> {
         [Self::Reported, Self::Overridden]
             .into_iter()
             .find(|effect| effect.as_str() == word)
     }
 
-    /// The word for it in records and answers.
+    /// Returns its word in records and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforced => "enforced",
@@ -67,14 +70,14 @@ impl Effect {
     }
 }
 
-/// A decision about to be written down.
+/// Decision that is about to be recorded.
 #[derive(Debug)]
 pub struct Record {
-    /// The address the crawler asked from.
+    /// Address that the request came from.
     pub client: IpAddr,
-    /// How long the request waited for it.
+    /// Time that the request waited for the decision.
     pub waited: Duration,
-    /// What was done about it.
+    /// Effect of the decision.
     pub effect: Effect,
     /// The decision, and what it was made from.
     pub evidence: Arc<Evidence>,
@@ -83,8 +86,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of `decision`, made for a crawler at `client` that has waited
-    /// for it as long as `waited`.
+    /// Creates the record of `decision` for a request from `client` that has
+    /// waited for `waited`.
     pub fn of(decision: &Decision, client: IpAddr, waited: Duration) -> Self {
         Self {
             client,
@@ -96,32 +99,32 @@ impl Record {
     }
 }
 
-/// What a response said about its own use.
+/// Directives that a response stated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// What is in force for the crawler and how far that is known, as in the
-    /// annotation field, with the preferences.
+    /// Directives in force for the crawler, as in the annotation field, with the
+    /// preferences.
     pub directives: String,
-    /// The statements it follows from, as written: a JSON array of objects with
+    /// Statements that they follow from, as written: a JSON array of objects with
     /// `by` and `said`. Absent if there were none.
     pub said: Option<String>,
 }
 
-/// How an exchange ended: what completes its record.
+/// End of an exchange, which completes its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The status the crawler was answered with, if any.
     pub status: Option<u16>,
-    /// What the origin's response said, if there was one.
+    /// Directives of the origin's response, if there was one.
     pub seen: Option<Seen>,
     /// Bytes of the body passed on.
     pub bytes: u64,
-    /// Why it did not end well: a word of RFC 9209, section 2.3, or ours
+    /// Error that ended it: a word of RFC 9209, section 2.3, or ours
     /// (`client_gone`, `incomplete`).
     pub error: Option<&'static str>,
 }
 
-/// A record as read back from the store.
+/// Record as read back from the store.
 #[derive(Debug, Clone)]
 pub struct StoredRecord {
     /// Its sequence number, from 1.
@@ -140,23 +143,23 @@ pub struct StoredRecord {
     pub url: String,
     /// The ruling, as words and values.
     pub ruling: StoredRuling,
-    /// What was done about it.
+    /// Effect of the decision.
     pub effect: String,
-    /// What the origin had said; absent if it was not asked.
+    /// Snapshot of the origin; absent if it was not asked.
     pub snapshot: Option<RecordedSnapshot>,
-    /// What the operator had laid down.
+    /// Policy of the operator.
     pub policy: StoredPolicy,
     /// Milliseconds the request waited.
     pub wait_ms: u64,
     /// The status answered with.
     pub status: Option<u16>,
-    /// What is in force for the crawler, as in the annotation field.
+    /// Directives in force for the crawler, as in the annotation field.
     pub directives: Option<String>,
-    /// The statements it follows from: JSON.
+    /// Statements that they follow from: JSON.
     pub said: Option<String>,
     /// Bytes of body passed on.
     pub bytes: Option<u64>,
-    /// Why it did not end well.
+    /// Error that ended the exchange.
     pub error: Option<String>,
 }
 
@@ -170,7 +173,7 @@ pub struct StoredPolicy {
 }
 
 impl StoredPolicy {
-    /// The policy with this JSON.
+    /// Creates the policy with this JSON.
     pub fn new(json: &str) -> Self {
         Self {
             sha256: Digest::of(json.as_bytes()),
@@ -179,7 +182,7 @@ impl StoredPolicy {
     }
 }
 
-/// A ruling as the store keeps it: what deciding again must reproduce.
+/// Ruling as the store keeps it. Deciding again must reproduce it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRuling {
     /// `allow`, `disallow` or `later`.
@@ -196,13 +199,13 @@ pub struct StoredRuling {
     pub crawler: Option<String>,
     /// The other reading that was refused.
     pub reading: Option<String>,
-    /// How what robots.txt says was set aside, if it was: `Reported` or
-    /// `Overridden`. The store keeps it as the effect.
+    /// Effect by which the verdict of robots.txt was set aside, if it was:
+    /// `Reported` or `Overridden`.
     pub exception: Option<Effect>,
 }
 
 impl StoredRuling {
-    /// The form of a decision's ruling that the store keeps.
+    /// Creates the stored form of a decision's ruling.
     pub fn of(evidence: &Evidence) -> Self {
         let (ruling, crawler) = (&evidence.ruling, &evidence.inquiry.crawler);
         let token = ruling.token.as_ref().or_else(|| crawler.token());
@@ -219,12 +222,13 @@ impl StoredRuling {
     }
 }
 
-/// A snapshot as read back from the store; its body stands apart, by digest.
+/// Snapshot of a record, as read back from the store. Its body is stored apart,
+/// by digest.
 #[derive(Debug, Clone)]
 pub struct RecordedSnapshot {
     /// The token it was fetched for.
     pub token: Option<String>,
-    /// Where it was asked last.
+    /// URL that was requested last.
     pub url: String,
     /// The URLs whose redirects led there, in order.
     pub hops: Vec<String>,
@@ -236,14 +240,14 @@ pub struct RecordedSnapshot {
     pub expires_at: Timestamp,
     /// `successful`, `unavailable` or `unreachable`.
     pub result: String,
-    /// The cause's word, if unreachable, or if the file is an earlier copy
-    /// because the origin was unreachable.
+    /// Word of the cause, if the origin was unreachable, whether there was an
+    /// earlier file or not.
     pub cause: Option<String>,
     /// The SHA-256 of the body, if successful.
     pub sha256: Option<Digest>,
 }
 
-/// The word for an access result in the store.
+/// Returns the word for an access result in the store.
 pub fn result_word(result: &AccessResult) -> &'static str {
     match result {
         AccessResult::Successful(_) => "successful",
@@ -252,7 +256,7 @@ pub fn result_word(result: &AccessResult) -> &'static str {
     }
 }
 
-/// What deciding a record again came to.
+/// Result of deciding a record again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Again {
     /// The same answer.
@@ -272,8 +276,8 @@ pub enum Again {
     FormOnly,
 }
 
-/// Why a record cannot be decided again. Each says that the store was changed
-/// by another hand, or written by a version that knew more.
+/// Error for which a record cannot be decided again: the store was changed by
+/// another hand, or written by a later version.
 #[derive(Debug, Error)]
 pub enum Undecidable {
     /// The URL is none.
@@ -320,8 +324,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
     })
 }
 
-/// The decision that follows from what a record rests on; `None` if it rests on
-/// no snapshot.
+/// Makes the decision of a record again; `None` if it rests on no snapshot.
 ///
 /// # Errors
 ///
@@ -348,17 +351,18 @@ pub fn decision_again(
         status: stored.status,
         fetched_at: stored.fetched_at,
         expires_at: stored.expires_at,
-        result: restore_result(stored, (body, policy.dialect()))?,
+        result: restore_result(stored, body, policy.dialect())?,
         stale: restore_stale(stored)?,
     });
-    let decision = decide(&inquiry, &snapshot, (&policy, record.at));
-    Ok(Some(match put_off(&record.ruling)? {
+    let decision = decide(&inquiry, &snapshot, &policy, record.at);
+    Ok(Some(match delay_reason(&record.ruling)? {
         Some(reason) => decision.later(Delay::of_host(reason, DelayEnd::After(Duration::ZERO))),
         None => decision,
     }))
 }
 
-/// Only an egress refusal is decided without asking the origin.
+/// Checks the form of a record without a snapshot. Only an egress refusal is
+/// decided without asking the origin.
 fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
     let ruling = &record.ruling;
     if ruling.reason != Reason::Egress.as_str() {
@@ -373,9 +377,9 @@ fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
     Ok(Again::FormOnly)
 }
 
-/// What a `later` row was put off for. The pace of that hour is not kept; that
-/// the request was let through, and by which rule, must follow again.
-fn put_off(ruling: &StoredRuling) -> Result<Option<Reason>, Undecidable> {
+/// Returns the reason of a delay. The pace of that hour is not stored; that the
+/// request was let through, and by which rule, must follow again.
+fn delay_reason(ruling: &StoredRuling) -> Result<Option<Reason>, Undecidable> {
     if ruling.verdict != Verdict::Later.as_str() {
         return Ok(None);
     }
@@ -394,7 +398,8 @@ fn tokens(candidates: &[String]) -> Result<Vec<ProductToken>, Undecidable> {
 
 fn restore_result(
     stored: &RecordedSnapshot,
-    (body, dialect): (Option<Bytes>, Dialect),
+    body: Option<Bytes>,
+    dialect: Dialect,
 ) -> Result<AccessResult, Undecidable> {
     match (stored.result.as_str(), stored.sha256, &stored.cause) {
         ("successful", Some(digest), _) => {
@@ -414,7 +419,7 @@ fn restore_result(
     }
 }
 
-/// Of a file the cause says why the origin could not be asked again.
+/// Restores the cause for which an earlier file was used.
 fn restore_stale(stored: &RecordedSnapshot) -> Result<Option<Cause>, Undecidable> {
     let cause = stored
         .cause

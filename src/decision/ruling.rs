@@ -1,53 +1,59 @@
-//! What a decision says and why, as values: verdict, reason, the rule with what
-//! it stands under, and what the site asks for.
+//! Ruling: what robots.txt and the operator's overrides say of an inquiry, and
+//! by which rule.
 //!
-//! How they are come by is `decision`'s.
+//! RFC 9309, section 2.2. Does not know what becomes of a ruling: `decide` turns
+//! it into a decision.
 
 use std::sync::Arc;
 
-use super::overrides::{Action, Override};
-use politesse_robots::PaceRecords;
-use politesse_robots::crawler::ProductToken;
-use politesse_robots::{Judgement, Rule};
+use jiff::Timestamp;
+
+use super::inquiry::Inquiry;
+use super::overrides::{self, Action, Override, OverrideQuery};
+use super::policy::{Candidates, Readings, Terms};
+use super::snapshot::{AccessResult, Snapshot};
+use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::origin::ROBOTS_TXT;
+use politesse_robots::{Binding, CanonicalPath, PaceRecords, Rule, reading};
 
 pub use super::reason::{Reason, Verdict};
 
-/// The answer of [`crate::decision::decide::decide`], with what it rests on.
+/// Verdict on an inquiry, with the rule that it rests on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ruling {
     /// Allow, disallow or later.
     pub verdict: Verdict,
-    /// Why; of leave that an override gave, the reason that it set aside.
+    /// Reason; where an override allows, the reason that it set aside.
     pub reason: Reason,
-    /// The rule that counts, if one matched.
+    /// Rule that counts, if one matched.
     pub rule: Option<RuleCited>,
-    /// The agent line by which it binds.
+    /// Agent line by which the rule binds.
     pub agent_line: Option<u32>,
-    /// The agents of its group, or of the groups that bind; `["*"]` for the
-    /// group of everyone.
+    /// Agents of its group, or of the groups that bind; `["*"]` for the group of
+    /// all crawlers.
     pub group: Vec<String>,
-    /// The candidate that was bound.
+    /// Candidate token that was bound.
     pub token: Option<ProductToken>,
-    /// The reading of the path that was refused, if not the one sent.
+    /// Reading of the path that was refused, if not the one sent.
     pub reading: Option<String>,
-    /// What the groups that bind ask for; absent if nothing.
+    /// Pace records of the groups that bind.
     pub asked: Option<Arc<PaceRecords>>,
-    /// The override that turned the verdict of robots.txt.
+    /// Override that turned the verdict of robots.txt.
     pub overriding: Option<Box<Override>>,
 }
 
-/// A rule as evidence: where it stands and how it is written.
+/// Rule as evidence: where it stands and how it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleCited {
-    /// Its line in robots.txt, from 1.
+    /// Line in robots.txt, from 1.
     pub line: u32,
     /// The line as written.
     pub text: String,
 }
 
 impl RuleCited {
-    /// How many bytes of a line are cited; a record is kept of each decision,
-    /// and its robots.txt beside it, whole.
+    /// Longest part of a line that is cited, in bytes. Each decision is recorded
+    /// with its rule, and the whole file stands beside it.
     pub const BYTES_MAX: usize = 20 * 1024;
 }
 
@@ -64,7 +70,22 @@ impl From<&Rule<'_>> for RuleCited {
 }
 
 impl Ruling {
-    /// A ruling that rests on no rule.
+    /// Rules on an inquiry by `terms` at the time `at`.
+    pub(super) fn of(inquiry: &Inquiry, snapshot: &Snapshot, terms: &Terms, at: Timestamp) -> Self {
+        let path = inquiry.target.path_and_query();
+        if path == ROBOTS_TXT && terms.dialect.exempts_robots_txt() {
+            return Self::without_rule(Verdict::Allow, Reason::RobotsTxt);
+        }
+        let mut readings = rule_on_readings(inquiry, snapshot, terms);
+        let counts = readings.iter().position(Self::disallows).unwrap_or(0);
+        let overriding = find_override(inquiry, &readings, terms, at);
+        let ruling = readings.swap_remove(counts);
+        match overriding {
+            Some((entry, reading)) => ruling.overridden_by(entry, reading),
+            None => ruling,
+        }
+    }
+
     pub(super) fn without_rule(verdict: Verdict, reason: Reason) -> Self {
         Self {
             verdict,
@@ -79,24 +100,27 @@ impl Ruling {
         }
     }
 
-    /// Seconds that the groups that bind ask for between two requests.
+    /// Returns the seconds between two requests that the groups that bind ask
+    /// for.
     pub fn crawl_delay(&self) -> Option<f64> {
         let pause = self.asked.as_ref()?.crawl_delay?;
         Some(pause.as_secs_f64())
     }
 
-    /// Whether it allows what robots.txt disallows.
+    /// Whether an override allows what robots.txt disallows.
     pub fn is_overridden(&self) -> bool {
         self.overriding.is_some() && self.verdict == Verdict::Allow
     }
 
-    /// What becomes of it by an override that fits. One that says the same
-    /// changes nothing: what robots.txt says is the better reason.
-    pub(super) fn overridden_by(self, entry: &Override, reading: Option<String>) -> Self {
+    fn disallows(&self) -> bool {
+        self.verdict == Verdict::Disallow
+    }
+
+    /// Applies an override that fits. One that says the same as robots.txt
+    /// changes nothing, since robots.txt is the better reason.
+    fn overridden_by(self, entry: &Override, reading: Option<String>) -> Self {
         let overriding = Some(Box::new(entry.clone()));
         match (entry.action, self.verdict) {
-            // It is no verdict of a robots.txt.
-            (_, Verdict::Later) => self,
             (Action::Allow { .. }, Verdict::Disallow) => Self {
                 verdict: Verdict::Allow,
                 overriding,
@@ -109,21 +133,139 @@ impl Ruling {
                 overriding,
                 ..Self::without_rule(Verdict::Disallow, Reason::Override)
             },
-            (Action::Allow { .. }, Verdict::Allow) | (Action::Deny { .. }, Verdict::Disallow) => {
-                self
-            }
+            // `Later` is no verdict of a robots.txt.
+            (_, Verdict::Later)
+            | (Action::Allow { .. }, Verdict::Allow)
+            | (Action::Deny { .. }, Verdict::Disallow) => self,
         }
     }
 }
 
-impl From<&Judgement<'_>> for Reason {
-    fn from(judgement: &Judgement<'_>) -> Self {
-        match judgement {
-            Judgement::Rule(_) => Self::Rule,
-            Judgement::NoRule => Self::NoRule,
-            Judgement::NoGroup => Self::NoGroup,
-            Judgement::RobotsTxt => Self::RobotsTxt,
-            Judgement::Undecided => Self::Undecided,
+/// Rules on each reading of the path, the one sent first. Stops at the first
+/// that is disallowed, unless an override may be about those behind it.
+fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &Terms) -> Vec<Ruling> {
+    let rule_on = |path: &str| rule_on_path(path, &inquiry.crawler, snapshot, terms);
+    let sent = inquiry.target.path_and_query();
+    let mut rulings = vec![rule_on(sent)];
+    for reading in other_readings(sent, terms.readings) {
+        if rulings.last().is_some_and(Ruling::disallows) && terms.overrides.is_empty() {
+            break;
         }
+        let ruling = rule_on(path_of(&reading, terms.readings));
+        rulings.push(Ruling {
+            reading: Some(reading),
+            ..ruling
+        });
+    }
+    rulings
+}
+
+/// Returns the path by which a reading is judged. Only the bytes `/robots.txt`
+/// are exempt from all rules, not another spelling that servers read so: that
+/// one is judged in a form that means the same.
+fn path_of(reading: &str, readings: Readings) -> &str {
+    match readings {
+        Readings::Server if reading == ROBOTS_TXT => "/robots%2Etxt",
+        Readings::Sent | Readings::Dots | Readings::Server => reading,
+    }
+}
+
+fn other_readings(path: &str, readings: Readings) -> Vec<String> {
+    match readings {
+        Readings::Sent => Vec::new(),
+        Readings::Dots => reading::without_dot_segments(path).into_iter().collect(),
+        Readings::Server => reading::of_servers(path),
+    }
+}
+
+/// Returns the override that counts, with the reading that it fits by if that is
+/// not the path as sent.
+fn find_override<'a>(
+    inquiry: &Inquiry,
+    readings: &[Ruling],
+    terms: &'a Terms,
+    at: Timestamp,
+) -> Option<(&'a Override, Option<String>)> {
+    if terms.overrides.is_empty() {
+        return None;
+    }
+    let sent = inquiry.target.path_and_query();
+    let query = OverrideQuery {
+        origin: &inquiry.target.origin,
+        crawler: &inquiry.crawler,
+        readings: readings
+            .iter()
+            .map(|ruling| overrides::Reading {
+                path: CanonicalPath::new(ruling.reading.as_deref().unwrap_or(sent)),
+                disallowed: ruling.disallows(),
+            })
+            .collect(),
+        at,
+    };
+    let (entry, index) = overrides::first(&terms.overrides, &query)?;
+    Some((entry, readings.get(index)?.reading.clone()))
+}
+
+fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &Terms) -> Ruling {
+    let is_unauthorized = matches!(snapshot.status, Some(401 | 403));
+    match &snapshot.result {
+        AccessResult::Successful(file) => {
+            let with_forms = |binding| with_served_forms(binding, terms.readings);
+            match terms.candidates {
+                Candidates::First => judge(&with_forms(file.robots.binding(crawler)), path),
+                Candidates::All => {
+                    let bindings = file.robots.bindings(crawler).into_iter();
+                    judge_all(&bindings.map(with_forms).collect::<Vec<_>>(), path)
+                }
+            }
+        }
+        AccessResult::Unavailable if is_unauthorized && terms.refuses_unauthorized() => {
+            Ruling::without_rule(Verdict::Disallow, Reason::Restricted)
+        }
+        AccessResult::Unavailable => Ruling::without_rule(Verdict::Allow, Reason::Unavailable),
+        AccessResult::Unreachable(_) => {
+            Ruling::without_rule(Verdict::Disallow, Reason::Unreachable)
+        }
+    }
+}
+
+/// Adds the forms of rules that servers read, where readings are judged so.
+pub fn with_served_forms(binding: Binding, readings: Readings) -> Binding {
+    match readings {
+        Readings::Sent | Readings::Dots => binding,
+        Readings::Server => binding.as_served(),
+    }
+}
+
+/// Rules by the groups of every candidate: the first that disallows counts, else
+/// the first. The pace records of all of them count.
+fn judge_all(bindings: &[Binding], path: &str) -> Ruling {
+    let asked = PaceRecords::all(bindings.iter().filter_map(Binding::pace));
+    let disallows = |binding: &&Binding| !binding.judge(path).allows();
+    let counts = bindings.iter().find(disallows).or(bindings.first());
+    let ruling = match counts {
+        Some(binding) => judge(binding, path),
+        // There is always a binding, that of the group of all crawlers, even if
+        // it holds no rule.
+        None => Ruling::without_rule(Verdict::Disallow, Reason::Undecided),
+    };
+    Ruling { asked, ..ruling }
+}
+
+fn judge(binding: &Binding, path: &str) -> Ruling {
+    let judgement = binding.judge(path);
+    let rule = judgement.rule();
+    let verdict = if judgement.allows() {
+        Verdict::Allow
+    } else {
+        Verdict::Disallow
+    };
+    Ruling {
+        rule: rule.map(RuleCited::from),
+        agent_line: rule.and_then(|rule| binding.agent_line(rule)),
+        group: rule.map_or_else(|| binding.names(), |rule| binding.names_of(rule)),
+        token: binding.token().cloned(),
+        asked: binding.pace().cloned(),
+        ..Ruling::without_rule(verdict, Reason::from(&judgement))
     }
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use super::names::NameLimiter;
 use crate::clock;
-use crate::decision::access::Snapshot;
+use crate::decision::access::Cause;
 use crate::decision::decide::{Decision, Inquiry, Policy, decide};
+use crate::decision::snapshot::{CacheKey, Snapshot};
 use crate::robots_cache::fetch::Asker;
 use crate::robots_cache::{RobotsCache, RobotsLookup};
 use crate::upstream::egress::{Egress, NotAdmitted};
@@ -64,19 +65,23 @@ impl Decider {
         let address = match self.egress.admits(origin).await {
             Ok(admitted) => admitted.address(),
             Err(NotAdmitted::Denied(denial)) => {
-                let terms = (policy, clock::now());
-                let denied = Decision::denied(Arc::clone(inquiry), terms, denial.to_string());
+                let (asked, denial) = (Arc::clone(inquiry), denial.to_string());
+                let denied = Decision::denied(asked, policy, clock::now(), denial);
                 return OriginDecision::unasked(denied, None);
             }
             Err(NotAdmitted::NoConnection(cause)) => {
                 let now = clock::now();
-                let snapshot = Snapshot::without_connection(origin, cause, now);
-                let decision = decide(inquiry, &Arc::new(snapshot), (policy, now));
+                let key = CacheKey {
+                    origin: origin.clone(),
+                    token: None,
+                };
+                let snapshot = Snapshot::unreachable(key, Cause::NoConnection(cause), now);
+                let decision = decide(inquiry, &Arc::new(snapshot), policy, now);
                 return OriginDecision::unasked(decision, None);
             }
         };
         if let Some(snapshot) = self.names_exceeded(inquiry, asker) {
-            let decision = decide(inquiry, &Arc::new(snapshot), (policy, clock::now()));
+            let decision = decide(inquiry, &Arc::new(snapshot), policy, clock::now());
             return OriginDecision::unasked(decision, address);
         }
         let robots = self
@@ -84,7 +89,7 @@ impl Decider {
             .snapshot(inquiry, asker, wait.longest, wait.client_gone)
             .await;
         OriginDecision {
-            decision: decide(inquiry, &robots.snapshot, (policy, clock::now())),
+            decision: decide(inquiry, &robots.snapshot, policy, clock::now()),
             address,
             robots: Some(robots),
         }
@@ -96,8 +101,14 @@ impl Decider {
         let (names, client) = (self.names.as_ref()?, asker.client?);
         let (origin, token) = (&inquiry.target.origin, inquiry.crawler.token()?);
         let until = names.admit(client, origin, token).err()?;
-        let now = clock::now();
-        Some(Snapshot::without_asking((origin, token), now, until))
+        let key = CacheKey {
+            origin: origin.clone(),
+            token: Some(token.clone()),
+        };
+        Some(Snapshot {
+            expires_at: until,
+            ..Snapshot::unreachable(key, Cause::Names, clock::now())
+        })
     }
 }
 

@@ -13,9 +13,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::problem_details::{ProblemDetails, sentence};
-use crate::decision::access::{AccessResult, Cause, NoConnection, Snapshot};
+use crate::decision::access::{Cause, NoConnection};
 use crate::decision::decide::{Evidence, Reason, Refusal, Ruling};
 use crate::decision::record::Effect;
+use crate::decision::snapshot::{AccessResult, Snapshot};
 
 /// Error type of what is refused although the origin could be reached (RFC 9209,
 /// section 2.3.9).
@@ -281,9 +282,9 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::decision::access::{AccessResult, RobotsFile, Snapshot};
     use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
     use crate::decision::delay::{Delay, DelayEnd};
+    use crate::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
     use crate::proxy::answer::{AnswerForm, ProxyIdentity};
     use crate::proxy::body::ProxyBody;
     use crate::proxy::problem::Problem;
@@ -308,7 +309,7 @@ mod tests {
             stale: None,
         });
         let policy = Arc::new(Policy::new(Unauthorized::Allow));
-        decide(&inquiry, &snapshot, (&policy, Timestamp::UNIX_EPOCH))
+        decide(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH)
     }
 
     fn problem(reason: Reason, retry_after: Duration) -> Problem {

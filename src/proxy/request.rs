@@ -21,7 +21,7 @@ use super::socket::ClientEnd;
 use super::tally::Tally;
 use super::upload::ClientUpload;
 use crate::decision::decide::Inquiry;
-use crate::decision::identity::Identities;
+use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
 use crate::upstream::client::{Form, Outgoing};
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme, Target};
@@ -99,7 +99,7 @@ impl ProxyRequest {
         max_forwards::take_one(&parts.method, &mut fields)?;
         let user_agent = parts.headers.get(USER_AGENT);
         let agent = user_agent.map(HeaderValue::as_bytes);
-        let (crawler, max_wait) = options.identities.known(agent, Some(connection.client));
+        let (crawler, max_wait) = options.identities.look_up(agent, Some(connection.client));
         if crawler.is_cut() {
             return Err(MalformedRequest::Names.into());
         }

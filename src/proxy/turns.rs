@@ -330,7 +330,7 @@ impl TurnDecider {
         // that the request began with.
         let is_same = latest.dialect() == self.policy.dialect();
         let policy = if is_same { &latest } else { &self.policy };
-        let decision = decide(&evidence.inquiry, &snapshot, (policy, clock::now()));
+        let decision = decide(&evidence.inquiry, &snapshot, policy, clock::now());
         (!decision.evidence().is_out_of_date()).then_some(decision)
     }
 }

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::options::{LIFETIME_MAX, Options};
 use super::outcome::{FetchOutcome, FetchedContent};
 use crate::clock::{self, Stamp, passed};
-use crate::decision::access::{AccessResult, Cause, NoConnection, Snapshot, Validators};
-use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::decision::access::{Cause, NoConnection};
+use crate::decision::snapshot::{AccessResult, CacheKey, Snapshot, StoredSnapshot, Validators};
 
 /// An entry in use is fetched again in the last tenth of its lifetime, so that
 /// no request waits for the same robots.txt twice.

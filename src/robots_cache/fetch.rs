@@ -16,8 +16,9 @@ use http_body_util::BodyExt;
 use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::decision::access::{RobotsBody, StatusMeaning, status_meaning};
+use crate::decision::access::{StatusMeaning, status_meaning};
 use crate::decision::decide::RobotsPermit;
+use crate::decision::snapshot::RobotsBody;
 use crate::pace::{Scheduler, Turn};
 use crate::upstream::body::{BodyError, ResponseBody};
 use crate::upstream::client::{Starts, Upstream, UpstreamError};

@@ -4,16 +4,24 @@
 //! RFC 9309, sections 2.3.1 and 2.4. No crawler is judged by a file that another
 //! one was given; with a fixed `robots.user_agent` there is one file for all.
 //! Does not know the proxy: `serve` builds the cache and connects its store.
+//!
+//! In reading order; a module uses only those below it:
 
-pub mod fetch;
-pub mod options;
-pub mod store;
+mod worker;
 
 mod admission;
+
+pub mod store;
+
 mod entry;
-mod lifetime;
+
 mod outcome;
-mod worker;
+
+pub mod fetch;
+
+mod lifetime;
+
+pub mod options;
 
 use std::fmt;
 use std::pin::pin;
@@ -29,8 +37,9 @@ use self::options::Options;
 use self::store::{FetchState, Lookup};
 use self::worker::FetchWorker;
 use crate::clock;
-use crate::decision::access::{Cause, Snapshot};
+use crate::decision::access::Cause;
 use crate::decision::decide::{Inquiry, Policy};
+use crate::decision::snapshot::Snapshot;
 use crate::metrics::Metrics;
 use politesse_robots::origin::Host;
 

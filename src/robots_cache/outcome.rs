@@ -14,10 +14,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::fetch::{FetchError, RobotsResponse};
 use super::lifetime::{stated_lifetime, stated_max_age};
 use crate::clock;
-use crate::decision::access::{
-    Cause, NoConnection, RobotsBody, RobotsFile, Snapshot, StatusMeaning, Validators,
-    status_meaning,
-};
+use crate::decision::access::{Cause, NoConnection, StatusMeaning, status_meaning};
+use crate::decision::snapshot::{RobotsBody, RobotsFile, Snapshot, Validators};
 use crate::upstream::body::BodyError;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::retry_after::retry_after;

@@ -20,7 +20,7 @@ use super::entry::CacheEntry;
 use super::options::Options;
 use super::outcome::FetchOutcome;
 use crate::decision::access::Cause;
-use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;

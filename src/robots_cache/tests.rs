@@ -20,7 +20,7 @@ use tokio::time::{advance, timeout};
 use self::kit::*;
 use super::*;
 use crate::decision::access::NoConnection;
-use crate::decision::stored_snapshot::CacheKey;
+use crate::decision::snapshot::CacheKey;
 use crate::robots_cache::fetch::FetchError;
 use crate::robots_cache::options::UserAgent;
 use crate::robots_cache::store::SnapshotStore;

@@ -23,9 +23,9 @@ use super::options::{Options, UserAgent};
 use super::outcome::{FetchOutcome, RedirectTrail};
 use super::store::{EntryTable, FetchState, Lookup, RunningFetch, SnapshotStore};
 use crate::clock;
-use crate::decision::access::{Cause, RobotsFile, Snapshot, StatusMeaning, status_meaning};
+use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::decide::{Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide};
-use crate::decision::stored_snapshot::CacheKey;
+use crate::decision::snapshot::{CacheKey, RobotsFile, Snapshot};
 use crate::metrics::Metrics;
 use crate::throttle::REPEATING;
 use crate::upstream::location::redirect_target;
@@ -403,7 +403,7 @@ impl<F: RobotsFetcher> Walk<'_, F> {
         let snapshot = snapshot.ok_or(Cause::RedirectDisallowed)?;
         state.send_replace(FetchState::Requesting);
         let policy = self.worker.redirect_policy.load();
-        let decision = decide(&inquiry, &snapshot, (&policy, clock::now()));
+        let decision = decide(&inquiry, &snapshot, &policy, clock::now());
         match decision.ruling().verdict {
             Verdict::Allow => Ok(()),
             Verdict::Disallow | Verdict::Later => Err(Cause::RedirectDisallowed),

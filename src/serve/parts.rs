@@ -12,7 +12,7 @@ use politesse_robots::Dialect;
 use crate::audit::AuditLog;
 use crate::config::Settings;
 use crate::decision::digest::Digest;
-use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::Metrics;
 use crate::pace::Scheduler;
 use crate::pace::back_off_event::BackOffListener;

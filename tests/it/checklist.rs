@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, Cause, RobotsFile, Snapshot};
+use politesse::decision::access::Cause;
 use politesse::decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict, decide};
+use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, Judgement, NoteKind, RobotsTxt, RuleKind, whole_lines};
@@ -106,10 +107,15 @@ pub(crate) fn ruling(
     };
     let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
     let years_later = Timestamp::from_second(1_800_000_000).unwrap();
-    let terms = (&Arc::new(policy.as_sent()), years_later);
-    decide(&Arc::new(inquiry), &Arc::new(snapshot), terms)
-        .ruling()
-        .clone()
+    let policy = Arc::new(policy.as_sent());
+    decide(
+        &Arc::new(inquiry),
+        &Arc::new(snapshot),
+        &policy,
+        years_later,
+    )
+    .ruling()
+    .clone()
 }
 
 /// The same by RFC 9309, to one that calls itself FooBot.

@@ -160,7 +160,7 @@ fn a_robots_permit_is_known_to_four_files() {
     for (name, text) in sources() {
         let allowed = [
             "decision/decide.rs",
-            "robots_cache/cache/asking.rs",
+            "robots_cache/worker.rs",
             "robots_cache/fetch.rs",
             "upstream/client.rs",
         ];
@@ -187,8 +187,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
     let listed = [
         "proxy/connection.rs",
         "proxy/listener.rs",
-        "robots_cache/cache.rs",
-        "robots_cache/ready.rs",
+        "robots_cache/worker.rs",
         "upstream/connect.rs",
         "upstream/parent.rs",
         "upstream/egress/resolver.rs",

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
 use politesse::decision::decide::{
     Candidates, Inquiry, Policy, Readings, Unauthorized, Verdict, decide,
 };
 use politesse::decision::record::{
     Again, Effect, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling, decide_again,
 };
+use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
 use politesse_directives::{Form, Gathering, Limits, MetaScanner, Reading, ScanStatus};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -38,9 +38,8 @@ fn verdict(robots: &str, path: &str) -> Verdict {
         method: "GET".into(),
     });
     let policy = Arc::new(Policy::new(Unauthorized::Allow));
-    let terms = (&policy, Timestamp::UNIX_EPOCH);
-    let once = decide(&inquiry, &snapshot, terms);
-    let twice = decide(&inquiry, &snapshot, terms);
+    let once = decide(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH);
+    let twice = decide(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH);
     assert_eq!(once.ruling(), twice.ruling());
     assert_eq!(once.digest(), twice.digest());
     once.ruling().verdict
@@ -79,11 +78,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         target,
         method: "GET".into(),
     });
-    let decision = decide(
-        &inquiry,
-        &Arc::new(snapshot),
-        (&Arc::new(policy.clone()), at),
-    );
+    let decision = decide(&inquiry, &Arc::new(snapshot), &Arc::new(policy.clone()), at);
     let candidates = inquiry.crawler.candidates().iter();
     let record = StoredRecord {
         directives: None,

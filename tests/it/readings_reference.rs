@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::access::{AccessResult, RobotsFile, Snapshot};
 use politesse::decision::decide::{
     Inquiry, Policy, Readings, Ruling, Unauthorized, Verdict, ruling,
 };
+use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::{of_servers, without_dot_segments};
@@ -42,7 +42,7 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
         method: "GET".into(),
     };
     let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
-    ruling(&inquiry, &snapshot, (&policy, Timestamp::UNIX_EPOCH))
+    ruling(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH)
 }
 
 fn allows(robots: &str, path: &str) -> bool {

@@ -20,7 +20,7 @@ fn behind(hops: &[&str]) -> Arc<Snapshot> {
 }
 
 fn behind_record(hops: &[&str]) -> Record {
-    record_of(&decide(&inquiry("/a"), &behind(hops), (&policy(), now())))
+    record_of(&decide(&inquiry("/a"), &behind(hops), &policy(), now()))
 }
 
 /// A log of two decisions: by a robots.txt behind two redirects, and by one

@@ -4,8 +4,7 @@ use http::HeaderValue;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::decision::access::Validators;
-use crate::decision::stored_snapshot::{CacheKey, StoredSnapshot};
+use crate::decision::snapshot::{CacheKey, StoredSnapshot, Validators};
 use crate::metrics::ResultLabel;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
@@ -237,7 +236,7 @@ async fn a_snapshot_that_was_read_again_is_the_same_evidence() {
     kit.keep(&first).await;
     let again = kit.kept(&mine()).await.unwrap();
     for kept in [first, again] {
-        let decision = decide(&inquiry("/a"), &kept.snapshot, (&policy(), now()));
+        let decision = decide(&inquiry("/a"), &kept.snapshot, &policy(), now());
         let (_, ending) = kit.log.record(record_of(&decision)).await.unwrap();
         ending.complete(done(200));
     }

@@ -16,7 +16,8 @@ async fn put_off() -> Kit {
     let reported = decide(
         &inquiry("/private/x"),
         &robots(),
-        (&Arc::new(reporting), now()),
+        &Arc::new(reporting),
+        now(),
     );
     for record in [
         record("/a"),

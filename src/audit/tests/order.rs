@@ -6,7 +6,7 @@ use super::*;
 
 /// A record decided at `at`.
 fn record_at(at: Timestamp) -> Record {
-    record_of(&decide(&inquiry("/a"), &robots(), (&policy(), at)))
+    record_of(&decide(&inquiry("/a"), &robots(), &policy(), at))
 }
 
 fn seconds(start: Timestamp, seconds: i64) -> Timestamp {

@@ -10,7 +10,7 @@ const FIRST: &str = r#"{"unauthorized":"allow","readings":"server"}"#;
 /// which allowed it: this one disallows it.
 fn allowed_by(policy: &str) -> Record {
     let policy = Arc::new(Policy::restore(policy).unwrap());
-    let decision = decide(&inquiry("/private/x"), &robots(), (&policy, now()));
+    let decision = decide(&inquiry("/private/x"), &robots(), &policy, now());
     let evidence = decision.evidence();
     let mut ruling = evidence.ruling.clone();
     (ruling.verdict, ruling.reason) = (Verdict::Allow, Reason::NoRule);
@@ -87,7 +87,7 @@ async fn what_this_revision_does_not_decide_is_a_mismatch() {
 async fn a_row_of_an_earlier_revision_that_decides_the_same_is_not_told() {
     let kit = Kit::new(Durability::Commit, 16);
     let policy = Arc::new(Policy::restore(FIRST).unwrap());
-    let decision = decide(&inquiry("/private/x"), &robots(), (&policy, now()));
+    let decision = decide(&inquiry("/private/x"), &robots(), &policy, now());
     let (_, ending) = kit.log.record(record_of(&decision)).await.unwrap();
     ending.complete(done(200));
     kit.log.probe().await.unwrap();

@@ -75,7 +75,7 @@ impl Batch<'_> {
         };
         let answer = (question.status.unwrap_or(200), question.body()?);
         let snapshot = saved::snapshot(&inquiry.target.origin, answer, terms);
-        let ruling = ruling(&inquiry, &snapshot, (check.policy(terms), terms.at));
+        let ruling = ruling(&inquiry, &snapshot, check.policy(terms), terms.at);
         let answer = Answer {
             id: &question.id,
             members: Members::of(&ruling, &inquiry.crawler),

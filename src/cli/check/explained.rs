@@ -9,10 +9,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::terms::Terms;
-use crate::decision::access::{RobotsFile, Snapshot};
-use crate::decision::decide::{
-    Decision, Evidence, Reason, RuleCited, Ruling, Verdict, ruling, with_forms,
-};
+use crate::decision::decide::{Decision, Evidence, Reason, RuleCited, Ruling, Verdict, ruling};
+use crate::decision::ruling::with_served_forms;
+use crate::decision::snapshot::{RobotsFile, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{
     Binding, Dialect, JoinedAgents, Judgement, Outranked, PaceRecord, RobotsTxt, Rule,
@@ -58,7 +57,7 @@ impl Explained {
         Self {
             binding: copy.map(|copy| {
                 let readings = evidence.policy.readings();
-                with_forms(copy.robots.binding(crawler), readings)
+                with_served_forms(copy.robots.binding(crawler), readings)
             }),
             terms: terms.clone(),
             now,
@@ -181,8 +180,8 @@ impl Explained {
         if self.ruling().reading.is_some() {
             return None;
         }
-        let terms = (&*self.terms.policy, evidence.at);
-        let as_proxy = ruling(&evidence.inquiry, self.snapshot()?, terms);
+        let policy = &self.terms.policy;
+        let as_proxy = ruling(&evidence.inquiry, self.snapshot()?, policy, evidence.at);
         let is_other = as_proxy.reading.is_some() || self.ruling().verdict == Verdict::Allow;
         Some(as_proxy).filter(|ruling| ruling.verdict == Verdict::Disallow && is_other)
     }

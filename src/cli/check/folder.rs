@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::saved;
 use super::terms::Terms;
 use crate::cli::Usage;
-use crate::decision::access::Snapshot;
+use crate::decision::snapshot::Snapshot;
 use politesse_robots::origin::Origin;
 
 /// How much the files that are kept ready take together, in bytes, about.

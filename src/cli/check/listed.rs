@@ -187,7 +187,7 @@ impl<'a> Worker<'a> {
         });
         inquiry.target = target;
         let policy = self.check.policy(self.terms);
-        let ruling = ruling(inquiry, &snapshot, (policy, self.terms.at));
+        let ruling = ruling(inquiry, &snapshot, policy, self.terms.at);
         self.exit = worse(self.exit, &ruling);
         let members = Members::of(&ruling, &inquiry.crawler);
         append_json(&mut self.found, &Answer { url, members })

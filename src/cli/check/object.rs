@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::answer::Members;
 use super::explained::{Bound, Explained};
-use crate::decision::access::{AccessResult, Snapshot};
 use crate::decision::overrides::Override;
+use crate::decision::snapshot::{AccessResult, Snapshot};
 use politesse_robots::{PaceRecord, PaceScope};
 
 /// The members of the batch format, and all that explains them.

@@ -9,9 +9,8 @@ use bytes::Bytes;
 
 use super::terms::Terms;
 use crate::clock;
-use crate::decision::access::{
-    AccessResult, Cause, RobotsBody, RobotsFile, Snapshot, StatusMeaning, status_meaning,
-};
+use crate::decision::access::{Cause, StatusMeaning, status_meaning};
+use crate::decision::snapshot::{AccessResult, RobotsBody, RobotsFile, Snapshot};
 use politesse_robots::origin::Origin;
 
 /// The bytes of a file, as far as telling whether it is too long needs them.

@@ -3,9 +3,10 @@
 
 use super::explained::{Bound, Competing, Explained};
 use crate::cli::inert::inert;
-use crate::decision::access::{AccessResult, Cause, Snapshot};
+use crate::decision::access::Cause;
 use crate::decision::decide::{Candidates, Reason};
 use crate::decision::overrides::{Action, Override};
+use crate::decision::snapshot::{AccessResult, Snapshot};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::{JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 

@@ -8,7 +8,7 @@ use crate::cli::Usage;
 use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{Policy, Unauthorized};
-use crate::decision::identity::Identities;
+use crate::decision::inquiry::Identities;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::{Dialect, RobotsTxt};
 

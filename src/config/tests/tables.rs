@@ -41,7 +41,7 @@ fn a_crawler_may_have_a_time_to_wait() {
     let identities = &config.settings().exchange.request.identities;
     let wait = |client: &str| {
         identities
-            .known(Some(b"LegacyBot/2"), client.parse().ok())
+            .look_up(Some(b"LegacyBot/2"), client.parse().ok())
             .1
     };
     assert_eq!(wait("127.0.0.1"), Some(Duration::from_secs(60)));

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::decision::access::{Cause, NoConnection};
 use crate::decision::record::{Effect, StoredRuling};
+use crate::decision::snapshot::AccessResult;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 
@@ -42,7 +43,7 @@ fn file(text: &'static str) -> Arc<Snapshot> {
 fn decided(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
     let policy = Arc::new(Policy::new(Unauthorized::Allow));
     let url = format!("http://h.test{path}");
-    decide(&inquiry("FooBot/2.1", &url), snapshot, (&policy, now()))
+    decide(&inquiry("FooBot/2.1", &url), snapshot, &policy, now())
 }
 
 fn now() -> Timestamp {
@@ -144,7 +145,8 @@ fn a_401_or_403_refuses_where_configured() {
         let decision = decide(
             &inquiry("FooBot", "http://h.test/a"),
             &snapshot,
-            (&policy, now()),
+            &policy,
+            now(),
         );
         assert_eq!(decision.ruling().verdict, verdict, "{status}");
     }
@@ -160,7 +162,7 @@ fn a_disallowed_reading_refuses_and_is_named() {
     let sent = Arc::new(Policy::new(Unauthorized::Allow).as_sent());
     let asked = inquiry("FooBot", "http://h.test/a/%2e%2e/private");
     assert_eq!(
-        said(&decide(&asked, &snapshot, (&sent, now()))),
+        said(&decide(&asked, &snapshot, &sent, now())),
         (Verdict::Allow, Reason::NoRule)
     );
 }
@@ -256,7 +258,7 @@ macro_rules! levels {
             let robots = file("User-agent: *\nDisallow: /private\n");
             let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::$level);
             let asked = inquiry("FooBot", &format!("http://h.test{}", $path));
-            let decision = decide(&asked, &robots, (&Arc::new(policy), now()));
+            let decision = decide(&asked, &robots, &Arc::new(policy), now());
             let reading = decision.ruling().reading.as_deref();
             let expected: (Verdict, Option<&str>) = $expected;
             assert_eq!((decision.ruling().verdict, reading), expected);
@@ -288,7 +290,7 @@ macro_rules! forms {
             let robots = file(concat!("User-agent: *\n", $rules, "\n"));
             let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::$level);
             let asked = inquiry("FooBot", concat!("http://h.test", $path));
-            let decision = decide(&asked, &robots, (&Arc::new(policy), now()));
+            let decision = decide(&asked, &robots, &Arc::new(policy), now());
             assert_eq!(decision.ruling().verdict, Verdict::$expected);
         }
     )*};
@@ -344,7 +346,7 @@ fn other_dialects_compare_the_written_path_alone() {
         let robots = snapshot(200, AccessResult::Successful(Arc::new(copy)));
         let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
         let asked = inquiry("FooBot", "http://h.test/Special:Random");
-        let decision = decide(&asked, &robots, (&Arc::new(policy), now()));
+        let decision = decide(&asked, &robots, &Arc::new(policy), now());
         // Those of 1994 and 1996 decode both sides.
         let decodes = [Dialect::Draft1996, Dialect::Consensus1994, Dialect::Conner];
         let refuses = dialect == Dialect::Rfc9309 || decodes.contains(&dialect);
@@ -411,7 +413,7 @@ macro_rules! all_candidates {
         fn $name() {
             let policy = laid_down(Candidates::All, &[]);
             let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
-            let decision = decide(&asked, &file($robots), (&policy, now()));
+            let decision = decide(&asked, &file($robots), &policy, now());
             let ruling = decision.ruling();
             let line = ruling.rule.as_ref().map(|rule| rule.line);
             let token = ruling.token.as_ref().map(ProductToken::as_str);
@@ -448,7 +450,7 @@ fn the_first_candidate_with_a_group_is_bound_alone() {
     let robots = file("User-agent: FooBot-News\nAllow: /\nUser-agent: FooBot\nDisallow: /x\n");
     let policy = laid_down(Candidates::First, &[]);
     let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
-    let decision = decide(&asked, &robots, (&policy, now()));
+    let decision = decide(&asked, &robots, &policy, now());
     assert_eq!(said(&decision), (Verdict::Allow, Reason::Rule));
 }
 
@@ -460,7 +462,7 @@ fn of_all_candidates_the_longest_delay_counts() {
     );
     let policy = laid_down(Candidates::All, &[]);
     let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
-    let decision = decide(&asked, &robots, (&policy, now()));
+    let decision = decide(&asked, &robots, &policy, now());
     assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule));
     assert_eq!(decision.ruling().crawl_delay(), Some(9.0));
 }
@@ -475,7 +477,7 @@ const CLOSED: &str =
 fn kept(overrides: &[&str], snapshot: &Arc<Snapshot>, path: &str) -> (StoredRuling, Effect) {
     let policy = laid_down(Candidates::First, overrides);
     let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
-    let decision = decide(&asked, snapshot, (&policy, now()));
+    let decision = decide(&asked, snapshot, &policy, now());
     let evidence = decision.evidence();
     (StoredRuling::of(evidence), Effect::of(evidence))
 }
@@ -526,7 +528,7 @@ fn an_override_cites_itself_and_the_reading_it_denies() {
     let robots = file("User-agent: foobot\nAllow: /\n");
     let policy = laid_down(Candidates::First, &[CLOSED]);
     let asked = inquiry("FooBot/2.1", "http://h.test/x/../closed");
-    let decision = decide(&asked, &robots, (&policy, now()));
+    let decision = decide(&asked, &robots, &policy, now());
     let ruling = decision.ruling();
     assert_eq!(ruling.reading.as_deref(), Some("/closed"));
     assert_eq!((&ruling.rule, &ruling.group), (&None, &Vec::new()));
@@ -561,7 +563,7 @@ fn an_allow_holds_where_robots_txt_is_not_to_be_had() {
 fn no_override_lifts_an_egress_denial() {
     let policy = laid_down(Candidates::First, &[ANYTHING]);
     let asked = inquiry("FooBot", "http://h.test/a");
-    let decision = Decision::denied(asked, (&policy, now()), "denied".to_owned());
+    let decision = Decision::denied(asked, &policy, now(), "denied".to_owned());
     assert_eq!(said(&decision), (Verdict::Disallow, Reason::Egress));
 }
 
@@ -572,10 +574,10 @@ fn an_end_within_the_microsecond_of_a_decision_is_seen_alike_twice() {
     let policy = laid_down(Candidates::First, &[&ending]);
     let robots = file("User-agent: *\nDisallow: /\n");
     let asked = inquiry("FooBot", "http://h.test/a");
-    let once = decide(&asked, &robots, (&policy, now()));
+    let once = decide(&asked, &robots, &policy, now());
     let kept = Timestamp::from_microsecond(once.evidence().at.as_microsecond()).unwrap();
     assert_eq!(kept, once.evidence().at);
-    let again = decide(&asked, &robots, (&policy, kept));
+    let again = decide(&asked, &robots, &policy, kept);
     assert_eq!(once.ruling(), again.ruling());
 }
 
@@ -608,7 +610,7 @@ macro_rules! reporting {
             let policy = laid_down(Candidates::First, &[OPEN, CLOSED]);
             let policy = Policy::clone(&policy).with_mode(EnforcementMode::Report);
             let asked = inquiry("FooBot/2.1", &format!("http://h.test{}", $path));
-            let decision = decide(&asked, &$snapshot, (&Arc::new(policy), now()));
+            let decision = decide(&asked, &$snapshot, &Arc::new(policy), now());
             assert_eq!(reported(decision), $expected);
         }
     )*};
@@ -645,7 +647,7 @@ reporting! {
 fn egress_is_enforced_in_report_mode() {
     let policy = Policy::new(Unauthorized::Allow).with_mode(EnforcementMode::Report);
     let asked = inquiry("FooBot/2.1", "http://h.test/a");
-    let denied = Decision::denied(asked, (&Arc::new(policy), now()), "denied".to_owned());
+    let denied = Decision::denied(asked, &Arc::new(policy), now(), "denied".to_owned());
     assert_eq!(reported(denied), (false, Effect::Enforced));
 }
 

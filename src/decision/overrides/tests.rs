@@ -13,7 +13,7 @@ fn entry(json: &str) -> Override {
 fn fits(keys: &str, (agent, origin): (&str, &str), paths: &[(&str, bool)]) -> Option<usize> {
     let entry = entry(&format!("{{ \"reason\": \"x\", {keys} }}"));
     let (scheme, authority) = origin.split_once("://").unwrap();
-    let asked = Asked {
+    let asked = OverrideQuery {
         origin: &Origin::new(scheme.parse().unwrap(), authority).unwrap(),
         crawler: &Crawler::parse(agent),
         readings: paths
@@ -114,7 +114,7 @@ fn the_first_that_fits_and_has_not_ended_counts() {
         r#"{"origin":"https://h.test","action":"deny","reason":"4"}"#,
     ]
     .map(entry);
-    let asked = Asked {
+    let asked = OverrideQuery {
         origin: &Origin::new(politesse_robots::origin::Scheme::Https, "h.test").unwrap(),
         crawler: &Crawler::parse("A"),
         readings: vec![Reading {
@@ -189,7 +189,7 @@ fn earlier_allow_does_not_hide_a_deny_of_another_reading() {
             path: CanonicalPath::new(path),
             disallowed: false,
         });
-        let asked = Asked {
+        let asked = OverrideQuery {
             origin: &Origin::new("https".parse().unwrap(), "h.test").unwrap(),
             crawler: &Crawler::parse("A"),
             readings: readings.collect(),

@@ -7,7 +7,7 @@ use tokio::time::advance;
 use super::kit::*;
 use super::*;
 use crate::clock::tests::set_wall_by;
-use crate::decision::access::AccessResult;
+use crate::decision::snapshot::AccessResult;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const FILE: &str = "User-agent: *\nDisallow: /a";

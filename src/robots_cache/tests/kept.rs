@@ -13,8 +13,7 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
-use crate::decision::access::{AccessResult, RobotsFile, Validators};
-use crate::decision::stored_snapshot::StoredSnapshot;
+use crate::decision::snapshot::{AccessResult, RobotsFile, StoredSnapshot, Validators};
 use crate::robots_cache::store::{EntryTable, StoreFuture};
 use crate::robots_cache::worker::LOAD_TIMEOUT;
 use politesse_robots::Dialect;

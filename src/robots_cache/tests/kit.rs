@@ -10,8 +10,8 @@ use http::HeaderMap;
 use tokio::time::sleep;
 
 use super::*;
-use crate::decision::access::{AccessResult, RobotsBody, Validators};
 use crate::decision::decide::{RobotsPermit, Unauthorized};
+use crate::decision::snapshot::{AccessResult, RobotsBody, Validators};
 use crate::robots_cache::fetch::{FetchError, RobotsQuery, RobotsResponse};
 use crate::robots_cache::store::NoStore;
 use politesse_robots::crawler::ProductToken;

@@ -25,7 +25,8 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
-use crate::decision::access::{AccessResult, NoConnection, RobotsFile, Validators};
+use crate::decision::access::NoConnection;
+use crate::decision::snapshot::{AccessResult, RobotsFile, Validators};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const FILE: &str = "User-agent: *\nDisallow: /a";

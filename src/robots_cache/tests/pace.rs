@@ -148,7 +148,7 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
     };
     let (now, _) = tokio::join!(waits, changes);
     let policy = Arc::new(options().policy);
-    let decision = decide(&inquiry, &now.unwrap(), (&policy, clock::now()));
+    let decision = decide(&inquiry, &now.unwrap(), &policy, clock::now());
     assert_eq!(decision.ruling().verdict, Verdict::Disallow);
     sleep(300 * SECOND).await;
     assert!(cache.current(&inquiry, &before).is_none());

@@ -2,7 +2,7 @@
 
 use super::kit::*;
 use super::*;
-use crate::decision::access::AccessResult;
+use crate::decision::snapshot::AccessResult;
 
 // RFC 9309, section 2.3.1.2: at least five are followed; checklist 27.
 #[tokio::test(start_paused = true)]

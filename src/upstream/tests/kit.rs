@@ -13,9 +13,9 @@ use hyper::rt::Executor;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::decision::access::{AccessResult, Snapshot};
+use crate::decision::decide::Receipt;
 use crate::decision::decide::{Inquiry, Permit, Policy, Unauthorized, decide};
-use crate::decision::receipt::Receipt;
+use crate::decision::snapshot::{AccessResult, Snapshot};
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
 use crate::upstream::body::{BodyError, ResponseBody};
@@ -277,7 +277,8 @@ pub(super) fn permit(url: &str) -> Permit {
     let decision = decide(
         &Arc::new(inquiry),
         &Arc::new(snapshot),
-        (&policy, crate::clock::now()),
+        &policy,
+        crate::clock::now(),
     );
     let receipt = Receipt::issue(1, decision.digest());
     decision.into_permit(&receipt).unwrap()

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::kit::{OK, RawOrigin, Setup, Step, setup};
-use crate::decision::access::Validators;
 use crate::decision::decide::RobotsPermit;
+use crate::decision::snapshot::Validators;
 use crate::pace::Scheduler;
 use crate::pace::options::Options;
 use crate::robots_cache::fetch::{

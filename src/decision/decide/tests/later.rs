@@ -15,7 +15,7 @@ fn delay(reason: Reason) -> Delay {
 fn reporting(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
     let policy = Policy::new(Unauthorized::Allow).with_mode(EnforcementMode::Report);
     let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
-    decide(&asked, snapshot, (&Arc::new(policy), now()))
+    decide(&asked, snapshot, &Arc::new(policy), now())
 }
 
 const ROBOTS: &str = "User-agent: foobot\nAllow: /a\nDisallow: /\nCrawl-delay: 10\n";
@@ -90,7 +90,7 @@ fn what_is_only_reported_can_be_put_off() {
 fn what_an_override_opens_can_be_put_off() {
     let policy = laid_down(Candidates::First, &[ANYTHING]);
     let asked = inquiry("FooBot/2.1", "http://h.test/x");
-    let decision = decide(&asked, &file(ROBOTS), (&policy, now()));
+    let decision = decide(&asked, &file(ROBOTS), &policy, now());
     assert!(decision.ruling().is_overridden());
     let later = decision.later(delay(Reason::VisitTime));
     assert_eq!(said(&later), (Verdict::Later, Reason::VisitTime));
@@ -125,7 +125,7 @@ fn of_all_candidates_what_each_asks_for_counts() {
         (Candidates::First, None),
         (Candidates::All, "2027-01-01T06:00:00Z".parse().ok()),
     ] {
-        let decision = decide(&asked, &robots, (&laid_down(candidates, &[]), now()));
+        let decision = decide(&asked, &robots, &laid_down(candidates, &[]), now());
         let asked = decision.ruling().asked.clone().unwrap();
         let pause = (Duration::from_secs(9), PauseRecord::RequestRate);
         assert_eq!(asked.delay(now()), Some(pause));

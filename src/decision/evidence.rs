@@ -1,58 +1,64 @@
-//! Everything a decision was made from, and what it says.
+//! Evidence: everything that a decision was made from, and what it says.
+//!
+//! A record keeps it, so that the decision can be made again. Does not know how
+//! it is stored.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{EnforcementMode, Inquiry, Policy, Reason, Ruling, Verdict};
-use crate::decision::access::{AccessResult, Cause, Snapshot};
-use crate::decision::delay::Delay;
-use crate::decision::digest::Digest;
+use super::access::Cause;
+use super::delay::Delay;
+use super::digest::Digest;
+use super::inquiry::Inquiry;
+use super::policy::{EnforcementMode, Policy};
+use super::ruling::{Reason, Ruling, Verdict};
+use super::snapshot::{AccessResult, Snapshot};
 
-/// Everything a decision was made from, and what it says: what a record keeps.
+/// Input and result of a decision.
 #[derive(Debug)]
 pub struct Evidence {
-    /// Who asked for what.
+    /// Inquiry that was decided.
     pub inquiry: Arc<Inquiry>,
-    /// What the origin said; absent if it was not asked.
+    /// Snapshot of the origin; absent if it was not asked.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// Why the origin may not be dialled, if that is why it was not asked.
+    /// Reason why the origin may not be dialled, if that is why it was not asked.
     pub denial: Option<String>,
-    /// Why a request that may be sent is not sent yet, if it is put off.
+    /// Delay, if the request may be sent but not now.
     pub delay: Option<Delay>,
-    /// What the operator laid down.
+    /// Policy of the operator.
     pub policy: Arc<Policy>,
-    /// When it was decided, in whole microseconds: as exactly as it is kept.
+    /// Time of the decision, in whole microseconds, as exactly as it is stored.
     pub at: Timestamp,
-    /// What follows.
+    /// Result.
     pub ruling: Ruling,
 }
 
 impl Evidence {
-    /// Whether the request may be sent: it is allowed, or only reported.
+    /// Whether the request may be sent: the ruling allows, or is only reported.
     pub fn lets_through(&self) -> bool {
         self.ruling.verdict == Verdict::Allow || self.is_reported()
     }
 
-    /// Whether it disallows only because the robots.txt could not be asked for
-    /// yet, which says nothing about the page.
+    /// Whether it disallows only because the robots.txt could not be fetched yet,
+    /// which says nothing about the page.
     pub fn lacks_an_answer_for_now(&self) -> bool {
         let result = self.snapshot.as_deref().map(|snapshot| &snapshot.result);
         let was_busy = matches!(result, Some(AccessResult::Unreachable(Cause::Busy)));
         was_busy && self.ruling.reason == Reason::Unreachable
     }
 
-    /// For how long what the origin said holds.
+    /// Returns the time for which its snapshot is still in force at `now`.
     pub fn holds_for(&self, now: Timestamp) -> Duration {
         let until = self.snapshot.as_ref().map(|snapshot| snapshot.expires_at);
         let left = until.and_then(|until| until.duration_since(now).try_into().ok());
         left.unwrap_or_default()
     }
 
-    /// Whether it goes by a robots.txt that has expired and could not be asked
-    /// for yet: what that allowed may be disallowed by now. An origin that does
-    /// not answer is another matter (RFC 9309, section 2.4).
+    /// Whether it rests on an expired robots.txt that could not be fetched yet:
+    /// what that allowed may be disallowed by now. An origin that does not
+    /// answer is another matter (RFC 9309, section 2.4).
     pub fn is_out_of_date(&self) -> bool {
         let stale = self.snapshot.as_deref().and_then(|snapshot| snapshot.stale);
         let by_its_rules = matches!(
@@ -62,12 +68,12 @@ impl Evidence {
         stale == Some(Cause::Busy) && by_its_rules && self.ruling.overriding.is_none()
     }
 
-    /// Whether it disallows what is forwarded all the same, because the policy
-    /// reports and does not enforce.
+    /// Whether it disallows a request that is forwarded all the same, because the
+    /// policy reports and does not enforce.
     ///
-    /// That is about what robots.txt and the operator say of a page. Where
-    /// nothing may be dialled (`egress`), and where no connection was to be
-    /// had, there is no page to report about.
+    /// Report mode sets aside what robots.txt and the operator say of a page.
+    /// Where nothing may be dialled (`egress`), or no connection was made, there
+    /// is no page to report about.
     pub fn is_reported(&self) -> bool {
         let can_be_had = match (self.ruling.reason, self.snapshot.as_deref()) {
             (Reason::Egress, _) | (_, None) => false,
@@ -77,7 +83,7 @@ impl Evidence {
         reports && can_be_had && self.ruling.verdict == Verdict::Disallow
     }
 
-    /// A digest of all that tells one decision from another.
+    /// Returns the digest of all that tells one decision from another.
     pub(super) fn digest(&self) -> Digest {
         let ruling = &self.ruling;
         let snapshot = self.snapshot.as_deref();
@@ -90,7 +96,7 @@ impl Evidence {
             ruling.reason.as_str(),
             ruling.rule.as_ref().map(|rule| rule.line),
             snapshot.map(|snapshot| snapshot.fetched_at),
-            snapshot.and_then(Snapshot::file).map(|copy| copy.digest),
+            snapshot.and_then(Snapshot::file).map(|file| file.digest),
             self.policy.digest(),
             self.at,
         );

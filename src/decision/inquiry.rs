@@ -1,9 +1,9 @@
-//! Who is who: the operator's word on which product tokens a crawler goes by.
+//! Inquiry: which crawler wants which URL; and the operator's table that says
+//! which product tokens a crawler goes by.
 //!
-//! What a crawler calls itself is a hint (RFC 9309, section 2.2.1, wants the
-//! token in it, and says no more); the operator knows. So the table is asked
-//! first, and User-Agent only where no entry fits. How addresses and requests
-//! come in is not known here.
+//! What a crawler calls itself is a hint (RFC 9309, section 2.2.1); the operator
+//! knows better. So the table comes first, and `User-Agent` counts only where no
+//! entry fits. Does not know how requests and addresses come in.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,25 +11,38 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::origin::Target;
 
-/// An entry of the table: on which conditions a crawler goes by which tokens.
+/// A request, as far as a decision depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inquiry {
+    /// The crawler.
+    pub crawler: Crawler,
+    /// The URL that it wants.
+    pub target: Target,
+    /// The method (RFC 9110, section 9); the verdict is the same for all.
+    pub method: String,
+}
+
+/// Entry of the table: product tokens, and the conditions under which a crawler
+/// goes by them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The tokens, the likeliest first; at least one.
+    /// Product tokens, the likeliest first; at least one.
     pub tokens: Vec<ProductToken>,
-    /// A part of the User-Agent, in any case; absent: whatever it says.
+    /// Part of the `User-Agent`, in any case; absent if any will do.
     pub user_agent: Option<String>,
-    /// Where it asks from; absent: from anywhere.
+    /// Networks that its requests come from; absent if any will do.
     pub clients: Option<Vec<IpNet>>,
-    /// How long its requests may wait for a turn; absent: as long as anyone's.
+    /// Longest wait of its requests for a turn; absent if it is that of all.
     pub max_wait: Option<Duration>,
 }
 
 impl Identity {
-    /// Whether all conditions hold. Who asks from nowhere that is known meets
-    /// no condition on where.
+    /// Whether all conditions hold. Without a `client` no condition on networks
+    /// does.
     fn fits(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> bool {
-        let says = |part: &String| holds(user_agent.unwrap_or_default(), part.as_bytes());
+        let says = |part: &String| contains(user_agent.unwrap_or_default(), part.as_bytes());
         let is_at = |networks: &Vec<IpNet>| {
             client.is_some_and(|client| networks.iter().any(|network| network.contains(&client)))
         };
@@ -37,28 +50,28 @@ impl Identity {
     }
 }
 
-/// The table, in the order in which it is asked.
+/// Table of identities; the first entry that fits counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identities(Vec<Identity>);
 
 impl Identities {
-    /// A table of these entries.
+    /// Creates a table of these entries.
     #[must_use]
     pub fn new(entries: Vec<Identity>) -> Self {
         Self(entries)
     }
 
-    /// Who asks from `client` and calls itself `user_agent`: whom the first
-    /// entry says that fits, else who User-Agent says.
+    /// Returns the crawler that sends requests from `client` as `user_agent`.
     ///
-    /// Without a `client` (nobody has connected) only entries that do not ask
-    /// for one fit.
+    /// Without a `client` (no connection was made) only entries without
+    /// `clients` fit.
     pub fn crawler(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> Crawler {
-        self.known(user_agent, client).0
+        self.look_up(user_agent, client).0
     }
 
-    /// The same, with how long its requests may wait if the entry says so.
-    pub fn known(
+    /// Returns that crawler, and the longest wait of its requests if its entry
+    /// sets one.
+    pub fn look_up(
         &self,
         user_agent: Option<&[u8]>,
         client: Option<IpAddr>,
@@ -70,8 +83,8 @@ impl Identities {
     }
 }
 
-/// Whether `part` stands in `text`, in any case.
-fn holds(text: &[u8], part: &[u8]) -> bool {
+/// Whether `part` occurs in `text`, in any case.
+fn contains(text: &[u8], part: &[u8]) -> bool {
     part.is_empty()
         || text
             .windows(part.len())
@@ -111,7 +124,7 @@ mod tests {
         )*};
     }
 
-    // Contract, section 2.
+    // Ours.
     identities! {
         no_entry_leaves_it_to_user_agent: [] say "BarBot/1" at "10.0.0.1" is ["BarBot"];
         an_entry_without_conditions_fits_all:
@@ -137,19 +150,19 @@ mod tests {
             [entry(&["A"], "", "10.0.0.0/8"), entry(&["B"], "bar", "")] say "BarBot/1" at "" is ["B"];
     }
 
-    // Contract, section 2: `max_wait` of the first entry that fits.
+    // Ours: `max_wait` of the first entry that fits.
     #[test]
     fn who_is_known_may_have_a_time_to_wait() {
         let mut patient = entry(&["FooBot"], "foo", "");
         patient.max_wait = Some(Duration::from_secs(60));
         let table = Identities::new(vec![patient, entry(&["BarBot"], "", "")]);
-        let wait = |agent: &[u8]| table.known(Some(agent), None).1;
+        let wait = |agent: &[u8]| table.look_up(Some(agent), None).1;
         assert_eq!(wait(b"foobot/1"), Some(Duration::from_secs(60)));
         assert_eq!(wait(b"barbot/1"), None);
-        assert_eq!(Identities::default().known(None, None).1, None);
+        assert_eq!(Identities::default().look_up(None, None).1, None);
     }
 
-    // Contract, section 2: an entry without conditions fits all.
+    // Ours: an entry without conditions fits all.
     #[test]
     fn who_says_nothing_can_have_a_name() {
         let table = Identities::new(vec![entry(&["A"], "a", ""), entry(&["B"], "", "")]);

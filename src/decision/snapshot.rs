@@ -1,0 +1,260 @@
+//! Snapshot: what a fetch of robots.txt led to, for how long it is used, and
+//! under which key it is kept.
+//!
+//! RFC 9309, sections 2.3.1 and 2.4. Does not know how a file is fetched, nor
+//! what the rules in it say.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use jiff::Timestamp;
+
+use super::access::{Cause, NoConnection};
+use super::digest::Digest;
+use politesse_robots::crawler::ProductToken;
+use politesse_robots::origin::Origin;
+use politesse_robots::{Dialect, RobotsTxt, whole_lines};
+
+/// Key of a snapshot: no crawler is judged by a file that another was given.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CacheKey {
+    /// Origin of the file, whatever the redirects (RFC 9309, section 2.3.1.2).
+    pub origin: Origin,
+    /// Product token that the file was fetched for; `None` if one file serves
+    /// all crawlers.
+    pub token: Option<ProductToken>,
+}
+
+/// Access result for one origin and product token.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Initial origin, whatever the redirects.
+    pub origin: Origin,
+    /// Product token that the file was fetched for; `None` if one file serves
+    /// all crawlers.
+    pub token: Option<ProductToken>,
+    /// URL that was requested last: where the answer came from, if there was
+    /// one.
+    pub url: String,
+    /// URLs whose redirects led there, in order, the initial one first.
+    pub hops: Vec<String>,
+    /// Status that ended the fetch, if there was an answer.
+    pub status: Option<u16>,
+    /// Time of the answer.
+    pub fetched_at: Timestamp,
+    /// Time from which on the snapshot is not used.
+    pub expires_at: Timestamp,
+    /// Meaning of the answer.
+    pub result: AccessResult,
+    /// Cause for which the origin could not be asked again, if `result` is an
+    /// earlier answer (RFC 9309, section 2.4). `fetched_at` is the time of that
+    /// one.
+    pub stale: Option<Cause>,
+}
+
+/// Result of asking for a robots.txt (RFC 9309, section 2.3.1).
+#[derive(Debug, Clone)]
+pub enum AccessResult {
+    /// There is a file, and its rules bind (section 2.3.1.1).
+    Successful(Arc<RobotsFile>),
+    /// A status from 400 to 499 but 429: no rules (section 2.3.1.3).
+    Unavailable,
+    /// Anything else: complete disallow (section 2.3.1.4).
+    Unreachable(Cause),
+}
+
+impl Snapshot {
+    /// Creates a snapshot that refuses everything and has expired at `now`.
+    /// Made without a request, for one decision.
+    pub fn unreachable(key: CacheKey, cause: Cause, now: Timestamp) -> Self {
+        Self {
+            url: key.origin.robots_txt().to_string(),
+            origin: key.origin,
+            token: key.token,
+            hops: Vec::new(),
+            status: None,
+            fetched_at: now,
+            expires_at: now,
+            result: AccessResult::Unreachable(cause),
+            stale: None,
+        }
+    }
+
+    /// Returns the file, if there is one.
+    pub fn file(&self) -> Option<&RobotsFile> {
+        match &self.result {
+            AccessResult::Successful(file) => Some(file),
+            AccessResult::Unavailable | AccessResult::Unreachable(_) => None,
+        }
+    }
+
+    /// Returns the cause for which no connection was made, if that is so.
+    pub fn no_connection(&self) -> Option<NoConnection> {
+        match &self.result {
+            AccessResult::Unreachable(Cause::NoConnection(cause)) => Some(*cause),
+            AccessResult::Unreachable(_)
+            | AccessResult::Successful(_)
+            | AccessResult::Unavailable => None,
+        }
+    }
+}
+
+/// A robots.txt: the bytes that were parsed, hashed and stored.
+#[derive(Debug)]
+pub struct RobotsFile {
+    /// Parsed rules.
+    pub robots: RobotsTxt,
+    /// Bytes, cut at the last whole line within the limit.
+    pub body: Bytes,
+    /// SHA-256 of `body`.
+    pub digest: Digest,
+    /// Whether `body` is all that the origin sent.
+    pub whole: bool,
+    /// Media type that it was sent with.
+    pub content_type: Option<String>,
+    /// Validators, by which the origin is asked whether it has changed.
+    pub validators: Validators,
+}
+
+/// Validators of a response (RFC 9110, section 8.8).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Validators {
+    /// `ETag`, as sent.
+    pub etag: Option<HeaderValue>,
+    /// `Last-Modified`, as sent.
+    pub last_modified: Option<HeaderValue>,
+}
+
+/// Body of a robots.txt, as far as it was read.
+#[derive(Debug, Clone)]
+pub struct RobotsBody {
+    /// The bytes, cut at the last whole line within the limit.
+    pub bytes: Bytes,
+    /// Whether `bytes` is all that the origin sent.
+    pub whole: bool,
+}
+
+impl RobotsBody {
+    /// Keeps the whole lines within the first `max` bytes (RFC 9309, section
+    /// 2.5).
+    pub fn within(mut bytes: Bytes, max: usize) -> Self {
+        let kept = whole_lines(&bytes, max).len();
+        let whole = kept == bytes.len();
+        bytes.truncate(kept);
+        Self { bytes, whole }
+    }
+}
+
+impl Default for RobotsBody {
+    fn default() -> Self {
+        Bytes::new().into()
+    }
+}
+
+impl From<Bytes> for RobotsBody {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, whole: true }
+    }
+}
+
+impl RobotsFile {
+    /// Reads and hashes `body`, a whole file, by RFC 9309.
+    pub fn new(body: Bytes) -> Self {
+        Self::read(body, Dialect::default())
+    }
+
+    /// Reads and hashes `body` by the text that `dialect` names.
+    pub fn read(body: impl Into<RobotsBody>, dialect: Dialect) -> Self {
+        let RobotsBody { bytes, whole } = body.into();
+        let mut robots = RobotsTxt::in_dialect(bytes.clone(), dialect);
+        if !whole {
+            // The rules behind the cut are unknown, and explanations say so.
+            robots.cut_here();
+        }
+        Self {
+            robots,
+            digest: Digest::of(&bytes),
+            body: bytes,
+            whole,
+            content_type: None,
+            validators: Validators::default(),
+        }
+    }
+
+    /// Reads the same bytes by another dialect.
+    #[must_use]
+    pub fn read_again(&self, dialect: Dialect) -> Self {
+        let body = RobotsBody {
+            bytes: self.body.clone(),
+            whole: self.whole,
+        };
+        Self {
+            content_type: self.content_type.clone(),
+            validators: self.validators.clone(),
+            ..Self::read(body, dialect)
+        }
+    }
+}
+
+/// A snapshot as the store keeps it, fresh or not.
+#[derive(Debug, Clone)]
+pub struct StoredSnapshot {
+    /// The snapshot; its times say whether it is still in force.
+    pub snapshot: Arc<Snapshot>,
+    /// Failures of the origin in a row.
+    pub failures: u32,
+    /// Address that `upstream.resolve` or a parent led to, if the origin was not
+    /// asked at its own: what was said there is not what is said elsewhere.
+    pub led_to: Option<String>,
+}
+
+impl StoredSnapshot {
+    /// Returns its key.
+    pub fn key(&self) -> CacheKey {
+        CacheKey {
+            origin: self.snapshot.origin.clone(),
+            token: self.snapshot.token.clone(),
+        }
+    }
+
+    /// Whether it rests on an answer or a failure of the origin, and so outlives
+    /// the process. A failure of our own, or an address that may not be dialled,
+    /// is found out again at no cost, and the restart may have mended it.
+    pub fn is_of_the_origin(&self) -> bool {
+        match &self.snapshot.result {
+            AccessResult::Unreachable(
+                Cause::Internal
+                | Cause::Busy
+                | Cause::NoConnection(
+                    NoConnection::Prohibited
+                    | NoConnection::NoSocket
+                    | NoConnection::Parent
+                    | NoConnection::ParentCredentials,
+                ),
+            ) => false,
+            AccessResult::Unreachable(_)
+            | AccessResult::Successful(_)
+            | AccessResult::Unavailable => true,
+        }
+    }
+
+    /// Reads its file by `dialect`, unless it was read so before.
+    #[must_use]
+    pub fn read_by(self, dialect: Dialect) -> Self {
+        let Some(file) = self.snapshot.file() else {
+            return self;
+        };
+        if file.robots.dialect() == dialect {
+            return self;
+        }
+        let snapshot = Snapshot {
+            result: AccessResult::Successful(Arc::new(file.read_again(dialect))),
+            ..(*self.snapshot).clone()
+        };
+        Self {
+            snapshot: Arc::new(snapshot),
+            ..self
+        }
+    }
+}

@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::kinds::{Fault, Kind, Mistake, Part};
-use super::problem::{Place, Problem, nearest};
+use super::problem::{ConfigProblem, Place, nearest};
 use super::sources::Sources;
 use super::values::{Inline, name_text};
 
@@ -136,7 +136,7 @@ pub(super) struct Layers<'a> {
     sections: &'static [Section],
     /// The weakest value first.
     written: BTreeMap<KeyName, Vec<Written<'a>>>,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl<'a> Layers<'a> {
@@ -183,7 +183,7 @@ impl<'a> Layers<'a> {
     fn add_fault(&mut self, key: &str, source: Source<'_>, fault: Fault) {
         // Where the parser cannot read a value it has complained already, and has
         // made one up that has no place in the text.
-        let is_broken = |problem: &Problem| matches!(problem, Problem::Syntax { .. });
+        let is_broken = |problem: &ConfigProblem| matches!(problem, ConfigProblem::Syntax { .. });
         let in_file = matches!(source, Source::File { .. });
         if in_file && fault.span.is_empty() && self.problems.iter().any(is_broken) {
             return;
@@ -203,7 +203,7 @@ impl<'a> Layers<'a> {
     }
 
     /// Returns every problem of the values gathered and read.
-    pub(super) fn into_problems(self) -> Vec<Problem> {
+    pub(super) fn into_problems(self) -> Vec<ConfigProblem> {
         self.problems
     }
 
@@ -222,7 +222,7 @@ impl<'a> Layers<'a> {
         let source = Source::File { path, text };
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in errors {
-            self.problems.push(Problem::Syntax {
+            self.problems.push(ConfigProblem::Syntax {
                 place: source.place(error.span().map_or(0, |span| span.start)),
                 message: error.message().replace('\n', " "),
             });
@@ -256,7 +256,8 @@ impl<'a> Layers<'a> {
             let key = dotted(section, &name_text(name));
             let near = nearest(self.known(), &key);
             let place = entry.place;
-            self.problems.push(Problem::UnknownKey { place, key, near });
+            self.problems
+                .push(ConfigProblem::UnknownKey { place, key, near });
         }
     }
 
@@ -290,7 +291,8 @@ impl<'a> Layers<'a> {
             self.add_path(&path, value_of(value, Source::Environment { name }));
         } else if let Some(wanted) = self.variable_spelled_like(rest) {
             let place = Source::Environment { name }.place(0);
-            self.problems.push(Problem::Variable { place, wanted });
+            self.problems
+                .push(ConfigProblem::Variable { place, wanted });
         }
     }
 
@@ -308,7 +310,7 @@ impl<'a> Layers<'a> {
     fn add_override(&mut self, argument: &'a str) {
         match argument.split_once('=') {
             Some((path, value)) => self.add_path(path.trim(), value_of(value, Source::Override)),
-            None => self.problems.push(Problem::NoValue {
+            None => self.problems.push(ConfigProblem::NoValue {
                 place: Place::Override,
                 argument: argument.to_owned(),
             }),
@@ -359,16 +361,16 @@ fn dotted(section: &str, name: &str) -> String {
 }
 
 /// Turns a fault in the value of `key` into a problem with its place.
-fn problem(key: &str, source: Source<'_>, fault: Fault) -> Problem {
+fn problem(key: &str, source: Source<'_>, fault: Fault) -> ConfigProblem {
     let place = source.place(fault.span.start);
     match fault.mistake {
-        Mistake::Value { found, wanted } => Problem::Value {
+        Mistake::Value { found, wanted } => ConfigProblem::Value {
             place,
             key: part_name(key.to_owned(), &fault.path),
             found,
             wanted,
         },
-        Mistake::Unknown { near } => Problem::UnknownKey {
+        Mistake::Unknown { near } => ConfigProblem::UnknownKey {
             place,
             near: near.map(|near| dotted(key, &near)),
             key: names(&fault.path).fold(key.to_owned(), |key, name| dotted(&key, name)),

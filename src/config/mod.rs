@@ -22,7 +22,7 @@ mod values;
 
 pub use keys::LogFormat;
 pub use print::Values;
-pub use problem::{Place, Problem, Problems};
+pub use problem::{ConfigProblem, Place, Problems};
 pub use settings::{Log, Settings};
 pub use sources::Sources;
 

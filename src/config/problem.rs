@@ -46,7 +46,7 @@ impl fmt::Display for Place {
 /// Mistake that keeps a configuration from being used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ConfigProblem {
     /// The text is not TOML here.
     #[error("{place}: {message}")]
     Syntax {
@@ -95,7 +95,7 @@ pub enum Problem {
     },
 }
 
-impl Problem {
+impl ConfigProblem {
     /// Place of the problem.
     #[must_use]
     pub fn place(&self) -> &Place {
@@ -118,28 +118,28 @@ fn question(near: Option<&str>) -> String {
 /// All problems of a configuration, at least one; in the order of their
 /// places. Displayed one a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(Vec<Problem>);
+pub struct Problems(Vec<ConfigProblem>);
 
 impl Problems {
     /// Sorts `problems` by place and leaves out what only follows from another.
     ///
     /// What a parser makes of the rest of a broken line is a guess, so on such
     /// a line its first complaint stands for all.
-    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
+    pub(super) fn new(mut problems: Vec<ConfigProblem>) -> Self {
         problems.sort_by(|a, b| (a.place(), rank(a)).cmp(&(b.place(), rank(b))));
         problems.dedup_by(|later, first| rank(first) == 0 && later.place() == first.place());
         Self(problems)
     }
 
     /// The problems, in the order of their places.
-    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+    pub fn iter(&self) -> std::slice::Iter<'_, ConfigProblem> {
         self.0.iter()
     }
 }
 
 impl<'a> IntoIterator for &'a Problems {
-    type Item = &'a Problem;
-    type IntoIter = std::slice::Iter<'a, Problem>;
+    type Item = &'a ConfigProblem;
+    type IntoIter = std::slice::Iter<'a, ConfigProblem>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -147,13 +147,13 @@ impl<'a> IntoIterator for &'a Problems {
 }
 
 /// Broken syntax comes first among the problems of a line.
-fn rank(problem: &Problem) -> u8 {
+fn rank(problem: &ConfigProblem) -> u8 {
     match problem {
-        Problem::Syntax { .. } => 0,
-        Problem::UnknownKey { .. }
-        | Problem::Variable { .. }
-        | Problem::Value { .. }
-        | Problem::NoValue { .. } => 1,
+        ConfigProblem::Syntax { .. } => 0,
+        ConfigProblem::UnknownKey { .. }
+        | ConfigProblem::Variable { .. }
+        | ConfigProblem::Value { .. }
+        | ConfigProblem::NoValue { .. } => 1,
     }
 }
 

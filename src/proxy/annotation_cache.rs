@@ -146,6 +146,7 @@ impl AnnotationCache {
         } else {
             self.by_request.invalidate(&request.key);
         }
+        // The cache evicts when it is asked to, and the gauge shows what is left.
         self.by_request.run_pending_tasks();
         let bytes = self.by_request.weighted_size();
         self.gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));

@@ -82,6 +82,8 @@ fn params(now: Timestamp, lifetime: Duration) -> Result<CertificateParams, rcgen
 fn serial() -> Result<SerialNumber, rcgen::Error> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| rcgen::Error::RingUnspecified)?;
+    // The highest bit is the sign of an ASN.1 integer. The next one is set, so
+    // that every number has the same length.
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }

@@ -50,7 +50,7 @@ const PENDING_RESETS_MAX: usize = 20;
 const LOCAL_RESETS_MAX: usize = 1024;
 
 /// A connection of a client, or the one inside a CONNECT.
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     slot: Arc<ConnectionSlot>,
     info: ConnectionInfo,
     activity: Arc<ConnectionActivity>,
@@ -58,7 +58,7 @@ pub(super) struct Connection {
     idle_timeout: Duration,
 }
 
-impl Connection {
+impl ClientConnection {
     /// Creates a connection of `client` with the time limits in force.
     pub(super) fn new(slot: Arc<ConnectionSlot>, client: IpAddr) -> Self {
         let in_force = slot.server.in_force.load_full();

@@ -227,6 +227,7 @@ impl ErrorPage<'_> {
         Some(match path {
             "reason" => reason(&text),
             "rule/group" if text == "*" => "everyone (*)".to_owned(),
+            // The record has the fraction of the second; people do not need it.
             "robots/fetched_at" => text.parse().map_or(text, to_the_second),
             _ => text,
         })

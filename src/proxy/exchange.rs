@@ -114,6 +114,8 @@ impl Proxy {
             return Ok(answer);
         }
         let (decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
+        // The page is asked for behind this line only: nothing is sent before it
+        // is in the record.
         let receipt = self
             .record(&decision, &turns, connection, completion)
             .await?;

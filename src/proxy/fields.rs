@@ -136,6 +136,7 @@ pub fn of_request(
     let mut host_at = 0;
     for (name, value) in asked {
         if name == HOST {
+            // Written anew from the permit, at the place where it stood.
             host_at = fields.len();
         } else if name == CONTENT_LENGTH {
             keep_length(&mut fields, value, length);

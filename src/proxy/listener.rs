@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connect::Protocol;
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::server::{ConnectionSlot, ListenerGroup, ProxyServer};
 use super::socket::Socket;
 use crate::descriptors;
@@ -65,7 +65,7 @@ fn admit(server: &Arc<ProxyServer>, stream: TcpStream, client: IpAddr, group: &A
     if let Some(tally) = &group.tally {
         tally.add_connection();
     }
-    let connection = Connection::new(slot, client);
+    let connection = ClientConnection::new(slot, client);
     server
         .tasks
         .0

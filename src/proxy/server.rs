@@ -153,6 +153,8 @@ impl ConnectionSlot {
         socket: &Socket,
         group: &Arc<ListenerGroup>,
     ) -> Option<Arc<Self>> {
+        // Counted, not taken from a semaphore: a reload may change the limit
+        // while connections are open.
         let most = server.in_force.load().options.max_connections.get();
         let one_more = |open: usize| (open < most).then_some(open + 1);
         let ordering = Ordering::Relaxed;

@@ -89,6 +89,8 @@ impl Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // Readiness may be out of date. A read that would block clears it, so
+        // that the next turn of the loop waits.
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
             match self.stream.try_read(buffer.initialize_unfilled()) {

@@ -129,6 +129,8 @@ impl Tally {
     pub fn totals(&self) -> Totals {
         let counts = self.lock();
         let mut reasons: Vec<_> = counts.reasons.iter().collect();
+        // Reasons of one count are sorted by text, so that two runs over one site
+        // print the same lines.
         reasons.sort_by_key(|&(key, count)| (Reverse(*count), key));
         let most_frequent = reasons.iter().take(REASONS_SHOWN);
         Totals {

@@ -162,6 +162,7 @@ impl TurnDecider {
                 break (self.delayed_if_unasked(decided, connection.client), None);
             }
             let decision = decided.decision;
+            // A delay does not say how long it was waited for.
             let begun = clock::instant();
             let turn = match self.turn(decision.evidence(), &wait).await {
                 Ok(turn) => turn,

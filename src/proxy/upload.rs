@@ -59,6 +59,7 @@ impl HttpBody for ClientUpload {
             let passed = frame.map(|frame| frame.map(without_framing_trailers));
             return Poll::Ready(passed.map(|frame| frame.map_err(UploadError::Broken)));
         }
+        // Started anew after every frame: a slow upload that moves is not idle.
         let timeout = self.idle_timeout;
         let start = || Box::pin(tokio::time::sleep(timeout));
         ready!(self.idle.get_or_insert_with(start).as_mut().poll(cx));

@@ -22,7 +22,7 @@ use crate::decision::decide::Evidence;
 use crate::decision::record::Effect;
 use crate::metrics::{AnnotationLabels, Metrics};
 use crate::upstream::body::ResponseBody;
-use crate::upstream::client::Outgoing;
+use crate::upstream::client::OutgoingHead;
 use politesse_directives::{
     Annotation, Form, General, Keys, Limits, Listed, Page, Reading, Response, Robots, Why,
 };
@@ -98,7 +98,7 @@ pub struct AnnotatedResponse {
 impl AnnotationRequest {
     /// Reads the request `outgoing`, decided by `evidence`, which the record
     /// has under the number `seq`.
-    pub fn of(evidence: &Arc<Evidence>, seq: u64, outgoing: &Outgoing) -> Self {
+    pub fn of(evidence: &Arc<Evidence>, seq: u64, outgoing: &OutgoingHead) -> Self {
         let url = evidence.inquiry.target.to_string();
         let tokens = tokens(&evidence.inquiry.crawler);
         Self {

@@ -14,7 +14,7 @@ use crate::decision::decide::{Decision, Inquiry, Policy, decide};
 use crate::decision::snapshot::{CacheKey, Snapshot};
 use crate::robots_cache::fetch::Asker;
 use crate::robots_cache::{RobotsCache, RobotsLookup};
-use crate::upstream::egress::{Egress, NotAdmitted};
+use crate::upstream::egress::{DialError, Egress};
 
 /// Decides inquiries, and finds out what a decision needs.
 #[derive(Debug)]
@@ -64,12 +64,12 @@ impl Decider {
         let origin = &inquiry.target.origin;
         let address = match self.egress.admits(origin).await {
             Ok(admitted) => admitted.address(),
-            Err(NotAdmitted::Denied(denial)) => {
+            Err(DialError::Denied(denial)) => {
                 let (asked, denial) = (Arc::clone(inquiry), denial.to_string());
                 let denied = Decision::denied(asked, policy, clock::now(), denial);
                 return OriginDecision::unasked(denied, None);
             }
-            Err(NotAdmitted::NoConnection(cause)) => {
+            Err(DialError::NoConnection(cause)) => {
                 let now = clock::now();
                 let key = CacheKey {
                     origin: origin.clone(),

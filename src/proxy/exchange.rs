@@ -126,8 +126,9 @@ impl Proxy {
         let permit = decision.into_permit(&receipt)?;
         let annotation = AnnotationRequest::of(&evidence, receipt.seq(), &request.outgoing);
         turns.mark_sent();
-        let message = (request.outgoing, request.upload);
-        let response = self.upstream.forward(permit, message, &mut turns).await?;
+        let (head, upload) = (request.outgoing, request.upload);
+        let sent = self.upstream.forward(permit, head, upload, &mut turns);
+        let response = sent.await?;
         turns.record_response(&response);
         let annotated = self.annotate(response, &annotation, completion).await;
         let response = annotated.map(|body| ProxyBody::origin(body.within(turns.into_turn())));

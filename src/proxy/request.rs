@@ -23,7 +23,7 @@ use super::upload::ClientUpload;
 use crate::decision::decide::Inquiry;
 use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
-use crate::upstream::client::{Form, Outgoing};
+use crate::upstream::client::{OutgoingHead, TargetForm};
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme, Target};
 
 /// Settings of how requests are read.
@@ -65,7 +65,7 @@ pub struct ProxyRequest {
     /// Client on whose behalf robots.txt is asked for.
     pub asker: Asker,
     /// Method and fields to send.
-    pub outgoing: Outgoing,
+    pub outgoing: OutgoingHead,
     /// The body, unread.
     pub upload: ClientUpload,
 }
@@ -116,7 +116,7 @@ impl ProxyRequest {
                 user_agent: user_agent.cloned(),
                 from: parts.headers.get(FROM).cloned(),
             },
-            outgoing: Outgoing {
+            outgoing: OutgoingHead {
                 form: form(&parts.method, &parts.uri),
                 method: parts.method,
                 headers: fields,
@@ -164,22 +164,22 @@ fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedReque
     let path = uri.path_and_query();
     match form(&parts.method, uri) {
         // A request about a server as a whole is decided as one for its `/`.
-        Form::Asterisk => Ok(Target::new(origin.clone(), "/")?),
+        TargetForm::Asterisk => Ok(Target::new(origin.clone(), "/")?),
         // RFC 9113, section 8.3.1: a `:path` has its slash.
-        Form::Url if is_http2 && path.is_some_and(|path| path.as_str().starts_with('?')) => {
+        TargetForm::Url if is_http2 && path.is_some_and(|path| path.as_str().starts_with('?')) => {
             Err(InvalidTarget::Path.into())
         }
-        Form::Url => path_under(origin.clone(), uri),
+        TargetForm::Url => path_under(origin.clone(), uri),
     }
 }
 
 /// Returns the form of the target: `OPTIONS *` has one of its own (RFC 9110,
 /// section 9.3.7).
-fn form(method: &Method, uri: &Uri) -> Form {
+fn form(method: &Method, uri: &Uri) -> TargetForm {
     let path = uri.path_and_query().map(|path| path.as_str());
     match path {
-        Some("*") if method == Method::OPTIONS => Form::Asterisk,
-        _ => Form::Url,
+        Some("*") if method == Method::OPTIONS => TargetForm::Asterisk,
+        _ => TargetForm::Url,
     }
 }
 

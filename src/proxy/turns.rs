@@ -22,7 +22,7 @@ use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
 use crate::pace::{RobotsFetch, Scheduler, Turn, TurnRequest};
 use crate::robots_cache::QueuedFetch;
-use crate::upstream::client::Starts;
+use crate::upstream::client::HostTurns;
 
 /// Time after which a client may ask again if its origin's robots.txt could not
 /// be asked for because too much else was under way.
@@ -123,7 +123,7 @@ impl RequestTurns<'_> {
     }
 }
 
-impl Starts for RequestTurns<'_> {
+impl HostTurns for RequestTurns<'_> {
     fn pause(&self) -> Duration {
         self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
     }

@@ -21,7 +21,7 @@ use crate::decision::decide::RobotsPermit;
 use crate::decision::snapshot::RobotsBody;
 use crate::pace::{Scheduler, Turn};
 use crate::upstream::body::{BodyError, ResponseBody};
-use crate::upstream::client::{Starts, Upstream, UpstreamError};
+use crate::upstream::client::{HostTurns, Upstream, UpstreamError};
 use politesse_directives::BodyDecoder;
 use politesse_robots::origin::Host;
 
@@ -114,7 +114,7 @@ pub struct FetchTurn {
     turn: Option<Turn>,
 }
 
-impl Starts for FetchTurn {
+impl HostTurns for FetchTurn {
     fn pause(&self) -> Duration {
         self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
     }

@@ -1,9 +1,9 @@
-//! Addresses and names that lead to no public origin.
+//! Tables of addresses, names and ports that lead to no public origin.
 //!
 //! The IANA registries of special-purpose addresses (RFC 6890), and what cloud
 //! providers keep outside them. Public anycast services in the registries
-//! (AS112, AMT) are no private machines and stay out of the list. What the
-//! operator denies or allows beside these is known to `egress`.
+//! (AS112, AMT) are no private machines and stay out of the list. Does not know
+//! the settings of `egress`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -74,8 +74,8 @@ pub(super) fn is_special(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 addresses that an address stands for; a machine on the way may
-/// unpack it, so they are judged like the address itself.
+/// Returns the IPv4 addresses that an address stands for. A machine on the way
+/// may unpack it, so they are judged like the address itself.
 ///
 /// Mapped and compatible (RFC 4291, section 2.5.5), translated (RFC 2765,
 /// section 2.1), NAT64 (RFC 6052, section 2.2), ISATAP (RFC 5214, section 6.1),
@@ -108,7 +108,8 @@ fn wrapped(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     }
 }
 
-/// Of the interface identifier, the form for unique addresses has a bit more.
+/// Reads an ISATAP address. The form for unique addresses has a bit more in the
+/// interface identifier.
 fn isatap(segments: [u16; 8]) -> Option<Ipv4Addr> {
     match segments {
         [.., 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),

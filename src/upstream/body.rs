@@ -1,4 +1,7 @@
-//! The body of an origin's response, on its way to whoever asked.
+//! Body of a response, with the timeout between its parts. Its connection goes
+//! back to the pool at its end.
+//!
+//! Does not know what becomes of the body.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,11 +17,11 @@ use tokio::time::{Sleep, sleep};
 
 use super::connect::Connection;
 use super::pool::Pool;
-use super::upload::Progress;
+use super::upload::UploadProgress;
 use crate::clock;
 use politesse_robots::origin::Origin;
 
-/// Why the body of a response ended early. The crawler's message must end
+/// Error that ended a response body early. The message to the crawler must end
 /// broken too, so that it is not taken for the whole.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -26,7 +29,7 @@ pub enum BodyError {
     /// Nothing came within `upstream.idle_timeout`.
     #[error("the body stalled")]
     Stalled,
-    /// It is shorter than announced, or its framing is malformed.
+    /// The body is shorter than announced, or its framing is malformed.
     #[error("the body broke off")]
     Incomplete(#[source] hyper::Error),
     /// An HTTP/2 stream was reset without an error before its end (RFC 9113,
@@ -36,7 +39,7 @@ pub enum BodyError {
 }
 
 impl BodyError {
-    /// The error type of RFC 9209, section 2.3.
+    /// Returns the error type of RFC 9209, section 2.3.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Stalled => "connection_read_timeout",
@@ -45,12 +48,12 @@ impl BodyError {
     }
 }
 
-/// A response body as it streams in. At its clean end its connection can be
-/// used again; dropped before, it is closed.
+/// Response body as it streams in. At its clean end its connection goes back to
+/// the pool; dropped before, the connection is closed.
 pub struct ResponseBody {
     incoming: Incoming,
     idle_timeout: Duration,
-    /// Made at the first wait: most bodies are here at once.
+    /// Timer, made at the first wait: most bodies are here at once.
     stall: Option<Pin<Box<Sleep>>>,
     waiting: bool,
     /// Whether it came over an HTTP/2 connection.
@@ -58,16 +61,16 @@ pub struct ResponseBody {
     lease: Option<Lease>,
 }
 
-/// A connection in use, which goes back to the pool if all ends well.
+/// Connection in use, with the pool that it goes back to.
 pub(super) struct Lease {
     pub(super) pool: Arc<Pool>,
     pub(super) origin: Origin,
     pub(super) connection: Connection,
-    pub(super) upload: Progress,
+    pub(super) upload: UploadProgress,
 }
 
 impl ResponseBody {
-    /// `lease` is absent where the connection is shared anyway.
+    /// Creates a body. There is no `lease` on a shared connection.
     pub(super) fn new(incoming: Incoming, idle_timeout: Duration, lease: Option<Lease>) -> Self {
         let mut body = Self {
             incoming,
@@ -77,7 +80,7 @@ impl ResponseBody {
             shared: lease.is_none(),
             lease,
         };
-        // A body known to be empty is not polled by everyone.
+        // hyper does not poll a body that is known to be empty.
         if body.incoming.is_end_stream() {
             body.give_back();
         }
@@ -93,7 +96,7 @@ impl ResponseBody {
         }
     }
 
-    /// Waits for the next part, as long as `idle_timeout` at most.
+    /// Waits for the next part, for `idle_timeout` at most.
     fn poll_stalled(
         &mut self,
         cx: &mut Context<'_>,

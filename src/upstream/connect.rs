@@ -1,6 +1,7 @@
-//! A new connection to an origin: admitted, dialled, secured, HTTP agreed on.
+//! New connections to origins: dials an admitted address, makes a TLS session,
+//! and agrees on HTTP/1.1 or HTTP/2.
 //!
-//! Which requests go over it is not known here.
+//! Does not know which requests go over a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,12 +17,12 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::egress::{Admitted, Egress, NextHop, NotAdmitted};
+use super::egress::{DialError, DialTarget, Egress, NextHop};
 use super::head::FIELDS_BYTES_MAX;
 use super::parent::{Credentials, tunnel};
 use super::tls::handshake_failure;
 use super::upload::Upload;
-use super::wire::{Received, Wire};
+use super::wire::{ReceivedBytes, Wire};
 use crate::clock;
 use crate::decision::access::NoConnection;
 use crate::descriptors;
@@ -29,38 +30,38 @@ use crate::tasks::Tasks;
 use crate::throttle::REPEATING;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
-/// The most fields in the head of a response.
+/// Most fields in the head of a response.
 const FIELDS_MAX: usize = 256;
+/// Flow-control window of a stream.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Several streams may stall before the connection does.
+/// Flow-control window of a connection. Several streams may stall before it does.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// How often an HTTP/2 connection in use is asked whether it is there, and how
-/// long its answer may take.
+/// Interval of pings on an HTTP/2 connection in use, and the longest wait for
+/// their answer.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// The sending half of a connection.
+/// Sending half of a connection.
 #[derive(Debug)]
 pub(super) enum Sender {
-    /// One exchange at a time.
+    /// HTTP/1.1: one exchange at a time.
     Http1(http1::SendRequest<Upload>),
-    /// Shared by all exchanges with the origin.
+    /// HTTP/2: shared by all exchanges with the origin.
     Http2(http2::SendRequest<Upload>),
 }
 
-/// An open connection, and what it has received so far.
+/// Open connection, with the bytes that it has received.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Who reads what is sent: the parent only where it passes on whole
-    /// requests.
+    /// Reader of the requests: the parent only where it passes on whole ones.
     pub(super) reader: NextHop,
     pub(super) sender: Sender,
-    pub(super) received: Received,
+    pub(super) received: ReceivedBytes,
 }
 
 impl Connection {
-    /// Whether the origin has closed it, as far as is known yet.
+    /// Whether the origin has closed the connection, as far as is known yet.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => sender.is_closed(),
@@ -68,12 +69,12 @@ impl Connection {
         }
     }
 
-    /// Whether several exchanges use it at the same time.
+    /// Whether several exchanges use the connection at the same time.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.sender, Sender::Http2(_))
     }
 
-    /// A second way to use it at the same time; `None` on HTTP/1.1.
+    /// Returns another handle of a shared connection; `None` on HTTP/1.1.
     pub(super) fn shared(&self) -> Option<Self> {
         match &self.sender {
             Sender::Http1(_) => None,
@@ -86,13 +87,13 @@ impl Connection {
     }
 }
 
-/// What makes connections.
+/// Makes connections.
 pub(super) struct Connector {
     pub(super) egress: Arc<Egress>,
     pub(super) tls: TlsConnector,
-    /// What is shown to the parent, if there is one that wants it.
+    /// Credentials for the parent, if it wants any.
     pub(super) credentials: Option<Credentials>,
-    /// The longest wait for a connection, TLS included; resolving the name has
+    /// Longest wait for a connection, TLS included; resolving the name has
     /// a limit of its own.
     pub(super) connect_timeout: Duration,
     pub(super) tasks: Tasks,
@@ -100,14 +101,18 @@ pub(super) struct Connector {
 
 impl Connector {
     /// Connects to `origin`, if it may be dialled.
-    pub(super) async fn connect(&self, origin: &Origin) -> Result<Connection, NotAdmitted> {
+    pub(super) async fn connect(&self, origin: &Origin) -> Result<Connection, DialError> {
         let admitted = self.egress.admits(origin).await?;
         self.open(origin, &admitted)
             .await
-            .map_err(NotAdmitted::NoConnection)
+            .map_err(DialError::NoConnection)
     }
 
-    async fn open(&self, origin: &Origin, admitted: &Admitted) -> Result<Connection, NoConnection> {
+    async fn open(
+        &self,
+        origin: &Origin,
+        admitted: &DialTarget,
+    ) -> Result<Connection, NoConnection> {
         let deadline = clock::instant() + self.connect_timeout;
         let stream = dial(&admitted.addresses, deadline).await?;
         let made = async {
@@ -115,8 +120,8 @@ impl Connector {
                 (Scheme::Http, reader) => self.agree(Wire::from(stream), reader).await,
                 (Scheme::Https, NextHop::Origin) => self.secured(origin, stream).await,
                 (Scheme::Https, NextHop::Parent) => {
-                    let known = (self.credentials.as_ref(), &self.tasks);
-                    let stream = tunnel(stream, origin, known).await?;
+                    let credentials = self.credentials.as_ref();
+                    let stream = tunnel(stream, origin, credentials, &self.tasks).await?;
                     self.secured(origin, stream).await
                 }
             }
@@ -125,7 +130,8 @@ impl Connector {
         made.map_err(|_| NoConnection::Timeout)?
     }
 
-    /// TLS with the origin, then HTTP. A parent sees none of it.
+    /// Makes a TLS session with the origin, then agrees on HTTP. A parent sees
+    /// none of it.
     async fn secured(
         &self,
         origin: &Origin,
@@ -167,7 +173,7 @@ impl Connector {
             .handshake(TokioIo::new(wire))
             .await?;
         self.tasks.execute(async move {
-            // What goes wrong is told to the exchange under way, if there is one.
+            // An error reaches the exchange under way, if there is one.
             connection.await.unwrap_or_default();
         });
         Ok(Sender::Http1(sender))
@@ -181,8 +187,8 @@ impl Connector {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(list)
             .max_send_buf_size(SEND_BUFFER)
-            // All requests to an origin share one connection: if it is deaf,
-            // they must not find that out one by one.
+            // All requests to an origin share one connection. If it is dead,
+            // the pings find that out, and not each request by its timeout.
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(wire))
@@ -216,8 +222,8 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
     Err(failure)
 }
 
-/// Connects to `address`, unless the descriptors that are left are kept for
-/// others.
+/// Connects to `address`, unless the descriptors that are left are reserved for
+/// clients.
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -229,7 +235,7 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// Whether it says nothing of the origin: the process or the system has no
+/// Whether an error says nothing of the origin: the process or the system has no
 /// descriptors, ports or memory left.
 fn is_for_lack_of_sockets(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);

@@ -1,15 +1,16 @@
-//! Where we may connect to: which ports, names and addresses.
+//! Egress: the ports, names and addresses that may be dialled, and the addresses
+//! of names.
 //!
 //! A crawler, or a redirect or DNS answer of an origin, could otherwise make
 //! the proxy speak to machines that only it can reach. The address that was
 //! checked is the one that is dialled, so a name that answers differently the
 //! second time (DNS rebinding) gains nothing.
 //!
-//! What goes over a connection is not known here.
+//! Does not know what goes over a connection.
 
 mod own;
-mod ranges;
 mod resolver;
+mod rules;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,39 +25,39 @@ use thiserror::Error;
 
 pub use self::own::OwnAddresses;
 use self::own::OwnListeners;
-use self::ranges::Ranges;
-use self::resolver::Resolver;
+use self::resolver::{Resolver, ResolverLimits};
+use self::rules::EgressRules;
 use super::parent::Parent;
 use crate::decision::access::NoConnection;
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
 use politesse_robots::origin::{Host, Origin};
 
-/// What the operator laid down (`egress.*`, `upstream.resolve`, `upstream.dns_*`).
+/// Settings (`egress.*`, `upstream.resolve`, `upstream.dns_*`).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What may not be dialled (`egress.deny`).
+    /// Addresses that may not be dialled (`egress.deny`).
     pub deny: Vec<Deny>,
-    /// What may be dialled all the same (`egress.allow`).
+    /// Addresses and names that may be dialled all the same (`egress.allow`).
     pub allow: Vec<Allow>,
-    /// Which ports may be asked for (`egress.ports`).
+    /// Ports that may be dialled (`egress.ports`).
     pub ports: Vec<Ports>,
     /// Names with an address of the operator's choice (`upstream.resolve`);
     /// exempt from `deny`, and from `ports` where they name one.
     pub resolve: Vec<Resolve>,
-    /// The proxy that everything else goes through (`upstream.parent`).
+    /// Parent proxy for all other names (`upstream.parent`).
     pub parent: Option<Parent>,
-    /// How long the addresses of a name are used.
+    /// Time for which the addresses of a name are used.
     pub dns_ttl: Duration,
-    /// How long a name may take to be resolved.
+    /// Longest wait for the addresses of a name.
     pub dns_timeout: Duration,
-    /// How many names are resolved at a time.
+    /// Names that are resolved at a time.
     pub dns_lookups: NonZeroUsize,
-    /// How many names are remembered.
+    /// Names that are remembered.
     pub dns_cache: NonZeroUsize,
 }
 
-/// One entry of `egress.deny`.
+/// Entry of `egress.deny`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deny {
     /// Private and special addresses, and the names that mean them.
@@ -65,7 +66,7 @@ pub enum Deny {
     Net(IpNet),
 }
 
-/// One entry of `egress.allow`; it wins over every [`Deny`].
+/// Entry of `egress.allow`; it wins over every [`Deny`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allow {
     /// The addresses of a network.
@@ -74,7 +75,7 @@ pub enum Allow {
     Name(String),
 }
 
-/// One entry of `egress.ports`.
+/// Entry of `egress.ports`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ports {
     /// 80, 443, and those from 1024 on which no well-known database listens.
@@ -83,16 +84,16 @@ pub enum Ports {
     Range(RangeInclusive<u16>),
 }
 
-/// One entry of `upstream.resolve`.
+/// Entry of `upstream.resolve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolve {
-    /// The host as asked for.
+    /// Host of the URL.
     pub name: String,
-    /// Its port; absent: any. An entry with a port wins over one without.
+    /// Port of the URL; absent if any. An entry with a port wins over one without.
     pub port: Option<u16>,
-    /// Where to connect to instead.
+    /// Address to connect to.
     pub address: IpAddr,
-    /// The port there; absent: the one asked for.
+    /// Port to connect to; absent if that of the URL.
     pub to_port: Option<u16>,
 }
 
@@ -102,55 +103,55 @@ impl Resolve {
     }
 }
 
-/// Why an origin may not, or cannot, be dialled.
+/// Error by which an origin cannot be dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum NotAdmitted {
-    /// It may not: 502 with `destination_ip_prohibited`.
+pub enum DialError {
+    /// The origin may not be dialled: 502 with `destination_ip_prohibited`.
     #[error(transparent)]
     Denied(#[from] Denial),
-    /// Its name leads to no address.
+    /// The name has no address.
     #[error("{0}")]
     NoConnection(NoConnection),
 }
 
-/// What forbids an origin to be dialled.
+/// Reason why an origin may not be dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Denial {
-    /// `egress.ports` does not have its port.
+    /// `egress.ports` does not have the port.
     #[error("port {0} is not one that may be asked for")]
     Port(u16),
-    /// Its name means this machine or a cloud's metadata.
+    /// The name means this machine or the metadata of a cloud.
     #[error("the name {0} is denied")]
     Name(Box<str>),
-    /// Every address it has is denied; this is the first.
+    /// Every address of the origin is denied; this is the first.
     #[error("the address {0} is denied")]
     Address(IpAddr),
-    /// It would lead back to this proxy.
+    /// The address is one of this proxy.
     #[error("{0} is this proxy")]
     OwnListener(SocketAddr),
 }
 
-/// Where to connect to for an origin: checked addresses, and no others.
+/// Addresses to dial for an origin, every one checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admitted {
-    /// Who is found there.
+pub struct DialTarget {
+    /// Server that is found there.
     pub hop: NextHop,
-    /// At which addresses, to be tried in this order.
+    /// Addresses, to be tried in this order.
     pub addresses: Addresses,
 }
 
-impl Admitted {
-    /// Where the origin is, if it is dialled itself.
+impl DialTarget {
+    /// Returns the address of the origin, if it is dialled itself.
     pub fn address(&self) -> Option<IpAddr> {
         let first = self.addresses.first()?;
         (self.hop == NextHop::Origin).then(|| first.ip())
     }
 }
 
-/// A few addresses with ports; more than four are rare.
+/// Addresses with ports; more than four are rare.
 pub type Addresses = SmallVec<[SocketAddr; 4]>;
 
-/// Who a connection leads to.
+/// Server that a connection leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextHop {
     /// The origin itself.
@@ -159,11 +160,10 @@ pub enum NextHop {
     Parent,
 }
 
-/// The operator's word on where connections may go, and the addresses of
-/// names as last resolved.
+/// Rules on what may be dialled, and the addresses of names as last resolved.
 #[derive(Debug)]
 pub struct Egress {
-    ranges: Arc<Ranges>,
+    rules: Arc<EgressRules>,
     resolve: HashMap<Box<str>, Vec<Resolve>>,
     resolver: Resolver,
     parent: Option<Parent>,
@@ -171,33 +171,33 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// An egress that resolves in tasks of `tasks`.
+    /// Creates an egress that resolves names in tasks of `tasks`.
     pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
-        let ranges = Arc::new(Ranges::new(&options, Arc::clone(&metrics)));
+        let rules = Arc::new(EgressRules::new(&options, Arc::clone(&metrics)));
         // With a parent no other name than its own is resolved here, and that
-        // is the operator's word.
-        let judging = match &options.parent {
-            Some(_) => Arc::new(Ranges::open(Arc::clone(&metrics))),
-            None => Arc::clone(&ranges),
+        // one the operator has set.
+        let resolved_rules = match &options.parent {
+            Some(_) => Arc::new(EgressRules::open(Arc::clone(&metrics))),
+            None => Arc::clone(&rules),
         };
-        let limits = resolver::Limits {
+        let limits = ResolverLimits {
             ttl: options.dns_ttl,
             timeout: options.dns_timeout,
             lookups: options.dns_lookups,
             names: options.dns_cache,
         };
         Self {
-            ranges,
+            rules,
             resolve: by_name(options.resolve),
-            resolver: Resolver::new(limits, judging, (metrics, tasks)),
+            resolver: Resolver::new(limits, resolved_rules, metrics, tasks),
             parent: options.parent,
             own: OwnListeners::default(),
         }
     }
 
-    /// Our own bound addresses, which are denied under any name, whatever
-    /// `egress.allow` and `upstream.resolve` say. Only the first call counts;
-    /// later listeners are added to the list that was given.
+    /// Sets the addresses of our own listeners, which are denied under any name,
+    /// whatever `egress.allow` and `upstream.resolve` say. Only the first call
+    /// counts; later listeners are added to the list that was given.
     ///
     /// # Errors
     ///
@@ -214,20 +214,20 @@ impl Egress {
         }
     }
 
-    /// The addresses at which `origin` may be dialled, every one checked.
+    /// Returns the addresses at which `origin` may be dialled.
     ///
     /// # Errors
     ///
-    /// [`NotAdmitted::Denied`] if it may not be dialled,
-    /// [`NotAdmitted::NoConnection`] if its name leads nowhere.
-    pub async fn admits(&self, origin: &Origin) -> Result<Admitted, NotAdmitted> {
+    /// [`DialError::Denied`] if it may not be dialled,
+    /// [`DialError::NoConnection`] if its name has no address.
+    pub async fn admits(&self, origin: &Origin) -> Result<DialTarget, DialError> {
         if let Host::Name(name) = origin.host()
             && let Some(entry) = self.entry(name, origin.port().get())
         {
             let port = origin.port().get();
-            // Who names a port means it.
+            // An entry that names a port is exempt from `egress.ports`.
             if entry.port.is_none() {
-                self.ranges.judge_port(port)?;
+                self.rules.judge_port(port)?;
             }
             return self.admitted(NextHop::Origin, [entry.leads_to(port)]);
         }
@@ -244,27 +244,28 @@ impl Egress {
         }
     }
 
-    /// Judges what can be judged without a resolver.
+    /// Checks all that can be checked without a resolver.
     fn judge(&self, origin: &Origin) -> Result<(), Denial> {
         let port = origin.port().get();
-        self.ranges.judge_port(port)?;
+        self.rules.judge_port(port)?;
         match origin.host() {
-            Host::Name(name) => self.ranges.judge_name(name),
+            Host::Name(name) => self.rules.judge_name(name),
             Host::Address(address) => {
-                self.ranges.judge_address(*address)?;
+                self.rules.judge_address(*address)?;
                 self.without_own([SocketAddr::new(*address, port)])
                     .map(drop)
             }
         }
     }
 
-    /// Where `place` is, from its literal, the operator or the resolver.
-    async fn found(&self, place: &Origin) -> Result<Addresses, NotAdmitted> {
+    /// Returns the addresses of `place`, from its literal, the settings or the
+    /// resolver.
+    async fn found(&self, place: &Origin) -> Result<Addresses, DialError> {
         if let Some(address) = self.fixed(place) {
             return Ok(Addresses::from_iter([address]));
         }
         let Host::Name(name) = place.host() else {
-            return Err(NotAdmitted::NoConnection(NoConnection::Dns));
+            return Err(DialError::NoConnection(NoConnection::Dns));
         };
         let port = place.port().get();
         let found = self.resolver.addresses(name).await?;
@@ -272,8 +273,8 @@ impl Egress {
         Ok(with_port.collect())
     }
 
-    /// Where the operator's word leads instead of the address of `origin`: what
-    /// `upstream.resolve` has for its name, else the parent.
+    /// Returns the address that the settings have in place of that of `origin`:
+    /// from `upstream.resolve`, else that of the parent.
     pub fn led_to(&self, origin: &Origin) -> Option<String> {
         let resolved = match origin.host() {
             Host::Address(_) => None,
@@ -283,7 +284,7 @@ impl Egress {
         resolved.map(|address| address.to_string()).or_else(parent)
     }
 
-    /// The address of `place` that no resolver is needed for.
+    /// Returns the address of `place` if no resolver is needed for it.
     fn fixed(&self, place: &Origin) -> Option<SocketAddr> {
         let port = place.port().get();
         match place.host() {
@@ -292,12 +293,12 @@ impl Egress {
         }
     }
 
-    /// Where `upstream.resolve` sends a name.
+    /// Returns the address that `upstream.resolve` has for a name.
     fn resolved_by_operator(&self, name: &str, port: u16) -> Option<SocketAddr> {
         Some(self.entry(name, port)?.leads_to(port))
     }
 
-    /// What `upstream.resolve` has for a name.
+    /// Returns the entry of `upstream.resolve` for a name.
     fn entry(&self, name: &str, port: u16) -> Option<&Resolve> {
         let fits = |entry: &&Resolve| entry.port.is_none_or(|own| own == port);
         self.resolve.get(name)?.iter().find(fits)
@@ -307,12 +308,12 @@ impl Egress {
         &self,
         hop: NextHop,
         addresses: impl IntoIterator<Item = SocketAddr>,
-    ) -> Result<Admitted, NotAdmitted> {
+    ) -> Result<DialTarget, DialError> {
         let addresses = self.without_own(addresses)?;
-        Ok(Admitted { hop, addresses })
+        Ok(DialTarget { hop, addresses })
     }
 
-    /// `addresses` without those that lead back to us.
+    /// Removes the addresses of our own listeners.
     fn without_own(
         &self,
         addresses: impl IntoIterator<Item = SocketAddr>,
@@ -333,7 +334,7 @@ impl Egress {
     }
 }
 
-/// Entries by name, those with a port first: the more exact one counts.
+/// Sorts entries by name, those with a port first: the more exact one counts.
 fn by_name(resolve: Vec<Resolve>) -> HashMap<Box<str>, Vec<Resolve>> {
     let mut named: HashMap<Box<str>, Vec<Resolve>> = HashMap::with_capacity(resolve.len());
     for entry in resolve {

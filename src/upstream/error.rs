@@ -1,12 +1,12 @@
-//! Why no response of an origin can be passed on.
+//! Errors of requests to origins, with their words of RFC 9209.
 
 use thiserror::Error;
 
-use super::egress::{Denial, NotAdmitted};
+use super::egress::{Denial, DialError};
 use crate::decision::access::NoConnection;
 
-/// Why a permitted request brought no response. The crawler is answered with
-/// 502 or 504, and the error type of [`UpstreamError::as_str`].
+/// Error by which a permitted request brought no response. The answer is 502 or
+/// 504, with the error type of [`UpstreamError::as_str`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UpstreamError {
@@ -22,7 +22,7 @@ pub enum UpstreamError {
     /// The connection ended before a whole response head.
     #[error("the connection ended before the response")]
     Incomplete(#[source] hyper::Error),
-    /// What came is no HTTP response.
+    /// The answer is no HTTP response.
     #[error("the response is no HTTP")]
     Protocol(#[source] hyper::Error),
     /// The length of the response can be read in two ways (RFC 9112, 6.3).
@@ -34,13 +34,13 @@ pub enum UpstreamError {
     /// A transfer coding other than `chunked`.
     #[error("the response has a transfer coding other than chunked")]
     ResponseCoding,
-    /// More interim responses than anybody needs.
+    /// More interim responses than a server has reason to send.
     #[error("the origin sends one interim response after the other")]
     InterimResponses,
     /// A 101 that no forwarded request can have asked for.
     #[error("the origin changed to a protocol nobody asked for")]
     UnaskedUpgrade,
-    /// The crawler's upload broke off or was malformed: 400, not 502.
+    /// The client's upload broke off or was malformed: 400, not 502.
     #[error("the upload broke off")]
     RequestBody,
     /// The URL cannot be written in a request line: 400, not 502.
@@ -49,7 +49,7 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    /// The error type of RFC 9209, section 2.3.
+    /// Returns the error type of RFC 9209, section 2.3.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Prohibited(_) => NoConnection::Prohibited.as_str(),
@@ -66,7 +66,7 @@ impl UpstreamError {
         }
     }
 
-    /// Whether it was time that ran out: 504, else 502.
+    /// Whether a time limit ended it: 504, else 502.
     pub fn is_timeout(&self) -> bool {
         match self {
             Self::NoConnection(cause) => cause.is_timeout(),
@@ -85,11 +85,11 @@ impl UpstreamError {
     }
 }
 
-impl From<NotAdmitted> for UpstreamError {
-    fn from(error: NotAdmitted) -> Self {
+impl From<DialError> for UpstreamError {
+    fn from(error: DialError) -> Self {
         match error {
-            NotAdmitted::Denied(denial) => Self::Prohibited(denial),
-            NotAdmitted::NoConnection(cause) => Self::NoConnection(cause),
+            DialError::Denied(denial) => Self::Prohibited(denial),
+            DialError::NoConnection(cause) => Self::NoConnection(cause),
         }
     }
 }

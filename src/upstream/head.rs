@@ -1,8 +1,8 @@
-//! The heads of messages: how ours is written to an origin, and what an
-//! origin's may not be.
+//! Heads of messages: writes those of requests, and checks those of responses.
 //!
 //! Invariant 1: the URL and `Host` come from the permit's target, whatever the
-//! request said. Framing fields are never copied: hyper writes them anew.
+//! request said. Framing fields are never copied: hyper writes them anew. Does
+//! not know connections.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{
@@ -15,7 +15,7 @@ use super::upload::Upload;
 use crate::upstream::error::UpstreamError;
 use politesse_robots::origin::Target;
 
-/// The most bytes in the fields of a response, names and values.
+/// Longest fields of a response, names and values, in bytes.
 pub(super) const FIELDS_BYTES_MAX: usize = 256 * 1024;
 
 /// Fields that mean something between two HTTP/1.1 neighbours only, and are
@@ -28,37 +28,36 @@ const CONNECTION_FIELDS: [HeaderName; 5] = [
     UPGRADE,
 ];
 
-/// How a request's target is written (RFC 9112, section 3.2).
+/// Form of the target in a request line (RFC 9112, section 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// As the permit's URL.
+pub enum TargetForm {
+    /// The permit's URL.
     Url,
-    /// As `*`, where an OPTIONS asks about a server as a whole and the permit is
-    /// for its `/`.
+    /// `*`, where an OPTIONS asks about a server as a whole and the permit is for
+    /// its `/`.
     Asterisk,
 }
 
-/// The head of a request as the crawler sent it, but for its URL and `Host`.
+/// Head of a request as the crawler sent it, but for its URL and `Host`.
 #[derive(Debug, Clone)]
-pub struct Outgoing {
-    /// The method.
+pub struct OutgoingHead {
+    /// Method.
     pub method: Method,
-    /// The end-to-end fields in order, without `Host`. Framing fields among
+    /// End-to-end fields in order, without `Host`. Framing fields among
     /// them are not copied.
     pub headers: HeaderMap,
-    /// Before which of the fields `Host` stood, counted from 0, as `headers`
-    /// is iterated.
+    /// Number of fields that stood before `Host`, as `headers` is iterated.
     pub host_at: usize,
-    /// How the target is written.
-    pub form: Form,
-    /// What hyper kept beside the request: the case of its field names.
+    /// Form of the target.
+    pub form: TargetForm,
+    /// Extensions of hyper's request, which hold the case of its field names.
     pub extensions: Extensions,
 }
 
-/// `head` for `target` as an HTTP/1.1 request, `Host` at its old place.
+/// Writes `head` for `target` as an HTTP/1.1 request, `Host` at its old place.
 pub(super) fn http1_request(
     target: &Target,
-    head: &Outgoing,
+    head: &OutgoingHead,
     body: Upload,
 ) -> Result<Request<Upload>, UpstreamError> {
     let uri = written(target, head)
@@ -86,11 +85,11 @@ pub(super) fn http1_request(
     Ok(request)
 }
 
-/// `head` for `target` as an HTTP/2 request: `:authority`, and no `Host`
+/// Writes `head` for `target` as an HTTP/2 request: `:authority`, and no `Host`
 /// (RFC 9113, section 8.3.1).
 pub(super) fn http2_request(
     target: &Target,
-    head: &Outgoing,
+    head: &OutgoingHead,
     body: Upload,
 ) -> Result<Request<Upload>, UpstreamError> {
     let uri = Uri::builder()
@@ -116,8 +115,9 @@ pub(super) fn http2_request(
     Ok(request)
 }
 
-/// The same request to a proxy: its target is the whole URL (RFC 9112, section
-/// 3.2.2), and our credentials are beside the crawler's fields, which hold none.
+/// Turns a request into one to a proxy: its target is the whole URL (RFC 9112,
+/// section 3.2.2), and our credentials are added. The crawler's own never get
+/// here.
 pub(super) fn to_parent(
     mut request: Request<Upload>,
     target: &Target,
@@ -129,11 +129,10 @@ pub(super) fn to_parent(
     Ok(request)
 }
 
-/// The path and query that go out: the permit's, unless an OPTIONS for its
-/// origin's `/` was about the server.
-fn written<'a>(target: &'a Target, head: &Outgoing) -> &'a str {
+/// Returns the path and query of the request line.
+fn written<'a>(target: &'a Target, head: &OutgoingHead) -> &'a str {
     let path = target.path_and_query();
-    let is_for_server = head.form == Form::Asterisk && head.method == Method::OPTIONS;
+    let is_for_server = head.form == TargetForm::Asterisk && head.method == Method::OPTIONS;
     if is_for_server && path == "/" {
         "*"
     } else {
@@ -141,7 +140,7 @@ fn written<'a>(target: &'a Target, head: &Outgoing) -> &'a str {
     }
 }
 
-fn request(head: &Outgoing, uri: Uri, body: Upload) -> Request<Upload> {
+fn request(head: &OutgoingHead, uri: Uri, body: Upload) -> Request<Upload> {
     let mut request = Request::new(body);
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = uri;
@@ -149,7 +148,7 @@ fn request(head: &Outgoing, uri: Uri, body: Upload) -> Request<Upload> {
     request
 }
 
-/// Fields that are written here or by hyper, never copied.
+/// Whether a field is written here or by hyper, and never copied.
 fn is_ours(name: &HeaderName) -> bool {
     matches!(*name, HOST | CONTENT_LENGTH | TRANSFER_ENCODING)
 }
@@ -162,8 +161,8 @@ fn needs_chunks(method: &Method, body: &Upload) -> bool {
         && body.size_hint().exact().is_none()
 }
 
-/// Refuses the head of a response that could be read in two ways, or that
-/// nobody asked for.
+/// Refuses the head of a response that could be read in two ways, or that no
+/// request can have asked for.
 ///
 /// hyper resolves such framing one way; whoever reads the connection beside or
 /// behind us may resolve it the other (RFC 9112, sections 6.1 and 6.3).

@@ -1,8 +1,8 @@
-//! Where a redirect of robots.txt leads.
+//! Target of a redirect of robots.txt.
 //!
 //! RFC 9110, section 10.2.2; references are resolved by RFC 3986, section
 //! 5.2.2. Host names are taken as written: mapping them, as browsers do, could
-//! make one host of another.
+//! make one host of another. Does not know whether a redirect may be followed.
 
 use http::HeaderMap;
 use http::header::LOCATION;
@@ -10,12 +10,12 @@ use http::header::LOCATION;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::without_dot_segments;
 
-/// What RFC 9110, section 4.1, would have everybody take. Longer ones lead to no
-/// robots.txt, and each refusal would name them.
+/// Longest reference: the length that RFC 9110, section 4.1, would have every
+/// recipient take. A snapshot holds the URLs of its redirects.
 const REFERENCE_BYTES_MAX: usize = 8000;
 
-/// The URL that the one `Location` among `fields` means, seen from `base`;
-/// `None` if there is none, or none that could be asked for.
+/// Returns the URL that the one `Location` among `fields` means, seen from
+/// `base`; `None` if there is none, or none that could be requested.
 pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
     let mut values = fields.get_all(LOCATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -45,7 +45,7 @@ fn resolve(base: &Target, reference: &str) -> Option<Target> {
     plain(Target::new(base.origin.clone(), &path).ok()?)
 }
 
-/// The same URL without dot segments.
+/// Removes the dot segments of a URL.
 fn plain(target: Target) -> Option<Target> {
     match without_dot_segments(target.path_and_query()) {
         Some(path) => Target::new(target.origin, &path).ok(),
@@ -53,7 +53,8 @@ fn plain(target: Target) -> Option<Target> {
     }
 }
 
-/// RFC 3986, section 3.1: a colon before anything that begins another part.
+/// Whether a reference has a scheme: a colon before anything that begins another
+/// part (RFC 3986, section 3.1).
 fn has_scheme(reference: &str) -> bool {
     let end = reference.find([':', '/', '?']);
     end.is_some_and(|end| reference[end..].starts_with(':'))
@@ -67,7 +68,7 @@ fn path_of(target: &Target) -> &str {
         .unwrap_or_default()
 }
 
-/// RFC 3986, section 5.2.3: the path up to its last slash.
+/// Returns the path up to its last slash (RFC 3986, section 5.2.3).
 fn folder_of(target: &Target) -> &str {
     let path = path_of(target);
     let end = path.rfind('/').map_or(0, |slash| slash + 1);

@@ -1,9 +1,9 @@
-//! Layer 1: everything we say to origins.
+//! Layer 1: everything that is sent to origins.
 //!
-//! Invariant 1: nothing goes out but for a permit, and only `upstream` sends.
-//! The audit log is not known here, nor who decided.
+//! Invariant 1: nothing is sent but for a permit, and only this layer sends. Does
+//! not know the audit log, nor who decided.
 //!
-//! In reading order, and a module uses only those below it:
+//! In reading order; a module uses only those below it:
 
 pub mod location;
 
@@ -11,7 +11,7 @@ pub mod retry_after;
 
 pub mod client;
 
-mod again;
+mod exchange;
 
 pub mod body;
 
@@ -28,8 +28,6 @@ pub mod error;
 mod wire;
 
 mod response_heads;
-
-mod interim;
 
 mod tls;
 

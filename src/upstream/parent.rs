@@ -1,9 +1,10 @@
-//! The proxy that connections to origins go through, if there is one.
+//! Parent proxy: the one that all connections to origins go through, if there is
+//! one.
 //!
 //! Plain requests are sent to it whole (RFC 9112, section 3.2.2), the others
 //! through a CONNECT (RFC 9110, section 9.3.6), inside which the origin's own
-//! certificate counts as ever. It is spoken to in the clear. Which addresses
-//! it may have is not known here.
+//! certificate counts as ever. The connection to the parent is in the clear. Does
+//! not know which addresses a parent may have.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,18 +28,18 @@ use crate::decision::access::NoConnection;
 use crate::tasks::Tasks;
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 
-/// The most bytes and fields in the head of an answer to CONNECT.
+/// Most bytes and fields in the head of an answer to CONNECT.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const FIELDS_MAX: usize = 256;
 
-/// A file of one line is no longer than this.
+/// Longest credentials file that is read: it holds one line.
 const CREDENTIALS_BYTES_MAX: u64 = 4096;
 
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
-/// Squid says with it that an error page is its own.
+/// Field by which Squid marks an error page as its own.
 const X_SQUID_ERROR: HeaderName = HeaderName::from_static("x-squid-error");
 
-/// Where the proxy is (`upstream.parent`).
+/// Address of the parent proxy (`upstream.parent`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent(pub(super) Origin);
 
@@ -56,7 +57,7 @@ impl FromStr for Parent {
     }
 }
 
-/// Why the credentials for the parent cannot be used; nothing starts.
+/// Error in the credentials for the parent, with which the proxy does not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -68,7 +69,7 @@ pub enum CredentialsError {
         /// Why.
         source: io::Error,
     },
-    /// Others than its owner may read it.
+    /// Others than its owner may read the file.
     #[error("{} may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
     Mode {
         /// The file.
@@ -76,12 +77,12 @@ pub enum CredentialsError {
         /// Its permissions.
         mode: u32,
     },
-    /// It is not one line of a name, a colon and a password.
+    /// The file is not one line of a name, a colon and a password.
     #[error("{} does not hold one line of the form user:password", .0.display())]
     Form(PathBuf),
 }
 
-/// What is shown to the parent (RFC 7617).
+/// Credentials for the parent (RFC 7617).
 #[derive(Debug, Clone)]
 pub(super) struct Credentials(HeaderValue);
 
@@ -120,15 +121,15 @@ impl Credentials {
     }
 }
 
-/// Adds what the parent wants to know, if there is anything.
+/// Adds the credentials for the parent, if there are any.
 pub(super) fn authorize(fields: &mut HeaderMap, credentials: Option<&Credentials>) {
     if let Some(Credentials(value)) = credentials {
         fields.append(PROXY_AUTHORIZATION, value.clone());
     }
 }
 
-/// Whether a response says itself that it is the parent's own word: by a
-/// status that no origin has (RFC 9110, section 15.5.8).
+/// Whether a response is the parent's own: it has a status that no origin has
+/// (RFC 9110, section 15.5.8).
 pub(super) fn asks_for_credentials(status: StatusCode) -> bool {
     status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
 }
@@ -147,11 +148,12 @@ pub(super) fn is_made_on_the_way(status: StatusCode, fields: &HeaderMap) -> bool
 
 /// Opens a tunnel to `origin` on a fresh connection to the parent.
 ///
-/// The head of its answer is bounded here, the time for it by whoever calls.
+/// The head of the answer is bounded here; the caller bounds the time.
 pub(super) async fn tunnel(
     stream: TcpStream,
     origin: &Origin,
-    (credentials, tasks): (Option<&Credentials>, &Tasks),
+    credentials: Option<&Credentials>,
+    tasks: &Tasks,
 ) -> Result<TcpStream, NoConnection> {
     let request = connect_request(origin, credentials).ok_or(NoConnection::Parent)?;
     let broken = |_| NoConnection::Parent;
@@ -163,7 +165,7 @@ pub(super) async fn tunnel(
         .await
         .map_err(broken)?;
     tasks.execute(async move {
-        // What goes wrong is told to the request under way.
+        // An error reaches the request under way.
         connection.with_upgrades().await.unwrap_or_default();
     });
     let response = sender.send_request(request).await.map_err(broken)?;
@@ -179,7 +181,8 @@ pub(super) async fn tunnel(
     let upgraded = hyper::upgrade::on(response).await.map_err(broken)?;
     let parts = upgraded.downcast::<TokioIo<TcpStream>>();
     let parts = parts.map_err(|_| NoConnection::Parent)?;
-    // The origin speaks second in TLS: what is here already is not its word.
+    // In TLS the client speaks first. Bytes that are here already cannot come
+    // from the origin.
     if !parts.read_buf.is_empty() {
         return Err(NoConnection::Parent);
     }

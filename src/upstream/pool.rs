@@ -1,9 +1,9 @@
-//! Connections to origins that are open and free.
+//! Pool of idle connections to origins.
 //!
-//! Ours, not the HTTP client's: it is bounded per origin, in all and in time,
-//! and an HTTP/2 connection is shared from the first exchange on.
-//!
-//! Whether a connection still works is found out by using it, in `upstream`.
+//! Our own, since the one of the HTTP client has no bound in all: this one is
+//! bounded per origin, in all and in time, and an HTTP/2 connection is shared
+//! from the first exchange on. Does not know whether a connection still works;
+//! using it shows that.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -14,50 +14,51 @@ use super::connect::Connection;
 use crate::clock::Stamp;
 use politesse_robots::origin::Origin;
 
-/// How much is kept for later.
+/// Limits of the pool.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    /// For how long.
+pub(super) struct PoolLimits {
+    /// Time for which an idle connection is kept.
     pub(super) idle_timeout: Duration,
-    /// How many for one origin.
+    /// Connections to one origin.
     pub(super) per_origin: NonZeroUsize,
-    /// How many in all.
+    /// Connections in all.
     pub(super) total: NonZeroUsize,
 }
 
-/// The free connections. Those that were free for too long are closed whenever
-/// the pool is used.
+/// Idle connections. Those that were idle for too long are closed whenever the
+/// pool is used.
 #[derive(Debug)]
 pub(super) struct Pool {
-    limits: Limits,
-    free: Mutex<Free>,
+    limits: PoolLimits,
+    free: Mutex<IdleConnections>,
 }
 
-/// Numbers grow with time, so the first connection is the one to close next.
+/// Idle connections by number. Numbers grow with time, so the first one is the
+/// next to close.
 #[derive(Debug, Default)]
-struct Free {
+struct IdleConnections {
     next: u64,
-    connections: BTreeMap<u64, Kept>,
+    connections: BTreeMap<u64, IdleConnection>,
     by_origin: HashMap<Origin, VecDeque<u64>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct IdleConnection {
     origin: Origin,
     connection: Connection,
     since: Stamp,
 }
 
 impl Pool {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: PoolLimits) -> Self {
         Self {
             limits,
             free: Mutex::default(),
         }
     }
 
-    /// The connection to `origin` that was used last, if one is free. An
-    /// HTTP/2 one stays for others as well.
+    /// Takes the connection to `origin` that was used last. An HTTP/2 connection
+    /// stays for other exchanges as well.
     pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
         let mut free = self.free();
         free.close_expired(self.limits.idle_timeout);
@@ -68,7 +69,7 @@ impl Pool {
         Some(connection)
     }
 
-    /// Keeps a connection for later; the oldest go where there are too many.
+    /// Puts a connection in; the oldest are closed where there are too many.
     pub(super) fn put(&self, origin: Origin, connection: Connection) {
         let mut free = self.free();
         free.close_expired(self.limits.idle_timeout);
@@ -85,7 +86,7 @@ impl Pool {
         free.add(origin, connection);
     }
 
-    /// Closes what is free to `origin`. HTTP/2 exchanges under way go on.
+    /// Closes the idle connections to `origin`. HTTP/2 exchanges go on.
     pub(super) fn close(&self, origin: &Origin) {
         let mut free = self.free();
         while let Some(newest) = free.newest(origin) {
@@ -93,12 +94,12 @@ impl Pool {
         }
     }
 
-    fn free(&self) -> MutexGuard<'_, Free> {
+    fn free(&self) -> MutexGuard<'_, IdleConnections> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Free {
+impl IdleConnections {
     fn add(&mut self, origin: Origin, connection: Connection) {
         let number = self.next;
         self.next += 1;
@@ -106,12 +107,12 @@ impl Free {
             .entry(origin.clone())
             .or_default()
             .push_back(number);
-        let kept = Kept {
+        let idle = IdleConnection {
             origin,
             connection,
             since: Stamp::now(),
         };
-        self.connections.insert(number, kept);
+        self.connections.insert(number, idle);
     }
 
     fn newest(&self, origin: &Origin) -> Option<u64> {
@@ -133,21 +134,21 @@ impl Free {
     }
 
     fn close_expired(&mut self, idle_timeout: Duration) {
-        while let Some((&oldest, kept)) = self.connections.first_key_value()
-            && idle_timeout <= kept.since.age()
+        while let Some((&oldest, idle)) = self.connections.first_key_value()
+            && idle_timeout <= idle.since.age()
         {
             self.remove(oldest);
         }
     }
 
     fn remove(&mut self, number: u64) -> Option<Connection> {
-        let kept = self.connections.remove(&number)?;
-        if let Some(own) = self.by_origin.get_mut(&kept.origin) {
+        let idle = self.connections.remove(&number)?;
+        if let Some(own) = self.by_origin.get_mut(&idle.origin) {
             own.retain(|&other| other != number);
             if own.is_empty() {
-                self.by_origin.remove(&kept.origin);
+                self.by_origin.remove(&idle.origin);
             }
         }
-        Some(kept.connection)
+        Some(idle.connection)
     }
 }

@@ -1,4 +1,4 @@
-//! Counts the response heads that an origin sends on an HTTP/2 connection.
+//! Counter of the response heads that an origin sends on an HTTP/2 connection.
 //!
 //! HTTP/2 (RFC 9113, section 8.1) puts any number of interim responses before
 //! the response. hyper skips them and tells nobody: its callback for interim
@@ -6,11 +6,12 @@
 //! only. So they are counted in the bytes that come in, by frame headers (RFC
 //! 9113, section 4.1). Fields stay unread, since they are compressed: a head
 //! that does not end its stream is taken for an interim response or for the
-//! response itself. What becomes of the connection is not known here.
+//! response itself. Does not know what becomes of the connection.
 
 use std::collections::BTreeMap;
 
-use super::interim::INTERIM_RESPONSES_MAX;
+/// Interim responses to one request. Real ones are a 100, a 103 or a few 102.
+pub(super) const INTERIM_RESPONSES_MAX: usize = 16;
 
 /// Heads on one stream that do not end it: the interim responses, and the
 /// response.
@@ -28,7 +29,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const END_STREAM: u8 = 1;
 
-/// Follows the frames that an origin sends.
+/// Frames that an origin sends, as far as they were followed.
 #[derive(Debug, Default)]
 pub(super) struct ResponseHeads {
     /// The beginning of a frame header, as far as it has come in.
@@ -40,7 +41,7 @@ pub(super) struct ResponseHeads {
     heads: BTreeMap<u32, usize>,
 }
 
-/// A stream had more heads than any response needs.
+/// Error: a stream had more heads than any response needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooManyHeads;
 

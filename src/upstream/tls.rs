@@ -1,7 +1,8 @@
-//! TLS towards origins: whom we trust, and what we offer.
+//! TLS towards origins: the roots that are trusted, and what is offered.
 //!
 //! One configuration for all origins, so that sessions are resumed and roots
-//! are read once. There is no switch to accept a bad certificate.
+//! are read once. There is no switch to accept a bad certificate. Does not know
+//! connections.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::decision::access::NoConnection;
 /// TLS sessions remembered for resumption.
 const SESSIONS_MAX: usize = 4096;
 
-/// Whose certificates are trusted (`https.upstream_roots`).
+/// Root certificates that are trusted (`https.upstream_roots`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Roots {
-    /// What the operating system trusts.
+    /// Those that the operating system trusts.
     System,
     /// Mozilla's list, as it was when this was built.
     Webpki,
@@ -31,7 +32,7 @@ pub enum Roots {
     File(PathBuf),
 }
 
-/// Why no origin could be trusted at all; nothing starts.
+/// Error in the set-up of connections, with which the proxy does not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UpstreamSetupError {
@@ -65,7 +66,7 @@ pub enum UpstreamSetupError {
     Tls(#[from] rustls::Error),
 }
 
-/// The configuration for every origin, without protocols to offer.
+/// Creates the configuration for all origins, without protocols to offer.
 pub(super) fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
     let builder = builder()?;
     let trusting = match roots {
@@ -109,7 +110,7 @@ fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
     Ok(roots)
 }
 
-/// What a failed handshake says about the origin.
+/// Returns what a failed handshake says about the origin.
 pub(super) fn handshake_failure(error: &std::io::Error) -> NoConnection {
     let tls = error
         .get_ref()

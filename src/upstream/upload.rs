@@ -1,4 +1,6 @@
-//! The body of a request, on its way to an origin.
+//! Body of a request on its way to an origin, with its progress.
+//!
+//! Does not know what the body holds.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -11,25 +13,25 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-/// Any error of a body.
+/// Error of a body.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A request body of any kind; an empty one costs nothing.
 #[derive(Debug, Default)]
-pub(super) struct Upload(Option<Streaming>);
+pub(super) struct Upload(Option<StreamingUpload>);
 
 #[derive(Debug)]
-struct Streaming {
+struct StreamingUpload {
     body: UnsyncBoxBody<Bytes, BoxError>,
-    progress: Arc<Counts>,
+    progress: Arc<UploadCounts>,
 }
 
-/// How far an upload has come, readable while hyper owns it.
+/// Progress of an upload, readable while hyper owns it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Progress(Option<Arc<Counts>>);
+pub(super) struct UploadProgress(Option<Arc<UploadCounts>>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct UploadCounts {
     frames: AtomicU64,
     ended: AtomicBool,
     broke: AtomicBool,
@@ -44,14 +46,14 @@ impl Upload {
         if body.is_end_stream() {
             return Self::default();
         }
-        Self(Some(Streaming {
+        Self(Some(StreamingUpload {
             body: body.map_err(Into::into).boxed_unsync(),
             progress: Arc::default(),
         }))
     }
 
-    pub(super) fn progress(&self) -> Progress {
-        Progress(
+    pub(super) fn progress(&self) -> UploadProgress {
+        UploadProgress(
             self.0
                 .as_ref()
                 .map(|streaming| Arc::clone(&streaming.progress)),
@@ -59,22 +61,22 @@ impl Upload {
     }
 }
 
-impl Progress {
-    /// How many parts the crawler has sent so far.
+impl UploadProgress {
+    /// Returns the number of parts that the client has sent so far.
     pub(super) fn frames(&self) -> u64 {
         self.0
             .as_ref()
             .map_or(0, |counts| counts.frames.load(Ordering::Relaxed))
     }
 
-    /// Whether all of it was taken.
+    /// Whether all of the body was taken.
     pub(super) fn has_ended(&self) -> bool {
         self.0
             .as_ref()
             .is_none_or(|counts| counts.ended.load(Ordering::Relaxed))
     }
 
-    /// Whether it ended in an error of the crawler's.
+    /// Whether the client's connection broke off.
     pub(super) fn broke(&self) -> bool {
         self.0
             .as_ref()

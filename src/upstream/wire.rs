@@ -1,9 +1,9 @@
-//! The stream under a connection to an origin.
+//! Stream under a connection to an origin, in the clear or over TLS.
 //!
-//! It remembers whether anything was received: a request to which not one
-//! byte came back may be sent again, any other may not. And it can be told to
-//! read no more, which ends whatever reads from it at once: on HTTP/2 it does so
-//! by itself when interim responses flood in.
+//! Counts the bytes that were received: a request to which not one byte came
+//! back may be sent again, any other may not. It can be made to fail every later
+//! read, and on HTTP/2 does so by itself when too many interim responses come
+//! in. Does not know HTTP otherwise.
 
 use std::io;
 use std::pin::Pin;
@@ -18,27 +18,27 @@ use tokio_rustls::client::TlsStream;
 use super::response_heads::ResponseHeads;
 use crate::tasks::ReadBudget;
 
-/// A stream to an origin, in the clear or not.
+/// Stream to an origin.
 #[derive(Debug)]
 pub(super) struct Wire {
-    stream: Stream,
-    received: Received,
+    stream: WireStream,
+    received: ReceivedBytes,
     budget: ReadBudget,
     /// Counts response heads, if this is an HTTP/2 connection.
     heads: Option<ResponseHeads>,
 }
 
 #[derive(Debug)]
-enum Stream {
+enum WireStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// What a wire has received, after decryption.
+/// Bytes that a wire has received, after decryption.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Received(Arc<Inflow>);
+pub(super) struct ReceivedBytes(Arc<Inflow>);
 
-/// What came in so far, and whether more is wanted, for all who ask.
+/// Counters of a wire, shared with the exchanges over it.
 #[derive(Debug, Default)]
 struct Inflow {
     bytes: AtomicU64,
@@ -46,7 +46,7 @@ struct Inflow {
     is_flooded: AtomicBool,
 }
 
-impl Received {
+impl ReceivedBytes {
     pub(super) fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
     }
@@ -55,7 +55,7 @@ impl Received {
     ///
     /// Dropping a request does not stop hyper in the middle of a read, which
     /// goes on for as long as heads of interim responses come in.
-    pub(super) fn enough(&self) {
+    pub(super) fn stop_reading(&self) {
         self.0.is_enough.store(true, Ordering::Relaxed);
     }
 
@@ -69,8 +69,8 @@ impl Received {
 impl From<TcpStream> for Wire {
     fn from(stream: TcpStream) -> Self {
         Self {
-            stream: Stream::Plain(stream),
-            received: Received::default(),
+            stream: WireStream::Plain(stream),
+            received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
             heads: None,
         }
@@ -81,8 +81,8 @@ impl From<TlsStream<TcpStream>> for Wire {
     fn from(stream: TlsStream<TcpStream>) -> Self {
         let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Self {
-            stream: Stream::Tls(Box::new(stream)),
-            received: Received::default(),
+            stream: WireStream::Tls(Box::new(stream)),
+            received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
             heads: speaks_http2.then(ResponseHeads::default),
         }
@@ -90,7 +90,7 @@ impl From<TlsStream<TcpStream>> for Wire {
 }
 
 impl Wire {
-    pub(super) fn received(&self) -> Received {
+    pub(super) fn received(&self) -> ReceivedBytes {
         self.received.clone()
     }
 
@@ -114,8 +114,8 @@ impl AsyncRead for Wire {
         ready!(this.budget.poll_go_on(cx));
         let before = buffer.filled().len();
         let mut polled = match &mut this.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            WireStream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            WireStream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
         let bytes = buffer.filled().len() - before;
         this.budget.note(&polled, bytes);
@@ -140,8 +140,8 @@ impl AsyncWrite for Wire {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            WireStream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            WireStream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -151,29 +151,29 @@ impl AsyncWrite for Wire {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            WireStream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            WireStream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
+            WireStream::Plain(stream) => stream.is_write_vectored(),
+            WireStream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            WireStream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            WireStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            WireStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            WireStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

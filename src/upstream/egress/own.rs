@@ -1,5 +1,7 @@
-//! The addresses at which this proxy itself listens. Whoever could reach them
-//! through us would reach /metrics, or send requests in a circle.
+//! Addresses of this proxy's own listeners. A request that could reach them
+//! through the proxy would reach /metrics, or go in a circle.
+//!
+//! Does not know how listeners are opened.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,10 +16,10 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::upstream::addresses::ipv4_within;
 
-/// How long it is remembered whether an address is this machine's: to find out
-/// takes 12 µs, and interfaces come and go.
+/// Time for which it is remembered whether an address is local. A check takes
+/// 12 µs, and interfaces come and go.
 const LOCAL_TTL: Duration = Duration::from_secs(1);
-/// How many addresses are remembered; then all are found out anew.
+/// Addresses that are remembered; beyond, all are checked anew.
 const LOCAL_MAX: usize = 1024;
 
 /// Addresses of this proxy's listeners. Clones share one list, so that a
@@ -55,16 +57,16 @@ impl OwnAddresses {
     }
 }
 
-/// Our own listeners, known once they are bound.
+/// Own listeners, known once they are bound.
 #[derive(Debug, Default)]
 pub(super) struct OwnListeners {
     bound: OnceLock<OwnAddresses>,
-    local: Mutex<HashMap<IpAddr, Known>>,
+    local: Mutex<HashMap<IpAddr, LocalityCheck>>,
 }
 
-/// Whether an address is this machine's, as was found out.
+/// Result of checking whether an address is local.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct LocalityCheck {
     local: bool,
     until: Instant,
 }
@@ -74,7 +76,7 @@ impl OwnListeners {
         self.bound.get_or_init(|| own);
     }
 
-    /// Whether a connection to `address` may end at one of them.
+    /// Whether a connection to `address` may end at one of the listeners.
     pub(super) fn are_reached_at(&self, address: SocketAddr) -> bool {
         let Some(own) = self.bound.get() else {
             return false;
@@ -112,14 +114,14 @@ impl OwnListeners {
         }
         let local = can_be_bound(ip);
         let until = now + LOCAL_TTL;
-        known.insert(ip, Known { local, until });
+        known.insert(ip, LocalityCheck { local, until });
         local
     }
 }
 
-/// Only an address of this machine can be bound to. Nothing is sent. Whatever
-/// else keeps us from binding, no descriptors being left above all, tells
-/// nothing, and in doubt the address is ours.
+/// Whether a socket can be bound to an address, which only local ones allow.
+/// Nothing is sent. Another error, such as a lack of descriptors, tells nothing,
+/// and in doubt the address counts as local.
 fn can_be_bound(ip: IpAddr) -> bool {
     is_ours(&UdpSocket::bind((ip, 0)))
 }
@@ -147,7 +149,7 @@ mod tests {
         let own = on("0.0.0.0:3128");
         let elsewhere: SocketAddr = "93.184.216.34:3128".parse().unwrap();
         assert!(!own.are_reached_at(elsewhere));
-        let come = |until| Known { local: true, until };
+        let come = |until| LocalityCheck { local: true, until };
         let set = |known| own.local.lock().unwrap().insert(elsewhere.ip(), known);
         set(come(clock::instant() + LOCAL_TTL));
         assert!(own.are_reached_at(elsewhere));

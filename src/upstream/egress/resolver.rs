@@ -1,9 +1,9 @@
-//! Names to addresses, by the system's resolver.
+//! Resolver: the addresses of names, from the system and from a cache.
 //!
-//! It is getaddrinfo (RFC 3493, section 6.1), on a thread that nothing can
-//! stop. So a name has one lookup at a time, whoever asks for it; few names
-//! have one at a time in all; and whoever asks waits no longer than
-//! `upstream.dns_timeout`, whatever the thread does.
+//! The system's resolver is getaddrinfo (RFC 3493, section 6.1), on a thread that
+//! nothing can stop. So one lookup at a time runs for each name, and few in all;
+//! and a request waits no longer than `upstream.dns_timeout`, whatever the thread
+//! does.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,82 +21,83 @@ use moka::sync::Cache;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::NotAdmitted;
-use super::ranges::Ranges;
+use super::DialError;
+use super::rules::EgressRules;
 use crate::clock::{self, Stamp};
 use crate::decision::access::NoConnection;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
 
-/// More addresses than this of one name are not tried.
+/// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 16;
 
-/// How long "there is none" holds: long enough for one page's worth of
-/// requests, short enough for a resolver that had a bad moment.
+/// Time for which "no address" is cached: long enough for the requests of one
+/// page, short enough for a resolver that had a bad moment.
 const NONE_TTL: Duration = Duration::from_secs(5);
 
-/// The bounds of a resolver (`upstream.dns_*`).
+/// Limits of a resolver (`upstream.dns_*`).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    /// How long an answer holds.
+pub(super) struct ResolverLimits {
+    /// Time for which an answer is cached.
     pub(super) ttl: Duration,
-    /// How long whoever asks waits for one.
+    /// Longest wait of a request for an answer.
     pub(super) timeout: Duration,
-    /// How many lookups are under way at a time.
+    /// Lookups that run at a time.
     pub(super) lookups: NonZeroUsize,
-    /// How many names are kept, and how many may wait.
+    /// Names that are cached, and names that may wait.
     pub(super) names: NonZeroUsize,
 }
 
-/// The allowed addresses of a name, or why there is none.
-type Found = Result<Arc<[IpAddr]>, NotAdmitted>;
+/// Allowed addresses of a name, or the error by which there is none.
+type ResolvedName = Result<Arc<[IpAddr]>, DialError>;
 
-/// What asks the system; another one in tests.
-type Lookup = fn(Box<str>) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+/// Function that asks the system; another one in tests.
+type SystemLookup = fn(Box<str>) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Resolves names, and keeps what it found.
-pub(super) struct Resolver(Arc<Desk>);
+/// Resolves names, and caches their addresses.
+pub(super) struct Resolver(Arc<ResolverState>);
 
-/// What lookups and those who wait for them share.
-struct Desk {
-    limits: Limits,
-    lookup: Lookup,
-    ranges: Arc<Ranges>,
-    kept: Cache<Box<str>, Kept>,
-    waiting: Mutex<HashMap<Box<str>, Waiting>>,
+/// State that lookups share with the requests that wait for them.
+struct ResolverState {
+    limits: ResolverLimits,
+    lookup: SystemLookup,
+    rules: Arc<EgressRules>,
+    cache: Cache<Box<str>, CachedName>,
+    waiting: Mutex<HashMap<Box<str>, PendingLookup>>,
     places: Arc<Semaphore>,
     metrics: Arc<Metrics>,
     tasks: Tasks,
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
-    found: Found,
+struct CachedName {
+    found: ResolvedName,
     since: Stamp,
     ttl: Duration,
 }
 
-/// A lookup under way. Its time runs from the first who asked, so that a name
-/// that hangs holds up nobody twice.
+/// Lookup that runs. Its time counts from the first request, so that a name that
+/// hangs holds up no request twice.
 #[derive(Debug, Clone)]
-struct Waiting {
+struct PendingLookup {
     deadline: Instant,
-    answer: watch::Receiver<Option<Found>>,
+    answer: watch::Receiver<Option<ResolvedName>>,
 }
 
 impl Resolver {
     pub(super) fn new(
-        limits: Limits,
-        ranges: Arc<Ranges>,
-        (metrics, tasks): (Arc<Metrics>, Tasks),
+        limits: ResolverLimits,
+        rules: Arc<EgressRules>,
+        metrics: Arc<Metrics>,
+        tasks: Tasks,
     ) -> Self {
         let names = u64::try_from(limits.names.get()).unwrap_or(u64::MAX);
-        Self(Arc::new(Desk {
+        Self(Arc::new(ResolverState {
             limits,
             lookup: |name| Box::pin(ask_system(name)),
-            ranges,
+            rules,
             // The other policy may turn the newest name away.
-            kept: Cache::builder()
+            cache: Cache::builder()
                 .max_capacity(names)
                 .eviction_policy(EvictionPolicy::lru())
                 .build(),
@@ -107,22 +108,22 @@ impl Resolver {
         }))
     }
 
-    /// The allowed addresses of `name`, as kept or from the system.
-    pub(super) async fn addresses(&self, name: &str) -> Found {
+    /// Returns the allowed addresses of `name`, from the cache or the system.
+    pub(super) async fn addresses(&self, name: &str) -> ResolvedName {
         // RFC 6761, section 6.4: such a name never has an address.
         if name == "invalid" || name.ends_with(".invalid") {
-            return Err(NotAdmitted::NoConnection(NoConnection::Dns));
+            return Err(DialError::NoConnection(NoConnection::Dns));
         }
-        if let Some(found) = self.0.kept(name) {
+        if let Some(found) = self.0.cached(name) {
             return found;
         }
-        let Waiting {
+        let PendingLookup {
             deadline,
             mut answer,
         } = self.ask(name)?;
         let answered = timeout_at(deadline, answer.wait_for(Option::is_some)).await;
-        let answered = answered.map_err(|_| NotAdmitted::NoConnection(NoConnection::DnsTimeout))?;
-        let none = Err(NotAdmitted::NoConnection(NoConnection::Dns));
+        let answered = answered.map_err(|_| DialError::NoConnection(NoConnection::DnsTimeout))?;
+        let none = Err(DialError::NoConnection(NoConnection::Dns));
         answered
             .ok()
             .and_then(|found| found.clone())
@@ -130,34 +131,35 @@ impl Resolver {
     }
 
     /// Joins the lookup of `name`, or starts it.
-    fn ask(&self, name: &str) -> Result<Waiting, NotAdmitted> {
-        let desk = &self.0;
-        let mut waiting = desk.waiting();
+    fn ask(&self, name: &str) -> Result<PendingLookup, DialError> {
+        let state = &self.0;
+        let mut waiting = state.waiting();
         if let Some(under_way) = waiting.get(name) {
             return Ok(under_way.clone());
         }
-        if desk.limits.names.get() <= waiting.len() {
-            return Err(NotAdmitted::NoConnection(NoConnection::DnsTimeout));
+        if state.limits.names.get() <= waiting.len() {
+            return Err(DialError::NoConnection(NoConnection::DnsTimeout));
         }
         let (sender, answer) = watch::channel(None);
-        let deadline = clock::instant() + desk.limits.timeout;
-        let own = Waiting { deadline, answer };
+        let deadline = clock::instant() + state.limits.timeout;
+        let own = PendingLookup { deadline, answer };
         waiting.insert(name.into(), own.clone());
         drop(waiting);
-        let lookup = Arc::clone(desk).look_up(name.into(), (deadline, sender));
-        desk.tasks.execute(lookup);
+        let lookup = Arc::clone(state).look_up(name.into(), deadline, sender);
+        state.tasks.execute(lookup);
         Ok(own)
     }
 }
 
-impl Desk {
-    /// One lookup from its place in the queue to its answer. It goes on when
-    /// its time is up: the thread is taken until it comes back, and what it
-    /// brings serves the next who asks.
+impl ResolverState {
+    /// Runs one lookup, from its place in the queue to its answer. It goes on when
+    /// its time is up: the thread is taken until it comes back, and its answer
+    /// serves the next request.
     async fn look_up(
         self: Arc<Self>,
         name: Box<str>,
-        (deadline, answer): (Instant, watch::Sender<Option<Found>>),
+        deadline: Instant,
+        answer: watch::Sender<Option<ResolvedName>>,
     ) {
         let found = match timeout_at(deadline, self.places.acquire()).await {
             Ok(Ok(_place)) => {
@@ -165,15 +167,15 @@ impl Desk {
                 let found = (self.lookup)(name.clone()).await;
                 self.metrics.upstream_dns_lookups.dec();
                 let found = self.allowed(&name, found);
-                self.keep(&name, &found);
+                self.cache_name(&name, &found);
                 found
             }
-            Ok(Err(_)) | Err(_) => Err(NotAdmitted::NoConnection(NoConnection::DnsTimeout)),
+            Ok(Err(_)) | Err(_) => Err(DialError::NoConnection(NoConnection::DnsTimeout)),
         };
         let result = match &found {
             Ok(_) => "found",
-            Err(NotAdmitted::Denied(_)) => "denied",
-            Err(NotAdmitted::NoConnection(cause)) => cause.as_str(),
+            Err(DialError::Denied(_)) => "denied",
+            Err(DialError::NoConnection(cause)) => cause.as_str(),
         };
         let label = ResultLabel { result };
         self.metrics
@@ -184,43 +186,43 @@ impl Desk {
         answer.send_replace(Some(found));
     }
 
-    fn allowed(&self, name: &str, found: io::Result<Vec<IpAddr>>) -> Found {
+    fn allowed(&self, name: &str, found: io::Result<Vec<IpAddr>>) -> ResolvedName {
         let mut found = found.unwrap_or_default();
         found.dedup();
         if found.is_empty() {
-            return Err(NotAdmitted::NoConnection(NoConnection::Dns));
+            return Err(DialError::NoConnection(NoConnection::Dns));
         }
-        let mut allowed = self.ranges.allowed_of(name, &found)?;
+        let mut allowed = self.rules.allowed_of(name, &found)?;
         allowed.truncate(ADDRESSES_MAX);
         Ok(allowed.into())
     }
 
-    fn kept(&self, name: &str) -> Option<Found> {
-        let kept = self.kept.get(name)?;
-        (kept.since.age() < kept.ttl).then_some(kept.found)
+    fn cached(&self, name: &str) -> Option<ResolvedName> {
+        let cached = self.cache.get(name)?;
+        (cached.since.age() < cached.ttl).then_some(cached.found)
     }
 
-    fn keep(&self, name: &str, found: &Found) {
+    fn cache_name(&self, name: &str, found: &ResolvedName) {
         let ttl = match found {
-            Err(NotAdmitted::NoConnection(_)) => self.limits.ttl.min(NONE_TTL),
-            Ok(_) | Err(NotAdmitted::Denied(_)) => self.limits.ttl,
+            Err(DialError::NoConnection(_)) => self.limits.ttl.min(NONE_TTL),
+            Ok(_) | Err(DialError::Denied(_)) => self.limits.ttl,
         };
-        let kept = Kept {
+        let cached = CachedName {
             found: found.clone(),
             since: Stamp::now(),
             ttl,
         };
-        self.kept.insert(name.into(), kept);
-        let names = i64::try_from(self.kept.entry_count()).unwrap_or(i64::MAX);
+        self.cache.insert(name.into(), cached);
+        let names = i64::try_from(self.cache.entry_count()).unwrap_or(i64::MAX);
         self.metrics.upstream_dns_cache.set(names);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Box<str>, Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Box<str>, PendingLookup>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Asks as every other program here does: /etc/hosts and nsswitch.conf count.
+/// Asks the system as other programs do: /etc/hosts and nsswitch.conf count.
 async fn ask_system(name: Box<str>) -> io::Result<Vec<IpAddr>> {
     let found = tokio::net::lookup_host((&*name, 0)).await?;
     Ok(found.map(|address| address.ip()).collect())

@@ -46,8 +46,8 @@ async fn dialled(egress: &Egress, authority: &str) -> Addresses {
 
 async fn denial(egress: &Egress, authority: &str) -> Denial {
     match egress.admits(&origin(authority)).await.unwrap_err() {
-        NotAdmitted::Denied(denial) => denial,
-        NotAdmitted::NoConnection(cause) => panic!("{authority}: {cause}"),
+        DialError::Denied(denial) => denial,
+        DialError::NoConnection(cause) => panic!("{authority}: {cause}"),
     }
 }
 
@@ -116,7 +116,7 @@ async fn a_name_under_invalid_is_never_asked_for() {
     });
     for name in ["invalid", "a.invalid"] {
         let answer = egress.admits(&origin(name)).await.unwrap_err();
-        assert_eq!(answer, NotAdmitted::NoConnection(NoConnection::Dns));
+        assert_eq!(answer, DialError::NoConnection(NoConnection::Dns));
     }
 }
 
@@ -128,12 +128,12 @@ fn ips(addresses: &[&str]) -> Vec<IpAddr> {
 #[test]
 fn a_mixed_answer_keeps_what_is_allowed_and_counts_the_rest() {
     let metrics = Arc::new(Metrics::default());
-    let ranges = Ranges::new(&options(), Arc::clone(&metrics));
+    let rules = EgressRules::new(&options(), Arc::clone(&metrics));
     let found = ips(&["10.0.0.1", "93.184.216.34", "::1", "::ffff:10.0.0.1"]);
-    let allowed = ranges.allowed_of("h.test", &found).unwrap();
+    let allowed = rules.allowed_of("h.test", &found).unwrap();
     assert_eq!(allowed, ips(&["93.184.216.34"]));
     assert_eq!(metrics.egress_addresses_denied.get(), 3);
-    let denied = ranges.allowed_of("h.test", &found[..1]);
+    let denied = rules.allowed_of("h.test", &found[..1]);
     assert_eq!(denied, Err(Denial::Address(found[0])));
 }
 
@@ -152,8 +152,8 @@ async fn what_is_allowed_wins_over_what_is_denied() {
     assert!(egress.admits(&origin("93.184.216.34")).await.is_err());
     assert!(egress.admits(&origin("[64:ff9b::a01:203]")).await.is_ok());
     let found = ips(&["10.9.9.9"]);
-    assert!(egress.ranges.allowed_of("intranet.test", &found).is_ok());
-    assert!(egress.ranges.allowed_of("other.test", &found).is_err());
+    assert!(egress.rules.allowed_of("intranet.test", &found).is_ok());
+    assert!(egress.rules.allowed_of("other.test", &found).is_err());
 }
 
 macro_rules! wrapped {
@@ -312,7 +312,7 @@ async fn with_a_parent_names_and_literals_are_judged_and_it_is_dialled() {
         let admitted = egress.admits(&origin(authority)).await.unwrap();
         let addresses: Addresses = smallvec!["10.0.0.5:3128".parse().unwrap()];
         let hop = NextHop::Parent;
-        assert_eq!(admitted, Admitted { hop, addresses }, "{authority}");
+        assert_eq!(admitted, DialTarget { hop, addresses }, "{authority}");
     }
     for authority in [
         "10.0.0.5",
@@ -357,7 +357,7 @@ async fn a_parent_that_is_this_proxy_is_told_at_the_start() {
         let answer = egress.admits(&origin("o.test")).await;
         assert!(matches!(
             answer,
-            Err(NotAdmitted::Denied(Denial::OwnListener(_)))
+            Err(DialError::Denied(Denial::OwnListener(_)))
         ));
     }
 }

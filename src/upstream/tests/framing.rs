@@ -58,7 +58,8 @@ async fn url_and_host_are_the_permits_and_host_keeps_its_place() {
     upstream
         .forward(
             permit("http://h.test:8080/a%2fb?"),
-            (head, body),
+            head,
+            body,
             &mut Paced::freely(),
         )
         .await
@@ -83,7 +84,8 @@ async fn an_upload_is_framed_anew() {
         let sent = upstream
             .forward(
                 permit("http://h.test/"),
-                (head(method), body),
+                head(method),
+                body,
                 &mut Paced::freely(),
             )
             .await;
@@ -207,11 +209,7 @@ async fn a_broken_upload_is_the_crawlers_fault() {
     let upload = Parts(vec![Err(io::Error::other("hung up"))]);
     let head = outgoing(Method::POST, &[]);
     let sent = upstream
-        .forward(
-            permit("http://h.test/"),
-            (head, upload),
-            &mut Paced::freely(),
-        )
+        .forward(permit("http://h.test/"), head, upload, &mut Paced::freely())
         .await;
     assert!(matches!(sent.unwrap_err(), UpstreamError::RequestBody));
     assert_eq!(origin.requests(), [""; 0]);

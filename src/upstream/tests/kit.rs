@@ -19,7 +19,7 @@ use crate::decision::snapshot::{AccessResult, Snapshot};
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
 use crate::upstream::body::{BodyError, ResponseBody};
-use crate::upstream::client::{Options, Outgoing, Roots, Starts, Upstream, UpstreamError};
+use crate::upstream::client::{HostTurns, Options, OutgoingHead, Roots, Upstream, UpstreamError};
 use crate::upstream::egress::{self, Deny, Egress, Ports, Resolve};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -202,7 +202,7 @@ impl Paced {
     }
 }
 
-impl Starts for Paced {
+impl HostTurns for Paced {
     fn pause(&self) -> Duration {
         self.pause
     }
@@ -220,7 +220,8 @@ impl Setup {
         self.upstream
             .forward(
                 permit(url),
-                (head, Empty::<Bytes>::new()),
+                head,
+                Empty::<Bytes>::new(),
                 &mut Paced::freely(),
             )
             .await
@@ -237,7 +238,7 @@ pub(super) async fn body(response: Response<ResponseBody>) -> Result<String, Bod
     Ok(String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) -> Outgoing {
+pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) -> OutgoingHead {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
         headers.append(
@@ -245,11 +246,11 @@ pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) 
             HeaderValue::from_static(value),
         );
     }
-    Outgoing {
+    OutgoingHead {
         method,
         headers,
         host_at: 0,
-        form: crate::upstream::client::Form::Url,
+        form: crate::upstream::client::TargetForm::Url,
         extensions: Extensions::new(),
     }
 }

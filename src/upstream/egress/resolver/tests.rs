@@ -30,7 +30,7 @@ fn resolver(lookups: usize) -> Resolver {
     })
 }
 
-fn resolver_with(lookups: usize, lookup: Lookup) -> Resolver {
+fn resolver_with(lookups: usize, lookup: SystemLookup) -> Resolver {
     let options = Options {
         deny: vec![Deny::Default],
         allow: Vec::new(),
@@ -43,14 +43,14 @@ fn resolver_with(lookups: usize, lookup: Lookup) -> Resolver {
         dns_cache: NonZeroUsize::new(8).unwrap(),
     };
     let metrics = Arc::new(Metrics::default());
-    let ranges = Arc::new(Ranges::new(&options, Arc::clone(&metrics)));
-    let limits = Limits {
+    let rules = Arc::new(EgressRules::new(&options, Arc::clone(&metrics)));
+    let limits = ResolverLimits {
         ttl: options.dns_ttl,
         timeout: options.dns_timeout,
         lookups: options.dns_lookups,
         names: options.dns_cache,
     };
-    let mut resolver = Resolver::new(limits, ranges, (metrics, Tasks::default()));
+    let mut resolver = Resolver::new(limits, rules, metrics, Tasks::default());
     Arc::get_mut(&mut resolver.0).unwrap().lookup = lookup;
     resolver
 }
@@ -61,10 +61,10 @@ fn answers(resolver: &Resolver, result: &'static str) -> u64 {
     metrics.upstream_dns_answers.get_or_create(&label).get()
 }
 
-fn cause(found: &Found) -> NoConnection {
+fn cause(found: &ResolvedName) -> NoConnection {
     match found {
-        Err(NotAdmitted::NoConnection(cause)) => *cause,
-        Ok(_) | Err(NotAdmitted::Denied(_)) => panic!("{found:?}"),
+        Err(DialError::NoConnection(cause)) => *cause,
+        Ok(_) | Err(DialError::Denied(_)) => panic!("{found:?}"),
     }
 }
 
@@ -106,7 +106,7 @@ async fn a_name_without_an_allowed_address_is_kept_as_denied() {
     let resolver = resolver(1);
     for _ in 0..2 {
         let found = resolver.addresses("inner.test").await;
-        assert!(matches!(found, Err(NotAdmitted::Denied(_))));
+        assert!(matches!(found, Err(DialError::Denied(_))));
     }
     assert_eq!(answers(&resolver, "denied"), 1);
 }

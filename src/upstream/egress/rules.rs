@@ -1,5 +1,7 @@
-//! What `egress.deny`, `egress.allow` and `egress.ports` say of a port, a name
-//! or an address. Nothing is resolved here.
+//! Rules of `egress.deny`, `egress.allow` and `egress.ports` on ports, names and
+//! addresses.
+//!
+//! Does not know how names are resolved.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,32 +13,32 @@ use super::{Allow, Denial, Deny, Options, Ports};
 use crate::metrics::Metrics;
 use crate::upstream::addresses::{ipv4_within, is_special, is_special_name, is_web_port};
 
-/// The operator's lists, in the form in which they are asked.
+/// Lists of the settings, in the form in which they are searched.
 #[derive(Debug)]
-pub(super) struct Ranges {
+pub(super) struct EgressRules {
     ports: Vec<Ports>,
     names: HashSet<Box<str>>,
     allowed: Vec<IpNet>,
     denied: Vec<IpNet>,
-    special: Special,
+    special: SpecialAddresses,
     metrics: Arc<Metrics>,
 }
 
-/// What becomes of private and special addresses.
+/// Treatment of private and special addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Special {
+enum SpecialAddresses {
     Denied,
     Allowed,
 }
 
-impl Ranges {
+impl EgressRules {
     pub(super) fn new(options: &Options, metrics: Arc<Metrics>) -> Self {
         let special = if options.deny.contains(&Deny::Default) {
-            Special::Denied
+            SpecialAddresses::Denied
         } else {
-            Special::Allowed
+            SpecialAddresses::Allowed
         };
-        let mut ranges = Self {
+        let mut rules = Self {
             ports: options.ports.clone(),
             special,
             ..Self::open(metrics)
@@ -44,28 +46,28 @@ impl Ranges {
         for entry in &options.deny {
             match entry {
                 Deny::Default => {}
-                Deny::Net(net) => ranges.denied.push(canonical(*net)),
+                Deny::Net(net) => rules.denied.push(canonical(*net)),
             }
         }
         for entry in &options.allow {
             match entry {
-                Allow::Net(net) => ranges.allowed.push(canonical(*net)),
+                Allow::Net(net) => rules.allowed.push(canonical(*net)),
                 Allow::Name(name) => {
-                    ranges.names.insert(name.to_ascii_lowercase().into());
+                    rules.names.insert(name.to_ascii_lowercase().into());
                 }
             }
         }
-        ranges
+        rules
     }
 
-    /// Lists that deny no name and no address.
+    /// Creates lists that deny no name and no address.
     pub(super) fn open(metrics: Arc<Metrics>) -> Self {
         Self {
             ports: Vec::new(),
             names: HashSet::new(),
             allowed: Vec::new(),
             denied: Vec::new(),
-            special: Special::Allowed,
+            special: SpecialAddresses::Allowed,
             metrics,
         }
     }
@@ -82,10 +84,13 @@ impl Ranges {
         }
     }
 
-    /// Judges a name by itself, in lower case: some mean this machine, and a
-    /// resolver need not be asked where they lead.
+    /// Judges a name by itself, in lower case: some mean this machine, whatever a
+    /// resolver says.
     pub(super) fn judge_name(&self, name: &str) -> Result<(), Denial> {
-        if self.special == Special::Denied && is_special_name(name) && !self.names.contains(name) {
+        if self.special == SpecialAddresses::Denied
+            && is_special_name(name)
+            && !self.names.contains(name)
+        {
             return Err(Denial::Name(name.into()));
         }
         Ok(())
@@ -99,8 +104,8 @@ impl Ranges {
         Err(Denial::Address(address))
     }
 
-    /// Those of the addresses of `name` that may be dialled; a mixed answer
-    /// keeps them.
+    /// Returns the addresses of `name` that may be dialled; a mixed answer keeps
+    /// those.
     pub(super) fn allowed_of(&self, name: &str, found: &[IpAddr]) -> Result<Vec<IpAddr>, Denial> {
         if self.names.contains(name) {
             return Ok(found.to_vec());
@@ -122,7 +127,8 @@ impl Ranges {
     }
 
     fn denies(&self, address: IpAddr) -> bool {
-        (self.special == Special::Denied && is_special(address)) || names(&self.denied, address)
+        (self.special == SpecialAddresses::Denied && is_special(address))
+            || names(&self.denied, address)
     }
 }
 

@@ -12,7 +12,6 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
-use rustls_platform_verifier::BuilderVerifierExt;
 use thiserror::Error;
 
 use super::parent::CredentialsError;
@@ -58,6 +57,12 @@ pub enum UpstreamSetupError {
         /// The file.
         path: PathBuf,
     },
+    /// The operating system has no root certificates.
+    #[error(
+        "the system has no root certificates; install ca-certificates, or set \
+         https.upstream_roots to \"webpki\" or to a PEM file"
+    )]
+    NoSystemRoots(#[source] Option<rustls_native_certs::Error>),
     /// The credentials for `upstream.parent` cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -70,7 +75,7 @@ pub enum UpstreamSetupError {
 pub(super) fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
     let builder = builder()?;
     let trusting = match roots {
-        Roots::System => builder.with_platform_verifier()?,
+        Roots::System => builder.with_root_certificates(of_system()?),
         Roots::Webpki => builder.with_root_certificates(mozilla()),
         Roots::File(path) => builder.with_root_certificates(from_file(path)?),
     };
@@ -89,6 +94,21 @@ fn mozilla() -> RootCertStore {
     RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
     }
+}
+
+/// Reads the certificates that the operating system trusts, or those that
+/// `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+fn of_system() -> Result<RootCertStore, UpstreamSetupError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Systems keep certificates that no verifier takes any more; what is left
+    // is what counts.
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let cause = found.errors.into_iter().next();
+        return Err(UpstreamSetupError::NoSystemRoots(cause));
+    }
+    Ok(roots)
 }
 
 fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {

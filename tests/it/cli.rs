@@ -175,6 +175,28 @@ fn roots_that_cannot_be_read_are_named() {
     });
 }
 
+// Ours: without roots no origin can be trusted, so nothing starts.
+#[test]
+fn a_system_without_roots_is_told_with_the_way_out() {
+    run(async {
+        let place = Place::with(&Config::default().set("https.upstream_roots = \"system\""));
+        std::fs::write(place.path("none.pem"), "").unwrap();
+        let mut command = politesse(place.folder());
+        command.args(["--config", "politesse.toml", "serve"]);
+        std::fs::create_dir(place.path("none")).unwrap();
+        command.env("SSL_CERT_FILE", place.path("none.pem"));
+        command.env("SSL_CERT_DIR", place.path("none"));
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("no root certificates")
+                && outcome.stderr.contains("https.upstream_roots"),
+            "{}",
+            outcome.stderr
+        );
+    });
+}
+
 // Contract, section 1: usage is 2.
 #[test]
 fn usage_mistakes_exit_with_2() {

@@ -20,7 +20,7 @@ use self::listing::{
 };
 use self::robots::RobotsArguments;
 use super::inert::inert;
-use super::{Exit, Form};
+use super::output::{Exit, OutputForm};
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
 use crate::audit::verify::verify;
@@ -109,7 +109,7 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
     let reader = AuditReader::open(&settings.audit.path)?;
     match command {
         AuditCommand::List { which, rows } => list(&reader, &which.try_into()?, rows),
-        AuditCommand::Show { subject, json } => show(&reader, subject, Form::from(*json)),
+        AuditCommand::Show { subject, json } => show(&reader, subject, OutputForm::from(*json)),
         AuditCommand::Robots(asked) => robots::robots(&reader, asked),
         AuditCommand::Events { which, rows } => {
             let mut out = Listing::new(rows, EVENT_HEADER.to_owned());
@@ -119,7 +119,7 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
             out.end()
         }
         AuditCommand::Verify { which, json } => {
-            verification(&reader, &which.try_into()?, Form::from(*json))
+            verification(&reader, &which.try_into()?, OutputForm::from(*json))
         }
     }
 }
@@ -138,7 +138,7 @@ fn list(
 }
 
 /// Prints all that is on record of the decision that `subject` names.
-fn show(reader: &AuditReader, subject: &DecisionSubject, form: Form) -> anyhow::Result<Exit> {
+fn show(reader: &AuditReader, subject: &DecisionSubject, form: OutputForm) -> anyhow::Result<Exit> {
     let Some(record) = find(reader, subject)? else {
         report_missing(reader, subject)?;
         return Ok(Exit::Not);
@@ -146,8 +146,8 @@ fn show(reader: &AuditReader, subject: &DecisionSubject, form: Form) -> anyhow::
     let details = DecisionDetails::of(reader, record)?;
     let mut out = io::stdout().lock();
     match form {
-        Form::Json => write_json(&mut out, &details.json())?,
-        Form::Columns => sections::write(&details, Screen::of_stdout(), &mut out)?,
+        OutputForm::Json => write_json(&mut out, &details.json())?,
+        OutputForm::Columns => sections::write(&details, Screen::of_stdout(), &mut out)?,
     }
     Ok(Exit::Done)
 }
@@ -190,22 +190,26 @@ fn report_missing(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Re
     Ok(())
 }
 
-fn verification(reader: &AuditReader, filter: &DecisionFilter, form: Form) -> anyhow::Result<Exit> {
+fn verification(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    form: OutputForm,
+) -> anyhow::Result<Exit> {
     let mut out = BufWriter::new(io::stdout().lock());
-    if form == Form::Json {
+    if form == OutputForm::Json {
         out.write_all(b"{\"findings\":[")?;
     }
     let mut separator = "";
     // A closed stdout is found out by the last line.
     let sums = verify(reader, filter, |finding| match form {
-        Form::Columns => drop(writeln!(out, "{}", inert(&finding))),
-        Form::Json => {
+        OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
+        OutputForm::Json => {
             drop(write!(out, "{separator}{}", Value::from(finding)));
             separator = ",";
         }
     })?;
     match form {
-        Form::Json => {
+        OutputForm::Json => {
             let sums = json!({
                 "decided": sums.decided,
                 "other_revision": sums.other_revision,
@@ -218,7 +222,7 @@ fn verification(reader: &AuditReader, filter: &DecisionFilter, form: Form) -> an
             });
             writeln!(out, "],{}", sums.to_string().trim_start_matches('{'))?;
         }
-        Form::Columns => {
+        OutputForm::Columns => {
             let other_revision = match sums.other_revision {
                 0 => String::new(),
                 rows => format!(", {rows} decided otherwise by another revision"),

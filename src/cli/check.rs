@@ -30,11 +30,12 @@ use jiff::Timestamp;
 use self::explained::Explained;
 use self::object::Object;
 use self::sentences::sentences;
-pub(super) use self::terms::Configuration;
-use self::terms::Terms;
+use self::terms::{Terms, offline, online};
+use super::configuration::ConfigurationRequest;
 use super::inert::{append_json, inert};
-use super::input::open;
-use super::{Exit, Usage, runtime};
+use super::lines::open;
+use super::output::{Exit, Usage};
+use super::process::runtime;
 use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{Decision, Inquiry, Policy, Reason, Ruling, Verdict, decide};
@@ -47,7 +48,7 @@ use politesse_robots::origin::{Origin, Target};
 
 /// What to decide, and by what.
 #[derive(Debug, Args)]
-pub(super) struct Check {
+pub(super) struct CheckArguments {
     /// A product token or a whole User-Agent value.
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
@@ -77,7 +78,7 @@ pub(super) struct Check {
     urls: Vec<String>,
 }
 
-impl Check {
+impl CheckArguments {
     /// By what it is judged.
     fn policy<'a>(&self, terms: &'a Terms) -> &'a Arc<Policy> {
         if self.as_proxy {
@@ -88,11 +89,13 @@ impl Check {
     }
 }
 
-pub(super) fn check<F: Fn() -> Result<Settings, Usage>>(
-    check: &Check,
-    configuration: &Configuration<F>,
+/// Decides the URLs of the command line, of a batch or of a list, and prints the
+/// decisions.
+pub(super) fn check(
+    check: &CheckArguments,
+    configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
-    let offline = || configuration.offline(check.dialect);
+    let offline = || offline(configuration, check.dialect);
     if let Some(file) = &check.batch {
         return batch::batch((check, offline()?), open(file)?);
     }
@@ -108,7 +111,7 @@ pub(super) fn check<F: Fn() -> Result<Settings, Usage>>(
             print(check, &terms, decisions, None)
         }
         None => {
-            let settings = configuration.online(check.dialect)?;
+            let settings = online(configuration, check.dialect)?;
             let terms = Terms::of(&settings);
             let decisions = by_fetched_files(&settings, check, &terms, targets)?;
             print(check, &terms, decisions, Some(clock::now()))
@@ -118,7 +121,7 @@ pub(super) fn check<F: Fn() -> Result<Settings, Usage>>(
 
 /// Prints the decisions; the files were fetched if there is a `now`.
 fn print(
-    check: &Check,
+    check: &CheckArguments,
     terms: &Terms,
     decisions: Vec<Decision>,
     now: Option<Timestamp>,
@@ -168,7 +171,7 @@ fn target(url: &str) -> Result<Target, Usage> {
 }
 
 fn inquiries(
-    check: &Check,
+    check: &CheckArguments,
     terms: &Terms,
     targets: Vec<Target>,
 ) -> impl Iterator<Item = Arc<Inquiry>> {
@@ -185,7 +188,7 @@ fn inquiries(
 /// Decides by one saved file, whatever the origins.
 fn by_file(
     file: &str,
-    check: &Check,
+    check: &CheckArguments,
     terms: &Terms,
     targets: Vec<Target>,
 ) -> anyhow::Result<Vec<Decision>> {
@@ -204,7 +207,7 @@ fn by_file(
 /// Decides by the files that are there now, fetched as the proxy would.
 fn by_fetched_files(
     settings: &Settings,
-    check: &Check,
+    check: &CheckArguments,
     terms: &Terms,
     targets: Vec<Target>,
 ) -> anyhow::Result<Vec<Decision>> {

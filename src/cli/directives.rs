@@ -1,44 +1,40 @@
-//! `directives`: what the annotation would say of a page.
+//! `directives`: prints what the annotation field would say of a page.
 //!
-//! It asks what the proxy asks, of a page at hand in place of one that comes
-//! in; nothing is fetched.
+//! It asks the function that the proxy asks, for a page at hand in place of one
+//! that comes in. Does not fetch anything.
 
-mod answer;
 mod batch;
-mod object;
+mod json;
 mod page;
-mod said;
 mod sentences;
 
-use std::io::{self, BufRead, Read as _};
 use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::Args;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use thiserror::Error;
 
-use self::object::Object;
-use self::page::{Asked, Bounds};
+use self::json::PageJson;
+use self::page::{PageBody, PageLimits, PageQuery, PageReport, fields};
 use self::sentences::sentences;
 use super::inert::append_json;
-use super::input::open;
-use super::{Exit, Usage, print, report};
+use super::lines::open;
+use super::output::{Exit, Usage, print, report};
 use crate::clock;
 use crate::config::Settings;
-use politesse_directives::{Annotation, Form, Listed, SIGNATURE_BYTES, is_html};
+use politesse_directives::Annotation;
 use politesse_robots::crawler::Crawler;
 
-/// Which page, and for whom.
+/// Arguments of `directives`.
 #[derive(Debug, Args)]
-pub(super) struct Directives {
+pub(super) struct DirectivesArguments {
     /// A product token or a whole User-Agent value; without it, what everyone is told.
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
     /// A field of the response; one of these for each.
     #[arg(long = "header", value_name = "NAME: VALUE")]
-    fields: Vec<Field>,
+    fields: Vec<FieldArgument>,
     /// Its Content-Type.
     #[arg(long, value_name = "TYPE")]
     content_type: Option<HeaderValue>,
@@ -61,93 +57,77 @@ pub(super) struct Directives {
     page: Option<String>,
 }
 
-/// A field of a response, as it is written on the command line.
+/// Field of a response, as it is written on the command line.
 #[derive(Debug, Clone)]
-struct Field {
+struct FieldArgument {
     name: HeaderName,
     value: HeaderValue,
 }
 
-/// A text that is no field. Ends the command with code 2.
+/// Error for a text that is no field. Ends the command with code 2.
 #[derive(Debug, Error)]
 #[error("a field is wanted as NAME: VALUE, such as 'X-Robots-Tag: noindex'")]
-struct NoField;
+struct InvalidField;
 
-impl FromStr for Field {
-    type Err = NoField;
+impl FromStr for FieldArgument {
+    type Err = InvalidField;
 
-    fn from_str(text: &str) -> Result<Self, NoField> {
-        let (name, value) = text.split_once(':').ok_or(NoField)?;
+    fn from_str(text: &str) -> Result<Self, InvalidField> {
+        let (name, value) = text.split_once(':').ok_or(InvalidField)?;
         let value = value.trim_matches([' ', '\t']);
         Ok(Self {
-            name: name.parse().map_err(|_| NoField)?,
-            value: HeaderValue::from_bytes(value.as_bytes()).map_err(|_| NoField)?,
+            name: name.parse().map_err(|_| InvalidField)?,
+            value: HeaderValue::from_bytes(value.as_bytes()).map_err(|_| InvalidField)?,
         })
     }
 }
 
-/// What was found out about the page of the command line.
-struct Found<'a> {
-    /// How the field is written.
-    form: Form<'static>,
-    crawler: &'a Crawler,
-    annotation: Annotation,
-    body: Body,
-    /// The name of the annotation field.
-    field: &'a HeaderName,
-}
-
-impl Found<'_> {
-    /// The field without preferences, which are no directives.
-    fn directives(&self) -> String {
-        self.annotation.header_value(&Form {
-            preferences: Listed::No,
-            ..self.form
-        })
-    }
-}
-
-/// How much of the body was looked at, in bytes.
-enum Body {
-    /// There was none.
-    Absent,
-    /// As many as it took.
-    Read(u64),
-    /// As many as it took to find that a body without a type is not HTML.
-    Other(u64),
-}
-
-pub(super) fn directives(question: &Directives, settings: &Settings) -> anyhow::Result<Exit> {
-    if let Some(file) = &question.batch {
+/// Prints the directives of a page, or of each page of a batch.
+///
+/// # Errors
+///
+/// Arguments that mean nothing, or a batch that cannot be read.
+pub(super) fn directives(
+    arguments: &DirectivesArguments,
+    settings: &Settings,
+) -> anyhow::Result<Exit> {
+    if let Some(file) = &arguments.batch {
         return batch::batch(settings, open(file)?);
     }
-    let identities = &settings.exchange.request.identities;
-    let crawler = identities.crawler(question.agent.as_deref().map(str::as_bytes), None);
-    let asked = question.asked(&crawler, settings)?;
-    let (annotation, body) = match question.look_at_page(&asked) {
-        Ok(seen) => seen,
+    let agent = arguments.agent.as_deref().map(str::as_bytes);
+    let crawler = settings.exchange.request.identities.crawler(agent, None);
+    let query = arguments.query(&crawler, settings)?;
+    let (annotation, body) = match arguments.read_page(&query) {
+        Ok(read) => read,
         Err(error) => {
             report(&error);
             return Ok(Exit::Unknown);
         }
     };
-    let field = &settings.annotate.header;
-    let found = Found {
+    let page = PageReport {
         form: settings.annotate.form(&crawler),
         crawler: &crawler,
         annotation,
         body,
-        field,
+        field: &settings.annotate.header,
     };
-    tell(question, &found)
+    if !arguments.json {
+        return print(&sentences(&page));
+    }
+    let mut line = Vec::new();
+    append_json(&mut line, &PageJson::new(&page))?;
+    line.push(b'\n');
+    print(&String::from_utf8(line)?)
 }
 
-impl Directives {
-    fn asked<'a>(&self, crawler: &'a Crawler, settings: &Settings) -> Result<Asked<'a>, Usage> {
-        let fields = self.fields.iter().cloned();
-        let fields = fields.map(|Field { name, value }| (name, value));
-        let fields = page::fields(self.content_type.clone(), fields);
-        Ok(Asked {
+impl DirectivesArguments {
+    fn query<'a>(&self, crawler: &'a Crawler, settings: &Settings) -> Result<PageQuery<'a>, Usage> {
+        let named = self.fields.iter().cloned();
+        let fields = fields(
+            self.content_type.clone(),
+            named.map(|FieldArgument { name, value }| (name, value)),
+        );
+        Ok(PageQuery {
             crawler,
             method: match self.page {
                 Some(_) => self.method.clone(),
@@ -156,45 +136,16 @@ impl Directives {
             status: self.status,
             fields: fields.map_err(|error| Usage::Arguments(error.to_string()))?,
             now: clock::now(),
-            bounds: Bounds::of(settings),
+            limits: PageLimits::new(settings),
         })
     }
 
-    /// Reads as much of the page as it takes.
-    fn look_at_page(&self, asked: &Asked<'_>) -> anyhow::Result<(Annotation, Body)> {
-        let Some(file) = &self.page else {
-            let (annotation, _) = asked.annotation(&[][..])?;
-            return Ok((annotation, Body::Absent));
-        };
-        let seen = look_at(asked, open(file)?);
-        seen.with_context(|| format!("cannot read {file}"))
+    fn read_page(&self, query: &PageQuery<'_>) -> anyhow::Result<(Annotation, PageBody)> {
+        match &self.page {
+            Some(file) => query
+                .read_page(open(file)?)
+                .with_context(|| format!("cannot read {file}")),
+            None => Ok((query.annotation(&[][..])?.0, PageBody::Absent)),
+        }
     }
-}
-
-fn look_at(asked: &Asked<'_>, mut page: impl BufRead) -> io::Result<(Annotation, Body)> {
-    let speaks = [CONTENT_TYPE, CONTENT_ENCODING];
-    let is_bare = !speaks.iter().any(|name| asked.fields.contains_key(name));
-    // A pipe may give less at a time than it takes to tell.
-    let mut start = Vec::new();
-    page.by_ref()
-        .take(SIGNATURE_BYTES as u64)
-        .read_to_end(&mut start)?;
-    let is_other = is_bare && !is_html(None, &start);
-    let (annotation, bytes) = asked.annotation(start.as_slice().chain(page))?;
-    let body = if is_other {
-        Body::Other(bytes)
-    } else {
-        Body::Read(bytes)
-    };
-    Ok((annotation, body))
-}
-
-fn tell(question: &Directives, found: &Found<'_>) -> anyhow::Result<Exit> {
-    if !question.json {
-        return print(&sentences(found));
-    }
-    let mut line = Vec::new();
-    append_json(&mut line, &Object::of(found))?;
-    line.push(b'\n');
-    print(&String::from_utf8(line)?)
 }

@@ -1,9 +1,9 @@
-//! Text from outside, written so that no terminal is steered by it.
+//! Escapes for text that an origin or a crawler wrote, so that printing it does
+//! not control the terminal.
 //!
-//! What an origin or a crawler wrote ends up before people's eyes, and escape
-//! sequences in it could hide or forge a line (Unicode Technical Report 36 has
-//! the characters that change direction). How an answer is laid out is not
-//! known here.
+//! Escape sequences could hide or forge a line; Unicode Technical Report 36 has
+//! the characters that change direction. Does not know how an answer is laid
+//! out.
 
 use std::io;
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// Text whose control and direction-changing characters are shown as escapes.
+/// Shows control and direction-changing characters of `text` as escapes.
 pub(super) fn inert(text: &str) -> String {
     text.chars()
         .map(|letter| {
-            if steers(letter) {
+            if controls_terminal(letter) {
                 letter.escape_unicode().to_string()
             } else {
                 letter.to_string()
@@ -24,42 +24,52 @@ pub(super) fn inert(text: &str) -> String {
         .collect()
 }
 
-/// Text as one word of a shell, for command lines that people are to copy: a
-/// quotation mark in a URL must not begin a command.
+/// Quotes `text` as one word of a shell, for command lines that people are to
+/// copy: a quotation mark in a URL must not begin a command.
 pub(super) fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Appends `value` to `line` as JSON, with the escapes of JSON for the same
-/// characters: a program reads what was there.
+/// Quotes `text` as [`shell_word`] does, unless a shell takes it as it is.
+pub(super) fn shell_quoted(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+    if text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        shell_word(text)
+    }
+}
+
+/// Appends `value` to `line` as JSON, with JSON's own escapes for these
+/// characters, so that a program reads the original text.
 ///
 /// # Errors
 ///
 /// A value that JSON cannot hold.
 pub(super) fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
-    value.serialize(&mut Serializer::with_formatter(line, Inert))
+    value.serialize(&mut Serializer::with_formatter(line, InertFormatter))
 }
 
-fn steers(letter: char) -> bool {
+fn controls_terminal(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Compact JSON in which no character steers a terminal.
-struct Inert;
+/// Compact JSON in which every such character is escaped.
+struct InertFormatter;
 
-impl Formatter for Inert {
+impl Formatter for InertFormatter {
     fn write_string_fragment<W: ?Sized + io::Write>(
         &mut self,
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        // Nearly all there is, and much faster told at once.
+        // Nearly all text is plain ASCII, and is written much faster in one piece.
         if fragment.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return writer.write_all(fragment.as_bytes());
         }
         let mut rest = fragment;
-        while let Some(at) = rest.find(steers) {
+        while let Some(at) = rest.find(controls_terminal) {
             let (before, behind) = rest.split_at(at);
             writer.write_all(before.as_bytes())?;
             let mut letters = behind.chars();

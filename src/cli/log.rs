@@ -1,4 +1,4 @@
-//! What goes to stderr: set up where the program starts.
+//! Log on stderr: sets up its form and level, and throttles lines that repeat.
 //!
 //! Events whose target is [`REPEATING`], and those of other crates, are
 //! throttled by callsite: the first `log.burst` of a kind are written at once,
@@ -26,17 +26,17 @@ use crate::config::{LogFormat, Settings};
 use crate::metrics::LOG_LINES_LEFT_OUT;
 use crate::throttle::{Fate, PAUSE, REPEATING, Throttle};
 
-/// The targets of our own events begin with it.
+/// Beginning of the targets of this program's own events.
 const OWN: &str = "politesse";
 
-/// The log of this process, while it runs.
-pub(super) struct Log {
+/// Log of this process. Dropping it reports the lines that were left out.
+pub(super) struct ProcessLog {
     reload: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>,
     repeats: Repeats,
 }
 
-impl Log {
-    /// Logs from `level` on.
+impl ProcessLog {
+    /// Sets the lowest level that is written.
     pub(super) fn set_level(&self, level: Level) {
         let set = |filter| (self.reload)(filter).map_err(anyhow::Error::from);
         if let Err(error) = filter(level).and_then(set) {
@@ -45,7 +45,7 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+impl Drop for ProcessLog {
     fn drop(&mut self) {
         self.repeats.report(|throttle, _| throttle.last_report());
     }
@@ -57,13 +57,13 @@ fn filter(level: Level) -> anyhow::Result<EnvFilter> {
         .context("log.level")
 }
 
-/// Logs to stderr in the configured form.
-pub(super) fn start(settings: &Settings) -> anyhow::Result<Log> {
+/// Starts the log, in the configured form.
+pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(settings.log.level)?)
         .with_writer(std::io::stderr)
         .with_target(false)
-        // A reader of the log that has gone must not end the exchange.
+        // If stderr is closed, exchanges go on.
         .log_internal_errors(false);
     let terminal = std::io::stderr().is_terminal();
     let pretty = match settings.log.format {
@@ -85,30 +85,31 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<Log> {
         (builder.finish().with(layer).try_init(), Box::new(reload))
     };
     started.map_err(|error| anyhow::anyhow!("cannot log: {error}"))?;
-    Ok(Log { reload, repeats })
+    Ok(ProcessLog { reload, repeats })
 }
 
-/// The events that repeat, by callsite.
+/// Events that repeat, by callsite.
 #[derive(Clone)]
-struct Repeats(Arc<Shared>);
+struct Repeats(Arc<RepeatState>);
 
-struct Shared {
+/// State that the layer and the reporting thread share.
+struct RepeatState {
     burst: NonZeroU32,
     started: Instant,
-    kinds: Mutex<HashMap<Identifier, Kind>>,
+    kinds: Mutex<HashMap<Identifier, RepeatedEvent>>,
     reporter: thread::Thread,
 }
 
-/// The events of one callsite.
-struct Kind {
+/// Events of one callsite.
+struct RepeatedEvent {
     throttle: Throttle,
-    /// The message of one that was left out.
+    /// Message of the first one that was left out.
     example: String,
 }
 
 impl Repeats {
-    /// Starts the thread that reports what was left out. It sleeps while
-    /// nothing is.
+    /// Starts the thread that reports the lines left out. It sleeps while there
+    /// are none.
     fn new(burst: NonZeroU32) -> anyhow::Result<Self> {
         let (sender, receiver) = std::sync::mpsc::channel::<Self>();
         let reporter = thread::Builder::new()
@@ -119,7 +120,7 @@ impl Repeats {
                 }
             })
             .context("no thread for the log")?;
-        let repeats = Self(Arc::new(Shared {
+        let repeats = Self(Arc::new(RepeatState {
             burst,
             started: clock::instant(),
             kinds: Mutex::default(),
@@ -144,11 +145,15 @@ impl Repeats {
         kinds.values().any(|kind| kind.throttle.has_left_out())
     }
 
-    /// Writes how many events of each kind were left out, as `of` says.
-    fn report(&self, of: fn(&mut Throttle, Duration) -> Option<u64>) {
+    /// Writes how many events of each callsite were left out, by the count that
+    /// `take_count` takes from its throttle.
+    fn report(&self, take_count: fn(&mut Throttle, Duration) -> Option<u64>) {
         let now = self.now();
-        let report = |kind: &mut Kind| Some((of(&mut kind.throttle, now)?, kind.example.clone()));
-        // Not held while an event is written, which asks for it again.
+        let report = |event: &mut RepeatedEvent| {
+            Some((take_count(&mut event.throttle, now)?, event.example.clone()))
+        };
+        // The lock is released before events are written: writing one takes it
+        // again, in `admit`.
         let reports: Vec<_> = self.kinds().values_mut().filter_map(report).collect();
         for (count, like) in reports {
             tracing::warn!(left_out = count, like, "more lines like this were left out");
@@ -159,16 +164,16 @@ impl Repeats {
         clock::instant().saturating_duration_since(self.0.started)
     }
 
-    fn kinds(&self) -> MutexGuard<'_, HashMap<Identifier, Kind>> {
+    fn kinds(&self) -> MutexGuard<'_, HashMap<Identifier, RepeatedEvent>> {
         let kinds = self.0.kinds.lock();
         kinds.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `event` is written.
+    /// Decides whether `event` is written.
     fn admit(&self, event: &Event<'_>) -> bool {
         let mut kinds = self.kinds();
         let callsite = event.metadata().callsite();
-        let kind = kinds.entry(callsite).or_insert_with(|| Kind {
+        let kind = kinds.entry(callsite).or_insert_with(|| RepeatedEvent {
             throttle: Throttle::new(self.0.burst.get()),
             example: String::new(),
         });
@@ -179,7 +184,7 @@ impl Repeats {
         LOG_LINES_LEFT_OUT.inc();
         if is_first {
             kind.example.clear();
-            event.record(&mut Message(&mut kind.example));
+            event.record(&mut MessageReader(&mut kind.example));
             self.0.reporter.unpark();
         }
         false
@@ -194,10 +199,10 @@ impl<S: Subscriber> Layer<S> for Repeats {
     }
 }
 
-/// Takes the message of an event.
-struct Message<'a>(&'a mut String);
+/// Reads the message of an event.
+struct MessageReader<'a>(&'a mut String);
 
-impl Visit for Message<'_> {
+impl Visit for MessageReader<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             *self.0 = format!("{value:?}");

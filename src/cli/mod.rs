@@ -1,35 +1,34 @@
-//! The command line: one function per command.
+//! Command line: the arguments, and the function that runs each command.
 //!
-//! Nothing but results goes to stdout; logs and errors go to stderr. Exit
-//! codes: 0 done, 1 not (something disallowed, a mismatch, a failure), 2 usage
-//! or configuration, 3 could not find out.
+//! Results go to stdout; logs and errors go to stderr. Exit codes: 0 done, 1
+//! not done (something disallowed, a mismatch, a failure), 2 usage or
+//! configuration, 3 could not find out.
+//!
+//! Does not know how a command does its work: each has a file of its own.
 
 mod audit;
 mod check;
+mod configuration;
 mod demo;
 mod directives;
 mod inert;
-mod input;
-mod json_lines;
+mod lines;
 mod log;
+mod output;
 mod pace;
-mod places;
+mod process;
 mod run;
-mod start;
+mod serve;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use thiserror::Error;
 
-use self::places::{Found, Home, Places};
+use self::configuration::{ConfigurationRequest, Home};
+use self::output::{Exit, Usage, print, report};
 use crate::admin::AdminToken;
-use crate::clock;
-use crate::config::{self, Config, Problems, Settings, Sources, default_file};
-use crate::decision::decide::EnforcementMode;
+use crate::config::{self, Settings, default_file};
 use crate::metrics;
 use crate::proxy::ca::Ca;
 
@@ -67,7 +66,7 @@ struct Arguments {
 enum Command {
     /// Runs the proxy; what happens without a command.
     #[command(after_help = "Example: politesse --set proxy.listen='[\"127.0.0.1:8080\"]' serve")]
-    Serve(start::Serve),
+    Serve(serve::ServeArguments),
     /// Shows what the proxy does: a small site, a proxy that knows it, and lines to try.
     #[command(after_help = "\
 Example: politesse demo
@@ -93,7 +92,7 @@ endings. Names are in lower case. Out come JSON Lines, one a URL and in order.
 
 Exit codes: 0 all allowed, 1 something disallowed or not understood, 3 something
 could not be found out: robots.txt is unreachable, or DIR has none.")]
-    Check(check::Check),
+    Check(check::CheckArguments),
     /// Tells which robots directives of a page are in force, as the proxy would.
     #[command(after_help = "\
 Example: politesse directives --agent FooBot --header 'X-Robots-Tag: noindex' page.html
@@ -109,7 +108,7 @@ you like. Out comes an object a line, in order.
 
 Exit codes: 0 told, whatever is in force; 1 a line of the batch was not understood;
 3 the page cannot be read.")]
-    Directives(directives::Directives),
+    Directives(directives::DirectivesArguments),
     /// The certificate authority that crawlers must trust.
     #[command(subcommand, after_help = "Example: politesse ca export > ca.pem")]
     Ca(CaCommand),
@@ -124,11 +123,11 @@ ends and names both. The counts at the end are of this command's requests alone.
 
 Exit codes: the command's own, or 128 and the number of the signal that ended it;
 1 there is no proxy, or no seal; 2 usage or configuration, or no such command.")]
-    Run(run::Run),
+    Run(run::RunArguments),
     /// Becomes a command inside the namespaces of `run --sealed`.
     #[cfg(target_os = "linux")]
     #[command(name = run::seal::ENTER, hide = true)]
-    EnterSeal(run::seal::enter::Enter),
+    EnterSeal(run::seal::enter::EnterArguments),
     /// What was decided, and whether the record still says so.
     #[command(
         subcommand,
@@ -197,64 +196,9 @@ enum ReferenceCommand {
     Metrics,
 }
 
-/// How a command ended, as an exit code; of several things, the greatest is how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Exit {
-    Done,
-    Not,
-    Unknown,
-    Child(u8),
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        match exit {
-            Exit::Done => Self::SUCCESS,
-            Exit::Not => Self::from(1),
-            Exit::Unknown => Self::from(3),
-            Exit::Child(code) => Self::from(code),
-        }
-    }
-}
-
-/// The form of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// For programs.
-    Json,
-    /// For people.
-    Columns,
-}
-
-impl From<bool> for Form {
-    /// The form that `--json` asks for.
-    fn from(json: bool) -> Self {
-        if json { Self::Json } else { Self::Columns }
-    }
-}
-
-/// What ends with code 2: the caller has to change something.
-#[derive(Debug, Error)]
-enum Usage {
-    /// The configuration has problems.
-    #[error("{0}")]
-    Configuration(#[from] Problems),
-    /// The configuration file cannot be read.
-    #[error("cannot read {}", .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Arguments that do not go together, or mean nothing.
-    #[error("{0}")]
-    Arguments(String),
-}
-
 /// Runs the command that the process was started with.
 pub fn run() -> ExitCode {
-    match command(&Arguments::parse()) {
+    match run_command(&Arguments::parse()) {
         Ok(exit) => exit.into(),
         // A reader that has seen enough (`| head`) is no failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -272,152 +216,61 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// The error and its causes, a line each; none twice.
-fn report(error: &anyhow::Error) {
-    let mut said = error.to_string();
-    let mut stderr = std::io::stderr().lock();
-    let _ = writeln!(stderr, "politesse: {said}");
-    for cause in error.chain().skip(1) {
-        let text = cause.to_string();
-        if !said.contains(&text) {
-            let _ = writeln!(stderr, "  because: {text}");
-        }
-        said = text;
-    }
-}
-
-fn command(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let settings = || configuration(arguments).map(|config| config.settings().clone());
-    let serve = Command::Serve(start::Serve::default());
-    match arguments.command.as_ref().unwrap_or(&serve) {
-        Command::Serve(options) => start::serve(options, &|| Ok(settings()?)),
-        Command::Demo => match &arguments.config {
-            None => demo::demo(&arguments.overrides),
-            Some(_) => {
-                let text = "the demo brings its own configuration: leave --config out";
-                Err(Usage::Arguments(text.to_owned()).into())
-            }
+fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let request = ConfigurationRequest {
+        file: arguments.config.as_deref(),
+        home: if arguments.here {
+            Home::Here
+        } else {
+            Home::User
         },
-        Command::Check(check) => check::check(
-            check,
-            &check::Configuration {
-                is_named: arguments.config.is_some(),
-                read: settings,
-            },
-        ),
-        Command::Directives(question) => directives::directives(question, &settings()?),
-        Command::Ca(command) => ca(command, &settings()?),
-        Command::Run(run) => run::run(run, &|| Ok(settings()?)),
+        overrides: &arguments.overrides,
+    };
+    let serve = Command::Serve(serve::ServeArguments::default());
+    match arguments.command.as_ref().unwrap_or(&serve) {
+        Command::Serve(arguments) => serve::serve(arguments, request),
+        Command::Demo if arguments.config.is_some() => {
+            let text = "the demo brings its own configuration: leave --config out";
+            Err(Usage::Arguments(text.to_owned()).into())
+        }
+        Command::Demo => demo::demo(&arguments.overrides),
+        Command::Check(arguments) => check::check(arguments, request),
+        Command::Directives(arguments) => directives::directives(arguments, &request.settings()?),
+        Command::Ca(command) => ca(command, &request.settings()?),
+        Command::Run(arguments) => run::run(arguments, request),
         #[cfg(target_os = "linux")]
-        Command::EnterSeal(enter) => run::seal::enter::enter(enter),
-        Command::Audit(command) => audit::audit(command, &settings()?),
-        Command::Pace(command) => pace::pace(command, &settings()?),
-        Command::Admin(AdminCommand::Token) => token(&settings()?),
+        Command::EnterSeal(arguments) => run::seal::enter::enter(arguments),
+        Command::Audit(command) => audit::audit(command, &request.settings()?),
+        Command::Pace(command) => pace::pace(command, &request.settings()?),
+        Command::Admin(AdminCommand::Token) => admin_token(&request.settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
-        Command::Config(ConfigCommand::Show) => print(&shown(arguments)?),
+        Command::Config(ConfigCommand::Show) => print(&request.show()?),
+        Command::Config(ConfigCommand::Check) => print(&request.check()?),
         Command::Reference(ReferenceCommand::Keys) => print(&config::reference()),
         Command::Reference(ReferenceCommand::Metrics) => print(&metrics::reference()),
-        Command::Config(ConfigCommand::Check) => print(&good(configuration(arguments)?.settings())),
     }
-}
-
-/// That nothing is wrong, and what is without effect all the same.
-fn good(settings: &Settings) -> String {
-    let now = clock::now();
-    let overrides = settings.policy.overrides().iter();
-    let ended = overrides.filter(|entry| entry.has_ended(now)).map(|entry| {
-        let until = entry.action.until().map(|end| end.to_string());
-        let action = entry.action.as_str();
-        let until = until.unwrap_or_default();
-        format!(
-            "the {action} of robots.override for {} ended at {until}: it is not in force\n",
-            entry.origin
-        )
-    });
-    let mut text = "the configuration is good\n".to_owned();
-    if settings.policy.mode() == EnforcementMode::Report {
-        text.push_str("enforcement.mode is \"report\": nothing is refused by robots.txt\n");
-    }
-    text.extend(ended);
-    text
-}
-
-fn print(text: &str) -> anyhow::Result<Exit> {
-    std::io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(Exit::Done)
-}
-
-/// The configuration from its file, the environment and the command line.
-fn configuration(arguments: &Arguments) -> Result<Config, Usage> {
-    found(arguments).and_then(|found| read(arguments, found))
-}
-
-/// The configuration file of every command.
-fn found(arguments: &Arguments) -> Result<Found, Usage> {
-    let home = if arguments.here {
-        Home::Here
-    } else {
-        Home::User
-    };
-    Places::new(arguments.config.as_deref(), home).find()
-}
-
-fn read(arguments: &Arguments, found: Found) -> Result<Config, Usage> {
-    Ok(Config::read(&Sources {
-        file: found.file,
-        environment: std::env::vars_os()
-            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
-        overrides: &arguments.overrides,
-        working_directory: working_directory(),
-        data_directory: found.data,
-    })?)
-}
-
-fn working_directory() -> PathBuf {
-    std::env::current_dir().unwrap_or_default()
-}
-
-/// Every key in force, below the file and the folders that count.
-fn shown(arguments: &Arguments) -> Result<String, Usage> {
-    let found = found(arguments)?;
-    let comment = found.comment(&working_directory());
-    Ok(comment + &read(arguments, found)?.show())
 }
 
 fn ca(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {
+    let (cert, key) = (settings.ca.cert.display(), settings.ca.key.display());
     match command {
         CaCommand::Init => {
             Ca::create(&settings.ca)?;
-            print(&format!(
-                "made {} and {}\n",
-                settings.ca.cert.display(),
-                settings.ca.key.display()
-            ))
+            print(&format!("made {cert} and {key}\n"))
         }
         CaCommand::Show => {
             let fingerprint = Ca::load(&settings.ca)?.fingerprint();
             print(&format!(
-                "certificate {}\nkey {}\nsha256 {fingerprint}\n",
-                settings.ca.cert.display(),
-                settings.ca.key.display()
+                "certificate {cert}\nkey {key}\nsha256 {fingerprint}\n"
             ))
         }
         CaCommand::Export => print(Ca::load(&settings.ca)?.pem()),
     }
 }
 
-/// Prints the token. None is made: under another configuration than that of the
-/// proxy which runs it would be a token that no proxy takes.
-fn token(settings: &Settings) -> anyhow::Result<Exit> {
+/// Prints the token. None is made: if this configuration is not that of the
+/// running proxy, the proxy would refuse a token made here.
+fn admin_token(settings: &Settings) -> anyhow::Result<Exit> {
     let token = AdminToken::read(&settings.admin.token_file)?;
     print(&format!("{}\n", token.as_str()))
-}
-
-/// The runtime of commands that speak to the network.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")
 }

@@ -1,4 +1,7 @@
-//! `pace show`: how fast hosts are asked, told by the proxy that runs.
+//! `pace show`: asks the running proxy how fast it asks hosts, and prints the
+//! answer.
+//!
+//! Does not know how the proxy paces them.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -18,17 +21,17 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::inert::inert;
-use super::start::reachable;
-use super::{Exit, runtime};
+use super::output::Exit;
+use super::process::{reachable, runtime};
 use crate::admin::{AdminToken, HOSTS_SHOWN};
 use crate::config::Settings;
 use crate::pace::host_pace::{HostPace, HostPaces};
 
-/// The longest that an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// The longest answer that is read: some hundred thousand hosts.
+/// Longest wait for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest answer that is read, in bytes: some hundred thousand hosts.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// What the columns are.
+/// Titles of the columns.
 const HEAD: [&str; 6] = [
     "HOST",
     "IN FLIGHT",
@@ -38,7 +41,7 @@ const HEAD: [&str; 6] = [
     "BACK-OFF UNTIL",
 ];
 
-/// What to ask of the pace.
+/// Commands of `pace`.
 #[derive(Debug, Subcommand)]
 pub(super) enum PaceCommand {
     /// The hosts that are asked, those that wait or have backed off first.
@@ -47,12 +50,12 @@ Example: politesse pace show --host site.example
 
 It asks the proxy that runs by this configuration, at admin.listen, with the token
 in admin.token_file.")]
-    Show(Show),
+    Show(PaceShowArguments),
 }
 
-/// Which hosts, and how.
+/// Arguments of `pace show`.
 #[derive(Debug, Args)]
-pub(super) struct Show {
+pub(super) struct PaceShowArguments {
     /// This host alone, without a port.
     #[arg(long)]
     host: Option<String>,
@@ -64,16 +67,16 @@ pub(super) struct Show {
     json: bool,
 }
 
-/// Why the proxy told nothing.
+/// Error of asking the proxy.
 #[derive(Debug, Error)]
-enum Untold {
+enum PaceQueryError {
     #[error("nothing listens on {0} (admin.listen): does the proxy run by this configuration?")]
     Nobody(SocketAddr, #[source] std::io::Error),
     #[error("no whole answer came from {0} (admin.listen)")]
     Broken(SocketAddr, #[source] hyper::Error),
     #[error("the answer of {0} (admin.listen) is too long, or broke off")]
     Cut(SocketAddr),
-    #[error("{0} (admin.listen) did not answer within {after} s", after = PATIENCE.as_secs())]
+    #[error("{0} (admin.listen) did not answer within {after} s", after = ANSWER_TIMEOUT.as_secs())]
     Slow(SocketAddr),
     #[error("the token was refused: is admin.token_file the one that the proxy was started with?")]
     Refused,
@@ -83,17 +86,18 @@ enum Untold {
     Foreign(SocketAddr, #[source] serde_json::Error),
 }
 
+/// Runs a command of `pace`.
 pub(super) fn pace(command: &PaceCommand, settings: &Settings) -> anyhow::Result<Exit> {
     let PaceCommand::Show(show) = command;
     let token = AdminToken::read(&settings.admin.token_file)?;
     let address = settings.admin.listen;
-    let asking = ask(address, show, &token);
     let answer = runtime()?.block_on(async {
-        let answer = timeout(PATIENCE, asking).await;
-        answer.unwrap_or(Err(Untold::Slow(address)))
+        timeout(ANSWER_TIMEOUT, ask(address, show, &token))
+            .await
+            .unwrap_or(Err(PaceQueryError::Slow(address)))
     })?;
     let read = serde_json::from_slice::<HostPaces>(&answer);
-    let paces = read.map_err(|error| Untold::Foreign(address, error))?;
+    let paces = read.map_err(|error| PaceQueryError::Foreign(address, error))?;
     let mut out = std::io::stdout().lock();
     if show.json {
         out.write_all(&answer)?;
@@ -104,37 +108,46 @@ pub(super) fn pace(command: &PaceCommand, settings: &Settings) -> anyhow::Result
     Ok(Exit::Done)
 }
 
-/// The answer of the proxy at `listen`.
-async fn ask(listen: SocketAddr, show: &Show, token: &AdminToken) -> Result<Bytes, Untold> {
-    let broken = |error| Untold::Broken(listen, error);
+/// Asks the proxy at `listen` and returns its answer.
+async fn ask(
+    listen: SocketAddr,
+    show: &PaceShowArguments,
+    token: &AdminToken,
+) -> Result<Bytes, PaceQueryError> {
+    let broken = |error| PaceQueryError::Broken(listen, error);
     let address = reachable(&listen);
-    let stream = TcpStream::connect(address).await;
-    let stream = stream.map_err(|error| Untold::Nobody(listen, error))?;
-    let connection = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = connection.map_err(broken)?;
+    let stream = TcpStream::connect(address)
+        .await
+        .map_err(|error| PaceQueryError::Nobody(listen, error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
     let request = request(&address.to_string(), show, token.as_str());
     let exchange = async move {
         let response = sender.send_request(request).await.map_err(broken)?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-        let body = body.collect().await.map_err(|_| Untold::Cut(listen))?;
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|_| PaceQueryError::Cut(listen))?;
         Ok((status, body.to_bytes()))
     };
-    // What goes wrong with the connection is told to the exchange.
+    // The exchange gets the errors of the connection as well.
     let (answer, _) = tokio::join!(exchange, connection);
     match answer? {
         (StatusCode::OK, body) => Ok(body),
-        (StatusCode::UNAUTHORIZED, _) => Err(Untold::Refused),
+        (StatusCode::UNAUTHORIZED, _) => Err(PaceQueryError::Refused),
         (status, body) => {
             let text = inert(String::from_utf8_lossy(&body).trim_end());
+            // Any server may answer at this address, with a page of any length.
             let start: String = text.chars().take(200).collect();
-            Err(Untold::Other(listen, status, start))
+            Err(PaceQueryError::Other(listen, status, start))
         }
     }
 }
 
-/// The question, of a proxy that is reached at `address`.
-fn request(address: &str, show: &Show, token: &str) -> Request<Empty<Bytes>> {
+/// Builds the request to a proxy that is reached at `address`.
+fn request(address: &str, show: &PaceShowArguments, token: &str) -> Request<Empty<Bytes>> {
     let mut target = format!("/api/v1/pace?limit={}", show.limit);
     if let Some(host) = &show.host {
         target.push_str("&host=");
@@ -142,7 +155,7 @@ fn request(address: &str, show: &Show, token: &str) -> Request<Empty<Bytes>> {
     }
     let basic = format!("Basic {}", STANDARD.encode(format!("admin:{token}")));
     let mut request = Request::new(Empty::new());
-    // Both are made of letters that a target and a field may have.
+    // Both consist of characters that a target and a field may have.
     *request.uri_mut() = target.parse().unwrap_or_default();
     let fields = request.headers_mut();
     for (name, text) in [(header::HOST, address), (header::AUTHORIZATION, &basic)] {
@@ -153,7 +166,7 @@ fn request(address: &str, show: &Show, token: &str) -> Request<Empty<Bytes>> {
     request
 }
 
-/// A byte of a query (RFC 3986, sections 2.1 and 2.3).
+/// Escapes a byte of a query (RFC 3986, sections 2.1 and 2.3).
 fn escaped(byte: u8) -> String {
     if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
         char::from(byte).to_string()
@@ -162,7 +175,7 @@ fn escaped(byte: u8) -> String {
     }
 }
 
-/// The hosts as lines of columns.
+/// Lays out the hosts in columns.
 fn table(paces: &HostPaces) -> String {
     let rows: Vec<_> = paces.hosts.iter().map(cells).collect();
     let mut widths = HEAD.map(|title| title.chars().count());
@@ -194,8 +207,9 @@ fn cells(host: &HostPace) -> [String; 6] {
 }
 
 fn line(cells: &[String; 6], widths: [usize; 6]) -> String {
-    let columns = cells.iter().zip(widths);
-    let columns: Vec<_> = columns
+    let columns: Vec<_> = cells
+        .iter()
+        .zip(widths)
         .map(|(cell, width)| format!("{cell:<width$}"))
         .collect();
     format!("{}\n", columns.join("  ").trim_end())
@@ -226,7 +240,7 @@ mod tests {
         HostPaces { hosts, total }
     }
 
-    // Issue 6, Deliver 5; security, section 7: nothing steers the terminal.
+    // Ours: escape sequences in a name are shown, not obeyed.
     #[test]
     fn hosts_are_printed_in_columns() {
         let whole = "\
@@ -242,7 +256,7 @@ a-long-name.site.example  1          17      2026-11-21T10:00:02Z  crawl_delay  
     // RFC 3986, section 2.1.
     #[test]
     fn a_host_is_asked_for_whatever_it_is_made_of() {
-        let show = Show {
+        let show = PaceShowArguments {
             host: Some("[::1] é&limit=1".to_owned()),
             limit: 3,
             json: false,

@@ -203,7 +203,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
     // ends with its process, and the log begins before any runtime.
     let own = [
         "cli/run/mod.rs",
-        "cli/run/seal/supervisor.rs",
+        "cli/run/seal/mod.rs",
         "cli/check/listed.rs",
         "cli/demo/site.rs",
         "cli/log.rs",

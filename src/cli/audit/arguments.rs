@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 use crate::audit::filter::{DecisionFilter, EventFilter, RulePattern, UrlPattern};
 use crate::audit::robots_history::RobotsOwner;
-use crate::cli::Usage;
+use crate::cli::output::Usage;
 use crate::clock;
 use crate::config::duration;
 use crate::decision::decide::Reason;
@@ -30,7 +30,7 @@ compared whole, as written, so \"Disallow: /\" is that rule and no longer one.";
 
 /// Conditions for decisions; those that meet all of them are chosen.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct DecisionArguments {
+pub(crate) struct DecisionArguments {
     #[command(flatten)]
     common: EventArguments,
     /// The URL, or its beginning and a *.
@@ -55,7 +55,7 @@ pub(in crate::cli) struct DecisionArguments {
 
 /// Conditions for decisions and for events.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct EventArguments {
+pub(crate) struct EventArguments {
     /// Then or later: a time, a day, or how long ago (1h).
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Timestamp>,
@@ -175,7 +175,7 @@ pub(super) fn robots_owner(text: &str) -> Result<RobotsOwner, String> {
 
 /// A decision as it is named on the command line.
 #[derive(Debug, Clone)]
-pub(in crate::cli) enum DecisionSubject {
+pub(crate) enum DecisionSubject {
     /// By its number.
     Number(u64),
     /// By its URL: the newest decision about it.

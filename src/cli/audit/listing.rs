@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::audit::events::EventRow;
 use crate::cli::inert::{append_json, inert};
-use crate::cli::{Exit, Form};
+use crate::cli::output::{Exit, OutputForm};
 use crate::decision::record::StoredRecord;
 
 /// Rows that are shown unless told otherwise.
@@ -27,7 +27,7 @@ const USUAL_COLUMNS: usize = 80;
 
 /// Number and form of the rows.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ListArguments {
+pub(crate) struct ListArguments {
     /// How many; 0 means all.
     #[arg(long, default_value_t = LIST_ROWS)]
     limit: u64,
@@ -70,9 +70,9 @@ impl<'a> Listing<'a> {
             self.is_cut = true;
             return ControlFlow::Break(());
         }
-        self.outcome = match Form::from(self.wanted.json) {
-            Form::Json => write_json(&mut self.out, &json()),
-            Form::Columns => self.write_line(&line()),
+        self.outcome = match OutputForm::from(self.wanted.json) {
+            OutputForm::Json => write_json(&mut self.out, &json()),
+            OutputForm::Columns => self.write_line(&line()),
         };
         self.written += 1;
         match self.outcome {
@@ -98,9 +98,9 @@ impl<'a> Listing<'a> {
         let mut stderr = io::stderr().lock();
         if self.written == 0 {
             // Programs read rows alone; for them the rest goes to stderr.
-            match Form::from(self.wanted.json) {
-                Form::Json => writeln!(stderr, "politesse: 0 rows")?,
-                Form::Columns => writeln!(self.out, "0 rows")?,
+            match OutputForm::from(self.wanted.json) {
+                OutputForm::Json => writeln!(stderr, "politesse: 0 rows")?,
+                OutputForm::Columns => writeln!(self.out, "0 rows")?,
             }
         }
         self.out.flush()?;

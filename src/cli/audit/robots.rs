@@ -12,7 +12,7 @@ use super::arguments::{robots_owner, time};
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
 use crate::cli::inert::{inert, shell_word};
-use crate::cli::{Exit, Usage};
+use crate::cli::output::{Exit, Usage};
 use crate::clock;
 
 /// Files that are named where one has to be chosen.
@@ -20,7 +20,7 @@ const CHOICES_MAX: usize = 20;
 
 /// Arguments of `audit robots`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct RobotsArguments {
+pub(crate) struct RobotsArguments {
     /// The host, or one origin of it, such as `https://site.example:8443`.
     #[arg(value_parser = robots_owner)]
     host: RobotsOwner,

@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::answer::Members;
 use super::terms::Terms;
-use super::{Check, saved, target, worse};
-use crate::cli::Exit;
+use super::{CheckArguments, saved, target, worse};
 use crate::cli::inert::append_json;
-use crate::cli::json_lines::answer_each;
+use crate::cli::lines::answer_each;
+use crate::cli::output::Exit;
 use crate::decision::decide::{Inquiry, Ruling, ruling};
 use politesse_robots::Dialect;
 
@@ -41,7 +41,10 @@ struct Answer<'a> {
 }
 
 /// Answers every line of `input`, in order; a bad one with what is wrong.
-pub(super) fn batch((check, terms): (&Check, Terms), input: impl BufRead) -> anyhow::Result<Exit> {
+pub(super) fn batch(
+    (check, terms): (&CheckArguments, Terms),
+    input: impl BufRead,
+) -> anyhow::Result<Exit> {
     let mut batch = Batch {
         check,
         terms,
@@ -55,7 +58,7 @@ pub(super) fn batch((check, terms): (&Check, Terms), input: impl BufRead) -> any
 
 /// A batch under way.
 struct Batch<'a> {
-    check: &'a Check,
+    check: &'a CheckArguments,
     /// By what a line is judged that names no dialect.
     terms: Terms,
     by_dialect: HashMap<Dialect, Terms>,

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::saved;
 use super::terms::Terms;
-use crate::cli::Usage;
+use crate::cli::output::Usage;
 use crate::decision::snapshot::Snapshot;
 use politesse_robots::origin::Origin;
 

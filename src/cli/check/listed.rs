@@ -19,10 +19,10 @@ use super::answer::Members;
 use super::folder::{Folder, Found};
 use super::pieces::{EndOnPanic, InOrder, LINE_BYTES_MAX, Piece, Pieces, Written, locked};
 use super::terms::Terms;
-use super::{Check, target, worse};
-use crate::cli::Exit;
+use super::{CheckArguments, target, worse};
 use crate::cli::inert::append_json;
-use crate::cli::json_lines::Unanswered;
+use crate::cli::lines::LineError;
+use crate::cli::output::Exit;
 use crate::decision::decide::{Inquiry, ruling};
 use politesse_robots::origin::{Origin, Target};
 
@@ -36,7 +36,7 @@ struct Answer<'a> {
 
 /// Judges every URL of `list` by the file for it in `folder`.
 pub(super) fn listed(
-    (check, terms): (&Check, &Terms),
+    (check, terms): (&CheckArguments, &Terms),
     folder: &Path,
     list: impl BufRead + Send,
 ) -> anyhow::Result<Exit> {
@@ -68,7 +68,7 @@ pub(super) fn listed(
 
 /// What judges pieces, one after the other.
 struct Worker<'a> {
-    check: &'a Check,
+    check: &'a CheckArguments,
     terms: &'a Terms,
     folder: &'a Folder<'a>,
     /// For bringing together what belongs to one origin.
@@ -93,7 +93,7 @@ struct Question<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new((check, terms): (&'a Check, &'a Terms), folder: &'a Folder<'a>) -> Self {
+    fn new((check, terms): (&'a CheckArguments, &'a Terms), folder: &'a Folder<'a>) -> Self {
         Self {
             check,
             terms,
@@ -212,7 +212,7 @@ impl<'a> Worker<'a> {
         (exit, error): (Exit, String),
     ) -> serde_json::Result<()> {
         self.exit = self.exit.max(exit);
-        append_json(&mut self.found, &Unanswered { line, url, error })
+        append_json(&mut self.found, &LineError { line, url, error })
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::cli::input::append_line;
+use crate::cli::lines::append_line;
 
 /// How many lines the first piece has. Each has twice as many as the one before
 /// it, until [`PIECE_DOUBLINGS`]: a short list is for all cores as well.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::cli::Usage;
+use crate::cli::configuration::ConfigurationRequest;
+use crate::cli::output::Usage;
 use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{Policy, Unauthorized};
@@ -12,35 +13,32 @@ use crate::decision::inquiry::Identities;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::{Dialect, RobotsTxt};
 
-/// The configuration, not read yet: not every check needs one.
-pub(in crate::cli) struct Configuration<F> {
-    /// Whether it was named on the command line.
-    pub(in crate::cli) is_named: bool,
-    /// Reads it.
-    pub(in crate::cli) read: F,
+/// Returns the terms for a saved file: the standard, and the configuration only
+/// if it was named. A file that lies about on a machine must not change the
+/// answer to a question that brings its own robots.txt.
+pub(super) fn offline(
+    configuration: ConfigurationRequest<'_>,
+    dialect: Option<Dialect>,
+) -> Result<Terms, Usage> {
+    if configuration.file.is_some() {
+        online(configuration, dialect).map(|settings| Terms::of(&settings))
+    } else {
+        Ok(Terms::standard().in_dialect(dialect))
+    }
 }
 
-impl<F: Fn() -> Result<Settings, Usage>> Configuration<F> {
-    /// By what a saved file is judged: the standard, and what the operator laid
-    /// down only if it was named. What lies about on a machine must not change
-    /// the answer to a question that brings its own file.
-    pub(super) fn offline(&self, dialect: Option<Dialect>) -> Result<Terms, Usage> {
-        if self.is_named {
-            self.online(dialect).map(|settings| Terms::of(&settings))
-        } else {
-            Ok(Terms::standard().in_dialect(dialect))
-        }
+/// Returns the configuration, for files that are read by `dialect` if one is
+/// given.
+pub(super) fn online(
+    configuration: ConfigurationRequest<'_>,
+    dialect: Option<Dialect>,
+) -> Result<Settings, Usage> {
+    let mut settings = configuration.settings()?;
+    if let Some(dialect) = dialect {
+        settings.policy = settings.policy.with_dialect(dialect);
+        settings.robots.policy = settings.robots.policy.with_dialect(dialect);
     }
-
-    /// The configuration, for files that are read by `dialect` if one is given.
-    pub(super) fn online(&self, dialect: Option<Dialect>) -> Result<Settings, Usage> {
-        let mut settings = (self.read)()?;
-        if let Some(dialect) = dialect {
-            settings.policy = settings.policy.with_dialect(dialect);
-            settings.robots.policy = settings.robots.policy.with_dialect(dialect);
-        }
-        Ok(settings)
-    }
+    Ok(settings)
 }
 
 /// By what to judge.

@@ -1,5 +1,7 @@
-//! `demo`: a site to crawl and a proxy that knows it, in a temporary folder,
-//! until Ctrl-C.
+//! `demo`: runs a site to crawl and a proxy that resolves its name, in a
+//! temporary folder, until Ctrl-C.
+//!
+//! Does not know the user's configuration: it writes its own.
 
 mod site;
 
@@ -12,20 +14,22 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use self::site::{ROBOTS_TXT, Site, SiteAddresses};
-use super::start::{Signals, open_control, shell_quoted};
-use super::{Exit, log, runtime};
+use super::inert::shell_quoted;
+use super::log;
+use super::output::{Exit, Usage};
+use super::process::{Signals, open_control, runtime};
 use crate::config::{Config, Sources};
 use crate::serve::{self, RunningProxy};
 
-/// Port of a proxy, and the next one for its admin side, if they are free.
+/// Usual port of a proxy; the next one is that of its admin side.
 const PORT: u16 = 3128;
-/// Folders of demos that did not end by themselves.
+/// Bound on folders of demos that were killed and could not remove theirs.
 const LEFT_BEHIND_MAX: u32 = 100;
 
-/// Runs the site and the proxy until SIGINT or SIGTERM; `overrides` are what
-/// stood after each `--set`.
+/// Runs the site and the proxy until SIGINT or SIGTERM; `overrides` are the
+/// values of `--set`.
 pub(super) fn demo(overrides: &[String]) -> anyhow::Result<Exit> {
-    let folder = Folder::create()?;
+    let folder = DemoFolder::create()?;
     let runtime = runtime()?;
     let end = runtime.block_on(run(folder.path(), overrides));
     runtime.shutdown_background();
@@ -42,21 +46,21 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
     let addresses = site.addresses()?;
     std::fs::write(folder.join("site-ca.pem"), site.ca_pem())?;
     let file = folder.join("politesse.toml");
-    let wanted = Ports {
+    let wanted = DemoPorts {
         proxy: usual_or_free(PORT),
         admin: usual_or_free(PORT + 1),
     };
     let text = configuration(addresses, wanted);
-    // For the commands of the other terminal, which read it.
+    // The commands that the user types in another terminal read it.
     std::fs::write(&file, &text)?;
-    let config = Config::read(&Sources {
+    let read = Config::read(&Sources {
         file: Some((file, text)),
         environment: Vec::new(),
         overrides,
         working_directory: folder.to_owned(),
         data_directory: None,
     });
-    let config = config.map_err(super::Usage::from)?;
+    let config = read.map_err(Usage::from)?;
     let _log = log::start(config.settings())?;
     let mut signals = Signals::new()?;
     let mut running = serve::start(config.settings()).await?;
@@ -72,12 +76,12 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
 
 /// Ports of the proxy on loopback.
 #[derive(Debug, Clone, Copy)]
-struct Ports {
+struct DemoPorts {
     proxy: u16,
     admin: u16,
 }
 
-/// `port`, or 0 for any free one if it is taken.
+/// Returns `port`, or 0 for any free one if it is taken.
 fn usual_or_free(port: u16) -> u16 {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
         Ok(_) => port,
@@ -85,9 +89,9 @@ fn usual_or_free(port: u16) -> u16 {
     }
 }
 
-fn configuration(site: SiteAddresses, ports: Ports) -> String {
+fn configuration(site: SiteAddresses, ports: DemoPorts) -> String {
     let SiteAddresses { plain, secure } = site;
-    let Ports { proxy, admin } = ports;
+    let DemoPorts { proxy, admin } = ports;
     format!(
         r#"[proxy]
 listen = ["127.0.0.1:{proxy}"]
@@ -118,9 +122,10 @@ fn print_lines(folder: &Path, running: &RunningProxy) -> anyhow::Result<()> {
         .map(|line| format!("    {line}\n"))
         .collect();
     let ca = quoted(&folder.join("certs/ca.pem"));
-    let program = quoted(&std::env::current_exe().unwrap_or_else(|_| "politesse".into()));
+    let executable = std::env::current_exe().unwrap_or_else(|_| "politesse".into());
     let program = format!(
-        "{program} --config {}",
+        "{} --config {}",
+        quoted(&executable),
         quoted(&folder.join("politesse.toml"))
     );
     let mut out = io::stdout().lock();
@@ -153,10 +158,10 @@ What the shop is asked for, and what the proxy decides:
     Ok(out.flush()?)
 }
 
-/// A folder for the user alone, gone when the demo ends.
-struct Folder(PathBuf);
+/// Folder that only the user can read. Dropping it removes it.
+struct DemoFolder(PathBuf);
 
-impl Folder {
+impl DemoFolder {
     fn create() -> anyhow::Result<Self> {
         let all = std::env::temp_dir();
         let mut builder = DirBuilder::new();
@@ -165,7 +170,7 @@ impl Folder {
             let path = all.join(format!("politesse-demo-{}-{number}", std::process::id()));
             match builder.create(&path) {
                 Ok(()) => return Ok(Self(path)),
-                // Of a demo that was killed, and had our process id.
+                // It is of a demo that was killed, and had this process id.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(error).with_context(|| format!("cannot make {}", path.display()));
@@ -180,9 +185,9 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for DemoFolder {
     fn drop(&mut self) {
-        // Left behind it holds nothing that matters.
+        // A folder that stays behind holds nothing of the user's.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

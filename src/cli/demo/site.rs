@@ -1,9 +1,9 @@
 //! A small local site to crawl: `shop.test`, over HTTP and over HTTPS, with a
 //! robots.txt and some pages.
 //!
-//! It prints every request it gets, so that one sees what the proxy lets
-//! through. Nothing of the proxy is known here: `examples/site.rs` is this file
-//! in a program of its own.
+//! It prints every request that it gets, so that one sees which the proxy lets
+//! through. Does not know the proxy: `examples/site.rs` is this file in a program
+//! of its own.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// The rules of the site.
+/// Rules of the site.
 pub(crate) const ROBOTS_TXT: &str = "\
 # The rules of shop.test
 User-agent: *
@@ -34,7 +34,8 @@ User-agent: HungryBot
 Disallow: /
 ";
 
-struct Page {
+/// Page of the site.
+struct SitePage {
     path: &'static str,
     media_type: &'static str,
     /// `X-Robots-Tag`, if any.
@@ -42,32 +43,32 @@ struct Page {
     body: &'static str,
 }
 
-const PAGES: [Page; 5] = [
-    Page {
+const PAGES: [SitePage; 5] = [
+    SitePage {
         path: "/",
         media_type: "text/html",
         tag: None,
         body: "<!doctype html><title>Shop</title><a href=/lamp>Lamp</a> <a href=/basket>Basket</a>\n",
     },
-    Page {
+    SitePage {
         path: "/lamp",
         media_type: "text/html",
         tag: None,
         body: "<!doctype html><title>Lamp</title><meta name=robots content=\"noarchive, max-snippet:50\"><p>A lamp.\n",
     },
-    Page {
+    SitePage {
         path: "/basket",
         media_type: "text/html",
         tag: None,
         body: "<!doctype html><title>Basket</title><p>Yours alone.\n",
     },
-    Page {
+    SitePage {
         path: "/basket/help",
         media_type: "text/plain",
         tag: None,
         body: "How the basket works.\n",
     },
-    Page {
+    SitePage {
         path: "/price-list",
         media_type: "text/plain",
         tag: Some("noindex, hungrybot: nofollow"),
@@ -75,7 +76,7 @@ const PAGES: [Page; 5] = [
     },
 ];
 
-/// The site, ready to serve.
+/// Site that is ready to serve.
 pub(crate) struct Site {
     plain: TcpListener,
     secure: TcpListener,
@@ -83,7 +84,7 @@ pub(crate) struct Site {
     ca_pem: String,
 }
 
-/// Where the site listens.
+/// Addresses that the site listens on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SiteAddresses {
     /// Over HTTP.
@@ -128,12 +129,12 @@ impl Site {
         })
     }
 
-    /// The authority that a client of the site has to trust, in PEM.
+    /// Returns the authority that a client of the site has to trust, in PEM.
     pub(crate) fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// Where it listens, ports as really bound.
+    /// Returns the addresses that it listens on, with the ports that were bound.
     ///
     /// # Errors
     ///
@@ -185,17 +186,15 @@ fn page(request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if path == "/robots.txt" {
         return Response::new(Full::from(ROBOTS_TXT));
     }
-    let response = Response::builder();
     let Some(page) = PAGES.iter().find(|page| page.path == path) else {
-        let missing = response
+        let missing = Response::builder()
             .status(StatusCode::NOT_FOUND)
             .body(Full::from("There is no such page.\n"));
         return missing.unwrap_or_default();
     };
-    let response = response.header("content-type", page.media_type);
-    let response = match page.tag {
-        Some(tag) => response.header("x-robots-tag", tag),
-        None => response,
-    };
+    let mut response = Response::builder().header("content-type", page.media_type);
+    if let Some(tag) = page.tag {
+        response = response.header("x-robots-tag", tag);
+    }
     response.body(Full::from(page.body)).unwrap_or_default()
 }

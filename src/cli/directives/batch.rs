@@ -1,4 +1,7 @@
-//! `directives --batch`: pages as JSON Lines, each with its fields and who asks.
+//! `directives --batch`: pages as JSON Lines, each with its fields and the agent
+//! that asks.
+//!
+//! Does not know what the directives mean.
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -8,21 +11,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::answer::Members;
-use super::page::{self, Asked, Bounds};
-use crate::cli::Exit;
+use super::json::AnnotationJson;
+use super::page::{PageLimits, PageQuery, fields};
 use crate::cli::inert::append_json;
-use crate::cli::json_lines::answer_each;
+use crate::cli::lines::{BatchAnswer, answer_each};
+use crate::cli::output::Exit;
 use crate::clock;
 use crate::config::Settings;
 use politesse_directives::Limits;
 
-/// One line of a batch. Unknown keys are ignored.
+/// Line of a batch. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
-struct Question {
+struct PageQuestion {
     #[serde(default)]
     id: Value,
     headers: Option<Vec<(String, String)>>,
@@ -37,71 +40,70 @@ struct Question {
     scan_limit: Option<usize>,
 }
 
-/// The answer to it.
-#[derive(Serialize)]
-struct Answer<'a> {
-    id: &'a Value,
-    #[serde(flatten)]
-    members: Members,
-}
-
-/// Answers every line of `input`, in order; a bad one with what is wrong.
+/// Answers every line of `input`, in order; a bad one with an error.
 pub(super) fn batch(settings: &Settings, input: impl BufRead) -> anyhow::Result<Exit> {
     answer_each(input, |line, text| {
-        let question: Question = serde_json::from_slice(line)?;
-        let answer = Answer {
+        let question: PageQuestion = serde_json::from_slice(line)?;
+        let answer = BatchAnswer {
             id: &question.id,
-            members: question.members(settings)?,
+            members: question.answer(settings)?,
         };
         append_json(text, &answer)?;
         Ok(Exit::Done)
     })
 }
 
-impl Question {
-    fn members(&self, settings: &Settings) -> anyhow::Result<Members> {
-        let identities = &settings.exchange.request.identities;
-        let crawler = identities.crawler(self.agent.as_deref().map(str::as_bytes), None);
+impl PageQuestion {
+    fn answer(&self, settings: &Settings) -> anyhow::Result<AnnotationJson> {
+        let agent = self.agent.as_deref().map(str::as_bytes);
+        let crawler = settings.exchange.request.identities.crawler(agent, None);
         let method = self.method.as_deref().unwrap_or("GET");
         let now = self.now.as_deref().map(str::parse::<Timestamp>);
-        let asked = Asked {
+        let query = PageQuery {
             crawler: &crawler,
             method: Method::from_bytes(method.as_bytes()).context("method")?,
             status: StatusCode::from_u16(self.status.unwrap_or(200)).context("status")?,
             fields: self.fields()?,
             now: now.transpose().context("now")?.unwrap_or_else(clock::now),
-            bounds: self.bounds(settings),
+            limits: self.limits(settings),
         };
-        let (annotation, _) = asked.annotation(&*self.body()?)?;
+        let (annotation, _) = query.annotation(&*self.body()?)?;
         let form = settings.annotate.form(&crawler);
-        Ok(Members::of(&annotation, &form))
+        Ok(AnnotationJson::new(&annotation, &form))
     }
 
-    /// A line's own limit of what is scanned counts whatever may be held: there
-    /// is no crawler that waits.
-    fn bounds(&self, settings: &Settings) -> Bounds {
-        let configured = Bounds::of(settings);
-        let limits = configured.limits;
-        Bounds {
-            limits: Limits {
-                field_limit: self.field_limit.unwrap_or(limits.field_limit),
-                scan_limit: self.scan_limit.unwrap_or(limits.scan_limit),
-                ..limits
+    fn limits(&self, settings: &Settings) -> PageLimits {
+        let configured = PageLimits::new(settings);
+        let scan = configured.scan;
+        PageLimits {
+            scan: Limits {
+                field_limit: self.field_limit.unwrap_or(scan.field_limit),
+                scan_limit: self.scan_limit.unwrap_or(scan.scan_limit),
+                ..scan
             },
-            hold: self.scan_limit.map_or(configured.hold, |_| usize::MAX),
+            // A limit of the line's own counts alone: how much is held for the
+            // annotation is limited because a crawler waits, and none does here.
+            hold_bytes: self
+                .scan_limit
+                .map_or(configured.hold_bytes, |_| usize::MAX),
         }
     }
 
     fn fields(&self) -> anyhow::Result<HeaderMap> {
-        let content_type = self.content_type.as_deref().map(bytes);
-        let content_type = content_type.transpose().context("content_type")?;
-        let headers = self.headers.iter().flatten();
-        let headers = headers.map(|(name, value)| field(name, value));
-        let headers = headers.collect::<Result<Vec<_>, _>>().context("headers")?;
-        Ok(page::fields(content_type, headers)?)
+        let content_type = self.content_type.as_deref().map(latin_1).transpose();
+        let headers: anyhow::Result<Vec<_>> = self
+            .headers
+            .iter()
+            .flatten()
+            .map(|(name, value)| field(name, value))
+            .collect();
+        Ok(fields(
+            content_type.context("content_type")?,
+            headers.context("headers")?,
+        )?)
     }
 
-    /// The body, as it came; empty if there is none.
+    /// Returns the body as it came; empty if there is none.
     fn body(&self) -> anyhow::Result<Cow<'_, [u8]>> {
         match (&self.body_b64, &self.body) {
             (Some(text), _) => Ok(STANDARD.decode(text).context("body_b64")?.into()),
@@ -112,15 +114,14 @@ impl Question {
 }
 
 fn field(name: &str, value: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
-    let known = HeaderName::from_bytes(name.as_bytes());
-    let name = known.with_context(|| format!("{name:?}"))?;
-    let value = bytes(value).with_context(|| name.to_string())?;
-    Ok((name, value))
+    let parsed = HeaderName::from_bytes(name.as_bytes()).with_context(|| format!("{name:?}"))?;
+    let value = latin_1(value).with_context(|| parsed.to_string())?;
+    Ok((parsed, value))
 }
 
-/// A field value: its bytes are written as the letters of Latin-1.
-fn bytes(text: &str) -> anyhow::Result<HeaderValue> {
+/// Reads a field value, whose bytes are written as the letters of Latin-1.
+fn latin_1(text: &str) -> anyhow::Result<HeaderValue> {
     let bytes: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
-    let bytes = bytes.context("a letter that is not of Latin-1")?;
-    Ok(HeaderValue::from_bytes(&bytes)?)
+    let value = bytes.context("a letter that is not of Latin-1")?;
+    Ok(HeaderValue::from_bytes(&value)?)
 }

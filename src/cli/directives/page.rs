@@ -1,33 +1,40 @@
-//! A page that is asked about: the annotation that the proxy would give it if it
-//! came whole and in time.
+//! Page that `directives` is asked about: its annotation, as the proxy would give
+//! it if the page came whole and in time.
+//!
+//! Does not know how the answer is printed.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read as _};
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
+use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 use thiserror::Error;
 
 use crate::config::Settings;
-use politesse_directives::{Annotation, Limits, Page, Reading, Response, Why};
+use politesse_directives::{
+    Annotation, Form, Limits, Listed, Page, Reading, Response, SIGNATURE_BYTES, Why, is_html,
+};
 use politesse_robots::crawler::{Crawler, ProductToken};
 
-/// Who asks about which response.
-pub(super) struct Asked<'a> {
+/// Question for the annotation of a response.
+pub(super) struct PageQuery<'a> {
     pub(super) crawler: &'a Crawler,
     pub(super) method: Method,
     pub(super) status: StatusCode,
     pub(super) fields: HeaderMap,
     pub(super) now: Timestamp,
-    pub(super) bounds: Bounds,
+    pub(super) limits: PageLimits,
 }
 
-/// There are more fields than can be held, by far more than a message may have.
+/// Error for more fields than a map can hold, which is far more than a message may
+/// have.
 #[derive(Debug, Error)]
 #[error("there are too many fields")]
 pub(super) struct TooManyFields;
 
-/// The fields of a response, its type first: one of several types that is HTML is enough.
+/// Builds the fields of a response. `content_type` is put first: where several
+/// types are given, one that is HTML is enough.
 ///
 /// # Errors
 ///
@@ -37,46 +44,72 @@ pub(super) fn fields(
     others: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
 ) -> Result<HeaderMap, TooManyFields> {
     let mut fields = HeaderMap::new();
-    let content_type = content_type.map(|value| (CONTENT_TYPE, value));
-    for (name, value) in content_type.into_iter().chain(others) {
-        let appended = fields.try_append(name, value);
-        appended.map_err(|_| TooManyFields)?;
+    let first = content_type.map(|value| (CONTENT_TYPE, value));
+    for (name, value) in first.into_iter().chain(others) {
+        fields.try_append(name, value).map_err(|_| TooManyFields)?;
     }
     Ok(fields)
 }
 
-/// How much of a response is looked at.
+/// Limits on how much of a response is read.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds {
-    /// Of what is read, and what counts of it.
-    pub(super) limits: Limits,
-    /// Bytes of the body as it comes.
-    pub(super) hold: usize,
+pub(super) struct PageLimits {
+    /// Limits on the fields, and on the body once it is decoded.
+    pub(super) scan: Limits,
+    /// Longest part of the body, in bytes as they come, that is held for the
+    /// annotation.
+    pub(super) hold_bytes: usize,
 }
 
-impl Bounds {
-    pub(super) fn of(settings: &Settings) -> Self {
+impl PageLimits {
+    /// Returns those of the configuration.
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            limits: settings.annotate.limits,
-            hold: settings.annotate.hold_bytes,
+            scan: settings.annotate.limits,
+            hold_bytes: settings.annotate.hold_bytes,
         }
     }
 }
 
-impl Asked<'_> {
-    /// The annotation of the page with this body, and how many bytes of the
-    /// body it took.
+impl PageQuery<'_> {
+    /// Returns the annotation of the page in the file `page`, and how much of the
+    /// file was read.
     ///
     /// # Errors
     ///
-    /// A body that cannot be read as far as it takes.
+    /// A file that cannot be read as far as the annotation needs it.
+    pub(super) fn read_page(&self, mut page: impl BufRead) -> io::Result<(Annotation, PageBody)> {
+        let has_type = [CONTENT_TYPE, CONTENT_ENCODING]
+            .iter()
+            .any(|name| self.fields.contains_key(name));
+        // A pipe may give less at a time than it takes to recognize HTML.
+        let mut start = Vec::new();
+        page.by_ref()
+            .take(SIGNATURE_BYTES as u64)
+            .read_to_end(&mut start)?;
+        let is_other = !has_type && !is_html(None, &start);
+        let (annotation, bytes) = self.annotation(start.as_slice().chain(page))?;
+        let body = if is_other {
+            PageBody::Other(bytes)
+        } else {
+            PageBody::Read(bytes)
+        };
+        Ok((annotation, body))
+    }
+
+    /// Returns the annotation of the page with this body, and how many bytes of
+    /// the body were read for it.
+    ///
+    /// # Errors
+    ///
+    /// A body that cannot be read as far as the annotation needs it.
     pub(super) fn annotation(&self, body: impl BufRead) -> io::Result<(Annotation, u64)> {
         let tokens = self.crawler.candidates().iter();
         let reading = Reading {
             tokens: &tokens.map(ProductToken::as_str).collect::<Vec<_>>(),
             now: self.now,
             robots: None,
-            limits: self.bounds.limits,
+            limits: self.limits.scan,
         };
         let response = Response {
             method: &self.method,
@@ -85,11 +118,13 @@ impl Asked<'_> {
             known: None,
         };
         let mut page = Page::new(reading, response);
-        let hold = u64::try_from(self.bounds.hold).unwrap_or(u64::MAX);
+        let hold = u64::try_from(self.limits.hold_bytes).unwrap_or(u64::MAX);
         let mut held = body.take(hold);
         while page.wants_more() {
             let chunk = held.fill_buf()?;
             let bytes = chunk.len();
+            // The rest of a body that is longer than the limit is missing; a
+            // body that ends before it is whole.
             if 0 < bytes {
                 page.push(chunk);
             } else if held.limit() == 0 {
@@ -100,5 +135,92 @@ impl Asked<'_> {
             held.consume(bytes);
         }
         Ok((page.annotation(), hold - held.limit()))
+    }
+}
+
+/// Annotation of the page on the command line, with all that explains it.
+pub(super) struct PageReport<'a> {
+    /// Way in which the field is written.
+    pub(super) form: Form<'static>,
+    pub(super) crawler: &'a Crawler,
+    pub(super) annotation: Annotation,
+    pub(super) body: PageBody,
+    /// Name of the annotation field.
+    pub(super) field: &'a HeaderName,
+}
+
+/// Number of bytes of the body that were read.
+pub(super) enum PageBody {
+    /// There was no body.
+    Absent,
+    /// Bytes that the annotation needed.
+    Read(u64),
+    /// Bytes that it took to find that a body without a type is not HTML.
+    Other(u64),
+}
+
+/// Directive in force.
+pub(super) struct ActiveDirective {
+    /// Name and value as the batch format has them (`max-snippet:20`).
+    pub(super) directive: String,
+    /// Places where it is stated, a letter each; empty if the field had no room
+    /// for them.
+    pub(super) sources: Vec<String>,
+    /// Date from which on it counts, if it has one.
+    pub(super) date: Option<Timestamp>,
+}
+
+impl PageReport<'_> {
+    /// Returns the directives in force for the crawler, read back from the value
+    /// of the field as a crawler would (RFC 9651): people then see exactly what
+    /// crawlers see.
+    pub(super) fn active_directives(&self) -> Vec<ActiveDirective> {
+        let field = self.annotation.header_value(&Form {
+            // Preferences are no directives.
+            preferences: Listed::No,
+            ..self.form
+        });
+        let members: Dictionary = Parser::new(&field).parse().unwrap_or_default();
+        // The first key is for the crawler.
+        match members.into_values().next() {
+            Some(ListEntry::InnerList(list)) => {
+                list.items.iter().filter_map(active_directive).collect()
+            }
+            Some(ListEntry::Item(_)) | None => Vec::new(),
+        }
+    }
+}
+
+fn active_directive(item: &Item) -> Option<ActiveDirective> {
+    let name = item.bare_item.as_token()?;
+    let value = item.params.get("value");
+    let date = value.and_then(date);
+    let suffix = match (value, date) {
+        (_, Some(date)) => format!(":{date:.0}"),
+        (Some(value), None) => format!(":{}", text(value)),
+        (None, None) => String::new(),
+    };
+    Some(ActiveDirective {
+        directive: format!("{name}{suffix}"),
+        sources: item.params.get("src").map_or(Vec::new(), letters),
+        date,
+    })
+}
+
+fn date(value: &BareItem) -> Option<Timestamp> {
+    let seconds = value.as_date()?.unix_seconds();
+    Timestamp::from_second(i64::from(seconds)).ok()
+}
+
+fn letters(value: &BareItem) -> Vec<String> {
+    text(value).split_whitespace().map(str::to_owned).collect()
+}
+
+/// Returns a token or a string as it is, other values as the field has them.
+fn text(value: &BareItem) -> String {
+    match (value.as_token(), value.as_string()) {
+        (Some(token), _) => token.to_string(),
+        (None, Some(string)) => string.to_string(),
+        (None, None) => sfv::ItemSerializer::new().bare_item(value).finish(),
     }
 }

@@ -1,53 +1,63 @@
-//! What a person gets to know of a page: its author, who wants to see what
-//! crawlers are told and where that was said.
+//! Text answers of `directives`, for the author of a page, who wants to see which
+//! directives are in force and where each is stated.
+//!
+//! Does not know how the annotation comes about.
 
-use super::said::{Said, said};
-use super::{Body, Found};
+use super::page::{ActiveDirective, PageBody, PageReport};
 use crate::cli::inert::inert;
 use crate::clock;
 use politesse_directives::preferences::Preference;
 use politesse_robots::crawler::ProductToken;
 
-/// Tells the directives in force, how far that is all, and the field.
-pub(super) fn sentences(found: &Found<'_>) -> String {
-    let value = found.annotation.header_value(&found.form);
-    let listed = said(&found.directives());
-    let mut lines = vec![heading(found, &listed)];
-    lines.extend(listed.iter().map(|said| format!("  {}", told(said))));
-    lines.push(format!("  {}", state(found)));
-    lines.extend(found.annotation.preferences().iter().map(preferred));
-    lines.push(format!("  {}", names(found)));
-    lines.push(format!("  {}", body(&found.body)));
-    lines.push(format!("{}: {value}", found.field));
+/// Returns lines with the directives in force, whether that is all of them, and
+/// the field.
+pub(super) fn sentences(page: &PageReport<'_>) -> String {
+    let value = page.annotation.header_value(&page.form);
+    let directives = page.active_directives();
+    let mut lines = vec![heading(page, &directives)];
+    lines.extend(
+        directives
+            .iter()
+            .map(|directive| format!("  {}", active(directive))),
+    );
+    lines.push(format!("  {}", state(page)));
+    lines.extend(page.annotation.preferences().iter().map(preferred));
+    lines.push(format!("  {}", names(page)));
+    lines.push(format!("  {}", body(&page.body)));
+    lines.push(format!("{}: {value}", page.field));
     let lines = lines.iter().map(|line| inert(line) + "\n");
     lines.collect()
 }
 
-fn heading(found: &Found<'_>, listed: &[Said]) -> String {
-    let who = found.crawler.token().map(ProductToken::as_str);
-    let who = who.unwrap_or("everyone");
-    match listed {
-        [] if found.annotation.why().is_none() => format!("for {who}: nothing is in force"),
+fn heading(page: &PageReport<'_>, directives: &[ActiveDirective]) -> String {
+    let token = page.crawler.token().map(ProductToken::as_str);
+    let who = token.unwrap_or("everyone");
+    match directives {
+        [] if page.annotation.why().is_none() => format!("for {who}: nothing is in force"),
         [] => format!("for {who}: nothing is known to be in force"),
         [_] => format!("for {who}: 1 directive is in force"),
-        _ => format!("for {who}: {} directives are in force", listed.len()),
+        _ => format!("for {who}: {} directives are in force", directives.len()),
     }
 }
 
-fn told(said: &Said) -> String {
-    let places: Vec<&str> = said.sources.iter().map(|letter| place(letter)).collect();
-    let places = match places.as_slice() {
+fn active(directive: &ActiveDirective) -> String {
+    let places: Vec<&str> = directive
+        .sources
+        .iter()
+        .map(|letter| place(letter))
+        .collect();
+    let sources = match places.as_slice() {
         [] => String::new(),
         _ => format!(", said in {}", places.join(" and ")),
     };
-    let date = match said.date {
+    let date = match directive.date {
         Some(date) if date <= clock::now() => ", which has come: noindex",
         _ => "",
     };
-    format!("{}{date}{places}", said.directive)
+    format!("{}{date}{sources}", directive.directive)
 }
 
-/// A preference about a use, which is no directive.
+/// Returns the line for a preference about a use, which is no directive.
 fn preferred(preference: &Preference) -> String {
     let carriers = preference.carriers.iter();
     let places: Vec<&str> = carriers.map(|it| place(it.letter().as_str())).collect();
@@ -57,7 +67,7 @@ fn preferred(preference: &Preference) -> String {
     )
 }
 
-/// What a letter of `src` stands for.
+/// Returns the name of the place that a letter of `src` stands for.
 fn place(letter: &str) -> &str {
     match letter {
         "r" => "Robots-Tag",
@@ -69,19 +79,19 @@ fn place(letter: &str) -> &str {
     }
 }
 
-fn state(found: &Found<'_>) -> String {
-    match found.annotation.why() {
+fn state(page: &PageReport<'_>) -> String {
+    match page.annotation.why() {
         None => "complete: what is not listed is not in force".to_owned(),
         Some(why) => format!(
             "{}, {why}: {}. What is listed is in force; whether anything else is, is not known: \
              treat it as a page you could not read",
-            found.annotation.state().as_str(),
+            page.annotation.state().as_str(),
             because(why)
         ),
     }
 }
 
-/// What a word of `why` means.
+/// Explains a word of `why`.
 fn because(why: &str) -> &str {
     match why {
         "head-limit" => "the head of the page is longer than what is read of it",
@@ -102,22 +112,22 @@ fn because(why: &str) -> &str {
     }
 }
 
-fn names(found: &Found<'_>) -> String {
-    let names = found.crawler.candidates().iter().map(ProductToken::as_str);
-    let names: Vec<&str> = names.collect();
-    match (names.is_empty(), found.crawler.user_agent()) {
+fn names(page: &PageReport<'_>) -> String {
+    let candidates = page.crawler.candidates().iter();
+    let names: Vec<&str> = candidates.map(ProductToken::as_str).collect();
+    match (names.is_empty(), page.crawler.user_agent()) {
         (false, _) => format!("names: {}", names.join(", ")),
         (true, Some(said)) => format!("names: none to be found in {said:?}"),
         (true, None) => "names: none given, so that only what everyone is told counts".to_owned(),
     }
 }
 
-fn body(body: &Body) -> String {
+fn body(body: &PageBody) -> String {
     match body {
-        Body::Absent => "body: none given, so that only the fields were read".to_owned(),
-        Body::Read(0) | Body::Other(0) => "body: nothing of it was looked at".to_owned(),
-        Body::Read(bytes) => format!("body: {bytes} bytes of it were looked at"),
-        Body::Other(bytes) => format!(
+        PageBody::Absent => "body: none given, so that only the fields were read".to_owned(),
+        PageBody::Read(0) | PageBody::Other(0) => "body: nothing of it was looked at".to_owned(),
+        PageBody::Read(bytes) => format!("body: {bytes} bytes of it were looked at"),
+        PageBody::Other(bytes) => format!(
             "body: not HTML by its first {bytes} bytes, so no <meta> was looked for; with \
              --content-type text/html it is"
         ),

@@ -1,4 +1,6 @@
-//! The command as a process: starting it, passing signals on, its exit code.
+//! Process of the command: starting it, passing signals on, its exit code.
+//!
+//! Does not know which proxy serves it.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -8,14 +10,14 @@ use std::process::ExitStatus;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-use super::Read;
 use super::environment::Environment;
 use super::service::Serving;
-use crate::cli::Usage;
-use crate::cli::start::Signals;
+use crate::cli::configuration::ConfigurationRequest;
+use crate::cli::output::{Usage, print_notice};
+use crate::cli::process::Signals;
 
-/// A program, to be started in this process's folder and terminal with the
-/// variables of `environment`.
+/// Prepares `program` to start in the folder and terminal of this process, with
+/// the variables of `environment`.
 pub(super) fn command(program: impl Into<OsString>, environment: &Environment) -> Command {
     let mut command = Command::new(program.into());
     command.envs(environment.set.iter().cloned());
@@ -25,7 +27,7 @@ pub(super) fn command(program: impl Into<OsString>, environment: &Environment) -
     command
 }
 
-/// Why `program` did not start, as the user is told.
+/// Returns the error for a `program` that did not start.
 pub(super) fn not_started(program: &OsString, error: io::Error) -> anyhow::Error {
     let program = program.to_string_lossy();
     if error.kind() == ErrorKind::NotFound {
@@ -35,13 +37,15 @@ pub(super) fn not_started(program: &OsString, error: io::Error) -> anyhow::Error
     }
 }
 
-/// Waits for the command. A terminal sends SIGINT to both of us, and the
-/// command decides what it means, as it does of a SIGHUP; SIGTERM is passed on.
+/// Waits for the command and returns its exit code.
+///
+/// A terminal sends SIGINT and SIGHUP to the command as well, which decides what
+/// they mean; SIGTERM is sent to this process alone, and is passed on.
 pub(super) async fn wait(
     mut child: Child,
     signals: &mut Signals,
     serving: &mut Serving,
-    read: Read<'_>,
+    configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<u8> {
     let mut is_served = true;
     loop {
@@ -50,12 +54,12 @@ pub(super) async fn wait(
             // command has ended is not taken for one that came after.
             biased;
             _ = signals.interrupt.recv() => {}
-            _ = signals.hangup.recv() => serving.reload(read),
+            _ = signals.hangup.recv() => serving.reload(configuration),
             _ = signals.terminate.recv() => terminate(&child),
             status = child.wait() => return Ok(code(status?)),
             () = serving.lost(), if is_served => {
                 is_served = false;
-                super::tell(&format!("warning: {}", serving.loss()));
+                print_notice(&format!("warning: {}", serving.loss()));
             }
         }
     }
@@ -64,12 +68,13 @@ pub(super) async fn wait(
 fn terminate(child: &Child) {
     let id = child.id().and_then(|id| i32::try_from(id).ok());
     if let Some(pid) = id.and_then(Pid::from_raw) {
-        // It may have ended meanwhile, which the next turn sees.
+        // It may have ended meanwhile, which the loop above sees.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
 
-/// A command's code as shells give it: 128 and the signal if one ended it.
+/// Returns the exit code as shells give it: 128 and the number of the signal if
+/// one ended the command.
 fn code(status: ExitStatus) -> u8 {
     let code = status
         .code()

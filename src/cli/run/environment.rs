@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::files::{Files, Wget, java_path};
-use crate::cli::start::reachable;
+use crate::cli::process::reachable;
 use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::HttpsMode;
@@ -33,7 +33,7 @@ const PROXY_VARIABLES: [&str; 10] = [
 ];
 /// Variables that make clients look at those above: Node from version 24 on,
 /// and libwww-perl.
-const HEED_PROXY_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
+const USE_PROXY_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
 /// Variables that would lead a client round the proxy.
 const BYPASS_VARIABLES: [&str; 4] = [
     "no_proxy",
@@ -121,17 +121,17 @@ fn proxy_variables(proxy: SocketAddr, inherited: Inherited<'_>) -> Variables {
     let named = PROXY_VARIABLES
         .iter()
         .map(|name| (name.into(), (&url).into()));
-    let heeded = HEED_PROXY_VARIABLES
+    let switches = USE_PROXY_VARIABLES
         .iter()
         .map(|name| (name.into(), "1".into()));
     named
-        .chain(heeded)
+        .chain(switches)
         .chain(git_variables(&url, inherited))
         .collect()
 }
 
-/// Variables that set `http.proxy` of Git, which counts before `https_proxy`
-/// where the user's settings have it. They are numbered, and the user's own stay.
+/// Returns variables that set `http.proxy` of Git, which counts before
+/// `https_proxy` where the user's settings have it. They are numbered, and the user's own stay.
 fn git_variables(url: &str, inherited: Inherited<'_>) -> Variables {
     let count = inherited("GIT_CONFIG_COUNT").unwrap_or_else(|| "0".into());
     // Git itself refuses to run with another value.
@@ -163,20 +163,20 @@ fn trust_variables(files: &Files, inherited: Inherited<'_>) -> Variables {
     set
 }
 
-/// Options of Node that have it take its roots from `SSL_CERT_FILE`: with
+/// Returns options that have Node take its roots from `SSL_CERT_FILE`: with
 /// `NODE_EXTRA_CA_CERTS` alone it goes on to trust those that are built in.
 ///
-/// None where the user asks for the built-in ones: Node does not start with both.
+/// Returns `None` where the user asks for the built-in ones: Node does not start
+/// with both.
 fn node_options(own: Option<OsString>) -> Option<OsString> {
     const OPENSSL: &str = "--use-openssl-ca";
-    let text = own.clone().unwrap_or_default();
-    let text = text.to_string_lossy();
+    let text = own.as_deref().unwrap_or_default().to_string_lossy();
     let chosen = |option: &str| text.split_whitespace().any(|word| word == option);
     (!chosen(OPENSSL) && !chosen("--use-bundled-ca")).then(|| appended(own, OPENSSL.into()))
 }
 
-/// Folders in which PHP looks for settings: those of before, and ours behind
-/// them, so that it counts. An empty entry is the folder that PHP was built
+/// Returns the folders in which PHP looks for settings: the user's, and `ours`
+/// last, so that it counts. An empty entry is the folder that PHP was built
 /// with; an empty list is none at all.
 fn php_folders(own: Option<OsString>, ours: &Path) -> OsString {
     let mut folders = own.unwrap_or_else(|| ":".into());
@@ -200,21 +200,22 @@ fn wget_variables(files: &Files, url: &str, inherited: Inherited<'_>) -> anyhow:
     Ok(set)
 }
 
-/// Places where Wget looks for a user's settings.
+/// Returns the places where Wget looks for a user's settings.
 fn own_wgetrc(inherited: Inherited<'_>) -> Vec<PathBuf> {
     let named = inherited("WGETRC").map(PathBuf::from);
     let home = inherited("HOME").map(|home| Path::new(&home).join(".wgetrc"));
     named.or(home).into_iter().collect()
 }
 
-/// Places where Wget2 looks for a user's settings, in its order.
+/// Returns the places where Wget2 looks for a user's settings, in its order.
 fn own_wget2rc(inherited: Inherited<'_>) -> Vec<PathBuf> {
     if let Some(named) = inherited("WGET2RC") {
         return vec![named.into()];
     }
     let home = inherited("HOME").map(PathBuf::from);
-    let config = inherited("XDG_CONFIG_HOME").map(PathBuf::from);
-    let config = config.or_else(|| home.as_ref().map(|home| home.join(".config")));
+    let config = inherited("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| home.as_ref().map(|home| home.join(".config")));
     let paths = [
         config.map(|config| config.join("wget/wget2rc")),
         home.map(|home| home.join(".wget2rc")),
@@ -222,8 +223,8 @@ fn own_wget2rc(inherited: Inherited<'_>) -> Vec<PathBuf> {
     paths.into_iter().flatten().collect()
 }
 
-/// System properties that lead a Java program through the proxy, to any host:
-/// without `nonProxyHosts` it goes to this machine directly.
+/// Returns system properties that lead a Java program through the proxy, to any
+/// host: without `nonProxyHosts` it goes to this machine directly.
 fn java_proxy_options(proxy: SocketAddr) -> OsString {
     let (host, port) = (proxy.ip(), proxy.port());
     let options = ["http", "https"]
@@ -231,7 +232,7 @@ fn java_proxy_options(proxy: SocketAddr) -> OsString {
     format!("{}-Dhttp.nonProxyHosts=", options.concat()).into()
 }
 
-/// System properties that have a Java program trust the authority alone.
+/// Returns system properties that have a Java program trust the authority alone.
 fn java_trust_options(store: &Path) -> OsString {
     let mut options =
         OsString::from(" -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStore=");
@@ -239,7 +240,7 @@ fn java_trust_options(store: &Path) -> OsString {
     options
 }
 
-/// Options behind those that are set, so that they count.
+/// Appends `options` to those that are set; the last ones count.
 fn appended(own: Option<OsString>, options: OsString) -> OsString {
     match own {
         Some(mut own) if !own.is_empty() => {

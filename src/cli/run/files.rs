@@ -51,22 +51,22 @@ impl Files {
         Ok(files)
     }
 
-    /// Certificate of the authority, in PEM, and no other.
+    /// Returns the path of a file with the authority's certificate alone, in PEM.
     pub(super) fn authority(&self) -> PathBuf {
         self.folder.join("ca.pem")
     }
 
-    /// Empty folder, for clients that would read other roots from one.
+    /// Returns an empty folder, for clients that would read other roots from one.
     pub(super) fn no_roots(&self) -> PathBuf {
         self.folder.join("no-roots")
     }
 
-    /// Trust store for Java.
+    /// Returns the trust store for Java.
     pub(super) fn java_store(&self) -> PathBuf {
         self.folder.join("ca.p12")
     }
 
-    /// Folder with settings of PHP.
+    /// Returns the folder with settings of PHP.
     pub(super) fn php_folder(&self) -> PathBuf {
         self.folder.join("php")
     }
@@ -86,7 +86,6 @@ impl Files {
         url: &str,
     ) -> anyhow::Result<PathBuf> {
         let mut text = read_first(own)?;
-        // The user's settings may hold passwords.
         let mode = if text.is_empty() {
             FILE_MODE
         } else {
@@ -116,7 +115,8 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // Left behind it harms nobody: what is the user's own nobody else reads.
+        // A folder that stays behind does no harm: the modes keep the user's own
+        // settings from others.
         let _ = remove_dir_all(&self.folder);
     }
 }
@@ -138,8 +138,8 @@ impl Wget {
         }
     }
 
-    /// Settings that stand behind the user's, and so count before them. Without
-    /// a folder of roots the certificates of the system are read as well.
+    /// Returns settings that stand behind the user's, and so count before them.
+    /// Without a folder of roots Wget reads the certificates of the system, too.
     fn settings(self, files: &Files, url: &str) -> String {
         let authority = files.authority();
         let no_roots = files.no_roots();
@@ -167,10 +167,11 @@ impl Wget {
     }
 }
 
-/// Everybody may read what tells where the proxy is and whom to trust.
+/// Modes of what says where the proxy is and which authority to trust: the
+/// command may run as another user.
 const FOLDER_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
-/// Nobody else reads a copy of the user's settings.
+/// Mode of copies of the user's settings, which may hold passwords.
 const OWN_FILE_MODE: u32 = 0o600;
 
 /// Creates a folder for temporary files. Its name cannot be guessed, so that no
@@ -187,7 +188,7 @@ fn new_folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Why there is no file to read.
+/// Errors that count as no file: see [`read_first`].
 const UNREADABLE: [ErrorKind; 4] = [
     ErrorKind::NotFound,
     ErrorKind::NotADirectory,
@@ -211,7 +212,7 @@ fn read_first(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
     Ok(Vec::new())
 }
 
-/// Path in an option of Java, whose options are separated by blanks.
+/// Quotes a path for an option of Java, whose options are separated by blanks.
 pub(super) fn java_path(path: &Path) -> OsString {
     let text = path.as_os_str();
     if !path.to_string_lossy().contains(char::is_whitespace) {

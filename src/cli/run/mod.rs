@@ -1,8 +1,9 @@
-//! `run -- CMD`: a command whose requests go through the proxy.
+//! `run -- CMD`: runs a command whose requests go through the proxy.
 //!
 //! The proxy is found by the lock on the record, never by a port (`service`).
 //! It serves a listener that is opened for the command alone, so that its
-//! requests can be counted apart.
+//! requests can be counted apart. Does not know which clients the command uses:
+//! `environment` has variables for all of them.
 
 mod child;
 mod environment;
@@ -14,7 +15,6 @@ mod summary;
 mod trust_store;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use anyhow::Context as _;
@@ -23,15 +23,16 @@ use clap::Args;
 use self::environment::Environment;
 use self::service::{Service, Serving};
 use self::summary::Bypass;
-use super::inert::inert;
-use super::start::Signals;
-use super::{Exit, log, runtime};
+use super::configuration::ConfigurationRequest;
+use super::log;
+use super::output::{Exit, print_notice};
+use super::process::{Signals, runtime};
 use crate::config::Settings;
 use crate::serve::RunningProxy;
 
-/// The command.
+/// Arguments of `run`.
 #[derive(Debug, Args)]
-pub(super) struct Run {
+pub(super) struct RunArguments {
     /// Leaves the command no way round the proxy (Linux).
     ///
     /// It runs in a network namespace of its own, which has no route and no name
@@ -56,49 +57,59 @@ pub(super) struct Run {
     command: Vec<OsString>,
 }
 
-/// Reads the configuration.
-type Read<'a> = &'a dyn Fn() -> anyhow::Result<Settings>;
-
-pub(super) fn run(run: &Run, read: Read<'_>) -> anyhow::Result<Exit> {
-    let settings = read()?;
+/// Runs the command and returns its exit code.
+///
+/// # Errors
+///
+/// No proxy, no seal, or a command that does not start.
+pub(super) fn run(
+    arguments: &RunArguments,
+    configuration: ConfigurationRequest<'_>,
+) -> anyhow::Result<Exit> {
+    let settings = configuration.settings()?;
     let _log = log::start(&quiet(&settings))?;
     let runtime = runtime()?;
-    let code = runtime.block_on(conduct(run, &settings, read));
+    let code = runtime.block_on(run_through_proxy(arguments, &settings, configuration));
     // A lookup of a name that hangs cannot be stopped, and need not be waited for.
     runtime.shutdown_background();
     Ok(Exit::Child(code?))
 }
 
-/// The command's own output is what counts here: the proxy tells trouble only.
+/// Returns the settings with a log of warnings and errors alone: the output of
+/// the command is what the user wants to read.
 fn quiet(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     settings.log.level = tracing::Level::WARN;
     settings
 }
 
-/// Finds the proxy, runs the command through it, and tells what became of its
-/// requests.
-async fn conduct(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Result<u8> {
+/// Finds the proxy, runs the command through it, and prints how many of its
+/// requests were allowed and refused.
+async fn run_through_proxy(
+    arguments: &RunArguments,
+    settings: &Settings,
+    configuration: ConfigurationRequest<'_>,
+) -> anyhow::Result<u8> {
     let service = Service::find(settings).await?;
-    // Before the files of the environment are made: they are removed after a
-    // signal, too.
-    let mut signals = Signals::but_ignored()?;
-    let started = if run.sealed {
-        start_sealed(run, settings, service).await?
-    } else {
-        start(run, settings, service).await?
-    };
-    let Started {
+    // Signals are taken before the files of the environment are made, so that
+    // the files are removed after a signal, too.
+    let mut signals = Signals::except_ignored()?;
+    let RunningCommand {
         child,
         mut serving,
         bypass,
         environment,
-    } = started;
-    let code = child::wait(child, &mut signals, &mut serving, read).await?;
+    } = if arguments.sealed {
+        start_sealed(arguments, settings, service).await?
+    } else {
+        start(arguments, settings, service).await?
+    };
+    let code = child::wait(child, &mut signals, &mut serving, configuration).await?;
     let (totals, own) = serving.close(signals.stop()).await;
     for line in summary::lines(totals.as_ref(), bypass()) {
-        tell(&line);
+        print_notice(&line);
     }
+    // Its files were needed while the command ran.
     drop(environment);
     if let Some(running) = own {
         stop(*running, &mut signals).await;
@@ -106,25 +117,29 @@ async fn conduct(run: &Run, settings: &Settings, read: Read<'_>) -> anyhow::Resu
     Ok(code)
 }
 
-/// A command that runs, and what it needs while it does.
-struct Started {
+/// Command that runs, with everything that must exist while it does.
+struct RunningCommand {
     child: tokio::process::Child,
     serving: Serving,
-    /// What is known of the requests that did not come to the proxy.
+    /// Counts the attempts to go round the proxy, once the command has ended.
     bypass: Box<dyn FnOnce() -> Bypass>,
     environment: Environment,
 }
 
 /// Starts the command with variables that lead it to the proxy.
-async fn start(run: &Run, settings: &Settings, service: Service) -> anyhow::Result<Started> {
+async fn start(
+    arguments: &RunArguments,
+    settings: &Settings,
+    service: Service,
+) -> anyhow::Result<RunningCommand> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .context("cannot listen on loopback for the command")?;
     let environment = Environment::new(settings, listener.local_addr()?)?;
-    let (program, arguments) = run.command.split_first().context("no command")?;
+    let (program, program_arguments) = arguments.command.split_first().context("no command")?;
     let serving = service.serve(settings, listener.into()).await?;
     let mut command = child::command(program, &environment);
-    let child = command.args(arguments).spawn();
-    Ok(Started {
+    let child = command.args(program_arguments).spawn();
+    Ok(RunningCommand {
         child: child.map_err(|error| child::not_started(program, error))?,
         serving,
         bypass: Box::new(|| Bypass::Unknown),
@@ -133,13 +148,18 @@ async fn start(run: &Run, settings: &Settings, service: Service) -> anyhow::Resu
 }
 
 #[cfg(target_os = "linux")]
-async fn start_sealed(run: &Run, settings: &Settings, service: Service) -> anyhow::Result<Started> {
+async fn start_sealed(
+    arguments: &RunArguments,
+    settings: &Settings,
+    service: Service,
+) -> anyhow::Result<RunningCommand> {
     let environment = Environment::new(settings, SocketAddr::from(seal::LISTEN))?;
-    let sealed = seal::Sealed::prepare(&run.command, &environment).await?;
-    let (waiting, listener) = sealed.into_parts();
-    let serving = service.serve(settings, listener).await?;
-    let (child, counters) = waiting.go().await?;
-    Ok(Started {
+    let sealed = seal::SealedProcess::start(&arguments.command, &environment).await?;
+    // Its listener is served before it becomes the command, which may connect
+    // at once.
+    let serving = service.serve(settings, sealed.listener()?).await?;
+    let (child, counters) = sealed.become_command().await?;
+    Ok(RunningCommand {
         child,
         serving,
         bypass: Box::new(move || Bypass::Counted(counters.growth())),
@@ -148,7 +168,11 @@ async fn start_sealed(run: &Run, settings: &Settings, service: Service) -> anyho
 }
 
 #[cfg(not(target_os = "linux"))]
-async fn start_sealed(_: &Run, _: &Settings, _: Service) -> anyhow::Result<Started> {
+async fn start_sealed(
+    _: &RunArguments,
+    _: &Settings,
+    _: Service,
+) -> anyhow::Result<RunningCommand> {
     anyhow::bail!("--sealed needs the network namespaces of Linux")
 }
 
@@ -156,7 +180,7 @@ async fn start_sealed(_: &Run, _: &Settings, _: Service) -> anyhow::Result<Start
 async fn stop(running: RunningProxy, signals: &mut Signals) {
     let commands = running.commands();
     if !commands.close_if_idle() {
-        tell(
+        print_notice(
             "the command is done; other commands still go through this proxy, which waits for \
              them (a signal ends it)",
         );
@@ -171,9 +195,4 @@ async fn stop(running: RunningProxy, signals: &mut Signals) {
         }
     }
     running.stop(signals.stop()).await;
-}
-
-/// Tells a line on stderr.
-fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "politesse: {}", inert(line));
 }

@@ -1,5 +1,7 @@
-//! The proxy that serves the command: one of our own if the record is free,
-//! else the one that holds the record, if its configuration is ours.
+//! Proxy that serves the command: one of this process if the record is free,
+//! else the one that holds the record, if it has the same configuration.
+//!
+//! Does not know the command.
 
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,10 +12,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::time::sleep;
 
-use super::Read;
 use crate::audit::AuditError;
-use crate::cli::Usage;
-use crate::cli::start::open_control;
+use crate::cli::configuration::ConfigurationRequest;
+use crate::cli::output::Usage;
+use crate::cli::process::open_control;
 use crate::clock;
 use crate::config::Settings;
 use crate::proxy::tally::Totals;
@@ -22,44 +24,45 @@ use crate::serve::control::instance::Instance;
 use crate::serve::control::joining::{Holder, JoinError, JoinedListener};
 use crate::serve::{self, RunningProxy};
 
-/// How long the holder of the record may take to start or to stop. Reading a
+/// Longest wait for the holder of the record to start or to stop. Reading a
 /// large record again takes seconds.
-const HOLDER_PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is looked at meanwhile.
+const HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between two attempts to reach it.
 const HOLDER_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A proxy that was found, before it serves the command.
+/// Proxy that was found, before it serves the command.
 pub(super) enum Service {
-    /// Ours. The record was free.
+    /// Proxy of this process. The record was free.
     Own(Box<RunningProxy>),
-    /// That of another process, which holds the record.
-    Holder(Box<Other>),
+    /// Proxy of another process, which holds the record.
+    Holder(Box<RecordHolder>),
 }
 
-/// The proxy of another process.
-pub(super) struct Other {
+/// Proxy of another process.
+pub(super) struct RecordHolder {
+    /// Folder of the record.
     folder: PathBuf,
-    pub(super) instance: Instance,
+    instance: Instance,
 }
 
-/// A proxy that serves the command's listener.
+/// Proxy that serves the listener of the command.
 pub(super) enum Serving {
-    /// Ours.
+    /// Proxy of this process.
     Own(Box<RunningProxy>, CommandListener),
-    /// That of another process.
-    Joined(JoinedListener, Box<Other>),
+    /// Proxy of another process.
+    Joined(JoinedListener, Box<RecordHolder>),
 }
 
 impl Service {
     /// Starts a proxy for these settings, on free ports; or finds the one that
-    /// holds the record. One that is starting or stopping is waited for.
+    /// holds the record, and waits for it if it is starting or stopping.
     ///
     /// # Errors
     ///
-    /// [`Usage`] if the holder has another configuration; what keeps a proxy
-    /// from starting; a holder that does not say what it is.
+    /// [`Usage`] if the holder has another configuration; any error of starting
+    /// a proxy; a holder that does not say what it is.
     pub(super) async fn find(settings: &Settings) -> anyhow::Result<Self> {
-        let deadline = clock::instant() + HOLDER_PATIENCE;
+        let deadline = clock::instant() + HOLDER_TIMEOUT;
         loop {
             let error = match serve::start(&on_free_ports(settings)).await {
                 Ok(mut running) => {
@@ -72,10 +75,10 @@ impl Service {
                 Some(AuditError::Locked(folder)) => folder.clone(),
                 _ => return Err(error),
             };
-            match other(&folder).await {
+            match holder_instance(&folder).await {
                 Ok(instance) => {
-                    check(&instance, settings, &folder)?;
-                    return Ok(Self::Holder(Box::new(Other { folder, instance })));
+                    check_configuration(&instance, settings, &folder)?;
+                    return Ok(Self::Holder(Box::new(RecordHolder { folder, instance })));
                 }
                 Err(error) if deadline <= clock::instant() => {
                     return Err(error.context(unknown_holder(&folder)));
@@ -86,7 +89,7 @@ impl Service {
     }
 
     /// Has `listener` served. If the holder has stopped since it was found, as
-    /// one does whose command has ended, the next is looked for.
+    /// one does whose command has ended, looks for the next.
     ///
     /// # Errors
     ///
@@ -97,7 +100,7 @@ impl Service {
         settings: &Settings,
         listener: OwnedFd,
     ) -> anyhow::Result<Serving> {
-        let deadline = clock::instant() + HOLDER_PATIENCE;
+        let deadline = clock::instant() + HOLDER_TIMEOUT;
         let mut service = self;
         loop {
             let error = match service.try_serve(settings, listener.try_clone()?).await {
@@ -128,7 +131,9 @@ impl Service {
         match joined {
             Ok(joined) => Ok(Serving::Joined(joined, other)),
             Err(JoinError::OtherConfiguration) => {
-                check(&Instance::read(&other.folder)?, settings, &other.folder)?;
+                // It was given another one since it was found.
+                let instance = Instance::read(&other.folder)?;
+                check_configuration(&instance, settings, &other.folder)?;
                 Err(JoinError::OtherConfiguration).context(not_served(&other.instance))
             }
             Err(error) => Err(error).context(not_served(&other.instance)),
@@ -145,7 +150,7 @@ impl Serving {
         }
     }
 
-    /// What to say when the proxy serves the command no more.
+    /// Returns the message for a proxy that serves the command no more.
     pub(super) fn loss(&self) -> String {
         let pid = match self {
             Self::Own(..) => std::process::id(),
@@ -157,11 +162,11 @@ impl Serving {
         )
     }
 
-    /// Has the proxy read its configuration again, if it is ours.
-    pub(super) fn reload(&mut self, read: Read<'_>) {
+    /// Has the proxy read its configuration again, if it is of this process.
+    pub(super) fn reload(&mut self, configuration: ConfigurationRequest<'_>) {
         match self {
             Self::Own(running, _) => {
-                running.reload(read);
+                running.reload(|| Ok(configuration.settings()?));
             }
             Self::Joined(_, other) => tracing::warn!(
                 "the proxy is process {}: SIGHUP there has it read its configuration again",
@@ -170,8 +175,8 @@ impl Serving {
         }
     }
 
-    /// Ends the listener and counts its requests. Returns our own proxy, which
-    /// others may have joined.
+    /// Ends the listener and returns the counts of its requests, and the proxy if
+    /// it is of this process: other commands may have joined it.
     pub(super) async fn close(
         self,
         hurry: impl Future<Output = ()>,
@@ -189,14 +194,14 @@ impl Serving {
     }
 }
 
-/// Whether the proxy that was found is there no more.
+/// Reports whether the proxy that was found has ended.
 fn has_gone(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref();
     matches!(error, Some(JoinError::NoAnswer(_) | JoinError::Stopping))
 }
 
-/// Settings for a proxy that serves this command and those that join it: no
-/// fixed port, so that it starts whatever else runs on this machine. The values
+/// Returns settings for a proxy that serves this command and those that join it:
+/// no fixed port, so that it starts whatever else runs on this machine. The values
 /// by which configurations are compared stay as they are.
 fn on_free_ports(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
@@ -205,16 +210,20 @@ fn on_free_ports(settings: &Settings) -> Settings {
     settings
 }
 
-/// Who holds the record in `folder`, if it answers.
-async fn other(folder: &Path) -> anyhow::Result<Instance> {
+/// Reads who holds the record in `folder`, if the holder answers.
+async fn holder_instance(folder: &Path) -> anyhow::Result<Instance> {
     let instance = Instance::read(folder)?;
-    // A file that an earlier process left names nobody who answers.
+    // The file may be left from an earlier process, which does not answer.
     Holder::connect(folder).await?;
     Ok(instance)
 }
 
-/// That the holder has our configuration.
-fn check(instance: &Instance, settings: &Settings, folder: &Path) -> Result<(), Usage> {
+/// Checks that the holder has the configuration of this command.
+fn check_configuration(
+    instance: &Instance,
+    settings: &Settings,
+    folder: &Path,
+) -> Result<(), Usage> {
     let ours = settings.values.digest().to_string();
     if instance.configuration == ours {
         return Ok(());

@@ -1,19 +1,24 @@
-//! What became of a command's requests, as lines for people.
+//! Summary of a command's requests, as lines for people: how many were allowed,
+//! refused and put off, and which went round the proxy.
+//!
+//! Does not know where the counts come from.
 
 use std::time::Duration;
 
 use crate::proxy::tally::{TallyAction, Totals};
 
-/// What is known of the requests that did not come to the proxy.
+/// Count of the requests that did not come to the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bypass {
-    /// Nothing: the command could reach whatever this machine reaches.
+    /// Not known: the command could reach whatever this machine reaches.
     Unknown,
-    /// As many attempts were made, and failed. None: they could not be counted.
+    /// Number of attempts, all of which failed; `None` if they could not be
+    /// counted.
     Counted(Option<u64>),
 }
 
-/// The lines that end a run; without `totals` the proxy could not be asked.
+/// Returns the lines that end a run. Without `totals` the proxy could not be
+/// asked for them.
 pub(super) fn lines(totals: Option<&Totals>, bypass: Bypass) -> Vec<String> {
     let mut lines = match totals {
         Some(totals) => counts(totals),
@@ -24,7 +29,7 @@ pub(super) fn lines(totals: Option<&Totals>, bypass: Bypass) -> Vec<String> {
         ],
     };
     match bypass {
-        Bypass::Unknown => lines.extend(totals.and_then(silence)),
+        Bypass::Unknown => lines.extend(totals.and_then(warning_of_silence)),
         Bypass::Counted(Some(count)) => lines.push(format!(
             "{count} {} to connect or look up a name went round the proxy, and reached nothing",
             if count == 1 { "attempt" } else { "attempts" }
@@ -52,13 +57,13 @@ fn counts(totals: &Totals) -> Vec<String> {
         seconds(totals.wait_ms),
         seconds(totals.longest_wait_ms)
     )];
-    lines.extend(totals.reasons.iter().map(|one| {
-        let done = match one.action {
+    lines.extend(totals.reasons.iter().map(|reason| {
+        let done = match reason.action {
             TallyAction::PutOff => "put off",
             TallyAction::Refuse => "refused",
             TallyAction::Report => "would refuse",
         };
-        format!("{done} {} × {}", one.count, one.reason)
+        format!("{done} {} × {}", reason.count, reason.reason)
     }));
     if totals.further_reasons > 0 {
         lines.push(format!(
@@ -76,9 +81,9 @@ fn counts(totals: &Totals) -> Vec<String> {
     lines
 }
 
-/// Why a command may have asked for nothing, when it was free to go round the
-/// proxy.
-fn silence(totals: &Totals) -> Option<String> {
+/// Returns a warning if the command sent no request, with a likely reason: it was
+/// free to go round the proxy.
+fn warning_of_silence(totals: &Totals) -> Option<String> {
     if totals.asked() > 0 || totals.handshakes_failed > 0 {
         return None;
     }

@@ -1,34 +1,36 @@
-//! Attempts of a network namespace to reach what it has no route to, as the
-//! system counts them (`/proc/net/snmp` and `/proc/net/snmp6`).
+//! Attempts from inside a network namespace to reach addresses that have no route
+//! there, as the system counts them (`/proc/net/snmp` and `/proc/net/snmp6`).
+//!
+//! Does not know the command.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
-/// The counters that grow with such an attempt: by protocol of `snmp`, and as
-/// they are called in `snmp6`.
+/// Counters of `snmp` that grow with such an attempt, by protocol.
 ///
 /// `OutNoRoutes` is a connection or a datagram without a route. `NoPorts` is a
 /// datagram to a port of loopback where nobody listens: a name server at
 /// 127.0.0.53, as systemd-resolved is, has a route and is not there.
-const IPV4: [(&str, &str); 2] = [("Ip:", "OutNoRoutes"), ("Udp:", "NoPorts")];
+const IPV4: [[&str; 2]; 2] = [["Ip:", "OutNoRoutes"], ["Udp:", "NoPorts"]];
+/// Names of these counters in `snmp6`.
 const IPV6: [&str; 2] = ["Ip6OutNoRoutes", "Udp6NoPorts"];
-/// Bytes of such a file; they have some 2 and 5 KiB.
+/// Longest file, in bytes; they have some 2 and 5 KiB.
 const FILE_BYTES_MAX: usize = 64 * 1024;
 
-/// The counters of one namespace, as open files: they outlive its processes.
+/// Counters of one namespace, as open files: they outlive its processes.
 #[derive(Debug)]
-pub(in crate::cli::run) struct Counters {
+pub(crate) struct BypassCounters {
     ipv4: File,
     /// Absent where the system has no IPv6.
     ipv6: Option<File>,
-    /// What had been counted when the command started.
+    /// Sum when the command started.
     before: Option<u64>,
 }
 
-impl Counters {
-    /// Counters in the files behind `ipv4` and `ipv6`, which count from now on.
+impl BypassCounters {
+    /// Counts from now on in the files `ipv4` and `ipv6`.
     pub(super) fn new(ipv4: OwnedFd, ipv6: Option<OwnedFd>) -> Self {
         let mut counters = Self {
             ipv4: ipv4.into(),
@@ -39,8 +41,8 @@ impl Counters {
         counters
     }
 
-    /// How many attempts there were; none if they cannot be read.
-    pub(in crate::cli::run) fn growth(&self) -> Option<u64> {
+    /// Returns the number of attempts since; `None` if it cannot be read.
+    pub(crate) fn growth(&self) -> Option<u64> {
         self.sum().ok()?.checked_sub(self.before?)
     }
 
@@ -53,7 +55,7 @@ impl Counters {
     }
 }
 
-/// The whole file from its beginning, as it is now.
+/// Reads the whole file from its beginning, as it is now.
 fn read(file: &File) -> io::Result<String> {
     let mut bytes = vec![0; FILE_BYTES_MAX];
     let mut length = 0;
@@ -67,10 +69,11 @@ fn read(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Lines in pairs, `Ip: Forwarding DefaultTTL …` and `Ip: 1 64 …`.
+/// Adds up counters that stand in pairs of lines, `Ip: Forwarding DefaultTTL …`
+/// and `Ip: 1 64 …`.
 fn sum_of_ipv4(text: &str) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
-    let value = |(protocol, name): (&str, &str)| {
+    let value = |[protocol, name]: [&str; 2]| {
         let mut own = lines.iter().filter(|line| line.starts_with(protocol));
         let (names, values) = (own.next()?.split(' '), own.next()?.split(' '));
         let (_, value) = names.zip(values).find(|(own, _)| *own == name)?;
@@ -79,7 +82,7 @@ fn sum_of_ipv4(text: &str) -> u64 {
     IPV4.into_iter().filter_map(value).sum()
 }
 
-/// A line each, `Ip6OutNoRoutes      3`.
+/// Adds up counters that have a line each, `Ip6OutNoRoutes      3`.
 fn sum_of_ipv6(text: &str) -> u64 {
     let value = |line: &str| {
         let (name, value) = line.split_once(char::is_whitespace)?;

@@ -1,14 +1,15 @@
-//! The process inside: it takes its namespaces, passes out a listener and the
+//! Process inside the seal: takes its namespaces, passes out a listener and the
 //! counters, and becomes the command.
 //!
-//! It has one thread from beginning to end: a process with two cannot enter a
-//! user namespace. So it is decided upon before any runtime is started.
+//! It has one thread from beginning to end, as a process with two cannot enter a
+//! user namespace: so no runtime is started here. Does not know the proxy.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::os::unix::process::CommandExt as _;
@@ -18,66 +19,78 @@ use clap::Args;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::net::{bind, listen, socket_with};
 use rustix::thread::UnshareFlags;
+use serde::{Deserialize, Serialize};
 
-use super::{Failure, Inside, LISTEN, Step, loopback};
-use crate::cli::Exit;
+use super::failure::{SealFailure, SealStep};
+use super::loopback;
+use crate::cli::output::Exit;
 use crate::serve::control::messages;
 
+/// Name of the hidden command that becomes the user's command.
+pub(crate) const ENTER: &str = "enter-seal";
+/// Address of the proxy, as the command knows it. The network is new, so that
+/// every port is free.
+pub(crate) const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 3128);
 /// Connections that may wait to be accepted; the system takes fewer if its own
 /// bound (`net.core.somaxconn`) is lower.
 const BACKLOG: i32 = 4096;
 
-/// Not for people: `run --sealed` starts it.
+/// Message of the process inside to the one outside.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SealMessage {
+    /// The namespaces exist; the user is to be mapped.
+    Unshared,
+    /// Listener and counters come along; it waits to become the command.
+    Ready,
+    /// A step failed, and the process ends.
+    Failed(SealFailure),
+}
+
+/// Message of the process outside: the next step may be taken.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct GoOn {}
+
+/// Arguments of the hidden command, which `run --sealed` starts.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Enter {
-    /// The abstract name of the socket of the process that waits outside.
+pub(crate) struct EnterArguments {
+    /// Abstract name of the socket of the process that waits outside.
     socket: OsString,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// A step that failed, with the system's error.
-struct Failed(Step, io::Error);
-
-/// Enters the namespaces and becomes the command. Returns if it could not, after
-/// the process outside was told why.
-pub(in crate::cli) fn enter(enter: &Enter) -> anyhow::Result<Exit> {
-    let name = enter.socket.as_encoded_bytes();
+/// Enters the namespaces and becomes the command. Returns only if a step failed,
+/// after sending the failure to the process outside.
+pub(crate) fn enter(arguments: &EnterArguments) -> anyhow::Result<Exit> {
+    let name = arguments.socket.as_encoded_bytes();
     let outside = UnixStream::connect_addr(&UnixAddress::from_abstract_name(name)?)?;
-    let Err(Failed(step, error)) = become_command(enter, &outside);
-    let failure = Failure {
-        step,
-        error: error.raw_os_error(),
-        text: error.to_string(),
-    };
-    say(&outside, &Inside::Failed(failure), &[])?;
+    let Err(failure) = become_command(&arguments.command, &outside);
+    send(&outside, &SealMessage::Failed(failure), &[])?;
     Ok(Exit::Not)
 }
 
-fn become_command(enter: &Enter, outside: &UnixStream) -> Result<std::convert::Infallible, Failed> {
-    let at = |step| move |error: io::Error| Failed(step, error);
-    unshare().map_err(at(Step::Unshare))?;
-    say(outside, &Inside::Unshared, &[]).map_err(at(Step::Map))?;
-    wait_for_go_on(outside).map_err(at(Step::Map))?;
-    loopback::bring_up().map_err(at(Step::Loopback))?;
-    let listener = listener().map_err(at(Step::Listen))?;
-    let ipv4 = File::open("/proc/self/net/snmp").map_err(at(Step::Count))?;
+fn become_command(command: &[OsString], outside: &UnixStream) -> Result<Infallible, SealFailure> {
+    let at = |step| move |error: io::Error| SealFailure::new(step, &error);
+    unshare().map_err(at(SealStep::Unshare))?;
+    send(outside, &SealMessage::Unshared, &[]).map_err(at(SealStep::Map))?;
+    wait_for_go_on(outside).map_err(at(SealStep::Map))?;
+    loopback::bring_up().map_err(at(SealStep::Loopback))?;
+    let listener = listener().map_err(at(SealStep::Listen))?;
+    let ipv4 = File::open("/proc/self/net/snmp").map_err(at(SealStep::Count))?;
     let ipv6 = File::open("/proc/self/net/snmp6").ok();
     let mut passed = vec![listener.as_fd(), ipv4.as_fd()];
     passed.extend(ipv6.as_ref().map(|file| file.as_fd()));
-    say(outside, &Inside::Ready, &passed).map_err(at(Step::Listen))?;
-    wait_for_go_on(outside).map_err(at(Step::Execute))?;
-    let (program, arguments) = enter
-        .command
+    send(outside, &SealMessage::Ready, &passed).map_err(at(SealStep::Listen))?;
+    wait_for_go_on(outside).map_err(at(SealStep::Execute))?;
+    let (program, arguments) = command
         .split_first()
-        .ok_or_else(|| Failed(Step::Execute, io::ErrorKind::InvalidInput.into()))?;
-    // All that was opened here closes as the command begins: the standard
-    // library opens everything so.
-    Err(Failed(
-        Step::Execute,
-        Command::new(program).args(arguments).exec(),
-    ))
+        .ok_or_else(|| at(SealStep::Execute)(io::ErrorKind::InvalidInput.into()))?;
+    // All descriptors that were opened here close as the command begins: the
+    // standard library opens them with close-on-exec.
+    let error = Command::new(program).args(arguments).exec();
+    Err(at(SealStep::Execute)(error))
 }
 
 fn unshare() -> io::Result<()> {
@@ -104,10 +117,10 @@ fn listener() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn say(
+fn send(
     outside: &UnixStream,
-    message: &Inside,
-    descriptors: &[std::os::fd::BorrowedFd<'_>],
+    message: &SealMessage,
+    descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let line = messages::line(message)?;
     if descriptors.is_empty() {
@@ -117,8 +130,8 @@ fn say(
     }
 }
 
-/// Waits until the process outside has done its part. It closes if it cannot,
-/// and has said why.
+/// Waits until the process outside has done its part. If it could not, it has
+/// printed the reason and closed the connection.
 fn wait_for_go_on(outside: &UnixStream) -> io::Result<()> {
     let mut line = String::new();
     if BufReader::new(outside).read_line(&mut line)? == 0 {

@@ -1,4 +1,7 @@
-//! Bringing up the loopback interface of a new network namespace (rtnetlink(7)).
+//! Loopback interface of a new network namespace: brings it up (rtnetlink(7)).
+//!
+//! A new namespace has the interface, but it is down, and nothing can listen on
+//! 127.0.0.1. Does not know the command.
 
 use std::io;
 
@@ -6,7 +9,7 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, sendto, socket_with};
 
-/// The loopback interface is the first of every network namespace.
+/// Number of the loopback interface, the first of every network namespace.
 const LOOPBACK_INDEX: i32 = 1;
 /// `RTM_NEWLINK`, which changes an interface that is there.
 const NEW_LINK: u16 = 16;
@@ -18,7 +21,7 @@ const FLAGS: u16 = 1 | 4;
 const UP: u32 = 1;
 /// Bytes of a message's head (`struct nlmsghdr`).
 const HEAD: usize = 16;
-/// Bytes of what is asked for (`struct ifinfomsg`).
+/// Bytes of the request (`struct ifinfomsg`).
 const LINK: usize = 16;
 
 /// Brings it up. The system then gives it 127.0.0.1 and ::1.
@@ -27,7 +30,7 @@ pub(super) fn bring_up() -> io::Result<()> {
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        // NETLINK_ROUTE is the number 0, which is what no protocol means.
+        // NETLINK_ROUTE is the number 0, for which `None` stands.
         None,
     )?;
     let system = SocketAddrNetlink::new(0, 0);
@@ -56,8 +59,9 @@ fn request() -> Vec<u8> {
 
 fn result(answer: &[u8]) -> io::Result<()> {
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok());
-    let error = answer.get(HEAD..HEAD + 4);
-    let error = error.and_then(|bytes| bytes.try_into().ok());
+    let error = answer
+        .get(HEAD..HEAD + 4)
+        .and_then(|bytes| bytes.try_into().ok());
     match (kind.map(u16::from_ne_bytes), error.map(i32::from_ne_bytes)) {
         (Some(ERROR), Some(0)) => Ok(()),
         (Some(ERROR), Some(number)) => Err(io::Error::from_raw_os_error(-number)),

@@ -1,73 +1,205 @@
-//! `run --sealed`: a command whose network holds the proxy and nothing else.
+//! `run --sealed`: runs a command whose network holds the proxy and nothing else.
 //!
-//! The program runs itself once more (`enter`), and that process takes a user
-//! and a network namespace before it becomes the command (user_namespaces(7),
-//! network_namespaces(7)). It must have one thread, which a process that runs a
-//! proxy does not. It binds the listener that the command knows as its proxy
-//! inside, and passes it out to be served here.
+//! The program starts itself once more (`enter`). That process takes a user and
+//! a network namespace before it becomes the command (user_namespaces(7),
+//! network_namespaces(7)), which takes a process with one thread, and one that
+//! runs a proxy has several. It binds the listener that the command knows as its
+//! proxy inside the namespace, and passes it out to be served here. This side
+//! maps its user, takes the listener and the counters, and lets it become the
+//! command.
 //!
-//! The new network has loopback and nothing else, so what does not go to the
-//! proxy has no route, and the system counts it (`counters`).
+//! The new network has loopback and nothing else, so that anything not sent to
+//! the proxy has no route, and the system counts it (`counters`).
 
 mod counters;
-pub(in crate::cli) mod enter;
+pub(crate) mod enter;
+mod failure;
 mod loopback;
-mod refusal;
-mod supervisor;
 
-use std::net::Ipv4Addr;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener as StdUnixListener};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use anyhow::Context as _;
+use rustix::process::{getegid, geteuid};
+use tokio::net::UnixListener;
+use tokio::process::Child;
+use tokio::time::timeout;
 
-pub(super) use self::counters::Counters;
-pub(super) use self::supervisor::Sealed;
+use self::counters::BypassCounters;
+pub(crate) use self::enter::{ENTER, LISTEN};
+use self::enter::{GoOn, SealMessage};
+use self::failure::{SealFailure, SealStep};
+use super::child;
+use super::environment::Environment;
+use crate::clock;
+use crate::serve::control::messages::MessageStream;
 
-/// Where the proxy is, as the command knows it. The network is new, so that
-/// every port is free.
-pub(super) const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 3128);
-/// The name of the hidden command that becomes the user's command.
-pub(in crate::cli) const ENTER: &str = "enter-seal";
+/// Longest time for the steps of the process inside; they take milliseconds.
+const STEPS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Program of this process, even if its file was replaced by another version.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// What the process inside says.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Inside {
-    /// It has its namespaces, and needs its user mapped.
-    Unshared,
-    /// Listener and counters come along; it waits to become the command.
-    Ready,
-    /// It cannot go on.
-    Failed(Failure),
+/// Process in its namespaces that waits to become the command.
+pub(super) struct SealedProcess {
+    child: Child,
+    messages: MessageStream,
+    /// Listener that the command knows as its proxy.
+    listener: OwnedFd,
+    counters: BypassCounters,
+    program: OsString,
 }
 
-/// What the process outside says: the next step may be taken.
-#[derive(Debug, Serialize, Deserialize)]
-struct GoOn {}
+impl SealedProcess {
+    /// Starts a process inside new namespaces, for `command` with the variables
+    /// of `environment`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why namespaces are not to be had here, with a remedy.
+    pub(super) async fn start(
+        command: &[OsString],
+        environment: &Environment,
+    ) -> anyhow::Result<Self> {
+        let (name, socket) = socket().context("cannot make a socket for --sealed")?;
+        let mut inside = child::command(OWN_PROGRAM, environment);
+        inside.arg0("politesse").args([ENTER, &name, "--"]);
+        let mut child = inside.args(command).spawn().context(OWN_PROGRAM)?;
+        let steps = timeout(STEPS_TIMEOUT, prepare(&socket, &mut child));
+        let (messages, descriptors) = steps.await.context("--sealed")??;
+        let mut descriptors = descriptors.into_iter();
+        let missing = "the process inside passed no listener";
+        Ok(Self {
+            child,
+            messages,
+            listener: descriptors.next().context(missing)?,
+            counters: BypassCounters::new(descriptors.next().context(missing)?, descriptors.next()),
+            program: command.first().cloned().unwrap_or_default(),
+        })
+    }
 
-/// A step that failed inside, or for the process inside.
-#[derive(Debug, Serialize, Deserialize)]
-struct Failure {
-    step: Step,
-    /// The number of the system's error, if it is one.
-    error: Option<i32>,
-    /// The error in words.
-    text: String,
+    /// Returns the listener that the command knows as its proxy.
+    ///
+    /// # Errors
+    ///
+    /// No descriptor is free.
+    pub(super) fn listener(&self) -> io::Result<OwnedFd> {
+        self.listener.try_clone()
+    }
+
+    /// Lets the process become the command.
+    ///
+    /// # Errors
+    ///
+    /// A command that does not start, as without `--sealed`.
+    pub(super) async fn become_command(mut self) -> anyhow::Result<(Child, BypassCounters)> {
+        self.messages.send(&GoOn {}).await?;
+        // The socket closes as the command begins.
+        match self.messages.next().await? {
+            None => Ok((self.child, self.counters)),
+            Some(SealMessage::Failed(failure)) => {
+                Err(child::not_started(&self.program, failure.io_error()))
+            }
+            Some(SealMessage::Unshared | SealMessage::Ready) => {
+                anyhow::bail!("--sealed: out of order")
+            }
+        }
+    }
 }
 
-/// The steps into a seal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Step {
-    /// Making the namespaces.
-    Unshare,
-    /// Mapping user and group to themselves.
-    Map,
-    /// Bringing up loopback.
-    Loopback,
-    /// Listening on it.
-    Listen,
-    /// Opening the counters.
-    Count,
-    /// Becoming the command.
-    Execute,
+/// Opens a socket that the process inside can reach before it leaves this
+/// network. Its name is abstract: no file is left behind, and none has to be
+/// reachable for a user that is not mapped.
+fn socket() -> io::Result<(String, UnixListener)> {
+    let now = clock::now().as_nanosecond();
+    let name = format!("politesse-run-{}-{now}", std::process::id());
+    let address = UnixAddress::from_abstract_name(&name)?;
+    let listener = StdUnixListener::bind_addr(&address)?;
+    listener.set_nonblocking(true)?;
+    Ok((name, UnixListener::from_std(listener)?))
+}
+
+/// Takes the steps of both processes until the one inside waits to become the
+/// command. Returns the connection, and the descriptors that were passed out.
+async fn prepare(
+    socket: &UnixListener,
+    child: &mut Child,
+) -> anyhow::Result<(MessageStream, Vec<OwnedFd>)> {
+    let mut messages = tokio::select! {
+        // The connection comes first: a process that has ended may have sent the
+        // reason before.
+        biased;
+        messages = accept(socket, child.id()) => messages?,
+        status = child.wait() => anyhow::bail!("the process inside ended: {}", status?),
+    };
+    loop {
+        match messages.next().await.context("--sealed")? {
+            Some(SealMessage::Unshared) => {
+                let pid = child.id().context("the process inside has ended")?;
+                map_user(pid).map_err(|error| SealFailure::new(SealStep::Map, &error))?;
+                messages.send(&GoOn {}).await?;
+            }
+            Some(SealMessage::Ready) => {
+                let descriptors = messages.take_descriptors();
+                return Ok((messages, descriptors));
+            }
+            Some(SealMessage::Failed(failure)) => return Err(failure.into()),
+            None => anyhow::bail!("the process inside ended"),
+        }
+    }
+}
+
+/// Accepts the connection of the process `inside`. Anybody may connect to an
+/// abstract name; the other connections are closed.
+async fn accept(socket: &UnixListener, inside: Option<u32>) -> io::Result<MessageStream> {
+    loop {
+        let messages = MessageStream::from(socket.accept().await?.0);
+        let pid = messages
+            .peer()?
+            .pid()
+            .and_then(|pid| u32::try_from(pid).ok());
+        if pid.is_some() && pid == inside {
+            return Ok(messages);
+        }
+    }
+}
+
+/// Maps user and group of the process `pid` to themselves, so that files belong
+/// to whom they belonged (user_namespaces(7)).
+///
+/// The administrator gets all users: with its own alone it would have no power
+/// over the files of others, nor could it become another user.
+fn map_user(pid: u32) -> io::Result<()> {
+    let of = |name: &str| format!("/proc/{pid}/{name}");
+    let is_administrator = geteuid().is_root();
+    if is_administrator
+        && let (Ok(users), Ok(groups)) = (
+            identity_map("/proc/self/uid_map"),
+            identity_map("/proc/self/gid_map"),
+        )
+        && fs::write(of("uid_map"), users).is_ok()
+    {
+        return fs::write(of("gid_map"), groups);
+    }
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    fs::write(of("uid_map"), format!("{user} {user} 1\n"))?;
+    // Without this nobody but the administrator may map a group.
+    fs::write(of("setgroups"), "deny")?;
+    fs::write(of("gid_map"), format!("{group} {group} 1\n"))
+}
+
+/// Returns a map of all ids in the map at `path` to themselves. Its messages hold
+/// the first id here, the first id outside, and their number.
+fn identity_map(path: &str) -> io::Result<String> {
+    let text = fs::read_to_string(path)?;
+    let line = |line: &str| {
+        let mut numbers = line.split_whitespace();
+        let (first, count) = (numbers.next()?, numbers.nth(1)?);
+        Some(format!("{first} {first} {count}\n"))
+    };
+    Ok(text.lines().filter_map(line).collect())
 }

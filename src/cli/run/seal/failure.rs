@@ -1,17 +1,70 @@
-//! Why there can be no seal here, and what to do: for people.
+//! Failures to seal a command: the step that failed, the likely cause on this
+//! system, and a remedy.
+//!
+//! Does not know how the steps are taken.
 
-use std::fs;
+use std::{fs, io};
 
-use super::{Failure, Step};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-/// `ENOSPC`: no more namespaces may be made.
+/// `ENOSPC`: the bound on namespaces is reached.
 const NO_SPACE: i32 = 28;
 /// The bounds on namespaces (namespaces(7)).
 const BOUNDS: [&str; 2] = ["user/max_user_namespaces", "user/max_net_namespaces"];
 
-/// What the system says about itself, as far as it bears on namespaces.
+/// Step of sealing that failed, inside the namespaces or on behalf of the process
+/// there. Its text names the likely cause and a remedy.
+#[derive(Debug, Serialize, Deserialize, Error)]
+#[error("{}", explain(self, &NamespaceSettings::read()))]
+pub(super) struct SealFailure {
+    step: SealStep,
+    /// Number of the system's error, if it is one.
+    error: Option<i32>,
+    /// Text of the error.
+    text: String,
+}
+
+/// Steps into a seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SealStep {
+    /// Making the namespaces.
+    Unshare,
+    /// Mapping user and group to themselves.
+    Map,
+    /// Bringing up loopback.
+    Loopback,
+    /// Listening on it.
+    Listen,
+    /// Opening the counters.
+    Count,
+    /// Becoming the command.
+    Execute,
+}
+
+impl SealFailure {
+    /// Records the error of a step.
+    pub(super) fn new(step: SealStep, error: &io::Error) -> Self {
+        Self {
+            step,
+            error: error.raw_os_error(),
+            text: error.to_string(),
+        }
+    }
+
+    /// Returns the error without the step.
+    pub(super) fn io_error(&self) -> io::Error {
+        match self.error {
+            Some(number) => io::Error::from_raw_os_error(number),
+            None => io::Error::other(self.text.clone()),
+        }
+    }
+}
+
+/// Settings of this system that bear on namespaces.
 #[derive(Debug, Default)]
-struct System {
+struct NamespaceSettings {
     /// `kernel.apparmor_restrict_unprivileged_userns` of Ubuntu.
     apparmor_restricts: bool,
     /// `kernel.unprivileged_userns_clone` of Debian.
@@ -22,30 +75,25 @@ struct System {
     is_filtered: bool,
 }
 
-/// The failure, its likely cause, and what can be done, as lines.
-pub(super) fn explain(failure: &Failure) -> String {
-    explain_on(failure, &System::read())
-}
-
-fn explain_on(failure: &Failure, system: &System) -> String {
-    let what = match failure.step {
-        Step::Unshare => "make a user and a network namespace",
-        Step::Map => "map the user into its namespace",
-        Step::Loopback => "bring up loopback in the network namespace",
-        Step::Listen => "listen in the network namespace",
-        Step::Count => "read the counters of the network namespace",
-        Step::Execute => "start the command",
+fn explain(failure: &SealFailure, system: &NamespaceSettings) -> String {
+    let action = match failure.step {
+        SealStep::Unshare => "make a user and a network namespace",
+        SealStep::Map => "map the user into its namespace",
+        SealStep::Loopback => "bring up loopback in the network namespace",
+        SealStep::Listen => "listen in the network namespace",
+        SealStep::Count => "read the counters of the network namespace",
+        SealStep::Execute => "start the command",
     };
     let (cause, remedy) = cause(failure, system);
     format!(
-        "--sealed is not possible here, and the command was not started: cannot {what}: {}
+        "--sealed is not possible here, and the command was not started: cannot {action}: {}
   the likely cause: {cause}
   what to do: {remedy}",
         failure.text
     )
 }
 
-fn cause(failure: &Failure, system: &System) -> (String, &'static str) {
+fn cause(failure: &SealFailure, system: &NamespaceSettings) -> (String, &'static str) {
     if failure.error == Some(NO_SPACE) || !system.bounds.is_empty() {
         let bounds: Vec<_> = system
             .bounds
@@ -91,7 +139,7 @@ fn cause(failure: &Failure, system: &System) -> (String, &'static str) {
     (cause.to_owned(), remedy)
 }
 
-impl System {
+impl NamespaceSettings {
     fn read() -> Self {
         let setting = |name: &str| {
             let text = fs::read_to_string(format!("/proc/sys/{name}"));
@@ -115,33 +163,33 @@ impl System {
 mod tests {
     use super::*;
 
-    fn told(error: i32, system: &System) -> String {
-        let failure = Failure {
-            step: Step::Unshare,
+    fn explained(error: i32, system: &NamespaceSettings) -> String {
+        let failure = SealFailure {
+            step: SealStep::Unshare,
             error: Some(error),
-            text: std::io::Error::from_raw_os_error(error).to_string(),
+            text: io::Error::from_raw_os_error(error).to_string(),
         };
-        explain_on(&failure, system)
+        explain(&failure, system)
     }
 
-    // ours: a refusal that does not say what to do is met with a way round it.
+    // Ours: a refusal without a remedy tempts the user to go round the seal.
     #[test]
     fn each_cause_is_told_with_its_remedy() {
-        let docker = System {
+        let docker = NamespaceSettings {
             is_filtered: true,
-            ..System::default()
+            ..NamespaceSettings::default()
         };
-        let ubuntu = System {
+        let ubuntu = NamespaceSettings {
             apparmor_restricts: true,
-            ..System::default()
+            ..NamespaceSettings::default()
         };
-        let debian = System {
+        let debian = NamespaceSettings {
             clone_is_off: true,
-            ..System::default()
+            ..NamespaceSettings::default()
         };
-        let bounded = System {
+        let bounded = NamespaceSettings {
             bounds: vec![BOUNDS[0]],
-            ..System::default()
+            ..NamespaceSettings::default()
         };
         for (error, system, wanted) in [
             (1, &docker, "--security-opt seccomp=unconfined"),
@@ -150,14 +198,14 @@ mod tests {
             (NO_SPACE, &bounded, "user.max_user_namespaces is 0"),
             (
                 NO_SPACE,
-                &System::default(),
+                &NamespaceSettings::default(),
                 "as many namespaces are in use",
             ),
-            (1, &System::default(), "user_namespaces(7)"),
+            (1, &NamespaceSettings::default(), "user_namespaces(7)"),
         ] {
-            let told = told(error, system);
-            assert!(told.contains(wanted), "{wanted}: {told}");
-            assert!(told.contains("not started"), "{told}");
+            let text = explained(error, system);
+            assert!(text.contains(wanted), "{wanted}: {text}");
+            assert!(text.contains("not started"), "{text}");
         }
     }
 }

@@ -1,0 +1,325 @@
+//! Configuration of a command: where its file is looked for, where certificates
+//! and the record lie when no key says so, and the commands `config show` and
+//! `config check`.
+//!
+//! The user's folders are those of the XDG Base Directory specification, 0.8.
+//! Does not know which keys there are.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::output::Usage;
+use crate::clock;
+use crate::config::{Config, Settings, Sources};
+use crate::decision::decide::EnforcementMode;
+
+/// Name of the file in the user's folder and in that of [`SYSTEM_FILE`].
+const FILE: &str = "politesse/politesse.toml";
+/// Configuration of the machine.
+const SYSTEM_FILE: &str = "/etc/politesse/politesse.toml";
+
+/// Part of the command line that says which configuration is meant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConfigurationRequest<'a> {
+    /// File that `--config` names.
+    pub(super) file: Option<&'a Path>,
+    /// Folders to use where no file is named.
+    pub(super) home: Home,
+    /// Values of `--set`.
+    pub(super) overrides: &'a [String],
+}
+
+/// Folders to use where no configuration file is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Home {
+    /// Those of the user: `$XDG_CONFIG_HOME` and `$XDG_STATE_HOME`.
+    User,
+    /// Working directory (`--here`).
+    Here,
+}
+
+impl ConfigurationRequest<'_> {
+    /// Reads the configuration from its file, the environment and the command
+    /// line.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage::File`] or [`Usage::Configuration`].
+    pub(super) fn settings(self) -> Result<Settings, Usage> {
+        Ok(self.read(self.locate()?)?.settings().clone())
+    }
+
+    /// Lists every key in force, below comments that name the file and the
+    /// folders in use.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::settings`].
+    pub(super) fn show(self) -> Result<String, Usage> {
+        let location = self.locate()?;
+        let comment = location.comment(&working_directory());
+        Ok(comment + &self.read(location)?.show())
+    }
+
+    /// Reports that the configuration is good, and which parts of it have no
+    /// effect.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::settings`].
+    pub(super) fn check(self) -> Result<String, Usage> {
+        let settings = self.settings()?;
+        let now = clock::now();
+        let mut text = "the configuration is good\n".to_owned();
+        if settings.policy.mode() == EnforcementMode::Report {
+            text.push_str("enforcement.mode is \"report\": nothing is refused by robots.txt\n");
+        }
+        let overrides = settings.policy.overrides().iter();
+        for entry in overrides.filter(|entry| entry.has_ended(now)) {
+            let end = entry.action.until().map(|end| end.to_string());
+            text.push_str(&format!(
+                "the {} of robots.override for {} ended at {}: it is not in force\n",
+                entry.action.as_str(),
+                entry.origin,
+                end.unwrap_or_default()
+            ));
+        }
+        Ok(text)
+    }
+
+    fn locate(self) -> Result<ConfigLocation, Usage> {
+        ConfigPlaces::new(self.file, self.home).locate()
+    }
+
+    fn read(self, location: ConfigLocation) -> Result<Config, Usage> {
+        Ok(Config::read(&Sources {
+            file: location.file,
+            environment: env::vars_os()
+                .filter_map(|(key, value)| {
+                    Some((key.into_string().ok()?, value.into_string().ok()?))
+                })
+                .collect(),
+            overrides: self.overrides,
+            working_directory: working_directory(),
+            data_directory: location.data,
+        })?)
+    }
+}
+
+fn working_directory() -> PathBuf {
+    env::current_dir().unwrap_or_default()
+}
+
+/// Places where a configuration file is looked for, in this order: the file that
+/// was named, the user's, the machine's.
+#[derive(Debug)]
+struct ConfigPlaces {
+    /// File of `--config`, else of `POLITESSE_CONFIG`.
+    named: Option<PathBuf>,
+    /// File of the user.
+    user_file: Option<PathBuf>,
+    system_file: PathBuf,
+    /// Folder for the certificates and the record of the user.
+    state: Option<PathBuf>,
+}
+
+/// Configuration file and folder of its data.
+#[derive(Debug, Default)]
+struct ConfigLocation {
+    /// Path and text of the file; absent: built-in defaults.
+    file: Option<(PathBuf, String)>,
+    /// Folder that certificates and the record are relative to, where that is
+    /// not the folder of the file.
+    data: Option<PathBuf>,
+    /// Paths that had no file, if none had one.
+    missing: Vec<PathBuf>,
+}
+
+impl ConfigPlaces {
+    /// Collects the places by the command line and the environment. Without
+    /// `HOME` the user has no folders, as with [`Home::Here`].
+    fn new(named: Option<&Path>, home: Home) -> Self {
+        let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        let named_by_variable = || variable("POLITESSE_CONFIG").map(PathBuf::from);
+        let user_folder = |xdg: &str, below_home: &str| match home {
+            Home::User => user_folder(variable(xdg), variable("HOME"), below_home),
+            Home::Here => None,
+        };
+        Self {
+            named: named.map(Path::to_owned).or_else(named_by_variable),
+            user_file: user_folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join(FILE)),
+            system_file: PathBuf::from(SYSTEM_FILE),
+            state: user_folder("XDG_STATE_HOME", ".local/state")
+                .map(|folder| folder.join("politesse")),
+        }
+    }
+
+    /// Reads the first file that exists.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage::File`] if it cannot be read, or was named and does not exist: to
+    /// go on with the next place would use another configuration in silence.
+    fn locate(self) -> Result<ConfigLocation, Usage> {
+        if let Some(path) = self.named {
+            let text = std::fs::read_to_string(&path).map_err(|source| Usage::File {
+                path: path.clone(),
+                source,
+            })?;
+            return Ok(ConfigLocation::of_file(path, text));
+        }
+        if let Some(path) = &self.user_file
+            && let Some(text) = read_if_there(path)?
+        {
+            return Ok(ConfigLocation {
+                data: self.state,
+                ..ConfigLocation::of_file(path.clone(), text)
+            });
+        }
+        if let Some(text) = read_if_there(&self.system_file)? {
+            return Ok(ConfigLocation::of_file(self.system_file, text));
+        }
+        let missing = self.user_file.into_iter().chain([self.system_file]);
+        Ok(ConfigLocation {
+            file: None,
+            data: self.state,
+            missing: missing.collect(),
+        })
+    }
+}
+
+impl ConfigLocation {
+    fn of_file(path: PathBuf, text: String) -> Self {
+        Self {
+            file: Some((path, text)),
+            ..Self::default()
+        }
+    }
+
+    /// Returns comment lines for `config show`: the file, and the folders that
+    /// relative paths start from.
+    fn comment(&self, working_directory: &Path) -> String {
+        let (file, folder) = match &self.file {
+            Some((path, _)) => {
+                let path = working_directory.join(path);
+                let folder = path.parent().unwrap_or(working_directory).to_owned();
+                (path.display().to_string(), folder)
+            }
+            None => {
+                let missing = self.missing.iter().map(|path| path.display().to_string());
+                let list = missing.collect::<Vec<_>>().join(" and no ");
+                let file = format!("none; there is no {list}");
+                (file, working_directory.to_owned())
+            }
+        };
+        let data = self.data.as_deref().unwrap_or(&folder);
+        format!(
+            "# Configuration file: {file}\n\
+             # ca_cert, ca_key, store and token_file are relative to {}\n\
+             # other paths are relative to {}\n\n",
+            data.display(),
+            folder.display()
+        )
+    }
+}
+
+/// Returns the folder that `xdg` names, else the one at `below_home` in `home`.
+///
+/// The specification has relative paths ignored.
+fn user_folder(xdg: Option<OsString>, home: Option<OsString>, below_home: &str) -> Option<PathBuf> {
+    let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
+    let default = || Some(absolute(home?)?.join(below_home));
+    xdg.and_then(absolute).or_else(default)
+}
+
+fn read_if_there(path: &Path) -> Result<Option<String>, Usage> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(source) => Err(Usage::File {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(xdg: Option<&str>, home: Option<&str>) -> Option<PathBuf> {
+        user_folder(xdg.map(OsString::from), home.map(OsString::from), ".config")
+    }
+
+    // XDG Base Directory specification 0.8, "Basics": a relative path is
+    // invalid, and is ignored.
+    #[test]
+    fn a_relative_path_in_a_variable_is_ignored() {
+        let home = PathBuf::from("/home/u/.config");
+        assert_eq!(folder(Some("conf"), Some("/home/u")), Some(home.clone()));
+        assert_eq!(folder(None, Some("/home/u")), Some(home));
+        assert_eq!(folder(Some("/x"), Some("/home/u")), Some("/x".into()));
+        assert_eq!(folder(Some("/x"), None), Some("/x".into()));
+        assert_eq!(folder(Some("x"), None), None);
+        assert_eq!(folder(None, Some("home")), None);
+    }
+
+    /// Returns places in `root`, all of them without a file.
+    fn places(root: &Path) -> ConfigPlaces {
+        ConfigPlaces {
+            named: None,
+            user_file: Some(root.join("config").join(FILE)),
+            system_file: root.join("etc/politesse.toml"),
+            state: Some(root.join("state/politesse")),
+        }
+    }
+
+    fn write(path: &Path) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, path.display().to_string()).unwrap();
+    }
+
+    // Ours.
+    #[test]
+    fn the_first_file_that_is_there_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let all = places(root.path());
+        let user_file = all.user_file.unwrap();
+        let state = all.state;
+        let found = || places(root.path()).locate().unwrap();
+        assert!(found().file.is_none());
+        assert_eq!(found().data, state);
+        write(&all.system_file);
+        assert_eq!(found().file.unwrap().0, all.system_file);
+        assert_eq!(found().data, None, "its data lie beside it");
+        write(&user_file);
+        assert_eq!(found().file.unwrap().0, user_file);
+        assert_eq!(found().data, state);
+        let named = root.path().join("named.toml");
+        write(&named);
+        let named_places = ConfigPlaces {
+            named: Some(named.clone()),
+            ..places(root.path())
+        };
+        let found = named_places.locate().unwrap();
+        assert_eq!(found.file.unwrap().0, named);
+        assert_eq!(found.data, None);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        let folder_in_its_place = places(root.path()).user_file.unwrap();
+        std::fs::create_dir_all(&folder_in_its_place).unwrap();
+        assert!(places(root.path()).locate().is_err());
+        let absent = ConfigPlaces {
+            named: Some(root.path().join("absent.toml")),
+            ..places(root.path())
+        };
+        assert!(absent.locate().is_err());
+    }
+}

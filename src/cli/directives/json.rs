@@ -1,0 +1,89 @@
+//! JSON answers of `directives`.
+//!
+//! Does not know how the annotation comes about.
+
+use serde::{Serialize, Serializer};
+
+use super::page::{ActiveDirective, PageBody, PageReport};
+use politesse_directives::{Annotation, Form};
+use politesse_robots::crawler::ProductToken;
+
+/// Members that every answer has: those of the batch format, less the id.
+#[derive(Serialize)]
+pub(super) struct AnnotationJson {
+    directives: Vec<String>,
+    state: &'static str,
+    why: Option<&'static str>,
+    header: String,
+}
+
+/// Answer of `directives --json`: the members of the batch format, and all that
+/// explains them.
+#[derive(Serialize)]
+pub(super) struct PageJson<'a> {
+    #[serde(flatten)]
+    annotation: AnnotationJson,
+    /// Name of the annotation field.
+    field: &'a str,
+    token: Option<&'a str>,
+    #[serde(serialize_with = "names")]
+    candidates: &'a [ProductToken],
+    user_agent: Option<&'a str>,
+    sources: Vec<DirectiveSources>,
+    preferences: Vec<String>,
+    /// Number of bytes of the body that were read, if there is one.
+    body: Option<u64>,
+}
+
+/// Places where a directive is stated, in the letters of the field.
+#[derive(Serialize)]
+struct DirectiveSources {
+    directive: String,
+    src: Vec<String>,
+}
+
+impl AnnotationJson {
+    /// Builds the members from an annotation, with the field written in `form`.
+    pub(super) fn new(annotation: &Annotation, form: &Form<'_>) -> Self {
+        Self {
+            directives: annotation.directives(),
+            state: annotation.state().as_str(),
+            why: annotation.why(),
+            header: annotation.header_value(form),
+        }
+    }
+}
+
+impl<'a> PageJson<'a> {
+    /// Builds the answer.
+    pub(super) fn new(page: &PageReport<'a>) -> Self {
+        let directives = page.active_directives().into_iter();
+        let preferences = page.annotation.preferences().iter();
+        Self {
+            annotation: AnnotationJson::new(&page.annotation, &page.form),
+            field: page.field.as_str(),
+            token: page.crawler.token().map(ProductToken::as_str),
+            candidates: page.crawler.candidates(),
+            user_agent: page.crawler.user_agent(),
+            sources: directives
+                .map(
+                    |ActiveDirective {
+                         directive, sources, ..
+                     }| DirectiveSources {
+                        directive,
+                        src: sources,
+                    },
+                )
+                .collect(),
+            preferences: preferences.map(ToString::to_string).collect(),
+            body: match page.body {
+                PageBody::Absent => None,
+                PageBody::Read(bytes) | PageBody::Other(bytes) => Some(bytes),
+            },
+        }
+    }
+}
+
+fn names<S: Serializer>(tokens: &&[ProductToken], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(tokens.iter().map(ProductToken::as_str))
+}

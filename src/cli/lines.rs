@@ -1,0 +1,131 @@
+//! Input of commands, line by line, and batches: JSON Lines in, JSON Lines out,
+//! an answer for each question, in order.
+//!
+//! A line that cannot be answered costs itself only. Does not know what is
+//! asked.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write as _};
+
+use anyhow::Context as _;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::inert::append_json;
+use super::output::{Exit, Usage};
+
+/// Longest line of a batch, in bytes: room for a page that is several times as
+/// long as what is ever scanned of one.
+const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Answer to a line of a batch.
+#[derive(Serialize)]
+pub(super) struct BatchAnswer<'a, T> {
+    /// Copy of the question's id.
+    pub(super) id: &'a Value,
+    /// Further members.
+    #[serde(flatten)]
+    pub(super) members: T,
+}
+
+/// Output for a line that cannot be answered.
+#[derive(Serialize)]
+pub(super) struct LineError<'a> {
+    /// Number of the line, from 1.
+    pub(super) line: u64,
+    /// URL of the line, where that much could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) url: Option<&'a str>,
+    /// Text of the error.
+    pub(super) error: String,
+}
+
+/// Opens a file, or standard input for `-`.
+///
+/// # Errors
+///
+/// [`Usage::File`] if it cannot be opened.
+pub(super) fn open(file: &str) -> Result<Box<dyn BufRead + Send>, Usage> {
+    if file == "-" {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let opened = File::open(file).map_err(|source| Usage::File {
+        path: file.into(),
+        source,
+    })?;
+    Ok(Box::new(BufReader::new(opened)))
+}
+
+/// Appends the next line of `input` to `text`, with its end; the last line gets
+/// an end as well. Returns `false` if there is no further line.
+///
+/// A line longer than `bytes_max` is cut behind that length, so that the caller
+/// sees that it was longer.
+pub(super) fn append_line(
+    input: &mut impl BufRead,
+    text: &mut Vec<u8>,
+    bytes_max: u64,
+) -> io::Result<bool> {
+    // Two more bytes are for the end of the line, which may be CR and LF.
+    let mut line = Read::take(&mut *input, bytes_max.saturating_add(2));
+    if line.read_until(b'\n', text)? == 0 {
+        return Ok(false);
+    }
+    if text.last() != Some(&b'\n') {
+        input.skip_until(b'\n')?;
+        text.push(b'\n');
+    }
+    Ok(true)
+}
+
+/// Calls `answer` for each line of `input` that is not blank and prints the text
+/// that it appends, or the error that it returns. Returns the worst exit code
+/// of all lines.
+pub(super) fn answer_each(
+    mut input: impl BufRead,
+    mut answer: impl FnMut(&[u8], &mut Vec<u8>) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut exit = Exit::Done;
+    let mut number = 0;
+    let mut line = Vec::new();
+    let mut text = Vec::new();
+    while append_line(&mut input, &mut line, LINE_BYTES_MAX).context("cannot read the batch")? {
+        number += 1;
+        let question = line.trim_ascii();
+        if !question.is_empty() {
+            let answered = check_length(question).and_then(|()| answer(question, &mut text));
+            exit = exit.max(match answered {
+                Ok(exit) => exit,
+                Err(error) => {
+                    // It may hold the beginning of an answer.
+                    text.clear();
+                    append_json(&mut text, &LineError::new(number, &error))?;
+                    Exit::Not
+                }
+            });
+            text.push(b'\n');
+            out.write_all(&text)?;
+        }
+        line.clear();
+        text.clear();
+    }
+    out.flush()?;
+    Ok(exit)
+}
+
+fn check_length(line: &[u8]) -> anyhow::Result<()> {
+    let is_long = LINE_BYTES_MAX < line.len() as u64;
+    anyhow::ensure!(!is_long, "the line is longer than {LINE_BYTES_MAX} bytes");
+    Ok(())
+}
+
+impl LineError<'_> {
+    fn new(line: u64, error: &anyhow::Error) -> Self {
+        Self {
+            line,
+            url: None,
+            error: format!("{error:#}"),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Output of commands: exit codes, usage errors, results on stdout, errors on
+//! stderr.
+//!
+//! Does not know any command.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use thiserror::Error;
+
+use super::inert::inert;
+use crate::config::Problems;
+
+/// Exit code of a command. Of several outcomes the greatest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Exit {
+    /// Code 0.
+    Done,
+    /// Code 1: something disallowed, a mismatch, a failure.
+    Not,
+    /// Code 3: it could not be found out.
+    Unknown,
+    /// Code of the process that `run` started.
+    Child(u8),
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Done => Self::SUCCESS,
+            Exit::Not => Self::from(1),
+            Exit::Unknown => Self::from(3),
+            Exit::Child(code) => Self::from(code),
+        }
+    }
+}
+
+/// Form of a result on stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputForm {
+    /// JSON, for programs.
+    Json,
+    /// Columns, for people.
+    Columns,
+}
+
+impl From<bool> for OutputForm {
+    /// Returns the form that the flag `--json` asks for.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Columns }
+    }
+}
+
+/// Error that ends the program with code 2: the caller has to change something.
+#[derive(Debug, Error)]
+pub(crate) enum Usage {
+    /// The configuration has problems.
+    #[error("{0}")]
+    Configuration(#[from] Problems),
+    /// The configuration file cannot be read.
+    #[error("cannot read {}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// Arguments that do not go together, or mean nothing.
+    #[error("{0}")]
+    Arguments(String),
+}
+
+/// Prints a result to stdout.
+pub(super) fn print(text: &str) -> anyhow::Result<Exit> {
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Exit::Done)
+}
+
+/// Prints a line for people to stderr.
+pub(super) fn print_notice(line: &str) {
+    // stderr may be closed; the command goes on all the same.
+    let _ = writeln!(io::stderr().lock(), "politesse: {}", inert(line));
+}
+
+/// Prints an error and its causes to stderr, a line each.
+pub(super) fn report(error: &anyhow::Error) {
+    let mut previous = error.to_string();
+    let mut stderr = io::stderr().lock();
+    let _ = writeln!(stderr, "politesse: {previous}");
+    for cause in error.chain().skip(1) {
+        let text = cause.to_string();
+        // Some errors of libraries repeat their source in their own text.
+        if !previous.contains(&text) {
+            let _ = writeln!(stderr, "  because: {text}");
+        }
+        previous = text;
+    }
+}

@@ -1,0 +1,125 @@
+//! Parts that commands which run or ask a proxy share: the runtime, signals, the
+//! control socket, the address to connect to.
+//!
+//! Does not know any command.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anyhow::Context as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::serve::RunningProxy;
+
+/// Starts the runtime of commands that use the network.
+pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+}
+
+/// Opens the control socket, by which `politesse run` finds the proxy. If that
+/// fails, the proxy serves other clients all the same.
+pub(super) fn open_control(running: &mut RunningProxy, command: &str) {
+    if let Err(error) = running.open_control(command) {
+        tracing::warn!(
+            %error,
+            "no control socket beside the record: `politesse run` will not find this proxy"
+        );
+    }
+}
+
+/// Returns the address to connect to for a listener on `address`. A listener on a
+/// wildcard address listens on loopback as well.
+pub(super) fn reachable(address: &SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V4(_) | IpAddr::V6(_) => address.ip(),
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Request that a signal makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SignalRequest {
+    /// End the program (SIGTERM, SIGINT).
+    Stop,
+    /// Read the configuration again (SIGHUP).
+    Reload,
+}
+
+/// Signals that stop or reload the program. Once this exists, none of them ends
+/// the process by itself.
+pub(super) struct Signals {
+    pub(super) terminate: AwaitedSignal,
+    pub(super) interrupt: AwaitedSignal,
+    pub(super) hangup: AwaitedSignal,
+}
+
+/// Signal that is listened for, or left ignored.
+pub(super) struct AwaitedSignal(Option<Signal>);
+
+impl AwaitedSignal {
+    /// Waits for the next one; for ever if the signal is ignored.
+    pub(super) async fn recv(&mut self) {
+        match &mut self.0 {
+            Some(signal) => {
+                signal.recv().await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Signals {
+    /// Listens for all of them.
+    pub(super) fn new() -> std::io::Result<Self> {
+        Self::except(0)
+    }
+
+    /// Listens for those that this process was not started to ignore, as `nohup`
+    /// has SIGHUP ignored. A handler would be inherited as the default action,
+    /// and a process started from here would not ignore the signal any more.
+    pub(super) fn except_ignored() -> std::io::Result<Self> {
+        Self::except(ignored_signals())
+    }
+
+    /// Listens for all signals but those whose bits are set in `ignored`.
+    fn except(ignored: u64) -> std::io::Result<Self> {
+        let listen_for = |kind: SignalKind| {
+            let is_ignored = ignored & (1 << (kind.as_raw_value() - 1)) != 0;
+            let signal = (!is_ignored).then(|| signal(kind)).transpose();
+            signal.map(AwaitedSignal)
+        };
+        Ok(Self {
+            terminate: listen_for(SignalKind::terminate())?,
+            interrupt: listen_for(SignalKind::interrupt())?,
+            hangup: listen_for(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next signal and returns its request.
+    pub(super) async fn next(&mut self) -> SignalRequest {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalRequest::Stop,
+            _ = self.interrupt.recv() => SignalRequest::Stop,
+            _ = self.hangup.recv() => SignalRequest::Reload,
+        }
+    }
+
+    /// Waits for the next signal that asks for an end. A reload is passed over: a
+    /// program that stops reads no configuration.
+    pub(super) async fn stop(&mut self) {
+        while self.next().await == SignalRequest::Reload {}
+    }
+}
+
+/// Returns the signals that this process ignores, a bit each from that of signal
+/// 1 on (proc(5), `SigIgn`); 0 where there is no such file.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .unwrap_or_default()
+}

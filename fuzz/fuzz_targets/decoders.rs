@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use politesse_directives::{BodyDecoder, Why};
+use politesse_directives::{BodyDecoder, PartialReason};
 use politesse_fuzz::time::{BOUND, within};
 
 /// What a body may be said to have been encoded with. The first four are the
@@ -65,7 +65,7 @@ fuzz_target!(|input: &[u8]| -> Corpus {
 });
 
 /// What comes out of a body, and how that ends.
-type Outcome = (Vec<u8>, Result<(), Why>);
+type Outcome = (Vec<u8>, Result<(), PartialReason>);
 
 /// Whether it made no difference how a body was cut. Of a br stream that breaks
 /// off, more may have been handed over when it came in smaller chunks.

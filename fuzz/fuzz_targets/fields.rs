@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
-use politesse_directives::{Form, Gathering, Limits, Reading};
+use politesse_directives::{FieldFormat, DirectiveCollector, DirectiveLimits, AnnotationContext};
 use politesse_fuzz::time::within_bound;
 
 /// More than any line has.
@@ -38,26 +38,26 @@ fuzz_target!(|input: &[u8]| {
 /// The directives in force for one crawler, without their values: those only
 /// become stricter.
 fn names(lines: &[&[u8]], field_limit: usize) -> BTreeSet<String> {
-    let reading = Reading {
+    let reading = AnnotationContext {
         tokens: &["a"],
         now: jiff::Timestamp::UNIX_EPOCH,
         robots: None,
-        limits: Limits {
+        limits: DirectiveLimits {
             field_limit,
-            ..Limits::default()
+            ..DirectiveLimits::default()
         },
     };
-    let mut gathering = Gathering::new(reading);
+    let mut collector = DirectiveCollector::new(reading);
     for line in lines {
         let (name, value) = match line.split_first() {
             Some((first, value)) if first % 2 == 0 => ("robots-tag", value),
             Some((_, value)) => ("x-robots-tag", value),
             None => continue,
         };
-        gathering.field(name, value);
+        collector.add_field(name, value);
     }
-    let annotation = gathering.annotation();
-    assert!(annotation.header_value(&Form::default()).is_ascii());
+    let annotation = collector.annotation();
+    assert!(annotation.header_value(&FieldFormat::default()).is_ascii());
     let directives = annotation.directives();
     let names = directives
         .iter()

@@ -20,7 +20,7 @@ use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::{client as upstream, egress};
 use crate::{admin, audit};
-use politesse_directives::{General, Limits, Listed};
+use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
 
 /// Options of each module.
 #[derive(Clone, Debug)]
@@ -173,7 +173,7 @@ fn listener_options(proxy: Proxy) -> server::Options {
 fn annotate_options(directives: Directives) -> annotate::Options {
     annotate::Options {
         header: directives.header,
-        limits: Limits {
+        limits: DirectiveLimits {
             field_limit: directives.field_limit,
             scan_limit: directives.scan_limit,
             both_fields: directives.both_fields,
@@ -184,14 +184,14 @@ fn annotate_options(directives: Directives) -> annotate::Options {
         hold_total: directives.hold_total,
         known: directives.known,
         preferences: if directives.preferences {
-            Listed::Yes
+            PreferenceListing::Yes
         } else {
-            Listed::No
+            PreferenceListing::No
         },
         general: if directives.emit_general {
-            General::Beside
+            GeneralKey::Beside
         } else {
-            General::Needed
+            GeneralKey::Needed
         },
     }
 }

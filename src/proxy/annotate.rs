@@ -24,7 +24,8 @@ use crate::metrics::{AnnotationLabels, Metrics};
 use crate::upstream::body::ResponseBody;
 use crate::upstream::client::OutgoingHead;
 use politesse_directives::{
-    Annotation, Form, General, Keys, Limits, Listed, Page, Reading, Response, Robots, Why,
+    Annotation, AnnotationContext, DirectiveLimits, FieldFormat, GeneralKey, PageReader,
+    PartialReason, PreferenceListing, ResponseHead, RobotsContext, TokenKeys,
 };
 use politesse_robots::crawler::{Crawler, Naming, ProductToken};
 
@@ -34,7 +35,7 @@ pub struct Options {
     /// Name of the field; one that the origin sends is removed.
     pub header: HeaderName,
     /// Bounds on how much of a response is read.
-    pub limits: Limits,
+    pub limits: DirectiveLimits,
     /// Bytes of one page that are held back at most.
     pub hold_bytes: usize,
     /// The longest that a page is held back.
@@ -44,18 +45,18 @@ pub struct Options {
     /// Bytes of annotations that are kept, to repeat them for a 304.
     pub known: usize,
     /// Whether the field lists preferences; the record always does.
-    pub preferences: Listed,
+    pub preferences: PreferenceListing,
     /// Whether the field states the general directives beside the crawler's own.
-    pub general: General,
+    pub general: GeneralKey,
 }
 
 impl Options {
     /// Returns the form of the annotation for `crawler`.
-    pub fn form(&self, crawler: &Crawler) -> Form<'static> {
-        Form {
+    pub fn form(&self, crawler: &Crawler) -> FieldFormat<'static> {
+        FieldFormat {
             keys: match crawler.naming() {
-                Naming::Operator => Keys::All,
-                Naming::UserAgent => Keys::First,
+                Naming::Operator => TokenKeys::All,
+                Naming::UserAgent => TokenKeys::First,
             },
             general: self.general,
             preferences: self.preferences,
@@ -118,7 +119,7 @@ impl AnnotationRequest {
     }
 
     /// Returns the robots.txt, for what it says about uses.
-    fn robots(&self) -> Option<Robots<'_>> {
+    fn robots(&self) -> Option<RobotsContext<'_>> {
         // It says nothing about a path that it disallows, which is fetched all
         // the same if the operator allows it or only has it reported
         // (draft-ietf-aipref-attach-05, section 3.1).
@@ -127,7 +128,7 @@ impl AnnotationRequest {
         }
         let inquiry = &self.evidence.inquiry;
         let copy = self.evidence.snapshot.as_ref()?.file()?;
-        Some(Robots {
+        Some(RobotsContext {
             text: &copy.robots,
             crawler: &inquiry.crawler,
             path: inquiry.target.path_and_query(),
@@ -169,7 +170,7 @@ impl Annotator {
     ) -> AnnotatedResponse {
         let conditional = &request.conditional;
         let tokens = tokens(request.crawler());
-        let reading = Reading {
+        let reading = AnnotationContext {
             tokens: &tokens,
             now: clock::now(),
             robots: request.robots(),
@@ -180,15 +181,15 @@ impl Annotator {
         } else {
             None
         };
-        let response = Response {
+        let response = ResponseHead {
             method: &conditional.method,
             status: parts.status,
             fields: &parts.headers,
             known: known.as_deref(),
         };
-        let mut page = Page::new(reading, response);
+        let mut page = PageReader::new(reading, response);
         for value in parts.headers.get_all(self.field()) {
-            page.forged(self.field(), value);
+            page.add_forged(self.field(), value);
         }
         let (held, rest) = self.hold(&mut page, rest).await;
         let annotation = page.annotation();
@@ -216,7 +217,7 @@ impl Annotator {
         annotation: &Annotation,
     ) -> (HeaderValue, AnnotationSummary) {
         let audit = request.seq.to_string();
-        let form = Form {
+        let form = FieldFormat {
             audit: Some(&audit),
             ..self.options.form(request.crawler())
         };
@@ -226,8 +227,8 @@ impl Annotator {
         let directives = if annotation.preferences().is_empty() {
             value
         } else {
-            annotation.header_value(&Form {
-                preferences: Listed::Yes,
+            annotation.header_value(&FieldFormat {
+                preferences: PreferenceListing::Yes,
                 bytes_max: usize::MAX,
                 ..form
             })
@@ -240,7 +241,11 @@ impl Annotator {
     }
 
     /// Reads `rest` until the scan wants no more of it, or a bound is met.
-    async fn hold(&self, page: &mut Page<'_>, mut rest: ResponseBody) -> (HeldBody, ResponseBody) {
+    async fn hold(
+        &self,
+        page: &mut PageReader<'_>,
+        mut rest: ResponseBody,
+    ) -> (HeldBody, ResponseBody) {
         let mut held = HeldBody::default();
         if !page.wants_more() {
             return (held, rest);
@@ -250,11 +255,11 @@ impl Annotator {
         let until = clock::instant() + self.options.hold_time;
         while page.wants_more() {
             if self.is_full(&held) {
-                page.miss(Why::HeadLimit);
+                page.miss(PartialReason::HeadLimit);
                 break;
             }
             let Ok(next) = timeout_at(until, rest.frame()).await else {
-                page.miss(Why::Time);
+                page.miss(PartialReason::Time);
                 break;
             };
             match &next {
@@ -264,7 +269,7 @@ impl Annotator {
                     charge(&mut share, held.bytes() + data.len(), page);
                 }
                 // The client sees the body break off, too.
-                Some(Err(_)) => page.miss(Why::Corrupt),
+                Some(Err(_)) => page.miss(PartialReason::Corrupt),
                 None => page.finish(),
             }
             if let Some(next) = next {
@@ -293,9 +298,9 @@ impl Annotator {
 
 /// Takes from the budget what a page needs with `bytes` of it held back. A page
 /// that finds no room is passed on unread.
-fn charge(share: &mut HoldShare, bytes: usize, page: &mut Page<'_>) {
+fn charge(share: &mut HoldShare, bytes: usize, page: &mut PageReader<'_>) {
     if page.wants_more() && share.grow_to(bytes + page.memory()).is_none() {
-        page.miss(Why::Memory);
+        page.miss(PartialReason::Memory);
     }
 }
 

@@ -20,7 +20,7 @@ use moka::sync::Cache;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::decision::digest::Digest;
-use politesse_directives::{Known, State};
+use politesse_directives::{AnnotationState, SavedDirectives};
 
 /// The longest validator that is kept, in bytes.
 const VALIDATOR_BYTES_MAX: usize = 512;
@@ -51,7 +51,7 @@ pub struct ConditionalRequest {
 struct CachedAnnotation {
     validators: PageValidators,
     selection: VaryKey,
-    known: Arc<Known>,
+    known: Arc<SavedDirectives>,
 }
 
 /// Validators of a representation (RFC 9110, section 8.8).
@@ -112,7 +112,11 @@ impl AnnotationCache {
 
     /// Returns what is known of the representation that a 304 with these
     /// fields, in response to `request`, says to be unchanged.
-    pub fn recall(&self, request: &ConditionalRequest, fields: &HeaderMap) -> Option<Arc<Known>> {
+    pub fn recall(
+        &self,
+        request: &ConditionalRequest,
+        fields: &HeaderMap,
+    ) -> Option<Arc<SavedDirectives>> {
         let entry = self.by_request.get(&request.key)?;
         let named = PageValidators::of_response(fields);
         let is_same = match entry.validators.meant_by(&named, &request.validators)? {
@@ -130,13 +134,13 @@ impl AnnotationCache {
         request: &ConditionalRequest,
         status: StatusCode,
         fields: &HeaderMap,
-        known: &Known,
+        known: &SavedDirectives,
     ) {
         if request.method != Method::GET || status != StatusCode::OK {
             return;
         }
         let validators = PageValidators::of_response(fields);
-        if known.state() != State::Unknown && validators != PageValidators::default() {
+        if known.state() != AnnotationState::Unknown && validators != PageValidators::default() {
             let entry = CachedAnnotation {
                 validators,
                 selection: VaryKey::of(fields, &request.fields),
@@ -279,7 +283,7 @@ fn opaque(tag: &[u8]) -> Box<[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use politesse_directives::{Gathering, Limits, Reading};
+    use politesse_directives::{AnnotationContext, DirectiveCollector, DirectiveLimits};
 
     fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
         let fields = fields.iter().map(|&(name, value)| {
@@ -350,11 +354,11 @@ mod tests {
     fn what_is_kept_has_a_bound() {
         let gauge = Gauge::default();
         let pages = AnnotationCache::new(64 * 1024, gauge.clone());
-        let reading = Reading {
+        let reading = AnnotationContext {
             tokens: &[],
             now: jiff::Timestamp::UNIX_EPOCH,
             robots: None,
-            limits: Limits::default(),
+            limits: DirectiveLimits::default(),
         };
         for number in 0..200 {
             let url = format!("http://h/{number}");
@@ -363,9 +367,9 @@ mod tests {
                 "l".repeat(1500)
             );
             let fields = map(&[("etag", "\"a\""), ("link", &link)]);
-            let mut gathering = Gathering::new(reading);
-            gathering.fields(&fields);
-            let annotation = gathering.annotation();
+            let mut collector = DirectiveCollector::new(reading);
+            collector.add_fields(&fields);
+            let annotation = collector.annotation();
             assert!(1500 < annotation.known().bytes());
             let asked = ConditionalRequest::of(&Method::GET, &url, &[], &HeaderMap::new());
             pages.keep(&asked, StatusCode::OK, &fields, annotation.known());
@@ -380,13 +384,13 @@ mod tests {
     #[test]
     fn what_is_no_longer_sent_is_forgotten() {
         let pages = AnnotationCache::new(64 * 1024, Gauge::default());
-        let reading = Reading {
+        let reading = AnnotationContext {
             tokens: &[],
             now: jiff::Timestamp::UNIX_EPOCH,
             robots: None,
-            limits: Limits::default(),
+            limits: DirectiveLimits::default(),
         };
-        let known = Gathering::new(reading).annotation();
+        let known = DirectiveCollector::new(reading).annotation();
         let asked = ConditionalRequest::of(&Method::GET, "http://h/", &[], &HeaderMap::new());
         let tagged = map(&[("etag", "\"a\"")]);
         pages.keep(&asked, StatusCode::OK, &tagged, known.known());

@@ -6,7 +6,9 @@ mod pages;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use politesse_directives::{Form, Limits, Page, Reading, Response};
+use politesse_directives::{
+    AnnotationContext, DirectiveLimits, FieldFormat, PageReader, ResponseHead,
+};
 
 use crate::kit::codings::coded;
 
@@ -19,23 +21,23 @@ fn looked_at(coding: &str, body: &[u8]) {
     if coding != "identity" {
         fields.insert(CONTENT_ENCODING, HeaderValue::from_str(coding).unwrap());
     }
-    let reading = Reading {
+    let reading = AnnotationContext {
         tokens: &["ExampleBot"],
         now: jiff::Timestamp::UNIX_EPOCH,
         robots: None,
-        limits: Limits::default(),
+        limits: DirectiveLimits::default(),
     };
-    let response = Response {
+    let response = ResponseHead {
         method: &Method::GET,
         status: StatusCode::OK,
         fields: &fields,
         known: None,
     };
-    let mut page = Page::new(reading, response);
+    let mut page = PageReader::new(reading, response);
     for chunk in body.chunks(16 * 1024) {
         page.push(chunk);
     }
-    let value = page.annotation().header_value(&Form::default());
+    let value = page.annotation().header_value(&FieldFormat::default());
     assert_eq!(
         value,
         "examplebot=(noai;src=m noimageai;src=m);state=complete"

@@ -3,7 +3,9 @@
 //! coding. A case names its source.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use politesse_directives::{Annotation, Form, Limits, Page, Reading, Response};
+use politesse_directives::{
+    Annotation, AnnotationContext, DirectiveLimits, FieldFormat, PageReader, ResponseHead,
+};
 
 use crate::kit::codings::{CODINGS, coded, named};
 use crate::kit::directive_case::{Case, all_cases};
@@ -100,26 +102,26 @@ fn fields(case: &Case) -> HeaderMap {
 impl Case {
     fn annotation(&self, fields: &HeaderMap, body: &[&[u8]]) -> Annotation {
         let method = self.method.as_deref().unwrap_or("GET");
-        let response = Response {
+        let response = ResponseHead {
             method: &Method::from_bytes(method.as_bytes()).unwrap(),
             status: StatusCode::from_u16(self.status.unwrap_or(200)).unwrap(),
             fields,
             known: None,
         };
-        let limits = Limits::default();
-        let limits = Limits {
+        let limits = DirectiveLimits::default();
+        let limits = DirectiveLimits {
             field_limit: self.field_limit.unwrap_or(limits.field_limit),
             scan_limit: self.scan_limit.unwrap_or(limits.scan_limit),
             ..limits
         };
         let now = self.now.as_deref().unwrap_or("2026-11-20T00:00:00Z");
-        let reading = Reading {
+        let reading = AnnotationContext {
             tokens: &[&self.agent],
             now: now.parse().unwrap(),
             robots: None,
             limits,
         };
-        let mut page = Page::new(reading, response);
+        let mut page = PageReader::new(reading, response);
         let mut chunks = body.iter();
         while page.wants_more() {
             match chunks.next() {
@@ -132,7 +134,7 @@ impl Case {
 
     /// What is said of a case that is not met.
     fn failure(&self, annotation: &Annotation, how: &str) -> Option<(String, String, String)> {
-        let value = annotation.header_value(&Form::default());
+        let value = annotation.header_value(&FieldFormat::default());
         let state = annotation.state().as_str();
         let is_met = annotation.directives() == self.expect
             && self.state.as_deref().is_none_or(|wanted| wanted == state);

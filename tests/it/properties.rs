@@ -11,7 +11,9 @@ use politesse::decision::record::{
     Again, Effect, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling, decide_again,
 };
 use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
-use politesse_directives::{Form, Gathering, Limits, MetaScanner, Reading, ScanStatus};
+use politesse_directives::{
+    AnnotationContext, DirectiveCollector, DirectiveLimits, FieldFormat, MetaScanner, ScanStatus,
+};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::without_dot_segments;
@@ -180,13 +182,13 @@ proptest! {
     #[test]
     fn any_field_line_can_be_read(lines in vec(vec(any::<u8>(), 0..200), 0..4)) {
         let tokens = ["FooBot"];
-        let reading = Reading { tokens: &tokens, now: Timestamp::UNIX_EPOCH, robots: None, limits: Limits::default() };
-        let mut gathering = Gathering::new(reading);
+        let reading = AnnotationContext { tokens: &tokens, now: Timestamp::UNIX_EPOCH, robots: None, limits: DirectiveLimits::default() };
+        let mut collector = DirectiveCollector::new(reading);
         for line in &lines {
-            gathering.field("x-robots-tag", line);
-            gathering.field("robots-tag", line);
+            collector.add_field("x-robots-tag", line);
+            collector.add_field("robots-tag", line);
         }
-        prop_assert!(gathering.annotation().header_value(&Form::default()).is_ascii());
+        prop_assert!(collector.annotation().header_value(&FieldFormat::default()).is_ascii());
     }
 
     // Ours: any text is a URL or is none, and a URL reads back as itself.

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
-use politesse_directives::{Form, Limits, Page, Reading, Response};
+use politesse_directives::{
+    AnnotationContext, DirectiveLimits, FieldFormat, PageReader, ResponseHead,
+};
 use serde_json::json;
 use tokio::process::Command;
 
@@ -45,26 +47,26 @@ fn field(token: Option<&str>, content: &str, look: Look) -> String {
         let name = HeaderName::from_static(name);
         fields.append(name, HeaderValue::from_str(value).unwrap());
     }
-    let reading = Reading {
+    let reading = AnnotationContext {
         tokens: token.as_slice(),
         now: Timestamp::UNIX_EPOCH,
         robots: None,
-        limits: Limits::default(),
+        limits: DirectiveLimits::default(),
     };
-    let response = Response {
+    let response = ResponseHead {
         method: &Method::GET,
         status: StatusCode::OK,
         fields: &fields,
         known: None,
     };
-    let mut page = Page::new(reading, response);
+    let mut page = PageReader::new(reading, response);
     page.push(b"<title>");
     match look {
         Look::Whole => page.push(b"</title><body>"),
         Look::Cut => {}
         Look::Failed => page.fail(),
     }
-    page.annotation().header_value(&Form::default())
+    page.annotation().header_value(&FieldFormat::default())
 }
 
 /// What is read: fields as they are sent, several in one, and what is none.

@@ -3,7 +3,9 @@
 #![allow(unreachable_pub, reason = "shared by path with the fuzz targets")]
 
 use jiff::Timestamp;
-use politesse_directives::{Gathering, Limits, Meta, MetaScanner, Reading, ScanStatus};
+use politesse_directives::{
+    AnnotationContext, DirectiveCollector, DirectiveLimits, Meta, MetaScanner, ScanStatus,
+};
 
 use super::html::Scanned;
 
@@ -30,14 +32,14 @@ pub fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
 
 /// What the content of a meta restricts.
 pub fn restricts(content: &str) -> Vec<String> {
-    let reading = Reading {
+    let reading = AnnotationContext {
         tokens: &[],
         now: Timestamp::UNIX_EPOCH,
         robots: None,
-        limits: Limits::default(),
+        limits: DirectiveLimits::default(),
     };
-    let mut gathering = Gathering::new(reading);
+    let mut collector = DirectiveCollector::new(reading);
     let (name, content) = ("robots".into(), content.to_owned());
-    gathering.meta(&Meta { name, content });
-    gathering.annotation().directives()
+    collector.add_meta(&Meta { name, content });
+    collector.annotation().directives()
 }

@@ -1,31 +1,53 @@
-//! The field that tells a crawler which directives are in force.
+//! Annotation: the directives in force for one crawler, and how complete they
+//! are.
 //!
-//! Its value is a dictionary (RFC 9651): the crawler's token, the directives
-//! that bind it, and how far that can be relied upon. Listed means in force;
-//! not listed and complete means absent; anything else is not known. How it is
-//! written is known in `field`.
+//! Listed means in force; not listed and complete means absent; anything else
+//! is not known. Does not know how it is written (`annotation_field`).
 
 use jiff::Timestamp;
 use sfv::{TokenRef, token_ref};
 
+use super::directive_set::{Directive, DirectiveSet};
+use super::preferences::{Preference, Preferences};
 use super::quotations::Quotations;
-use super::set::{Directive, DirectiveSet};
-use crate::preferences::{Preference, Preferences};
 
-/// How much of the response was looked at.
+/// Directives in force for one crawler, and how complete they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Annotation {
+    /// Tokens of the crawler; none if it is not identified.
+    pub(super) tokens: Vec<String>,
+    pub(super) known: SavedDirectives,
+    /// Statements about uses of the content, each once.
+    pub(super) preferences: Vec<Preference>,
+    /// Time at which the directives were sent, if a 304 confirmed them.
+    pub(super) from: Option<Timestamp>,
+    pub(super) quotations: Quotations,
+}
+
+/// Directives of one response for a crawler of certain tokens. Kept, so that
+/// they can be repeated where the response is not sent again (304).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedDirectives {
+    pub(super) directives: CrawlerDirectives,
+    pub(super) state: AnnotationState,
+    /// Time at which the response came.
+    pub(super) at: Timestamp,
+}
+
+/// How much of a response was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum AnnotationState {
     /// All of it that counts: a directive not listed is absent.
     Complete,
-    /// Not all, and why: what is listed is in force, the rest is not known.
-    Partial(Why),
+    /// Not all: what is listed is in force, the rest is not known.
+    Partial(PartialReason),
     /// A failure of ours, so nothing can be relied upon.
     Unknown,
 }
 
-/// Why a response was not looked at whole.
+/// Reason why a response was not read whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum PartialReason {
     /// The head of the page is longer than what is scanned of it.
     HeadLimit,
     /// The head of the page did not come in time.
@@ -54,96 +76,90 @@ pub enum Why {
     FieldCap,
 }
 
-/// The directives in force for one crawler, and how far they are known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Annotation {
-    /// The tokens the crawler goes by; none if it is not identified.
-    pub(super) tokens: Vec<String>,
-    pub(super) known: Known,
-    /// What is said about uses of the content, each once.
-    pub(super) preferences: Vec<Preference>,
-    /// Since when it is known, if it is repeated.
-    pub(super) from: Option<Timestamp>,
-    pub(super) quotations: Quotations,
-}
-
-/// What one response said, for a crawler of certain tokens: kept, so that it
-/// can be repeated where the response is not sent again (304).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
-    pub(super) said: Said,
-    pub(super) state: State,
-    /// When the response came.
-    pub(super) at: Timestamp,
-}
-
-impl Known {
-    /// How much of the response was looked at.
-    pub fn state(&self) -> State {
-        self.state
-    }
-
-    /// About how many bytes it takes.
-    pub fn bytes(&self) -> usize {
-        let sets = [&self.said.own, &self.said.general, &self.said.outside];
-        let directives: usize = sets.into_iter().map(DirectiveSet::len).sum();
-        size_of::<Self>() + directives * 2 * size_of::<Directive>() + self.said.preferences.bytes()
-    }
-}
-
-/// What has been said to a crawler.
+/// Directives for one crawler, by whom they bind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    /// All that binds it.
+pub(super) struct CrawlerDirectives {
+    /// Directives that bind the crawler.
     pub(super) own: DirectiveSet,
-    /// What everyone is told.
+    /// Directives that bind every crawler.
     pub(super) general: DirectiveSet,
-    /// What stands behind the head, where it does not count.
+    /// Directives behind the head, where they do not count.
     pub(super) outside: DirectiveSet,
-    /// What is said about uses of the content.
+    /// Statements about uses of the content, without those of robots.txt.
     pub(super) preferences: Preferences,
 }
 
+impl CrawlerDirectives {
+    /// Adds directives of another response. Its preferences replace these.
+    pub(super) fn add_all(&mut self, other: &Self) {
+        self.own.add_all(&other.own);
+        self.general.add_all(&other.general);
+        self.outside.add_all(&other.outside);
+        self.preferences = other.preferences.clone();
+    }
+}
+
+impl SavedDirectives {
+    /// Returns how much of the response was read.
+    pub fn state(&self) -> AnnotationState {
+        self.state
+    }
+
+    /// Returns about how many bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        let CrawlerDirectives {
+            own,
+            general,
+            outside,
+            preferences,
+        } = &self.directives;
+        let count = own.len() + general.len() + outside.len();
+        // A node of a B-tree is about half full.
+        size_of::<Self>() + count * 2 * size_of::<Directive>() + preferences.bytes()
+    }
+}
+
 impl Annotation {
-    /// The directives in force as text (`max-snippet:20`), sorted.
+    /// Returns the directives in force as text (`max-snippet:20`), sorted.
     pub fn directives(&self) -> Vec<String> {
-        let own = self.known.said.own.iter();
+        let own = self.known.directives.own.iter();
         own.map(Directive::to_string).collect()
     }
 
-    /// What is said about uses of the content, sorted by name.
+    /// Returns the statements about uses of the content, sorted by name.
     pub fn preferences(&self) -> &[Preference] {
         &self.preferences
     }
 
-    /// How much of the response was looked at.
-    pub fn state(&self) -> State {
+    /// Returns how much of the response was read.
+    pub fn state(&self) -> AnnotationState {
         self.known.state
     }
 
-    /// Why the state is not complete, as the field has it; nothing if it is.
+    /// Returns why the state is not complete, in the word of the field; `None` if
+    /// it is complete.
     pub fn why(&self) -> Option<&'static str> {
         self.known.state.why_word()
     }
 
-    /// What the response said, as it was written.
+    /// Returns the statements of the response as they were written.
     pub fn quotations(&self) -> &Quotations {
         &self.quotations
     }
 
-    /// What can be repeated of it.
-    pub fn known(&self) -> &Known {
+    /// Returns the part that can be repeated for a 304.
+    pub fn known(&self) -> &SavedDirectives {
         &self.known
     }
 }
 
-impl State {
-    /// The word for why it is not complete; nothing if it is.
+impl AnnotationState {
+    /// Returns the word for why it is not complete; `None` if it is.
     pub fn why_word(self) -> Option<&'static str> {
         self.why().map(TokenRef::as_str)
     }
 
-    /// The word for it in the field and in the batch output.
+    /// Returns the word for it in the field and in the batch output.
     pub fn as_str(self) -> &'static str {
         self.name().as_str()
     }
@@ -165,8 +181,8 @@ impl State {
     }
 }
 
-impl Why {
-    /// All there are.
+impl PartialReason {
+    /// Every reason.
     pub const ALL: [Self; 13] = [
         Self::HeadLimit,
         Self::Time,

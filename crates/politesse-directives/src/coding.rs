@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
-use super::Why;
+use super::annotation::PartialReason;
 
 pub use accept_encoding::narrow_accept_encoding;
 
@@ -35,7 +35,7 @@ pub struct BodyDecoder {
     /// The coding applied last comes first.
     stages: Vec<Stage>,
     /// `None` while bytes are decoded.
-    outcome: Option<Result<(), Why>>,
+    outcome: Option<Result<(), PartialReason>>,
 }
 
 /// One coding, and what its decoder may still hand over.
@@ -75,10 +75,10 @@ struct Budget {
 enum Halt {
     /// The receiver has seen enough.
     Enough,
-    Fault(Why),
+    Fault(PartialReason),
 }
 
-const CORRUPT: Halt = Halt::Fault(Why::Corrupt);
+const CORRUPT: Halt = Halt::Fault(PartialReason::Corrupt);
 
 /// Bytes that a stage before the last may decode to beside the limit: what a
 /// coding may add to what it codes, and the zstd block that must be whole before
@@ -106,9 +106,9 @@ impl BodyDecoder {
     ///
     /// # Errors
     ///
-    /// [`Why::Coding`] if a coding is unknown, or there are more than
+    /// [`PartialReason::Coding`] if a coding is unknown, or there are more than
     /// [`CODINGS_MAX`](Self::CODINGS_MAX).
-    pub fn for_fields(fields: &HeaderMap, limit: usize) -> Result<Option<Self>, Why> {
+    pub fn for_fields(fields: &HeaderMap, limit: usize) -> Result<Option<Self>, PartialReason> {
         let lines = fields.get_all(CONTENT_ENCODING).into_iter();
         let names = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
         let mut stages = Vec::new();
@@ -117,7 +117,7 @@ impl BodyDecoder {
                 continue;
             }
             if stages.len() == Self::CODINGS_MAX {
-                return Err(Why::Coding);
+                return Err(PartialReason::Coding);
             }
             let spare = if stages.is_empty() { 0 } else { SPARE_BYTES };
             stages.push(Stage::new(name, limit.saturating_add(spare))?);
@@ -133,16 +133,17 @@ impl BodyDecoder {
     ///
     /// # Errors
     ///
-    /// [`Why::Corrupt`] if the bytes are not what the coding allows,
-    /// [`Why::Window`] if it wants more memory than is given to it,
-    /// [`Why::Coding`] if it wants a dictionary, [`Why::HeadLimit`] if a stage
-    /// decodes to more than its limit. What was handed over before counts. An
-    /// error is final: it is returned again from then on.
+    /// [`PartialReason::Corrupt`] if the bytes are not what the coding allows,
+    /// [`PartialReason::Window`] if it wants more memory than is given to it,
+    /// [`PartialReason::Coding`] if it wants a dictionary,
+    /// [`PartialReason::HeadLimit`] if a stage decodes to more than its limit.
+    /// What was handed over before counts. An error is final: it is returned
+    /// again from then on.
     pub fn push(
         &mut self,
         bytes: &[u8],
         take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<(), Why> {
+    ) -> Result<(), PartialReason> {
         if self.outcome.is_none() {
             self.outcome = match push_through(&mut self.stages, bytes, take) {
                 Ok(()) => return Ok(()),
@@ -158,12 +159,12 @@ impl BodyDecoder {
     ///
     /// # Errors
     ///
-    /// [`Why::Corrupt`] if a coding had not come to its end, and the error of
+    /// [`PartialReason::Corrupt`] if a coding had not come to its end, and the error of
     /// [`push`](Self::push) if it had one.
-    pub fn finish(&self) -> Result<(), Why> {
+    pub fn finish(&self) -> Result<(), PartialReason> {
         self.outcome.unwrap_or_else(|| {
             let may_end = self.stages.iter().all(|stage| stage.decoder.may_end());
-            may_end.then_some(()).ok_or(Why::Corrupt)
+            may_end.then_some(()).ok_or(PartialReason::Corrupt)
         })
     }
 
@@ -187,13 +188,13 @@ impl fmt::Debug for BodyDecoder {
 impl Stage {
     /// Returns the stage for a registered name, in any case (RFC 9110, section
     /// 8.4.1; RFC 7932; RFC 8878).
-    fn new(name: &[u8], limit: usize) -> Result<Self, Why> {
+    fn new(name: &[u8], limit: usize) -> Result<Self, PartialReason> {
         let decoder: Box<dyn Decoder> = match name.to_ascii_lowercase().as_slice() {
             b"gzip" | b"x-gzip" => Box::new(deflate::Gzip::new()),
             b"deflate" => Box::new(deflate::Deflate::new()),
             b"br" => Box::new(brotli::Brotli::new(limit)),
             b"zstd" => Box::new(zstd::Zstd::new()),
-            _ => return Err(Why::Coding),
+            _ => return Err(PartialReason::Coding),
         };
         let budget = Budget {
             bytes: limit,
@@ -213,7 +214,7 @@ impl Output<'_> {
             push_through(self.later, within, self.take)?;
         }
         if within.len() < piece.len() {
-            return Err(Halt::Fault(Why::HeadLimit));
+            return Err(Halt::Fault(PartialReason::HeadLimit));
         }
         Ok(())
     }

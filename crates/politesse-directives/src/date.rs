@@ -1,8 +1,8 @@
-//! The dates of `unavailable_after`.
+//! Dates of `unavailable_after`.
 //!
 //! The vendors accept RFC 822, RFC 850 and ISO 8601, and pages have all of
 //! them. Where a date leaves several instants open, the earliest counts: too
-//! late would break what was asked for.
+//! late would break what was asked for. Does not know directives or the time.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::{SignedDuration, Timestamp};
@@ -25,7 +25,7 @@ const WEEKDAYS: [&str; 7] = [
     "sunday",
 ];
 
-/// The instant that is meant, in whole seconds. A date without a time is its
+/// Reads a date as the instant that is meant, in whole seconds. A date without a time is its
 /// first instant in UTC; `@1735689600` is a date of RFC 9651. Words behind a
 /// date are none of it.
 pub(super) fn instant(text: &str) -> Option<Timestamp> {
@@ -45,20 +45,20 @@ pub(super) fn instant(text: &str) -> Option<Timestamp> {
     }
     let (time, zone) = clock_time(rest)?;
     let civil = match time {
-        Clock::At(time) => DateTime::from_parts(date, time),
-        Clock::DayEnd => DateTime::from_parts(date.tomorrow().ok()?, Time::midnight()),
+        ClockTime::At(time) => DateTime::from_parts(date, time),
+        ClockTime::DayEnd => DateTime::from_parts(date.tomorrow().ok()?, Time::midnight()),
     };
     at(civil, zone_minutes(zone))
 }
 
-/// A time of day.
-enum Clock {
+/// Time of day.
+enum ClockTime {
     At(Time),
     /// `24:00` (ISO 8601), the first instant of the next day.
     DayEnd,
 }
 
-/// Whether the comma between these two may be one of a date: `Wed, 03 Dec`,
+/// Reports whether the comma between these two may be one of a date: `Wed, 03 Dec`,
 /// `Wed, Dec 3`, `Dec 3, 2100`.
 pub(super) fn has_comma(before: &str, behind: &str) -> bool {
     let last = before
@@ -75,12 +75,12 @@ pub(super) fn has_comma(before: &str, behind: &str) -> bool {
     }
 }
 
-/// The month in front of a day at the end of the text.
+/// Returns the month in front of a day at the end of the text.
 fn month_before(text: &str) -> Option<i8> {
     month(text.split_whitespace().rev().nth(1)?)
 }
 
-/// Whether this word names a day of the week, whole or by its first three
+/// Reports whether a word names a day of the week, whole or by its first three
 /// letters or more (`Tues`).
 pub(super) fn is_weekday(word: &str) -> bool {
     let shortened = |day: &&str| {
@@ -98,7 +98,8 @@ fn at(civil: DateTime, minutes_east: i64) -> Option<Timestamp> {
     zoned.ok().map(|zoned| zoned.timestamp()).or_else(latest)
 }
 
-/// `2100-09-21`, `21000921`, and what follows, less the `T`.
+/// Reads `2100-09-21` or `21000921`. Returns the date and the text behind it,
+/// without the `T`.
 fn iso_date(text: &str) -> Option<(Date, &str)> {
     let end = text.find(|letter: char| letter != '-' && !letter.is_ascii_digit());
     let (day, rest) = text.split_at(end.unwrap_or(text.len()));
@@ -118,8 +119,9 @@ fn iso_date(text: &str) -> Option<(Date, &str)> {
     Some((date, time.unwrap_or(rest)))
 }
 
-/// `Wed, 03 Dec 2100`, `31-Dec-30`, `Dec 3, 2100`, and what follows; also
-/// `Wed Dec  3 13:09:53 2100`, where the year comes last.
+/// Reads `Wed, 03 Dec 2100`, `31-Dec-30` or `Dec 3, 2100`; also
+/// `Wed Dec  3 13:09:53 2100`, where the year comes last. Returns the date and
+/// the text behind it.
 fn mail_date(text: &str) -> Option<(Date, &str)> {
     let (first, behind) = word(text);
     let text = if is_weekday(first) { behind } else { text };
@@ -139,7 +141,7 @@ fn mail_date(text: &str) -> Option<(Date, &str)> {
     Some((date, rest))
 }
 
-/// The number of the month of this name, of which the first three letters count.
+/// Returns the number of the month of this name, of which the first three letters count.
 fn month(name: &str) -> Option<i8> {
     let start = name.get(..3)?;
     let mut months = (1..).zip(MONTHS);
@@ -151,14 +153,14 @@ fn is_gap(letter: char) -> bool {
     letter.is_whitespace() || matches!(letter, ',' | '-')
 }
 
-/// The next word, and what stands behind it.
+/// Returns the next word and the text behind it.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start_matches(is_gap);
     let end = text.find(is_gap).unwrap_or(text.len());
     text.split_at(end)
 }
 
-/// Two digits are a year from 1970 to 2069.
+/// Reads a year. Two digits are one from 1970 to 2069.
 fn full_year(text: &str) -> Option<i16> {
     if text.len() == 4 {
         return number(text, 4);
@@ -167,8 +169,9 @@ fn full_year(text: &str) -> Option<i16> {
     Some(if year < 70 { 2000 + year } else { 1900 + year })
 }
 
-/// `13:09`, `13:09:53`, `13:09:53.25`, `130953` and the zone behind it.
-fn clock_time(text: &str) -> Option<(Clock, &str)> {
+/// Reads `13:09`, `13:09:53`, `13:09:53.25` or `130953`. Returns the time and the
+/// zone behind it.
+fn clock_time(text: &str) -> Option<(ClockTime, &str)> {
     let is_time = |byte: u8| byte.is_ascii_digit() || matches!(byte, b':' | b'.');
     let end = text.bytes().position(|byte| !is_time(byte));
     let (time, zone) = text.split_at(end.unwrap_or(text.len()));
@@ -192,17 +195,19 @@ fn clock_time(text: &str) -> Option<(Clock, &str)> {
     };
     let minute = number(minute, 2)?;
     if (hour, minute, second) == (24, 0, 0) {
-        return Some((Clock::DayEnd, zone.trim()));
+        return Some((ClockTime::DayEnd, zone.trim()));
     }
     let [hour, minute, second] = [hour, minute, second].map(|part| part as i8);
     let time = Time::new(hour, minute, second, 0).ok()?;
-    Some((Clock::At(time), zone.trim()))
+    Some((ClockTime::At(time), zone.trim()))
 }
 
-/// How far east a zone lies: an offset, or a name that has one meaning.
+/// Returns how far east a zone lies, in minutes: an offset, or a name that has
+/// one meaning.
 fn zone_minutes(zone: &str) -> i64 {
     let name = zone.split_whitespace().next().unwrap_or_default();
     let hours = match name.to_ascii_uppercase().as_str() {
+        // No summer time of Britain: `BST` is also that of Bangladesh.
         "Z" | "UT" | "UTC" | "GMT" | "WET" => 0,
         "CET" => 1,
         "CEST" | "EET" => 2,
@@ -217,7 +222,7 @@ fn zone_minutes(zone: &str) -> i64 {
     hours * 60
 }
 
-/// `+0100`, `-08:00`, `+01`.
+/// Reads `+0100`, `-08:00` or `+01`, in minutes.
 fn offset_minutes(text: &str) -> Option<i64> {
     let sign = match text.as_bytes().first()? {
         b'+' => 1,
@@ -233,7 +238,7 @@ fn offset_minutes(text: &str) -> Option<i64> {
     (hours < 15 && minutes < 60).then_some(sign * (i64::from(hours) * 60 + i64::from(minutes)))
 }
 
-/// Exactly so many digits, at most four.
+/// Reads exactly so many digits, at most four.
 fn number(text: &str, digits: usize) -> Option<i16> {
     let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let fits = text.len() == digits && (1..=4).contains(&digits);

@@ -32,7 +32,7 @@ pub(super) enum TokenEffect {
     Continue,
     /// The content of this element is text.
     EnterText(&'static str),
-    /// This was the content of a `<noscript>`, to be read by itself.
+    /// Content of a `<noscript>`, to be read by itself.
     Noscript(Vec<u8>),
     /// The standard's answer depends on what is not followed here.
     Ambiguous,

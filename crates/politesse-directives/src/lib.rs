@@ -1,146 +1,109 @@
-//! What a response says about its own use (`noindex`, `max-snippet:20`): from
-//! its fields, and from `<meta>` elements in the head of HTML.
+//! Robots directives of a response: what its fields and its `<meta>` elements
+//! restrict (`noindex`, `max-snippet:20`), for one crawler.
 //!
-//! draft-illyes-repext has two of the directives, vendors' documents the rest.
-//! All of them restrict; several statements add up, and the strictest value
-//! counts, so that no reading grants what another forbids. A name never opts
-//! out of what everyone is told.
+//! # In one look
 //!
-//! Nothing is enforced here. In reading order, and a module uses only those
-//! below it:
-
-mod response;
-
-mod gathering;
-
-pub mod preferences;
-
-mod meta_scanner;
-
-mod page_encoding;
-
-mod head_reader;
-
-mod meta_search;
-
-mod head;
-
-mod open_elements;
-
-mod findings;
-
-mod tokenizer;
-
-mod tag;
-
-mod coding;
-
-mod media_type;
-
-mod reference;
-
-mod field;
+//! ```
+//! use http::{HeaderMap, HeaderValue, Method, StatusCode};
+//! use politesse_directives::{
+//!     AnnotationContext, DirectiveLimits, FieldFormat, PageReader, ResponseHead,
+//! };
+//!
+//! let context = AnnotationContext {
+//!     tokens: &["ExampleBot"],
+//!     now: jiff::Timestamp::UNIX_EPOCH,
+//!     robots: None,
+//!     limits: DirectiveLimits::default(),
+//! };
+//! let mut fields = HeaderMap::new();
+//! fields.insert("content-type", HeaderValue::from_static("text/html"));
+//! fields.insert("x-robots-tag", HeaderValue::from_static("otherbot: noai, examplebot: nofollow"));
+//! let mut page = PageReader::new(context, ResponseHead {
+//!     method: &Method::GET,
+//!     status: StatusCode::OK,
+//!     fields: &fields,
+//!     known: None,
+//! });
+//! let mut body = [&b"<meta name=robots "[..], b"content=noindex>", b"<body>"].into_iter();
+//! while page.wants_more() {
+//!     match body.next() {
+//!         Some(chunk) => page.push(chunk),
+//!         None => page.finish(),
+//!     }
+//! }
+//! let annotation = page.annotation();
+//! assert_eq!(annotation.directives(), ["nofollow", "noindex"]);
+//! assert_eq!(
+//!     annotation.header_value(&FieldFormat::default()),
+//!     "examplebot=(nofollow;src=x noindex;src=m);state=complete"
+//! );
+//! ```
+//!
+//! # The parts
+//!
+//! - [`PageReader`] reads one response: its fields, then its body as it comes.
+//!   It takes content codings off and stops at the end of the head.
+//! - [`DirectiveCollector`] takes field lines and metas one by one, for callers
+//!   that have no response.
+//! - [`MetaScanner`] finds the metas of a page, and nothing else.
+//! - [`Annotation`] is the result: the directives in force, how complete they
+//!   are ([`AnnotationState`]), and the value of a field that says both
+//!   ([`Annotation::header_value`], RFC 9651).
+//! - [`preferences`] reads statements on uses of the content (AIPREF, Content
+//!   Signals, TDMRep, RSL).
+//! - [`BodyDecoder`] takes content codings off, within bounds.
+//!
+//! # What counts
+//!
+//! draft-illyes-repext has two of the directives, vendors' documents the others.
+//! All of them restrict. Several statements add up, and the strictest value
+//! counts, so that no reading grants what another forbids. A directive for one
+//! crawler never lifts one that is for all.
+//!
+//! Nothing is a mistake: what cannot be read costs itself. What was not looked
+//! at is told as [`AnnotationState::Partial`].
+//!
+//! # Not here
+//!
+//! Nothing is enforced or fetched, and no clock is read.
 
 mod annotation;
-
+mod annotation_field;
+mod coding;
+mod collector;
+mod context;
+mod date;
+mod directive_set;
+mod field_line;
+mod findings;
+mod head;
+mod head_reader;
+mod media_type;
+mod meta_scanner;
+mod meta_search;
+mod open_elements;
+mod page_encoding;
+mod page_reader;
+pub mod preferences;
 mod quotations;
-
-mod header;
-
+mod reference;
 mod segment;
-
-mod set;
-
+mod tag;
+mod tokenizer;
 mod vocabulary;
 
-mod date;
-
-use jiff::Timestamp;
-
-pub use annotation::{Annotation, Known, State, Why};
+pub use annotation::{Annotation, AnnotationState, PartialReason, SavedDirectives};
+pub use annotation_field::{FieldFormat, GeneralKey, PreferenceListing, TokenKeys};
 pub use coding::{BodyDecoder, narrow_accept_encoding};
-pub use field::{Form, General, Keys, Listed};
+pub use collector::DirectiveCollector;
+pub use context::{AnnotationContext, BothFields, DirectiveLimits, RobotsContext};
+pub use directive_set::{Directive, DirectiveSet, DirectiveSource};
 pub use findings::{Meta, Notice};
-pub use gathering::Gathering;
 pub use head_reader::ScanStatus;
 pub use media_type::{SIGNATURE_BYTES, is_html};
 pub use meta_scanner::{MetaScanner, MetaScope, ScanOptions};
+pub use page_reader::{PageReader, ResponseHead};
 pub use quotations::Quotations;
-pub use response::{Page, Response};
-pub use set::{Directive, DirectiveSet, Source};
-
-use politesse_robots::RobotsTxt;
-use politesse_robots::crawler::Crawler;
-
-/// Which crawler the directives are read for, and when.
-#[derive(Debug, Clone, Copy)]
-pub struct Reading<'a> {
-    /// The crawler's product tokens; none: only what everyone is told counts.
-    /// The first names it in the annotation.
-    pub tokens: &'a [&'a str],
-    /// Decides whether an `unavailable_after` has been reached.
-    pub now: Timestamp,
-    /// What the robots.txt in force may say about uses of the content.
-    pub robots: Option<Robots<'a>>,
-    /// How much is read, and what counts.
-    pub limits: Limits,
-}
-
-/// The robots.txt in force, for a crawler that asks for a path under it.
-#[derive(Debug, Clone, Copy)]
-pub struct Robots<'a> {
-    /// What it says.
-    pub text: &'a RobotsTxt,
-    /// Who asks.
-    pub crawler: &'a Crawler,
-    /// The path and query asked for, as sent.
-    pub path: &'a str,
-}
-
-/// How much of a response is read, and what of it counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes read of each field line.
-    /// draft-illyes-repext-03, section 3.1.1, wants 8 KiB or more.
-    pub field_limit: usize,
-    /// Bytes read of a page, its content codings taken off.
-    pub scan_limit: usize,
-    /// What counts where both fields are sent.
-    pub both_fields: BothFields,
-    /// Which `<meta>` elements are looked for.
-    pub meta_scope: MetaScope,
-}
-
-/// What counts where an origin sends `Robots-Tag` and `X-Robots-Tag`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BothFields {
-    /// Both.
-    Union,
-    /// `Robots-Tag` alone.
-    RobotsTag,
-}
-
-impl Limits {
-    /// How a page is scanned.
-    fn scan(&self) -> ScanOptions {
-        ScanOptions {
-            limit: self.scan_limit,
-            scope: self.meta_scope,
-        }
-    }
-}
-
-impl Default for Limits {
-    /// What the configuration has where it says nothing.
-    fn default() -> Self {
-        Self {
-            field_limit: 32 * 1024,
-            scan_limit: 512 * 1024,
-            both_fields: BothFields::Union,
-            meta_scope: MetaScope::Head,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

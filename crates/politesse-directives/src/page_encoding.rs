@@ -220,10 +220,11 @@ fn declared_encoding(start: &[u8]) -> Option<&'static Encoding> {
 fn xml_encoding(start: &[u8]) -> Option<&'static Encoding> {
     let is_blank = |byte: &u8| *byte <= b' ';
     let skip_blanks = |text: &'_ [u8]| text.iter().position(|byte| !is_blank(byte));
-    let text = start.strip_prefix(b"<?xml")?;
-    let text = &text[..memchr(b'>', text)?];
-    let value = &text[memmem::find(text, b"encoding")? + b"encoding".len()..];
-    let value = value[skip_blanks(value)?..].strip_prefix(b"=")?;
+    let rest = start.strip_prefix(b"<?xml")?;
+    let declaration = &rest[..memchr(b'>', rest)?];
+    let name = memmem::find(declaration, b"encoding")?;
+    let behind = &declaration[name + b"encoding".len()..];
+    let value = behind[skip_blanks(behind)?..].strip_prefix(b"=")?;
     let (quote, quoted) = value[skip_blanks(value)?..].split_first()?;
     let label = &quoted[..memchr(*quote, quoted)?];
     if !matches!(quote, b'"' | b'\'') || label.iter().any(is_blank) {

@@ -1,14 +1,14 @@
-//! One comma's worth of a directive list: which crawler is meant, and what it
-//! is told.
+//! Segments of a directive list, between two commas: which crawler is meant, and
+//! which restrictions bind it.
 //!
 //! There is no standard for the values of `X-Robots-Tag` and `<meta>`; the
-//! readings are lenient, and each only ever adds a restriction. Which syntax a
-//! whole line has is not known here.
+//! readings are lenient, and each only ever adds a restriction. Does not know
+//! which syntax a whole line has.
 
 use super::date;
 use super::vocabulary::{Restriction, bare, is_margin, lookup};
 
-/// Whom a directive binds.
+/// Crawlers that a directive binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope<'a> {
     /// Every crawler, named or not.
@@ -17,35 +17,35 @@ pub(super) enum Scope<'a> {
     Agent(&'a str),
 }
 
-/// One restriction, and whom it binds.
+/// One restriction, and the crawlers that it binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Statement<'a> {
+pub(super) struct DirectiveStatement<'a> {
     pub(super) scope: Scope<'a>,
     pub(super) restriction: Restriction,
 }
 
-/// A stretch of text between two separators.
+/// Text between two separators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece<'a> {
-    /// The separator it stands behind; the first stands behind none.
-    pub(super) behind: Option<u8>,
+pub(super) struct TextPiece<'a> {
+    /// Separator in front of it; the first piece has none.
+    pub(super) separator: Option<u8>,
     pub(super) text: &'a str,
 }
 
-/// Whether a separator inside double quotes separates.
+/// Meaning of a separator inside double quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quotes {
-    /// It does not: the text is a structured field.
+    /// Part of a string: the text is a structured field.
     Hold,
-    /// It does: a quote is an accident.
+    /// A separator like any other: the quotes are an accident.
     Ignore,
 }
 
-/// The text cut at its separators, less the commas inside a date of
+/// Splits a text at its separators, but for the commas inside a date of
 /// `unavailable_after`.
-pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Vec<Piece<'a>> {
+pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Vec<TextPiece<'a>> {
     let mut found = Vec::new();
-    let mut cut = Cut::default();
+    let mut start = PieceStart::default();
     let mut quotes = quotes;
     let mut at = 0;
     while let Some(&byte) = text.as_bytes().get(at) {
@@ -55,41 +55,41 @@ pub(super) fn pieces<'a>(text: &'a str, separators: &[u8], quotes: Quotes) -> Ve
                 // No string after this one can end either.
                 None => quotes = Quotes::Ignore,
             }
-        } else if separators.contains(&byte) && !cut.is_date(text, at) {
-            found.push(cut.piece(&text[..at]));
-            cut = Cut {
-                behind: Some(byte),
-                start: at + 1,
+        } else if separators.contains(&byte) && !start.is_date(text, at) {
+            found.push(start.piece(&text[..at]));
+            start = PieceStart {
+                separator: Some(byte),
+                at: at + 1,
                 date_commas: 0,
             };
         }
         at += 1;
     }
-    found.push(cut.piece(text));
+    found.push(start.piece(text));
     found
 }
 
-/// Where the piece being read began.
+/// Beginning of the piece that is being read.
 #[derive(Debug, Default)]
-struct Cut {
-    behind: Option<u8>,
-    start: usize,
-    /// How many commas of a date it holds. `Wed, Dec 3, 2100` has two; looking
+struct PieceStart {
+    separator: Option<u8>,
+    at: usize,
+    /// Commas of a date that the piece holds. `Wed, Dec 3, 2100` has two; looking
     /// for more would take quadratic time.
     date_commas: u8,
 }
 
-impl Cut {
-    fn piece<'a>(&self, text: &'a str) -> Piece<'a> {
-        Piece {
-            behind: self.behind,
-            text: &text[self.start..],
+impl PieceStart {
+    fn piece<'a>(&self, text: &'a str) -> TextPiece<'a> {
+        TextPiece {
+            separator: self.separator,
+            text: &text[self.at..],
         }
     }
 
-    /// Whether the separator at `at` belongs to a date (`Wed, 03 Dec 2100`).
+    /// Reports whether the separator at `at` belongs to a date (`Wed, 03 Dec 2100`).
     fn is_date(&mut self, text: &str, at: usize) -> bool {
-        let (before, behind) = (&text[self.start..at], &text[at + 1..]);
+        let (before, behind) = (&text[self.at..at], &text[at + 1..]);
         let may_be = text.as_bytes()[at] == b',' && self.date_commas < 2;
         if !may_be || !date::has_comma(before, behind) {
             return false;
@@ -100,7 +100,8 @@ impl Cut {
     }
 }
 
-/// Where the string that begins at `start` ends (RFC 9651, section 3.3.3).
+/// Returns the end of the string that begins at `start` (RFC 9651, section
+/// 3.3.3).
 fn string_end(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -112,15 +113,15 @@ fn string_end(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Reads a segment into `statements`, from the scope that reaches it. Returns
-/// the scope that reaches the next.
+/// Reads a segment into `statements`. `scope` is that of the segment before;
+/// returns the scope that the next segment begins with.
 ///
 /// `name: value` and `name=value` are one: a value if the name is a directive,
 /// else the name is a crawler's and the value binds it.
 pub(super) fn read<'a>(
     text: &'a str,
     scope: Scope<'a>,
-    statements: &mut Vec<Statement<'a>>,
+    statements: &mut Vec<DirectiveStatement<'a>>,
 ) -> Scope<'a> {
     let mut scope = scope;
     let mut text = text;
@@ -133,7 +134,8 @@ pub(super) fn read<'a>(
             // RFC 9651, section 3.3.6: a false parameter is one not given.
             if value.trim() != "?0" {
                 let read = word.restrictions(value).into_iter();
-                statements.extend(read.map(|restriction| Statement { scope, restriction }));
+                statements
+                    .extend(read.map(|restriction| DirectiveStatement { scope, restriction }));
                 let behind = value.trim_start().split_once(char::is_whitespace);
                 read_words(behind.map_or("", |(_, rest)| rest), scope, statements);
             }
@@ -157,15 +159,15 @@ fn is_number(value: &str) -> bool {
 }
 
 /// Reads words without values, separated by blanks as well.
-fn read_words<'a>(text: &str, scope: Scope<'a>, statements: &mut Vec<Statement<'a>>) {
+fn read_words<'a>(text: &str, scope: Scope<'a>, statements: &mut Vec<DirectiveStatement<'a>>) {
     let words = text.split_whitespace().map(bare);
     let restrictions = words
         .filter_map(lookup)
         .flat_map(|word| word.restrictions(""));
-    statements.extend(restrictions.map(|restriction| Statement { scope, restriction }));
+    statements.extend(restrictions.map(|restriction| DirectiveStatement { scope, restriction }));
 }
 
-/// The last word, and what stands before it.
+/// Returns the text before the last word, and the last word.
 fn last_word(text: &str) -> (&str, &str) {
     let text = trimmed(text);
     let start = text.rfind(char::is_whitespace).map_or(0, |at| at + 1);
@@ -173,7 +175,8 @@ fn last_word(text: &str) -> (&str, &str) {
     (words, trimmed(last))
 }
 
-/// Like `split_at`, but `start` may lie inside a blank of several bytes.
+/// Splits a text like `split_at`, but `start` may lie inside a blank of several
+/// bytes.
 fn split_at_boundary(text: &str, start: usize) -> (&str, &str) {
     let mut start = start;
     while !text.is_char_boundary(start) {
@@ -182,16 +185,16 @@ fn split_at_boundary(text: &str, start: usize) -> (&str, &str) {
     text.split_at(start)
 }
 
-/// The text without blanks and quotes around it.
+/// Returns a text without blanks and quotes around it.
 pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches(is_margin)
 }
 
 impl<'a> Scope<'a> {
-    /// The scope that a name opens. The version of `ExampleBot/2.1` is dropped.
+    /// Returns the scope of a crawler's name. The version of `ExampleBot/2.1` is
+    /// dropped.
     pub(super) fn of(name: &'a str) -> Self {
-        let name = trimmed(name);
-        let name = name.split('/').next().unwrap_or_default();
+        let name = trimmed(name).split('/').next().unwrap_or_default();
         // Some servers are told to send the whole line as the value.
         let general = ["", "*", "robots", "all", "x-robots-tag", "robots-tag"];
         if general.iter().any(|word| name.eq_ignore_ascii_case(word)) {
@@ -202,7 +205,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Whether `<meta>` elements of this name speak to every crawler: `robots`
+/// Reports whether `<meta>` elements of this name speak to every crawler: `robots`
 /// (draft-illyes-repext-03, section 3.1.2), and `robot`, which is in no standard
 /// and which Google obeys.
 pub(super) fn is_meta_for_everyone(name: &str) -> bool {
@@ -211,8 +214,9 @@ pub(super) fn is_meta_for_everyone(name: &str) -> bool {
         .any(|word| name.eq_ignore_ascii_case(word))
 }
 
-/// What the content of a `<meta>` element restricts. The element's name says
-/// whom; a crawler's name inside is header syntax, and its segment is dropped.
+/// Returns the restrictions in the content of a `<meta>` element. The element is
+/// named after the crawler; a crawler's name inside is header syntax, and its
+/// segment is dropped.
 pub(super) fn read_content(content: &str) -> Vec<Restriction> {
     let mut statements = Vec::new();
     for piece in pieces(content, b",;", Quotes::Ignore) {

@@ -1,16 +1,16 @@
 use super::*;
 
-fn reading<'a>(tokens: &'a [&'a str]) -> Reading<'a> {
-    Reading {
+fn reading<'a>(tokens: &'a [&'a str]) -> AnnotationContext<'a> {
+    AnnotationContext {
         tokens,
         now: "2026-11-20T00:00:00Z".parse().unwrap(),
         robots: None,
-        limits: Limits::default(),
+        limits: DirectiveLimits::default(),
     }
 }
 
-fn gathering<'a>(tokens: &'a [&'a str]) -> Gathering<'a> {
-    Gathering::new(reading(tokens))
+fn collector<'a>(tokens: &'a [&'a str]) -> DirectiveCollector<'a> {
+    DirectiveCollector::new(reading(tokens))
 }
 
 fn fields(fields: &[(&'static str, &'static str)]) -> http::HeaderMap {
@@ -22,11 +22,11 @@ fn fields(fields: &[(&'static str, &'static str)]) -> http::HeaderMap {
 }
 
 fn annotation(lines: &[&str]) -> Annotation {
-    let mut gathering = gathering(&["ExampleBot"]);
+    let mut collector = collector(&["ExampleBot"]);
     for line in lines {
-        gathering.field("x-robots-tag", line.as_bytes());
+        collector.add_field("x-robots-tag", line.as_bytes());
     }
-    gathering.annotation()
+    collector.annotation()
 }
 
 // draft-illyes-repext-03, section 3.1: the union of all that is said.
@@ -39,13 +39,13 @@ fn a_name_never_opts_out() {
 // Ours, after Google's document.
 #[test]
 fn the_strictest_value_counts_with_its_sources_alone() {
-    let mut gathering = gathering(&[]);
-    gathering.field("Robots-Tag", b"*;max-snippet=50");
-    gathering.field("X-Robots-Tag", b"max-snippet:20");
-    let annotation = gathering.annotation();
-    let directive = annotation.known().said.own.iter().next().unwrap();
+    let mut collector = collector(&[]);
+    collector.add_field("Robots-Tag", b"*;max-snippet=50");
+    collector.add_field("X-Robots-Tag", b"max-snippet:20");
+    let annotation = collector.annotation();
+    let directive = annotation.known().directives.own.iter().next().unwrap();
     assert_eq!(directive.to_string(), "max-snippet:20");
-    assert!(directive.sources().eq([Source::XRobotsTag]));
+    assert!(directive.sources().eq([DirectiveSource::XRobotsTag]));
 }
 
 #[test]
@@ -61,27 +61,27 @@ fn a_date_that_has_come_says_noindex() {
 
 #[test]
 fn every_token_of_the_crawler_is_bound() {
-    let mut gathering = gathering(&["bingbot", "msnbot"]);
-    gathering.field("X-Robots-Tag", b"MSNBot: noindex");
-    let said = gathering.annotation();
+    let mut collector = collector(&["bingbot", "msnbot"]);
+    collector.add_field("X-Robots-Tag", b"MSNBot: noindex");
+    let said = collector.annotation();
     assert_eq!(
-        said.header_value(&Form::default()),
+        said.header_value(&FieldFormat::default()),
         "bingbot=(noindex;src=x);state=complete"
     );
 }
 
 #[test]
 fn an_unidentified_crawler_gets_what_everyone_is_told() {
-    let mut gathering = gathering(&[]);
-    gathering.field("X-Robots-Tag", b"nofollow, examplebot: noindex");
-    assert_eq!(gathering.annotation().directives(), ["nofollow"]);
+    let mut collector = collector(&[]);
+    collector.add_field("X-Robots-Tag", b"nofollow, examplebot: noindex");
+    assert_eq!(collector.annotation().directives(), ["nofollow"]);
 }
 
 #[test]
 fn more_lines_than_are_read_make_it_partial() {
-    let whole = annotation(&["noai"; Gathering::LINES_MAX]);
-    assert_eq!(whole.state(), State::Complete);
-    let more = annotation(&["noai"; Gathering::LINES_MAX + 1]);
+    let whole = annotation(&["noai"; DirectiveCollector::LINES_MAX]);
+    assert_eq!(whole.state(), AnnotationState::Complete);
+    let more = annotation(&["noai"; DirectiveCollector::LINES_MAX + 1]);
     assert_eq!(more.why(), Some("field-limit"));
 }
 
@@ -90,12 +90,12 @@ fn a_joined_line_is_suspected_only_by_crawlers_it_may_miss() {
     let line = "noindex; OtherBot=noai, nosnippet";
     assert_eq!(annotation(&[line]).why(), Some("joined"));
     let line = "noindex; ExampleBot=noai, nosnippet";
-    assert_eq!(annotation(&[line]).state(), State::Complete);
+    assert_eq!(annotation(&[line]).state(), AnnotationState::Complete);
 }
 
 #[test]
 fn a_meta_names_one_crawler_and_not_several() {
-    let mut gathering = gathering(&["ExampleBot"]);
+    let mut collector = collector(&["ExampleBot"]);
     let names = [
         ("examplebot, otherbot", "noindex"),
         ("all", "noai"),
@@ -104,49 +104,55 @@ fn a_meta_names_one_crawler_and_not_several() {
         ("ExampleBot/2.1", "nosnippet"),
     ];
     for (name, content) in names {
-        gathering.meta(&Meta {
+        collector.add_meta(&Meta {
             name: name.into(),
             content: content.into(),
         });
     }
-    let said = gathering.annotation().directives();
+    let said = collector.annotation().directives();
     assert_eq!(said, ["noml", "nosnippet", "spc"]);
 }
 
 #[test]
 fn the_first_reason_stays_unless_we_failed() {
-    let mut gathering = gathering(&[]);
-    gathering.miss(Why::Coding);
-    gathering.miss(Why::Time);
-    assert_eq!(gathering.annotation().state(), State::Partial(Why::Coding));
-    let mut gathering = self::gathering(&[]);
-    gathering.miss(Why::Coding);
-    gathering.fail();
-    assert_eq!(gathering.annotation().why(), Some("internal"));
+    let mut collector = collector(&[]);
+    collector.miss(PartialReason::Coding);
+    collector.miss(PartialReason::Time);
+    assert_eq!(
+        collector.annotation().state(),
+        AnnotationState::Partial(PartialReason::Coding)
+    );
+    let mut collector = self::collector(&[]);
+    collector.miss(PartialReason::Coding);
+    collector.fail();
+    assert_eq!(collector.annotation().why(), Some("internal"));
 }
 
 // Directives.md, sections 1.4.1 and 4.4: a limit on each line, and on the sum.
 #[test]
 fn a_long_line_does_not_silence_another() {
-    let limits = Limits {
+    let limits = DirectiveLimits {
         field_limit: 13,
-        ..Limits::default()
+        ..DirectiveLimits::default()
     };
-    let mut gathering = Gathering::new(Reading {
+    let mut collector = DirectiveCollector::new(AnnotationContext {
         limits,
         ..reading(&[])
     });
-    gathering.field("x-robots-tag", b"noindex, noai");
-    gathering.field("x-robots-tag", b"spc, nosnippet");
-    gathering.field("robots-tag", b"*;noarchive");
-    let said = gathering.annotation();
+    collector.add_field("x-robots-tag", b"noindex, noai");
+    collector.add_field("x-robots-tag", b"spc, nosnippet");
+    collector.add_field("robots-tag", b"*;noarchive");
+    let said = collector.annotation();
     assert_eq!(said.directives(), ["noai", "noarchive", "noindex", "spc"]);
     assert_eq!(said.why(), Some("field-limit"));
 }
 
 #[test]
 fn more_bytes_than_are_read_make_it_partial() {
-    let long = format!("noai{}", " ".repeat(Gathering::FIELD_BYTES_MAX / 2));
+    let long = format!(
+        "noai{}",
+        " ".repeat(DirectiveCollector::FIELD_BYTES_MAX / 2)
+    );
     let said = annotation(&[&long, &long, "noindex"]);
     assert_eq!(said.directives(), ["noai"]);
     assert_eq!(said.why(), Some("field-limit"));
@@ -157,16 +163,16 @@ fn more_bytes_than_are_read_make_it_partial() {
 fn where_both_fields_are_sent_the_operator_says_what_counts() {
     let sent = fields(&[("x-robots-tag", "noindex"), ("robots-tag", "*;nofollow")]);
     let said = |both_fields| {
-        let limits = Limits {
+        let limits = DirectiveLimits {
             both_fields,
-            ..Limits::default()
+            ..DirectiveLimits::default()
         };
-        let mut gathering = Gathering::new(Reading {
+        let mut collector = DirectiveCollector::new(AnnotationContext {
             limits,
             ..reading(&[])
         });
-        gathering.fields(&sent);
-        gathering.annotation().directives()
+        collector.add_fields(&sent);
+        collector.annotation().directives()
     };
     assert_eq!(said(BothFields::Union), ["nofollow", "noindex"]);
     assert_eq!(said(BothFields::RobotsTag), ["nofollow"]);
@@ -174,34 +180,34 @@ fn where_both_fields_are_sent_the_operator_says_what_counts() {
 
 #[test]
 fn x_robots_tag_alone_always_counts() {
-    let limits = Limits {
+    let limits = DirectiveLimits {
         both_fields: BothFields::RobotsTag,
-        ..Limits::default()
+        ..DirectiveLimits::default()
     };
-    let mut gathering = Gathering::new(Reading {
+    let mut collector = DirectiveCollector::new(AnnotationContext {
         limits,
         ..reading(&[])
     });
-    gathering.fields(&fields(&[("x-robots-tag", "noindex")]));
-    assert_eq!(gathering.annotation().directives(), ["noindex"]);
+    collector.add_fields(&fields(&[("x-robots-tag", "noindex")]));
+    assert_eq!(collector.annotation().directives(), ["noindex"]);
 }
 
 // draft-illyes-repext-03, section 4: what is not sent again is still in force.
 #[test]
 fn what_is_repeated_adds_up_with_what_is_said_now() {
-    let mut before = gathering(&["ExampleBot"]);
-    before.fields(&fields(&[("x-robots-tag", "noindex, max-snippet:20")]));
-    before.meta(&Meta {
+    let mut before = collector(&["ExampleBot"]);
+    before.add_fields(&fields(&[("x-robots-tag", "noindex, max-snippet:20")]));
+    before.add_meta(&Meta {
         name: "examplebot".into(),
         content: "noai".into(),
     });
     let before = before.annotation();
-    let mut now = gathering(&["ExampleBot"]);
-    now.repeat(before.known());
-    now.fields(&fields(&[("robots-tag", "*;max-snippet=5")]));
+    let mut now = collector(&["ExampleBot"]);
+    now.restore(before.known());
+    now.add_fields(&fields(&[("robots-tag", "*;max-snippet=5")]));
     let said = now.annotation();
     assert_eq!(
-        said.header_value(&Form::default()),
+        said.header_value(&FieldFormat::default()),
         "examplebot=(max-snippet;value=5;src=r noai;src=m noindex;src=x);\
          state=complete;from=@1795132800"
     );
@@ -209,28 +215,28 @@ fn what_is_repeated_adds_up_with_what_is_said_now() {
 
 #[test]
 fn what_was_not_known_then_is_not_known_now() {
-    let mut before = gathering(&[]);
-    before.miss(Why::HeadLimit);
+    let mut before = collector(&[]);
+    before.miss(PartialReason::HeadLimit);
     let before = before.annotation();
-    let mut now = gathering(&[]);
-    now.repeat(before.known());
+    let mut now = collector(&[]);
+    now.restore(before.known());
     assert_eq!(now.annotation().why(), Some("head-limit"));
 }
 
 // Directives.md, section 2.4: behind the head a meta is told, not in force.
 #[test]
 fn what_stands_behind_the_head_is_told_and_not_in_force() {
-    let mut gathering = gathering(&["ExampleBot"]);
+    let mut collector = collector(&["ExampleBot"]);
     for (name, content) in [("robots", "noindex"), ("otherbot", "noai")] {
-        gathering.meta_outside(&Meta {
+        collector.add_meta_outside(&Meta {
             name: name.into(),
             content: content.into(),
         });
     }
-    let said = gathering.annotation();
+    let said = collector.annotation();
     assert!(said.directives().is_empty());
     assert_eq!(
-        said.header_value(&Form::default()),
+        said.header_value(&FieldFormat::default()),
         "examplebot=();state=complete, outside=(noindex;src=m)"
     );
 }
@@ -238,14 +244,14 @@ fn what_stands_behind_the_head_is_told_and_not_in_force() {
 // Directives.md, 1.4.5: evidence is what was written.
 #[test]
 fn what_was_written_is_quoted() {
-    let mut gathering = gathering(&[]);
-    gathering.fields(&fields(&[("x-robots-tag", "noidnex"), ("server", "x")]));
-    gathering.meta(&Meta {
+    let mut collector = collector(&[]);
+    collector.add_fields(&fields(&[("x-robots-tag", "noidnex"), ("server", "x")]));
+    collector.add_meta(&Meta {
         name: "Robots".into(),
         content: "NoIndex".into(),
     });
     assert_eq!(
-        gathering.annotation().quotations().json(),
+        collector.annotation().quotations().json(),
         r#"[{"by":"x-robots-tag","said":"noidnex"},{"by":"meta Robots","said":"NoIndex"}]"#
     );
 }

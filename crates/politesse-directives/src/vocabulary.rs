@@ -1,8 +1,8 @@
-//! The words that directives are made of, and their values.
+//! Vocabulary of directives: their words and values.
 //!
 //! No standard has them all: `noindex` and `nosnippet` are in
 //! draft-illyes-repext, the others in the documents of those who honor them.
-//! Which crawler a word binds is not known here.
+//! Does not know which crawler a word binds.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use sfv::{TokenRef, token_ref};
 
 use super::date;
 
-/// A word that is a directive, and what follows from it.
+/// Word that is a directive, and its kind.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Word {
+pub(super) struct DirectiveWord {
     pub(super) name: &'static TokenRef,
     pub(super) kind: Kind,
 }
 
-/// What a directive takes and does.
+/// Kind of a directive: the value it takes, and its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Says that there is no restriction (`all`, `index`); never lifts one.
@@ -35,37 +35,37 @@ pub(super) enum Kind {
     Date,
 }
 
-/// How far a directive goes.
+/// DirectiveValue of a directive; the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Value {
-    /// The directive says all.
+pub(super) enum DirectiveValue {
+    /// No value beside the name.
     Stated,
     /// At most so many characters or seconds, below 10^15.
     Limit(u64),
     /// No larger image than this.
-    Preview(Preview),
+    Preview(PreviewSize),
     /// Until this instant.
     Until(Timestamp),
 }
 
-/// A size of image preview that restricts; `large` does not.
+/// Size of image preview that restricts; `large` does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Preview {
+pub(super) enum PreviewSize {
     None,
     Standard,
 }
 
-/// A word with its value: something a crawler must not do.
+/// Directive with its value: something a crawler must not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Restriction {
     pub(super) name: &'static TokenRef,
-    pub(super) value: Value,
+    pub(super) value: DirectiveValue,
 }
 
 pub(super) const NOINDEX: &TokenRef = token_ref("noindex");
 pub(super) const NOFOLLOW: &TokenRef = token_ref("nofollow");
 
-const WORDS: [Word; 29] = [
+const WORDS: [DirectiveWord; 29] = [
     word("all", Kind::Permission),
     word("index", Kind::Permission),
     word("follow", Kind::Permission),
@@ -97,54 +97,54 @@ const WORDS: [Word; 29] = [
     word("disallowaitraining", Kind::Plain),
 ];
 
-const fn word(name: &'static str, kind: Kind) -> Word {
-    Word {
+const fn word(name: &'static str, kind: Kind) -> DirectiveWord {
+    DirectiveWord {
         name: token_ref(name),
         kind,
     }
 }
 
-/// The directive that is written so, in any case. Whole words only:
+/// Returns the directive of this name, in any case. Whole words only:
 /// `noimageindex` is not `noindex`.
-pub(super) fn lookup(text: &str) -> Option<Word> {
+pub(super) fn lookup(text: &str) -> Option<DirectiveWord> {
     WORDS
         .into_iter()
         .find(|word| word.name.as_str().eq_ignore_ascii_case(text))
 }
 
-impl Word {
-    /// What the word restricts when `value` stands behind it, which is empty
-    /// where none does. Nothing, if the value is invalid or sets no limit: a
-    /// bad value costs this directive only.
+impl DirectiveWord {
+    /// Returns the restrictions of the word with the value behind it, which is
+    /// empty where there is none. An invalid value, or one that sets no limit,
+    /// gives no restriction: it costs this directive only.
     pub(super) fn restrictions(self, value: &str) -> Vec<Restriction> {
-        let value = bare(value);
-        let read = match self.kind {
+        let text = bare(value);
+        let value = match self.kind {
             Kind::Permission => None,
             Kind::Both => return [NOINDEX, NOFOLLOW].map(stated).into(),
-            Kind::Plain => Some(Value::Stated),
-            Kind::Number => number(value).map(Value::Limit),
-            Kind::Preview => preview(value).map(Value::Preview),
-            Kind::Date => date::instant(value).map(Value::Until),
+            Kind::Plain => Some(DirectiveValue::Stated),
+            Kind::Number => number(text).map(DirectiveValue::Limit),
+            Kind::Preview => preview(text).map(DirectiveValue::Preview),
+            Kind::Date => date::instant(text).map(DirectiveValue::Until),
         };
         let name = self.name;
-        read.map(|value| Restriction { name, value })
-            .into_iter()
-            .collect()
+        let restriction = value.map(|value| Restriction { name, value });
+        restriction.into_iter().collect()
     }
 }
 
 fn stated(name: &'static TokenRef) -> Restriction {
-    let value = Value::Stated;
+    let value = DirectiveValue::Stated;
     Restriction { name, value }
 }
 
-/// The value without what people copy from documentation: brackets, quotes.
+/// Returns a value without the brackets and quotes that people copy from
+/// documentation.
 pub(super) fn bare(value: &str) -> &str {
     value.trim_matches(|letter| is_margin(letter) || "[](){}".contains(letter))
 }
 
-/// Whether this may stand around a word without belonging to it: blanks and
-/// quotes, the typographic ones too, also as Windows-1252 has them.
+/// Reports whether a letter may stand around a word without belonging to it:
+/// blanks and quotes, the typographic ones too, also as Windows-1252 has them.
 pub(super) fn is_margin(letter: char) -> bool {
     // A file that was edited as UTF-8 may have left its byte order mark.
     letter.is_whitespace()
@@ -153,29 +153,29 @@ pub(super) fn is_margin(letter: char) -> bool {
         || matches!(letter, '\u{2018}'..='\u{201F}')
 }
 
-/// A limit. Negative numbers, and those that a structured field cannot carry,
-/// are none.
+/// Reads a limit. Negative numbers, and those that a structured field cannot
+/// carry (RFC 9651, section 3.3.1), are none.
 fn number(value: &str) -> Option<u64> {
-    let word = value.split(|letter: char| letter.is_whitespace()).next()?;
-    let word = word.strip_prefix('+').unwrap_or(word);
-    if !word.bytes().all(|byte| byte.is_ascii_digit()) {
+    let word = value.split(char::is_whitespace).next()?;
+    let digits = word.strip_prefix('+').unwrap_or(word);
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    word.parse().ok().filter(|&limit| limit < 10_u64.pow(15))
+    digits.parse().ok().filter(|&limit| limit < 10_u64.pow(15))
 }
 
-fn preview(value: &str) -> Option<Preview> {
-    let word = value.split(|letter: char| letter.is_whitespace()).next()?;
+fn preview(value: &str) -> Option<PreviewSize> {
+    let word = value.split(char::is_whitespace).next()?;
     if word.eq_ignore_ascii_case("none") {
-        Some(Preview::None)
+        Some(PreviewSize::None)
     } else if word.eq_ignore_ascii_case("standard") {
-        Some(Preview::Standard)
+        Some(PreviewSize::Standard)
     } else {
         None
     }
 }
 
-impl Preview {
+impl PreviewSize {
     pub(super) fn name(self) -> &'static TokenRef {
         match self {
             Self::None => const { token_ref("none") },
@@ -188,10 +188,10 @@ impl fmt::Display for Restriction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name.as_str();
         match self.value {
-            Value::Stated => f.write_str(name),
-            Value::Limit(limit) => write!(f, "{name}:{limit}"),
-            Value::Preview(size) => write!(f, "{name}:{}", size.name().as_str()),
-            Value::Until(instant) => write!(f, "{name}:{instant:.0}"),
+            DirectiveValue::Stated => f.write_str(name),
+            DirectiveValue::Limit(limit) => write!(f, "{name}:{limit}"),
+            DirectiveValue::Preview(size) => write!(f, "{name}:{}", size.name().as_str()),
+            DirectiveValue::Until(instant) => write!(f, "{name}:{instant:.0}"),
         }
     }
 }
@@ -248,7 +248,10 @@ mod tests {
 
     #[test]
     fn the_stricter_value_is_the_smaller() {
-        assert!(Value::Limit(0) < Value::Limit(20));
-        assert!(Value::Preview(Preview::None) < Value::Preview(Preview::Standard));
+        assert!(DirectiveValue::Limit(0) < DirectiveValue::Limit(20));
+        assert!(
+            DirectiveValue::Preview(PreviewSize::None)
+                < DirectiveValue::Preview(PreviewSize::Standard)
+        );
     }
 }

@@ -21,7 +21,7 @@ use crate::cli::lines::{BatchAnswer, answer_each};
 use crate::cli::output::Exit;
 use crate::clock;
 use crate::config::Settings;
-use politesse_directives::Limits;
+use politesse_directives::DirectiveLimits;
 
 /// Line of a batch. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
@@ -76,7 +76,7 @@ impl PageQuestion {
         let configured = PageLimits::new(settings);
         let scan = configured.scan;
         PageLimits {
-            scan: Limits {
+            scan: DirectiveLimits {
                 field_limit: self.field_limit.unwrap_or(scan.field_limit),
                 scan_limit: self.scan_limit.unwrap_or(scan.scan_limit),
                 ..scan

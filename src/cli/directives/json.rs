@@ -5,7 +5,7 @@
 use serde::{Serialize, Serializer};
 
 use super::page::{ActiveDirective, PageBody, PageReport};
-use politesse_directives::{Annotation, Form};
+use politesse_directives::{Annotation, FieldFormat};
 use politesse_robots::crawler::ProductToken;
 
 /// Members that every answer has: those of the batch format, less the id.
@@ -44,7 +44,7 @@ struct DirectiveSources {
 
 impl AnnotationJson {
     /// Builds the members from an annotation, with the field written in `form`.
-    pub(super) fn new(annotation: &Annotation, form: &Form<'_>) -> Self {
+    pub(super) fn new(annotation: &Annotation, form: &FieldFormat<'_>) -> Self {
         Self {
             directives: annotation.directives(),
             state: annotation.state().as_str(),

@@ -13,7 +13,8 @@ use thiserror::Error;
 
 use crate::config::Settings;
 use politesse_directives::{
-    Annotation, Form, Limits, Listed, Page, Reading, Response, SIGNATURE_BYTES, Why, is_html,
+    Annotation, AnnotationContext, DirectiveLimits, FieldFormat, PageReader, PartialReason,
+    PreferenceListing, ResponseHead, SIGNATURE_BYTES, is_html,
 };
 use politesse_robots::crawler::{Crawler, ProductToken};
 
@@ -55,7 +56,7 @@ pub(super) fn fields(
 #[derive(Clone, Copy)]
 pub(super) struct PageLimits {
     /// Limits on the fields, and on the body once it is decoded.
-    pub(super) scan: Limits,
+    pub(super) scan: DirectiveLimits,
     /// Longest part of the body, in bytes as they come, that is held for the
     /// annotation.
     pub(super) hold_bytes: usize,
@@ -105,19 +106,19 @@ impl PageQuery<'_> {
     /// A body that cannot be read as far as the annotation needs it.
     pub(super) fn annotation(&self, body: impl BufRead) -> io::Result<(Annotation, u64)> {
         let tokens = self.crawler.candidates().iter();
-        let reading = Reading {
+        let reading = AnnotationContext {
             tokens: &tokens.map(ProductToken::as_str).collect::<Vec<_>>(),
             now: self.now,
             robots: None,
             limits: self.limits.scan,
         };
-        let response = Response {
+        let response = ResponseHead {
             method: &self.method,
             status: self.status,
             fields: &self.fields,
             known: None,
         };
-        let mut page = Page::new(reading, response);
+        let mut page = PageReader::new(reading, response);
         let hold = u64::try_from(self.limits.hold_bytes).unwrap_or(u64::MAX);
         let mut held = body.take(hold);
         while page.wants_more() {
@@ -128,7 +129,7 @@ impl PageQuery<'_> {
             if 0 < bytes {
                 page.push(chunk);
             } else if held.limit() == 0 {
-                page.miss(Why::HeadLimit);
+                page.miss(PartialReason::HeadLimit);
             } else {
                 page.finish();
             }
@@ -141,7 +142,7 @@ impl PageQuery<'_> {
 /// Annotation of the page on the command line, with all that explains it.
 pub(super) struct PageReport<'a> {
     /// Way in which the field is written.
-    pub(super) form: Form<'static>,
+    pub(super) form: FieldFormat<'static>,
     pub(super) crawler: &'a Crawler,
     pub(super) annotation: Annotation,
     pub(super) body: PageBody,
@@ -175,9 +176,9 @@ impl PageReport<'_> {
     /// of the field as a crawler would (RFC 9651): people then see exactly what
     /// crawlers see.
     pub(super) fn active_directives(&self) -> Vec<ActiveDirective> {
-        let field = self.annotation.header_value(&Form {
+        let field = self.annotation.header_value(&FieldFormat {
             // Preferences are no directives.
-            preferences: Listed::No,
+            preferences: PreferenceListing::No,
             ..self.form
         });
         let members: Dictionary = Parser::new(&field).parse().unwrap_or_default();

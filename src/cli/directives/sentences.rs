@@ -139,7 +139,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use politesse_directives::{State, Why};
+    use politesse_directives::{AnnotationState, PartialReason};
 
     const CHAPTER: &str = include_str!("../../../docs/annotation.md");
 
@@ -155,7 +155,7 @@ mod tests {
             .filter(|why| !why.is_empty())
             .collect();
         // Those that are, and `internal`.
-        let known = Why::ALL.map(|why| State::Partial(why).why_word());
+        let known = PartialReason::ALL.map(|why| AnnotationState::Partial(why).why_word());
         let known = known.into_iter().flatten().chain(["internal"]);
         assert_eq!(
             whys.iter().copied().collect::<BTreeSet<_>>(),

@@ -28,7 +28,10 @@ use html5ever::tokenizer::{
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
-use politesse_directives::{Form, Limits, MetaScanner, Page, Reading, Response, ScanStatus};
+use politesse_directives::{
+    AnnotationContext, DirectiveLimits, FieldFormat, MetaScanner, PageReader, ResponseHead,
+    ScanStatus,
+};
 use ruzstd::encoding::CompressionLevel;
 
 const ROUNDS: usize = 15;
@@ -119,26 +122,26 @@ fn fields(coding: &str) -> HeaderMap {
 }
 
 fn annotate(fields: &HeaderMap, body: &[u8]) {
-    let reading = Reading {
+    let reading = AnnotationContext {
         tokens: &["ExampleBot"],
         now: Timestamp::UNIX_EPOCH,
         robots: None,
-        limits: Limits {
+        limits: DirectiveLimits {
             scan_limit: LIMIT,
-            ..Limits::default()
+            ..DirectiveLimits::default()
         },
     };
-    let response = Response {
+    let response = ResponseHead {
         method: &Method::GET,
         status: StatusCode::OK,
         fields,
         known: None,
     };
-    let mut page = Page::new(reading, response);
+    let mut page = PageReader::new(reading, response);
     for chunk in body.chunks(16 * 1024) {
         page.push(chunk);
     }
-    let value = page.annotation().header_value(&Form::default());
+    let value = page.annotation().header_value(&FieldFormat::default());
     assert_eq!(
         value,
         "examplebot=(noai;src=m noimageai;src=m);state=complete"

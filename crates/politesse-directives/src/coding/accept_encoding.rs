@@ -72,7 +72,7 @@ fn refuses_all<'a, I: Iterator<Item = CodingMember<'a>>>(kept: impl Fn() -> I) -
 
 /// Reads the members of a line.
 fn members(line: &[u8]) -> impl Iterator<Item = CodingMember<'_>> {
-    let members = line.split(|&octet| octet == b',').map(<[u8]>::trim_ascii);
+    let members = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     members
         .filter(|text| !text.is_empty())
         .map(CodingMember::of)
@@ -80,7 +80,7 @@ fn members(line: &[u8]) -> impl Iterator<Item = CodingMember<'_>> {
 
 impl<'a> CodingMember<'a> {
     fn of(text: &'a [u8]) -> Self {
-        let mut parts = text.splitn(2, |&octet| octet == b';');
+        let mut parts = text.splitn(2, |&byte| byte == b';');
         let coding = parts.next().unwrap_or_default().trim_ascii_end();
         let is_refused = match parts.next().map(weight) {
             None => Some(false),

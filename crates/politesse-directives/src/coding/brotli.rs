@@ -14,7 +14,7 @@ use brotli_decompressor::{
 };
 
 use super::{CORRUPT, Decoder, Halt, Output};
-use crate::Why;
+use crate::annotation::PartialReason;
 
 /// Decodes `br`.
 pub(super) struct Brotli {
@@ -89,7 +89,7 @@ impl Brotli {
                     BROTLI_DECODER_SUCCESS as SUCCESS,
                 };
                 if matches!(stream.error_code, WINDOW) {
-                    return Err(Halt::Fault(Why::Window));
+                    return Err(Halt::Fault(PartialReason::Window));
                 }
                 // While it has an error it keeps back what it decoded before:
                 // how much that is would depend on the chunks. (Where a command

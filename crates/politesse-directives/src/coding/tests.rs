@@ -13,7 +13,7 @@ mod samples;
 /// Bytes decoded at most, as by default.
 const LIMIT: usize = 512 * 1024;
 
-fn decoding(codings: &str, limit: usize) -> Result<Option<BodyDecoder>, Why> {
+fn decoding(codings: &str, limit: usize) -> Result<Option<BodyDecoder>, PartialReason> {
     let mut fields = HeaderMap::new();
     for line in codings.split('\n') {
         fields.append(CONTENT_ENCODING, HeaderValue::from_str(line).unwrap());
@@ -22,7 +22,11 @@ fn decoding(codings: &str, limit: usize) -> Result<Option<BodyDecoder>, Why> {
 }
 
 /// Decodes a body that comes in chunks; returns what came out, and how it ended.
-fn decoded(codings: &str, bytes: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result<(), Why>) {
+fn decoded(
+    codings: &str,
+    bytes: &[u8],
+    chunk_bytes: usize,
+) -> (Vec<u8>, Result<(), PartialReason>) {
     let mut decoding = decoding(codings, LIMIT).unwrap().unwrap();
     let mut decoded = Vec::new();
     let mut take = |piece: &[u8]| {
@@ -51,7 +55,7 @@ fn check_cut(codings: &str, bytes: &[u8], page: &[u8]) {
     for cut in 1..bytes.len() {
         let (out, end) = decoded(codings, &bytes[..cut], 100);
         assert!(page.starts_with(&out), "{codings} cut at {cut}");
-        assert_eq!(end, Err(Why::Corrupt), "{codings} cut at {cut}");
+        assert_eq!(end, Err(PartialReason::Corrupt), "{codings} cut at {cut}");
     }
 }
 
@@ -144,7 +148,7 @@ fn bytes_behind_the_end_are_ignored() {
         }
     }
     let (out, end) = decoded("zstd", &[&base64(samples::ZSTD)[..], b"\n"].concat(), 1);
-    assert_eq!((out, end), (page, Err(Why::Corrupt)));
+    assert_eq!((out, end), (page, Err(PartialReason::Corrupt)));
 }
 
 // An origin that has nothing to say says so under the usual fields.
@@ -163,12 +167,12 @@ fn unknown_and_too_many_codings_are_not_decoded() {
     ] {
         assert_eq!(
             decoding(codings, LIMIT).unwrap_err(),
-            Why::Coding,
+            PartialReason::Coding,
             "{codings}"
         );
     }
     let five = "gzip, gzip, gzip, gzip, gzip";
-    assert_eq!(decoding(five, LIMIT).unwrap_err(), Why::Coding);
+    assert_eq!(decoding(five, LIMIT).unwrap_err(), PartialReason::Coding);
     assert!(decoding(&five[6..], LIMIT).unwrap().is_some());
     for codings in ["", "identity", " , Identity\n"] {
         assert!(decoding(codings, LIMIT).unwrap().is_none(), "{codings}");
@@ -203,7 +207,7 @@ fn what_an_origin_has_flushed_is_handed_over_at_once() {
         for chunk_bytes in CHUNK_BYTES {
             let (out, end) = decoded(coding, &start, chunk_bytes);
             assert!(out == page[..1500], "{coding} by {chunk_bytes}");
-            assert_eq!(end, Err(Why::Corrupt));
+            assert_eq!(end, Err(PartialReason::Corrupt));
         }
     }
 }
@@ -214,16 +218,24 @@ fn windows_are_bounded() {
     let frame = |header: &[u8]| [&[0x28, 0xB5, 0x2F, 0xFD], header, &[1, 0, 0]].concat();
     let rows = [
         ("zstd", frame(&[0, 13 << 3]), Ok(())),
-        ("zstd", frame(&[0, 13 << 3 | 1]), Err(Why::Window)),
-        ("zstd", frame(&[0, 0xFF]), Err(Why::Window)),
-        ("zstd", frame(&[0xA0, 0, 0, 0x80, 0]), Err(Why::Corrupt)),
-        ("zstd", frame(&[0xA0, 1, 0, 0x80, 0]), Err(Why::Window)),
+        ("zstd", frame(&[0, 13 << 3 | 1]), Err(PartialReason::Window)),
+        ("zstd", frame(&[0, 0xFF]), Err(PartialReason::Window)),
+        (
+            "zstd",
+            frame(&[0xA0, 0, 0, 0x80, 0]),
+            Err(PartialReason::Corrupt),
+        ),
+        (
+            "zstd",
+            frame(&[0xA0, 1, 0, 0x80, 0]),
+            Err(PartialReason::Window),
+        ),
         (
             "zstd",
             frame(&[0xE0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]),
-            Err(Why::Window),
+            Err(PartialReason::Window),
         ),
-        ("br", b"\x11\x1e\x03".to_vec(), Err(Why::Window)),
+        ("br", b"\x11\x1e\x03".to_vec(), Err(PartialReason::Window)),
         ("br", b"\x3f".to_vec(), Ok(())),
     ];
     for (coding, bytes, expected) in rows {
@@ -236,10 +248,10 @@ fn windows_are_bounded() {
 fn a_dictionary_is_a_coding_that_is_not_decoded() {
     let frame = |header: &[u8]| [&[0x28, 0xB5, 0x2F, 0xFD], header, &[1, 0, 0]].concat();
     let rows = [
-        (frame(&[1, 0, 7]), Err(Why::Coding)),
-        (frame(&[3, 0, 0, 0, 0, 1]), Err(Why::Coding)),
+        (frame(&[1, 0, 7]), Err(PartialReason::Coding)),
+        (frame(&[3, 0, 0, 0, 0, 1]), Err(PartialReason::Coding)),
         (frame(&[2, 0, 0, 0]), Ok(())),
-        (frame(&[8, 0]), Err(Why::Corrupt)),
+        (frame(&[8, 0]), Err(PartialReason::Corrupt)),
     ];
     for (bytes, expected) in rows {
         assert_eq!(decoded("zstd", &bytes, 1).1, expected, "{bytes:x?}");
@@ -251,7 +263,11 @@ fn bytes_of_another_format_are_corrupt() {
     for coding in ["gzip", "deflate", "br", "zstd"] {
         for chunk_bytes in CHUNK_BYTES {
             let (out, end) = decoded(coding, b"<!doctype html><title>plain", chunk_bytes);
-            assert_eq!((out, end), (vec![], Err(Why::Corrupt)), "{coding}");
+            assert_eq!(
+                (out, end),
+                (vec![], Err(PartialReason::Corrupt)),
+                "{coding}"
+            );
         }
     }
 }
@@ -261,7 +277,11 @@ fn a_checksum_that_differs_is_corrupt() {
     for (coding, mut bytes) in [("gzip", gzip(b"page")), ("deflate", zlib(b"page"))] {
         let at = bytes.len() - 5;
         bytes[at] ^= 1;
-        assert_eq!(decoded(coding, &bytes, 1).1, Err(Why::Corrupt), "{coding}");
+        assert_eq!(
+            decoded(coding, &bytes, 1).1,
+            Err(PartialReason::Corrupt),
+            "{coding}"
+        );
     }
 }
 
@@ -305,7 +325,7 @@ const MEMORY_MAX: u64 = 6 * 1024 * 1024;
 fn more_codings_than_are_taken_off_cost_nothing() {
     let many = "gzip,".repeat(50_000);
     let info = allocation_counter::measure(|| {
-        assert!(matches!(decoding(&many, LIMIT), Err(Why::Coding)));
+        assert!(matches!(decoding(&many, LIMIT), Err(PartialReason::Coding)));
     });
     assert!(info.bytes_max < 1024 * 1024, "{info:?}");
 }
@@ -326,8 +346,8 @@ fn a_bomb_costs_no_more_than_the_limit_allows() {
                 end = chunks.try_for_each(|chunk| decoding.push(chunk, &mut take));
                 assert_eq!(decoding.memory(), 0);
             });
-            let is_sham = handed == 0 && end == Err(Why::Corrupt);
-            assert!(is_sham || handed == LIMIT && end == Err(Why::HeadLimit));
+            let is_sham = handed == 0 && end == Err(PartialReason::Corrupt);
+            assert!(is_sham || handed == LIMIT && end == Err(PartialReason::HeadLimit));
             let took = info.bytes_max;
             assert!(took <= MEMORY_MAX, "{codings}: {took}");
         }
@@ -348,7 +368,7 @@ fn blocks_of_nothing_are_few() {
     for (codings, few, many) in rows {
         for chunk_bytes in CHUNK_BYTES {
             assert_eq!(decoded(codings, &few, chunk_bytes), (vec![], Ok(())));
-            let end = Err(Why::Corrupt);
+            let end = Err(PartialReason::Corrupt);
             assert_eq!(decoded(codings, &many, chunk_bytes), (vec![], end));
         }
     }
@@ -393,9 +413,9 @@ fn an_error_is_final() {
     let mut decoding = decoding("gzip", LIMIT).unwrap().unwrap();
     let mut take = |_: &[u8]| ControlFlow::Continue(());
     for bytes in [&b"no gzip"[..], &gzip(b"page")] {
-        assert_eq!(decoding.push(bytes, &mut take), Err(Why::Corrupt));
+        assert_eq!(decoding.push(bytes, &mut take), Err(PartialReason::Corrupt));
     }
-    assert_eq!(decoding.finish(), Err(Why::Corrupt));
+    assert_eq!(decoding.finish(), Err(PartialReason::Corrupt));
 }
 
 #[test]
@@ -407,7 +427,7 @@ fn what_came_before_a_fault_counts_however_it_came() {
         bytes.extend([0xFF; 20]);
         let by_bytes = decoded(coding, &bytes, 1);
         assert!(2 * 32 * 1024 < by_bytes.0.len());
-        assert_eq!(by_bytes.1, Err(Why::Corrupt));
+        assert_eq!(by_bytes.1, Err(PartialReason::Corrupt));
         for chunk_bytes in CHUNK_BYTES {
             assert!(decoded(coding, &bytes, chunk_bytes) == by_bytes);
         }

@@ -13,7 +13,7 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError as Header
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use super::{CORRUPT, Decoder, Halt, Output};
-use crate::Why;
+use crate::annotation::PartialReason;
 
 /// Decodes `zstd`: frames one after the other.
 pub(super) struct Zstd {
@@ -113,9 +113,9 @@ impl Zstd {
             // All others mean that the bytes end within the header.
             Err(ReadFrameHeaderError(_)) => return Ok(0),
             // The bytes are sound, but need a dictionary, as with `dcz`.
-            Err(DictNotProvided { .. }) => return Err(Halt::Fault(Why::Coding)),
+            Err(DictNotProvided { .. }) => return Err(Halt::Fault(PartialReason::Coding)),
             Err(WindowSizeTooBig { .. } | FrameDecoderError::FrameHeaderError(_)) => {
-                return Err(Halt::Fault(Why::Window));
+                return Err(Halt::Fault(PartialReason::Window));
             }
             Err(_) => return Err(CORRUPT),
         };

@@ -1,22 +1,22 @@
-//! The RSL licenses that a response names, wherever it does.
+//! RSL licenses that a response and its robots.txt name.
 //!
 //! RSL 1.0: all that are named govern the content, the strictest of them in
-//! each point. That takes reading them, so all are listed, each once.
+//! each point. To know which that is takes reading them, so all are listed,
+//! each once. Does not know how a `Link` field is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sfv::{TokenRef, token_ref};
 
-use super::address::{absolute, reference};
-use super::{Carrier, Preference, Value};
+use super::preference::{Carrier, Preference, PreferenceValue, absolute, reference};
 use politesse_robots::{UsageKind, UsageLine, UsageScope};
 
-/// How many licenses are listed.
+/// Licenses that are listed. Each takes up to 2 KiB, and a page may name many.
 pub(super) const LICENSES_MAX: usize = 16;
 
 const LICENSE: &TokenRef = token_ref("license");
 
-/// The URLs of licenses, and who names them.
+/// URLs of licenses, each with the carriers that name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Licenses(BTreeMap<String, BTreeSet<Carrier>>);
 
@@ -28,7 +28,7 @@ impl Licenses {
         }
     }
 
-    /// Adds what the `License` lines of a robots.txt name: those of the groups
+    /// Adds the URLs in the `License` lines of a robots.txt: those of the groups
     /// in place of those for everyone (RSL 1.0). A URL must be absolute there.
     pub(super) fn add_lines(&mut self, bound: &[UsageLine<'_>]) {
         let named = |scope| {
@@ -37,11 +37,12 @@ impl Licenses {
                 .filter(move |line| line.kind == UsageKind::License && line.scope == scope);
             lines.filter_map(|line| absolute(line.value))
         };
-        let mut own = named(UsageScope::Group).peekable();
-        if own.peek().is_some() {
-            own.for_each(|url| self.add(url, Carrier::RobotsTxt));
-        } else {
-            named(UsageScope::Everyone).for_each(|url| self.add(url, Carrier::RobotsTxt));
+        let mut urls: Vec<String> = named(UsageScope::Group).collect();
+        if urls.is_empty() {
+            urls = named(UsageScope::Everyone).collect();
+        }
+        for url in urls {
+            self.add(url, Carrier::RobotsTxt);
         }
     }
 
@@ -53,16 +54,16 @@ impl Licenses {
         }
     }
 
-    /// Bytes of the URLs.
+    /// Returns the bytes of the URLs.
     pub(super) fn bytes(&self) -> usize {
         self.0.keys().map(String::len).sum()
     }
 
-    /// The licenses, sorted by URL.
+    /// Returns the licenses, sorted by URL.
     pub(super) fn settle(self) -> impl Iterator<Item = Preference> {
         self.0.into_iter().map(|(url, carriers)| Preference {
             name: LICENSE,
-            value: Value::Text(url),
+            value: PreferenceValue::Text(url),
             carriers,
         })
     }

@@ -1,21 +1,22 @@
-//! The licenses that a `Link` field line names (RFC 8288, section 3).
+//! Reader of `Link` field lines for RSL licenses (RFC 8288, section 3).
 //!
 //! RSL 1.0 has `<url>; rel="license"; type="application/rsl+xml"`; a license of
-//! another type, such as Creative Commons', is none of its. The reader is that
-//! of RFC 8288, appendix B.2, and goes on behind what it cannot read.
+//! another type, such as Creative Commons', is not listed. The reader is that of
+//! RFC 8288, appendix B.2, and goes on behind what it cannot read. Does not know
+//! how many licenses are kept.
 
 use std::borrow::Cow;
 
-/// The targets of the links to RSL licenses, in order and as written.
-pub(super) fn licenses(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let links = Links(Cursor(line));
+/// Returns the targets of the links to RSL licenses, in order and as written.
+pub(super) fn license_targets(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let links = Links(LinkCursor(line));
     links.filter(Link::is_license).map(|link| link.target)
 }
 
-/// The links of a field line.
-struct Links<'a>(Cursor<'a>);
+/// Links of a field line.
+struct Links<'a>(LinkCursor<'a>);
 
-/// A target and the parameters that matter here; of one given twice the first
+/// Target of a link, and the parameters that matter here; of one given twice the first
 /// counts (section 3.3).
 #[derive(Default)]
 struct Link<'a> {
@@ -30,14 +31,15 @@ impl Link<'_> {
         let rel = self.rel.as_deref().unwrap_or_default();
         let mut relations = rel.split(u8::is_ascii_whitespace);
         let media_type = self.media_type.as_deref().unwrap_or_default();
-        let essence = media_type.split(|byte| *byte == b';').next();
-        let essence = essence.unwrap_or_default().trim_ascii();
+        let mut parts = media_type.split(|byte| *byte == b';');
+        let essence = parts.next().unwrap_or_default().trim_ascii();
         relations.any(|relation| relation.eq_ignore_ascii_case(b"license"))
             && essence.eq_ignore_ascii_case(b"application/rsl+xml")
             && self.is_of_this_response()
     }
 
-    /// Section 3.2: an anchor makes it a link of what it names.
+    /// Reports whether the link is about the response. With an anchor it is about
+    /// what the anchor names (section 3.2).
     fn is_of_this_response(&self) -> bool {
         let anchor = self.anchor.as_deref().unwrap_or_default();
         matches!(anchor, [] | [b'#', ..])
@@ -90,12 +92,12 @@ impl<'a> Iterator for Links<'a> {
     }
 }
 
-/// What of the line is still to be read.
+/// Rest of a line that is still to be read.
 #[derive(Clone, Copy)]
-struct Cursor<'a>(&'a [u8]);
+struct LinkCursor<'a>(&'a [u8]);
 
-impl<'a> Cursor<'a> {
-    /// A name, and a value if there is one (section 3, `link-param`).
+impl<'a> LinkCursor<'a> {
+    /// Reads a name, and a value if there is one (section 3, `link-param`).
     fn parameter(&mut self) -> (&'a [u8], Cow<'a, [u8]>) {
         self.take_while(is_blank);
         let name = self.take_while(|byte| !is_blank(byte) && !b"=;,".contains(&byte));
@@ -111,7 +113,7 @@ impl<'a> Cursor<'a> {
         (name, Cow::Borrowed(value))
     }
 
-    /// The rest of a quoted string, its escapes undone (RFC 9110, section
+    /// Reads the rest of a quoted string, its escapes undone (RFC 9110, section
     /// 5.6.4); one that is not closed goes on to the end.
     fn quoted(&mut self) -> Cow<'a, [u8]> {
         let plain = self.take_while(|byte| byte != b'"' && byte != b'\\');

@@ -32,9 +32,9 @@ fn shown(preferences: Preferences) -> Vec<String> {
 
 fn said(fields_of: &[&str], robots: &str, path: &str) -> Preferences {
     let mut preferences = Preferences::default();
-    preferences.of_fields(&fields(fields_of));
+    preferences.add_fields(&fields(fields_of));
     let robots = RobotsTxt::parse(robots.as_bytes());
-    preferences.of_robots(&robots, &Crawler::parse("ExampleBot/1.0"), path);
+    preferences.add_robots(&robots, &Crawler::parse("ExampleBot/1.0"), path);
     preferences
 }
 
@@ -231,24 +231,24 @@ response! {
 
 // TDMRep, "Processing priority": later supersedes, absence does not reset.
 page! {
-    page_reserves: [], page [tdm_reservation "1"] says ["tdm-reservation:1 m"];
-    page_supersedes_a_field: ["tdm-reservation: 1"], page [tdm_reservation "0"] says ["tdm-reservation:0 m"];
-    page_supersedes_leave: ["tdm-reservation: 0"], page [tdm_reservation " 1 "] says ["tdm-reservation:1 m"];
-    page_agrees: ["tdm-reservation: 1"], page [tdm_reservation "1"] says ["tdm-reservation:1 h m"];
-    absence_does_not_reset: ["tdm-reservation: 1"], page [tdm_policy "https://h.example/p"] says ["tdm-policy:https://h.example/p m", "tdm-reservation:1 h"];
-    invalid_value_does_not_reset: ["tdm-reservation: 1"], page [tdm_reservation "none"] says ["tdm-reservation:1 h"];
-    policy_of_the_page_supersedes: ["tdm-reservation: 1", "tdm-policy: https://h.example/a"], page [tdm_policy "https://h.example/b"] says ["tdm-policy:https://h.example/b m", "tdm-reservation:1 h"];
-    policy_of_the_field_stays: ["tdm-policy: https://h.example/a"], page [tdm_reservation "1"] says ["tdm-policy:https://h.example/a h", "tdm-reservation:1 m"];
+    page_reserves: [], page [add_tdm_reservation "1"] says ["tdm-reservation:1 m"];
+    page_supersedes_a_field: ["tdm-reservation: 1"], page [add_tdm_reservation "0"] says ["tdm-reservation:0 m"];
+    page_supersedes_leave: ["tdm-reservation: 0"], page [add_tdm_reservation " 1 "] says ["tdm-reservation:1 m"];
+    page_agrees: ["tdm-reservation: 1"], page [add_tdm_reservation "1"] says ["tdm-reservation:1 h m"];
+    absence_does_not_reset: ["tdm-reservation: 1"], page [add_tdm_policy "https://h.example/p"] says ["tdm-policy:https://h.example/p m", "tdm-reservation:1 h"];
+    invalid_value_does_not_reset: ["tdm-reservation: 1"], page [add_tdm_reservation "none"] says ["tdm-reservation:1 h"];
+    policy_of_the_page_supersedes: ["tdm-reservation: 1", "tdm-policy: https://h.example/a"], page [add_tdm_policy "https://h.example/b"] says ["tdm-policy:https://h.example/b m", "tdm-reservation:1 h"];
+    policy_of_the_field_stays: ["tdm-policy: https://h.example/a"], page [add_tdm_reservation "1"] says ["tdm-policy:https://h.example/a h", "tdm-reservation:1 m"];
 }
 
 // RSL 1.0, HTML; what is kept of a URL is ours.
 page! {
-    page_names_a_license: [], page [license "https://h.example/l.xml"] says ["license:https://h.example/l.xml m"];
-    relative_link_stays_as_written: [], page [license " l.xml "] says ["license:l.xml m"];
-    same_license_is_listed_once: ["Link: </l>; rel=license; type=application/rsl+xml"], page [license "/l"] says ["license:/l h m"];
-    licenses_that_differ_are_all_listed: ["Link: </l>; rel=license; type=application/rsl+xml"], page [license "/m"] says ["license:/l h", "license:/m m"];
-    control_character_is_no_url: [], page [license "/a\nb", license "/a\u{7f}", license ""] says [];
-    url_is_escaped_to_ascii: [], page [license "/\u{e9} \"\\"] says ["license:/%C3%A9%20\"\\ m"];
+    page_names_a_license: [], page [add_license "https://h.example/l.xml"] says ["license:https://h.example/l.xml m"];
+    relative_link_stays_as_written: [], page [add_license " l.xml "] says ["license:l.xml m"];
+    same_license_is_listed_once: ["Link: </l>; rel=license; type=application/rsl+xml"], page [add_license "/l"] says ["license:/l h m"];
+    licenses_that_differ_are_all_listed: ["Link: </l>; rel=license; type=application/rsl+xml"], page [add_license "/m"] says ["license:/l h", "license:/m m"];
+    control_character_is_no_url: [], page [add_license "/a\nb", add_license "/a\u{7f}", add_license ""] says [];
+    url_is_escaped_to_ascii: [], page [add_license "/\u{e9} \"\\"] says ["license:/%C3%A9%20\"\\ m"];
 }
 
 // draft-ietf-aipref-vocab-08, section 5.1: any statement that disallows.
@@ -267,9 +267,9 @@ fn strictest_of_field_and_robots_txt_counts() {
 fn licenses_are_bounded() {
     let mut preferences = Preferences::default();
     for number in 0..100 {
-        preferences.license(&format!("/{number}"));
+        preferences.add_license(&format!("/{number}"));
     }
-    preferences.license("/3");
+    preferences.add_license("/3");
     assert_eq!(preferences.settle().len(), license::LICENSES_MAX);
 }
 
@@ -277,10 +277,10 @@ fn licenses_are_bounded() {
 fn urls_are_bounded() {
     let long = |bytes: usize| format!("/{}", "a".repeat(bytes - 1));
     let mut preferences = Preferences::default();
-    preferences.license(&long(address::BYTES_MAX));
-    preferences.license(&long(address::BYTES_MAX + 1));
-    preferences.license(&" ".repeat(address::BYTES_MAX / 2));
-    preferences.license(&"\u{e9}".repeat(address::BYTES_MAX / 4));
+    preferences.add_license(&long(preference::URL_BYTES_MAX));
+    preferences.add_license(&long(preference::URL_BYTES_MAX + 1));
+    preferences.add_license(&" ".repeat(preference::URL_BYTES_MAX / 2));
+    preferences.add_license(&"\u{e9}".repeat(preference::URL_BYTES_MAX / 4));
     assert_eq!(preferences.settle().len(), 1);
 }
 
@@ -292,8 +292,8 @@ fn response_that_says_nothing_allocates_nothing() {
     let crawler = Crawler::parse("ExampleBot/1.0");
     let settle = || {
         let mut preferences = Preferences::default();
-        preferences.of_fields(&fields);
-        preferences.of_robots(&robots, &crawler, "/");
+        preferences.add_fields(&fields);
+        preferences.add_robots(&robots, &crawler, "/");
         assert!(preferences.settle().is_empty());
     };
     settle();
@@ -319,7 +319,7 @@ fn paths_match_in_every_dialect() {
         let robots = RobotsTxt::in_dialect(file, dialect);
         for (path, expected) in [("/a", ["train-ai:n u"]), ("/ab", ["search:n u"])] {
             let mut preferences = Preferences::default();
-            preferences.of_robots(&robots, &Crawler::parse("ExampleBot"), path);
+            preferences.add_robots(&robots, &Crawler::parse("ExampleBot"), path);
             assert_eq!(shown(preferences), expected, "{dialect}");
         }
     }
@@ -381,17 +381,17 @@ proptest! {
             robots.extend_from_slice([name.as_str().as_bytes(), b":", value, b"\nLicense:", value, b"\n"].concat().as_slice());
         }
         let mut preferences = Preferences::default();
-        preferences.of_fields(&fields);
-        preferences.of_robots(&RobotsTxt::parse(&robots), &Crawler::parse("A"), &page);
-        preferences.license(&page);
-        preferences.tdm_policy(&page);
-        preferences.tdm_reservation(&page);
+        preferences.add_fields(&fields);
+        preferences.add_robots(&RobotsTxt::parse(&robots), &Crawler::parse("A"), &page);
+        preferences.add_license(&page);
+        preferences.add_tdm_policy(&page);
+        preferences.add_tdm_reservation(&page);
         let settled = preferences.settle();
         prop_assert!(settled.is_sorted_by_key(|preference| preference.name));
         for preference in settled {
             prop_assert!(!preference.carriers.is_empty());
-            if let Value::Text(url) = preference.value {
-                prop_assert!(url.len() <= address::BYTES_MAX);
+            if let PreferenceValue::Text(url) = preference.value {
+                prop_assert!(url.len() <= preference::URL_BYTES_MAX);
                 prop_assert!(sfv::StringRef::from_str(&url).is_ok());
             }
         }

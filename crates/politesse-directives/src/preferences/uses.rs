@@ -1,75 +1,129 @@
-//! Statements on uses, from whichever vocabulary, and how they add up.
+//! Statements on uses (`Content-Usage`, `Content-Signal`), and how they add up.
 //!
-//! draft-ietf-aipref-vocab-08, section 5.1: a use that any statement disallows
-//! is disallowed. The `search` of AIPREF and of Content Signals is one use.
+//! `Content-Usage` is a dictionary of RFC 9651 (draft-ietf-aipref-vocab-08,
+//! section 6). `Content-Signal` (contentsignals.org; `search=yes, ai-train=no,
+//! use=reference`) has no grammar, and packages write it as they like (`allow`
+//! for `yes`, quotes, blanks): every text on the two sides of a `=` is read.
+//! Names and values that are not known say nothing.
+//!
+//! A use that any statement disallows is disallowed (section 5.1). The `search`
+//! of both vocabularies is one use. Does not know fields or robots.txt.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use sfv::{TokenRef, token_ref};
+use sfv::{BareItem, Dictionary, Item, ListEntry, Parser, TokenRef, token_ref};
 
-use super::{Carrier, Preference, Value};
+use super::preference::{Carrier, Preference, PreferenceValue};
 
-/// What is said of one use.
-pub(super) type Statement = (&'static TokenRef, Answer);
+/// Uses that something was said of, each with its strictest level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct UseStatements(BTreeMap<&'static TokenRef, UseEntry>);
 
-/// Whether a use is welcome, or how far it may go; the strictest first.
+/// Strictest level of a use, and the carriers that state it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct UseEntry {
+    level: UseLevel,
+    carriers: BTreeSet<Carrier>,
+}
+
+/// Degree to which a use is allowed; the strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Answer {
+enum UseLevel {
     No,
     Yes,
     /// `use=immediate`: to answer the one who asks now.
     Immediate,
     /// `use=reference`: to be found and quoted.
     Reference,
-    /// `use=full`: whatever it is good for.
+    /// `use=full`: any use.
     Full,
 }
 
-/// The uses that something was said of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Uses(BTreeMap<&'static TokenRef, Stated>);
+/// Labels of `Content-Usage` in revision 08 (section 6.1); earlier revisions had
+/// others.
+const LABELS: [&TokenRef; 2] = [token_ref("train-ai"), token_ref("search")];
 
-/// The strictest answer, and who gives it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Stated {
-    answer: Answer,
-    carriers: BTreeSet<Carrier>,
+/// Names in `Content-Signal` that are answered with yes or no.
+const SIGNALS: [&TokenRef; 3] = [
+    token_ref("search"),
+    token_ref("ai-input"),
+    token_ref("ai-train"),
+];
+
+/// Name in `Content-Signal` for how far any use may go, since July 2026.
+const USE: &TokenRef = token_ref("use");
+
+/// Joins the lines of a field to the one value that they are (RFC 9651, section
+/// 4.2). An empty line adds nothing.
+pub(super) fn joined<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Cow<'a, [u8]> {
+    let mut filled = lines.filter(|line| !line.trim_ascii().is_empty());
+    let first = Cow::Borrowed(filled.next().unwrap_or_default());
+    filled.fold(first, |mut whole, line| {
+        whole.to_mut().extend_from_slice(b", ");
+        whole.to_mut().extend_from_slice(line);
+        whole
+    })
 }
 
-impl Uses {
-    /// Adds statements. Of two answers the stricter stays, with its carriers.
-    pub(super) fn add(
-        &mut self,
-        statements: impl IntoIterator<Item = Statement>,
-        carrier: Carrier,
-    ) {
-        for (name, answer) in statements {
-            let stated = self.0.entry(name).or_insert_with(|| Stated {
-                answer,
-                carriers: BTreeSet::new(),
-            });
-            if answer < stated.answer {
-                stated.answer = answer;
-                stated.carriers.clear();
-            }
-            if answer == stated.answer {
-                stated.carriers.insert(carrier);
+impl UseStatements {
+    /// Adds the value of a `Content-Usage`. Where it is no dictionary, nothing
+    /// is known of any use. Of a label given twice the last counts, and its
+    /// parameters mean nothing (section 6.5).
+    pub(super) fn add_usage(&mut self, dictionary: &[u8], carrier: Carrier) {
+        if dictionary.is_empty() {
+            return;
+        }
+        let parsed = Parser::new(dictionary).parse::<Dictionary>();
+        let members = parsed.unwrap_or_default();
+        for label in LABELS {
+            if let Some(level) = members.get(label.as_str()).and_then(usage_level) {
+                self.add(label, level, carrier);
             }
         }
     }
 
-    /// What is preferred, sorted by name.
+    /// Adds the value of a `Content-Signal`.
+    pub(super) fn add_signals(&mut self, value: &[u8], carrier: Carrier) {
+        let mut sides = value.split(|byte| *byte == b'=');
+        let mut left = sides.next().unwrap_or_default();
+        for right in sides {
+            let name = words(left).next_back().unwrap_or_default();
+            let word = words(right).next().unwrap_or_default();
+            if let Some((signal, level)) = signal(name, word) {
+                self.add(signal, level, carrier);
+            }
+            left = right;
+        }
+    }
+
+    /// Returns the preferences, sorted by name.
     pub(super) fn settle(self) -> impl Iterator<Item = Preference> {
-        self.0.into_iter().map(|(name, stated)| Preference {
+        self.0.into_iter().map(|(name, entry)| Preference {
             name,
-            value: Value::Token(stated.answer.word()),
-            carriers: stated.carriers,
+            value: PreferenceValue::Token(entry.level.word()),
+            carriers: entry.carriers,
         })
+    }
+
+    /// Adds a statement. Of two levels the stricter stays, with its carriers.
+    fn add(&mut self, name: &'static TokenRef, level: UseLevel, carrier: Carrier) {
+        let entry = self.0.entry(name).or_insert_with(|| UseEntry {
+            level,
+            carriers: BTreeSet::new(),
+        });
+        if level < entry.level {
+            entry.level = level;
+            entry.carriers.clear();
+        }
+        if level == entry.level {
+            entry.carriers.insert(carrier);
+        }
     }
 }
 
-impl Answer {
-    /// The word for it in the annotation, the same for all vocabularies.
+impl UseLevel {
+    /// Returns the word in the annotation, one for both vocabularies.
     fn word(self) -> &'static TokenRef {
         match self {
             Self::No => const { token_ref("n") },
@@ -79,4 +133,54 @@ impl Answer {
             Self::Full => const { token_ref("full") },
         }
     }
+}
+
+/// Reads the value of a label: the tokens `y` and `n`, all else is unknown
+/// (draft-ietf-aipref-vocab-08, section 6.2).
+fn usage_level(value: &ListEntry) -> Option<UseLevel> {
+    let ListEntry::Item(Item {
+        bare_item: BareItem::Token(word),
+        ..
+    }) = value
+    else {
+        return None;
+    };
+    match word.as_str() {
+        "y" => Some(UseLevel::Yes),
+        "n" => Some(UseLevel::No),
+        _ => None,
+    }
+}
+
+/// Reads one `name=word` of a `Content-Signal`, in any case.
+fn signal(name: &[u8], word: &[u8]) -> Option<(&'static TokenRef, UseLevel)> {
+    const ANSWERS: [(&str, UseLevel); 6] = [
+        ("yes", UseLevel::Yes),
+        ("y", UseLevel::Yes),
+        ("allow", UseLevel::Yes),
+        ("no", UseLevel::No),
+        ("n", UseLevel::No),
+        ("disallow", UseLevel::No),
+    ];
+    const EXTENTS: [(&str, UseLevel); 3] = [
+        ("immediate", UseLevel::Immediate),
+        ("reference", UseLevel::Reference),
+        ("full", UseLevel::Full),
+    ];
+    let is = |known: &&TokenRef| name.eq_ignore_ascii_case(known.as_str().as_bytes());
+    let (signal, levels) = if is(&USE) {
+        (USE, &EXTENTS[..])
+    } else {
+        (SIGNALS.into_iter().find(is)?, &ANSWERS[..])
+    };
+    let mut levels = levels.iter();
+    let level = levels.find(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
+    level.map(|(_, level)| (signal, *level))
+}
+
+/// Splits a text into words of letters, digits, `-` and `_`.
+fn words(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let words = text.split(move |byte| !is_word(*byte));
+    words.filter(|word| !word.is_empty())
 }

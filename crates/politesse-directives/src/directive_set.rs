@@ -1,18 +1,18 @@
-//! The directives in force, each with where it was said.
+//! Sets of directives in force, each with its sources.
 //!
-//! Several statements add up, and the strictest value counts. Whom a statement
-//! binds is not known here.
+//! Several statements add up, and the strictest value counts. Does not know which
+//! crawler a statement binds.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
 
-use super::vocabulary::{NOINDEX, Restriction, Value};
+use super::vocabulary::{DirectiveValue, NOINDEX, Restriction};
 
-/// Where a directive was said.
+/// Part of a response that states a directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum DirectiveSource {
     /// The field `Robots-Tag`.
     RobotsTag,
     /// The field `X-Robots-Tag`.
@@ -21,28 +21,28 @@ pub enum Source {
     Meta,
 }
 
-/// One directive in force (`noindex`, `max-snippet:20`), and where it was said.
+/// One directive in force (`noindex`, `max-snippet:20`), and its sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directive {
     pub(super) restriction: Restriction,
-    sources: Sources,
+    sources: SourceSet,
 }
 
-/// The directives in force for one crawler, sorted by name.
+/// Directives in force for one crawler, sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectiveSet {
     by_name: BTreeMap<&'static str, Directive>,
 }
 
-/// Some of the sources: a bit each.
+/// Set of sources: a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sources(u8);
+struct SourceSet(u8);
 
-impl Source {
+impl DirectiveSource {
     /// In the order of their letters in the field.
     const ALL: [Self; 3] = [Self::RobotsTag, Self::XRobotsTag, Self::Meta];
 
-    /// The letter for it in the field.
+    /// Returns the letter that names the source in the annotation.
     pub fn letter(self) -> &'static str {
         match self {
             Self::RobotsTag => "r",
@@ -57,22 +57,22 @@ impl Source {
 }
 
 impl Directive {
-    pub(super) fn new(restriction: Restriction, source: Source) -> Self {
+    pub(super) fn new(restriction: Restriction, source: DirectiveSource) -> Self {
         Self {
             restriction,
-            sources: Sources(source.bit()),
+            sources: SourceSet(source.bit()),
         }
     }
 
-    /// The directive's name, in lower case.
+    /// Returns the name, in lower case.
     pub fn name(&self) -> &'static str {
         self.restriction.name.as_str()
     }
 
-    /// Where it was said, as strictly as it is in force.
-    pub fn sources(&self) -> impl Iterator<Item = Source> + '_ {
+    /// Returns the sources that state it as strictly as it is in force.
+    pub fn sources(&self) -> impl Iterator<Item = DirectiveSource> + '_ {
         let said = self.sources.0;
-        let sources = Source::ALL.into_iter();
+        let sources = DirectiveSource::ALL.into_iter();
         sources.filter(move |source| said & source.bit() != 0)
     }
 }
@@ -84,17 +84,17 @@ impl fmt::Display for Directive {
 }
 
 impl DirectiveSet {
-    /// The directives in force, sorted by name.
+    /// Returns the directives, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Directive> {
         self.by_name.values()
     }
 
-    /// How many are in force.
+    /// Returns how many directives are in force.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether nothing is restricted.
+    /// Reports whether nothing is restricted.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
@@ -112,27 +112,29 @@ impl DirectiveSet {
         }
     }
 
-    /// Adds all that is in force in `other`.
+    /// Adds the directives of `other`.
     pub(super) fn add_all(&mut self, other: &Self) {
         for directive in other.iter() {
             self.add(directive.clone());
         }
     }
 
-    /// Adds what follows from a date that has come: from then on the page is
-    /// to be dropped from results, which is what `noindex` says.
+    /// Adds `noindex` if the date of an `unavailable_after` has come: from then on
+    /// the page is to be dropped from results.
     pub(super) fn add_expiry(&mut self, now: Timestamp) {
         let expired = self
             .iter()
             .find(|directive| match directive.restriction.value {
-                Value::Until(instant) => instant <= now,
-                Value::Stated | Value::Limit(_) | Value::Preview(_) => false,
+                DirectiveValue::Until(instant) => instant <= now,
+                DirectiveValue::Stated | DirectiveValue::Limit(_) | DirectiveValue::Preview(_) => {
+                    false
+                }
             });
         let Some(expired) = expired else { return };
         let sources = expired.sources;
         let restriction = Restriction {
             name: NOINDEX,
-            value: Value::Stated,
+            value: DirectiveValue::Stated,
         };
         self.add(Directive {
             restriction,

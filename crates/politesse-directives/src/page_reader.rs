@@ -1,8 +1,7 @@
-//! One response from its first field to the end of its head: what of it is to
-//! be looked at, and what is missed.
+//! Reader of one response, from its fields to the end of its head.
 //!
 //! The caller brings the bytes of the body as they came, and says when there
-//! are no more. Which directives there are is not known here.
+//! are no more. Does not know which directives there are.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,122 +9,100 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use http::header::{CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
-use super::annotation::{Annotation, Known, Why};
+use super::annotation::{Annotation, PartialReason, SavedDirectives};
 use super::coding::BodyDecoder;
-use super::gathering::Gathering;
+use super::collector::DirectiveCollector;
+use super::context::{AnnotationContext, DirectiveLimits};
 use super::head_reader::ScanStatus;
 use super::meta_scanner::MetaScanner;
-use super::{Limits, Reading};
 
 /// A response before its body.
 #[derive(Debug, Clone, Copy)]
-pub struct Response<'a> {
-    /// The method of the request it answers.
+pub struct ResponseHead<'a> {
+    /// Method of the request.
     pub method: &'a Method,
-    /// Its status.
+    /// Status of the response.
     pub status: StatusCode,
-    /// Its fields, as the origin sent them.
+    /// Fields of the response, as the origin sent them.
     pub fields: &'a HeaderMap,
-    /// What is known of the representation that a 304 speaks of.
-    pub known: Option<&'a Known>,
+    /// Directives of the representation that a 304 confirms, if they were saved.
+    pub known: Option<&'a SavedDirectives>,
 }
 
-/// Reads the directives of one response, for one crawler.
-///
-/// ```
-/// use politesse_directives::{Form, Limits, Page, Reading, Response};
-///
-/// let reading = Reading {
-///     tokens: &["ExampleBot"],
-///     now: jiff::Timestamp::UNIX_EPOCH,
-///     robots: None,
-///     limits: Limits::default(),
-/// };
-/// let mut fields = http::HeaderMap::new();
-/// fields.insert("content-type", http::HeaderValue::from_static("text/html"));
-/// let mut page = Page::new(reading, Response {
-///     method: &http::Method::GET,
-///     status: http::StatusCode::OK,
-///     fields: &fields,
-///     known: None,
-/// });
-/// let mut body = [&b"<meta name=robots "[..], b"content=noindex>", b"<body>"].into_iter();
-/// while page.wants_more() {
-///     match body.next() {
-///         Some(chunk) => page.push(chunk),
-///         None => page.finish(),
-///     }
-/// }
-/// let value = page.annotation().header_value(&Form::default());
-/// assert_eq!(value, "examplebot=(noindex;src=m);state=complete");
-/// ```
+/// Reads the directives of one response, for one crawler. The documentation of
+/// the crate has an example.
 #[derive(Debug)]
-pub struct Page<'a> {
-    gathering: Gathering<'a>,
-    body: Option<Box<Body>>,
+pub struct PageReader<'a> {
+    collector: DirectiveCollector<'a>,
+    body: Option<Box<ScannedBody>>,
 }
 
-/// A body that is looked at.
+/// A body that is scanned.
 #[derive(Debug)]
-struct Body {
-    decoding: Option<BodyDecoder>,
+struct ScannedBody {
+    decoder: Option<BodyDecoder>,
     scanner: MetaScanner,
-    part: Part,
+    extent: BodyExtent,
 }
 
 /// How much of the representation a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// All of it.
+enum BodyExtent {
     Whole,
-    /// Its beginning (206).
+    /// The beginning (206).
     Beginning,
 }
 
-/// What is to be done about a body.
-enum Plan {
-    /// It can hold no metas.
-    Nothing,
-    Scan(Box<Body>),
-    Miss(Why),
+/// How a body is treated.
+enum BodyPlan {
+    /// Leave it: it can hold no metas.
+    Ignore,
+    Scan(Box<ScannedBody>),
+    /// Leave it, although it may hold metas.
+    Miss(PartialReason),
 }
 
-impl<'a> Page<'a> {
+impl<'a> PageReader<'a> {
     /// Reads the fields of a response.
-    pub fn new(reading: Reading<'a>, response: Response<'_>) -> Self {
-        let mut gathering = Gathering::new(reading);
+    pub fn new(context: AnnotationContext<'a>, response: ResponseHead<'_>) -> Self {
+        let mut collector = DirectiveCollector::new(context);
         let known = response.known;
         if let Some(known) = known.filter(|_| response.is_not_modified()) {
-            gathering.repeat(known);
+            collector.restore(known);
         }
-        gathering.fields(response.fields);
-        let body = match response.plan(&reading.limits) {
-            Plan::Nothing => None,
-            Plan::Scan(body) => Some(body),
-            Plan::Miss(why) => {
-                gathering.miss(why);
+        collector.add_fields(response.fields);
+        let body = match response.body_plan(&context.limits) {
+            BodyPlan::Ignore => None,
+            BodyPlan::Scan(body) => Some(body),
+            BodyPlan::Miss(why) => {
+                collector.miss(why);
                 None
             }
         };
-        Self { gathering, body }
+        Self { collector, body }
     }
 
-    /// Whether more of the body is needed. If not from the start, the body
-    /// does not matter.
+    /// Reports whether more of the body is needed. If not from the start, the
+    /// body does not matter.
     pub fn wants_more(&self) -> bool {
         let body = self.body.as_ref();
         body.is_some_and(|body| body.wants_more())
     }
 
-    /// About how many bytes of memory looking at the body takes now; 0 if it
-    /// is not looked at.
+    /// Returns about how many bytes of memory the reading of the body takes now;
+    /// 0 if it is not read.
     pub fn memory(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.memory())
     }
 
-    /// Takes in the next bytes of the body, as they came.
+    /// Reads the next bytes of the body, as they came.
     pub fn push(&mut self, chunk: &[u8]) {
-        self.guarded(|page| page.look_at(chunk));
+        self.guarded(|page| {
+            let body = page.unfinished_body();
+            if let Some(Err(why)) = body.map(|body| body.push(chunk)) {
+                page.miss(why);
+            }
+        });
     }
 
     /// Notes that the body has ended. A body that is the beginning of a page
@@ -134,124 +111,132 @@ impl<'a> Page<'a> {
         self.guarded(Self::end);
     }
 
-    /// Looks at bytes of an origin's making. What panics in a library over
-    /// them costs the annotation alone.
-    fn guarded(&mut self, look: impl FnOnce(&mut Self)) {
-        if catch_unwind(AssertUnwindSafe(|| look(self))).is_err() {
-            self.fail();
-        }
-    }
-
-    fn look_at(&mut self, chunk: &[u8]) {
-        let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) else {
-            return;
-        };
-        if let Err(why) = body.push(chunk) {
-            self.miss(why);
-        }
-    }
-
-    fn end(&mut self) {
-        let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) else {
-            return;
-        };
-        let decoding = body.decoding.as_ref();
-        let ended = decoding.map_or(Ok(()), BodyDecoder::finish);
-        match (body.part, ended) {
-            _ if body.scanner.has_head_ended() => {}
-            (Part::Beginning, _) => self.gathering.miss(Why::Range),
-            (Part::Whole, Err(why)) => self.gathering.miss(why),
-            (Part::Whole, Ok(())) => {}
-        }
-        body.scanner.finish();
-    }
-
-    /// Notes that no more of the body will be looked at, and why.
-    pub fn miss(&mut self, why: Why) {
-        if let Some(body) = self.body.as_mut().filter(|body| body.wants_more()) {
-            if !body.scanner.has_head_ended() {
-                self.gathering.miss(why);
-            }
+    /// Notes that no more of the body will be read, and why.
+    pub fn miss(&mut self, why: PartialReason) {
+        if let Some(body) = self.unfinished_body() {
+            let has_head_ended = body.scanner.has_head_ended();
             body.scanner.finish();
+            if !has_head_ended {
+                self.collector.miss(why);
+            }
         }
     }
 
     /// Notes a failure of ours: the annotation will say `unknown`, and no more
-    /// of the body is looked at.
+    /// of the body is read.
     pub fn fail(&mut self) {
-        self.gathering.fail();
+        self.collector.fail();
         self.body = None;
     }
 
-    /// Takes in a field in our name, which no origin may use.
-    pub fn forged(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.gathering.forged(name, value);
+    /// Adds a field with the name of the annotation, which no origin may use, to
+    /// the quotations.
+    pub fn add_forged(&mut self, name: &HeaderName, value: &HeaderValue) {
+        self.collector.add_forged(name, value);
     }
 
-    /// What has been found. A page that still wanted more is partial.
+    /// Returns the annotation. That of a page that still wanted more is partial.
     pub fn annotation(mut self) -> Annotation {
         if let Some(body) = &self.body {
-            body.tell(&mut self.gathering);
+            body.report(&mut self.collector);
         }
-        self.gathering.annotation()
+        self.collector.annotation()
+    }
+
+    fn unfinished_body(&mut self) -> Option<&mut ScannedBody> {
+        let body = self.body.as_deref_mut();
+        body.filter(|body| body.wants_more())
+    }
+
+    /// Reads bytes that an origin made. Decoders and scanner are many thousand
+    /// lines, most of them not ours: a panic there costs the annotation alone,
+    /// not the response.
+    fn guarded(&mut self, read: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| read(self))).is_err() {
+            self.fail();
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(body) = self.unfinished_body() else {
+            return;
+        };
+        let missed = body.missed_at_end();
+        body.scanner.finish();
+        if let Some(why) = missed {
+            self.collector.miss(why);
+        }
     }
 }
 
-impl Body {
+impl ScannedBody {
     fn wants_more(&self) -> bool {
         self.scanner.status() == ScanStatus::More
     }
 
     fn memory(&self) -> usize {
-        let decoding = self.decoding.as_ref();
-        self.scanner.memory() + decoding.map_or(0, BodyDecoder::memory)
+        let decoder = self.decoder.as_ref();
+        self.scanner.memory() + decoder.map_or(0, BodyDecoder::memory)
     }
 
-    fn push(&mut self, chunk: &[u8]) -> Result<(), Why> {
-        let scanner = &mut self.scanner;
-        match &mut self.decoding {
+    fn push(&mut self, chunk: &[u8]) -> Result<(), PartialReason> {
+        let mut scan = |bytes: &[u8]| match self.scanner.push(bytes) {
+            ScanStatus::More => ControlFlow::Continue(()),
+            ScanStatus::Done | ScanStatus::Limit => ControlFlow::Break(()),
+        };
+        match &mut self.decoder {
             None => {
-                scanner.push(chunk);
+                let _ = scan(chunk);
                 Ok(())
             }
-            Some(decoding) => decoding.push(chunk, &mut |bytes| scanned(scanner, bytes)),
+            Some(decoder) => decoder.push(chunk, &mut scan),
         }
     }
 
-    /// Tells what the scan found, and whether it found all.
-    fn tell(&self, gathering: &mut Gathering<'_>) {
+    /// Returns why the end of the body leaves something unread, if it does.
+    fn missed_at_end(&self) -> Option<PartialReason> {
+        if self.scanner.has_head_ended() {
+            return None;
+        }
+        match self.extent {
+            BodyExtent::Beginning => Some(PartialReason::Range),
+            BodyExtent::Whole => self.decoder.as_ref()?.finish().err(),
+        }
+    }
+
+    /// Adds the findings of the scan, and whether they are all.
+    fn report(&self, collector: &mut DirectiveCollector<'_>) {
         let scanner = &self.scanner;
-        scanner.metas().iter().for_each(|meta| gathering.meta(meta));
-        let outside = scanner.outside().iter();
-        outside.for_each(|meta| gathering.meta_outside(meta));
-        let notices = scanner.notices().iter();
-        notices.for_each(|notice| gathering.notice(notice));
+        for meta in scanner.metas() {
+            collector.add_meta(meta);
+        }
+        for meta in scanner.outside() {
+            collector.add_meta_outside(meta);
+        }
+        for notice in scanner.notices() {
+            collector.add_notice(notice);
+        }
         if !scanner.is_readable() {
-            gathering.miss(Why::Charset);
+            collector.miss(PartialReason::Charset);
         }
         if scanner.status() != ScanStatus::Done && !scanner.has_head_ended() {
-            gathering.miss(Why::HeadLimit);
+            collector.miss(PartialReason::HeadLimit);
         }
     }
 }
 
-fn scanned(scanner: &mut MetaScanner, bytes: &[u8]) -> ControlFlow<()> {
-    match scanner.push(bytes) {
-        ScanStatus::More => ControlFlow::Continue(()),
-        ScanStatus::Done | ScanStatus::Limit => ControlFlow::Break(()),
-    }
-}
-
-impl Response<'_> {
+impl ResponseHead<'_> {
     fn is_not_modified(&self) -> bool {
         self.status == StatusCode::NOT_MODIFIED
     }
 
-    fn plan(&self, limits: &Limits) -> Plan {
+    /// Decides whether the body is scanned. The order matters: a body that can
+    /// hold no metas must not make the annotation partial.
+    fn body_plan(&self, limits: &DirectiveLimits) -> BodyPlan {
         if self.is_not_modified() {
             return match self.known {
-                Some(_) => Plan::Nothing,
-                None => Plan::Miss(Why::NotModified),
+                Some(_) => BodyPlan::Ignore,
+                None => BodyPlan::Miss(PartialReason::NotModified),
             };
         }
         let is_empty = matches!(
@@ -259,91 +244,91 @@ impl Response<'_> {
             StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT
         );
         if !self.status.is_success() || is_empty {
-            return Plan::Nothing;
+            return BodyPlan::Ignore;
         }
-        let is_part = self.status == StatusCode::PARTIAL_CONTENT;
+        let is_partial = self.status == StatusCode::PARTIAL_CONTENT;
         let lines = self.fields.get_all(CONTENT_TYPE).into_iter();
-        let lines: Vec<&[u8]> = lines.map(HeaderValue::as_bytes).collect();
-        let content_type = lines.join(&b", "[..]);
-        if is_part && is_parts(&content_type) {
-            return Plan::Miss(Why::Range);
+        let types: Vec<&[u8]> = lines.map(HeaderValue::as_bytes).collect();
+        let content_type = types.join(&b", "[..]);
+        if is_partial && is_multipart(&content_type) {
+            return BodyPlan::Miss(PartialReason::Range);
         }
         let Some(scanner) = MetaScanner::for_type(Some(&content_type), limits.scan()) else {
-            return Plan::Nothing;
+            return BodyPlan::Ignore;
         };
-        if is_part && !self.holds_beginning() {
-            return Plan::Miss(Why::Range);
+        if is_partial && !self.holds_beginning() {
+            return BodyPlan::Miss(PartialReason::Range);
         }
         if self.method == Method::HEAD {
-            return Plan::Miss(Why::Method);
+            return BodyPlan::Miss(PartialReason::Method);
         }
+        let extent = match is_partial {
+            true => BodyExtent::Beginning,
+            false => BodyExtent::Whole,
+        };
         match BodyDecoder::for_fields(self.fields, limits.scan_limit) {
-            Err(why) => Plan::Miss(why),
-            Ok(decoding) => Plan::Scan(Box::new(Body {
-                decoding,
+            Err(why) => BodyPlan::Miss(why),
+            Ok(decoder) => BodyPlan::Scan(Box::new(ScannedBody {
+                decoder,
                 scanner,
-                part: if is_part {
-                    Part::Beginning
-                } else {
-                    Part::Whole
-                },
+                extent,
             })),
         }
     }
 
-    /// Whether the part in a 206 begins at byte 0.
+    /// Reports whether the part in a 206 begins at byte 0.
     fn holds_beginning(&self) -> bool {
-        let range = self.fields.get(CONTENT_RANGE);
-        let range = range.map(|value| value.as_bytes().trim_ascii());
-        let Some((unit, range)) = range.and_then(|range| range.split_at_checked(6)) else {
+        let value = self.fields.get(CONTENT_RANGE);
+        let text = value.map(|value| value.as_bytes().trim_ascii());
+        let Some((unit, range)) = text.and_then(|text| text.split_at_checked(6)) else {
             return false;
         };
         unit.eq_ignore_ascii_case(b"bytes ") && range.trim_ascii_start().starts_with(b"0-")
     }
 }
 
-/// Whether a 206 has several parts, which each have a type of their own (RFC
+/// Reports whether a 206 has several parts, each with a type of its own (RFC
 /// 9110, section 15.3.7.2).
-fn is_parts(content_type: &[u8]) -> bool {
-    const PARTS: &[u8] = b"multipart/byteranges";
-    let start = content_type.trim_ascii_start().get(..PARTS.len());
-    start.is_some_and(|start| start.eq_ignore_ascii_case(PARTS))
+fn is_multipart(content_type: &[u8]) -> bool {
+    const BYTERANGES: &[u8] = b"multipart/byteranges";
+    let start = content_type.trim_ascii_start().get(..BYTERANGES.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(BYTERANGES))
 }
 
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
 
-    use super::super::{Form, Listed, MetaScope};
+    use super::super::{FieldFormat, MetaScope, PreferenceListing};
     use super::*;
 
-    fn page(method: &Method, status: u16, fields: &[(&str, &str)]) -> Page<'static> {
-        page_within(Limits::default(), (method, status), fields)
+    fn page(method: &Method, status: u16, fields: &[(&str, &str)]) -> PageReader<'static> {
+        page_within(DirectiveLimits::default(), (method, status), fields)
     }
 
     fn page_within(
-        limits: Limits,
+        limits: DirectiveLimits,
         (method, status): (&Method, u16),
         fields: &[(&str, &str)],
-    ) -> Page<'static> {
+    ) -> PageReader<'static> {
         let mut map = HeaderMap::new();
         for (name, value) in fields {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
-        let reading = Reading {
+        let reading = AnnotationContext {
             tokens: &[],
             now: Timestamp::UNIX_EPOCH,
             robots: None,
             limits,
         };
-        let response = Response {
+        let response = ResponseHead {
             method,
             status: StatusCode::from_u16(status).unwrap(),
             fields: &map,
             known: None,
         };
-        Page::new(reading, response)
+        PageReader::new(reading, response)
     }
 
     const HTML: (&str, &str) = ("content-type", "text/html");
@@ -402,13 +387,13 @@ mod tests {
         for (chunk, why) in [("<title>", Some("time")), ("<body>", None)] {
             let mut page = page(&Method::GET, 200, &[HTML]);
             page.push(chunk.as_bytes());
-            page.miss(Why::Time);
+            page.miss(PartialReason::Time);
             assert_eq!(page.annotation().why(), why);
         }
     }
 
     /// The annotation of a page that comes whole, for a crawler without a name.
-    fn annotation(limits: Limits, fields: &[(&str, &str)], body: &str) -> Annotation {
+    fn annotation(limits: DirectiveLimits, fields: &[(&str, &str)], body: &str) -> Annotation {
         let mut page = page_within(limits, (&Method::GET, 200), fields);
         page.push(body.as_bytes());
         page.finish();
@@ -421,7 +406,8 @@ mod tests {
         for types in [["image/png", "text/html"], ["text/html", "image/png"]] {
             let fields = types.map(|it| ("content-type", it));
             let body = "<meta name=robots content=noindex>";
-            let value = annotation(Limits::default(), &fields, body).header_value(&Form::default());
+            let value = annotation(DirectiveLimits::default(), &fields, body)
+                .header_value(&FieldFormat::default());
             assert_eq!(value, "*=(noindex;src=m);state=complete");
         }
     }
@@ -433,7 +419,7 @@ mod tests {
         assert!(page.wants_more());
         page.guarded(|_| panic!("as a library might"));
         assert!(!page.wants_more());
-        let value = page.annotation().header_value(&Form::default());
+        let value = page.annotation().header_value(&FieldFormat::default());
         assert_eq!(value, "*=();state=unknown;why=internal");
     }
 
@@ -441,27 +427,28 @@ mod tests {
     #[test]
     fn a_meta_behind_the_head_is_told_on_demand() {
         let body = "<title>x</title><p><meta name=robots content=noindex>";
-        let value = annotation(Limits::default(), &[HTML], body).header_value(&Form::default());
+        let value = annotation(DirectiveLimits::default(), &[HTML], body)
+            .header_value(&FieldFormat::default());
         assert_eq!(value, "*=();state=complete");
-        let limits = Limits {
+        let limits = DirectiveLimits {
             meta_scope: MetaScope::Prefix,
-            ..Limits::default()
+            ..DirectiveLimits::default()
         };
-        let value = annotation(limits, &[HTML], body).header_value(&Form::default());
+        let value = annotation(limits, &[HTML], body).header_value(&FieldFormat::default());
         assert_eq!(value, "*=();state=complete, outside=(noindex;src=m)");
     }
 
     // Ours: the head was seen to end, whatever becomes of what stands behind.
     #[test]
     fn what_is_missed_behind_the_head_is_not_missed() {
-        let limits = Limits {
+        let limits = DirectiveLimits {
             meta_scope: MetaScope::Prefix,
-            ..Limits::default()
+            ..DirectiveLimits::default()
         };
         let mut page = page_within(limits, (&Method::GET, 200), &[HTML]);
         page.push(b"<title>x</title><p>");
         assert!(page.wants_more());
-        page.miss(Why::Time);
+        page.miss(PartialReason::Time);
         assert!(!page.wants_more());
         assert_eq!(page.annotation().why(), None);
     }
@@ -470,7 +457,7 @@ mod tests {
     #[test]
     fn a_page_in_letters_that_are_not_read_is_not_complete() {
         let html = ("content-type", "text/html; charset=utf-32le");
-        let annotation = annotation(Limits::default(), &[html], "<\0\0\0");
+        let annotation = annotation(DirectiveLimits::default(), &[html], "<\0\0\0");
         assert_eq!(annotation.why(), Some("charset"));
     }
 
@@ -488,10 +475,10 @@ mod tests {
         };
         let why = |content_type: &str, body: &str| {
             let fields = [("content-type", content_type)];
-            let mut single = page_within(Limits::default(), (&Method::GET, 200), &fields);
+            let mut single = page_within(DirectiveLimits::default(), (&Method::GET, 200), &fields);
             body.bytes().for_each(|byte| single.push(&[byte]));
             single.finish();
-            let whole = annotation(Limits::default(), &fields, body);
+            let whole = annotation(DirectiveLimits::default(), &fields, body);
             let single = single.annotation();
             assert_eq!(
                 (whole.why(), whole.directives()),
@@ -539,10 +526,10 @@ mod tests {
         let fields = [HTML, ("content-usage", "train-ai=n")];
         let body = "<meta name=tdm-reservation content=1>\
             <link rel=license type=application/rsl+xml href=https://o.test/l.xml><body>";
-        let annotation = annotation(Limits::default(), &fields, body);
-        let form = Form {
-            preferences: Listed::Yes,
-            ..Form::default()
+        let annotation = annotation(DirectiveLimits::default(), &fields, body);
+        let form = FieldFormat {
+            preferences: PreferenceListing::Yes,
+            ..FieldFormat::default()
         };
         assert_eq!(
             annotation.header_value(&form),
@@ -550,7 +537,7 @@ mod tests {
              tdm-reservation;value=1;src=m train-ai;value=n;src=h);state=complete"
         );
         assert_eq!(
-            annotation.header_value(&Form::default()),
+            annotation.header_value(&FieldFormat::default()),
             "*=();state=complete"
         );
         assert!(annotation.quotations().json().contains("train-ai=n"));

@@ -1,19 +1,19 @@
-//! `Robots-Tag` and `X-Robots-Tag` field lines to statements.
+//! Reader of `Robots-Tag` and `X-Robots-Tag` field lines.
 //!
 //! Three syntaxes are in use under both names, and one reader takes them all:
 //! the structured list of draft-illyes-repext-03, the values of its revisions
 //! -00 and -01, and the list without a standard that vendors document. Lines
-//! are read one by one, because joining them changes what they say.
+//! are read one by one, because joining them changes what they say. Does not know
+//! which crawler asks.
 
 use std::borrow::Cow;
 
-use super::annotation::Why;
-use super::segment::{self, Piece, Quotes, Scope, Statement, pieces, trimmed};
+use super::segment::{self, DirectiveStatement, Quotes, Scope, TextPiece, pieces, trimmed};
 use super::vocabulary::lookup;
 
-/// How a field line is written.
+/// Syntax of a field line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Syntax {
+enum LineSyntax {
     /// `*;nosnippet, ExampleBot;noindex` (draft-illyes-repext-03).
     List,
     /// `*=noindex, nosnippet; ExampleBot=nofollow` (draft-illyes-repext-00).
@@ -22,114 +22,114 @@ enum Syntax {
     Legacy,
 }
 
-/// The part of a field line that is read: at most `limit` bytes of it.
+/// Part of a field line that is read: at most `limit` bytes of it.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct FieldLine<'a> {
     text: Cow<'a, str>,
-    end: End,
+    end: LineEnd,
 }
 
-/// What stands behind the part that is read.
+/// Text behind the part that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum LineEnd {
     /// Nothing.
     Line,
-    /// This separator, so that the part's last member is whole.
+    /// A separator, so that the part's last member is whole.
     Separator(u8),
     /// The rest of a member.
     Member,
 }
 
-/// What a field line says.
+/// Content of a field line.
 #[derive(Debug, Default)]
-pub(super) struct Said<'a> {
-    pub(super) statements: Vec<Statement<'a>>,
-    /// The crawler under which the line's last rule stands, if it may have
-    /// been meant for everyone: joined to this line by an intermediary.
+pub(super) struct LineContent<'a> {
+    pub(super) statements: Vec<DirectiveStatement<'a>>,
+    /// Crawler that the last rule is for, if the rule may have been meant for
+    /// everyone: an intermediary may have joined it to this line.
     pub(super) suspect: Option<Scope<'a>>,
 }
 
-impl<'a> Line<'a> {
-    /// The first `limit` bytes of a value. draft-illyes-repext-03 wants
+impl<'a> FieldLine<'a> {
+    /// Returns the first `limit` bytes of a value. draft-illyes-repext-03 wants
     /// complete members up to the limit honored, and the rest ignored.
     pub(super) fn within(limit: usize, value: &'a [u8]) -> Self {
         let kept = value.get(..limit).unwrap_or(value);
         let rest = value.get(limit..).unwrap_or_default().trim_ascii_start();
         let end = match rest.first() {
-            None => End::Line,
-            Some(&byte @ (b',' | b';')) => End::Separator(byte),
-            Some(_) => End::Member,
+            None => LineEnd::Line,
+            Some(&byte @ (b',' | b';')) => LineEnd::Separator(byte),
+            Some(_) => LineEnd::Member,
         };
         let text = decoded(kept);
         Self { text, end }
     }
 
-    /// Why the line was not read whole, if it was not.
-    pub(super) fn why(&self) -> Option<Why> {
-        (self.end != End::Line).then_some(Why::FieldLimit)
+    /// Reports whether the line is longer than what is read of it.
+    pub(super) fn is_cut(&self) -> bool {
+        self.end != LineEnd::Line
     }
 
-    /// What the line says, and to whom.
-    pub(super) fn read(&self) -> Said<'_> {
+    /// Reads the statements of the line.
+    pub(super) fn read(&self) -> LineContent<'_> {
         match syntax(&self.text) {
-            Syntax::List => self.read_list(),
-            Syntax::Values => self.read_values(),
-            Syntax::Legacy => self.read_legacy(),
+            LineSyntax::List => self.read_list(),
+            LineSyntax::Values => self.read_values(),
+            LineSyntax::Legacy => self.read_legacy(),
         }
     }
 
     /// Reads member by member: strict parsing would lose the whole field for
     /// one bad member.
-    fn read_list(&self) -> Said<'_> {
-        let mut said = Said::default();
+    fn read_list(&self) -> LineContent<'_> {
+        let mut content = LineContent::default();
         for member in self.whole_pieces(b",", Quotes::Hold) {
             let mut parts = pieces(member.text, b";", Quotes::Hold).into_iter();
             let head = parts.next().map_or("", |part| part.text);
-            let scope = read_head(head, &mut said.statements);
+            let scope = read_head(head, &mut content.statements);
             for part in parts {
                 // A value of draft -00 may stand here as well. It binds the
                 // crawler that it names, and opens no scope.
-                segment::read(part.text, scope, &mut said.statements);
+                segment::read(part.text, scope, &mut content.statements);
             }
         }
-        said
+        content
     }
 
-    fn read_values(&self) -> Said<'_> {
-        let mut said = Said::default();
+    fn read_values(&self) -> LineContent<'_> {
+        let mut content = LineContent::default();
         let (mut scope, mut scopes) = (Scope::Everyone, 0);
         for piece in self.whole_pieces(b",;", Quotes::Ignore) {
-            let starts_value = piece.behind == Some(b';');
+            let starts_value = piece.separator == Some(b';');
             let before = if starts_value { Scope::Everyone } else { scope };
             let opens_scope = opened_scope(piece.text).is_some();
-            scope = segment::read(piece.text, before, &mut said.statements);
+            scope = segment::read(piece.text, before, &mut content.statements);
             if trimmed(piece.text).is_empty() {
                 continue;
             }
-            let begins = opens_scope || piece.behind != Some(b',');
+            let begins = opens_scope || piece.separator != Some(b',');
             scopes += usize::from(begins);
-            said.suspect = (!begins && 1 < scopes).then_some(scope);
+            content.suspect = (!begins && 1 < scopes).then_some(scope);
         }
-        said
+        content
     }
 
     /// Reads with scopes that last until the next one.
-    fn read_legacy(&self) -> Said<'_> {
-        let mut said = Said::default();
+    fn read_legacy(&self) -> LineContent<'_> {
+        let mut content = LineContent::default();
         let mut scope = Scope::Everyone;
         for piece in self.whole_pieces(b",;", Quotes::Ignore) {
-            scope = segment::read(piece.text, scope, &mut said.statements);
+            scope = segment::read(piece.text, scope, &mut content.statements);
         }
-        said
+        content
     }
 
-    /// The pieces that the limit did not cut.
-    fn whole_pieces(&self, separators: &[u8], quotes: Quotes) -> Vec<Piece<'_>> {
+    /// Returns the pieces that the limit did not cut.
+    fn whole_pieces(&self, separators: &[u8], quotes: Quotes) -> Vec<TextPiece<'_>> {
         let mut found = pieces(&self.text, separators, quotes);
         let is_whole = match self.end {
-            End::Line => true,
-            End::Separator(byte) => separators.contains(&byte),
-            End::Member => false,
+            LineEnd::Line => true,
+            LineEnd::Separator(byte) => separators.contains(&byte),
+            LineEnd::Member => false,
         };
         if !is_whole {
             found.pop();
@@ -138,8 +138,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Field values are bytes: UTF-8 where they are valid as that, else Latin-1
-/// (RFC 9110, section 5.5). A limit may have cut a letter in two.
+/// Returns the text of a field value: UTF-8 where its bytes are valid as that,
+/// else Latin-1 (RFC 9110, section 5.5). A limit may have cut a letter in two.
 fn decoded(value: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(value) {
         return Cow::Borrowed(text);
@@ -152,29 +152,31 @@ fn decoded(value: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-fn syntax(text: &str) -> Syntax {
+/// Returns the syntax of a line. The order matters: a list may hold values of
+/// draft -00, and they may hold rules of the syntax without a standard.
+fn syntax(text: &str) -> LineSyntax {
     let members = pieces(text, b",", Quotes::Hold);
     if members.iter().any(|member| is_list_member(member.text)) {
-        return Syntax::List;
+        return LineSyntax::List;
     }
     let values = pieces(text, b",;", Quotes::Ignore);
     if values
         .iter()
         .any(|value| opened_scope(value.text).is_some())
     {
-        return Syntax::Values;
+        return LineSyntax::Values;
     }
-    Syntax::Legacy
+    LineSyntax::Legacy
 }
 
-/// Whether this is a crawler with parameters: `ExampleBot;noindex`.
+/// Reports whether a text is a crawler with parameters: `ExampleBot;noindex`.
 fn is_list_member(text: &str) -> bool {
     let parts = pieces(text, b";", Quotes::Hold);
     let head = parts.first().map_or("", |part| part.text.trim());
     1 < parts.len() && (head.is_empty() || is_agent(trimmed(head)))
 }
 
-/// The crawler that a segment `ExampleBot=noindex` is for. The draft's grammar
+/// Returns the crawler that a segment `ExampleBot=noindex` is for. The draft's grammar
 /// does not derive `=noindex`; it is read as everyone's.
 fn opened_scope(text: &str) -> Option<Scope<'_>> {
     let (name, _) = text.split_once('=')?;
@@ -182,17 +184,18 @@ fn opened_scope(text: &str) -> Option<Scope<'_>> {
     (name.is_empty() || is_agent(name)).then(|| Scope::of(name))
 }
 
-/// Whether this is a product token, or `*`, rather than a directive or text.
+/// Reports whether a text is a product token, or `*`, rather than a directive or
+/// other text.
 fn is_agent(text: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"*_-./".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token) && lookup(text).is_none()
 }
 
-/// The scope of a member's parameters. A member that is itself a rule
+/// Returns the scope of a member's parameters. A member that is itself a rule
 /// (`noindex`), or is written in another syntax, is read as such. An inner list
-/// names several crawlers, so everyone. Anything else is a name, if of nobody:
-/// a bad member costs itself.
-fn read_head<'a>(head: &'a str, statements: &mut Vec<Statement<'a>>) -> Scope<'a> {
+/// names several crawlers, so it counts as everyone. Any other text is a name,
+/// perhaps of nobody: a bad member costs itself.
+fn read_head<'a>(head: &'a str, statements: &mut Vec<DirectiveStatement<'a>>) -> Scope<'a> {
     let mut words = head.split(|letter: char| letter == ',' || letter.is_whitespace());
     let is_rule = head.contains([':', '=']) || words.any(|it| lookup(trimmed(it)).is_some());
     if !is_rule && !head.trim_start().starts_with('(') {
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
 
     fn statements(value: &str) -> Vec<String> {
-        let line = Line::within(usize::MAX, value.as_bytes());
+        let line = FieldLine::within(usize::MAX, value.as_bytes());
         let said = line.read().statements;
         let shown = said.iter().map(|it| match it.scope {
             Scope::Everyone => it.restriction.to_string(),
@@ -254,15 +257,15 @@ mod tests {
 
     #[test]
     fn a_member_cut_by_the_limit_is_ignored() {
-        let line = Line::within(28, b"*;nosnippet, ExampleBot;noindex");
+        let line = FieldLine::within(28, b"*;nosnippet, ExampleBot;noindex");
         assert_eq!(line.read().statements.len(), 1);
-        assert_eq!(line.why(), Some(Why::FieldLimit));
+        assert!(line.is_cut());
     }
 
     // RFC 9110, section 5.5.
     #[test]
     fn bytes_that_are_no_utf_8_cost_themselves() {
-        let line = Line::within(
+        let line = FieldLine::within(
             usize::MAX,
             b"noindex\xA0nofollow, \xE2\x80\x9Cnoai\xE2\x80\x9D",
         );
@@ -271,17 +274,17 @@ mod tests {
 
     #[test]
     fn a_member_that_ends_at_the_limit_is_whole() {
-        let line = Line::within(9, b"*;noindex, A;nofollow");
+        let line = FieldLine::within(9, b"*;noindex, A;nofollow");
         assert_eq!(line.read().statements.len(), 1);
         // In a list, a semicolon does not end a member.
-        let line = Line::within(9, b"*;noindex;nofollow");
+        let line = FieldLine::within(9, b"*;noindex;nofollow");
         assert!(line.read().statements.is_empty());
     }
 
     #[test]
     fn a_rule_behind_a_second_scope_may_have_been_joined() {
         let suspect = |value: &'static str| {
-            let line = Line::within(usize::MAX, value.as_bytes());
+            let line = FieldLine::within(usize::MAX, value.as_bytes());
             line.read().suspect.is_some()
         };
         assert!(suspect("noindex; A=nofollow, nosnippet"));

@@ -1,0 +1,428 @@
+//! Field value of an annotation.
+//!
+//! A dictionary (RFC 9651): a member for each of the crawler's tokens, or `*`
+//! for one that is not identified, with the directives as an inner list. Does
+//! not know how directives are found.
+
+use sfv::{
+    Date, DictSerializer, InnerListSerializer, Integer, Key, KeyRef, RefBareItem, StringRef,
+    TokenRef, key_ref,
+};
+
+use super::annotation::{Annotation, AnnotationState, PartialReason};
+use super::directive_set::{Directive, DirectiveSet};
+use super::preferences::{Preference, PreferenceValue};
+use super::vocabulary::DirectiveValue;
+
+/// Choices on how an annotation is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldFormat<'a> {
+    /// Tokens of the crawler that are keys.
+    pub keys: TokenKeys,
+    /// Whether the directives for every crawler have a key of their own, `*`.
+    pub general: GeneralKey,
+    /// Whether preferences are listed.
+    pub preferences: PreferenceListing,
+    /// Longest value, in bytes.
+    pub bytes_max: usize,
+    /// Record of the decision, named where `*` stands for a crawler whose token
+    /// cannot be a key.
+    pub audit: Option<&'a str>,
+}
+
+/// Tokens of a crawler that are keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenKeys {
+    /// The first.
+    First,
+    /// All: the operator said that the crawler goes by each.
+    All,
+}
+
+/// Presence of the key `*` beside the crawler's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GeneralKey {
+    /// Always there.
+    Beside,
+    /// Only where the crawler can have no key of its own.
+    Needed,
+}
+
+/// Presence of preferences in the list of directives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreferenceListing {
+    /// Listed.
+    Yes,
+    /// Left out.
+    No,
+}
+
+impl Default for FieldFormat<'_> {
+    /// Returns the format with the first token alone, without preferences.
+    fn default() -> Self {
+        Self {
+            keys: TokenKeys::First,
+            general: GeneralKey::Needed,
+            preferences: PreferenceListing::No,
+            bytes_max: Annotation::VALUE_MAX,
+            audit: None,
+        }
+    }
+}
+
+impl Annotation {
+    /// Longest field value, in bytes. The record has bounds of its own: the
+    /// vocabulary, and the number of licenses.
+    pub const VALUE_MAX: usize = 4096;
+
+    /// Returns the value of the annotation field, in ASCII.
+    ///
+    /// Its keys are the crawler's tokens in lower case, each with all that
+    /// binds the crawler; `*` if the crawler is not identified, or no token of
+    /// it can be a key (`_bot`). Over the cap, the least important parts are
+    /// omitted first; a value that lacks directives is `partial`.
+    pub fn header_value(&self, format: &FieldFormat<'_>) -> String {
+        let written = |omission| {
+            let writer = FieldWriter {
+                annotation: self,
+                format,
+                omission,
+            };
+            writer.value()
+        };
+        let omissions = [Omission::Nothing, Omission::Sources, Omission::Duplicates];
+        let mut values = omissions.into_iter().map(written);
+        let short = values.find(|value| value.len() <= format.bytes_max);
+        short.unwrap_or_else(|| written(Omission::Rest))
+    }
+}
+
+/// Parts of a value that are omitted because it would be too long.
+// The order of the variants is that in which they are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Omission {
+    Nothing,
+    /// Sources of the directives.
+    Sources,
+    /// All values of a name but the first, too.
+    Duplicates,
+    /// All but the directives under one key.
+    Rest,
+}
+
+/// Writes one value.
+struct FieldWriter<'a> {
+    annotation: &'a Annotation,
+    format: &'a FieldFormat<'a>,
+    omission: Omission,
+}
+
+/// Entry of an inner list.
+struct FieldEntry<'a> {
+    name: &'a TokenRef,
+    value: Option<RefBareItem<'a>>,
+    sources: Vec<&'static str>,
+}
+
+/// Key of crawlers that are not identified.
+const EVERYONE: &KeyRef = key_ref("*");
+
+/// Key of directives that do not count.
+const OUTSIDE: &KeyRef = key_ref("outside");
+
+impl FieldWriter<'_> {
+    fn value(&self) -> String {
+        let directives = &self.annotation.known.directives;
+        let keys = self.keys();
+        let mut field = DictSerializer::new();
+        for key in &keys {
+            self.write_member(field.inner_list(key), self.own_entries(), None);
+        }
+        if keys.is_empty() {
+            let is_identified = !self.annotation.tokens.is_empty();
+            let audit = self.format.audit.filter(|_| is_identified);
+            self.write_member(field.inner_list(EVERYONE), self.own_entries(), audit);
+        } else if self.format.general == GeneralKey::Beside && !self.omits_rest() {
+            let entries = entries(&directives.general);
+            self.write_member(field.inner_list(EVERYONE), entries, None);
+        }
+        // A crawler of that name must not find what is not in force.
+        let is_outside_free = keys.iter().all(|key| key.as_str() != OUTSIDE.as_str());
+        if is_outside_free && !self.omits_rest() && !directives.outside.is_empty() {
+            let mut list = field.inner_list(OUTSIDE);
+            self.write_entries(&mut list, entries(&directives.outside));
+        }
+        field.finish().unwrap_or_default()
+    }
+
+    fn omits_rest(&self) -> bool {
+        self.omission == Omission::Rest
+    }
+
+    /// Returns the tokens that can be keys, each once.
+    fn keys(&self) -> Vec<Key> {
+        let tokens = &self.annotation.tokens;
+        let count = match self.format.keys {
+            TokenKeys::First => 1,
+            TokenKeys::All => tokens.len(),
+        };
+        let mut keys: Vec<Key> = Vec::with_capacity(count);
+        for token in tokens.iter().take(count) {
+            match Key::from_string(token.to_ascii_lowercase()) {
+                Ok(key) if !keys.contains(&key) => keys.push(key),
+                _ => {}
+            }
+        }
+        if self.omits_rest() {
+            keys.truncate(1);
+            // The directives need the room more than a name of the crawler.
+            keys.retain(|key| key.as_str().len() <= Annotation::VALUE_MAX / 4);
+        }
+        keys
+    }
+
+    /// Returns the entries for all that binds the crawler, sorted by name.
+    fn own_entries(&self) -> Vec<FieldEntry<'_>> {
+        let mut entries = entries(&self.annotation.known.directives.own);
+        if self.format.preferences == PreferenceListing::Yes && !self.omits_rest() {
+            let preferences = self.annotation.preferences.iter();
+            entries.extend(preferences.map(FieldEntry::of_preference));
+        }
+        entries.sort_by_key(|entry| entry.name.as_str());
+        // Only licenses share a name: one is enough to know that there are terms.
+        if Omission::Duplicates <= self.omission {
+            entries.dedup_by_key(|entry| entry.name);
+        }
+        entries
+    }
+
+    fn write_member(
+        &self,
+        mut list: InnerListSerializer<'_>,
+        entries: Vec<FieldEntry<'_>>,
+        audit: Option<&str>,
+    ) {
+        self.write_entries(&mut list, entries);
+        let mut state = self.annotation.known.state;
+        if self.omits_rest() && state == AnnotationState::Complete {
+            state = AnnotationState::Partial(PartialReason::FieldCap);
+        }
+        let mut member = list
+            .finish()
+            .parameter(const { key_ref("state") }, state.name());
+        if let Some(why) = state.why() {
+            member = member.parameter(const { key_ref("why") }, why);
+        }
+        if let Some(from) = self.annotation.from {
+            let from = date(from.as_second());
+            member = member.parameter(const { key_ref("from") }, from);
+        }
+        if let Some(audit) = audit.and_then(|audit| StringRef::from_str(audit).ok()) {
+            member = member.parameter(const { key_ref("audit") }, audit);
+        }
+        let _: &mut String = member.finish();
+    }
+
+    fn write_entries(&self, list: &mut InnerListSerializer<'_>, entries: Vec<FieldEntry<'_>>) {
+        for entry in entries {
+            let mut item = list.bare_item(entry.name);
+            if let Some(value) = entry.value {
+                item = item.parameter(const { key_ref("value") }, value);
+            }
+            if Omission::Sources <= self.omission {
+                continue;
+            }
+            let letters = entry.sources.join(" ");
+            let key = const { key_ref("src") };
+            // A token holds no blank: several letters are a string.
+            if let Ok(token) = TokenRef::from_str(&letters) {
+                item.parameter(key, token);
+            } else if let Ok(string) = StringRef::from_str(&letters) {
+                item.parameter(key, string);
+            }
+        }
+    }
+}
+
+fn entries(directives: &DirectiveSet) -> Vec<FieldEntry<'_>> {
+    directives.iter().map(FieldEntry::of).collect()
+}
+
+impl<'a> FieldEntry<'a> {
+    fn of(directive: &'a Directive) -> Self {
+        Self {
+            name: directive.restriction.name,
+            value: directive_value(directive.restriction.value),
+            sources: directive.sources().map(|source| source.letter()).collect(),
+        }
+    }
+
+    fn of_preference(preference: &'a Preference) -> Self {
+        let carriers = preference.carriers.iter();
+        Self {
+            name: preference.name,
+            value: preference_value(&preference.value),
+            sources: carriers.map(|carrier| carrier.letter().as_str()).collect(),
+        }
+    }
+}
+
+fn directive_value(value: DirectiveValue) -> Option<RefBareItem<'static>> {
+    match value {
+        DirectiveValue::Stated => None,
+        DirectiveValue::Limit(limit) => {
+            let limit = Integer::try_from(limit).unwrap_or(Integer::MAX);
+            Some(RefBareItem::Integer(limit))
+        }
+        DirectiveValue::Preview(size) => Some(RefBareItem::Token(size.name())),
+        DirectiveValue::Until(instant) => Some(RefBareItem::Date(date(instant.as_second()))),
+    }
+}
+
+fn preference_value(value: &PreferenceValue) -> Option<RefBareItem<'_>> {
+    match value {
+        PreferenceValue::Token(token) => Some(RefBareItem::Token(token)),
+        PreferenceValue::Integer(number) => Some(RefBareItem::Integer((*number).into())),
+        PreferenceValue::Text(text) => StringRef::from_str(text).ok().map(RefBareItem::String),
+    }
+}
+
+fn date(seconds: i64) -> Date {
+    let seconds = Integer::try_from(seconds);
+    Date::from_unix_seconds(seconds.unwrap_or(Integer::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::super::vocabulary::lookup;
+    use super::super::{AnnotationContext, DirectiveCollector, DirectiveLimits, Meta};
+    use super::*;
+
+    fn annotation(tokens: &[&str], fields: &[&str]) -> Annotation {
+        let mut collector = DirectiveCollector::new(AnnotationContext {
+            tokens,
+            now: Timestamp::UNIX_EPOCH,
+            robots: None,
+            limits: DirectiveLimits::default(),
+        });
+        for value in fields {
+            collector.add_field("X-Robots-Tag", value.as_bytes());
+        }
+        collector.add_meta(&Meta {
+            name: "robots".into(),
+            content: "noindex".into(),
+        });
+        collector.annotation()
+    }
+
+    // The grammar of the field is ours, on top of RFC 9651.
+    #[test]
+    fn the_value_is_a_dictionary_of_the_crawler() {
+        let fields = ["max-snippet:20, noindex, max-image-preview:none"];
+        let value = annotation(&["ExampleBot"], &fields).header_value(&FieldFormat::default());
+        assert_eq!(
+            value,
+            "examplebot=(max-image-preview;value=none;src=x max-snippet;value=20;src=x \
+             noindex;src=\"x m\");state=complete"
+        );
+    }
+
+    #[test]
+    fn a_date_is_a_date() {
+        let fields = ["unavailable_after: 2100-01-01"];
+        let value = annotation(&[], &fields).header_value(&FieldFormat::default());
+        assert!(value.contains("unavailable_after;value=@4102444800;src=x"));
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_a_key_gives_way() {
+        for token in ["_bot", "", "ünderbot", "-x"] {
+            let value = annotation(&[token], &[]).header_value(&FieldFormat::default());
+            assert_eq!(value, "*=(noindex;src=m);state=complete", "{token}");
+        }
+    }
+
+    #[test]
+    fn a_token_beyond_the_cap_gives_way_and_says_so() {
+        let token = "a".repeat(Annotation::VALUE_MAX);
+        let value = annotation(&[&token], &[]).header_value(&FieldFormat::default());
+        assert_eq!(value, "*=(noindex);state=partial;why=field-cap");
+    }
+
+    #[test]
+    fn sources_give_way_before_the_token() {
+        let token = "a".repeat(Annotation::VALUE_MAX - 30);
+        let value = annotation(&[&token], &[]).header_value(&FieldFormat::default());
+        assert!(value.ends_with("=(noindex);state=complete"));
+    }
+
+    // Directives.md, section 4.2: several configured tokens, several keys.
+    #[test]
+    fn a_crawler_of_several_names_is_told_under_each() {
+        let form = FieldFormat {
+            keys: TokenKeys::All,
+            ..FieldFormat::default()
+        };
+        let tokens = ["MSNBot", "_x", "BingBot", "msnbot"];
+        let value = annotation(&tokens, &["bingbot: noai"]).header_value(&form);
+        let said = "(noai;src=x noindex;src=m);state=complete";
+        assert_eq!(value, format!("msnbot={said}, bingbot={said}"));
+    }
+
+    // Directives.md, section 4.2: `directives.emit_general`.
+    #[test]
+    fn what_everyone_is_told_may_stand_beside() {
+        let form = FieldFormat {
+            general: GeneralKey::Beside,
+            ..FieldFormat::default()
+        };
+        let value = annotation(&["A"], &["a: noai"]).header_value(&form);
+        assert_eq!(
+            value,
+            "a=(noai;src=x noindex;src=m);state=complete, *=(noindex;src=m);state=complete"
+        );
+        let value = annotation(&[], &[]).header_value(&form);
+        assert_eq!(value, "*=(noindex;src=m);state=complete");
+    }
+
+    // Directives.md, section 4.2: a token that cannot be a key.
+    #[test]
+    fn the_record_is_named_where_the_token_cannot_be() {
+        let form = FieldFormat {
+            audit: Some("17"),
+            ..FieldFormat::default()
+        };
+        let value = annotation(&["_a"], &["_a: noai"]).header_value(&form);
+        assert_eq!(
+            value,
+            "*=(noai;src=x noindex;src=m);state=complete;audit=\"17\""
+        );
+        let value = annotation(&["a"], &[]).header_value(&form);
+        assert_eq!(value, "a=(noindex;src=m);state=complete");
+        let value = annotation(&[], &[]).header_value(&form);
+        assert_eq!(value, "*=(noindex;src=m);state=complete");
+    }
+
+    #[test]
+    fn a_crawler_called_outside_is_not_told_what_does_not_count() {
+        let mut annotation = annotation(&["Outside"], &[]);
+        annotation.known.directives.outside = annotation.known.directives.own.clone();
+        let value = annotation.header_value(&FieldFormat::default());
+        assert_eq!(value, "outside=(noindex;src=m);state=complete");
+    }
+
+    // Directives.md, section 4.2: legacy scripts may use `grep -w`.
+    #[test]
+    fn no_word_about_the_state_is_a_directive() {
+        for why in PartialReason::ALL {
+            let mut annotation = annotation(&[], &[]);
+            annotation.known.directives = Default::default();
+            annotation.known.state = AnnotationState::Partial(why);
+            let value = annotation.header_value(&FieldFormat::default());
+            let mut words = value.split(|letter: char| !letter.is_ascii_alphanumeric());
+            assert!(words.all(|word| lookup(word).is_none()), "{value}");
+        }
+    }
+}

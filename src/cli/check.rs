@@ -1,217 +1,121 @@
-//! `check`: decides URLs, by a saved robots.txt or the one that is there now.
+//! `check`: decides URLs by a saved robots.txt, or by the one that the site has
+//! now.
 //!
-//! It asks the `decision` that the proxy asks, and gives the standard's verdict
-//! on the URL as sent; `--as-proxy` judges every reading of it.
+//! It calls the function that the proxy calls, and gives the standard's verdict
+//! on the URL as sent; `--as-proxy` judges every reading of it. Does not know how
+//! a decision is made.
 
-mod answer;
 mod batch;
-mod explained;
-mod folder;
-mod listed;
-mod object;
-mod pieces;
+mod context;
+mod explanation;
+mod json;
+mod list;
 mod saved;
 mod sentences;
-mod terms;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::pending;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
 use http::HeaderValue;
 use jiff::Timestamp;
 
-use self::explained::Explained;
-use self::object::Object;
+pub(super) use self::context::CheckArguments;
+use self::context::{CheckContext, exit_of, target};
+use self::explanation::DecisionExplanation;
+use self::json::ExplanationJson;
+use self::saved::SavedAnswer;
 use self::sentences::sentences;
-use self::terms::{Terms, offline, online};
 use super::configuration::ConfigurationRequest;
-use super::inert::{append_json, inert};
+use super::inert::append_json;
 use super::lines::open;
-use super::output::{Exit, Usage};
+use super::output::Exit;
 use super::process::runtime;
 use crate::clock;
 use crate::config::Settings;
-use crate::decision::decide::{Decision, Inquiry, Policy, Reason, Ruling, Verdict, decide};
+use crate::decision::decide::{Decision, Inquiry, decide};
 use crate::decision::snapshot::Snapshot;
 use crate::proxy::decider::{Decider, RobotsWait};
 use crate::robots_cache::fetch::Asker;
 use crate::serve::OriginClients;
-use politesse_robots::Dialect;
 use politesse_robots::origin::{Origin, Target};
-
-/// What to decide, and by what.
-#[derive(Debug, Args)]
-pub(super) struct CheckArguments {
-    /// A product token or a whole User-Agent value.
-    #[arg(long, value_name = "AGENT")]
-    agent: Option<String>,
-    /// A saved robots.txt, or - for standard input; without it the file is fetched.
-    #[arg(long, value_name = "FILE")]
-    robots: Option<String>,
-    /// By which text it is read: rfc9309, draft-2019, 1996, 1994, conner-2.0 or google.
-    #[arg(long, value_name = "DIALECT")]
-    dialect: Option<Dialect>,
-    /// Judges every reading of a URL, as the proxy does.
-    #[arg(long)]
-    as_proxy: bool,
-    /// One JSON object a URL instead of sentences.
-    #[arg(long)]
-    json: bool,
-    /// JSON Lines in, JSON Lines out; - for standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["agent", "robots", "json", "urls"])]
-    batch: Option<String>,
-    /// A folder of saved files that are named by host, to judge --urls by.
-    #[arg(long, value_name = "DIR", requires = "list", conflicts_with_all = ["batch", "robots", "json", "urls"])]
-    robots_dir: Option<PathBuf>,
-    /// A file with a URL on each line, or - for standard input.
-    #[arg(long = "urls", value_name = "FILE", requires = "robots_dir")]
-    list: Option<String>,
-    /// The URLs.
-    #[arg(value_name = "URL", required_unless_present_any = ["batch", "robots_dir"])]
-    urls: Vec<String>,
-}
-
-impl CheckArguments {
-    /// By what it is judged.
-    fn policy<'a>(&self, terms: &'a Terms) -> &'a Arc<Policy> {
-        if self.as_proxy {
-            &terms.policy
-        } else {
-            &terms.as_sent
-        }
-    }
-}
 
 /// Decides the URLs of the command line, of a batch or of a list, and prints the
 /// decisions.
+///
+/// # Errors
+///
+/// Arguments that mean nothing, or a file that cannot be read.
 pub(super) fn check(
-    check: &CheckArguments,
+    arguments: &CheckArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
-    let offline = || offline(configuration, check.dialect);
-    if let Some(file) = &check.batch {
-        return batch::batch((check, offline()?), open(file)?);
+    let offline = || CheckContext::offline(arguments, configuration);
+    if let Some(file) = &arguments.batch {
+        return batch::batch(&offline()?, open(file)?);
     }
-    if let (Some(folder), Some(list)) = (&check.robots_dir, &check.list) {
-        return listed::listed((check, &offline()?), folder, open(list)?);
+    if let (Some(folder), Some(list)) = (&arguments.robots_dir, &arguments.list) {
+        return list::list(arguments, &offline()?, folder, open(list)?);
     }
-    let targets = check.urls.iter().map(|url| target(url));
-    let targets = targets.collect::<Result<Vec<_>, _>>()?;
-    match &check.robots {
-        Some(file) => {
-            let terms = offline()?;
-            let decisions = by_file(file, check, &terms, targets)?;
-            print(check, &terms, decisions, None)
-        }
-        None => {
-            let settings = online(configuration, check.dialect)?;
-            let terms = Terms::of(&settings);
-            let decisions = by_fetched_files(&settings, check, &terms, targets)?;
-            print(check, &terms, decisions, Some(clock::now()))
-        }
+    // Arguments that mean nothing are reported before any file is read.
+    let urls = arguments.urls.iter().map(|url| target(url));
+    let targets = urls.collect::<Result<Vec<_>, _>>()?;
+    if let Some(file) = &arguments.robots {
+        let context = offline()?;
+        let saved = SavedAnswer::read(open(file)?, context.bytes_max);
+        let decisions = decide_by_file(
+            &saved.context("cannot read robots.txt")?,
+            &context,
+            inquiries(arguments, &context, targets),
+        );
+        return print(arguments, &context, decisions, None);
     }
-}
-
-/// Prints the decisions; the files were fetched if there is a `now`.
-fn print(
-    check: &CheckArguments,
-    terms: &Terms,
-    decisions: Vec<Decision>,
-    now: Option<Timestamp>,
-) -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
-    let mut exit = Exit::Done;
-    let mut before: Option<Arc<Snapshot>> = None;
-    for decision in decisions {
-        let explained = Explained::new(&decision, terms, now);
-        if check.json {
-            let mut line = Vec::new();
-            append_json(&mut line, &Object::of(&explained))?;
-            line.push(b'\n');
-            out.write_all(&line)?;
-        } else {
-            out.write_all(sentences(&explained, before.as_deref()).as_bytes())?;
-        }
-        before.clone_from(&decision.evidence().snapshot);
-        exit = worse(exit, decision.ruling());
-    }
-    Ok(exit)
-}
-
-/// Not knowing outweighs a refusal, and a refusal outweighs leave.
-fn worse(exit: Exit, ruling: &Ruling) -> Exit {
-    exit.max(match (ruling.verdict, ruling.reason) {
-        (Verdict::Allow, _) => Exit::Done,
-        (Verdict::Disallow, Reason::Unreachable | Reason::Egress) => Exit::Unknown,
-        (Verdict::Disallow | Verdict::Later, _) => Exit::Not,
-    })
-}
-
-/// A URL as people write it: blanks and controls count as their escapes.
-fn target(url: &str) -> Result<Target, Usage> {
-    let is_odd = |byte: u8| matches!(byte, 0..=b' ' | 0x7f);
-    let escaped: Cow<'_, str> = if url.bytes().any(is_odd) {
-        let escaped = url.chars().map(|letter| match letter {
-            '\0'..=' ' | '\x7f' => format!("%{:02X}", u32::from(letter)),
-            _ => letter.to_string(),
-        });
-        escaped.collect::<String>().into()
-    } else {
-        url.into()
-    };
-    let target = escaped.parse();
-    target.map_err(|error| Usage::Arguments(inert(&format!("{url}: {error}"))))
+    let settings = arguments.settings(configuration)?;
+    let context = CheckContext::configured(arguments, &settings);
+    let inquiries = inquiries(arguments, &context, targets);
+    let decisions = decide_by_fetching(arguments, &settings, &context, inquiries)?;
+    print(arguments, &context, decisions, Some(clock::now()))
 }
 
 fn inquiries(
-    check: &CheckArguments,
-    terms: &Terms,
+    arguments: &CheckArguments,
+    context: &CheckContext,
     targets: Vec<Target>,
 ) -> impl Iterator<Item = Arc<Inquiry>> {
-    let crawler = terms.crawler(check.agent.as_deref());
-    targets.into_iter().map(move |target| {
-        Arc::new(Inquiry {
-            crawler: crawler.clone(),
-            target,
-            method: "GET".to_owned(),
-        })
-    })
+    let agent = arguments.agent.as_deref();
+    let targets = targets.into_iter();
+    targets.map(move |target| Arc::new(context.inquiry(agent, target)))
 }
 
 /// Decides by one saved file, whatever the origins.
-fn by_file(
-    file: &str,
-    check: &CheckArguments,
-    terms: &Terms,
-    targets: Vec<Target>,
-) -> anyhow::Result<Vec<Decision>> {
-    let body = saved::bytes(open(file)?, terms).context("cannot read robots.txt")?;
+fn decide_by_file(
+    saved: &SavedAnswer,
+    context: &CheckContext,
+    inquiries: impl Iterator<Item = Arc<Inquiry>>,
+) -> Vec<Decision> {
+    // Output names the file as above where consecutive URLs share a snapshot.
     let mut snapshots: HashMap<Origin, Arc<Snapshot>> = HashMap::new();
-    let decisions = inquiries(check, terms, targets).map(|inquiry| {
+    let decisions = inquiries.map(|inquiry| {
         let origin = &inquiry.target.origin;
         let snapshot = snapshots
             .entry(origin.clone())
-            .or_insert_with(|| Arc::new(saved::snapshot(origin, (200, body.clone()), terms)));
-        decide(&inquiry, snapshot, check.policy(terms), terms.at)
+            .or_insert_with(|| Arc::new(saved.snapshot(origin, context)));
+        decide(&inquiry, snapshot, &context.policy, context.at)
     });
-    Ok(decisions.collect())
+    decisions.collect()
 }
 
-/// Decides by the files that are there now, fetched as the proxy would.
-fn by_fetched_files(
+/// Decides by the files that the sites have now, fetched as the proxy would.
+fn decide_by_fetching(
+    arguments: &CheckArguments,
     settings: &Settings,
-    check: &CheckArguments,
-    terms: &Terms,
-    targets: Vec<Target>,
+    context: &CheckContext,
+    inquiries: impl Iterator<Item = Arc<Inquiry>>,
 ) -> anyhow::Result<Vec<Decision>> {
-    let agent = check.agent.as_deref().map(HeaderValue::from_str);
+    let agent = arguments.agent.as_deref().map(HeaderValue::from_str);
     let asker = Asker {
         client: None,
         user_agent: agent
@@ -226,15 +130,41 @@ fn by_fetched_files(
             names: None,
             robots,
         };
-        let mut decisions = Vec::with_capacity(targets.len());
-        for inquiry in inquiries(check, terms, targets) {
+        let mut decisions = Vec::new();
+        for inquiry in inquiries {
             let wait = RobotsWait {
                 longest: Duration::MAX,
                 client_gone: pending(),
             };
-            let decided = decider.decide(&inquiry, check.policy(terms), &asker, wait);
+            let decided = decider.decide(&inquiry, &context.policy, &asker, wait);
             decisions.push(decided.await.decision);
         }
         Ok(decisions)
     })
+}
+
+/// Prints the decisions; the files were fetched if there is a `now`.
+fn print(
+    arguments: &CheckArguments,
+    context: &CheckContext,
+    decisions: Vec<Decision>,
+    now: Option<Timestamp>,
+) -> anyhow::Result<Exit> {
+    let mut out = std::io::stdout().lock();
+    let mut exit = Exit::Done;
+    let mut previous: Option<Arc<Snapshot>> = None;
+    for decision in decisions {
+        let explanation = DecisionExplanation::new(&decision, context, now);
+        if arguments.json {
+            let mut line = Vec::new();
+            append_json(&mut line, &ExplanationJson::new(&explanation))?;
+            line.push(b'\n');
+            out.write_all(&line)?;
+        } else {
+            out.write_all(sentences(&explanation, previous.as_deref()).as_bytes())?;
+        }
+        previous.clone_from(&decision.evidence().snapshot);
+        exit = exit.max(exit_of(decision.ruling()));
+    }
+    Ok(exit)
 }

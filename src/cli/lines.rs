@@ -45,7 +45,7 @@ pub(super) struct LineError<'a> {
 /// # Errors
 ///
 /// [`Usage::File`] if it cannot be opened.
-pub(super) fn open(file: &str) -> Result<Box<dyn BufRead + Send>, Usage> {
+pub(super) fn open(file: &str) -> Result<Box<dyn BufRead>, Usage> {
     if file == "-" {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }

@@ -198,13 +198,11 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "admin/pace.rs",
         "tasks.rs",
     ];
-    // A command of `run` is a process, the workers of `check` end with the
-    // function that starts them, what the store executes is SQL, the demo's site
-    // ends with its process, and the log begins before any runtime.
+    // A command of `run` is a process, what the store executes is SQL, the demo's
+    // site ends with its process, and the log begins before any runtime.
     let own = [
         "cli/run/mod.rs",
         "cli/run/seal/mod.rs",
-        "cli/check/listed.rs",
         "cli/demo/site.rs",
         "cli/log.rs",
         "serve/control/server.rs",

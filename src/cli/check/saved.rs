@@ -1,54 +1,250 @@
-//! A robots.txt that was saved: what asking for it would have led to.
+//! Saved robots.txt files: the snapshot that fetching each would have led to, and
+//! a folder of files that are found by the origin of a URL.
 //!
-//! RFC 9309, section 2.3.1. Where the file lies is not known here.
+//! RFC 9309, section 2.3.1. Does not know what a file says of a URL.
 
+use std::fs::File;
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use moka::sync::Cache;
+use thiserror::Error;
 
-use super::terms::Terms;
+use super::context::CheckContext;
+use crate::cli::output::Usage;
 use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::snapshot::{AccessResult, RobotsBody, RobotsFile, Snapshot};
 use politesse_robots::origin::Origin;
 
-/// The bytes of a file, as far as telling whether it is too long needs them.
-pub(super) fn bytes(input: impl Read, terms: &Terms) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    let most = u64::try_from(terms.bytes_max).unwrap_or(u64::MAX);
-    input
-        .take(most.saturating_add(1))
-        .read_to_end(&mut body)
-        .map(|_| body)
+/// Response that a saved robots.txt stands for.
+pub(super) struct SavedAnswer {
+    pub(super) status: u16,
+    pub(super) body: Bytes,
 }
 
-/// The snapshot of an origin that answers with `status` and `body`.
-pub(super) fn snapshot(
-    origin: &Origin,
-    (status, body): (u16, impl Into<Bytes>),
-    terms: &Terms,
-) -> Snapshot {
-    let now = clock::now();
-    let result = match status_meaning(status) {
-        StatusMeaning::Parse => {
-            let body = RobotsBody::within(body.into(), terms.bytes_max);
-            AccessResult::Successful(Arc::new(RobotsFile::read(body, terms.dialect())))
+impl SavedAnswer {
+    /// Reads a file, which stands for a response with status 200.
+    pub(super) fn read(input: impl Read, bytes_max: usize) -> io::Result<Self> {
+        let mut body = Vec::new();
+        // One byte more shows that the file is longer than the limit.
+        let limit = u64::try_from(bytes_max)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
+        input.take(limit).read_to_end(&mut body)?;
+        Ok(Self {
+            status: 200,
+            body: body.into(),
+        })
+    }
+
+    /// Returns the snapshot of an origin that answers so.
+    pub(super) fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
+        let now = clock::now();
+        let result = match status_meaning(self.status) {
+            StatusMeaning::Parse => {
+                let body = RobotsBody::within(self.body.clone(), context.bytes_max);
+                AccessResult::Successful(Arc::new(RobotsFile::read(body, context.dialect())))
+            }
+            StatusMeaning::Unavailable => AccessResult::Unavailable,
+            StatusMeaning::Redirect | StatusMeaning::Unreachable => {
+                AccessResult::Unreachable(Cause::Status)
+            }
+        };
+        Snapshot {
+            origin: origin.clone(),
+            token: None,
+            url: origin.robots_txt().to_string(),
+            hops: Vec::new(),
+            status: Some(self.status),
+            fetched_at: now,
+            expires_at: now,
+            result,
+            stale: None,
         }
-        StatusMeaning::Unavailable => AccessResult::Unavailable,
-        StatusMeaning::Redirect | StatusMeaning::Unreachable => {
-            AccessResult::Unreachable(Cause::Status)
+    }
+}
+
+/// Bound on the memory of cached files, in bytes, approximately.
+const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Folder of saved files that are named by host. Each is read and parsed once, as
+/// long as those in use fit a bound.
+///
+/// `https://site.example/a` is judged by `site.example`, `site.example.txt` or
+/// `site.example/robots.txt`, the first there is. A port other than the
+/// scheme's stands behind the host, with `:` or `_`.
+pub(super) struct SavedFolder<'a> {
+    path: PathBuf,
+    context: &'a CheckContext,
+    /// Results by authority.
+    cache: Cache<String, SavedResult>,
+}
+
+/// Snapshot by the saved file of an origin.
+pub(super) type SavedResult = Result<Arc<Snapshot>, Arc<SavedFileError>>;
+
+/// Error for an origin that no saved file speaks for.
+#[derive(Debug, Error)]
+pub(super) enum SavedFileError {
+    /// The folder has none for it: whether there is a robots.txt is not known.
+    #[error("no saved robots.txt for {0}")]
+    Missing(String),
+    /// There is one, and it cannot be read.
+    #[error("cannot read the saved robots.txt for {authority}: {source}")]
+    Unreadable {
+        /// Host and port.
+        authority: String,
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+impl<'a> SavedFolder<'a> {
+    /// Opens the folder at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage::File`] if it is none, or may not be read.
+    pub(super) fn open(path: PathBuf, context: &'a CheckContext) -> Result<Self, Usage> {
+        if let Err(source) = std::fs::read_dir(&path) {
+            return Err(Usage::File { path, source });
         }
+        let cache = Cache::builder()
+            .max_capacity(CACHE_BYTES_MAX)
+            .weigher(|authority: &String, result: &SavedResult| weight(authority, result))
+            .build();
+        Ok(Self {
+            path,
+            context,
+            cache,
+        })
+    }
+
+    /// Returns the snapshot by the saved file of `origin`.
+    pub(super) fn find(&self, origin: &Origin) -> SavedResult {
+        let authority = origin.authority();
+        self.cache
+            .get_with_by_ref(&authority, || self.read(origin).map_err(Arc::new))
+    }
+
+    fn read(&self, origin: &Origin) -> Result<Arc<Snapshot>, SavedFileError> {
+        let authority = origin.authority();
+        for name in names(&authority) {
+            match self.read_file(&name) {
+                Ok(None) => {}
+                Ok(Some(saved)) => return Ok(Arc::new(saved.snapshot(origin, self.context))),
+                Err(source) => return Err(SavedFileError::Unreadable { authority, source }),
+            }
+        }
+        Err(SavedFileError::Missing(authority))
+    }
+
+    /// Reads one file, if it exists and is a file.
+    fn read_file(&self, name: &str) -> io::Result<Option<SavedAnswer>> {
+        let path = self.path.join(name);
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => {
+                SavedAnswer::read(File::open(path)?, self.context.bytes_max).map(Some)
+            }
+            Ok(_) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns the names that the file of an authority may have. All of them are
+/// inside the folder: an authority has no slashes, and is never `..`.
+fn names(authority: &str) -> Vec<String> {
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (authority, None),
     };
-    Snapshot {
-        origin: origin.clone(),
-        token: None,
-        url: origin.robots_txt().to_string(),
-        hops: Vec::new(),
-        status: Some(status),
-        fetched_at: now,
-        expires_at: now,
-        result,
-        stale: None,
+    let stems = [
+        Some(authority.to_owned()),
+        port.map(|port| format!("{host}_{port}")),
+    ];
+    let endings = ["", ".txt", "/robots.txt"];
+    let names = stems.into_iter().flatten();
+    names
+        .flat_map(|stem| endings.map(|ending| format!("{stem}{ending}")))
+        .collect()
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Returns the memory that a cached result takes, in bytes.
+fn weight(authority: &str, result: &SavedResult) -> u32 {
+    let file = result.as_ref().ok().and_then(|snapshot| snapshot.file());
+    let file_bytes = file.map_or(0, |file| file.body.len() + file.robots.weight());
+    u32::try_from(size_of::<Snapshot>() + 2 * authority.len() + file_bytes).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use politesse_robots::origin::Target;
+
+    fn names_for(url: &str) -> Vec<String> {
+        let target: Target = url.parse().unwrap();
+        names(&target.origin.authority())
+    }
+
+    // `check --help`.
+    #[test]
+    fn files_are_named_by_host_and_port() {
+        for (url, expected) in [
+            (
+                "https://H.test./a",
+                ["h.test", "h.test.txt", "h.test/robots.txt"].as_slice(),
+            ),
+            (
+                "https://h.test:443/",
+                &["h.test", "h.test.txt", "h.test/robots.txt"],
+            ),
+            ("http://[::1]/", &["[::1]", "[::1].txt", "[::1]/robots.txt"]),
+            (
+                "http://h.test:443/",
+                &[
+                    "h.test:443",
+                    "h.test:443.txt",
+                    "h.test:443/robots.txt",
+                    "h.test_443",
+                    "h.test_443.txt",
+                    "h.test_443/robots.txt",
+                ],
+            ),
+        ] {
+            assert_eq!(names_for(url), expected, "{url}");
+        }
+    }
+
+    // Ours: no URL names a file outside the folder.
+    #[test]
+    fn no_host_leads_out_of_the_folder() {
+        for host in [
+            "..", "../x", "%2e%2e", "a/../..", "..\\x", "a..b", ".", "/etc", "a:..", "[..]",
+        ] {
+            for url in [format!("http://{host}/passwd"), format!("http://{host}")] {
+                let Ok(target) = url.parse::<Target>() else {
+                    continue;
+                };
+                for name in names(&target.origin.authority()) {
+                    let path = std::path::Path::new(&name);
+                    let is_inside = path
+                        .components()
+                        .all(|part| matches!(part, std::path::Component::Normal(_)));
+                    assert!(is_inside, "{url} names {name}");
+                }
+            }
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! What a person gets to know of a decision: the file's author, who wants to see
-//! which line did it and what to change.
+//! Text answers of `check`, for the author of a robots.txt, who wants to see which
+//! line decided and what to change.
+//!
+//! Does not know how a decision is explanation, only how the explanation reads.
 
-use super::explained::{Bound, Competing, Explained};
+use super::explanation::{BoundName, CompetingRule, DecisionExplanation};
 use crate::cli::inert::inert;
 use crate::decision::access::Cause;
 use crate::decision::decide::{Candidates, Reason};
@@ -10,49 +12,49 @@ use crate::decision::snapshot::{AccessResult, Snapshot};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::{JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 
-/// More of one kind are counted, not told.
-const TOLD_MAX: usize = 10;
-/// The longest text that is told whole, in characters.
-const TEXT_MAX: usize = 300;
+/// Most lines of one kind; the others are counted.
+const LINES_MAX: usize = 10;
+/// Longest text that is printed whole, in characters.
+const TEXT_CHARS_MAX: usize = 300;
 
-/// Tells a decision; what is to be said of its file only if it is not the one
-/// that was told of `before`.
-pub(super) fn sentences(explained: &Explained, before: Option<&Snapshot>) -> String {
-    let ruling = explained.ruling();
-    let url = &explained.evidence().inquiry.target;
+/// Returns the lines for a decision. Source and notes of its file are left out if
+/// it is the `previous` one, for which they were printed.
+pub(super) fn sentences(explanation: &DecisionExplanation, previous: Option<&Snapshot>) -> String {
+    let ruling = explanation.ruling();
+    let url = &explanation.evidence().inquiry.target;
     let mut lines = vec![format!("{url}: {}", ruling.verdict)];
-    lines.extend(reasons(explained));
-    lines.push(format!("names: {}", names(explained)));
-    lines.extend(rule(explained));
-    lines.extend(others(explained));
-    lines.extend(pace(explained));
-    if let Some(reading) = explained.refused_reading() {
+    lines.extend(reasons(explanation));
+    lines.push(format!("names: {}", names(explanation)));
+    lines.extend(rule(explanation));
+    lines.extend(others(explanation));
+    lines.extend(pace(explanation));
+    if let Some(reading) = explanation.refused_reading() {
         lines.push(format!(
             "the proxy would refuse it: servers read the path as {}",
             cut(&reading)
         ));
     }
-    if let Some(rule) = explained.refused_by_rule() {
+    if let Some(rule) = explanation.refused_by_rule() {
         lines.push(format!(
             "the proxy would refuse it by line {}, {}: servers take the path there for this one",
             rule.line,
             quoted(&rule.text)
         ));
     }
-    if explained.dialect() != Default::default() {
-        lines.push(format!("dialect: {}", explained.dialect()));
+    if explanation.dialect() != Default::default() {
+        lines.push(format!("dialect: {}", explanation.dialect()));
     }
-    lines.extend(joins(explained));
-    let is_told = |told: &Snapshot| {
-        explained
+    lines.extend(joins(explanation));
+    let is_same = |previous: &Snapshot| {
+        explanation
             .snapshot()
-            .is_some_and(|now| std::ptr::eq(told, now))
+            .is_some_and(|snapshot| std::ptr::eq(previous, snapshot))
     };
-    if before.is_some_and(is_told) {
+    if previous.is_some_and(is_same) {
         lines.push("robots.txt: as above".to_owned());
     } else {
-        lines.extend(source(explained));
-        lines.extend(notes(explained));
+        lines.extend(source(explanation));
+        lines.extend(notes(explanation));
     }
     lines
         .iter()
@@ -62,11 +64,12 @@ pub(super) fn sentences(explained: &Explained, before: Option<&Snapshot>) -> Str
         + "\n"
 }
 
-/// What the site asks of who fetches it.
-fn pace(explained: &Explained) -> Vec<String> {
-    let ruling = explained.ruling();
-    let delay = ruling.crawl_delay();
-    let delay = delay.map(|seconds| format!("crawl delay: {seconds} s"));
+/// Returns lines with the pace that the site asks for.
+fn pace(explanation: &DecisionExplanation) -> Vec<String> {
+    let ruling = explanation.ruling();
+    let delay = ruling
+        .crawl_delay()
+        .map(|seconds| format!("crawl delay: {seconds} s"));
     let (rates, visits) = match ruling.asked.as_deref() {
         Some(asked) => (texts(&asked.rates), texts(&asked.visits)),
         None => (String::new(), String::new()),
@@ -74,17 +77,18 @@ fn pace(explained: &Explained) -> Vec<String> {
     let rates = (!rates.is_empty()).then(|| format!("request rate: {rates}"));
     let visits = (!visits.is_empty()).then(|| format!("visit time: {visits} (UTC)"));
     let asked = [delay, rates, visits].into_iter().flatten();
-    asked.chain(pace_records(explained)).collect()
+    asked.chain(pace_records(explanation)).collect()
 }
 
-/// Which pace records bind the crawler, each with the agent line by which.
-fn pace_records(explained: &Explained) -> Vec<String> {
-    let (Some(robots), records) = (explained.robots(), explained.pace_records()) else {
+/// Returns lines with the pace records that bind the crawler, each with the agent
+/// line by which it does.
+fn pace_records(explanation: &DecisionExplanation) -> Vec<String> {
+    let (Some(robots), records) = (explanation.robots(), explanation.pace_records()) else {
         return Vec::new();
     };
-    let more = records.len().saturating_sub(TOLD_MAX);
-    let told = records.iter().take(TOLD_MAX);
-    let mut lines: Vec<String> = told
+    let more = records.len().saturating_sub(LINES_MAX);
+    let shown = records.iter().take(LINES_MAX);
+    let mut lines: Vec<String> = shown
         .map(|PaceRecord { line, scope }| {
             let binds = match scope {
                 PaceScope::Agents { line } => format!("line {line}{}", written(*line, robots)),
@@ -107,22 +111,22 @@ fn texts(values: &[impl ToString]) -> String {
     values.join(", ")
 }
 
-/// Why it says what it says, and what the operator put in place of that.
-fn reasons(explained: &Explained) -> Vec<String> {
-    let ruling = explained.ruling();
-    let who = explained.token().map(ProductToken::to_string);
-    let who = who.unwrap_or("a crawler without a name".to_owned());
+/// Returns lines with the reason of the verdict, and an override of it.
+fn reasons(explanation: &DecisionExplanation) -> Vec<String> {
+    let ruling = explanation.ruling();
+    let token = explanation.token().map(ProductToken::as_str);
+    let who = token.unwrap_or("a crawler without a name");
     match ruling.overriding.as_deref() {
         Some(entry) if ruling.is_overridden() => vec![
             format!("for {who}: {}", operator(entry)),
-            format!("set aside: {}", because(explained)),
+            format!("set aside: {}", because(explanation)),
         ],
         Some(entry) => vec![format!("for {who}: {}", operator(entry))],
-        None => vec![format!("for {who}: {}", because(explained))],
+        None => vec![format!("for {who}: {}", because(explanation))],
     }
 }
 
-/// What an override says, with its reason and its end.
+/// Describes an override, with its reason and its end.
 fn operator(entry: &Override) -> String {
     let verb = match entry.action {
         Action::Allow { .. } => "allows",
@@ -133,8 +137,8 @@ fn operator(entry: &Override) -> String {
     format!("the operator {verb} it{until}: {}", entry.reason)
 }
 
-fn because(explained: &Explained) -> String {
-    let ruling = explained.ruling();
+fn because(explanation: &DecisionExplanation) -> String {
+    let ruling = explanation.ruling();
     let group = cut(&ruling.group.join(", "));
     if let Some(rule) = &ruling.rule {
         let reading = ruling.reading.as_ref().map_or(String::new(), |path| {
@@ -150,21 +154,21 @@ fn because(explained: &Explained) -> String {
         Reason::NoRule => format!("no rule in the group of {group} matches"),
         Reason::NoGroup => "no group is for it, nor for everyone".to_owned(),
         Reason::RobotsTxt => "robots.txt itself is always allowed".to_owned(),
-        Reason::Unavailable => format!("there is no robots.txt ({})", status(explained)),
+        Reason::Unavailable => format!("there is no robots.txt ({})", status(explanation)),
         Reason::Restricted => format!(
             "robots.txt is restricted ({}), which closes all of it",
-            status(explained)
+            status(explanation)
         ),
         Reason::Unreachable => format!(
             "robots.txt is unreachable ({}), so nothing may be fetched until it can be read",
-            cause(explained)
+            cause(explanation)
         ),
         Reason::Undecided => "undecided: the file is such that trying its rules would take too \
                               long, and not knowing means no"
             .to_owned(),
         Reason::Egress => format!(
             "its address may not be dialled: {}",
-            explained.evidence().denial.as_deref().unwrap_or_default()
+            explanation.evidence().denial.as_deref().unwrap_or_default()
         ),
         reason @ (Reason::Rule
         | Reason::Override
@@ -178,22 +182,22 @@ fn because(explained: &Explained) -> String {
     }
 }
 
-fn status(explained: &Explained) -> String {
-    let status = explained.snapshot().and_then(|snapshot| snapshot.status);
+fn status(explanation: &DecisionExplanation) -> String {
+    let status = explanation.snapshot().and_then(|snapshot| snapshot.status);
     status.map_or("no status".to_owned(), |status| format!("status {status}"))
 }
 
-fn cause(explained: &Explained) -> String {
-    match explained.snapshot().map(|snapshot| &snapshot.result) {
+fn cause(explanation: &DecisionExplanation) -> String {
+    match explanation.snapshot().map(|snapshot| &snapshot.result) {
         Some(AccessResult::Unreachable(Cause::NoConnection(cause))) => cause.to_string(),
         Some(AccessResult::Unreachable(cause)) if *cause != Cause::Status => cause.to_string(),
-        _ => status(explained),
+        _ => status(explanation),
     }
 }
 
-/// The names that were considered, and which of them counts.
-fn names(explained: &Explained) -> String {
-    let crawler = explained.crawler();
+/// Lists the names that were considered, and says which group binds.
+fn names(explanation: &DecisionExplanation) -> String {
+    let crawler = explanation.crawler();
     let names: Vec<&str> = crawler
         .candidates()
         .iter()
@@ -204,48 +208,50 @@ fn names(explained: &Explained) -> String {
         (true, Some(said)) => format!("none to be found in {}", quoted(said)),
         (true, None) => "none given".to_owned(),
     };
-    let bound = match (explained.bound(), names.as_slice()) {
+    let bound = match (explanation.bound(), names.as_slice()) {
         (None, _) => String::new(),
-        (Some(Bound::Token(_)), [_]) => "; a group names it".to_owned(),
-        (Some(Bound::Token(token)), _) => format!("; the group of {token} binds"),
-        (Some(Bound::Everyone), []) => "; the group of everyone (*) binds".to_owned(),
-        (Some(Bound::Everyone), _) => {
+        (Some(BoundName::Token(_)), [_]) => "; a group names it".to_owned(),
+        (Some(BoundName::Token(token)), _) => format!("; the group of {token} binds"),
+        (Some(BoundName::Everyone), []) => "; the group of everyone (*) binds".to_owned(),
+        (Some(BoundName::Everyone), _) => {
             "; no group for that, so that of everyone (*) binds".to_owned()
         }
-        (Some(Bound::Nobody), _) => "; no group binds".to_owned(),
+        (Some(BoundName::Nobody), _) => "; no group binds".to_owned(),
     };
-    let all = explained.evidence().policy.candidates() == Candidates::All && 1 < names.len();
-    let all = if all {
+    let all_must_allow =
+        explanation.evidence().policy.candidates() == Candidates::All && 1 < names.len();
+    let others = if all_must_allow {
         ", and every name's must allow"
     } else {
         ""
     };
-    format!("{list}{bound}{all}")
+    format!("{list}{bound}{others}")
 }
 
-/// What else is to be known of the rule that counts.
-fn rule(explained: &Explained) -> Vec<String> {
-    let agent = explained.agent_line();
-    let agent = agent.map(|(line, text)| format!("agent line: line {line}, {}", quoted(&text)));
-    let length = explained
+/// Returns lines with the agent line and the length of the rule that decided.
+fn rule(explanation: &DecisionExplanation) -> Vec<String> {
+    let agent = explanation
+        .agent_line()
+        .map(|(line, text)| format!("agent line: line {line}, {}", quoted(&text)));
+    let length = explanation
         .rule()
-        .filter(|_| explained.dialect().prefers_length())
+        .filter(|_| explanation.dialect().prefers_length())
         .map(|rule| format!("length: {}", bytes(rule.length())));
     agent.into_iter().chain(length).collect()
 }
 
-/// The other rules that match.
-fn others(explained: &Explained) -> Vec<String> {
-    let competing = explained.competing();
-    let more = competing.len().saturating_sub(TOLD_MAX);
-    let mut lines: Vec<String> = competing.iter().take(TOLD_MAX).map(other).collect();
+/// Returns lines with the other rules that match.
+fn others(explanation: &DecisionExplanation) -> Vec<String> {
+    let competing = explanation.competing();
+    let more = competing.len().saturating_sub(LINES_MAX);
+    let mut lines: Vec<String> = competing.iter().take(LINES_MAX).map(other).collect();
     if 0 < more {
         lines.push(format!("also matches: {more} more, which --json has"));
     }
     lines
 }
 
-fn other(competing: &Competing<'_>) -> String {
+fn other(competing: &CompetingRule<'_>) -> String {
     let rule = &competing.rule;
     let (line, text) = (rule.line(), quoted(&rule.text()));
     match competing.why {
@@ -257,14 +263,15 @@ fn other(competing: &Competing<'_>) -> String {
     }
 }
 
-/// Which agents share the rule by what may be an accident, and how to part them.
-fn joins(explained: &Explained) -> Vec<String> {
-    let Some(robots) = explained.robots() else {
+/// Returns notes on agents that share the rule by what may be an accident, with a
+/// way to part them.
+fn joins(explanation: &DecisionExplanation) -> Vec<String> {
+    let Some(robots) = explanation.robots() else {
         return Vec::new();
     };
-    let joined = explained.joined();
-    let told = joined.iter().take(TOLD_MAX);
-    told.map(|joined| join(*joined, robots)).collect()
+    let joined = explanation.joined();
+    let shown = joined.iter().take(LINES_MAX);
+    shown.map(|joined| join(*joined, robots)).collect()
 }
 
 fn join(joined: JoinedAgents, robots: &RobotsTxt) -> String {
@@ -278,8 +285,8 @@ fn join(joined: JoinedAgents, robots: &RobotsTxt) -> String {
     )
 }
 
-/// What is to be said of the pace records between two agent lines that share
-/// their rules: those are not shared.
+/// Returns a sentence on the pace records between two agent lines that share
+/// their rules: pace records are not shared.
 fn pace_between(JoinedAgents { line, above }: JoinedAgents, robots: &RobotsTxt) -> String {
     let records = robots.records().skip_while(|record| record.line < above);
     let between = records.take_while(|record| record.line < line);
@@ -289,9 +296,9 @@ fn pace_between(JoinedAgents { line, above }: JoinedAgents, robots: &RobotsTxt) 
         .collect();
     match lines.as_slice() {
         [] => String::new(),
-        [one] => format!(
-            " Line {one}{}, is for the agents above it alone.",
-            written(*one, robots)
+        [line] => format!(
+            " Line {line}{}, is for the agents above it alone.",
+            written(*line, robots)
         ),
         [first, .., last] => {
             format!(
@@ -301,35 +308,35 @@ fn pace_between(JoinedAgents { line, above }: JoinedAgents, robots: &RobotsTxt) 
     }
 }
 
-/// How the file was got, if it was fetched.
-fn source(explained: &Explained) -> Option<String> {
-    let (snapshot, age) = (explained.snapshot()?, explained.age()?);
+/// Returns a line with the source of the file, if it was fetched.
+fn source(explanation: &DecisionExplanation) -> Option<String> {
+    let (snapshot, age) = (explanation.snapshot()?, explanation.age()?);
     let redirects = match snapshot.hops.len() {
         0 => String::new(),
         1 => ", after 1 redirect".to_owned(),
         several => format!(", after {several} redirects"),
     };
-    let answer = status(explained);
+    let answer = status(explanation);
     let url = cut(&snapshot.url);
     Some(format!(
         "robots.txt: {url}, {answer}{redirects}, asked for {age} s ago"
     ))
 }
 
-/// What is odd about the file and was not told of the rule, the end that is
-/// missing first.
-fn notes(explained: &Explained) -> Vec<String> {
-    let Some(robots) = explained.robots() else {
+/// Returns lines with the oddities of the file that are not among [`joins`]. That
+/// its end is missing comes first.
+fn notes(explanation: &DecisionExplanation) -> Vec<String> {
+    let Some(robots) = explanation.robots() else {
         return Vec::new();
     };
-    let joined = explained.joined();
-    let is_told = |note: &Note| joined.iter().any(|joined| joined.line == note.line);
+    let joined = explanation.joined();
+    let is_shown = |note: &Note| joined.iter().any(|joined| joined.line == note.line);
     let is_cut = |note: &Note| note.kind == NoteKind::CutAtLimit;
-    let notes = robots.notes().filter(|note| !is_told(note));
+    let notes = robots.notes().filter(|note| !is_shown(note));
     let (cut, rest): (Vec<Note>, Vec<Note>) = notes.partition(is_cut);
-    let more = rest.len().saturating_sub(TOLD_MAX);
-    let told = cut.iter().chain(rest.iter().take(TOLD_MAX));
-    let mut lines: Vec<String> = told
+    let more = rest.len().saturating_sub(LINES_MAX);
+    let shown = cut.iter().chain(rest.iter().take(LINES_MAX));
+    let mut lines: Vec<String> = shown
         .map(|Note { line, kind }| format!("note: line {line}{}: {kind}", written(*line, robots)))
         .collect();
     if 0 < more {
@@ -338,7 +345,7 @@ fn notes(explained: &Explained) -> Vec<String> {
     lines
 }
 
-/// A line's text, to stand behind its number.
+/// Returns the text of a line, to stand behind its number.
 fn written(line: u32, robots: &RobotsTxt) -> String {
     let text = robots.line(line).filter(|text| !text.is_empty());
     text.map_or(String::new(), |text| format!(", {}", quoted(&text)))
@@ -355,9 +362,9 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", cut(text))
 }
 
-/// A text from outside as far as people want to read it.
+/// Cuts a text from outside to the length that people want to read.
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(TEXT_MAX) {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }

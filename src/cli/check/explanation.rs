@@ -1,15 +1,16 @@
-//! A decision with what explains it: who was bound by which line, what else
-//! matched, and what is odd about the file.
+//! Explanation of a decision: the group that binds the crawler, the line that
+//! decided, the other rules that match, and oddities of the file.
 //!
-//! All of it is worked out again from the evidence. How it is told is not known
-//! here.
+//! All of it is derived from the evidence. Does not know how it is printed.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::terms::Terms;
-use crate::decision::decide::{Decision, Evidence, Reason, RuleCited, Ruling, Verdict, ruling};
+use super::context::CheckContext;
+use crate::decision::decide::{
+    Decision, Evidence, Policy, Reason, RuleCited, Ruling, Verdict, ruling,
+};
 use crate::decision::ruling::with_served_forms;
 use crate::decision::snapshot::{RobotsFile, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
@@ -17,99 +18,107 @@ use politesse_robots::{
     Binding, Dialect, JoinedAgents, Judgement, Outranked, PaceRecord, RobotsTxt, Rule,
 };
 
-/// A decision, and what it was made from.
-pub(super) struct Explained {
+/// Decision with the evidence and the groups that explain it.
+pub(super) struct DecisionExplanation {
     evidence: Arc<Evidence>,
-    terms: Terms,
-    /// The groups by which it was made; absent without a file.
+    proxy_policy: Arc<Policy>,
+    /// Groups by which it was made; absent without a file.
     binding: Option<Binding>,
-    /// Now, if the file was fetched and not saved before.
+    /// Time of printing, if the file was fetched and not saved before.
     now: Option<Timestamp>,
 }
 
-/// By which name a crawler is bound.
-pub(super) enum Bound<'a> {
-    /// By one of its own.
+/// Name by which a group binds a crawler.
+pub(super) enum BoundName<'a> {
+    /// One of its own names.
     Token(&'a ProductToken),
-    /// No group names it: by that of everyone.
+    /// `*`: no group names it.
     Everyone,
-    /// Nor is there one for everyone.
+    /// None: no group names it, and there is none for everyone.
     Nobody,
 }
 
-/// A rule that matches and does not count.
-pub(super) struct Competing<'a> {
+/// Rule that matches and does not count.
+pub(super) struct CompetingRule<'a> {
     pub(super) rule: Rule<'a>,
-    /// Why; `None` if the operator's word was put in place of them all.
+    /// Reason; `None` if an override of the operator replaces all rules.
     pub(super) why: Option<Outranked>,
 }
 
-impl Explained {
-    /// What explains `decision`, made by `terms`, of a file that was fetched if
-    /// there is a `now`.
-    pub(super) fn new(decision: &Decision, terms: &Terms, now: Option<Timestamp>) -> Self {
+impl DecisionExplanation {
+    /// Derives the explanation of `decision`; its file was fetched if there is a
+    /// `now`.
+    pub(super) fn new(decision: &Decision, context: &CheckContext, now: Option<Timestamp>) -> Self {
         let evidence = Arc::clone(decision.evidence());
-        // With `enforcement.candidates` it may be another than the first.
+        // With `enforcement.candidates` the token that decided may be another
+        // than the first.
         let token = evidence.ruling.token.as_ref();
         let bound = token.map(|token| Crawler::known_as(std::slice::from_ref(token), None));
         let crawler = bound.as_ref().unwrap_or(&evidence.inquiry.crawler);
-        let copy = evidence.snapshot.as_deref().and_then(Snapshot::file);
+        let file = evidence.snapshot.as_deref().and_then(Snapshot::file);
         Self {
-            binding: copy.map(|copy| {
+            binding: file.map(|file| {
                 let readings = evidence.policy.readings();
-                with_served_forms(copy.robots.binding(crawler), readings)
+                with_served_forms(file.robots.binding(crawler), readings)
             }),
-            terms: terms.clone(),
+            proxy_policy: Arc::clone(&context.proxy_policy),
             now,
             evidence,
         }
     }
 
+    /// Returns the ruling.
     pub(super) fn ruling(&self) -> &Ruling {
         &self.evidence.ruling
     }
 
+    /// Returns the evidence.
     pub(super) fn evidence(&self) -> &Evidence {
         &self.evidence
     }
 
+    /// Returns the crawler that asked.
     pub(super) fn crawler(&self) -> &Crawler {
         &self.evidence.inquiry.crawler
     }
 
-    /// The candidate that was bound, else the first.
+    /// Returns the candidate that was bound, else the first.
     pub(super) fn token(&self) -> Option<&ProductToken> {
         let first = || self.crawler().token();
         self.ruling().token.as_ref().or_else(first)
     }
 
+    /// Returns the snapshot, unless the address may not be dialled.
     pub(super) fn snapshot(&self) -> Option<&Snapshot> {
         self.evidence.snapshot.as_deref()
     }
 
+    /// Returns the robots.txt, if the site has one.
     pub(super) fn file(&self) -> Option<&RobotsFile> {
         self.snapshot().and_then(Snapshot::file)
     }
 
+    /// Returns its rules.
     pub(super) fn robots(&self) -> Option<&RobotsTxt> {
-        self.file().map(|copy| &copy.robots)
+        self.file().map(|file| &file.robots)
     }
 
+    /// Returns the dialect that files are read by.
     pub(super) fn dialect(&self) -> Dialect {
-        self.terms.dialect()
+        self.proxy_policy.dialect()
     }
 
-    /// By which name the crawler is bound, if there is a file.
-    pub(super) fn bound(&self) -> Option<Bound<'_>> {
+    /// Returns the name by which the crawler is bound, if there is a file.
+    pub(super) fn bound(&self) -> Option<BoundName<'_>> {
         let binding = self.binding.as_ref()?;
         Some(match binding.token() {
-            Some(token) => Bound::Token(token),
-            None if binding.is_bound() => Bound::Everyone,
-            None => Bound::Nobody,
+            Some(token) => BoundName::Token(token),
+            None if binding.is_bound() => BoundName::Everyone,
+            None => BoundName::Nobody,
         })
     }
 
-    /// The rule that counts, if one does.
+    /// Returns the rule that decided, if one did.
     pub(super) fn rule(&self) -> Option<Rule<'_>> {
         let cited = self.ruling().rule.as_ref()?;
         let judgement = self.binding.as_ref()?.judge(self.path());
@@ -117,36 +126,38 @@ impl Explained {
         rule.filter(|rule| rule.line() == cited.line)
     }
 
-    /// The agent line by which that rule binds, and how it reads.
+    /// Returns the number and the text of the agent line by which it binds.
     pub(super) fn agent_line(&self) -> Option<(u32, String)> {
         let line = self.ruling().agent_line?;
         Some((line, self.robots()?.line(line)?.into_owned()))
     }
 
-    /// The other rules that match, the nearest to the path first.
-    pub(super) fn competing(&self) -> Vec<Competing<'_>> {
+    /// Returns the other rules that match, the nearest to the path first.
+    pub(super) fn competing(&self) -> Vec<CompetingRule<'_>> {
         let Some(binding) = &self.binding else {
             return Vec::new();
         };
         let path = self.path();
-        // Where a rule counts, the operator's word is in place of that as well.
+        // Where a rule would decide, the override replaces that as well.
         let is_set_aside = self.ruling().reason == Reason::Override
             && matches!(binding.judge(path), Judgement::Rule(_));
         if is_set_aside {
             let rules = binding.competing(path).into_iter();
-            return rules.map(|rule| Competing { rule, why: None }).collect();
+            return rules
+                .map(|rule| CompetingRule { rule, why: None })
+                .collect();
         }
         let outranked = binding.outranked(path).into_iter();
         outranked
-            .map(|(rule, why)| Competing {
+            .map(|(rule, why)| CompetingRule {
                 rule,
                 why: Some(why),
             })
             .collect()
     }
 
-    /// The agent lines that joined the group of the rule that counts, although
-    /// they may not have been meant to.
+    /// Returns the agent lines that joined the group of the rule that decided,
+    /// although that may not have been meant.
     pub(super) fn joined(&self) -> Vec<JoinedAgents> {
         let rule = self.ruling().rule.as_ref();
         match (self.robots(), rule) {
@@ -155,45 +166,46 @@ impl Explained {
         }
     }
 
-    /// The pace records that bind the crawler.
+    /// Returns the pace records that bind the crawler.
     pub(super) fn pace_records(&self) -> Vec<PaceRecord> {
         let binding = self.binding.as_ref();
         binding.map_or_else(Vec::new, Binding::pace_records)
     }
 
-    /// The reading of the path for which the proxy would refuse what is allowed
-    /// as sent.
+    /// Returns the reading of the path for which the proxy would refuse a URL
+    /// that is allowed as sent.
     pub(super) fn refused_reading(&self) -> Option<String> {
         self.refused_by_the_proxy()?.reading
     }
 
-    /// The rule by which the proxy would refuse what is allowed as sent, because
-    /// servers take the path that it writes for the path that was sent.
+    /// Returns the rule by which the proxy would refuse a URL that is allowed as
+    /// sent, because servers take the path of the rule for the path that was sent.
     pub(super) fn refused_by_rule(&self) -> Option<RuleCited> {
         let refused = self.refused_by_the_proxy()?;
         refused.rule.filter(|_| refused.reading.is_none())
     }
 
-    /// The ruling of the proxy, if it would refuse what is allowed as sent.
+    /// Returns the ruling of the proxy, if it would refuse a URL that is allowed
+    /// as sent.
     fn refused_by_the_proxy(&self) -> Option<Ruling> {
         let evidence = &self.evidence;
         if self.ruling().reading.is_some() {
             return None;
         }
-        let policy = &self.terms.policy;
+        let policy = &self.proxy_policy;
         let as_proxy = ruling(&evidence.inquiry, self.snapshot()?, policy, evidence.at);
         let is_other = as_proxy.reading.is_some() || self.ruling().verdict == Verdict::Allow;
         Some(as_proxy).filter(|ruling| ruling.verdict == Verdict::Disallow && is_other)
     }
 
-    /// How many seconds ago the file was fetched, if it was.
+    /// Returns the seconds since the file was fetched, if it was.
     pub(super) fn age(&self) -> Option<i64> {
         let fetched_at = self.snapshot()?.fetched_at;
         let age = self.now?.as_second() - fetched_at.as_second();
         Some(age.max(0))
     }
 
-    /// The path as it was judged.
+    /// Returns the path as it was judged.
     fn path(&self) -> &str {
         let sent = self.evidence.inquiry.target.path_and_query();
         self.ruling().reading.as_deref().unwrap_or(sent)

@@ -1,0 +1,196 @@
+//! Arguments of `check`, and everything that its URLs are judged by: the
+//! configuration, or the standard alone.
+//!
+//! Does not know where a robots.txt comes from.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::cli::configuration::ConfigurationRequest;
+use crate::cli::inert::inert;
+use crate::cli::output::{Exit, Usage};
+use crate::clock;
+use crate::config::Settings;
+use crate::decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict};
+use crate::decision::inquiry::Identities;
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+use politesse_robots::{Dialect, RobotsTxt};
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// A product token or a whole User-Agent value.
+    #[arg(long, value_name = "AGENT")]
+    pub(super) agent: Option<String>,
+    /// A saved robots.txt, or - for standard input; without it the file is fetched.
+    #[arg(long, value_name = "FILE")]
+    pub(super) robots: Option<String>,
+    /// By which text it is read: rfc9309, draft-2019, 1996, 1994, conner-2.0 or google.
+    #[arg(long, value_name = "DIALECT")]
+    dialect: Option<Dialect>,
+    /// Judges every reading of a URL, as the proxy does.
+    #[arg(long)]
+    as_proxy: bool,
+    /// One JSON object a URL instead of sentences.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// JSON Lines in, JSON Lines out; - for standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["agent", "robots", "json", "urls"])]
+    pub(super) batch: Option<String>,
+    /// A folder of saved files that are named by host, to judge --urls by.
+    #[arg(long, value_name = "DIR", requires = "list", conflicts_with_all = ["batch", "robots", "json", "urls"])]
+    pub(super) robots_dir: Option<PathBuf>,
+    /// A file with a URL on each line, or - for standard input.
+    #[arg(long = "urls", value_name = "FILE", requires = "robots_dir")]
+    pub(super) list: Option<String>,
+    /// The URLs.
+    #[arg(value_name = "URL", required_unless_present_any = ["batch", "robots_dir"])]
+    pub(super) urls: Vec<String>,
+}
+
+impl CheckArguments {
+    /// Reads the configuration, with the dialect of the command line.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ConfigurationRequest::settings`].
+    pub(super) fn settings(
+        &self,
+        configuration: ConfigurationRequest<'_>,
+    ) -> Result<Settings, Usage> {
+        let mut settings = configuration.settings()?;
+        if let Some(dialect) = self.dialect {
+            settings.policy = settings.policy.with_dialect(dialect);
+            settings.robots.policy = settings.robots.policy.with_dialect(dialect);
+        }
+        Ok(settings)
+    }
+}
+
+/// Everything that a URL is judged by, its robots.txt aside.
+#[derive(Clone)]
+pub(super) struct CheckContext {
+    /// Policy that judges: the proxy's with `--as-proxy`, else the same for the
+    /// URL as sent.
+    pub(super) policy: Arc<Policy>,
+    /// Policy of the proxy, which judges every reading of a URL.
+    pub(super) proxy_policy: Arc<Policy>,
+    identities: Arc<Identities>,
+    /// Longest part of a robots.txt that is read, in bytes.
+    pub(super) bytes_max: usize,
+    /// Time of all decisions.
+    pub(super) at: Timestamp,
+}
+
+impl CheckContext {
+    /// Returns the context for files that the user brings: the standard alone,
+    /// unless a configuration was named. A file that lies about on a machine
+    /// must not change the answer to a question that brings its own robots.txt.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CheckArguments::settings`].
+    pub(super) fn offline(
+        arguments: &CheckArguments,
+        configuration: ConfigurationRequest<'_>,
+    ) -> Result<Self, Usage> {
+        if configuration.file.is_some() {
+            let settings = arguments.settings(configuration)?;
+            return Ok(Self::configured(arguments, &settings));
+        }
+        let standard = Policy::new(Unauthorized::Allow);
+        let context = Self::new(arguments, standard);
+        Ok(match arguments.dialect {
+            Some(dialect) => context.in_dialect(dialect),
+            None => context,
+        })
+    }
+
+    /// Returns the context by the configuration.
+    pub(super) fn configured(arguments: &CheckArguments, settings: &Settings) -> Self {
+        Self {
+            identities: Arc::new(settings.exchange.request.identities.clone()),
+            bytes_max: settings.robots.max_bytes,
+            ..Self::new(arguments, settings.policy.clone())
+        }
+    }
+
+    fn new(arguments: &CheckArguments, policy: Policy) -> Self {
+        let proxy_policy = Arc::new(policy);
+        Self {
+            policy: if arguments.as_proxy {
+                Arc::clone(&proxy_policy)
+            } else {
+                Arc::new(proxy_policy.as_sent())
+            },
+            proxy_policy,
+            identities: Arc::default(),
+            bytes_max: RobotsTxt::BYTES_MIN,
+            at: clock::now(),
+        }
+    }
+
+    /// Returns the context for files that are read by `dialect`.
+    pub(super) fn in_dialect(&self, dialect: Dialect) -> Self {
+        let in_dialect = |policy: &Policy| Arc::new(policy.clone().with_dialect(dialect));
+        Self {
+            policy: in_dialect(&self.policy),
+            proxy_policy: in_dialect(&self.proxy_policy),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the dialect that files are read by.
+    pub(super) fn dialect(&self) -> Dialect {
+        self.policy.dialect()
+    }
+
+    /// Builds the inquiry of `agent` for a URL. Nobody has connected, so that the
+    /// crawler has no address.
+    pub(super) fn inquiry(&self, agent: Option<&str>, target: Target) -> Inquiry {
+        Inquiry {
+            crawler: self.crawler(agent),
+            target,
+            method: "GET".to_owned(),
+        }
+    }
+
+    fn crawler(&self, agent: Option<&str>) -> Crawler {
+        self.identities.crawler(agent.map(str::as_bytes), None)
+    }
+}
+
+/// Reads a URL as people write it: blanks and controls count as their escapes.
+///
+/// # Errors
+///
+/// [`Usage::Arguments`] if it is no URL of a site.
+pub(super) fn target(url: &str) -> Result<Target, Usage> {
+    let is_odd = |byte: u8| matches!(byte, 0..=b' ' | 0x7f);
+    let escaped: Cow<'_, str> = if url.bytes().any(is_odd) {
+        let escaped = url.chars().map(|letter| match letter {
+            '\0'..=' ' | '\x7f' => format!("%{:02X}", u32::from(letter)),
+            _ => letter.to_string(),
+        });
+        escaped.collect::<String>().into()
+    } else {
+        url.into()
+    };
+    escaped
+        .parse()
+        .map_err(|error| Usage::Arguments(inert(&format!("{url}: {error}"))))
+}
+
+/// Returns the exit code for a ruling.
+pub(super) fn exit_of(ruling: &Ruling) -> Exit {
+    match (ruling.verdict, ruling.reason) {
+        (Verdict::Allow, _) => Exit::Done,
+        (Verdict::Disallow, Reason::Unreachable | Reason::Egress) => Exit::Unknown,
+        (Verdict::Disallow | Verdict::Later, _) => Exit::Not,
+    }
+}

@@ -1,0 +1,282 @@
+//! `check --robots-dir`: a list of URLs, each judged by the saved file of its
+//! host, on all cores.
+//!
+//! The list is read in batches, so that one of any length takes bounded memory.
+//! Does not know how a file is found or what it says.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, BufRead, Write as _};
+use std::path::Path;
+
+use rayon::iter::ParallelIterator as _;
+use rayon::slice::ParallelSlice as _;
+use serde::Serialize;
+
+use super::context::{CheckArguments, CheckContext, exit_of, target};
+use super::json::RulingJson;
+use super::saved::{SavedFolder, SavedResult};
+use crate::cli::inert::append_json;
+use crate::cli::lines::{LineError, append_line};
+use crate::cli::output::Exit;
+use crate::decision::decide::{Inquiry, ruling};
+use politesse_robots::origin::{Origin, Target};
+
+/// Lines of the first batch. Each has twice as many as the one before it, up to
+/// [`BATCH_LINES_MAX`]: a list that comes through a pipe gets its first answers
+/// early, and the cores wait for each other less often in a long one.
+const FIRST_BATCH_LINES: usize = 512;
+/// Most lines of a batch. Their answers are held until all are judged.
+const BATCH_LINES_MAX: usize = 64 * 1024;
+/// Most bytes of a batch, but for its last line.
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Fewest lines that a core judges in a row: a short list is for all cores, too.
+const CHUNK_LINES_MIN: usize = 64;
+/// Most lines that a core judges in a row. Those of one origin are judged
+/// together, so that more lines need fewer files.
+const CHUNK_LINES_MAX: usize = 4096;
+/// Longest line, in bytes.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// Usual length of an answer.
+const ANSWER_BYTES: usize = 256;
+
+/// Answer to a line.
+#[derive(Serialize)]
+struct ListAnswer<'a> {
+    url: &'a str,
+    #[serde(flatten)]
+    ruling: RulingJson<'a>,
+}
+
+/// Line of the list that is not blank.
+struct ListLine<'a> {
+    /// Number of the line, from 1.
+    number: u64,
+    text: &'a [u8],
+}
+
+/// URL on a line.
+struct ListedUrl<'a> {
+    line: u64,
+    url: &'a str,
+    /// Parsed URL, or the error of parsing it.
+    target: Result<Target, String>,
+}
+
+/// Answers to some lines, in their order.
+struct JudgedLines {
+    text: Vec<u8>,
+    exit: Exit,
+}
+
+/// Judges every URL of `list` by the file for it in `folder`, and prints the
+/// answers in the order of the list.
+///
+/// # Errors
+///
+/// A folder or a list that cannot be read.
+pub(super) fn list(
+    arguments: &CheckArguments,
+    context: &CheckContext,
+    folder: &Path,
+    list: impl BufRead,
+) -> anyhow::Result<Exit> {
+    let folder = SavedFolder::open(folder.to_owned(), context)?;
+    let judge = ListJudge {
+        agent: arguments.agent.as_deref(),
+        context,
+        folder: &folder,
+        hasher: RandomState::new(),
+    };
+    let mut reader = BatchReader::new(list);
+    let mut out = io::stdout().lock();
+    let mut exit = Exit::Done;
+    while let Some(batch) = reader.next_batch()? {
+        for judged in judge.judge_batch(&batch)? {
+            out.write_all(&judged.text)?;
+            exit = exit.max(judged.exit);
+        }
+        out.flush()?;
+    }
+    Ok(exit)
+}
+
+/// Lines that are read before any of them is judged.
+struct ListBatch {
+    /// Number of the first line, from 1.
+    first_line: u64,
+    /// Lines, each with its end.
+    text: Vec<u8>,
+}
+
+/// Reads the list, batch by batch.
+struct BatchReader<R> {
+    list: R,
+    next_line: u64,
+    batch_lines: usize,
+}
+
+impl<R: BufRead> BatchReader<R> {
+    fn new(list: R) -> Self {
+        Self {
+            list,
+            next_line: 1,
+            batch_lines: FIRST_BATCH_LINES,
+        }
+    }
+
+    fn next_batch(&mut self) -> io::Result<Option<ListBatch>> {
+        let mut batch = ListBatch {
+            first_line: self.next_line,
+            text: Vec::new(),
+        };
+        let mut lines = 0;
+        while lines < self.batch_lines
+            && batch.text.len() < BATCH_BYTES_MAX
+            && append_line(&mut self.list, &mut batch.text, LINE_BYTES_MAX)?
+        {
+            lines += 1;
+        }
+        self.next_line += lines as u64;
+        self.batch_lines = (2 * self.batch_lines).min(BATCH_LINES_MAX);
+        Ok((0 < lines).then_some(batch))
+    }
+}
+
+impl ListBatch {
+    fn lines(&self) -> Vec<ListLine<'_>> {
+        let lines = self.text.split(|byte| *byte == b'\n');
+        (self.first_line..)
+            .zip(lines.map(<[u8]>::trim_ascii))
+            .filter(|(_, text)| !text.is_empty())
+            .map(|(number, text)| ListLine { number, text })
+            .collect()
+    }
+}
+
+/// Parameters that all lines are judged by.
+struct ListJudge<'a> {
+    agent: Option<&'a str>,
+    context: &'a CheckContext,
+    folder: &'a SavedFolder<'a>,
+    /// Hashes origins, to bring the lines of one origin together.
+    hasher: RandomState,
+}
+
+/// State that one line leaves for the next.
+#[derive(Default)]
+struct JudgeState {
+    /// Inquiry of the line before, of which only the URL changes.
+    inquiry: Option<Inquiry>,
+    /// Origin of the line before, and its file.
+    last: Option<(Origin, SavedResult)>,
+}
+
+impl ListJudge<'_> {
+    /// Judges the lines of a batch on all cores.
+    fn judge_batch(&self, batch: &ListBatch) -> serde_json::Result<Vec<JudgedLines>> {
+        let lines = batch.lines();
+        let share = lines.len().div_ceil(rayon::current_num_threads());
+        lines
+            .par_chunks(share.clamp(CHUNK_LINES_MIN, CHUNK_LINES_MAX))
+            .map(|chunk| self.judge_chunk(chunk))
+            .collect()
+    }
+
+    fn judge_chunk(&self, lines: &[ListLine<'_>]) -> serde_json::Result<JudgedLines> {
+        let mut urls: Vec<_> = lines.iter().map(ListedUrl::read).collect();
+        // Without this a list in no order would need another file for each line.
+        urls.sort_by_cached_key(|url| {
+            let target = url.target.as_ref().ok();
+            target.map(|target| self.hasher.hash_one(&target.origin))
+        });
+        let mut state = JudgeState::default();
+        let mut answers = Vec::with_capacity(urls.len());
+        let mut exit = Exit::Done;
+        for url in urls {
+            let mut text = Vec::with_capacity(ANSWER_BYTES);
+            let line = url.line;
+            exit = exit.max(self.judge(url, &mut state, &mut text)?);
+            text.push(b'\n');
+            answers.push((line, text));
+        }
+        answers.sort_unstable_by_key(|(line, _)| *line);
+        let texts: Vec<_> = answers.into_iter().map(|(_, text)| text).collect();
+        Ok(JudgedLines {
+            text: texts.concat(),
+            exit,
+        })
+    }
+
+    /// Appends the answer to a line. One that is not understood counts as a
+    /// refusal; without a file the verdict is not known.
+    fn judge(
+        &self,
+        listed: ListedUrl<'_>,
+        state: &mut JudgeState,
+        text: &mut Vec<u8>,
+    ) -> serde_json::Result<Exit> {
+        let ListedUrl { line, url, target } = listed;
+        let target = match target {
+            Ok(target) => target,
+            Err(error) => {
+                let url = None;
+                append_json(text, &LineError { line, url, error })?;
+                return Ok(Exit::Not);
+            }
+        };
+        let snapshot = match self.file(&target.origin, state) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                let (url, error) = (Some(url), error.to_string());
+                append_json(text, &LineError { line, url, error })?;
+                return Ok(Exit::Unknown);
+            }
+        };
+        let inquiry = match &mut state.inquiry {
+            Some(inquiry) => {
+                inquiry.target = target;
+                inquiry
+            }
+            none => none.insert(self.context.inquiry(self.agent, target)),
+        };
+        let ruling = ruling(inquiry, &snapshot, &self.context.policy, self.context.at);
+        let answer = ListAnswer {
+            url,
+            ruling: RulingJson::new(&ruling, &inquiry.crawler),
+        };
+        append_json(text, &answer)?;
+        Ok(exit_of(&ruling))
+    }
+
+    fn file(&self, origin: &Origin, state: &mut JudgeState) -> SavedResult {
+        if let Some((last, file)) = &state.last
+            && last == origin
+        {
+            return file.clone();
+        }
+        let file = self.folder.find(origin);
+        state.last = Some((origin.clone(), file.clone()));
+        file
+    }
+}
+
+impl<'a> ListedUrl<'a> {
+    fn read(line: &ListLine<'a>) -> Self {
+        let (url, target) = match url_text(line.text) {
+            Ok(url) => (url, target(url).map_err(|error| error.to_string())),
+            Err(error) => ("", Err(error)),
+        };
+        Self {
+            line: line.number,
+            url,
+            target,
+        }
+    }
+}
+
+fn url_text(line: &[u8]) -> Result<&str, String> {
+    if LINE_BYTES_MAX < line.len() as u64 {
+        return Err(format!("a URL is longer than {LINE_BYTES_MAX} bytes"));
+    }
+    str::from_utf8(line).map_err(|error| format!("a URL that is not UTF-8: {error}"))
+}

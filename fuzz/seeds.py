@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the cases of tests/cases as inputs of a fuzz target, one file each.
+"""Writes the cases of the repository as inputs of a fuzz target, one file each.
 
     fuzz/seeds.py TARGET FOLDER
 """
@@ -11,11 +11,17 @@ import pathlib
 import sys
 import zlib
 
-CASES = pathlib.Path(__file__).resolve().parent.parent / "tests" / "cases"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = [
+    ROOT / "tests" / "cases",
+    ROOT / "crates" / "politesse-directives" / "cases",
+    ROOT / "crates" / "politesse-robots" / "cases",
+]
 
 
 def cases(name):
-    with open(CASES / name, encoding="utf-8") as lines:
+    (path,) = (folder / name for folder in FOLDERS if (folder / name).exists())
+    with open(path, encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
@@ -95,5 +101,5 @@ def inputs(target):
 
 
 target, folder = sys.argv[1:]
-for number, bytes in enumerate(inputs(target)):
-    pathlib.Path(folder, f"{number:04}").write_bytes(bytes)
+for number, seed in enumerate(inputs(target)):
+    pathlib.Path(folder, f"{number:04}").write_bytes(seed)

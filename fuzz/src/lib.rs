@@ -4,13 +4,13 @@
 #[path = "../../crates/politesse-robots/tests/reference/mod.rs"]
 pub mod reference;
 
-#[path = "../../tests/reference/html.rs"]
+#[path = "../../crates/politesse-directives/tests/reference/html.rs"]
 pub mod html;
 
 #[path = "../../tests/reference/nginx.rs"]
 pub mod nginx;
 
-#[path = "../../tests/reference/scanned.rs"]
+#[path = "../../crates/politesse-directives/tests/reference/scanned.rs"]
 pub mod scanned;
 
 pub mod comparison;

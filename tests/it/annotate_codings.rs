@@ -1,7 +1,7 @@
 //! Bodies that are looked into arrive as they were sent, byte by byte, with
 //! the fields that speak of them (invariant 7; issue 4, Must hold).
 //!
-//! The cases of `tests/cases/directives.jsonl`, through the proxy, over every
+//! The cases of `directives.jsonl`, through the proxy, over every
 //! way there is to it.
 
 use crate::kit::client::{Crawler, End, Reply};

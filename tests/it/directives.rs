@@ -14,7 +14,7 @@ use crate::kit::program::{Outcome, finish, politesse, run_in};
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::{run, soon};
 
-const CASES: &str = include_str!("../cases/directives.jsonl");
+const CASES: &str = include_str!("../../crates/politesse-directives/cases/directives.jsonl");
 
 /// Cases that are not met, by id, with the reason.
 const UNMET: [(&str, &str); 0] = [];

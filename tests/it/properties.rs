@@ -11,9 +11,6 @@ use politesse::decision::record::{
     Again, Effect, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling, decide_again,
 };
 use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
-use politesse_directives::{
-    AnnotationContext, DirectiveCollector, DirectiveLimits, FieldFormat, MetaScanner, ScanStatus,
-};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::without_dot_segments;
@@ -110,16 +107,6 @@ fn rules() -> impl Strategy<Value = String> {
     vec(rule, 0..8).prop_map(|rules| format!("User-agent: *\n{}", rules.concat()))
 }
 
-fn scan(page: &[u8], chunk: usize) -> (ScanStatus, usize) {
-    let mut scanner = MetaScanner::new(64 * 1024, None);
-    for piece in page.chunks(chunk.max(1)) {
-        if scanner.push(piece) != ScanStatus::More {
-            break;
-        }
-    }
-    (scanner.finish(), scanner.metas().len())
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -162,33 +149,6 @@ proptest! {
             prop_assert_eq!(without_dot_segments(&reading), None);
             prop_assert!(reading.starts_with('/'));
         }
-    }
-
-    // Ours: how the network cuts a page must not change what is found in it.
-    #[test]
-    fn a_page_reads_the_same_whatever_the_chunks(
-        parts in vec(prop::sample::select(vec![
-            "<head>", "<meta name=robots content=noindex>", "<META NAME='robots' CONTENT=\"a&#44;none\">",
-            "<title>", "</title>", "<script>", "</script>", "<!--", "-->", "<noscript>", "</noscript>",
-            "<body>", "text", "<template>", "</template>", "</head>", "\u{e9}", "<", "=",
-        ]), 0..12),
-        chunk in 1_usize..9,
-    ) {
-        let page = parts.concat();
-        prop_assert_eq!(scan(page.as_bytes(), chunk), scan(page.as_bytes(), page.len()));
-    }
-
-    // Ours: no field line from an origin can end the proxy.
-    #[test]
-    fn any_field_line_can_be_read(lines in vec(vec(any::<u8>(), 0..200), 0..4)) {
-        let tokens = ["FooBot"];
-        let reading = AnnotationContext { tokens: &tokens, now: Timestamp::UNIX_EPOCH, robots: None, limits: DirectiveLimits::default() };
-        let mut collector = DirectiveCollector::new(reading);
-        for line in &lines {
-            collector.add_field("x-robots-tag", line);
-            collector.add_field("robots-tag", line);
-        }
-        prop_assert!(collector.annotation().header_value(&FieldFormat::default()).is_ascii());
     }
 
     // Ours: any text is a URL or is none, and a URL reads back as itself.

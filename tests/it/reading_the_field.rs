@@ -16,12 +16,12 @@ use tokio::process::Command;
 use crate::kit::program::finish;
 use crate::kit::run;
 
-#[path = "../../examples/read_field.rs"]
+#[path = "../../crates/politesse-directives/examples/read_field.rs"]
 #[expect(dead_code, reason = "an example has a main of its own")]
 mod example;
 
 const CHAPTER: &str = include_str!("../../docs/annotation.md");
-const EXAMPLE: &str = include_str!("../../examples/read_field.rs");
+const EXAMPLE: &str = include_str!("../../crates/politesse-directives/examples/read_field.rs");
 
 /// A field, who reads it, and whether a page that has it may be indexed.
 struct Row {

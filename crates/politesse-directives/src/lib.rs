@@ -105,5 +105,10 @@ pub use meta_scanner::{MetaScanner, MetaScope, ScanOptions};
 pub use page_reader::{PageReader, ResponseHead};
 pub use quotations::Quotations;
 
+// The example of the README is run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,10 @@
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod clock;
+#[path = "../../../crates/politesse-directives/tests/directives/codings.rs"]
 pub(crate) mod codings;
 pub(crate) mod demo;
+#[path = "../../../crates/politesse-directives/tests/directives/directive_case.rs"]
 pub(crate) mod directive_case;
 pub(crate) mod h2;
 pub(crate) mod loopback;

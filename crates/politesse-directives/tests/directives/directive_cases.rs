@@ -1,4 +1,4 @@
-//! The directives of `tests/cases/directives.jsonl` and `directives-ours.jsonl`,
+//! The directives of `cases/directives.jsonl` and `directives-ours.jsonl`,
 //! each case whole, byte by byte, in random chunks and under every content
 //! coding. A case names its source.
 
@@ -7,8 +7,8 @@ use politesse_directives::{
     Annotation, AnnotationContext, DirectiveLimits, FieldFormat, PageReader, ResponseHead,
 };
 
-use crate::kit::codings::{CODINGS, coded, named};
-use crate::kit::directive_case::{Case, all_cases};
+use crate::codings::{CODINGS, coded, named};
+use crate::directive_case::{Case, all_cases};
 
 /// Cases that are not met, by id, with the reason.
 const UNMET: [(&str, &str); 0] = [];

@@ -14,8 +14,8 @@ mod scanned;
 use scanned::{restricts, scanned};
 
 const CASES: [&str; 2] = [
-    include_str!("../cases/directives.jsonl"),
-    include_str!("../cases/directives-ours.jsonl"),
+    include_str!("../../cases/directives.jsonl"),
+    include_str!("../../cases/directives-ours.jsonl"),
 ];
 
 /// How a page differs from the reference, wherever it is cut.

@@ -1,6 +1,6 @@
 //! Reads the field `Robots-Directives`: may one crawler index the page?
 //!
-//! `cargo run --example read_field -- foobot 'foobot=(noindex;src=m);state=complete'`
+//! `cargo run -p politesse-directives --example read_field -- foobot 'foobot=(noindex;src=m);state=complete'`
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 

@@ -1,7 +1,7 @@
 //! What a page costs to look at (issue 4, "Must hold"): memory here, time in
 //! `benches/annotate`.
 
-#[path = "../../crates/politesse-directives/benches/annotate/pages.rs"]
+#[path = "../../benches/annotate/pages.rs"]
 mod pages;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -10,7 +10,7 @@ use politesse_directives::{
     AnnotationContext, DirectiveLimits, FieldFormat, PageReader, ResponseHead,
 };
 
-use crate::kit::codings::coded;
+use crate::codings::coded;
 
 /// Whatever the head is long.
 const SCANNER_BYTES_MAX: u64 = 64 * 1024;

@@ -1,5 +1,9 @@
-//! The cases of `tests/cases/directives.jsonl`: a response, who asked, and what
-//! is in force.
+//! The cases of `cases/directives.jsonl`: a response, its crawler, and the
+//! directives in force.
+#![allow(
+    dead_code,
+    reason = "shared by path with the black-box tests; neither asks everything"
+)]
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde::Deserialize;

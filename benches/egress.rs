@@ -15,7 +15,7 @@ use std::time::Duration;
 use politesse::clock;
 use politesse::metrics::Metrics;
 use politesse::tasks::Tasks;
-use politesse::upstream::egress::{Allow, Deny, Egress, Options, Ports, Resolve};
+use politesse::upstream::egress::{Allow, Deny, Egress, EgressPorts, Options, Resolve};
 use politesse_robots::origin::{Origin, Scheme};
 
 const ROUNDS: usize = 21;
@@ -78,7 +78,7 @@ fn egress(entries: u32, listener: &str) -> Egress {
     let options = Options {
         deny: vec![Deny::Default],
         allow: vec![Allow::Name("localhost".to_owned())],
-        ports: vec![Ports::Default],
+        ports: vec![EgressPorts::Default],
         resolve: resolve.collect(),
         parent: None,
         dns_ttl: Duration::from_secs(3600),

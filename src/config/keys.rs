@@ -34,7 +34,7 @@ use crate::proxy::connect::HttpsMode;
 use crate::proxy::fields::AcceptEncoding;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
-use crate::upstream::egress::{Allow, Deny, Ports, Resolve};
+use crate::upstream::egress::{Allow, Deny, EgressPorts, Resolve};
 use crate::upstream::parent::Parent;
 use politesse_directives::{BothFields, MetaScope};
 use politesse_robots::Dialect;
@@ -450,7 +450,7 @@ keys! {
         allow: Vec<Allow> = "[]", List { of: ALLOW, len: 0..=1024 };
         /// Which ports may be asked for. "default" is 80, 443 and 1024-65535 but
         /// those of well-known databases.
-        ports: Vec<Ports> = r#"["default"]"#, List { of: PortRange, len: 1..=1024 };
+        ports: Vec<EgressPorts> = r#"["default"]"#, List { of: PortRange, len: 1..=1024 };
     }
 
     /// The record of every decision.

@@ -15,7 +15,7 @@ use super::kinds::{Fault, Kind, Part, Text};
 use super::values::name_text;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
-use crate::upstream::egress::{Allow, Deny, Ports, Resolve};
+use crate::upstream::egress::{Allow, Deny, EgressPorts, Resolve};
 use crate::upstream::parent::Parent;
 
 /// An address to listen on.
@@ -66,32 +66,32 @@ pub(super) const ALLOW: Text<Allow> = Text {
 pub(super) struct PortRange;
 
 impl Kind for PortRange {
-    type Value = Ports;
+    type Value = EgressPorts;
 
     fn wanted(&self) -> String {
         "\"default\", a port such as 8080, or a range such as \"9000-9100\"".to_owned()
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Ports, Vec<Fault>> {
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<EgressPorts, Vec<Fault>> {
         let value = written.get_ref();
         let number = value
             .as_integer()
             .and_then(|number| u16::from_str_radix(number.as_str(), number.radix()).ok())
             .filter(|&port| 0 < port)
-            .map(|port| Ports::Range(port..=port));
+            .map(|port| EgressPorts::Range(port..=port));
         let ports = number.or_else(|| port_range(value.as_str()?));
         ports.ok_or_else(|| vec![Fault::whole(written, self.wanted())])
     }
 }
 
 /// `default`, `8080` or `9000-9100`.
-fn port_range(text: &str) -> Option<Ports> {
+fn port_range(text: &str) -> Option<EgressPorts> {
     if text == "default" {
-        return Some(Ports::Default);
+        return Some(EgressPorts::Default);
     }
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (port(first)?, port(last)?);
-    (first <= last).then_some(Ports::Range(first..=last))
+    (first <= last).then_some(EgressPorts::Range(first..=last))
 }
 
 /// A name that may stand in `Via` (RFC 9110, sections 5.6.2 and 7.6.3).

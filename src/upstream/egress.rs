@@ -15,18 +15,16 @@ mod rules;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use smallvec::SmallVec;
-use thiserror::Error;
 
 pub use self::own::OwnAddresses;
 use self::own::OwnListeners;
 use self::resolver::{Resolver, ResolverLimits};
-use self::rules::EgressRules;
+pub use self::rules::{Allow, Denial, Deny, DialError, EgressPorts};
+use self::rules::{EgressLists, EgressRules};
 use super::parent::Parent;
 use crate::decision::access::NoConnection;
 use crate::metrics::Metrics;
@@ -41,7 +39,7 @@ pub struct Options {
     /// Addresses and names that may be dialled all the same (`egress.allow`).
     pub allow: Vec<Allow>,
     /// Ports that may be dialled (`egress.ports`).
-    pub ports: Vec<Ports>,
+    pub ports: Vec<EgressPorts>,
     /// Names with an address of the operator's choice (`upstream.resolve`);
     /// exempt from `deny`, and from `ports` where they name one.
     pub resolve: Vec<Resolve>,
@@ -55,33 +53,6 @@ pub struct Options {
     pub dns_lookups: NonZeroUsize,
     /// Names that are remembered.
     pub dns_cache: NonZeroUsize,
-}
-
-/// Entry of `egress.deny`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deny {
-    /// Private and special addresses, and the names that mean them.
-    Default,
-    /// The addresses of a network.
-    Net(IpNet),
-}
-
-/// Entry of `egress.allow`; it wins over every [`Deny`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Allow {
-    /// The addresses of a network.
-    Net(IpNet),
-    /// A name, wherever it leads.
-    Name(String),
-}
-
-/// Entry of `egress.ports`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ports {
-    /// 80, 443, and those from 1024 on which no well-known database listens.
-    Default,
-    /// A range, its ends included.
-    Range(RangeInclusive<u16>),
 }
 
 /// Entry of `upstream.resolve`.
@@ -101,34 +72,6 @@ impl Resolve {
     fn leads_to(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.address, self.to_port.unwrap_or(port))
     }
-}
-
-/// Error by which an origin cannot be dialled.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DialError {
-    /// The origin may not be dialled: 502 with `destination_ip_prohibited`.
-    #[error(transparent)]
-    Denied(#[from] Denial),
-    /// The name has no address.
-    #[error("{0}")]
-    NoConnection(NoConnection),
-}
-
-/// Reason why an origin may not be dialled.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Denial {
-    /// `egress.ports` does not have the port.
-    #[error("port {0} is not one that may be asked for")]
-    Port(u16),
-    /// The name means this machine or the metadata of a cloud.
-    #[error("the name {0} is denied")]
-    Name(Box<str>),
-    /// Every address of the origin is denied; this is the first.
-    #[error("the address {0} is denied")]
-    Address(IpAddr),
-    /// The address is one of this proxy.
-    #[error("{0} is this proxy")]
-    OwnListener(SocketAddr),
 }
 
 /// Addresses to dial for an origin, every one checked.
@@ -173,7 +116,12 @@ pub struct Egress {
 impl Egress {
     /// Creates an egress that resolves names in tasks of `tasks`.
     pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
-        let rules = Arc::new(EgressRules::new(&options, Arc::clone(&metrics)));
+        let lists = EgressLists {
+            deny: options.deny,
+            allow: options.allow,
+            ports: options.ports,
+        };
+        let rules = Arc::new(EgressRules::new(lists, Arc::clone(&metrics)));
         // With a parent no other name than its own is resolved here, and that
         // one the operator has set.
         let resolved_rules = match &options.parent {
@@ -319,14 +267,14 @@ impl Egress {
         addresses: impl IntoIterator<Item = SocketAddr>,
     ) -> Result<Addresses, Denial> {
         let mut denied = None;
-        let others = addresses.into_iter().filter(|&address| {
-            let is_own = self.own.are_reached_at(address);
-            if is_own {
+        let mut others = Addresses::new();
+        for address in addresses {
+            if self.own.are_reached_at(address) {
                 denied.get_or_insert(address);
+            } else {
+                others.push(address);
             }
-            !is_own
-        });
-        let others: Addresses = others.collect();
+        }
         match denied {
             Some(first) if others.is_empty() => Err(Denial::OwnListener(first)),
             Some(_) | None => Ok(others),

@@ -21,8 +21,7 @@ use moka::sync::Cache;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::DialError;
-use super::rules::EgressRules;
+use super::rules::{DialError, EgressRules};
 use crate::clock::{self, Stamp};
 use crate::decision::access::NoConnection;
 use crate::metrics::{Metrics, ResultLabel};
@@ -121,13 +120,13 @@ impl Resolver {
             deadline,
             mut answer,
         } = self.ask(name)?;
-        let answered = timeout_at(deadline, answer.wait_for(Option::is_some)).await;
-        let answered = answered.map_err(|_| DialError::NoConnection(NoConnection::DnsTimeout))?;
         let none = Err(DialError::NoConnection(NoConnection::Dns));
-        answered
-            .ok()
-            .and_then(|found| found.clone())
-            .unwrap_or(none)
+        match timeout_at(deadline, answer.wait_for(Option::is_some)).await {
+            Ok(Ok(found)) => found.clone().unwrap_or(none),
+            // The task ended without an answer: the lookup panicked.
+            Ok(Err(_)) => none,
+            Err(_) => Err(DialError::NoConnection(NoConnection::DnsTimeout)),
+        }
     }
 
     /// Joins the lookup of `name`, or starts it.

@@ -4,19 +4,84 @@
 //! Does not know how names are resolved.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
+use thiserror::Error;
 
-use super::{Allow, Denial, Deny, Options, Ports};
+use crate::decision::access::NoConnection;
 use crate::metrics::Metrics;
 use crate::upstream::addresses::{ipv4_within, is_special, is_special_name, is_web_port};
+
+/// Entry of `egress.deny`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deny {
+    /// Private and special addresses, and the names that mean them.
+    Default,
+    /// The addresses of a network.
+    Net(IpNet),
+}
+
+/// Entry of `egress.allow`; it wins over every [`Deny`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Allow {
+    /// The addresses of a network.
+    Net(IpNet),
+    /// A name, wherever it leads.
+    Name(String),
+}
+
+/// Entry of `egress.ports`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EgressPorts {
+    /// 80, 443, and those from 1024 on which no well-known database listens.
+    Default,
+    /// A range, its ends included.
+    Range(RangeInclusive<u16>),
+}
+
+/// Error by which an origin cannot be dialled.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DialError {
+    /// The origin may not be dialled: 502 with `destination_ip_prohibited`.
+    #[error(transparent)]
+    Denied(#[from] Denial),
+    /// The name has no address.
+    #[error("{0}")]
+    NoConnection(NoConnection),
+}
+
+/// Reason why an origin may not be dialled.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Denial {
+    /// `egress.ports` does not have the port.
+    #[error("port {0} is not one that may be asked for")]
+    Port(u16),
+    /// The name means this machine or the metadata of a cloud.
+    #[error("the name {0} is denied")]
+    Name(Box<str>),
+    /// Every address of the origin is denied; this is the first.
+    #[error("the address {0} is denied")]
+    Address(IpAddr),
+    /// The address is one of this proxy.
+    #[error("{0} is this proxy")]
+    OwnListener(SocketAddr),
+}
+
+/// Entries of `egress.*` that say what may be dialled.
+#[derive(Debug, Clone)]
+pub(super) struct EgressLists {
+    pub(super) deny: Vec<Deny>,
+    pub(super) allow: Vec<Allow>,
+    pub(super) ports: Vec<EgressPorts>,
+}
 
 /// Lists of the settings, in the form in which they are searched.
 #[derive(Debug)]
 pub(super) struct EgressRules {
-    ports: Vec<Ports>,
+    ports: Vec<EgressPorts>,
     names: HashSet<Box<str>>,
     allowed: Vec<IpNet>,
     denied: Vec<IpNet>,
@@ -32,26 +97,26 @@ enum SpecialAddresses {
 }
 
 impl EgressRules {
-    pub(super) fn new(options: &Options, metrics: Arc<Metrics>) -> Self {
-        let special = if options.deny.contains(&Deny::Default) {
+    pub(super) fn new(lists: EgressLists, metrics: Arc<Metrics>) -> Self {
+        let special = if lists.deny.contains(&Deny::Default) {
             SpecialAddresses::Denied
         } else {
             SpecialAddresses::Allowed
         };
         let mut rules = Self {
-            ports: options.ports.clone(),
+            ports: lists.ports,
             special,
             ..Self::open(metrics)
         };
-        for entry in &options.deny {
+        for entry in lists.deny {
             match entry {
                 Deny::Default => {}
-                Deny::Net(net) => rules.denied.push(canonical(*net)),
+                Deny::Net(net) => rules.denied.push(canonical(net)),
             }
         }
-        for entry in &options.allow {
+        for entry in lists.allow {
             match entry {
-                Allow::Net(net) => rules.allowed.push(canonical(*net)),
+                Allow::Net(net) => rules.allowed.push(canonical(net)),
                 Allow::Name(name) => {
                     rules.names.insert(name.to_ascii_lowercase().into());
                 }
@@ -73,9 +138,9 @@ impl EgressRules {
     }
 
     pub(super) fn judge_port(&self, port: u16) -> Result<(), Denial> {
-        let fits = |ports: &Ports| match ports {
-            Ports::Default => is_web_port(port),
-            Ports::Range(range) => range.contains(&port),
+        let fits = |ports: &EgressPorts| match ports {
+            EgressPorts::Default => is_web_port(port),
+            EgressPorts::Range(range) => range.contains(&port),
         };
         if self.ports.iter().any(fits) {
             Ok(())

@@ -6,7 +6,7 @@ fn options() -> Options {
     Options {
         deny: vec![Deny::Default],
         allow: Vec::new(),
-        ports: vec![Ports::Default],
+        ports: vec![EgressPorts::Default],
         resolve: Vec::new(),
         parent: None,
         dns_ttl: Duration::from_secs(30),
@@ -128,7 +128,12 @@ fn ips(addresses: &[&str]) -> Vec<IpAddr> {
 #[test]
 fn a_mixed_answer_keeps_what_is_allowed_and_counts_the_rest() {
     let metrics = Arc::new(Metrics::default());
-    let rules = EgressRules::new(&options(), Arc::clone(&metrics));
+    let lists = EgressLists {
+        deny: vec![Deny::Default],
+        allow: Vec::new(),
+        ports: vec![EgressPorts::Default],
+    };
+    let rules = EgressRules::new(lists, Arc::clone(&metrics));
     let found = ips(&["10.0.0.1", "93.184.216.34", "::1", "::ffff:10.0.0.1"]);
     let allowed = rules.allowed_of("h.test", &found).unwrap();
     assert_eq!(allowed, ips(&["93.184.216.34"]));
@@ -198,7 +203,7 @@ wrapped! {
 async fn without_the_default_only_the_named_networks_are_denied() {
     let egress = egress(Options {
         deny: vec![Deny::Net("192.0.2.0/24".parse().unwrap())],
-        ports: vec![Ports::Range(9000..=9100)],
+        ports: vec![EgressPorts::Range(9000..=9100)],
         ..options()
     });
     assert!(egress.admits(&origin("127.0.0.1:9000")).await.is_ok());

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::tasks::Tasks;
 use crate::upstream::body::{BodyError, ResponseBody};
 use crate::upstream::client::{HostTurns, Options, OutgoingHead, Roots, Upstream, UpstreamError};
-use crate::upstream::egress::{self, Deny, Egress, Ports, Resolve};
+use crate::upstream::egress::{self, Deny, Egress, EgressPorts, Resolve};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
@@ -155,7 +155,7 @@ pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
     let options = egress::Options {
         deny: vec![Deny::Default],
         allow: Vec::new(),
-        ports: vec![Ports::Default],
+        ports: vec![EgressPorts::Default],
         resolve: resolve.collect(),
         parent: None,
         dns_ttl: Duration::from_secs(30),

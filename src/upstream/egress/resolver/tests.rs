@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::time::{advance, sleep};
 
-use super::super::{Deny, Options, Ports};
 use super::*;
+use crate::upstream::egress::rules::{Deny, EgressLists, EgressPorts};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -31,24 +31,18 @@ fn resolver(lookups: usize) -> Resolver {
 }
 
 fn resolver_with(lookups: usize, lookup: SystemLookup) -> Resolver {
-    let options = Options {
+    let lists = EgressLists {
         deny: vec![Deny::Default],
         allow: Vec::new(),
-        ports: vec![Ports::Default],
-        resolve: Vec::new(),
-        parent: None,
-        dns_ttl: Duration::from_secs(30),
-        dns_timeout: TIMEOUT,
-        dns_lookups: NonZeroUsize::new(lookups).unwrap(),
-        dns_cache: NonZeroUsize::new(8).unwrap(),
+        ports: vec![EgressPorts::Default],
     };
     let metrics = Arc::new(Metrics::default());
-    let rules = Arc::new(EgressRules::new(&options, Arc::clone(&metrics)));
+    let rules = Arc::new(EgressRules::new(lists, Arc::clone(&metrics)));
     let limits = ResolverLimits {
-        ttl: options.dns_ttl,
-        timeout: options.dns_timeout,
-        lookups: options.dns_lookups,
-        names: options.dns_cache,
+        ttl: Duration::from_secs(30),
+        timeout: TIMEOUT,
+        lookups: NonZeroUsize::new(lookups).unwrap(),
+        names: NonZeroUsize::new(8).unwrap(),
     };
     let mut resolver = Resolver::new(limits, rules, metrics, Tasks::default());
     Arc::get_mut(&mut resolver.0).unwrap().lookup = lookup;

@@ -21,7 +21,7 @@ use super::schema;
 use crate::decision::digest::Digest;
 use crate::decision::record::StoredRecord;
 
-/// Decisions, for counting them.
+/// Numbers of the decisions alone, for counting.
 const DECISION_NUMBERS: NumberedTable = NumberedTable {
     select: "SELECT d.seq FROM decision AS d",
     ..DECISIONS

@@ -129,7 +129,12 @@ pub(super) fn check_authority(
 /// Writes a certificate as PEM.
 pub(super) fn to_pem(certificate: &CertificateDer<'_>) -> String {
     let base64 = STANDARD.encode(certificate);
-    let lines = base64.as_bytes().chunks(64).map(String::from_utf8_lossy);
-    let lines: String = lines.map(|line| format!("{line}\n")).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    // RFC 7468, section 2: lines of exactly 64 characters but for the last.
+    for line in base64.as_bytes().chunks(64) {
+        pem.push_str(&String::from_utf8_lossy(line));
+        pem.push('\n');
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
 }

@@ -191,8 +191,7 @@ impl CacheEntry {
         key: &CacheKey,
         options: &Options,
     ) -> Self {
-        let failure = Failure::new(outcome, cause, 0, options);
-        failure.entry(outcome, key)
+        FailedFetch::new(outcome, cause, 0, options).entry(outcome, key)
     }
 
     /// Returns the entry after a failure: this one for as long as it is in
@@ -205,7 +204,7 @@ impl CacheEntry {
         key: &CacheKey,
         options: &Options,
     ) -> Self {
-        let failure = Failure::new(outcome, cause, self.failures, options);
+        let failure = FailedFetch::new(outcome, cause, self.failures, options);
         let next = match self.file_left(options.stale) {
             Some(left) => {
                 let lifetime = failure.pause.min(left);
@@ -244,14 +243,14 @@ impl CacheEntry {
 }
 
 /// A failed fetch, and the pause that follows.
-struct Failure {
+struct FailedFetch {
     cause: Cause,
     /// Failures in a row, this one included.
     failures: u32,
     pause: Duration,
 }
 
-impl Failure {
+impl FailedFetch {
     fn new(outcome: &FetchOutcome, cause: Cause, failures_before: u32, options: &Options) -> Self {
         // An origin that was not asked has not failed.
         let was_asked = !matches!(

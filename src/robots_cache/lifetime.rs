@@ -67,8 +67,8 @@ fn expires(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
         return None;
     }
     let from = date(fields, &DATE).unwrap_or(now);
-    let left = date(fields, &EXPIRES).map(|until| until.duration_since(from));
-    let left = left.and_then(|left| Duration::try_from(left).ok());
+    let left = date(fields, &EXPIRES)
+        .and_then(|until| Duration::try_from(until.duration_since(from)).ok());
     Some(left.unwrap_or_default())
 }
 

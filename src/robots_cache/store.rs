@@ -104,8 +104,7 @@ impl EntryTable {
         let bytes_max = options.max_snapshot_bytes.max(options.max_snapshots.get());
         // An entry counts at least its share of the bytes. So one capacity
         // bounds both the bytes and the number of entries.
-        let weight_min = u32::try_from(bytes_max / options.max_snapshots.get());
-        let weight_min = weight_min.unwrap_or(u32::MAX);
+        let weight_min = u32::try_from(bytes_max / options.max_snapshots.get()).unwrap_or(u32::MAX);
         let entries = Cache::builder()
             .max_capacity(u64::try_from(bytes_max).unwrap_or(u64::MAX))
             .weigher(move |_, entry: &Arc<CacheEntry>| {

@@ -184,9 +184,10 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             }
             None => Err(Cause::Busy),
         };
-        let outcome = self.read(trail, response, &requester.crawler).await;
-        let outcome =
-            outcome.unwrap_or_else(|| FetchOutcome::failed(&fetch.key.origin, Cause::Internal));
+        let outcome = self
+            .read(trail, response, &requester.crawler)
+            .await
+            .unwrap_or_else(|| FetchOutcome::failed(&fetch.key.origin, Cause::Internal));
         let entry = fetch.entry(&outcome);
         // What the store was too slow to load may be an earlier file, which is
         // worth more than a failure.
@@ -376,8 +377,8 @@ impl<F: RobotsFetcher> Walk<'_, F> {
         if status_meaning(response.status) != StatusMeaning::Redirect {
             return Ok(ControlFlow::Break(response));
         }
-        let next = redirect_target(&self.trail.last, &response.headers);
-        let next = next.ok_or(Cause::RedirectTarget)?;
+        let next =
+            redirect_target(&self.trail.last, &response.headers).ok_or(Cause::RedirectTarget)?;
         self.trail.check(&next, self.worker.options.redirects)?;
         Ok(ControlFlow::Continue(next))
     }
@@ -399,8 +400,8 @@ impl<F: RobotsFetcher> Walk<'_, F> {
         let snapshot = self
             .worker
             .rules_for_redirect(&inquiry, self.requester)
-            .await;
-        let snapshot = snapshot.ok_or(Cause::RedirectDisallowed)?;
+            .await
+            .ok_or(Cause::RedirectDisallowed)?;
         state.send_replace(FetchState::Requesting);
         let policy = self.worker.redirect_policy.load();
         let decision = decide(&inquiry, &snapshot, &policy, clock::now());

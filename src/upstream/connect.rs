@@ -115,7 +115,7 @@ impl Connector {
     ) -> Result<Connection, NoConnection> {
         let deadline = clock::instant() + self.connect_timeout;
         let stream = dial(&admitted.addresses, deadline).await?;
-        let made = async {
+        let connecting = async {
             match (origin.scheme(), admitted.hop) {
                 (Scheme::Http, reader) => self.agree(Wire::from(stream), reader).await,
                 (Scheme::Https, NextHop::Origin) => self.secured(origin, stream).await,
@@ -126,8 +126,9 @@ impl Connector {
                 }
             }
         };
-        let made = timeout_at(deadline, made).await;
-        made.map_err(|_| NoConnection::Timeout)?
+        timeout_at(deadline, connecting)
+            .await
+            .map_err(|_| NoConnection::Timeout)?
     }
 
     /// Makes a TLS session with the origin, then agrees on HTTP. A parent sees
@@ -151,15 +152,14 @@ impl Connector {
     /// Starts HTTP on a stream; the connection is driven by a tracked task.
     async fn agree(&self, wire: Wire, reader: NextHop) -> Result<Connection, NoConnection> {
         let received = wire.received();
-        let sender = if wire.speaks_http2() {
+        let started = if wire.speaks_http2() {
             self.start_http2(wire).await
         } else {
             self.start_http1(wire).await
         };
-        let sender = sender.map_err(|_| NoConnection::Unroutable)?;
         Ok(Connection {
             reader,
-            sender,
+            sender: started.map_err(|_| NoConnection::Unroutable)?,
             received,
         })
     }

@@ -108,14 +108,13 @@ impl Credentials {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let line = text.strip_suffix('\n').unwrap_or(text);
-        let line = line.strip_suffix('\r').unwrap_or(line);
+        let without_lf = text.strip_suffix('\n').unwrap_or(text);
+        let line = without_lf.strip_suffix('\r').unwrap_or(without_lf);
         let (user, _) = line.split_once(':')?;
         if user.is_empty() || line.contains(char::is_control) {
             return None;
         }
-        let value = format!("Basic {}", STANDARD.encode(line));
-        let mut value = HeaderValue::try_from(value).ok()?;
+        let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(line))).ok()?;
         value.set_sensitive(true);
         Some(Self(value))
     }
@@ -179,8 +178,9 @@ pub(super) async fn tunnel(
         return Err(NoConnection::Parent);
     }
     let upgraded = hyper::upgrade::on(response).await.map_err(broken)?;
-    let parts = upgraded.downcast::<TokioIo<TcpStream>>();
-    let parts = parts.map_err(|_| NoConnection::Parent)?;
+    let parts = upgraded
+        .downcast::<TokioIo<TcpStream>>()
+        .map_err(|_| NoConnection::Parent)?;
     // In TLS the client speaks first. Bytes that are here already cannot come
     // from the origin.
     if !parts.read_buf.is_empty() {

@@ -60,13 +60,13 @@ pub fn http_date(text: &[u8]) -> Option<Timestamp> {
     let preferred = PARSER.parse_timestamp(text).ok();
     preferred.or_else(|| {
         let mut formats = DATES.iter();
-        let mut date = formats.find_map(|format| strtime::parse(format, text).ok())?;
-        date.set_weekday(None);
-        let date = date.to_datetime().ok().filter(|date| 0 <= date.year())?;
+        let mut parsed = formats.find_map(|format| strtime::parse(format, text).ok())?;
+        parsed.set_weekday(None);
+        let date = parsed.to_datetime().ok().filter(|date| 0 <= date.year())?;
         // The last two days of the year 9999, which is written for "never", are
         // later than any `Timestamp`.
-        let date = date.to_zoned(TimeZone::UTC);
-        Some(date.map_or(Timestamp::MAX, |date| date.timestamp()))
+        let zoned = date.to_zoned(TimeZone::UTC);
+        Some(zoned.map_or(Timestamp::MAX, |date| date.timestamp()))
     })
 }
 

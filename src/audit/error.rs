@@ -135,6 +135,8 @@ pub enum WriteError {
 impl From<rusqlite::Error> for WriteError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
+            // Only another program can be in the way: the proxy writes by one
+            // connection.
             Some(ErrorCode::DatabaseBusy) => Self::Locked(error),
             _ => Self::Sqlite(error),
         }

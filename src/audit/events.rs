@@ -120,6 +120,7 @@ impl EventRow {
 
     /// Makes the JSON of the event, as `audit events` prints it.
     pub fn json(&self) -> Json {
+        // The columns of a back-off mean nothing in this row.
         if let Some(before) = self.decisions_before() {
             return json!({
                 "seq": self.seq,

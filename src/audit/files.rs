@@ -93,6 +93,8 @@ impl OpenFiles {
     pub(super) fn check(&mut self, wal_bytes: u64) -> Result<(), FileFault> {
         self.database.check()?;
         if let Some(link) = &mut self.link {
+            // It only has to lead to the database, whose length was just
+            // compared.
             link.bytes_min = 0;
             link.check()?;
         }

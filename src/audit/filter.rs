@@ -155,6 +155,8 @@ impl UrlPattern {
     fn glob(&self) -> String {
         let mut glob = String::with_capacity(self.text.len() + 1);
         for character in self.text.chars() {
+            // `GLOB` has no escapes, but a set of one character stands for
+            // that.
             if matches!(character, '*' | '?' | '[') {
                 glob.extend(['[', character, ']']);
             } else {
@@ -186,6 +188,8 @@ impl FromStr for UrlPattern {
             });
         }
         Ok(Self {
+            // Without a path the host itself may be cut short
+            // (`https://site*`).
             text: format!("{}://{}", scheme.as_str(), beginning.to_ascii_lowercase()),
             is_prefix: true,
             host: None,

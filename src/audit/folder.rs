@@ -54,6 +54,7 @@ impl LockedFolder {
         let database = real_path(path, LINKS_MAX)?;
         let folder = folder_of(&database);
         let lock = File::open(folder).map_err(create_error(folder))?;
+        // The system ends the lock with the descriptor, so a crash leaves none.
         match lock.try_lock() {
             Ok(()) => Ok(Self { database, lock }),
             Err(TryLockError::WouldBlock) => Err(AuditError::Locked(folder.to_owned())),

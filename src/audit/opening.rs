@@ -137,6 +137,8 @@ fn find_defect(marker: &RecordMarker, database: &Path) -> Result<Option<String>,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(AuditError::Inspect(database.to_owned(), error)),
     };
+    // SQLite takes an empty file for a new database, so that it must not see
+    // one in place of a record.
     if bytes == 0 {
         return Ok(Some(format!("there is no {}", name_of(database))));
     }

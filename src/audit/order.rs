@@ -134,6 +134,8 @@ pub(super) fn ranges(
         return Ok(all_below(end));
     }
     let starts = run_starts(connection)?;
+    // Rows before the first run are of versions that noted no order, so all of
+    // them are looked at.
     let unordered = i64::MIN..starts.first().map_or(end, |start| *start).min(end);
     let mut ranges = vec![unordered];
     for (at, start) in starts.iter().enumerate() {

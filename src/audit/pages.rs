@@ -54,6 +54,8 @@ pub(super) struct NumberedTable {
 impl NumberedTable {
     /// Finds the highest number ever given to a row; 0 if none was.
     pub(super) fn last_number(&self, connection: &Connection) -> rusqlite::Result<u64> {
+        // SQLite keeps the highest number that it ever gave out, so that
+        // verification notices rows that were removed from the end.
         let name = self.name;
         let sql = format!(
             "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{name}'), 0),

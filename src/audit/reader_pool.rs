@@ -75,6 +75,7 @@ impl ReaderPool {
             Some(connection) => connection,
             None => schema::open_to_read(&self.path)?,
         };
+        // After an error the connection is not used again: it may be at fault.
         let found = read(&connection)?;
         if let Some(idle) = self.lock().as_mut() {
             idle.push(connection);

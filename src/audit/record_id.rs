@@ -136,6 +136,8 @@ pub(super) fn read_or_make_id(
     before: Option<&RecordMarker>,
     now: Timestamp,
 ) -> rusqlite::Result<String> {
+    // The id and the event stand in one transaction: a record that forgot what
+    // was before it would pass for the first one.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if let Some(id) = read_id(&transaction)? {
         return Ok(id);

@@ -107,6 +107,8 @@ fn origins(connection: &Connection, owner: &RobotsOwner) -> rusqlite::Result<Vec
         RobotsOwner::Host(host) => normal_host(host),
         RobotsOwner::Origin(origin) => return Ok(vec![origin.to_string()]),
     };
+    // From one origin to the next by the index. `SELECT DISTINCT` would read
+    // every snapshot of the host.
     let mut statement = connection.prepare_cached(NEXT_ORIGIN)?;
     let mut next = |from: &str, end: &str| {
         let row = statement.query_row([from, end], |row| row.get::<_, String>(0));
@@ -136,6 +138,8 @@ fn snapshots_at(
     let mut by_token: BTreeMap<Option<String>, RecordedSnapshot> = BTreeMap::new();
     let (mut fetched_us, mut id) = (at.as_microsecond(), i64::MAX);
     loop {
+        // A page in each transaction: a long one would keep the WAL from being
+        // reused (docs/decisions/012-reading-the-record.md).
         let mut statement = connection.prepare_cached(SNAPSHOTS_BEFORE)?;
         let page = statement
             .query_map(params![origin, fetched_us, id], |row: &Row<'_>| {

@@ -216,6 +216,7 @@ impl SavedFile {
         let file = RobotsFile {
             content_type: self.content_type,
             validators: self.validators,
+            // Only bytes are saved. They are read by the dialect of today.
             ..RobotsFile::read(body, dialect)
         };
         (Some(file.digest) == self.digest).then_some(file)

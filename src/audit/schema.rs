@@ -207,6 +207,8 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
 }
 
 fn connect(path: &Path, access: OpenFlags) -> Result<Connection, AuditError> {
+    // Without SQLite's own lock: rusqlite lets one thread at a time use a
+    // connection.
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Connection::open_with_flags(path, flags)
         .and_then(|connection| connection.busy_timeout(BUSY_TIMEOUT).map(|()| connection))

@@ -73,6 +73,8 @@ impl AuditStore {
             last,
             folder,
         };
+        // What a crash has left in the WAL is moved now, so that the marker
+        // says all that the database holds.
         store.empty_wal();
         Ok(store)
     }

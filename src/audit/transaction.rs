@@ -252,6 +252,7 @@ impl WrittenRows {
 
     fn remember_snapshot(&mut self, snapshot: &Arc<Snapshot>, id: i64) {
         if REMEMBERED_MAX <= self.snapshots.len() {
+            // All at once: what is still in use is looked up once, and is back.
             self.snapshots.clear();
         }
         let address = Arc::as_ptr(snapshot).addr();

@@ -72,6 +72,7 @@ pub fn verify(
         body: None,
         order: OrderCheck::new(&reader.connection)?,
     };
+    // Policies with any filter: every decision rests on one.
     run.check_digests("SELECT rowid, sha256, json FROM policy", |key| {
         format!("policy {key}: the text has another digest")
     })?;

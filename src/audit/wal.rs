@@ -203,6 +203,7 @@ impl Wal {
     ///
     /// Those of SQLite; the WAL holds what it held.
     pub(super) fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
+        // Set first: a checkpoint that fails is not tried at each commit.
         self.due_at = self.frames.load(Ordering::Acquire) + self.due_every;
         self.run_checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)")
     }

@@ -94,11 +94,13 @@ impl AuditWriter {
             match self.commit_what_can_be() {
                 Ok(()) => {
                     self.accept();
+                    // Behind the answers: no request waits for it.
                     self.prune();
                     self.store.checkpoint_if_due();
                 }
                 Err(error @ WriteError::FilesAfterCommit(_)) => self.disown(error),
                 Err(error) => {
+                    // The numbers are given out again, so that none is missing.
                     self.next = first;
                     self.refuse(error);
                 }

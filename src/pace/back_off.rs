@@ -151,6 +151,7 @@ impl BackOff {
     }
 
     fn extend(&mut self, until: Option<Uptime>) -> BackOffUpdate {
+        // `None`, a response that names no time, is less than any time.
         if self.until < until {
             self.until = until;
             return BackOffUpdate::Extended;

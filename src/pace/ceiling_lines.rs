@@ -64,6 +64,7 @@ impl CeilingLines {
     /// Counts one request less in flight, and wakes the first that waits.
     pub(super) fn end(&mut self, key: CeilingKey) {
         self.change(key, |line| {
+            // One that ends makes room for one, so no more are woken.
             line.in_flight = line.in_flight.saturating_sub(1);
             line.wake_first();
         });

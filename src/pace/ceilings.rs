@@ -89,6 +89,8 @@ impl Ceilings {
         Arc::new(Self {
             limits: limits_of(options),
             lines: before.map_or_else(SharedLines::default, |before| before.lines.clone()),
+            // The hasher of before, too: by another one the lines would belong
+            // to other names.
             hasher: before.map_or_else(RandomState::new, |before| before.hasher.clone()),
         })
     }
@@ -254,6 +256,7 @@ impl Ceilings {
         }
         let lines = self.lines.lock();
         let keys = claim.keys.into_iter().flatten();
+        // The longest, not the sum: time goes by under all rates at once.
         let waits = keys.map(|key| self.wait_behind(key, &lines));
         waits.max().unwrap_or_default()
     }

@@ -84,6 +84,7 @@ impl PaceContext {
     /// Puts other options in force.
     pub(super) fn set_options(&self, options: Options) -> Arc<ActivePace> {
         let previous = self.active.load_full();
+        // Equal ceilings stay, and with them the places of requests that wait.
         let ceilings = if previous.ceilings.are_of(&options) {
             Arc::clone(&previous.ceilings)
         } else {
@@ -117,6 +118,8 @@ impl PaceContext {
             return;
         };
         let (wall, uptime) = (clock::now(), self.uptime());
+        // By both clocks as they are now: the wall clock may have been set
+        // since the back-off began.
         let until = match end.checked_sub(uptime) {
             Some(remaining) => wall.checked_add(remaining),
             None => wall.checked_sub(uptime.saturating_sub(end)),

@@ -78,11 +78,13 @@ impl FairQueue {
     pub(super) fn ahead(&self, crawler: Option<&str>, arrival: Option<u64>) -> usize {
         let robots = self.robots.len();
         let Some(crawler) = crawler else {
+            // A page comes between two of them, as long as there are pages.
             return robots + robots.min(self.pages);
         };
         let own = self.crawlers.iter().find(|own| *own.crawler == *crawler);
         let others = self.crawlers.len() - usize::from(own.is_some());
         let before = own.map_or(0, |own| own.before(arrival));
+        // Every other crawler may come once before each page of this one.
         let in_turn = before.saturating_add(others.saturating_mul(before + 1));
         let pages = in_turn.min(self.pages);
         pages + robots.min(pages + 1)

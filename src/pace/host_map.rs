@@ -57,6 +57,8 @@ impl HostMap {
         if max_hosts <= self.len.load(Ordering::Relaxed) && !self.make_room(now) {
             return None;
         }
+        // Requests that come at the same moment may exceed the bound together,
+        // by as many as there are threads.
         let queue = self.queues.entry(host.clone()).or_insert_with(|| {
             self.len.fetch_add(1, Ordering::Relaxed);
             self.metrics.pace_hosts.inc();

@@ -71,6 +71,8 @@ impl FirstByHost {
             Host::Name(name) if !self.below.is_empty() => self.place_below(name),
             Host::Name(_) | Host::Address(_) => None,
         };
+        // The first rule of the file counts, even if a later one names the host
+        // more exactly.
         one.into_iter().chain(below).min()
     }
 

@@ -113,6 +113,7 @@ impl AdaptivePause {
     pub fn pause(&self, response: Duration) -> Duration {
         let seconds = response.as_secs_f64() * self.factor;
         let pause = Duration::try_from_secs_f64(seconds).unwrap_or(self.longest);
+        // Not `clamp`, which panics if the shortest is longer than the longest.
         pause.min(self.longest).max(self.shortest)
     }
 }

@@ -263,6 +263,7 @@ impl HostQueue {
         let Some(mut waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
             return DriverStep::End;
         };
+        // A wake-up does not say whom it is for.
         waiting.for_each_first(Waiter::wake);
         let served = state.serve(&mut waiting, now);
         let driver = Arc::clone(&waiting.driver);
@@ -271,6 +272,7 @@ impl HostQueue {
         match served {
             Err(until) => DriverStep::Sleep(until, driver),
             Ok((waiter, grant)) => {
+                // Nobody takes it: the client hung up since.
                 if let Some(unused) = waiter.answer(Ok(grant)) {
                     self.update(|host| host.give_back(&unused));
                 }

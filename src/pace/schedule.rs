@@ -166,6 +166,8 @@ impl Schedule {
 
     fn is_full(&self, limits: &StartLimits) -> bool {
         let has_delay = !limits.delay.max(self.delay).is_zero();
+        // A delay counts from the end of a request, so that one at a time is in
+        // flight.
         let most = if has_delay {
             1
         } else {

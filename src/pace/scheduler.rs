@@ -216,6 +216,8 @@ impl Scheduler {
         let Some(queue) = self.hosts.queue(request.host, &now) else {
             return Err(too_many_hosts());
         };
+        // The process before may have asked for pages until a moment ago, and
+        // nothing is left to tell. So one is assumed.
         if request.robots_fetched_at.is_some_and(|at| at < self.began) {
             queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
         }

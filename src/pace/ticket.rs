@@ -63,6 +63,8 @@ impl Seats {
         if limits.total.get() <= taken.total {
             return Err("too many requests wait already");
         }
+        // A limit for each crawler within that for all, or one crawler could
+        // take every seat.
         let own = taken.by_crawler.get(crawler).copied().unwrap_or(0);
         if limits.crawler.get() <= own {
             return Err("too many requests of this crawler wait already");

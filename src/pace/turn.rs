@@ -110,6 +110,7 @@ impl Turn {
     /// 10.2.3). After a 429 or 503 the host is left alone for a while; returns
     /// whether that began or was extended.
     pub fn record_status(&self, status: u16, retry_after: Option<Duration>) -> BackOffUpdate {
+        // A 0 would mean that the turn was not used.
         self.status.store(status.max(SENT), Ordering::Relaxed);
         let mut answer = ThrottleAnswer {
             status,

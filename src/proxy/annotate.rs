@@ -176,6 +176,9 @@ impl Annotator {
             robots: request.robots(),
             limits: self.options.limits,
         };
+        // A 304 has no page to scan. Its fields are its own, so only what the
+        // page said comes from the cache
+        // (docs/decisions/017-doubt-is-partial.md).
         let known = if parts.status == StatusCode::NOT_MODIFIED {
             self.cache.recall(conditional, &parts.headers)
         } else {
@@ -224,6 +227,7 @@ impl Annotator {
         let value = annotation.header_value(&form);
         let field = HeaderValue::from_str(&value)
             .unwrap_or_else(|_| HeaderValue::from_static("*=();state=unknown;why=internal"));
+        // Mostly the two are equal, and the value is written once.
         let directives = if annotation.preferences().is_empty() {
             value
         } else {
@@ -252,6 +256,8 @@ impl Annotator {
         }
         let mut share = self.budget.share();
         charge(&mut share, 0, page);
+        // One deadline for the whole head. A timeout for each part would let a
+        // page that drips hold its crawler for ever.
         let until = clock::instant() + self.options.hold_time;
         while page.wants_more() {
             if self.is_full(&held) {

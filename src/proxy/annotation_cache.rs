@@ -105,6 +105,7 @@ impl AnnotationCache {
         let by_request = Cache::builder()
             .max_capacity(bytes_max as u64)
             .weigher(|_, entry: &CachedAnnotation| entry.weight())
+            // The other policy of moka may turn new entries away.
             .eviction_policy(EvictionPolicy::lru())
             .build();
         Self { by_request, gauge }
@@ -136,6 +137,7 @@ impl AnnotationCache {
         fields: &HeaderMap,
         known: &SavedDirectives,
     ) {
+        // A HEAD shows no page, and a 206 only a part of one.
         if request.method != Method::GET || status != StatusCode::OK {
             return;
         }

@@ -96,10 +96,14 @@ impl AnswerForm {
         *response.status_mut() = details.status;
         let fields = response.headers_mut();
         put(fields, CONTENT_TYPE, &format!("{media_type}{charset}"));
+        // A refusal ends with the next robots.txt, and must not outlive it in
+        // some cache.
         put(fields, CACHE_CONTROL, "no-store");
         put(fields, DATE, &http_date(now));
         let status = status_member(proxy.name, Some(details.error), &details.detail);
         put(fields, PROXY_STATUS, &status);
+        // The page is shown as one of the origin: a script or link in it would
+        // run in the name of that site.
         let policy = "default-src 'none'; style-src 'unsafe-inline'";
         put(fields, CONTENT_SECURITY_POLICY, policy);
         put(fields, X_CONTENT_TYPE_OPTIONS, "nosniff");
@@ -197,6 +201,7 @@ fn preferred(accept: &[HeaderValue]) -> (Kind, &'static str) {
         .flat_map(|value| value.split(','))
         .map(range)
         .collect();
+    // JSON where nothing is asked for: crawlers are programs.
     let mut best = (KINDS[0], if ranges.is_empty() { 1.0 } else { 0.0 });
     for kind in KINDS {
         let weight = weight(&ranges, kind.1);

@@ -132,9 +132,12 @@ pub(super) fn make_folder(path: &Path, mode: u32) -> Result<(), CaError> {
 ///
 /// [`CaError::Write`], also if the file exists.
 pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CaError> {
+    // The umask does not count, since the mode is set on the open file.
     let fill = |mut file: File| -> io::Result<()> {
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(text.as_bytes())?;
+        // On disk before the proxy serves: people install this certificate, and
+        // a crash must not leave them with one whose key is lost.
         file.sync_all()
     };
     let opened = OpenOptions::new()

@@ -108,6 +108,8 @@ impl Proxy {
         connection: &ConnectionInfo,
         completion: &mut RecordCompletion,
     ) -> Result<Response<ProxyBody>, Problem> {
+        // Read before the request is taken apart, given after: a malformed
+        // request is refused whatever its `Max-Forwards` says.
         let own_answer = max_forwards::answer(&request, &self.options.request.fields.name)?;
         let request = ProxyRequest::read(request, connection, &self.options.request)?;
         if let Some(answer) = own_answer {
@@ -125,6 +127,8 @@ impl Proxy {
         let evidence = Arc::clone(decision.evidence());
         let permit = decision.into_permit(&receipt)?;
         let annotation = AnnotationRequest::of(&evidence, receipt.seq(), &request.outgoing);
+        // From here on the host may have seen the request, so its turn is used
+        // up even if no response comes.
         turns.mark_sent();
         let (head, upload) = (request.outgoing, request.upload);
         let sent = self.upstream.forward(permit, head, upload, &mut turns);
@@ -153,6 +157,8 @@ impl Proxy {
         if let Some(tally) = &connection.tally {
             tally.add(evidence, effect, turns.waited());
         }
+        // Counted behind the receipt: what the record did not take is not a
+        // decision.
         self.count(evidence);
         completion.row = Some((row, Arc::clone(evidence)));
         Ok(receipt)

@@ -92,6 +92,7 @@ pub fn has_come_through(fields: &HeaderMap, name: &str) -> bool {
         .get_all(VIA)
         .iter()
         .filter_map(|value| value.to_str().ok())
+        // A name in a comment is no hop.
         .map(without_comments)
         .any(|value| is_hop_of(&value, name))
 }
@@ -147,6 +148,8 @@ pub fn of_request(
         }
     }
     if options.accept_encoding == AcceptEncoding::Decodable {
+        // What cannot be decoded cannot be scanned, so that it is not asked
+        // for.
         narrow(&mut fields);
     }
     if asked
@@ -154,6 +157,8 @@ pub fn of_request(
         .iter()
         .any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
     {
+        // `TE` is about one connection and was left out. Trailers are passed on
+        // here, so the origin may send them.
         fields.append(TE, HeaderValue::from_static("trailers"));
     }
     append_via(&mut fields, options);
@@ -251,6 +256,7 @@ pub fn of_trailers(got: &HeaderMap, reserved: &HeaderName, own: &str) -> HeaderM
 /// has. `length` is absent where there is no body to measure (HEAD, 304).
 fn keep_length(fields: &mut HeaderMap, value: &HeaderValue, length: Option<u64>) {
     let text = value.to_str().unwrap_or_default();
+    // A list of equal lengths is left out, and hyper writes one.
     let Ok(stated) = text.parse::<u64>() else {
         return;
     };
@@ -279,6 +285,8 @@ fn without_member(value: &HeaderValue, name: &str) -> Option<HeaderValue> {
     {
         return Some(value.clone());
     }
+    // Only a field with our name in it is parsed: the rest goes on as it came,
+    // well-formed or not.
     let mut members: List = Parser::new(text).parse().ok()?;
     members.retain(|member| !is_named(member, name));
     HeaderValue::from_str(&members.serialize()?).ok()

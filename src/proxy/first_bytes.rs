@@ -109,6 +109,8 @@ impl FirstBytes {
             ExpectedStart::Http1 => (http1_request, ForeignProtocol::Http),
             ExpectedStart::Anything => return Ok(()),
         };
+        // The start is matched anew with each part. The bound keeps a client
+        // that sends single bytes from making that expensive.
         let room = START_BYTES_MAX - self.seen.len();
         self.seen.extend(bytes.iter().take(room));
         match start(&self.seen) {

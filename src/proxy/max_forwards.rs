@@ -114,6 +114,8 @@ fn traced<B>(request: &Request<B>) -> Response<ProxyBody> {
 }
 
 fn is_secret(name: &HeaderName) -> bool {
+    // Parts of names, since `X-Api-Key` and its like are no registered fields.
+    // Too much left out does no harm.
     SECRETS.iter().any(|part| name.as_str().contains(part))
 }
 

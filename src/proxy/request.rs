@@ -100,6 +100,7 @@ impl ProxyRequest {
         let user_agent = parts.headers.get(USER_AGENT);
         let agent = user_agent.map(HeaderValue::as_bytes);
         let (crawler, max_wait) = options.identities.look_up(agent, Some(connection.client));
+        // robots.txt could mean a name that was not looked at.
         if crawler.is_cut() {
             return Err(MalformedRequest::Names.into());
         }
@@ -232,6 +233,7 @@ fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
     if parts.method == Method::CONNECT {
         return Err(MalformedRequest::Connect);
     }
+    // A server may take either, and each may have rules of its own.
     if fields.get_all(USER_AGENT).iter().nth(1).is_some() {
         return Err(MalformedRequest::UserAgent);
     }
@@ -247,6 +249,8 @@ fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
             "a transfer coding other than one chunked",
         ));
     }
+    // Gateways that turn names into variables (CGI) make a dash and an
+    // underscore one.
     let lookalikes = ["transfer_encoding", "content_length"];
     if fields
         .keys()

@@ -157,6 +157,7 @@ impl ConnectionSlot {
         // while connections are open.
         let most = server.in_force.load().options.max_connections.get();
         let one_more = |open: usize| (open < most).then_some(open + 1);
+        // Relaxed: the count guards no other memory.
         let ordering = Ordering::Relaxed;
         let taken = server.open.fetch_update(ordering, ordering, one_more);
         taken.ok()?;

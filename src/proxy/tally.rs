@@ -154,6 +154,8 @@ impl Tally {
 impl TallyCounts {
     fn add_reason(&mut self, action: TallyAction, reason: String) {
         let mut key = (action, reason);
+        // The total stays right: what has no line of its own is counted in the
+        // last one.
         if REASONS_MAX <= self.reasons.len() && !self.reasons.contains_key(&key) {
             "other rules".clone_into(&mut key.1);
         }
@@ -166,6 +168,7 @@ impl TallyCounts {
 fn reason(evidence: &Evidence) -> String {
     let ruling = &evidence.ruling;
     let word = ruling.reason.as_str();
+    // A delay depends on the moment, not on a line of a file.
     if ruling.verdict == Verdict::Later {
         return word.to_owned();
     }

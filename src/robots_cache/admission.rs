@@ -85,6 +85,8 @@ impl FetchSlots {
             Some(client) => self.of(client).acquire_owned().await.ok(),
             None => None,
         };
+        // Last: a client that waits for its own share must not hold a slot that
+        // others could use.
         let all = self.all.acquire().await.ok();
         self.metrics.robots_fetches_under_way.inc();
         FetchSlot {

@@ -207,6 +207,8 @@ impl CacheEntry {
         let failure = FailedFetch::new(outcome, cause, self.failures, options);
         let next = match self.file_left(options.stale) {
             Some(left) => {
+                // Until the next try and no longer: if that brings an answer,
+                // the old file is not used any more.
                 let lifetime = failure.pause.min(left);
                 let snapshot = Snapshot {
                     expires_at: later(clock::now(), lifetime),

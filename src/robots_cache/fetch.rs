@@ -232,6 +232,8 @@ async fn read_coded(
         });
         pushed.map_err(|_| FetchError::Coding)?;
         left -= within.len();
+        // The coded bytes went beyond their bound before the file reached its
+        // own. Rules may be missing.
         if within.len() < data.len() && bytes.len() <= max {
             return Err(FetchError::Coding);
         }

@@ -45,6 +45,8 @@ fn cache_control(fields: &HeaderMap) -> Option<Duration> {
             if directive.eq_ignore_ascii_case(b"no-store")
                 || directive.eq_ignore_ascii_case(b"no-cache")
             {
+                // Whatever else the field says: these forbid to reuse the
+                // answer.
                 return Some(Duration::ZERO);
             }
             if let Some(seconds) = argument(directive, b"max-age=") {

@@ -144,6 +144,9 @@ impl<F: RobotsFetcher> RobotsCache<F> {
                     }
                 }
                 Ok(FetchState::Requesting | FetchState::CheckingRedirect) | Err(_) => {
+                    // Every fetch ends with an entry, even by a panic, so this
+                    // is a mistake of ours. In doubt it refuses
+                    // (docs/decisions/007-doubt-refuses.md).
                     let refusal = self.worker.refusal(&key, Cause::Internal);
                     break RobotsLookup::at_once(&refusal);
                 }

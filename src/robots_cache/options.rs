@@ -84,6 +84,7 @@ impl Options {
     /// Returns the pause before an origin is asked again that has failed
     /// `failures` times in a row before, and asks for a pause of `requested`.
     pub(super) fn retry_pause(&self, failures: u32, requested: Option<Duration>) -> Duration {
+        // Saturating: the failures of a month would overflow.
         let factor = 2_u32.saturating_pow(failures);
         let pause = self.retry_first.saturating_mul(factor);
         bounded(

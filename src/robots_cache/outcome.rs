@@ -126,6 +126,7 @@ impl RedirectTrail {
 
     /// Returns the cause of a failure by the time limit.
     pub(super) fn timeout_cause(&self) -> Cause {
+        // For want of a slot of ours: that says nothing about the origin.
         if self.awaits_slot {
             Cause::Busy
         } else {
@@ -204,6 +205,8 @@ fn read(response: &RobotsResponse, dialect: Dialect) -> (FetchedContent, Option<
         }
         StatusMeaning::Unavailable => (FetchedContent::Missing, stated_max_age(headers)),
         StatusMeaning::Redirect | StatusMeaning::Unreachable => {
+            // On a redirect the field says when to follow it (RFC 9110, section
+            // 10.2.3), not when to ask here again.
             let asks_for_pause = matches!(response.status, 429 | 503);
             let pause = retry_after(headers, now).filter(|_| asks_for_pause);
             (FetchedContent::Failed(Cause::Status), pause)

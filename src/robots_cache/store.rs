@@ -190,6 +190,7 @@ impl EntryTable {
         }
         let mut running = self.running();
         let current = self.entries.get(key);
+        // The entry may have been refreshed since it was looked at.
         let was_replaced = current.is_none_or(|current| !Arc::ptr_eq(&current, entry));
         if was_replaced || self.is_full(&running) || running.contains_key(key) {
             return None;

@@ -157,6 +157,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
 
     async fn run(self: Arc<Self>, mut fetch: RunningFetch, requester: Requester) {
         let mut was_loaded = true;
+        // What is in memory is at least as new as what is in the store.
         if fetch.earlier.is_none() {
             let load = self.load(&fetch.key, &requester.crawler);
             match timeout(LOAD_TIMEOUT, load).await {
@@ -232,6 +233,8 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         loop {
             tokio::select! {
                 biased;
+                // First: an admission that has come is used, and its file
+                // serves whoever comes next.
                 admission = &mut admission => return Some((fetch, admission)),
                 () = fetch.abandoned() => match fetch.abandon() {
                     Ok(()) => return None,
@@ -392,6 +395,7 @@ impl<F: RobotsFetcher> Walk<'_, F> {
     async fn check_redirect(&self, target: &Target) -> Result<(), Cause> {
         let state = self.fetch.state();
         state.send_replace(FetchState::CheckingRedirect);
+        // Decided like a request of the crawler, since it is done in its name.
         let inquiry = Arc::new(Inquiry {
             crawler: self.requester.crawler.clone(),
             target: target.clone(),

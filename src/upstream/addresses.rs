@@ -11,10 +11,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const V4_SPECIAL: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
+    // Shared address space (RFC 6598): carriers number their customers with it,
+    // and one cloud its metadata service.
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
     // Azure's metadata, the one outside the special ranges.
     (Ipv4Addr::new(168, 63, 129, 16), 32),
+    // Link-local (RFC 3927). Nearly every cloud has its metadata service here.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
@@ -36,11 +39,14 @@ const V6_SPECIAL: [(Ipv6Addr, u32); 14] = [
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
     // Two /64 that discard what is sent to them (RFC 6666, RFC 9780).
     (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 63),
+    // Tunnels such as Teredo (RFC 4380) among others: where they end is up to
+    // whoever made the address.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
     (Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16),
+    // Unique local (RFC 4193). Clouds have IPv6 metadata services here.
     (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
@@ -128,6 +134,8 @@ pub(super) fn is_special_name(name: &str) -> bool {
 
 /// Whether a port is one that web origins use.
 pub(super) fn is_web_port(port: u16) -> bool {
+    // Below 1024 listen mail, shells and file servers, which could take a
+    // request that a stranger wrote for commands of their own.
     matches!(port, 80 | 443) || (1024 <= port && !PORTS_SPECIAL.contains(&port))
 }
 

@@ -105,6 +105,8 @@ impl ResponseBody {
         let stall = self
             .stall
             .get_or_insert_with(|| Box::pin(sleep(idle_timeout)));
+        // Only where a wait begins. A reset at every poll would let polls that
+        // bring nothing put the timeout off for ever.
         if !self.waiting {
             self.waiting = true;
             stall.as_mut().reset(clock::instant() + idle_timeout);
@@ -129,9 +131,14 @@ impl Body for ResponseBody {
             return this.poll_stalled(cx);
         };
         this.waiting = false;
+        // hyper takes a stream that was reset with NO_ERROR for one that ended.
+        // On HTTP/1.1 it reports a body that was cut short itself.
         if frame.is_none() && this.shared && !this.incoming.is_end_stream() {
             return Poll::Ready(Some(Err(BodyError::Reset)));
         }
+        // With the last part, not behind it: hyper does not poll a body again
+        // that says it has ended. After an error the rest of this response
+        // would be read as the next one.
         match &frame {
             Some(Ok(_)) if !this.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => this.give_back(),

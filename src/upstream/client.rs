@@ -127,6 +127,7 @@ impl Upstream {
         if options.http2 {
             tls.alpn_protocols.push(b"h2".to_vec());
         }
+        // Behind h2: the order is that of preference (RFC 7301, section 3.1).
         tls.alpn_protocols.push(b"http/1.1".to_vec());
         let credentials = options.parent_auth.as_deref().map(Credentials::read);
         Ok(Self {
@@ -236,6 +237,8 @@ impl Upstream {
             Retry::Harmless if is_reused && turns.again().await => Upload::default(),
             Retry::Harmless | Retry::Never => return Err(failed.error),
         };
+        // Once more and no more: a connection that breaks although it is new
+        // does not break for its age.
         self.metrics.upstream_retries.inc();
         let connection = self.connect(origin).await?;
         let sent = self.exchange(connection, message, body).await;
@@ -255,6 +258,8 @@ impl Upstream {
     /// Returns a connection from the pool that can be written to.
     async fn free(&self, origin: &Origin) -> Option<Connection> {
         while let Some(mut connection) = self.pool.take(origin) {
+            // The body of the last response may be over before hyper has
+            // finished with its connection.
             let ready = match &mut connection.sender {
                 Sender::Http1(sender) if sender.is_ready() => true,
                 Sender::Http1(sender) => {
@@ -271,6 +276,8 @@ impl Upstream {
 
     async fn connect(&self, origin: &Origin) -> Result<Connection, UpstreamError> {
         let connection = self.connector.connect(origin).await?;
+        // In the pool from the first exchange on, so that requests that come
+        // meanwhile share the connection and open none.
         if let Some(shared) = connection.shared() {
             self.pool.put(origin.clone(), shared);
         }
@@ -316,6 +323,9 @@ impl fmt::Debug for Upstream {
 fn robots_head(query: RobotsQuery<'_>) -> OutgoingHead {
     let RobotsQuery { asker, known } = query;
     let accept = HeaderValue::from_static("text/plain,*/*;q=0.5");
+    // A file without a coding cannot unpack to gigabytes. One that is coded all
+    // the same is decoded within bounds
+    // (docs/decisions/004-content-decoders.md).
     let identity = HeaderValue::from_static("identity");
     let etag = known.and_then(|known| known.etag.clone());
     let last_modified = known.and_then(|known| known.last_modified.clone());

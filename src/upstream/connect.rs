@@ -31,6 +31,7 @@ use crate::throttle::REPEATING;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
 /// Most fields in the head of a response.
+// hyper takes 100 if it is not told otherwise, and some origins send more.
 const FIELDS_MAX: usize = 256;
 /// Flow-control window of a stream.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -113,6 +114,8 @@ impl Connector {
         origin: &Origin,
         admitted: &DialTarget,
     ) -> Result<Connection, NoConnection> {
+        // One deadline for TCP, tunnel and TLS: with one for each, a slow
+        // origin would take the time three times.
         let deadline = clock::instant() + self.connect_timeout;
         let stream = dial(&admitted.addresses, deadline).await?;
         let connecting = async {
@@ -167,6 +170,8 @@ impl Connector {
     async fn start_http1(&self, wire: Wire) -> hyper::Result<Sender> {
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
+            // Names that came in keep their case. This is for those that are
+            // added, which would be the only ones in lower case.
             .title_case_headers(true)
             .max_headers(FIELDS_MAX)
             .max_buf_size(FIELDS_BYTES_MAX)

@@ -179,6 +179,8 @@ impl Egress {
             }
             return self.admitted(NextHop::Origin, [entry.leads_to(port)]);
         }
+        // With a parent, too. It resolves the name, so ports, names and
+        // literals are all that can be judged here.
         self.judge(origin)?;
         match &self.parent {
             Some(parent) => {
@@ -197,6 +199,7 @@ impl Egress {
         let port = origin.port().get();
         self.rules.judge_port(port)?;
         match origin.host() {
+            // Our own listeners are looked for once the name is resolved.
             Host::Name(name) => self.rules.judge_name(name),
             Host::Address(address) => {
                 self.rules.judge_address(*address)?;
@@ -212,6 +215,7 @@ impl Egress {
         if let Some(address) = self.fixed(place) {
             return Ok(Addresses::from_iter([address]));
         }
+        // `fixed` has answered for every literal.
         let Host::Name(name) = place.host() else {
             return Err(DialError::NoConnection(NoConnection::Dns));
         };

@@ -124,6 +124,8 @@ impl Exchange<'_> {
             if asks_for_credentials(response.status()) {
                 return Err(UpstreamError::NoConnection(NoConnection::ParentCredentials).into());
             }
+            // A robots.txt that seems to be missing may be an error page of the
+            // parent, so the caller must know who could have answered.
             response.extensions_mut().insert(NextHop::Parent);
         }
         Ok(response)
@@ -145,6 +147,8 @@ impl Exchange<'_> {
                 let received = received.clone();
                 let flood = interim_flood(&mut request, move || received.stop_reading());
                 let answer = sender.try_send_request(request);
+                // The flood first: when reading stops, hyper fails as well,
+                // with an error that hides the reason.
                 tokio::select! {
                     biased;
                     () = flood.notified() => Err(UpstreamError::InterimResponses.into()),

@@ -65,6 +65,8 @@ pub(super) fn http1_request(
         .map_err(|_| UpstreamError::Target)?;
     let authority = target.origin.authority();
     let host = HeaderValue::try_from(authority).map_err(|_| UpstreamError::Target)?;
+    // A new map in the order of the old one. To remove fields from that would
+    // not keep the order: `HeaderMap::remove` moves the last one into the gap.
     let mut fields = HeaderMap::with_capacity(head.headers.len() + 2);
     for (place, (name, value)) in head.headers.iter().enumerate() {
         if place == head.host_at {
@@ -100,6 +102,8 @@ pub(super) fn http2_request(
         .map_err(|_| UpstreamError::Target)?;
     let mut fields = HeaderMap::with_capacity(head.headers.len());
     for (name, value) in &head.headers {
+        // `trailers` is the only value that HTTP/2 allows (RFC 9113, section
+        // 8.2.2).
         let passes = if name == TE {
             value.as_bytes().eq_ignore_ascii_case(b"trailers")
         } else {
@@ -174,6 +178,8 @@ pub(super) fn check_response<B>(response: &Response<B>) -> Result<(), UpstreamEr
     let bytes = fields
         .iter()
         .map(|(name, value)| name.as_str().len() + value.len());
+    // hyper has the same limit, but what it reads in one go may be more than
+    // its buffer is meant to hold.
     if FIELDS_BYTES_MAX < bytes.sum::<usize>() {
         return Err(UpstreamError::ResponseHeaderSize);
     }
@@ -202,6 +208,8 @@ fn check_length(fields: &HeaderMap) -> Result<(), UpstreamError> {
     let Some(first) = lengths.next() else {
         return Ok(());
     };
+    // Equal lengths are one (RFC 9110, section 8.6). hyper writes a new field
+    // in place of them.
     if lengths.all(|length| length == first) {
         Ok(())
     } else {

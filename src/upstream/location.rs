@@ -18,6 +18,7 @@ const REFERENCE_BYTES_MAX: usize = 8000;
 /// `base`; `None` if there is none, or none that could be requested.
 pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
     let mut values = fields.get_all(LOCATION).iter();
+    // Of two fields each recipient would follow one of its own choice.
     let (Some(value), None) = (values.next(), values.next()) else {
         return None;
     };
@@ -28,6 +29,7 @@ pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
 }
 
 fn resolve(base: &Target, reference: &str) -> Option<Target> {
+    // The fragment is no part of what is requested (RFC 9110, section 7.1).
     let reference = reference.split('#').next()?;
     if has_scheme(reference) {
         return plain(reference.parse().ok()?);

@@ -94,6 +94,8 @@ impl Credentials {
             source,
         };
         let file = File::open(path).map_err(unreadable)?;
+        // The mode of the open file, not of the path: the path could lead to
+        // another file by the time it is read.
         let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(CredentialsError::Mode {
@@ -115,6 +117,7 @@ impl Credentials {
             return None;
         }
         let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(line))).ok()?;
+        // Debug output of the header map leaves it out.
         value.set_sensitive(true);
         Some(Self(value))
     }
@@ -139,6 +142,8 @@ pub(super) fn asks_for_credentials(status: StatusCode) -> bool {
 pub(super) fn is_made_on_the_way(status: StatusCode, fields: &HeaderMap) -> bool {
     let names_error = |value: &HeaderValue| {
         let value = value.as_bytes().to_ascii_lowercase();
+        // Not parsed as a structured field: a match inside a string makes a
+        // file count as unreachable at worst, which allows nothing.
         value.windows(6).any(|part| part == b"error=")
     };
     let says_so = fields.get_all(PROXY_STATUS).iter().any(names_error);

@@ -121,6 +121,8 @@ impl IdleConnections {
 
     fn newest_open(&mut self, origin: &Origin) -> Option<Connection> {
         loop {
+            // The newest first: an origin closes those that were idle for
+            // longest.
             let newest = self.newest(origin)?;
             let connection = self.remove(newest)?;
             if !connection.is_closed() {

@@ -84,6 +84,8 @@ impl ResponseHeads {
                 self.heads.remove(&stream);
             }
             HEADERS => return self.count_head(stream),
+            // CONTINUATION belongs to a head that was counted; the others are
+            // not about a response.
             _ => {}
         }
         Ok(())

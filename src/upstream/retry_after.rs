@@ -32,6 +32,7 @@ fn pause(value: &[u8], now: Timestamp) -> Option<Duration> {
     if is_number(value) {
         return Some(Duration::from_secs(delta_seconds(value)));
     }
+    // A date that has passed makes no `Duration`: it asks for nothing.
     let until = http_date(value)?;
     Duration::try_from(until.duration_since(now)).ok()
 }
@@ -39,6 +40,8 @@ fn pause(value: &[u8], now: Timestamp) -> Option<Duration> {
 /// Reads a number of seconds, in quotes or not; what is no number counts as
 /// zero, and one that does not fit as the largest of RFC 9111, section 1.2.2.
 pub fn delta_seconds(text: &[u8]) -> u64 {
+    // The grammar has no quotes, but recipients ought to take both forms (RFC
+    // 9111, section 5.2).
     let text = text
         .strip_prefix(b"\"")
         .and_then(|text| text.strip_suffix(b"\""))

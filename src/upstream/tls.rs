@@ -18,6 +18,7 @@ use super::parent::CredentialsError;
 use crate::decision::access::NoConnection;
 
 /// TLS sessions remembered for resumption.
+// rustls keeps 256 by default, which is fewer than the origins of a crawl.
 const SESSIONS_MAX: usize = 4096;
 
 /// Root certificates that are trusted (`https.upstream_roots`).
@@ -132,6 +133,8 @@ fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
 
 /// Returns what a failed handshake says about the origin.
 pub(super) fn handshake_failure(error: &std::io::Error) -> NoConnection {
+    // RFC 9209 has a type of its own for a bad certificate. tokio-rustls puts
+    // the error of rustls into one of IO.
     let tls = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>());

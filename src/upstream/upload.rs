@@ -96,6 +96,8 @@ impl Body for Upload {
             return Poll::Ready(None);
         };
         let frame = ready!(Pin::new(&mut streaming.body).poll_frame(cx));
+        // Relaxed: no other memory depends on these counts, and a reader that
+        // comes too early waits once more.
         let counts = &streaming.progress;
         match &frame {
             Some(Ok(_)) => {

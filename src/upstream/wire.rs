@@ -124,6 +124,7 @@ impl AsyncRead for Wire {
         if let Some(heads) = &mut this.heads
             && heads.read(&buffer.filled()[before..]).is_err()
         {
+            // hyper would act on these bytes before it sees the error.
             buffer.set_filled(before);
             received.is_flooded.store(true, Ordering::Relaxed);
             received.is_enough.store(true, Ordering::Relaxed);

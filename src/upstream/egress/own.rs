@@ -78,6 +78,7 @@ impl OwnListeners {
 
     /// Whether a connection to `address` may end at one of the listeners.
     pub(super) fn are_reached_at(&self, address: SocketAddr) -> bool {
+        // Commands that fetch without serving have no listener to protect.
         let Some(own) = self.bound.get() else {
             return false;
         };
@@ -109,6 +110,8 @@ impl OwnListeners {
         if let Some(one) = known.get(&ip).filter(|one| now < one.until) {
             return one.local;
         }
+        // All at once: to find the oldest would cost more than the checks that
+        // it saves.
         if LOCAL_MAX <= known.len() {
             known.clear();
         }

@@ -28,6 +28,8 @@ use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
 
 /// Addresses of one name that are tried.
+// The time to connect is divided among them: with more, each part would be too
+// short to connect in.
 const ADDRESSES_MAX: usize = 16;
 
 /// Time for which "no address" is cached: long enough for the requests of one
@@ -136,6 +138,8 @@ impl Resolver {
         if let Some(under_way) = waiting.get(name) {
             return Ok(under_way.clone());
         }
+        // So many lookups wait that this one would not begin in time. To refuse
+        // it now keeps the list of waiting names bounded.
         if state.limits.names.get() <= waiting.len() {
             return Err(DialError::NoConnection(NoConnection::DnsTimeout));
         }
@@ -186,6 +190,8 @@ impl ResolverState {
     }
 
     fn allowed(&self, name: &str, found: io::Result<Vec<IpAddr>>) -> ResolvedName {
+        // The error of the system is dropped. Its codes differ between
+        // libraries, and no address follows from any of them.
         let mut found = found.unwrap_or_default();
         found.dedup();
         if found.is_empty() {
@@ -202,6 +208,8 @@ impl ResolverState {
     }
 
     fn cache_name(&self, name: &str, found: &ResolvedName) {
+        // A denial is as firm as an address. Only a resolver that failed is
+        // asked again soon.
         let ttl = match found {
             Err(DialError::NoConnection(_)) => self.limits.ttl.min(NONE_TTL),
             Ok(_) | Err(DialError::Denied(_)) => self.limits.ttl,

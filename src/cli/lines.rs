@@ -100,7 +100,12 @@ pub(super) fn answer_each(
                 Err(error) => {
                     // It may hold the beginning of an answer.
                     text.clear();
-                    append_json(&mut text, &LineError::new(number, &error))?;
+                    let error = LineError {
+                        line: number,
+                        url: None,
+                        error: format!("{error:#}"),
+                    };
+                    append_json(&mut text, &error)?;
                     Exit::Not
                 }
             });
@@ -118,14 +123,4 @@ fn check_length(line: &[u8]) -> anyhow::Result<()> {
     let is_long = LINE_BYTES_MAX < line.len() as u64;
     anyhow::ensure!(!is_long, "the line is longer than {LINE_BYTES_MAX} bytes");
     Ok(())
-}
-
-impl LineError<'_> {
-    fn new(line: u64, error: &anyhow::Error) -> Self {
-        Self {
-            line,
-            url: None,
-            error: format!("{error:#}"),
-        }
-    }
 }

@@ -86,22 +86,24 @@ fn pace_records(explanation: &DecisionExplanation) -> Vec<String> {
     let (Some(robots), records) = (explanation.robots(), explanation.pace_records()) else {
         return Vec::new();
     };
-    let more = records.len().saturating_sub(LINES_MAX);
-    let shown = records.iter().take(LINES_MAX);
-    let mut lines: Vec<String> = shown
-        .map(|PaceRecord { line, scope }| {
-            let binds = match scope {
-                PaceScope::Agents { line } => format!("line {line}{}", written(*line, robots)),
-                PaceScope::Group => "all of its group, below whose rules it stands".to_owned(),
-            };
-            format!(
-                "pace record: line {line}{}: for {binds}",
-                written(*line, robots)
-            )
-        })
-        .collect();
+    first_lines("pace record:", &records, |PaceRecord { line, scope }| {
+        let binds = match scope {
+            PaceScope::Agents { line } => format!("line {line}{}", written(*line, robots)),
+            PaceScope::Group => "all of its group, below whose rules it stands".to_owned(),
+        };
+        format!(
+            "pace record: line {line}{}: for {binds}",
+            written(*line, robots)
+        )
+    })
+}
+
+/// Returns a line for each of the first items, and one that counts the others.
+fn first_lines<T>(label: &str, items: &[T], line: impl Fn(&T) -> String) -> Vec<String> {
+    let mut lines: Vec<String> = items.iter().take(LINES_MAX).map(line).collect();
+    let more = items.len().saturating_sub(LINES_MAX);
     if 0 < more {
-        lines.push(format!("pace record: {more} more, which --json has"));
+        lines.push(format!("{label} {more} more, which --json has"));
     }
     lines
 }
@@ -243,24 +245,20 @@ fn rule(explanation: &DecisionExplanation) -> Vec<String> {
 /// Returns lines with the other rules that match.
 fn others(explanation: &DecisionExplanation) -> Vec<String> {
     let competing = explanation.competing();
-    let more = competing.len().saturating_sub(LINES_MAX);
-    let mut lines: Vec<String> = competing.iter().take(LINES_MAX).map(other).collect();
-    if 0 < more {
-        lines.push(format!("also matches: {more} more, which --json has"));
-    }
-    lines
-}
-
-fn other(competing: &CompetingRule<'_>) -> String {
-    let rule = &competing.rule;
-    let (line, text) = (rule.line(), quoted(&rule.text()));
-    match competing.why {
-        Some(why) => format!(
-            "also matches: line {line}, {text}, {}: {why}",
-            bytes(rule.length())
-        ),
-        None => format!("set aside: line {line}, {text}"),
-    }
+    first_lines(
+        "also matches:",
+        &competing,
+        |CompetingRule { rule, why }| {
+            let (line, text) = (rule.line(), quoted(&rule.text()));
+            match why {
+                Some(why) => format!(
+                    "also matches: line {line}, {text}, {}: {why}",
+                    bytes(rule.length())
+                ),
+                None => format!("set aside: line {line}, {text}"),
+            }
+        },
+    )
 }
 
 /// Returns notes on agents that share the rule by what may be an accident, with a
@@ -334,14 +332,10 @@ fn notes(explanation: &DecisionExplanation) -> Vec<String> {
     let is_cut = |note: &Note| note.kind == NoteKind::CutAtLimit;
     let notes = robots.notes().filter(|note| !is_shown(note));
     let (cut, rest): (Vec<Note>, Vec<Note>) = notes.partition(is_cut);
-    let more = rest.len().saturating_sub(LINES_MAX);
-    let shown = cut.iter().chain(rest.iter().take(LINES_MAX));
-    let mut lines: Vec<String> = shown
-        .map(|Note { line, kind }| format!("note: line {line}{}: {kind}", written(*line, robots)))
-        .collect();
-    if 0 < more {
-        lines.push(format!("note: and {more} more, which --json has"));
-    }
+    let line =
+        |Note { line, kind }: &Note| format!("note: line {line}{}: {kind}", written(*line, robots));
+    let mut lines: Vec<String> = cut.iter().map(line).collect();
+    lines.extend(first_lines("note: and", &rest, line));
     lines
 }
 

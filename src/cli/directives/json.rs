@@ -3,8 +3,9 @@
 //! Does not know how the annotation comes about.
 
 use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
-use super::page::{ActiveDirective, PageBody, PageReport};
+use super::page::{PageBody, PageReport};
 use politesse_directives::{Annotation, FieldFormat};
 use politesse_robots::crawler::ProductToken;
 
@@ -29,17 +30,11 @@ pub(super) struct PageJson<'a> {
     #[serde(serialize_with = "names")]
     candidates: &'a [ProductToken],
     user_agent: Option<&'a str>,
-    sources: Vec<DirectiveSources>,
+    /// Places where each directive is stated, in the letters of the field.
+    sources: Value,
     preferences: Vec<String>,
     /// Number of bytes of the body that were read, if there is one.
     body: Option<u64>,
-}
-
-/// Places where a directive is stated, in the letters of the field.
-#[derive(Serialize)]
-struct DirectiveSources {
-    directive: String,
-    src: Vec<String>,
 }
 
 impl AnnotationJson {
@@ -66,14 +61,7 @@ impl<'a> PageJson<'a> {
             candidates: page.crawler.candidates(),
             user_agent: page.crawler.user_agent(),
             sources: directives
-                .map(
-                    |ActiveDirective {
-                         directive, sources, ..
-                     }| DirectiveSources {
-                        directive,
-                        src: sources,
-                    },
-                )
+                .map(|active| json!({ "directive": active.directive, "src": active.sources }))
                 .collect(),
             preferences: preferences.map(ToString::to_string).collect(),
             body: match page.body {

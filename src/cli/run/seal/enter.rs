@@ -21,7 +21,7 @@ use rustix::net::{bind, listen, socket_with};
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
-use super::failure::{SealFailure, SealStep};
+use super::failure::SealFailure;
 use super::loopback;
 use crate::cli::output::Exit;
 use crate::serve::control::messages;
@@ -34,6 +34,10 @@ pub(crate) const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 3128);
 /// Connections that may wait to be accepted; the system takes fewer if its own
 /// bound (`net.core.somaxconn`) is lower.
 const BACKLOG: i32 = 4096;
+/// Steps that can fail in several places.
+pub(super) const MAP_USER: &str = "map the user into its namespace";
+const LISTEN_INSIDE: &str = "listen in the network namespace";
+const EXECUTE: &str = "start the command";
 
 /// Message of the process inside to the one outside.
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,25 +76,26 @@ pub(crate) fn enter(arguments: &EnterArguments) -> anyhow::Result<Exit> {
 }
 
 fn become_command(command: &[OsString], outside: &UnixStream) -> Result<Infallible, SealFailure> {
-    let at = |step| move |error: io::Error| SealFailure::new(step, &error);
-    unshare().map_err(at(SealStep::Unshare))?;
-    send(outside, &SealMessage::Unshared, &[]).map_err(at(SealStep::Map))?;
-    wait_for_go_on(outside).map_err(at(SealStep::Map))?;
-    loopback::bring_up().map_err(at(SealStep::Loopback))?;
-    let listener = listener().map_err(at(SealStep::Listen))?;
-    let ipv4 = File::open("/proc/self/net/snmp").map_err(at(SealStep::Count))?;
+    let cannot = |step| move |error: io::Error| SealFailure::new(step, &error);
+    unshare().map_err(cannot("make a user and a network namespace"))?;
+    send(outside, &SealMessage::Unshared, &[]).map_err(cannot(MAP_USER))?;
+    wait_for_go_on(outside).map_err(cannot(MAP_USER))?;
+    loopback::bring_up().map_err(cannot("bring up loopback in the network namespace"))?;
+    let listener = listener().map_err(cannot(LISTEN_INSIDE))?;
+    let ipv4 = File::open("/proc/self/net/snmp")
+        .map_err(cannot("read the counters of the network namespace"))?;
     let ipv6 = File::open("/proc/self/net/snmp6").ok();
     let mut passed = vec![listener.as_fd(), ipv4.as_fd()];
     passed.extend(ipv6.as_ref().map(|file| file.as_fd()));
-    send(outside, &SealMessage::Ready, &passed).map_err(at(SealStep::Listen))?;
-    wait_for_go_on(outside).map_err(at(SealStep::Execute))?;
+    send(outside, &SealMessage::Ready, &passed).map_err(cannot(LISTEN_INSIDE))?;
+    wait_for_go_on(outside).map_err(cannot(EXECUTE))?;
     let (program, arguments) = command
         .split_first()
-        .ok_or_else(|| at(SealStep::Execute)(io::ErrorKind::InvalidInput.into()))?;
+        .ok_or_else(|| cannot(EXECUTE)(io::ErrorKind::InvalidInput.into()))?;
     // All descriptors that were opened here close as the command begins: the
     // standard library opens them with close-on-exec.
     let error = Command::new(program).args(arguments).exec();
-    Err(at(SealStep::Execute)(error))
+    Err(cannot(EXECUTE)(error))
 }
 
 fn unshare() -> io::Result<()> {

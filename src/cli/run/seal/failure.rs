@@ -18,36 +18,19 @@ const BOUNDS: [&str; 2] = ["user/max_user_namespaces", "user/max_net_namespaces"
 #[derive(Debug, Serialize, Deserialize, Error)]
 #[error("{}", explain(self, &NamespaceSettings::read()))]
 pub(super) struct SealFailure {
-    step: SealStep,
+    /// Step, as it stands behind "cannot".
+    step: String,
     /// Number of the system's error, if it is one.
     error: Option<i32>,
     /// Text of the error.
     text: String,
 }
 
-/// Steps into a seal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum SealStep {
-    /// Making the namespaces.
-    Unshare,
-    /// Mapping user and group to themselves.
-    Map,
-    /// Bringing up loopback.
-    Loopback,
-    /// Listening on it.
-    Listen,
-    /// Opening the counters.
-    Count,
-    /// Becoming the command.
-    Execute,
-}
-
 impl SealFailure {
-    /// Records the error of a step.
-    pub(super) fn new(step: SealStep, error: &io::Error) -> Self {
+    /// Records the error of a step, which is worded to stand behind "cannot".
+    pub(super) fn new(step: &str, error: &io::Error) -> Self {
         Self {
-            step,
+            step: step.to_owned(),
             error: error.raw_os_error(),
             text: error.to_string(),
         }
@@ -76,20 +59,12 @@ struct NamespaceSettings {
 }
 
 fn explain(failure: &SealFailure, system: &NamespaceSettings) -> String {
-    let action = match failure.step {
-        SealStep::Unshare => "make a user and a network namespace",
-        SealStep::Map => "map the user into its namespace",
-        SealStep::Loopback => "bring up loopback in the network namespace",
-        SealStep::Listen => "listen in the network namespace",
-        SealStep::Count => "read the counters of the network namespace",
-        SealStep::Execute => "start the command",
-    };
     let (cause, remedy) = cause(failure, system);
     format!(
-        "--sealed is not possible here, and the command was not started: cannot {action}: {}
+        "--sealed is not possible here, and the command was not started: cannot {}: {}
   the likely cause: {cause}
   what to do: {remedy}",
-        failure.text
+        failure.step, failure.text
     )
 }
 
@@ -165,7 +140,7 @@ mod tests {
 
     fn explained(error: i32, system: &NamespaceSettings) -> String {
         let failure = SealFailure {
-            step: SealStep::Unshare,
+            step: "make a user and a network namespace".to_owned(),
             error: Some(error),
             text: io::Error::from_raw_os_error(error).to_string(),
         };

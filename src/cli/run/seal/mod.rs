@@ -32,8 +32,8 @@ use tokio::time::timeout;
 
 use self::counters::BypassCounters;
 pub(crate) use self::enter::{ENTER, LISTEN};
-use self::enter::{GoOn, SealMessage};
-use self::failure::{SealFailure, SealStep};
+use self::enter::{GoOn, MAP_USER, SealMessage};
+use self::failure::SealFailure;
 use super::child;
 use super::environment::Environment;
 use crate::clock;
@@ -140,7 +140,7 @@ async fn prepare(
         match messages.next().await.context("--sealed")? {
             Some(SealMessage::Unshared) => {
                 let pid = child.id().context("the process inside has ended")?;
-                map_user(pid).map_err(|error| SealFailure::new(SealStep::Map, &error))?;
+                map_user(pid).map_err(|error| SealFailure::new(MAP_USER, &error))?;
                 messages.send(&GoOn {}).await?;
             }
             Some(SealMessage::Ready) => {

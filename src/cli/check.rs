@@ -96,7 +96,8 @@ fn decide_by_file(
     context: &CheckContext,
     inquiries: impl Iterator<Item = Arc<Inquiry>>,
 ) -> Vec<Decision> {
-    // Output names the file as above where consecutive URLs share a snapshot.
+    // URLs of one origin share a snapshot: where two follow each other, its notes
+    // are printed once.
     let mut snapshots: HashMap<Origin, Arc<Snapshot>> = HashMap::new();
     let decisions = inquiries.map(|inquiry| {
         let origin = &inquiry.target.origin;

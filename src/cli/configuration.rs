@@ -77,6 +77,8 @@ impl ConfigurationRequest<'_> {
             text.push_str("enforcement.mode is \"report\": nothing is refused by robots.txt\n");
         }
         let overrides = settings.policy.overrides().iter();
+        // An override that has ended is no problem, as it was meant to end; but its
+        // author may think that it still counts.
         for entry in overrides.filter(|entry| entry.has_ended(now)) {
             let end = entry.action.until().map(|end| end.to_string());
             text.push_str(&format!(
@@ -96,6 +98,8 @@ impl ConfigurationRequest<'_> {
     fn read(self, location: ConfigLocation) -> Result<Config, Usage> {
         Ok(Config::read(&Sources {
             file: location.file,
+            // A variable that is not UTF-8 cannot be one of ours: their names and
+            // values are all read as text.
             environment: env::vars_os()
                 .filter_map(|(key, value)| {
                     Some((key.into_string().ok()?, value.into_string().ok()?))
@@ -141,6 +145,7 @@ impl ConfigPlaces {
     /// Collects the places by the command line and the environment. Without
     /// `HOME` the user has no folders, as with [`Home::Here`].
     fn new(named: Option<&Path>, home: Home) -> Self {
+        // The specification: a variable that is empty counts as not set.
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         let named_by_variable = || variable("POLITESSE_CONFIG").map(PathBuf::from);
         let user_folder = |xdg: &str, below_home: &str| match home {
@@ -181,6 +186,7 @@ impl ConfigPlaces {
         if let Some(text) = read_if_there(&self.system_file)? {
             return Ok(ConfigLocation::of_file(self.system_file, text));
         }
+        // `config show` names them, so that the user sees where a file would count.
         let missing = self.user_file.into_iter().chain([self.system_file]);
         Ok(ConfigLocation {
             file: None,

@@ -100,6 +100,8 @@ pub(super) fn directives(
     let (annotation, body) = match arguments.read_page(&query) {
         Ok(read) => read,
         Err(error) => {
+            // The page is what is asked about: that it cannot be read is an answer,
+            // code 3, and not a failure.
             report(&error);
             return Ok(Exit::Unknown);
         }
@@ -131,6 +133,7 @@ impl DirectivesArguments {
             crawler,
             method: match self.page {
                 Some(_) => self.method.clone(),
+                // Without a body only the fields can be judged, as of a HEAD.
                 None => Method::HEAD,
             },
             status: self.status,

@@ -229,6 +229,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
     let serve = Command::Serve(serve::ServeArguments::default());
     match arguments.command.as_ref().unwrap_or(&serve) {
         Command::Serve(arguments) => serve::serve(arguments, request),
+        // It would have no effect, and the user would wonder why.
         Command::Demo if arguments.config.is_some() => {
             let text = "the demo brings its own configuration: leave --config out";
             Err(Usage::Arguments(text.to_owned()).into())

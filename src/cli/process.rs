@@ -88,6 +88,7 @@ impl Signals {
     /// Listens for all signals but those whose bits are set in `ignored`.
     fn except(ignored: u64) -> std::io::Result<Self> {
         let listen_for = |kind: SignalKind| {
+            // Bit 0 is signal 1.
             let is_ignored = ignored & (1 << (kind.as_raw_value() - 1)) != 0;
             let signal = (!is_ignored).then(|| signal(kind)).transpose();
             signal.map(AwaitedSignal)
@@ -118,6 +119,7 @@ impl Signals {
 /// Returns the signals that this process ignores, a bit each from that of signal
 /// 1 on (proc(5), `SigIgn`); 0 where there is no such file.
 fn ignored_signals() -> u64 {
+    // Asking the system itself takes unsafe code.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())

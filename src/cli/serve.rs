@@ -82,6 +82,7 @@ fn take_descriptors() {
 /// Warns where crawlers that run as other users cannot read the certificate
 /// that they have to trust.
 fn warn_of_closed_certificate(settings: &Settings) {
+    // Nothing is intercepted, so that nobody has to trust the authority.
     if settings.connect.mode == HttpsMode::Refuse {
         return;
     }
@@ -149,6 +150,8 @@ fn in_force(settings: &Settings) -> String {
 fn curl_line(settings: &Settings, proxy: &str) -> String {
     let intercepts = settings.connect.mode == HttpsMode::Intercept;
     let usual_port = if intercepts { 443 } else { 80 };
+    // A host of the configuration works without the internet, as in a test or a
+    // demo; one at a usual port makes the shorter line.
     let known = settings.egress.resolve.iter().min_by_key(|entry| {
         let port = entry.port.unwrap_or(usual_port);
         (port != usual_port, port != 80)

@@ -47,6 +47,7 @@ pub(super) fn batch(context: &CheckContext, input: impl BufRead) -> anyhow::Resu
         let context = by_dialect
             .entry(dialect)
             .or_insert_with(|| context.in_dialect(dialect));
+        // A line without an agent asks for a crawler with an empty name.
         let inquiry = context.inquiry(Some(&question.agent), target(&question.url)?);
         let snapshot = question.saved()?.snapshot(&inquiry.target.origin, context);
         let ruling = ruling(&inquiry, &snapshot, &context.policy, context.at);

@@ -130,7 +130,9 @@ impl CheckContext {
             },
             proxy_policy,
             identities: Arc::default(),
+            // RFC 9309, section 2.5: at least so much has to be parsed.
             bytes_max: RobotsTxt::BYTES_MIN,
+            // One time for all URLs, so that an override does not end midway.
             at: clock::now(),
         }
     }
@@ -171,6 +173,8 @@ impl CheckContext {
 ///
 /// [`Usage::Arguments`] if it is no URL of a site.
 pub(super) fn target(url: &str) -> Result<Target, Usage> {
+    // A crawler would escape them before it asks. Lists of URLs have blanks in
+    // them that nobody escaped.
     let is_odd = |byte: u8| matches!(byte, 0..=b' ' | 0x7f);
     let escaped: Cow<'_, str> = if url.bytes().any(is_odd) {
         let escaped = url.chars().map(|letter| match letter {
@@ -190,6 +194,7 @@ pub(super) fn target(url: &str) -> Result<Target, Usage> {
 pub(super) fn exit_of(ruling: &Ruling) -> Exit {
     match (ruling.verdict, ruling.reason) {
         (Verdict::Allow, _) => Exit::Done,
+        // The site may allow it: only its rules could not be read.
         (Verdict::Disallow, Reason::Unreachable | Reason::Egress) => Exit::Unknown,
         (Verdict::Disallow | Verdict::Later, _) => Exit::Not,
     }

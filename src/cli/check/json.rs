@@ -12,7 +12,7 @@ use crate::decision::snapshot::AccessResult;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{JoinedAgents, Note, PaceRecord, PaceScope};
 
-/// RulingJson that every answer has: those of the batch format, less the id.
+/// Members that every answer has: those of the batch format, less the id.
 #[derive(Serialize)]
 pub(super) struct RulingJson<'a> {
     verdict: Verdict,
@@ -29,6 +29,7 @@ pub(super) struct RulingJson<'a> {
 impl<'a> RulingJson<'a> {
     /// Builds the members from the ruling for a crawler.
     pub(super) fn new(ruling: &'a Ruling, crawler: &'a Crawler) -> Self {
+        // Without a group for it, the crawler is known by its first candidate.
         let token = ruling.token.as_ref().or_else(|| crawler.token());
         Self {
             verdict: ruling.verdict,
@@ -121,6 +122,8 @@ fn competing(explanation: &DecisionExplanation) -> Value {
             "line": rule.line(),
             "rule": rule.text(),
             "length": rule.length(),
+            // The words are those of the engine, but for an override, which it does
+            // not know.
             "why": why.map_or("set_aside", |why| why.as_str()),
         })
     });
@@ -157,6 +160,7 @@ fn override_json(entry: &Override) -> Value {
 /// Describes the robots.txt; redirects and times only if it was fetched.
 fn robots(explanation: &DecisionExplanation) -> Option<Value> {
     let (snapshot, file) = (explanation.snapshot()?, explanation.file());
+    // A saved file was never fetched: its snapshot has the time of the check.
     let age = explanation.age();
     let fetched = age.map(|_| snapshot);
     let (result, cause) = match &snapshot.result {

@@ -184,7 +184,8 @@ impl ListJudge<'_> {
 
     fn judge_chunk(&self, lines: &[ListLine<'_>]) -> serde_json::Result<JudgedLines> {
         let mut urls: Vec<_> = lines.iter().map(ListedUrl::read).collect();
-        // Without this a list in no order would need another file for each line.
+        // In the order of the list each line may need another file: files would be
+        // looked up, and read, far more often.
         urls.sort_by_cached_key(|url| {
             let target = url.target.as_ref().ok();
             target.map(|target| self.hasher.hash_one(&target.origin))

@@ -59,6 +59,7 @@ impl SavedAnswer {
             url: origin.robots_txt().to_string(),
             hops: Vec::new(),
             status: Some(self.status),
+            // Nothing was fetched: these times are not printed.
             fetched_at: now,
             expires_at: now,
             result,
@@ -149,6 +150,7 @@ impl<'a> SavedFolder<'a> {
             Ok(metadata) if metadata.is_file() => {
                 SavedAnswer::read(File::open(path)?, self.context.bytes_max).map(Some)
             }
+            // A folder `site.example` may stand for `site.example/robots.txt`.
             Ok(_) => Ok(None),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(error),

@@ -45,6 +45,8 @@ pub(super) fn sentences(explanation: &DecisionExplanation, previous: Option<&Sna
         lines.push(format!("dialect: {}", explanation.dialect()));
     }
     lines.extend(joins(explanation));
+    // By address: two files with the same text are of two origins, and both are
+    // described.
     let is_same = |previous: &Snapshot| {
         explanation
             .snapshot()
@@ -56,6 +58,7 @@ pub(super) fn sentences(explanation: &DecisionExplanation, previous: Option<&Sna
         lines.extend(source(explanation));
         lines.extend(notes(explanation));
     }
+    // All lines hold text of the site or of the crawler.
     lines
         .iter()
         .map(|line| inert(line))
@@ -172,6 +175,8 @@ fn because(explanation: &DecisionExplanation) -> String {
             "its address may not be dialled: {}",
             explanation.evidence().denial.as_deref().unwrap_or_default()
         ),
+        // A rule is described above. The others are no reasons of a robots.txt: their
+        // text is all that there is to say.
         reason @ (Reason::Rule
         | Reason::Override
         | Reason::CrawlDelay
@@ -331,6 +336,7 @@ fn notes(explanation: &DecisionExplanation) -> Vec<String> {
     let is_shown = |note: &Note| joined.iter().any(|joined| joined.line == note.line);
     let is_cut = |note: &Note| note.kind == NoteKind::CutAtLimit;
     let notes = robots.notes().filter(|note| !is_shown(note));
+    // Rules behind the cut do not count, which matters more than any oddity.
     let (cut, rest): (Vec<Note>, Vec<Note>) = notes.partition(is_cut);
     let line =
         |Note { line, kind }: &Note| format!("note: line {line}{}: {kind}", written(*line, robots));
@@ -358,6 +364,7 @@ fn quoted(text: &str) -> String {
 
 /// Cuts a text from outside to the length that people want to read.
 fn cut(text: &str) -> String {
+    // By characters: a cut inside of one would not be UTF-8.
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),

@@ -64,6 +64,7 @@ impl<'a> PageJson<'a> {
                 .map(|active| json!({ "directive": active.directive, "src": active.sources }))
                 .collect(),
             preferences: preferences.map(ToString::to_string).collect(),
+            // `null` says that no body was given; 0 that none of it was needed.
             body: match page.body {
                 PageBody::Absent => None,
                 PageBody::Read(bytes) | PageBody::Other(bytes) => Some(bytes),

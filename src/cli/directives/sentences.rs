@@ -51,6 +51,7 @@ fn active(directive: &ActiveDirective) -> String {
         _ => format!(", said in {}", places.join(" and ")),
     };
     let date = match directive.date {
+        // unavailable_after means noindex once its date has come.
         Some(date) if date <= clock::now() => ", which has come: noindex",
         _ => "",
     };
@@ -75,6 +76,7 @@ fn place(letter: &str) -> &str {
         "m" => "<meta>",
         "u" => "robots.txt",
         "h" => "a field",
+        // A letter of a later version is printed as it is.
         other => other,
     }
 }

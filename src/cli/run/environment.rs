@@ -94,6 +94,7 @@ impl Environment {
         };
         let proxy = reachable(&proxy);
         let inherited: Inherited<'_> = &|name| std::env::var_os(name);
+        // Java reads one variable for everything, so its options are collected.
         let mut java = java_proxy_options(proxy);
         let mut set = proxy_variables(proxy, inherited);
         if let Some(files) = &files {
@@ -116,6 +117,7 @@ fn url(proxy: SocketAddr) -> String {
     format!("http://{proxy}")
 }
 
+/// Returns variables that name the proxy, and those that have clients use it.
 fn proxy_variables(proxy: SocketAddr, inherited: Inherited<'_>) -> Variables {
     let url = url(proxy);
     let named = PROXY_VARIABLES
@@ -131,7 +133,8 @@ fn proxy_variables(proxy: SocketAddr, inherited: Inherited<'_>) -> Variables {
 }
 
 /// Returns variables that set `http.proxy` of Git, which counts before
-/// `https_proxy` where the user's settings have it. They are numbered, and the user's own stay.
+/// `https_proxy` where the user's settings have it. They are numbered, and the
+/// user's own stay.
 fn git_variables(url: &str, inherited: Inherited<'_>) -> Variables {
     let count = inherited("GIT_CONFIG_COUNT").unwrap_or_else(|| "0".into());
     // Git itself refuses to run with another value.
@@ -148,6 +151,7 @@ fn git_variables(url: &str, inherited: Inherited<'_>) -> Variables {
     ]
 }
 
+/// Returns variables that have clients trust the authority and no other.
 fn trust_variables(files: &Files, inherited: Inherited<'_>) -> Variables {
     let authority = files.authority();
     let mut set: Variables = AUTHORITY_VARIABLES
@@ -187,6 +191,8 @@ fn php_folders(own: Option<OsString>, ours: &Path) -> OsString {
     folders
 }
 
+/// Writes settings for Wget and Wget2, which read no variable that names an
+/// authority, and returns the variables that name the settings.
 fn wget_variables(files: &Files, url: &str, inherited: Inherited<'_>) -> anyhow::Result<Variables> {
     let clients = [
         (Wget::One, "WGETRC", own_wgetrc(inherited)),

@@ -77,7 +77,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// A file of the user's that cannot be read, or one of ours that cannot be
+    /// A file of the user's that cannot be read, or a new one that cannot be
     /// written.
     pub(super) fn write_settings(
         &self,

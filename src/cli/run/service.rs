@@ -80,6 +80,7 @@ impl Service {
                     check_configuration(&instance, settings, &folder)?;
                     return Ok(Self::Holder(Box::new(RecordHolder { folder, instance })));
                 }
+                // It holds the lock and does not answer: it starts, stops or hangs.
                 Err(error) if deadline <= clock::instant() => {
                     return Err(error.context(unknown_holder(&folder)));
                 }
@@ -205,12 +206,14 @@ fn has_gone(error: &anyhow::Error) -> bool {
 /// by which configurations are compared stay as they are.
 fn on_free_ports(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
+    // The command gets a listener of its own, through which it is counted.
     settings.listener.listen = Vec::new();
     settings.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     settings
 }
 
-/// Reads who holds the record in `folder`, if the holder answers.
+/// Reads the description of the proxy that holds the record in `folder`, if it
+/// answers.
 async fn holder_instance(folder: &Path) -> anyhow::Result<Instance> {
     let instance = Instance::read(folder)?;
     // The file may be left from an earlier process, which does not answer.

@@ -71,6 +71,7 @@ fn counts(totals: &Totals) -> Vec<String> {
             totals.further_reasons
         ));
     }
+    // It explains why the command reports errors of certificates.
     if totals.handshakes_failed > 0 {
         lines.push(format!(
             "warning: {} TLS connections were broken off by the command: it does not trust the \
@@ -84,6 +85,8 @@ fn counts(totals: &Totals) -> Vec<String> {
 /// Returns a warning if the command sent no request, with a likely reason: it was
 /// free to go round the proxy.
 fn warning_of_silence(totals: &Totals) -> Option<String> {
+    // A failed handshake has its own warning, and shows that the client found the
+    // proxy.
     if totals.asked() > 0 || totals.handshakes_failed > 0 {
         return None;
     }

@@ -33,6 +33,7 @@ pub(super) fn pkcs12(certificate: &[u8]) -> Vec<u8> {
     let contents = construct_der(|writer| {
         writer.write_sequence_of(|contents| write_data(contents.next(), &bags));
     });
+    // A MacData may follow, which would protect the store by a password.
     construct_der(|writer| {
         writer.write_sequence(|store| {
             store.next().write_u8(VERSION);

@@ -37,6 +37,7 @@ impl BypassCounters {
             ipv6: ipv6.map(File::from),
             before: None,
         };
+        // What happened before the command, such as bringing up loopback, is not its.
         counters.before = counters.sum().ok();
         counters
     }
@@ -57,6 +58,8 @@ impl BypassCounters {
 
 /// Reads the whole file from its beginning, as it is now.
 fn read(file: &File) -> io::Result<String> {
+    // Read at an offset: the file stays open, and is read again when the command
+    // has ended.
     let mut bytes = vec![0; FILE_BYTES_MAX];
     let mut length = 0;
     while length < bytes.len() {

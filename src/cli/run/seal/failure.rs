@@ -85,6 +85,8 @@ fn cause(failure: &SealFailure, system: &NamespaceSettings) -> (String, &'static
              user.max_net_namespaces=10000`",
         );
     }
+    // A filter hides the other causes: in a container the settings of the kernel
+    // may allow what the filter forbids.
     let (cause, remedy) = if system.is_filtered {
         (
             "a filter of system calls (seccomp), as Docker, Podman and Kubernetes have it by default",

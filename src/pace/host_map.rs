@@ -67,7 +67,7 @@ impl HostMap {
         Some(Arc::clone(&queue))
     }
 
-    /// Forgets some idle queues; returns whether there were any.
+    /// Forgets some idle queues; returns whether there is room now.
     fn make_room(&self, now: &Now<'_>) -> bool {
         // Each search begins behind the one before. If all began at the first
         // queue, those that are in use there would hide idle ones from it.
@@ -86,23 +86,26 @@ impl HostMap {
         };
         let forgotten = idle.iter().filter(forget).count();
         self.count_forgotten(forgotten);
-        0 < forgotten
+        // A sweep may have made room since the caller looked.
+        let max_hosts = now.active.options.max_hosts.get();
+        0 < forgotten || self.len.load(Ordering::Relaxed) < max_hosts
     }
 
     /// Forgets the queues that have been idle for long, and returns the
     /// back-offs that are over and unreported.
     pub(super) fn sweep(&self, now: &Now<'_>) -> Vec<(Host, BackOff)> {
-        let (mut ended, mut forgotten) = (Vec::new(), 0);
+        let mut ended = Vec::new();
         self.queues.retain(|host, queue| {
             if let Some(back_off) = queue.with_host(|host| host.take_back_off_end(now.uptime)) {
                 ended.push((host.clone(), back_off));
             }
             let is_at_rest = queue.with_host(|host| host.is_at_rest(now));
             let stays = !is_at_rest || !is_forgettable(queue, now);
-            forgotten += usize::from(!stays);
+            // Counted at once: a request that looks for room meanwhile would
+            // find neither an idle queue nor a place.
+            self.count_forgotten(usize::from(!stays));
             stays
         });
-        self.count_forgotten(forgotten);
         // A crawl that has moved on should not keep the memory of its peak.
         if self.queues.len() * 4 < self.queues.capacity() {
             self.queues.shrink_to_fit();

@@ -24,7 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use politesse::clock;
-use politesse::config::{Config, Sources};
+use politesse::config::{Config, ConfigSources};
 use politesse::serve::{self, RunningProxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -161,7 +161,7 @@ async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -
         format!(r#"audit.durability="{durability}""#),
         format!(r#"upstream.resolve={{"o.test"="{origin}"}}"#),
     ];
-    let config = Config::read(&Sources {
+    let config = Config::read(&ConfigSources {
         file: None,
         environment: Vec::new(),
         overrides: &overrides,

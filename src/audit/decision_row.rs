@@ -11,7 +11,7 @@ use super::columns::{ColumnReader, blob, digest_of, integer, is_digest, json_lis
 use super::pages::NumberedTable;
 use crate::decision::digest::Digest;
 use crate::decision::record::{
-    Effect, Outcome, Record, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling,
+    Effect, ExchangeEnd, Record, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling,
     result_word,
 };
 use crate::decision::snapshot::{AccessResult, Snapshot};
@@ -108,7 +108,7 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
 }
 
 /// Makes the values of an ending, in the order of [`DECISIONS`].
-pub(super) fn ending_values(outcome: &Outcome) -> [Value; ENDING_COLUMNS] {
+pub(super) fn ending_values(outcome: &ExchangeEnd) -> [Value; ENDING_COLUMNS] {
     let seen = outcome.seen.as_ref();
     [
         outcome.status.into(),

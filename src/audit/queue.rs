@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::error::{AuditError, WriteError};
-use crate::decision::record::{Outcome, Record};
+use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
 use crate::pace::back_off_event::BackOffEvent;
@@ -81,7 +81,10 @@ pub(super) enum WriterTask {
         ack: Option<oneshot::Sender<CommitResult>>,
     },
     /// Complete a decision.
-    Complete { seq: SharedSeq, outcome: Outcome },
+    Complete {
+        seq: SharedSeq,
+        outcome: ExchangeEnd,
+    },
     /// Save the last that is known of a robots.txt.
     SaveSnapshot(PendingSave),
     /// Write an event.
@@ -253,7 +256,7 @@ pub struct RecordEnding {
     pub(super) seq: SharedSeq,
     /// The queue and a place in it, so that the ending can always be written.
     reserved: Option<(EntryQueue, OwnedSemaphorePermit)>,
-    outcome: Outcome,
+    outcome: ExchangeEnd,
 }
 
 impl RecordEnding {
@@ -263,7 +266,7 @@ impl RecordEnding {
         Self {
             seq: SharedSeq::default(),
             reserved: Some((queue, slot)),
-            outcome: Outcome {
+            outcome: ExchangeEnd {
                 status: None,
                 seen: None,
                 bytes: 0,
@@ -288,7 +291,7 @@ impl RecordEnding {
     }
 
     /// Completes the row.
-    pub fn complete(mut self, outcome: Outcome) {
+    pub fn complete(mut self, outcome: ExchangeEnd) {
         self.outcome = outcome;
     }
 }

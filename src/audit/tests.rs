@@ -35,7 +35,7 @@ use super::*;
 use crate::decision::access::{Cause, NoConnection};
 use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
 use crate::decision::digest::Digest;
-use crate::decision::record::{Outcome, Seen, StoredRecord};
+use crate::decision::record::{ExchangeEnd, Seen, StoredRecord};
 use crate::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -201,8 +201,8 @@ fn record(path: &str) -> Record {
     record_of(&decision(path))
 }
 
-fn done(status: u16) -> Outcome {
-    Outcome {
+fn done(status: u16) -> ExchangeEnd {
+    ExchangeEnd {
         seen: Some(Seen {
             directives: "foobot=(noindex;src=x);state=complete".to_owned(),
             said: Some(r#"[{"by":"x-robots-tag","said":"NoIndex, spam"}]"#.to_owned()),

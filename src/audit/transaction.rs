@@ -22,7 +22,7 @@ use super::order::{BEGIN_RUN, ClockOrder};
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use crate::decision::decide::Policy;
 use crate::decision::digest::Digest;
-use crate::decision::record::{Outcome, Record};
+use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{Snapshot, StoredSnapshot};
 use crate::pace::back_off_event::{BackOffChange, BackOffEvent};
 
@@ -113,7 +113,7 @@ impl<'a> AuditTransaction<'a> {
     }
 
     /// Completes the decision `seq`.
-    pub(super) fn write_ending(&self, seq: u64, outcome: &Outcome) -> rusqlite::Result<()> {
+    pub(super) fn write_ending(&self, seq: u64, outcome: &ExchangeEnd) -> rusqlite::Result<()> {
         let values = ending_values(outcome);
         let seq = integer(seq);
         let digest = ending_digest((&seq).into(), values.iter().map(Into::into));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::Usage;
 use crate::clock;
-use crate::config::{Config, Settings, Sources};
+use crate::config::{Config, ConfigSources, Settings};
 use crate::decision::decide::EnforcementMode;
 
 /// Name of the file in the user's folder and in that of [`SYSTEM_FILE`].
@@ -96,7 +96,7 @@ impl ConfigurationRequest<'_> {
     }
 
     fn read(self, location: ConfigLocation) -> Result<Config, Usage> {
-        Ok(Config::read(&Sources {
+        Ok(Config::read(&ConfigSources {
             file: location.file,
             // A variable that is not UTF-8 cannot be one of ours: their names and
             // values are all read as text.

@@ -29,13 +29,13 @@ pub(super) struct Fault {
     /// Place of the value, in bytes of its source.
     pub(super) span: Range<usize>,
     /// Path to the part of the key's value; empty for all of it.
-    pub(super) path: Vec<Part>,
+    pub(super) path: Vec<ValuePart>,
     /// The mistake in it.
     pub(super) mistake: Mistake,
 }
 
 /// A step from a value to a part of it.
-pub(super) enum Part {
+pub(super) enum ValuePart {
     /// An entry of a list, counted from 1.
     Entry(usize),
     /// The entry of a table that has this name.
@@ -72,7 +72,7 @@ impl Fault {
     }
 
     /// Moves the fault one step out: its value is a `part` of another.
-    pub(super) fn within(mut self, part: Part) -> Self {
+    pub(super) fn within(mut self, part: ValuePart) -> Self {
         self.path.insert(0, part);
         self
     }
@@ -256,7 +256,7 @@ impl<K: Kind> Kind for List<K> {
         let mut values = Vec::with_capacity(entries.len());
         let mut faults = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
-            let part = |fault: Fault| fault.within(Part::Entry(index + 1));
+            let part = |fault: Fault| fault.within(ValuePart::Entry(index + 1));
             match self.of.read(entry) {
                 Ok(value) => values.push(value),
                 Err(found) => faults.extend(found.into_iter().map(part)),

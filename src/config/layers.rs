@@ -12,9 +12,9 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kinds::{Fault, Kind, Mistake, Part};
+use super::kinds::{Fault, Kind, Mistake, ValuePart};
 use super::problem::{ConfigProblem, Place, nearest};
-use super::sources::Sources;
+use super::sources::ConfigSources;
 use super::values::{Inline, name_text};
 
 /// Beginning of the variables of the environment that set a key.
@@ -85,14 +85,14 @@ impl Section {
 
 /// Source of a value, with the data to say so.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum ValueSource<'a> {
     Default,
     File { path: &'a Path, text: &'a str },
     Environment { name: &'a str },
     Override,
 }
 
-impl Source<'_> {
+impl ValueSource<'_> {
     /// Place of the byte `at` of this source.
     fn place(self, at: usize) -> Place {
         match self {
@@ -116,16 +116,16 @@ struct Entry<'a> {
     name: Cow<'a, str>,
     /// Place of the name.
     place: Place,
-    written: Written<'a>,
+    written: WrittenValue<'a>,
 }
 
 /// A value and the source it stands in.
-struct Written<'a> {
+struct WrittenValue<'a> {
     value: Spanned<DeValue<'a>>,
-    source: Source<'a>,
+    source: ValueSource<'a>,
 }
 
-impl Written<'_> {
+impl WrittenValue<'_> {
     fn place(&self) -> Place {
         self.source.place(self.value.span().start)
     }
@@ -135,13 +135,13 @@ impl Written<'_> {
 pub(super) struct Layers<'a> {
     sections: &'static [Section],
     /// The weakest value first.
-    written: BTreeMap<KeyName, Vec<Written<'a>>>,
+    written: BTreeMap<KeyName, Vec<WrittenValue<'a>>>,
     problems: Vec<ConfigProblem>,
 }
 
 impl<'a> Layers<'a> {
     /// Reads all sources against the table of `sections`.
-    pub(super) fn gather(sections: &'static [Section], sources: &'a Sources<'a>) -> Self {
+    pub(super) fn gather(sections: &'static [Section], sources: &'a ConfigSources<'a>) -> Self {
         let mut layers = Self {
             sections,
             written: BTreeMap::new(),
@@ -180,11 +180,11 @@ impl<'a> Layers<'a> {
     }
 
     /// Keeps a fault in the value of `key`.
-    fn add_fault(&mut self, key: &str, source: Source<'_>, fault: Fault) {
+    fn add_fault(&mut self, key: &str, source: ValueSource<'_>, fault: Fault) {
         // Where the parser cannot read a value it has complained already, and has
         // made one up that has no place in the text.
         let is_broken = |problem: &ConfigProblem| matches!(problem, ConfigProblem::Syntax { .. });
-        let in_file = matches!(source, Source::File { .. });
+        let in_file = matches!(source, ValueSource::File { .. });
         if in_file && fault.span.is_empty() && self.problems.iter().any(is_broken) {
             return;
         }
@@ -210,7 +210,7 @@ impl<'a> Layers<'a> {
     fn add_defaults(&mut self) {
         for section in self.sections {
             for key in section.keys {
-                let value = value_of(key.default, Source::Default);
+                let value = value_of(key.default, ValueSource::Default);
                 self.written.entry(key.of(section)).or_default().push(value);
             }
         }
@@ -219,7 +219,7 @@ impl<'a> Layers<'a> {
     /// Takes the file's tables apart. What is not TOML is a problem, and the rest is
     /// read all the same.
     fn add_file(&mut self, path: &'a Path, text: &'a str) {
-        let source = Source::File { path, text };
+        let source = ValueSource::File { path, text };
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in errors {
             self.problems.push(ConfigProblem::Syntax {
@@ -230,12 +230,12 @@ impl<'a> Layers<'a> {
         self.add_table("", table.into_inner(), source);
     }
 
-    fn add_table(&mut self, section: &str, table: DeTable<'a>, source: Source<'a>) {
+    fn add_table(&mut self, section: &str, table: DeTable<'a>, source: ValueSource<'a>) {
         for (name, value) in table {
             let entry = Entry {
                 place: source.place(name.span().start),
                 name: name.into_inner(),
-                written: Written { value, source },
+                written: WrittenValue { value, source },
             };
             self.add_entry(section, entry);
         }
@@ -261,8 +261,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    fn add_section(&mut self, section: &'static str, written: Written<'a>) {
-        let Written { value, source } = written;
+    fn add_section(&mut self, section: &'static str, written: WrittenValue<'a>) {
+        let WrittenValue { value, source } = written;
         let fault = Fault::whole(&value, "a table".to_owned());
         match value.into_inner() {
             DeValue::Table(table) => self.add_table(section, table, source),
@@ -288,9 +288,9 @@ impl<'a> Layers<'a> {
         };
         let path = rest.to_ascii_lowercase().replace("__", ".");
         if rest.contains("__") || self.key("", &path).is_some() {
-            self.add_path(&path, value_of(value, Source::Environment { name }));
+            self.add_path(&path, value_of(value, ValueSource::Environment { name }));
         } else if let Some(wanted) = self.variable_spelled_like(rest) {
-            let place = Source::Environment { name }.place(0);
+            let place = ValueSource::Environment { name }.place(0);
             self.problems
                 .push(ConfigProblem::Variable { place, wanted });
         }
@@ -309,7 +309,9 @@ impl<'a> Layers<'a> {
     /// Adds `section.key=value`.
     fn add_override(&mut self, argument: &'a str) {
         match argument.split_once('=') {
-            Some((path, value)) => self.add_path(path.trim(), value_of(value, Source::Override)),
+            Some((path, value)) => {
+                self.add_path(path.trim(), value_of(value, ValueSource::Override))
+            }
             None => self.problems.push(ConfigProblem::NoValue {
                 place: Place::Override,
                 argument: argument.to_owned(),
@@ -318,7 +320,7 @@ impl<'a> Layers<'a> {
     }
 
     /// Adds a value by the path of its key, as `section.name`.
-    fn add_path(&mut self, path: &str, written: Written<'a>) {
+    fn add_path(&mut self, path: &str, written: WrittenValue<'a>) {
         let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
         let entry = Entry {
             name: Cow::Owned(name.to_owned()),
@@ -345,10 +347,10 @@ impl<'a> Layers<'a> {
 }
 
 /// Reads a value as TOML, else as a string.
-fn value_of<'a>(text: &'a str, source: Source<'a>) -> Written<'a> {
+fn value_of<'a>(text: &'a str, source: ValueSource<'a>) -> WrittenValue<'a> {
     let as_string = || Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text)));
     let value = DeValue::parse(text).unwrap_or_else(|_| as_string());
-    Written { value, source }
+    WrittenValue { value, source }
 }
 
 /// `section.name`, or the name alone outside every section.
@@ -361,7 +363,7 @@ fn dotted(section: &str, name: &str) -> String {
 }
 
 /// Turns a fault in the value of `key` into a problem with its place.
-fn problem(key: &str, source: Source<'_>, fault: Fault) -> ConfigProblem {
+fn problem(key: &str, source: ValueSource<'_>, fault: Fault) -> ConfigProblem {
     let place = source.place(fault.span.start);
     match fault.mistake {
         Mistake::Value { found, wanted } => ConfigProblem::Value {
@@ -380,22 +382,22 @@ fn problem(key: &str, source: Source<'_>, fault: Fault) -> ConfigProblem {
 
 /// Name of a part of a key's value: `entry 2 of proxy.listen`,
 /// `upstream.resolve.localhost`, `token of entry 2 of crawler`.
-fn part_name(key: String, path: &[Part]) -> String {
+fn part_name(key: String, path: &[ValuePart]) -> String {
     let mut in_list = false;
     path.iter().fold(key, |whole, part| match part {
-        Part::Entry(index) => {
+        ValuePart::Entry(index) => {
             in_list = true;
             format!("entry {index} of {whole}")
         }
-        Part::Name(name) if in_list => format!("{name} of {whole}"),
-        Part::Name(name) => dotted(&whole, name),
+        ValuePart::Name(name) if in_list => format!("{name} of {whole}"),
+        ValuePart::Name(name) => dotted(&whole, name),
     })
 }
 
 /// The names on the way to a part, without the numbers of entries.
-fn names(path: &[Part]) -> impl Iterator<Item = &str> {
+fn names(path: &[ValuePart]) -> impl Iterator<Item = &str> {
     path.iter().filter_map(|part| match part {
-        Part::Name(name) => Some(name.as_str()),
-        Part::Entry(_) => None,
+        ValuePart::Name(name) => Some(name.as_str()),
+        ValuePart::Entry(_) => None,
     })
 }

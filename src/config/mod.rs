@@ -23,8 +23,8 @@ mod values;
 pub use keys::LogFormat;
 pub use print::Values;
 pub use problem::{ConfigProblem, Place, Problems};
-pub use settings::{Log, Settings};
-pub use sources::Sources;
+pub use settings::{LogOptions, Settings};
+pub use sources::ConfigSources;
 
 use layers::Layers;
 pub(crate) use values::duration;
@@ -43,7 +43,7 @@ impl Config {
     ///
     /// [`Problems`]: everything that is wrong in any of them, also in a value
     /// that a stronger source sets aside.
-    pub fn read(sources: &Sources<'_>) -> Result<Self, Problems> {
+    pub fn read(sources: &ConfigSources<'_>) -> Result<Self, Problems> {
         let mut layers = Layers::gather(keys::SECTIONS, sources);
         let effective = keys::Effective::read(&mut layers);
         let shown = print::effective(&layers);

@@ -11,7 +11,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::kinds::{Fault, Kind, Part, Text};
+use super::kinds::{Fault, Kind, Text, ValuePart};
 use super::values::name_text;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
@@ -342,7 +342,7 @@ fn resolve(name: &str, target: &Spanned<DeValue<'_>>) -> Result<Resolve, Fault> 
 
 /// The fault of the entry `name`.
 fn named(name: &str, target: &Spanned<DeValue<'_>>, wanted: &str) -> Fault {
-    Fault::whole(target, wanted.to_owned()).within(Part::Name(name_text(name)))
+    Fault::whole(target, wanted.to_owned()).within(ValuePart::Name(name_text(name)))
 }
 
 /// `site.example` or `site.example:443`.

@@ -55,14 +55,14 @@ pub struct Settings {
     /// The admin listener.
     pub admin: admin::Options,
     /// The log.
-    pub log: Log,
+    pub log: LogOptions,
     /// All values as they were written, to find out what a reload changes.
     pub values: Values,
 }
 
 /// Options of the log. The command line sets it up: no other module takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
+pub struct LogOptions {
     /// Form of an event.
     pub format: LogFormat,
     /// The least urgent level that is written.
@@ -137,7 +137,7 @@ impl Settings {
                 listen: effective.admin.listen,
                 token_file: data.join(effective.admin.token_file),
             },
-            log: Log {
+            log: LogOptions {
                 format: effective.log.format,
                 level: effective.log.level,
                 burst: effective.log.burst,

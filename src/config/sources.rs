@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Sources of a configuration.
 #[derive(Clone, Debug)]
-pub struct Sources<'a> {
+pub struct ConfigSources<'a> {
     /// The configuration file as it was named, with its text.
     pub file: Option<(PathBuf, String)>,
     /// Variables of the environment. Only names that begin with `POLITESSE_` count.
@@ -29,7 +29,7 @@ pub(super) struct Folders {
     pub(super) data: PathBuf,
 }
 
-impl Sources<'_> {
+impl ConfigSources<'_> {
     /// Folders that paths are relative to, from whatever source they come: with a
     /// file, its folder, so that a file and its data can be moved together.
     pub(super) fn folders(&self) -> Folders {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kinds::{Choice, Fault, Kind, List, Mistake, Part, Text, WAIT};
+use super::kinds::{Choice, Fault, Kind, List, Mistake, Text, ValuePart, WAIT};
 use super::network::CLIENTS;
 use super::problem::nearest;
 use super::values::name_text;
@@ -136,7 +136,7 @@ impl<'a> Fields<'a> {
             .filter(|name| !names.contains(&name.get_ref().as_ref()));
         let unknown = |name: &Spanned<Cow<'_, str>>| Fault {
             span: name.span(),
-            path: vec![Part::Name(name_text(name.get_ref()))],
+            path: vec![ValuePart::Name(name_text(name.get_ref()))],
             mistake: Mistake::Unknown {
                 near: nearest(names.iter().map(ToString::to_string), name.get_ref()),
             },
@@ -151,7 +151,7 @@ impl<'a> Fields<'a> {
     /// Reads the value of a key that may be absent. `None` as well if the value is
     /// wrong, which [`Fields::finish`] reports.
     pub(super) fn optional<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
-        let part = |fault: Fault| fault.within(Part::Name(name.to_owned()));
+        let part = |fault: Fault| fault.within(ValuePart::Name(name.to_owned()));
         match kind.read(self.table.get(name)?) {
             Ok(value) => Some(value),
             Err(found) => {

@@ -19,7 +19,7 @@ fn file(text: &str) -> Result<Config, Problems> {
 fn read(text: &str, variables: &[(&str, &str)], sets: &[&str]) -> Result<Config, Problems> {
     let sets: Vec<String> = sets.iter().map(|&set| set.to_owned()).collect();
     let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-    Config::read(&Sources {
+    Config::read(&ConfigSources {
         file: Some((PathBuf::from("politesse.toml"), text.to_owned())),
         environment: variables.iter().map(own).collect(),
         overrides: &sets,
@@ -57,7 +57,7 @@ fn the_reference_in_the_repository_is_that_of_the_table() {
 
 #[test]
 fn the_default_file_changes_nothing() {
-    let nothing = Config::read(&Sources {
+    let nothing = Config::read(&ConfigSources {
         file: None,
         environment: Vec::new(),
         overrides: &[],
@@ -369,7 +369,7 @@ fn a_list_and_a_table_can_be_given_on_the_command_line() {
 
 #[test]
 fn paths_are_relative_to_the_folder_of_the_file() {
-    let config = Config::read(&Sources {
+    let config = Config::read(&ConfigSources {
         file: Some((
             PathBuf::from("etc/politesse.toml"),
             "[https]\nca_key = \"/k/ca.key\"\n".to_owned(),

@@ -134,7 +134,7 @@ impl Paths {
 
 /// Path that a request may mean, with the verdict of robots.txt on it.
 #[derive(Debug)]
-pub struct Reading {
+pub struct JudgedPath {
     /// Path.
     pub path: CanonicalPath,
     /// Whether robots.txt disallows it.
@@ -149,7 +149,7 @@ pub struct OverrideQuery<'a> {
     /// Crawler that asks for it.
     pub crawler: &'a Crawler,
     /// Path as sent, then the other readings of it that servers take.
-    pub readings: Vec<Reading>,
+    pub readings: Vec<JudgedPath>,
     /// Time of the decision.
     pub at: Timestamp,
 }
@@ -165,7 +165,7 @@ pub fn first<'a>(
     query: &OverrideQuery<'_>,
 ) -> Option<(&'a Override, usize)> {
     let concerned = |entry: &&Override| entry.concerns(query);
-    let first_for = |reading: &Reading| {
+    let first_for = |reading: &JudgedPath| {
         let mut entries = overrides.iter().filter(concerned);
         entries.find(|entry| entry.fits(&reading.path))
     };

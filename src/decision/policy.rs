@@ -108,7 +108,7 @@ impl Candidates {
 /// Settings of the operator that decisions depend on.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    terms: Terms,
+    terms: PolicyTerms,
     json: String,
     digest: Digest,
 }
@@ -119,7 +119,7 @@ pub struct Policy {
 /// they have the default, so that the policies of earlier versions can be read
 /// and keep their digest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Terms {
+pub(super) struct PolicyTerms {
     #[serde(
         default = "Revision::first",
         skip_serializing_if = "Revision::is_first"
@@ -137,7 +137,7 @@ pub(super) struct Terms {
     pub(super) overrides: Vec<Override>,
 }
 
-impl Terms {
+impl PolicyTerms {
     /// Whether a 401 or 403 for robots.txt closes the origin, by the setting or by
     /// the dialect.
     pub(super) fn refuses_unauthorized(&self) -> bool {
@@ -149,7 +149,7 @@ impl Policy {
     /// Creates the policy of a proxy, which judges every reading that servers
     /// take.
     pub fn new(unauthorized: Unauthorized) -> Self {
-        Self::of(Terms {
+        Self::of(PolicyTerms {
             revision: Revision::CURRENT,
             unauthorized,
             readings: Readings::default(),
@@ -163,7 +163,7 @@ impl Policy {
     /// Sets the dialect of robots.txt files.
     #[must_use]
     pub fn with_dialect(self, dialect: Dialect) -> Self {
-        Self::of(Terms {
+        Self::of(PolicyTerms {
             dialect,
             ..self.terms
         })
@@ -192,7 +192,7 @@ impl Policy {
     /// Sets the groups that bind a crawler with several tokens.
     #[must_use]
     pub fn with_candidates(self, candidates: Candidates) -> Self {
-        Self::of(Terms {
+        Self::of(PolicyTerms {
             candidates,
             ..self.terms
         })
@@ -206,13 +206,13 @@ impl Policy {
     /// Sets the treatment of requests that may not be fetched.
     #[must_use]
     pub fn with_mode(self, mode: EnforcementMode) -> Self {
-        Self::of(Terms { mode, ..self.terms })
+        Self::of(PolicyTerms { mode, ..self.terms })
     }
 
     /// Sets the overrides, of which the first that fits counts.
     #[must_use]
     pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
-        Self::of(Terms {
+        Self::of(PolicyTerms {
             overrides,
             ..self.terms
         })
@@ -221,7 +221,7 @@ impl Policy {
     /// Sets the readings that are judged.
     #[must_use]
     pub fn with_readings(self, readings: Readings) -> Self {
-        Self::of(Terms {
+        Self::of(PolicyTerms {
             readings,
             ..self.terms
         })
@@ -261,7 +261,7 @@ impl Policy {
         serde_json::from_str(json).map(Self::of)
     }
 
-    fn of(terms: Terms) -> Self {
+    fn of(terms: PolicyTerms) -> Self {
         // Words and texts: there is nothing in them that JSON cannot hold.
         let json = serde_json::to_string(&terms).unwrap_or_default();
         Self {
@@ -272,7 +272,7 @@ impl Policy {
     }
 
     /// Returns its values.
-    pub(super) fn terms(&self) -> &Terms {
+    pub(super) fn terms(&self) -> &PolicyTerms {
         &self.terms
     }
 

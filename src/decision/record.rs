@@ -112,7 +112,7 @@ pub struct Seen {
 
 /// End of an exchange, which completes its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ExchangeEnd {
     /// The status the crawler was answered with, if any.
     pub status: Option<u16>,
     /// Directives of the origin's response, if there was one.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::inquiry::Inquiry;
 use super::overrides::{self, Action, Override, OverrideQuery};
-use super::policy::{Candidates, Readings, Terms};
+use super::policy::{Candidates, PolicyTerms, Readings};
 use super::snapshot::{AccessResult, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::ROBOTS_TXT;
@@ -71,7 +71,12 @@ impl From<&Rule<'_>> for RuleCited {
 
 impl Ruling {
     /// Rules on an inquiry by `terms` at the time `at`.
-    pub(super) fn of(inquiry: &Inquiry, snapshot: &Snapshot, terms: &Terms, at: Timestamp) -> Self {
+    pub(super) fn of(
+        inquiry: &Inquiry,
+        snapshot: &Snapshot,
+        terms: &PolicyTerms,
+        at: Timestamp,
+    ) -> Self {
         let path = inquiry.target.path_and_query();
         if path == ROBOTS_TXT && terms.dialect.exempts_robots_txt() {
             return Self::without_rule(Verdict::Allow, Reason::RobotsTxt);
@@ -143,7 +148,7 @@ impl Ruling {
 
 /// Rules on each reading of the path, the one sent first. Stops at the first
 /// that is disallowed, unless an override may be about those behind it.
-fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &Terms) -> Vec<Ruling> {
+fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms) -> Vec<Ruling> {
     let rule_on = |path: &str| rule_on_path(path, &inquiry.crawler, snapshot, terms);
     let sent = inquiry.target.path_and_query();
     let mut rulings = vec![rule_on(sent)];
@@ -183,7 +188,7 @@ fn other_readings(path: &str, readings: Readings) -> Vec<String> {
 fn find_override<'a>(
     inquiry: &Inquiry,
     readings: &[Ruling],
-    terms: &'a Terms,
+    terms: &'a PolicyTerms,
     at: Timestamp,
 ) -> Option<(&'a Override, Option<String>)> {
     if terms.overrides.is_empty() {
@@ -195,7 +200,7 @@ fn find_override<'a>(
         crawler: &inquiry.crawler,
         readings: readings
             .iter()
-            .map(|ruling| overrides::Reading {
+            .map(|ruling| overrides::JudgedPath {
                 path: CanonicalPath::new(ruling.reading.as_deref().unwrap_or(sent)),
                 disallowed: ruling.disallows(),
             })
@@ -206,7 +211,7 @@ fn find_override<'a>(
     Some((entry, readings.get(index)?.reading.clone()))
 }
 
-fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &Terms) -> Ruling {
+fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &PolicyTerms) -> Ruling {
     let is_unauthorized = matches!(snapshot.status, Some(401 | 403));
     match &snapshot.result {
         AccessResult::Successful(file) => {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::audit::RecordEnding;
 use crate::clock;
 use crate::decision::decide::Evidence;
-use crate::decision::record::{Outcome, Seen};
+use crate::decision::record::{ExchangeEnd, Seen};
 use politesse_directives::Quotations;
 
 /// Statements of a response about its own use, for the record. Trailers may
@@ -76,7 +76,7 @@ impl RecordCompletion {
     }
 
     /// Completes the row, unless it was completed before; `error` as in
-    /// [`Outcome`].
+    /// [`ExchangeEnd`].
     pub fn end(&mut self, error: Option<&'static str>) {
         // Taken out, so that the drop behind an explicit end writes nothing.
         let Some((row, evidence)) = self.row.take() else {
@@ -98,7 +98,7 @@ impl RecordCompletion {
             error,
             "exchange"
         );
-        row.complete(Outcome {
+        row.complete(ExchangeEnd {
             status: self.status,
             seen: self.summary.take().map(seen),
             bytes: self.bytes,

@@ -105,11 +105,11 @@ pub(super) fn bind(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Sources};
+    use crate::config::{Config, ConfigSources};
 
     fn settings(overrides: &[&str]) -> Settings {
         let overrides: Vec<_> = overrides.iter().map(ToString::to_string).collect();
-        let sources = Sources {
+        let sources = ConfigSources {
             file: None,
             environment: Vec::new(),
             overrides: &overrides,

@@ -18,7 +18,7 @@ use super::inert::shell_quoted;
 use super::log;
 use super::output::{Exit, Usage};
 use super::process::{Signals, open_control, runtime};
-use crate::config::{Config, Sources};
+use crate::config::{Config, ConfigSources};
 use crate::serve::{self, RunningProxy};
 
 /// Usual port of a proxy; the next one is that of its admin side.
@@ -53,7 +53,7 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
     let text = configuration(addresses, wanted);
     // The commands that the user types in another terminal read it.
     std::fs::write(&file, &text)?;
-    let read = Config::read(&Sources {
+    let read = Config::read(&ConfigSources {
         file: Some((file, text)),
         environment: Vec::new(),
         overrides,

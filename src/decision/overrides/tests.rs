@@ -18,7 +18,7 @@ fn fits(keys: &str, (agent, origin): (&str, &str), paths: &[(&str, bool)]) -> Op
         crawler: &Crawler::parse(agent),
         readings: paths
             .iter()
-            .map(|&(path, disallowed)| Reading {
+            .map(|&(path, disallowed)| JudgedPath {
                 path: CanonicalPath::new(path),
                 disallowed,
             })
@@ -117,7 +117,7 @@ fn the_first_that_fits_and_has_not_ended_counts() {
     let asked = OverrideQuery {
         origin: &Origin::new(politesse_robots::origin::Scheme::Https, "h.test").unwrap(),
         crawler: &Crawler::parse("A"),
-        readings: vec![Reading {
+        readings: vec![JudgedPath {
             path: CanonicalPath::new("/"),
             disallowed: false,
         }],
@@ -185,7 +185,7 @@ fn earlier_allow_does_not_hide_a_deny_of_another_reading() {
         ),
     ];
     let first_for = |paths: &[&str]| {
-        let readings = paths.iter().map(|path| Reading {
+        let readings = paths.iter().map(|path| JudgedPath {
             path: CanonicalPath::new(path),
             disallowed: false,
         });

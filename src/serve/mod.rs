@@ -88,8 +88,11 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let interceptor = parts::interceptor(settings)?;
     let metrics = Arc::new(Metrics::default());
     let audit_tracker = TaskTracker::new();
-    let audit = AuditLog::open(&settings.audit, Arc::clone(&metrics), &audit_tracker)?;
-    let audit = Arc::new(audit);
+    let audit = Arc::new(AuditLog::open(
+        &settings.audit,
+        Arc::clone(&metrics),
+        &audit_tracker,
+    )?);
     // After the record, whose lock keeps another process from making a token, too.
     let token = AdminToken::open(&settings.admin.token_file)?;
     let files = SourceFiles::read(settings);

@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::config::Values;
 
 /// Name of the control socket in the folder of the record.
-pub(in crate::serve) const SOCKET: &str = "instance.sock";
+pub(crate) const SOCKET: &str = "instance.sock";
 /// Name of the file.
 const FILE: &str = "instance";
 /// Name under which the file is written before it replaces the one before.

@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::instance::SocketPath;
-use super::messages::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply, line, send};
+use super::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply, line, send};
 use crate::decision::digest::Digest;
 use crate::proxy::tally::Totals;
 

@@ -12,8 +12,197 @@
 //!    connection without it means that nobody waits for the counts.
 //! 4. The holder sends `Reply::Totals`, and closes. It does so unasked if it
 //!    stops itself.
+//!
+//! This file has the messages, with the descriptors beside them (unix(7)). Which
+//! message follows which is known to both sides, `server` and `joining`.
 
 pub mod instance;
 pub mod joining;
-pub(crate) mod messages;
 pub(super) mod server;
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncWriteExt as _, Interest};
+use tokio::net::UnixStream;
+
+use crate::proxy::tally::Totals;
+
+/// Bytes of one message: [`Totals`] name ten rules, the beginning of each.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// How long one side waits for a message that the other sends at once.
+pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// First message of the joining side.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct JoinMessage {
+    /// The SHA-256 of its configuration.
+    pub(super) configuration: String,
+}
+
+/// Message that the command has ended and the counts are wanted.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct EndMessage {}
+
+/// Message of the holder.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reply {
+    /// The listener is served.
+    Joined,
+    /// The configuration is another than the holder's.
+    OtherConfiguration,
+    /// The proxy is about to stop; another may be found soon.
+    Stopping,
+    /// The listener is not served, for this reason.
+    Refused(String),
+    /// The counts of the command's requests.
+    Totals(Totals),
+}
+
+/// Bytes that are read at a time. A message with descriptors is far shorter.
+const PIECE: usize = 4096;
+/// Bytes for the descriptors of one message.
+const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
+
+/// Descriptors that may lie unread beside the bytes.
+const DESCRIPTORS_MAX: usize = 3;
+
+/// A socket, with the bytes and descriptors received and not read yet.
+#[derive(Debug)]
+pub(crate) struct MessageStream {
+    stream: UnixStream,
+    received: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl From<UnixStream> for MessageStream {
+    fn from(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            received: Vec::new(),
+            descriptors: Vec::new(),
+        }
+    }
+}
+
+impl MessageStream {
+    /// Reads the next message; none if the other side has closed. Nothing is lost
+    /// if the future is dropped before it is done.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` for a message that is too long or not understood.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        loop {
+            if let Some(line) = self.take_line() {
+                return Ok(Some(serde_json::from_slice(&line)?));
+            }
+            if MESSAGE_BYTES_MAX <= self.received.len() {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let (piece, descriptors) = receive(&self.stream).await?;
+            if piece.is_empty() {
+                return Ok(None);
+            }
+            self.received.extend(piece);
+            self.descriptors.extend(descriptors);
+            // Dropping the others closes them: the other side must not be able to
+            // use up ours.
+            self.descriptors.truncate(DESCRIPTORS_MAX);
+        }
+    }
+
+    /// Takes the descriptors that came with the messages so far, in order.
+    pub(crate) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.descriptors)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    ///
+    /// The socket's.
+    pub(crate) async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        self.stream.write_all(&line(message)?).await
+    }
+
+    /// Returns the process and user at the other end, as the system knows them.
+    ///
+    /// # Errors
+    ///
+    /// The socket's.
+    pub(crate) fn peer(&self) -> io::Result<tokio::net::unix::UCred> {
+        self.stream.peer_cred()
+    }
+
+    fn take_line(&mut self) -> Option<Vec<u8>> {
+        let end = memchr::memchr(b'\n', &self.received)?;
+        let rest = self.received.split_off(end + 1);
+        Some(std::mem::replace(&mut self.received, rest))
+    }
+}
+
+/// Writes a message as it is sent.
+///
+/// # Errors
+///
+/// A message that JSON cannot express.
+pub(crate) fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Sends `message` with `descriptors`, three at most, beside its first byte.
+///
+/// # Errors
+///
+/// The socket's, and `WriteZero` if the socket took a part only, which a Unix
+/// socket with an empty buffer does not do to a short message.
+pub(crate) fn send(
+    socket: impl AsFd,
+    message: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let bytes = [IoSlice::new(message)];
+    let sent = sendmsg(socket, &bytes, &mut beside, SendFlags::NOSIGNAL)?;
+    if sent == message.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+/// Receives some bytes, with the descriptors that were sent beside them. A
+/// fourth descriptor has no room and is closed by the system.
+pub(crate) async fn receive(stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let received = stream.async_io(Interest::READABLE, || {
+        let mut piece = [0; PIECE];
+        let mut space = [MaybeUninit::uninit(); SPACE];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [IoSliceMut::new(&mut piece)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let length = recvmsg(stream, &mut bytes, &mut beside, flags)?.bytes;
+        let mut descriptors = Vec::new();
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                descriptors.extend(some);
+            }
+        }
+        Ok((piece[..length].to_vec(), descriptors))
+    });
+    received.await
+}

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::instance::{Instance, SOCKET, SocketPath};
-use super::messages::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply};
+use super::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply};
 use crate::config::Values;
 use crate::serve::commands::{CommandError, CommandListener, Commands, loopback_listener};
 
@@ -26,7 +26,7 @@ const SPARE: usize = 32;
 
 /// The control socket while it is open. Dropping it removes socket and file.
 #[derive(Debug)]
-pub(in crate::serve) struct ControlServer {
+pub(crate) struct ControlServer {
     shared: Arc<ControlState>,
     tasks: TaskTracker,
     end: CancellationToken,
@@ -47,7 +47,7 @@ impl ControlServer {
     /// # Errors
     ///
     /// The file system's.
-    pub(in crate::serve) fn open(
+    pub(crate) fn open(
         folder: PathBuf,
         instance: Instance,
         commands: Arc<Commands>,
@@ -94,7 +94,7 @@ impl ControlServer {
     }
 
     /// Writes into the file that `values` are in force.
-    pub(in crate::serve) fn change(&self, values: &Values) {
+    pub(crate) fn change(&self, values: &Values) {
         let mut instance = self.shared.instance();
         instance.configuration = values.digest().to_string();
         instance.keys = values.digests();
@@ -107,7 +107,7 @@ impl ControlServer {
     }
 
     /// Removes file and socket. Commands that have joined go on.
-    pub(in crate::serve) fn stop_accepting(&self) {
+    pub(crate) fn stop_accepting(&self) {
         // Only once: as soon as the lock on the record is free, another process may
         // put its own files there.
         if !self.end.is_cancelled() {
@@ -117,7 +117,7 @@ impl ControlServer {
     }
 
     /// Waits until the counts of each command that has joined are sent.
-    pub(in crate::serve) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::SealFailure;
 use super::loopback;
 use crate::cli::output::Exit;
-use crate::serve::control::messages;
+use crate::serve::control;
 
 /// Name of the hidden command that becomes the user's command.
 pub(crate) const ENTER: &str = "enter-seal";
@@ -127,11 +127,11 @@ fn send(
     message: &SealMessage,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let line = messages::line(message)?;
+    let line = control::line(message)?;
     if descriptors.is_empty() {
         (&*outside).write_all(&line)
     } else {
-        messages::send(outside, &line, descriptors)
+        control::send(outside, &line, descriptors)
     }
 }
 

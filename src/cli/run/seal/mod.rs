@@ -37,7 +37,7 @@ use self::failure::SealFailure;
 use super::child;
 use super::environment::Environment;
 use crate::clock;
-use crate::serve::control::messages::MessageStream;
+use crate::serve::control::MessageStream;
 
 /// Longest time for the steps of the process inside; they take milliseconds.
 const STEPS_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,18 +7,62 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kinds::{Fault, Kind, Mistake, ValuePart};
-use super::problem::{ConfigProblem, Place, nearest};
-use super::sources::ConfigSources;
+use super::kinds::{Fault, Kind};
+use super::problem::{ConfigProblem, Place, dotted, nearest};
 use super::values::{Inline, name_text};
 
 /// Beginning of the variables of the environment that set a key.
 const PREFIX: &str = "POLITESSE_";
+
+/// Sources of a configuration.
+#[derive(Clone, Debug)]
+pub struct ConfigSources<'a> {
+    /// The configuration file as it was named, with its text.
+    pub file: Option<(PathBuf, String)>,
+    /// Variables of the environment. Only names that begin with `POLITESSE_` count.
+    pub environment: Vec<(String, String)>,
+    /// The arguments of `--set`.
+    pub overrides: &'a [String],
+    /// Folder that the file's name, and without a file every path, is relative to.
+    pub working_directory: PathBuf,
+    /// Folder that the files which the proxy writes (`https.ca_cert`,
+    /// `https.ca_key`, `audit.store`, `admin.token_file`) are relative to; absent: as
+    /// other paths.
+    pub data_directory: Option<PathBuf>,
+}
+
+/// Folders that relative paths of a configuration start from.
+pub(super) struct Folders {
+    /// Folder of files that the proxy reads, such as `https.upstream_roots`.
+    pub(super) base: PathBuf,
+    /// Folder of files that the proxy writes.
+    pub(super) data: PathBuf,
+}
+
+impl ConfigSources<'_> {
+    /// Folders that paths are relative to, from whatever source they come: with a
+    /// file, its folder, so that a file and its data can be moved together.
+    pub(super) fn folders(&self) -> Folders {
+        let path = self.path();
+        let folder = path.as_deref().and_then(Path::parent);
+        let base = folder.unwrap_or(&self.working_directory).to_owned();
+        Folders {
+            data: self.data_directory.clone().unwrap_or_else(|| base.clone()),
+            base,
+        }
+    }
+
+    /// Path of the file, from the working directory on.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        let (path, _) = self.file.as_ref()?;
+        Some(self.working_directory.join(path))
+    }
+}
 
 /// A table of the file and the keys in it.
 pub(super) struct Section {
@@ -188,7 +232,8 @@ impl<'a> Layers<'a> {
         if in_file && fault.span.is_empty() && self.problems.iter().any(is_broken) {
             return;
         }
-        self.problems.push(problem(key, source, fault));
+        let place = source.place(fault.span.start);
+        self.problems.push(ConfigProblem::of(fault, key, place));
     }
 
     /// The table that the sources are read against.
@@ -351,53 +396,4 @@ fn value_of<'a>(text: &'a str, source: ValueSource<'a>) -> WrittenValue<'a> {
     let as_string = || Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text)));
     let value = DeValue::parse(text).unwrap_or_else(|_| as_string());
     WrittenValue { value, source }
-}
-
-/// `section.name`, or the name alone outside every section.
-fn dotted(section: &str, name: &str) -> String {
-    if section.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{section}.{name}")
-    }
-}
-
-/// Turns a fault in the value of `key` into a problem with its place.
-fn problem(key: &str, source: ValueSource<'_>, fault: Fault) -> ConfigProblem {
-    let place = source.place(fault.span.start);
-    match fault.mistake {
-        Mistake::Value { found, wanted } => ConfigProblem::Value {
-            place,
-            key: part_name(key.to_owned(), &fault.path),
-            found,
-            wanted,
-        },
-        Mistake::Unknown { near } => ConfigProblem::UnknownKey {
-            place,
-            near: near.map(|near| dotted(key, &near)),
-            key: names(&fault.path).fold(key.to_owned(), |key, name| dotted(&key, name)),
-        },
-    }
-}
-
-/// Name of a part of a key's value: `entry 2 of proxy.listen`,
-/// `upstream.resolve.localhost`, `token of entry 2 of crawler`.
-fn part_name(key: String, path: &[ValuePart]) -> String {
-    let mut in_list = false;
-    path.iter().fold(key, |whole, part| match part {
-        ValuePart::Entry(index) => {
-            in_list = true;
-            format!("entry {index} of {whole}")
-        }
-        ValuePart::Name(name) if in_list => format!("{name} of {whole}"),
-        ValuePart::Name(name) => dotted(&whole, name),
-    })
-}
-
-/// The names on the way to a part, without the numbers of entries.
-fn names(path: &[ValuePart]) -> impl Iterator<Item = &str> {
-    path.iter().filter_map(|part| match part {
-        ValuePart::Name(name) => Some(name.as_str()),
-        ValuePart::Entry(_) => None,
-    })
 }

@@ -14,17 +14,16 @@ mod pace;
 mod print;
 mod problem;
 mod settings;
-mod sources;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod values;
 
 pub use keys::LogFormat;
+pub use layers::ConfigSources;
 pub use print::Values;
 pub use problem::{ConfigProblem, Place, Problems};
 pub use settings::{LogOptions, Settings};
-pub use sources::ConfigSources;
 
 use layers::Layers;
 pub(crate) use values::duration;

@@ -138,12 +138,12 @@ impl Kind for BackOffTable {
         let mut fields = Fields::of(written, self, Self::NAMES)?;
         let default = BackOffLimits::default();
         let mut pause = |name, default| fields.optional(name, &Self::PAUSE).unwrap_or(default);
-        let times = BackOffLimits {
+        let limits = BackOffLimits {
             first: pause("first", default.first),
             longest: pause("longest", default.longest),
             forgive: pause("forgive", default.forgive),
         };
-        let times = fields.finish(Some(times))?;
+        let times = fields.finish(Some(limits))?;
         if times.longest < times.first {
             return Err(vec![Fault::whole(written, self.wanted())]);
         }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::kinds::{Fault, Mistake, ValuePart};
+
 /// Place where a value was written. Places are ordered from the weakest source to
 /// the strongest, and by line in a file: the order in which problems are reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +98,23 @@ pub enum ConfigProblem {
 }
 
 impl ConfigProblem {
+    /// Problem of a `fault` in the value of `key`, which was written at `place`.
+    pub(super) fn of(fault: Fault, key: &str, place: Place) -> Self {
+        match fault.mistake {
+            Mistake::Value { found, wanted } => Self::Value {
+                place,
+                key: part_name(key.to_owned(), &fault.path),
+                found,
+                wanted,
+            },
+            Mistake::Unknown { near } => Self::UnknownKey {
+                place,
+                near: near.map(|near| dotted(key, &near)),
+                key: names(&fault.path).fold(key.to_owned(), |key, name| dotted(&key, name)),
+            },
+        }
+    }
+
     /// Place of the problem.
     #[must_use]
     pub fn place(&self) -> &Place {
@@ -106,6 +125,37 @@ impl ConfigProblem {
             | Self::Value { place, .. }
             | Self::NoValue { place, .. } => place,
         }
+    }
+}
+
+/// Name of a part of a key's value: `entry 2 of proxy.listen`,
+/// `upstream.resolve.localhost`, `token of entry 2 of crawler`.
+fn part_name(key: String, path: &[ValuePart]) -> String {
+    let mut in_list = false;
+    path.iter().fold(key, |whole, part| match part {
+        ValuePart::Entry(index) => {
+            in_list = true;
+            format!("entry {index} of {whole}")
+        }
+        ValuePart::Name(name) if in_list => format!("{name} of {whole}"),
+        ValuePart::Name(name) => dotted(&whole, name),
+    })
+}
+
+/// The names on the way to a part, without the numbers of entries.
+fn names(path: &[ValuePart]) -> impl Iterator<Item = &str> {
+    path.iter().filter_map(|part| match part {
+        ValuePart::Name(name) => Some(name.as_str()),
+        ValuePart::Entry(_) => None,
+    })
+}
+
+/// `section.name`, or the name alone outside every section.
+pub(super) fn dotted(section: &str, name: &str) -> String {
+    if section.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{section}.{name}")
     }
 }
 

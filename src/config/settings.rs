@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::keys::{Audit, Directives, Effective, Egress, LogFormat, Pace, Proxy, Robots, Upstream};
+use super::layers::Folders;
 use super::print::Values;
-use super::sources::Folders;
 use crate::decision::decide::Policy;
 use crate::decision::inquiry::Identities;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
+use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::{annotate, ca, connect, exchange, fields, request, server, turns};
 use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
@@ -93,18 +94,17 @@ impl Settings {
             Roots::File(path) => Roots::File(base.join(path)),
             other @ (Roots::System | Roots::Webpki) => other,
         };
-        let waits = effective.root.crawler.iter();
-        let waits = waits.filter_map(|entry| entry.max_wait);
-        let longest_wait = waits.fold(effective.pace.max_wait, Duration::max);
+        let crawlers = effective.root.crawler.iter();
+        // A robots.txt is fetched for all who wait for it, so its turn may take as
+        // long as the most patient crawler waits.
+        let longest_wait = crawlers
+            .filter_map(|entry| entry.max_wait)
+            .fold(effective.pace.max_wait, Duration::max);
         Self {
             file: None,
             exchange: exchange::Options {
                 request: request::Options {
-                    fields: fields::Options {
-                        name: proxy.name.as_str().into(),
-                        via: proxy.via,
-                        accept_encoding: effective.directives.accept_encoding,
-                    },
+                    fields: fields_options(&proxy, effective.directives.accept_encoding),
                     upload_idle: proxy.idle_timeout,
                     identities: Identities::new(effective.root.crawler),
                 },
@@ -144,6 +144,14 @@ impl Settings {
             },
             values: Values::default(),
         }
+    }
+}
+
+fn fields_options(proxy: &Proxy, accept_encoding: AcceptEncoding) -> fields::Options {
+    fields::Options {
+        name: proxy.name.as_str().into(),
+        via: proxy.via,
+        accept_encoding,
     }
 }
 

@@ -274,8 +274,8 @@ impl Description {
     fn register(&self, registry: &mut Registry, metric: impl Metric) {
         // The library ends the help text with a full stop, and the name with the
         // unit.
-        let help = self.help();
-        let help = help.trim_end_matches('.');
+        let sentence = self.help();
+        let help = sentence.trim_end_matches('.');
         for (suffix, unit) in [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)] {
             if let Some(name) = self.field.strip_suffix(suffix) {
                 return registry.register_with_unit(name, help, unit, metric);
@@ -323,8 +323,8 @@ names a host, a URL or a crawler.
 "
     .to_owned();
     for metric in DESCRIPTIONS {
-        let labels = metric.labels.iter().map(|label| format!("`{label}`"));
-        let labels = labels.collect::<Vec<_>>().join(", ");
+        let in_code = metric.labels.iter().map(|label| format!("`{label}`"));
+        let labels = in_code.collect::<Vec<_>>().join(", ");
         let (name, kind, help) = (metric.name(), metric.kind, metric.help());
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {help} |");

@@ -384,9 +384,10 @@ fn delay_reason(ruling: &StoredRuling) -> Result<Option<Reason>, Undecidable> {
         return Ok(None);
     }
     let mut reasons = Reason::OF_PACE.into_iter();
-    let reason = reasons.find(|reason| reason.as_str() == ruling.reason);
-    let reason = reason.ok_or_else(|| unknown("reason", &ruling.reason))?;
-    Ok(Some(reason))
+    let known = reasons.find(|reason| reason.as_str() == ruling.reason);
+    known
+        .map(Some)
+        .ok_or_else(|| unknown("reason", &ruling.reason))
 }
 
 fn tokens(candidates: &[String]) -> Result<Vec<ProductToken>, Undecidable> {
@@ -421,12 +422,13 @@ fn restore_result(
 
 /// Restores the cause for which an earlier file was used.
 fn restore_stale(stored: &RecordedSnapshot) -> Result<Option<Cause>, Undecidable> {
-    let cause = stored
-        .cause
-        .as_ref()
-        .filter(|_| stored.result == "successful");
-    let cause = cause.map(|cause| cause.parse().map_err(|_| unknown("cause", cause)));
-    cause.transpose()
+    match &stored.cause {
+        Some(cause) if stored.result == "successful" => {
+            cause.parse().map(Some).map_err(|_| unknown("cause", cause))
+        }
+        // The cause of an unreachable origin is part of its access result.
+        Some(_) | None => Ok(None),
+    }
 }
 
 fn unknown(field: &'static str, value: &str) -> Undecidable {

@@ -58,6 +58,8 @@ macro_rules! metrics {
                 let mut registry = Registry::with_prefix(PREFIX);
                 $(
                     let $field: $Type = metrics!(@new $($metric)?);
+                    // Rows and fields come from one list in one order, so each
+                    // field meets its own row.
                     if let Some(description) = descriptions.next() {
                         description.register(&mut registry, $field.clone());
                     }

@@ -96,6 +96,7 @@ fn pages(admin: Admin) -> Router {
     let guarded = Router::new()
         .route("/api/v1/pace", get(pace::pace))
         .with_state(admin.pace.clone())
+        // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);
     Router::new()
         .route("/healthz", get(async || "ok\n"))
@@ -142,6 +143,8 @@ async fn serve(stream: TcpStream, pages: Router, end: CancellationToken) {
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
+            // One page a connection: with keep-alive 64 idle clients would lock
+            // monitoring out.
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(pages))
     );

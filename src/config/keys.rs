@@ -143,6 +143,7 @@ keys! {
         /// for a crawler that hangs up sooner, or waits longer. For example
         /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
         /// or, in place of this line, tables that begin with `[[crawler]]`.
+        // Each request is compared with one entry after the other.
         crawler: Vec<Identity> = "[]", List { of: CrawlerTable, len: 0..=10_000 };
     }
 
@@ -162,6 +163,7 @@ keys! {
         /// the page of a refusal names. With "none" it names the operator of this proxy.
         contact: Option<String> = r#""none""#, CONTACT;
         /// Addresses that may use this proxy; connections from others are closed at once.
+        // Each new connection is compared with one network after the other.
         clients: Vec<Vec<IpNet>> = r#"["loopback"]"#, List { of: CLIENTS, len: 1..=1024 };
         /// How many connections may wait to be accepted, at each address: the system
         /// drops what comes beyond that, and its client tries again after a second. Not
@@ -185,6 +187,7 @@ keys! {
         idle_timeout: Duration = r#""60s""#, up_to(DAY);
         /// How long a stop waits for requests under way. A little below the 30s that
         /// service managers wait before they kill.
+        // Zero is a choice here: a stop that cuts everything off at once.
         shutdown_timeout: Duration = r#""25s""#, Span(Duration::ZERO..=HOUR);
     }
 
@@ -235,6 +238,9 @@ keys! {
         user_agent: UserAgent = r#""crawler""#, USER_AGENT;
         /// How much of a robots.txt is read; the rest is ignored. RFC 9309, section
         /// 2.5, wants 500KiB at least.
+        // 500KiB take up to 8 ms to read
+        // (docs/decisions/006-bounded-judgement.md), so 16MiB take a quarter of
+        // a second of one core for each file.
         max_bytes: usize = r#""500KiB""#, Size(500 * KIB..=16 * MIB);
         /// How long a robots.txt holds if it does not say, and at most. RFC 9309,
         /// section 2.4, wants no copy older than 24h used.
@@ -255,6 +261,8 @@ keys! {
         stale: Duration = r#""30d""#, Span(Duration::ZERO..=THIRTY_DAYS);
         /// How many redirects of a robots.txt are followed. RFC 9309, section
         /// 2.3.1.2, wants five at least.
+        // Each hop is a request to a site, and crawlers wait for all of them;
+        // browsers stop at 20, too.
         redirects: u8 = "5", few(5..=20);
         /// How long one robots.txt may take, redirects included.
         timeout: Duration = r#""30s""#, up_to(HOUR);
@@ -277,6 +285,8 @@ keys! {
         /// for each origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
         /// How much they may take together, about; the least used goes first.
+        // The lower bound leaves room for one file of the largest `max_bytes`:
+        // otherwise each request would fetch it again.
         max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
         /// By how many names one client may come to an origin in an hour. For each of
         /// them the origin is asked for its robots.txt, so a client that makes up names
@@ -290,6 +300,7 @@ keys! {
         /// overridden. For example `[{ origin = "https://site.example", path = "/open/*",
         /// action = "allow", reason = "contract 114", until = 2027-01-31T00:00:00Z }]`,
         /// or, in place of this line, tables that begin with `[[robots.override]]`.
+        // Each reading of each path is compared with one entry after the other.
         r#override: Vec<Override> = "[]", List { of: OverrideTable, len: 0..=10_000 };
     }
 
@@ -321,6 +332,8 @@ keys! {
         /// How much of a page, as sent, is held back for that.
         hold_bytes: usize = r#""512KiB""#, Size(0..=16 * MIB);
         /// How long the head of a page is held back for that.
+        // The crawler gets nothing of the page meanwhile, and its own timeout
+        // runs.
         hold_time: Duration = r#""5s""#, Span(Duration::ZERO..=MINUTE);
         /// How much all pages together may hold back, their decoders included. A page
         /// that finds no room is passed on unread, with state=partial.
@@ -384,6 +397,9 @@ keys! {
         /// How long a host is left alone that answers with 429 or 503 and names no time:
         /// `first`, doubled each time up to `longest`, until it was quiet for `forgive`.
         /// Retry-After is obeyed up to `longest`.
+        // The words of the default stand in alphabetical order, as `config
+        // show` prints a table; so it shows an unchanged value as it is written
+        // here.
         backoff: BackOffLimits = r#"{ first = "60s", forgive = "30m", longest = "24h" }"#, BackOffTable;
         /// How long one response keeps others from its host: a crawler that reads slowly
         /// is not to hold up all. The pause that the site asks for counts from then.
@@ -397,6 +413,8 @@ keys! {
         /// `profile` that the entry names. For example `[{ origin = "*.museum.example",
         /// rate = "20/m", hours = "22:00-06:00", reason = "asked by its owner" }]`,
         /// or, in place of this line, tables that begin with `[[pace.rule]]`.
+        // More entries than elsewhere: they are looked up by hash, not compared
+        // one by one.
         rule: Vec<PaceRule> = "[]", List { of: PaceRuleTable, len: 0..=100_000 };
     }
 
@@ -423,6 +441,8 @@ keys! {
         dns_timeout: Duration = r#""5s""#, up_to(HOUR);
         /// How many names are resolved at a time, each on a thread that cannot be
         /// stopped, so that a dead resolver does not take them all.
+        // The runtime has 512 threads for calls that block. Half of them stay
+        // free for files and for the record.
         dns_lookups: NonZeroUsize = "64", count(1..=256);
         /// How many resolved names are kept, and how many may wait to be resolved.
         dns_cache: NonZeroUsize = "10000", count(1..=1_000_000);
@@ -445,6 +465,8 @@ keys! {
         /// Addresses that are not dialled. "default" is loopback, private, link-local and all
         /// other addresses that are not of the public Internet, and the names of
         /// cloud metadata services: a crawler follows links that strangers wrote.
+        // Each address that a name leads to is compared with one entry after
+        // the other.
         deny: Vec<Deny> = r#"["default"]"#, List { of: DENY, len: 0..=1024 };
         /// Addresses and hosts that are dialled although `deny` has them.
         allow: Vec<Allow> = "[]", List { of: ALLOW, len: 0..=1024 };
@@ -463,10 +485,14 @@ keys! {
         /// How many decisions may wait to be written, and exchanges be open: each holds
         /// a place, so that its end can be written too. Without one a request is
         /// refused: nothing goes on unrecorded.
+        // Two at least: an exchange takes both of its places at once, one for
+        // its row and one for its ending.
         queue: NonZeroUsize = "20000", count(2..=1_000_000);
         /// How long the write-ahead log of the database (audit.db-wal) may become. A
         /// program that reads the database and keeps its transaction open makes it grow;
         /// at this length every request is refused until that program has ended.
+        // One batch may go beyond the bound, so it has to be longer than a few
+        // of them.
         wal_max: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
     }
 

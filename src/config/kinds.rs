@@ -131,6 +131,8 @@ impl<T> Kind for Count<T> {
         let number = written
             .get_ref()
             .as_integer()
+            // TOML has other radixes too (`0x1F`), and the parser hands over
+            // the digits as they are written.
             .and_then(|number| usize::from_str_radix(number.as_str(), number.radix()).ok())
             .filter(|number| self.0.contains(number))
             .and_then(self.1);
@@ -146,6 +148,8 @@ pub(super) struct Span(pub(super) RangeInclusive<Duration>);
 
 /// A duration of at most `longest`, and longer than nothing.
 pub(super) const fn up_to(longest: Duration) -> Span {
+    // A timeout of zero would end what it bounds before it begins. Where zero
+    // has a meaning the key names its range itself.
     Span(Duration::from_millis(1)..=longest)
 }
 
@@ -255,6 +259,8 @@ impl<K: Kind> Kind for List<K> {
         };
         let mut values = Vec::with_capacity(entries.len());
         let mut faults = Vec::new();
+        // All entries are read, also behind a wrong one, so that one start of
+        // the program reports every mistake.
         for (index, entry) in entries.iter().enumerate() {
             let part = |fault: Fault| fault.within(ValuePart::Entry(index + 1));
             match self.of.read(entry) {
@@ -287,6 +293,8 @@ impl Kind for Growing {
     }
 
     fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        // One fault for the whole list: with two durations it is seldom clear
+        // which of them is the wrong one.
         let lengths = written.get_ref().as_array().and_then(|entries| {
             let lengths: Vec<_> = entries
                 .iter()

@@ -191,6 +191,7 @@ impl<'a> Layers<'a> {
             written: BTreeMap::new(),
             problems: Vec::new(),
         };
+        // The order is that of strength: a value that is added later counts.
         layers.add_defaults();
         if let Some((path, text)) = &sources.file {
             layers.add_file(path, text);
@@ -269,6 +270,8 @@ impl<'a> Layers<'a> {
         for error in errors {
             self.problems.push(ConfigProblem::Syntax {
                 place: source.place(error.span().map_or(0, |span| span.start)),
+                // Each problem is printed on one line, by which programs can
+                // tell them apart.
                 message: error.message().replace('\n', " "),
             });
         }
@@ -394,6 +397,8 @@ impl<'a> Layers<'a> {
 /// Reads a value as TOML, else as a string.
 fn value_of<'a>(text: &'a str, source: ValueSource<'a>) -> WrittenValue<'a> {
     let as_string = || Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text)));
+    // In a shell quotes would have to be quoted: `--set log.level=debug` has to
+    // do.
     let value = DeValue::parse(text).unwrap_or_else(|_| as_string());
     WrittenValue { value, source }
 }

@@ -77,6 +77,7 @@ impl Kind for PortRange {
         let number = value
             .as_integer()
             .and_then(|number| u16::from_str_radix(number.as_str(), number.radix()).ok())
+            // Port 0 is no port (RFC 6335, section 6): it cannot be dialled.
             .filter(|&port| 0 < port)
             .map(|port| EgressPorts::Range(port..=port));
         let ports = number.or_else(|| port_range(value.as_str()?));
@@ -100,6 +101,8 @@ pub(super) const TOKEN: Text<String> = Text {
     parse: |text| {
         let in_token =
             |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        // The name is added to each request and to each response, so it is kept
+        // short.
         let right = (1..=64).contains(&text.len()) && text.bytes().all(in_token);
         right.then(|| text.to_owned())
     },
@@ -111,6 +114,9 @@ pub(super) const FIELD_NAME: Text<HeaderName> = Text {
     wanted: "a field name that no origin uses, such as \"Robots-Directives\"",
     parse: |text| {
         let name = HeaderName::from_bytes(text.as_bytes()).ok();
+        // An origin's field of our name is removed, since a crawler must not
+        // take it for ours. With one of these names that would take away what
+        // the crawler needs.
         name.filter(|name| !is_in_use(name.as_str()))
     },
 };
@@ -248,6 +254,7 @@ fn network(text: &str) -> Option<IpNet> {
 
 /// A port; 0 is none.
 fn port(text: &str) -> Option<u16> {
+    // The standard library reads `+80` as a number, too.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|&port| digits && 0 < port)
 }

@@ -47,9 +47,13 @@ fn hours(text: &str) -> Option<VisitTime> {
     let (from, to) = text.split_once('-')?;
     let clock = |time: &str| {
         let (hours, minutes) = time.split_once(':')?;
+        // `Visit-time` has four digits and no colon: `1:800` would become
+        // `1800`, six in the evening.
         (hours.len() == 2).then(|| format!("{hours}{minutes}"))
     };
     let time = VisitTime::parse(&format!("{}-{}", clock(from)?, clock(to)?))?;
+    // In a robots.txt a time of no length is the whole day. An operator who
+    // writes one has more likely made a mistake.
     (time.from != time.to).then_some(time)
 }
 
@@ -144,6 +148,7 @@ impl Kind for BackOffTable {
             forgive: pause("forgive", default.forgive),
         };
         let times = fields.finish(Some(limits))?;
+        // Only once both are read: either may be the default.
         if times.longest < times.first {
             return Err(vec![Fault::whole(written, self.wanted())]);
         }

@@ -36,6 +36,8 @@ pub(super) fn default_file(sections: &[Section]) -> String {
         for key in section.keys {
             file.push('\n');
             push_comments(&mut file, key.doc);
+            // Kind and bounds come from the code that checks them, so that the
+            // file cannot say otherwise.
             push_wrapped(&mut file, &(key.wanted)());
             file.push_str(&format!("{} = {}\n", key.name, key.default));
         }
@@ -155,6 +157,8 @@ impl Values {
     pub fn digests(&self) -> BTreeMap<String, String> {
         let keys = self.0.iter();
         let digests = keys.map(|(key, value)| {
+            // Digests, not values: a value may be a path or a contact, and
+            // `politesse run` only has to name the keys that differ.
             let digest = Digest::of(value.as_bytes()).to_string();
             (key.clone(), digest)
         });
@@ -168,6 +172,8 @@ impl Values {
             .0
             .iter()
             .map(|(key, value)| format!("{key} = {value}\n"));
+        // A BTreeMap is in order, so equal values have equal digests in every
+        // process.
         Digest::of(lines.collect::<String>().as_bytes())
     }
 }

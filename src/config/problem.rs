@@ -230,6 +230,7 @@ pub(super) fn nearest(known: impl Iterator<Item = String>, unknown: &str) -> Opt
         // near to every other.
         .filter(|(distance, name)| *distance <= 3 && distance * 3 <= name.len())
         .min();
+    // A key in the wrong section is the other mistake that is often made.
     let elsewhere = || known.iter().find(|name| last(name) == last(unknown));
     close.map(|(_, name)| name).or_else(elsewhere).cloned()
 }
@@ -242,6 +243,8 @@ fn last(name: &str) -> &str {
 /// Levenshtein distance: how many letters must be put in, taken out or changed to
 /// make `one` of `other`.
 fn distance(one: &str, other: &str) -> usize {
+    // One row of the matrix is enough, since each cell needs its left, upper
+    // and upper left neighbour only.
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (index, left) in one.chars().enumerate() {
         let mut diagonal = row[0];

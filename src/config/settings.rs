@@ -90,6 +90,8 @@ impl Settings {
             .with_candidates(effective.enforcement.candidates)
             .with_mode(effective.enforcement.mode)
             .with_overrides(std::mem::take(&mut robots.r#override));
+        // A path in the file is relative to the file, not to the folder in
+        // which the program was started.
         let roots = match https.upstream_roots {
             Roots::File(path) => Roots::File(base.join(path)),
             other @ (Roots::System | Roots::Webpki) => other,
@@ -126,6 +128,8 @@ impl Settings {
                 leaf_cache: https.leaf_cache,
             },
             annotate: annotate_options(effective.directives),
+            // With a fixed User-Agent all crawlers share one robots.txt, so
+            // another name costs the origin nothing.
             max_names: (robots.user_agent == UserAgent::Crawler).then_some(robots.max_names),
             robots: robots_options(robots, &policy),
             policy,

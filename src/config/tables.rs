@@ -163,6 +163,8 @@ impl<'a> Fields<'a> {
 
     /// Reads the value of a key that must be there.
     pub(super) fn required<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
+        // Only a key that is absent: one with a wrong value has a fault of its
+        // own.
         if !self.table.contains_key(name) {
             self.lacks(format_args!("`{name}` in it, {}", kind.wanted()));
         }
@@ -246,10 +248,13 @@ impl Kind for OverrideTable {
         let path = fields.optional("path", &PATHS);
         let says = fields.required("action", &ACTION);
         let reason = fields.required("reason", &REASON);
+        // Leave that never ends is soon forgotten, so an allow needs an end; a
+        // deny can only refuse too much.
         let until = match says {
             Some(ActionWord::Allow) => fields.required("until", &DateTime),
             Some(ActionWord::Deny) | None => fields.optional("until", &DateTime),
         };
+        // Where a part is missing its fault has been noted already.
         let action = match (says, until) {
             (Some(ActionWord::Allow), Some(until)) => Some(Action::Allow { until }),
             (Some(ActionWord::Deny), until) => Some(Action::Deny { until }),

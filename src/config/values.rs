@@ -68,6 +68,8 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits_end);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    // A product that overflowed would be a short duration where a long one was
+    // written.
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
@@ -118,6 +120,7 @@ impl fmt::Display for Inline<'_> {
 
 /// The value as a message shows it: one that fills the screen is cut.
 pub(super) fn excerpt(value: &DeValue<'_>) -> String {
+    // A line of a terminal; the file and the line number lead to the rest.
     const CHARS: usize = 80;
     let text = Inline(value).to_string();
     match text.char_indices().nth(CHARS) {
@@ -145,6 +148,8 @@ impl fmt::Display for Quoted<'_> {
         for c in self.0.chars() {
             match c {
                 '"' | '\\' => write!(f, "\\{c}")?,
+                // TOML forbids them in a basic string, and in a terminal they
+                // could hide the rest of a message.
                 c if c.is_control() => write!(f, "\\u{:04X}", u32::from(c))?,
                 c => write!(f, "{c}")?,
             }

@@ -113,6 +113,7 @@ const CAUSES: [(&str, Cause); 21] = [
         "tls_certificate_error",
         Cause::NoConnection(NoConnection::Certificate),
     ),
+    // No socket is our own lack, not a fault of the origin.
     (
         "proxy_internal_error",
         Cause::NoConnection(NoConnection::NoSocket),
@@ -139,6 +140,7 @@ impl Cause {
         CAUSES
             .iter()
             .find(|(_, cause)| *cause == self)
+            // The table has every cause; a test reads each of them back.
             .map_or("internal", |(word, _)| word)
     }
 }
@@ -197,6 +199,7 @@ pub enum StatusMeaning {
 /// 304 repeats nothing: all three leave the rules unknown.
 pub fn status_meaning(status: u16) -> StatusMeaning {
     match status {
+        // Before the ranges that would take 206 and 429.
         206 | 304 | 429 => StatusMeaning::Unreachable,
         200..=299 => StatusMeaning::Parse,
         301 | 302 | 303 | 307 | 308 => StatusMeaning::Redirect,

@@ -94,6 +94,8 @@ impl Decision {
     #[must_use]
     pub fn later(self, delay: Delay) -> Self {
         let evidence = &*self.evidence;
+        // A page that is disallowed is disallowed later, too: a crawler that is
+        // told to come back would come back for nothing.
         if !evidence.lets_through() && !evidence.lacks_an_answer_for_now() {
             return self;
         }
@@ -140,6 +142,7 @@ impl Decision {
     pub fn own_copy(&self) -> Option<(&Snapshot, &RobotsFile)> {
         let snapshot = self.evidence.snapshot.as_deref()?;
         let file = snapshot.file()?;
+        // Other methods ask the origin for something that a copy cannot give.
         let is_wanted = self.ruling().reason == Reason::RobotsTxt
             && matches!(self.evidence.inquiry.method.as_str(), "GET" | "HEAD");
         let is_faithful = file.whole && snapshot.hops.is_empty() && snapshot.status == Some(200);
@@ -156,6 +159,8 @@ impl Decision {
     /// delays the request; [`NoPermit::ForeignReceipt`] if the receipt was given
     /// for another decision.
     pub fn into_permit(self, receipt: &Receipt) -> Result<Permit, NoPermit> {
+        // Two requests may be recorded at the same time. The receipt of one
+        // must not let the other out.
         if receipt.decision() != self.digest {
             return Err(NoPermit::ForeignReceipt);
         }

@@ -94,6 +94,8 @@ impl Delay {
     /// Returns the time after which a client is asked to come back: at least a
     /// second, since an unknown wait is no reason to ask again at once.
     pub fn retry_after(&self) -> Duration {
+        // `Retry-After` has whole seconds (RFC 9110, section 10.2.3), and 0
+        // invites a client to ask without end.
         self.wait().unwrap_or_default().max(Self::RETRY_AFTER_MIN)
     }
 }

@@ -51,6 +51,7 @@ impl FromStr for Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        // `from_str_radix` takes a sign, too: `+f` would be a byte.
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidDigest);
         }

@@ -65,6 +65,7 @@ impl Evidence {
             self.ruling.reason,
             Reason::Rule | Reason::NoRule | Reason::NoGroup
         );
+        // An override counts whatever the rules say, so it needs no new file.
         stale == Some(Cause::Busy) && by_its_rules && self.ruling.overriding.is_none()
     }
 
@@ -94,6 +95,8 @@ impl Evidence {
             self.inquiry.crawler.token(),
             ruling.verdict.as_str(),
             ruling.reason.as_str(),
+            // The line stands for its text: the digest of the file is part of
+            // this, too.
             ruling.rule.as_ref().map(|rule| rule.line),
             snapshot.map(|snapshot| snapshot.fetched_at),
             snapshot.and_then(Snapshot::file).map(|file| file.digest),

@@ -42,6 +42,8 @@ impl Identity {
     /// Whether all conditions hold. Without a `client` no condition on networks
     /// does.
     fn fits(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> bool {
+        // Without a User-Agent it is taken as empty: no entry that asks for a
+        // part of it fits.
         let says = |part: &String| contains(user_agent.unwrap_or_default(), part.as_bytes());
         let is_at = |networks: &Vec<IpNet>| {
             client.is_some_and(|client| networks.iter().any(|network| network.contains(&client)))
@@ -85,6 +87,7 @@ impl Identities {
 
 /// Whether `part` occurs in `text`, in any case.
 fn contains(text: &[u8], part: &[u8]) -> bool {
+    // A window of no bytes would panic.
     part.is_empty()
         || text
             .windows(part.len())

@@ -82,6 +82,7 @@ impl Origins {
             (Self::One(one), _) => one == origin,
             (Self::Below(name), Host::Name(host)) => host
                 .strip_suffix(&**name)
+                // The dot keeps `*.site.example` from `evil-site.example`.
                 .is_some_and(|rest| rest.ends_with('.')),
             (Self::Below(_), Host::Address(_)) => false,
         }
@@ -122,6 +123,8 @@ impl Paths {
     /// Reads a pattern; `None` if it begins with neither `/` nor `*` (and
     /// could match no path), or holds a control character.
     pub fn new(text: &str) -> Option<Self> {
+        // A path begins with `/`, so any other pattern would be an entry that
+        // never counts, and nobody would know.
         let can_match = text.starts_with(['/', '*']) && !text.contains(char::is_control);
         let pattern = Pattern::new(text.as_bytes()).filter(|_| can_match)?;
         Some(Self {
@@ -171,11 +174,14 @@ pub fn first<'a>(
     };
     let entries: Vec<_> = query.readings.iter().map(first_for).collect();
     let denies = |entry: &Option<&Override>| entry.is_some_and(Override::is_deny);
+    // Denies come first: one reading that the operator denies is enough
+    // (docs/decisions/007-doubt-refuses.md).
     if let Some(index) = entries.iter().position(denies) {
         return Some((entries[index]?, index));
     }
     let mut readings = std::iter::zip(&entries, &query.readings).enumerate();
     let allowed = readings.all(|(index, (entry, reading))| {
+        // A reading that robots.txt allows needs no leave.
         let is_needed = index == 0 || reading.disallowed;
         !is_needed || entry.is_some()
     });

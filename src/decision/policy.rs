@@ -27,6 +27,8 @@ impl Revision {
     pub const FIRST: Self = Self(1);
 
     /// Revision of this engine.
+    // Raised together with any change that turns a verdict, such as a new row
+    // in the readings of servers (docs/decisions/007-doubt-refuses.md).
     pub const CURRENT: Self = Self(2);
 
     fn first() -> Self {
@@ -125,6 +127,7 @@ pub(super) struct PolicyTerms {
         skip_serializing_if = "Revision::is_first"
     )]
     pub(super) revision: Revision,
+    // These two are as old as the record: every policy has them.
     pub(super) unauthorized: Unauthorized,
     pub(super) readings: Readings,
     #[serde(default, skip_serializing_if = "Dialect::is_default")]
@@ -239,6 +242,8 @@ impl Policy {
     #[must_use]
     pub fn for_redirects(&self) -> Self {
         let mut terms = self.terms.clone();
+        // A 401 or 403 leaves open whether strangers may come, and here nobody
+        // has asked for the page.
         terms.unauthorized = Unauthorized::Refuse;
         terms.mode = EnforcementMode::Enforce;
         terms

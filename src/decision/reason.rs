@@ -63,6 +63,8 @@ pub enum Reason {
     /// The site, or the operator, has it visited at other times of the day.
     VisitTime,
     /// The site answered with 429 or 503.
+    // Records and metrics have this word, so it stays; `snake_case` would make
+    // `back_off` of the variant.
     #[serde(rename = "backoff")]
     BackOff,
     /// The operator has no more sent in so long, or at a time.

@@ -217,6 +217,7 @@ impl StoredRuling {
             group: ruling.group.clone(),
             crawler: token.map(ToString::to_string),
             reading: ruling.reading.clone(),
+            // A decision that is enforced has set nothing aside.
             exception: Some(Effect::of(evidence)).filter(|effect| *effect != Effect::Enforced),
         }
     }
@@ -315,6 +316,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
     let evidence = decision.evidence();
     let again = StoredRuling::of(evidence);
     Ok(match evidence.policy.revision() {
+        // Equal answers need no excuse, whatever revision decided the row.
         _ if again == record.ruling => Again::Same,
         Revision::CURRENT => Again::Differs(Box::new(again)),
         decided_by => Again::OfRevision {
@@ -334,6 +336,8 @@ pub fn decision_again(
     body: Option<Bytes>,
 ) -> Result<Option<Decision>, Undecidable> {
     let target = record.url.parse()?;
+    // Before the snapshot is looked for: a row without one must have a policy
+    // that can be read, too.
     let policy = Arc::new(Policy::restore(&record.policy.json)?);
     let Some(stored) = &record.snapshot else {
         return Ok(None);
@@ -345,6 +349,8 @@ pub fn decision_again(
     });
     let snapshot = Arc::new(Snapshot {
         origin: inquiry.target.origin.clone(),
+        // Verdicts do not depend on the token that a file was fetched for, only
+        // on its body.
         token: None,
         url: stored.url.clone(),
         hops: stored.hops.clone(),
@@ -356,6 +362,8 @@ pub fn decision_again(
     });
     let decision = decide(&inquiry, &snapshot, &policy, record.at);
     Ok(Some(match delay_reason(&record.ruling)? {
+        // No wait and no explanation: neither is part of the ruling that is
+        // compared.
         Some(reason) => decision.later(Delay::of_host(reason, DelayEnd::After(Duration::ZERO))),
         None => decision,
     }))
@@ -405,6 +413,8 @@ fn restore_result(
     match (stored.result.as_str(), stored.sha256, &stored.cause) {
         ("successful", Some(digest), _) => {
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
+            // The body was stored as it was cut, so it is read as a whole file:
+            // rules behind the cut decided nothing.
             let copy = RobotsFile::read(body, dialect);
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));

@@ -60,6 +60,7 @@ impl RuleCited {
 impl From<&Rule<'_>> for RuleCited {
     fn from(rule: &Rule<'_>) -> Self {
         let text = rule.text();
+        // A slice that ends inside a character would panic.
         let end = text.floor_char_boundary(Self::BYTES_MAX);
         let cut = if end < text.len() { "…" } else { "" };
         Self {
@@ -78,11 +79,15 @@ impl Ruling {
         at: Timestamp,
     ) -> Self {
         let path = inquiry.target.path_and_query();
+        // RFC 9309, section 2.2.2: the file itself is always allowed. A crawler
+        // that may not read the rules cannot obey them.
         if path == ROBOTS_TXT && terms.dialect.exempts_robots_txt() {
             return Self::without_rule(Verdict::Allow, Reason::RobotsTxt);
         }
         let mut readings = rule_on_readings(inquiry, snapshot, terms);
         let counts = readings.iter().position(Self::disallows).unwrap_or(0);
+        // Readings that refuse are known by now: an override that allows must
+        // cover every one of them.
         let overriding = find_override(inquiry, &readings, terms, at);
         let ruling = readings.swap_remove(counts);
         match overriding {
@@ -151,6 +156,8 @@ impl Ruling {
 fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms) -> Vec<Ruling> {
     let rule_on = |path: &str| rule_on_path(path, &inquiry.crawler, snapshot, terms);
     let sent = inquiry.target.path_and_query();
+    // The path as sent comes first, so that of several refusals the one by the
+    // standard is given as the reason.
     let mut rulings = vec![rule_on(sent)];
     for reading in other_readings(sent, terms.readings) {
         if rulings.last().is_some_and(Ruling::disallows) && terms.overrides.is_empty() {
@@ -191,6 +198,7 @@ fn find_override<'a>(
     terms: &'a PolicyTerms,
     at: Timestamp,
 ) -> Option<(&'a Override, Option<String>)> {
+    // Most policies have none, and canonical paths cost time.
     if terms.overrides.is_empty() {
         return None;
     }
@@ -215,6 +223,8 @@ fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &Poli
     let is_unauthorized = matches!(snapshot.status, Some(401 | 403));
     match &snapshot.result {
         AccessResult::Successful(file) => {
+            // Forms are added after binding: they change how rules match, not
+            // which group binds.
             let with_forms = |binding| with_served_forms(binding, terms.readings);
             match terms.candidates {
                 Candidates::First => judge(&with_forms(file.robots.binding(crawler)), path),
@@ -224,6 +234,8 @@ fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &Poli
                 }
             }
         }
+        // RFC 9309, section 2.3.1.3, allows on any 4xx; the draft of 1996,
+        // section 3.1, restricts on 401 and 403.
         AccessResult::Unavailable if is_unauthorized && terms.refuses_unauthorized() => {
             Ruling::without_rule(Verdict::Disallow, Reason::Restricted)
         }
@@ -245,6 +257,8 @@ pub fn with_served_forms(binding: Binding, readings: Readings) -> Binding {
 /// Rules by the groups of every candidate: the first that disallows counts, else
 /// the first. The pace records of all of them count.
 fn judge_all(bindings: &[Binding], path: &str) -> Ruling {
+    // Pace of all groups, also of those whose rules do not count: each of them
+    // asks for it.
     let asked = PaceRecords::all(bindings.iter().filter_map(Binding::pace));
     let disallows = |binding: &&Binding| !binding.judge(path).allows();
     let counts = bindings.iter().find(disallows).or(bindings.first());

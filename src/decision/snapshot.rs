@@ -75,6 +75,8 @@ impl Snapshot {
             hops: Vec::new(),
             status: None,
             fetched_at: now,
+            // It has expired as it is made, so that nothing that follows rests
+            // on it.
             expires_at: now,
             result: AccessResult::Unreachable(cause),
             stale: None,
@@ -139,6 +141,8 @@ impl RobotsBody {
     /// Keeps the whole lines within the first `max` bytes (RFC 9309, section
     /// 2.5).
     pub fn within(mut bytes: Bytes, max: usize) -> Self {
+        // Half a line could say the opposite of the whole: `Disallow: /a` is no
+        // `Disallow: /a/b`.
         let kept = whole_lines(&bytes, max).len();
         let whole = kept == bytes.len();
         bytes.truncate(kept);
@@ -245,6 +249,8 @@ impl StoredSnapshot {
         let Some(file) = self.snapshot.file() else {
             return self;
         };
+        // Reading takes up to 8 ms for a large file
+        // (docs/decisions/006-bounded-judgement.md).
         if file.robots.dialect() == dialect {
             return self;
         }

@@ -138,6 +138,8 @@ impl Commands {
     pub fn close_if_idle(&self) -> bool {
         let taken = self
             .open
+            // One step, so that no command can come between the look and the
+            // closing.
             .compare_exchange(0, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
         matches!(taken, Ok(_) | Err(CLOSED))
     }
@@ -172,6 +174,8 @@ impl CommandListener {
             finished = timeout(longest, connections.wait()) => finished.is_ok(),
             () = hurry => false,
         };
+        // Connections that are cut off still end their rows, so they are waited
+        // for: the totals count them.
         if !finished {
             self.group.abort.cancel();
             connections.wait().await;

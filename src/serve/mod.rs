@@ -123,6 +123,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin_tracker: TaskTracker::new(),
         admin_end: CancellationToken::new(),
     };
+    // The admin listener comes first, so that monitoring sees a proxy from its
+    // first request on.
     for listener in admin_listeners {
         let end = running.admin_end.clone();
         admin::listen(running.pages(), listener, &running.admin_tracker, end);
@@ -186,6 +188,8 @@ fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {
 fn announce(settings: &Settings, metrics: &Metrics) {
     let reports = settings.policy.mode() == EnforcementMode::Report;
     let now = clock::now().as_second();
+    // A gauge as well as a log line: report mode that was forgotten should
+    // raise an alarm months later.
     metrics.report_mode.set(reports.into());
     metrics.config_last_reload_successful.set(1);
     metrics.config_last_reload_timestamp_seconds.set(now);
@@ -289,6 +293,7 @@ impl RunningProxy {
     fn put_in_force(&mut self, settings: Settings) -> anyhow::Result<()> {
         let files = SourceFiles::read(&settings);
         let current = self.server.in_force.load_full();
+        // By content, not by time: certificates are often written anew unchanged.
         let state = if files == self.files {
             FileState::Same
         } else {
@@ -322,6 +327,8 @@ impl RunningProxy {
             control.stop_accepting();
         }
         self.server.stop.cancel();
+        // Requests that wait for a turn are answered with 503 now. A turn could
+        // come after the stop has run out of time.
         self.shared.scheduler.close();
         self.finish_exchanges(hurry).await;
         if let Some(control) = &self.control {

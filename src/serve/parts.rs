@@ -159,6 +159,7 @@ pub(super) fn scheduler(
 ) -> Scheduler {
     let options = settings.pace.clone();
     let scheduler = Scheduler::new(options, Arc::clone(metrics), Tasks::default());
+    // Before the listener is set: the record has these back-offs already.
     scheduler.restore_back_offs(audit.saved_back_offs());
     let record = Arc::clone(audit);
     let listener = BackOffListener(Box::new(move |event| record.record_event(event)));

@@ -88,6 +88,8 @@ impl<'a> Reload<'a> {
         current: &ActiveConfig,
         shared: &SharedParts,
     ) -> anyhow::Result<ActiveConfig> {
+        // First, before any part is built: the operator wants to know all such
+        // keys, not the first fault of a part.
         let fixed: Vec<_> = self.keys_in(&FIXED).map(str::to_owned).collect();
         if !fixed.is_empty() {
             return Err(ReloadError::Fixed(fixed).into());
@@ -108,6 +110,8 @@ impl<'a> Reload<'a> {
                     robots: clients.robots,
                 },
                 policy: Arc::new(settings.policy.clone()),
+                // The same cell as before, so that requests that wait under the
+                // old configuration see the new policy.
                 latest_policy: Arc::clone(&before.turns.latest_policy),
                 scheduler: Arc::clone(&shared.scheduler),
             },

@@ -113,6 +113,8 @@ impl Instance {
             .open(&new)?;
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         file.write_all(b"\n")?;
+        // A rename replaces the file in one step, so a reader never sees half
+        // of it.
         fs::rename(new, folder.join(FILE))
     }
 
@@ -140,6 +142,8 @@ impl Instance {
 /// this user, to the administrator, or to the owner of the record.
 fn read_trusted(folder: &Path, path: &Path) -> io::Result<Option<String>> {
     let file = File::open(path)?;
+    // Asked of the descriptor that is read from, so that the file cannot be
+    // exchanged in between.
     let (own, record) = (file.metadata()?, fs::metadata(folder)?);
     let owners = [geteuid().as_raw(), 0, record.uid()];
     if !own.is_file() || !owners.contains(&own.uid()) || own.mode() & 0o022 != 0 {

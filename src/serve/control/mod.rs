@@ -105,6 +105,7 @@ impl MessageStream {
             if let Some(line) = self.take_line() {
                 return Ok(Some(serde_json::from_slice(&line)?));
             }
+            // A peer that never ends its line must not use up our memory.
             if MESSAGE_BYTES_MAX <= self.received.len() {
                 return Err(io::ErrorKind::InvalidData.into());
             }

@@ -187,6 +187,8 @@ impl ControlState {
         join: &JoinMessage,
         descriptor: Option<OwnedFd>,
     ) -> Result<CommandListener, Reply> {
+        // A command must not run under rules that its user did not write: a
+        // proxy with another configuration is no substitute.
         if join.configuration != self.instance().configuration {
             return Err(Reply::OtherConfiguration);
         }
@@ -211,6 +213,7 @@ fn bind(folder: &Path) -> io::Result<UnixListener> {
         Ok(()) | Err(_) => {}
     }
     let listener = UnixListener::bind(&socket.path)?;
+    // The folder may be open for others to read, of which the start only warns.
     std::fs::set_permissions(&socket.path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }

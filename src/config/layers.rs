@@ -358,7 +358,7 @@ impl<'a> Layers<'a> {
     fn add_override(&mut self, argument: &'a str) {
         match argument.split_once('=') {
             Some((path, value)) => {
-                self.add_path(path.trim(), value_of(value, ValueSource::Override))
+                self.add_path(path.trim(), value_of(value, ValueSource::Override));
             }
             None => self.problems.push(ConfigProblem::NoValue {
                 place: Place::Override,

@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use politesse::config::{Config, Sources};
+use politesse::config::{Config, ConfigSources};
 use politesse::serve;
 
 #[tokio::main]
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         r#"admin.listen="127.0.0.1:0""#,
     ]
     .map(str::to_owned);
-    let config = Config::read(&Sources {
+    let config = Config::read(&ConfigSources {
         file: None,
         environment: Vec::new(),
         overrides: &overrides,

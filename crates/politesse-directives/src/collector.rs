@@ -87,6 +87,8 @@ impl<'a> DirectiveCollector<'a> {
         self.lines += 1;
         let limit = self.context.limits.field_limit.min(self.bytes_left);
         let line = FieldLine::within(limit, value);
+        // The whole line is counted, not what was read of it: a sender of long
+        // lines gets no more of them read.
         self.bytes_left = self.bytes_left.saturating_sub(value.len());
         let content = line.read();
         for statement in content.statements {

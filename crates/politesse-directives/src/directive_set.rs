@@ -105,6 +105,7 @@ impl DirectiveSet {
             self.by_name.insert(added.name(), added);
             return;
         };
+        // The sources of a weaker value would not lead to the value shown.
         if added.restriction.value < known.restriction.value {
             *known = added;
         } else if added.restriction.value == known.restriction.value {

@@ -248,6 +248,8 @@ impl ResponseHead<'_> {
         }
         let is_partial = self.status == StatusCode::PARTIAL_CONTENT;
         let lines = self.fields.get_all(CONTENT_TYPE).into_iter();
+        // Several lines are one list (RFC 9110, section 5.3): one type that is HTML
+        // is enough.
         let types: Vec<&[u8]> = lines.map(HeaderValue::as_bytes).collect();
         let content_type = types.join(&b", "[..]);
         if is_partial && is_multipart(&content_type) {
@@ -259,6 +261,7 @@ impl ResponseHead<'_> {
         if is_partial && !self.holds_beginning() {
             return BodyPlan::Miss(PartialReason::Range);
         }
+        // Only here: the answer to HEAD for an image has no metas to miss.
         if self.method == Method::HEAD {
             return BodyPlan::Miss(PartialReason::Method);
         }

@@ -47,6 +47,8 @@ impl Licenses {
     }
 
     fn add(&mut self, url: String, carrier: Carrier) {
+        // A license that is listed takes no further room: its carriers are added
+        // beyond the bound too.
         if let Some(carriers) = self.0.get_mut(&url) {
             carriers.insert(carrier);
         } else if self.0.len() < LICENSES_MAX {

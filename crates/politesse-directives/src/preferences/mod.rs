@@ -68,6 +68,8 @@ impl Preferences {
     /// Adds the fields of a response: `Content-Usage`, `Content-Signal`,
     /// `tdm-reservation`, `tdm-policy` and `Link`.
     pub fn add_fields(&mut self, fields: &HeaderMap) {
+        // Content-Usage is one dictionary over all its lines; in the others each
+        // line stands by itself.
         let usage = uses::joined(lines(fields, &CONTENT_USAGE));
         self.uses.add_usage(&usage, Carrier::Field);
         for line in lines(fields, &CONTENT_SIGNAL) {

@@ -43,6 +43,7 @@ fn longest<'a>(rules: impl Iterator<Item = PathRule<'a>>, path: &CanonicalPath) 
         let Some(own) = rule.length_on(path) else {
             continue;
         };
+        // Rules of one length add up: none of them outweighs another.
         if length < own {
             length = own;
             statements.clear();

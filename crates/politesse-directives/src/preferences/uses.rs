@@ -74,6 +74,8 @@ impl UseStatements {
         if dictionary.is_empty() {
             return;
         }
+        // A dictionary with a mistake is read as none, not as far as it goes
+        // (RFC 9651, section 4.2).
         let parsed = Parser::new(dictionary).parse::<Dictionary>();
         let members = parsed.unwrap_or_default();
         for label in LABELS {
@@ -112,6 +114,7 @@ impl UseStatements {
             level,
             carriers: BTreeSet::new(),
         });
+        // What a weaker statement says no longer counts, so its carriers go.
         if level < entry.level {
             entry.level = level;
             entry.carriers.clear();

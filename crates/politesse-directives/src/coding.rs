@@ -15,6 +15,7 @@ use std::ops::ControlFlow;
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
+use self::stage::{Decoder, Halt, Stage, push_through};
 use super::annotation::PartialReason;
 
 pub use accept_encoding::narrow_accept_encoding;
@@ -24,6 +25,8 @@ mod accept_encoding;
 mod brotli;
 
 mod deflate;
+
+mod stage;
 
 mod zstd;
 
@@ -38,60 +41,10 @@ pub struct BodyDecoder {
     outcome: Option<Result<(), PartialReason>>,
 }
 
-/// One coding, and what its decoder may still hand over.
-struct Stage {
-    decoder: Box<dyn Decoder>,
-    budget: Budget,
-}
-
-/// Decoder of one coding.
-trait Decoder: Send {
-    /// Decodes bytes, and hands over all that they decode to. The same comes
-    /// out however a body is cut into chunks.
-    fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt>;
-
-    /// Whether the body may end here. A body without bytes may.
-    fn may_end(&self) -> bool;
-
-    /// Returns about how many bytes of memory are allocated.
-    fn memory_bytes(&self) -> usize;
-}
-
-/// Receiver of what one stage decodes.
-struct Output<'a> {
-    budget: &'a mut Budget,
-    later: &'a mut [Stage],
-    take: &'a mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-}
-
-/// Bounds of what one stage hands over.
-struct Budget {
-    bytes: usize,
-    bytes_left: usize,
-    parts: usize,
-}
-
-/// Reason to decode no more of a body.
-enum Halt {
-    /// The receiver has seen enough.
-    Enough,
-    Fault(PartialReason),
-}
-
-const CORRUPT: Halt = Halt::Fault(PartialReason::Corrupt);
-
 /// Bytes that a stage before the last may decode to beside the limit: what a
 /// coding may add to what it codes, and the zstd block that must be whole before
 /// any of it is decoded (RFC 8878, section 3.1.1.2.4).
 const SPARE_BYTES: usize = 256 * 1024;
-
-/// Parts (gzip members, zstd frames and blocks) that need not decode to
-/// anything. Each flush makes one or two.
-const SPARE_PARTS: usize = 1024;
-
-/// Decoded bytes that allow a further part. An origin that flushes every line of
-/// a page has more.
-const BYTES_PER_PART: usize = 32;
 
 impl BodyDecoder {
     /// Number of codings of one body that are decoded. Nobody needs two, but a
@@ -120,7 +73,7 @@ impl BodyDecoder {
                 return Err(PartialReason::Coding);
             }
             let spare = if stages.is_empty() { 0 } else { SPARE_BYTES };
-            stages.push(Stage::new(name, limit.saturating_add(spare))?);
+            stages.push(stage(name, limit.saturating_add(spare))?);
         }
         stages.reverse();
         let outcome = None;
@@ -185,69 +138,15 @@ impl fmt::Debug for BodyDecoder {
     }
 }
 
-impl Stage {
-    /// Returns the stage for a registered name, in any case (RFC 9110, section
-    /// 8.4.1; RFC 7932; RFC 8878).
-    fn new(name: &[u8], limit: usize) -> Result<Self, PartialReason> {
-        let decoder: Box<dyn Decoder> = match name.to_ascii_lowercase().as_slice() {
-            b"gzip" | b"x-gzip" => Box::new(deflate::Gzip::new()),
-            b"deflate" => Box::new(deflate::Deflate::new()),
-            b"br" => Box::new(brotli::Brotli::new(limit)),
-            b"zstd" => Box::new(zstd::Zstd::new()),
-            _ => return Err(PartialReason::Coding),
-        };
-        let budget = Budget {
-            bytes: limit,
-            bytes_left: limit,
-            parts: 0,
-        };
-        Ok(Self { decoder, budget })
-    }
-}
-
-impl Output<'_> {
-    /// Hands decoded bytes over to the next stage, as far as the limit allows.
-    fn push(&mut self, piece: &[u8]) -> Result<(), Halt> {
-        let within = piece.get(..self.budget.bytes_left).unwrap_or(piece);
-        self.budget.bytes_left -= within.len();
-        if !within.is_empty() {
-            push_through(self.later, within, self.take)?;
-        }
-        if within.len() < piece.len() {
-            return Err(Halt::Fault(PartialReason::HeadLimit));
-        }
-        Ok(())
-    }
-
-    /// Counts a part of the body that begins or ends. A part takes time even if
-    /// it decodes to nothing, and no limit on decoded bytes sees it: half a
-    /// megabyte may hold a hundred thousand.
-    fn add_part(&mut self) -> Result<(), Halt> {
-        self.budget.parts += 1;
-        let decoded_bytes = self.budget.bytes - self.budget.bytes_left;
-        if SPARE_PARTS + decoded_bytes / BYTES_PER_PART < self.budget.parts {
-            return Err(CORRUPT);
-        }
-        Ok(())
-    }
-}
-
-/// Pushes bytes through the stages, one after the other.
-fn push_through(
-    stages: &mut [Stage],
-    bytes: &[u8],
-    take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-) -> Result<(), Halt> {
-    let Some((Stage { decoder, budget }, later)) = stages.split_first_mut() else {
-        return match take(bytes) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Halt::Enough),
-        };
+/// Makes the stage for a registered name, in any case (RFC 9110, section 8.4.1;
+/// RFC 7932; RFC 8878).
+fn stage(name: &[u8], limit: usize) -> Result<Stage, PartialReason> {
+    let decoder: Box<dyn Decoder> = match name.to_ascii_lowercase().as_slice() {
+        b"gzip" | b"x-gzip" => Box::new(deflate::Gzip::new()),
+        b"deflate" => Box::new(deflate::Deflate::new()),
+        b"br" => Box::new(brotli::Brotli::new(limit)),
+        b"zstd" => Box::new(zstd::Zstd::new()),
+        _ => return Err(PartialReason::Coding),
     };
-    let mut output = Output {
-        budget,
-        later,
-        take,
-    };
-    decoder.push(bytes, &mut output)
+    Ok(Stage::new(decoder, limit))
 }

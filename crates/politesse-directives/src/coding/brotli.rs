@@ -13,7 +13,7 @@ use brotli_decompressor::{
     BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, StandardAlloc,
 };
 
-use super::{CORRUPT, Decoder, Halt, Output};
+use super::stage::{CORRUPT, Decoder, Halt, Output};
 use crate::annotation::PartialReason;
 
 /// Decodes `br`.

@@ -7,7 +7,7 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::{CORRUPT, Decoder, Halt, Output};
+use super::stage::{CORRUPT, Decoder, Halt, Output};
 
 /// Decodes one stream.
 struct Inflater {

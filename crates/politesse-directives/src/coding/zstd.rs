@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError as HeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use super::{CORRUPT, Decoder, Halt, Output};
+use super::stage::{CORRUPT, Decoder, Halt, Output};
 use crate::annotation::PartialReason;
 
 /// Decodes `zstd`: frames one after the other.

@@ -77,8 +77,9 @@ impl FirstByHost {
     }
 
     fn place_below(&self, name: &str) -> Option<usize> {
-        let dots = memchr::memchr_iter(b'.', name.as_bytes());
-        let above = dots.filter_map(|dot| name.get(dot + 1..));
+        let above = name
+            .match_indices('.')
+            .filter_map(|(dot, _)| name.get(dot + 1..));
         let places = above.filter_map(|name| self.below.get(name));
         places.copied().min()
     }

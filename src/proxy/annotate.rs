@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, response::Parts};
-use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
 use tokio::time::timeout_at;
 
 use super::annotation_cache::{AnnotationCache, ConditionalRequest};

@@ -10,7 +10,7 @@ use http::header::{
     DATE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
-use http_body::Body as HttpBody;
+use hyper::body::Body as HttpBody;
 use jiff::Timestamp;
 use sfv::{ItemSerializer, KeyRef, StringRef, TokenRef};
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http::header::HOST;
 use http::{Method, Request, Response};
-use http_body::Body as _;
+use hyper::body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;

@@ -90,7 +90,7 @@ impl Proxy {
 
     /// Answers a request that is not conducted at all. The connection closes
     /// after it.
-    pub fn turn_away<B: http_body::Body>(
+    pub fn turn_away<B: hyper::body::Body>(
         &self,
         problem: &Problem,
         request: &Request<B>,

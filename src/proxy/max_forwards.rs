@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, MAX_FORWARDS};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
-use http_body::Body as HttpBody;
+use hyper::body::Body as HttpBody;
 
 use super::answer::{http_date, put, status_member};
 use super::body::ProxyBody;

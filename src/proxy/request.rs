@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::header::{EXPECT, FROM, HOST, TRANSFER_ENCODING, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
-use http_body::Body as _;
+use hyper::body::Body as _;
 use hyper::body::Incoming;
 
 use super::fields::{self, RequestFields};

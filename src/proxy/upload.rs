@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use thiserror::Error;
 use tokio::time::Sleep;
 

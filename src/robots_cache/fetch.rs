@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::HeaderMap;
-use http_body::Body;
 use http_body_util::BodyExt;
+use hyper::body::Body;
 use thiserror::Error;
 use tokio::time::timeout;
 

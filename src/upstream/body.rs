@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::body::{Body, Frame, SizeHint};
 use thiserror::Error;
 use tokio::time::{Sleep, sleep};
 

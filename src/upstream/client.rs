@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, FROM, IF_MODIFIED_SINCE, IF_NONE_MATCH, USER_AGENT};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Response};
-use http_body::Body;
+use hyper::body::Body;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
-use http_body::Body;
+use hyper::body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::sync::Notify;

@@ -8,7 +8,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_EN
 use http::{
     Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
 };
-use http_body::Body;
+use hyper::body::Body;
 
 use super::parent::{Credentials, authorize};
 use super::upload::Upload;

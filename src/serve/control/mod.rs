@@ -145,7 +145,7 @@ impl MessageStream {
     }
 
     fn take_line(&mut self) -> Option<Vec<u8>> {
-        let end = memchr::memchr(b'\n', &self.received)?;
+        let end = self.received.iter().position(|byte| *byte == b'\n')?;
         let rest = self.received.split_off(end + 1);
         Some(std::mem::replace(&mut self.received, rest))
     }

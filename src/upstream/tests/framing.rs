@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Frame};
 
 use super::kit::{
     OK, Paced, RawOrigin, Setup, Step, body as text, options, outgoing, permit, setup, setup_with,

@@ -211,7 +211,7 @@ impl Content {
 /// made before there is room for it.
 struct Fed(mpsc::Receiver<io::Result<Bytes>>);
 
-impl http_body::Body for Fed {
+impl hyper::body::Body for Fed {
     type Data = Bytes;
     type Error = io::Error;
 

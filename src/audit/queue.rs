@@ -247,8 +247,8 @@ impl SharedSeq {
 }
 
 /// Ending of an exchange, which completes the row of its decision: by
-/// [`RecordEnding::complete`], or, if the exchange is dropped, with what is known
-/// until then and the error `client_gone`.
+/// [`RecordEnding::complete`], or, if the exchange is dropped, with the error
+/// `client_gone`.
 #[derive(Debug)]
 #[must_use = "dropping it says that the client has gone"]
 pub struct RecordEnding {
@@ -278,16 +278,6 @@ impl RecordEnding {
     /// Returns the sequence number of the row.
     pub fn seq(&self) -> u64 {
         self.seq.get()
-    }
-
-    /// Notes the status that the client is answered with.
-    pub fn note(&mut self, status: u16) {
-        self.outcome.status = Some(status);
-    }
-
-    /// Notes that `bytes` more of the body were passed on.
-    pub fn passed(&mut self, bytes: u64) {
-        self.outcome.bytes = self.outcome.bytes.saturating_add(bytes);
     }
 
     /// Completes the row.

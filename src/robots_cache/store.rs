@@ -138,7 +138,7 @@ impl EntryTable {
         key: &CacheKey,
         start: impl FnOnce(RunningFetch),
     ) -> Lookup {
-        if let Some(entry) = self.fresh(key) {
+        if let Some(entry) = self.latest(key).filter(|entry| entry.is_fresh()) {
             if let Some(fetch) = self.begin_refresh(key, &entry) {
                 start(fetch);
             }
@@ -224,10 +224,6 @@ impl EntryTable {
     fn refused(&self, key: &CacheKey, earlier: Option<&CacheEntry>) -> Arc<CacheEntry> {
         let outcome = FetchOutcome::failed(&key.origin, Cause::Busy);
         self.entry(&outcome, key, earlier)
-    }
-
-    fn fresh(&self, key: &CacheKey) -> Option<Arc<CacheEntry>> {
-        self.latest(key).filter(|entry| entry.is_fresh())
     }
 
     fn is_full(&self, running: &RunningFetches) -> bool {

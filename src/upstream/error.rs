@@ -68,20 +68,8 @@ impl UpstreamError {
 
     /// Whether a time limit ended it: 504, else 502.
     pub fn is_timeout(&self) -> bool {
-        match self {
-            Self::NoConnection(cause) => cause.is_timeout(),
-            Self::FirstByteTimeout => true,
-            Self::Prohibited(_)
-            | Self::Incomplete(_)
-            | Self::Protocol(_)
-            | Self::AmbiguousFraming
-            | Self::ResponseHeaderSize
-            | Self::ResponseCoding
-            | Self::UnaskedUpgrade
-            | Self::InterimResponses
-            | Self::RequestBody
-            | Self::Target => false,
-        }
+        matches!(self, Self::FirstByteTimeout)
+            || matches!(self, Self::NoConnection(cause) if cause.is_timeout())
     }
 }
 

@@ -58,24 +58,6 @@ impl FailedExchange {
         let retry = unsent.map_or(Retry::Never, Retry::Unsent);
         Self { error, retry }
     }
-
-    /// Blames too many interim responses, unless nothing of the request was
-    /// written.
-    fn by_interim_responses(mut self) -> Self {
-        if matches!(self.retry, Retry::Never) {
-            self.error = UpstreamError::InterimResponses;
-        }
-        self
-    }
-
-    /// Makes it harmless to send again, if the connection broke.
-    fn made_harmless(mut self) -> Self {
-        let broke = matches!(self.error, UpstreamError::Incomplete(_));
-        if broke && matches!(self.retry, Retry::Never) {
-            self.retry = Retry::Harmless;
-        }
-        self
-    }
 }
 
 impl From<UpstreamError> for FailedExchange {
@@ -112,12 +94,12 @@ impl Exchange<'_> {
         // On a shared connection the bytes may belong to any exchange; that this
         // response has not begun is all there is to know.
         let is_silent = is_shared || received.bytes() == before;
-        let mut response = answer.map_err(|failed| {
-            if is_harmless && is_silent {
-                failed.made_harmless()
-            } else {
-                failed
+        let mut response = answer.map_err(|mut failed| {
+            let broke = matches!(failed.error, UpstreamError::Incomplete(_));
+            if is_harmless && is_silent && broke && matches!(failed.retry, Retry::Never) {
+                failed.retry = Retry::Harmless;
             }
+            failed
         })?;
         check_response(&response)?;
         if reader == NextHop::Parent {
@@ -159,12 +141,13 @@ impl Exchange<'_> {
                 let request = http2_request(message.target, message.head, body)?;
                 let answer = sender.try_send_request(request);
                 let answered = response_head(answer, &upload, wait).await;
-                answered.map_err(|failed| {
-                    if received.is_flooded() {
-                        failed.by_interim_responses()
-                    } else {
-                        failed
+                answered.map_err(|mut failed| {
+                    // A request of which nothing was written is not to blame: it
+                    // goes out on another connection.
+                    if received.is_flooded() && matches!(failed.retry, Retry::Never) {
+                        failed.error = UpstreamError::InterimResponses;
                     }
+                    failed
                 })
             }
         }

@@ -31,7 +31,10 @@ pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
 fn resolve(base: &Target, reference: &str) -> Option<Target> {
     // The fragment is no part of what is requested (RFC 9110, section 7.1).
     let reference = reference.split('#').next()?;
-    if has_scheme(reference) {
+    // A scheme is what a colon ends before anything that begins another part
+    // (RFC 3986, section 3.1).
+    let end = reference.find([':', '/', '?']);
+    if end.is_some_and(|end| reference[end..].starts_with(':')) {
         return plain(reference.parse().ok()?);
     }
     if reference.starts_with("//") {
@@ -53,13 +56,6 @@ fn plain(target: Target) -> Option<Target> {
         Some(path) => Target::new(target.origin, &path).ok(),
         None => Some(target),
     }
-}
-
-/// Whether a reference has a scheme: a colon before anything that begins another
-/// part (RFC 3986, section 3.1).
-fn has_scheme(reference: &str) -> bool {
-    let end = reference.find([':', '/', '?']);
-    end.is_some_and(|end| reference[end..].starts_with(':'))
 }
 
 fn path_of(target: &Target) -> &str {

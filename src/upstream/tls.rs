@@ -11,7 +11,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
 use super::parent::CredentialsError;
@@ -74,27 +74,20 @@ pub enum UpstreamSetupError {
 
 /// Creates the configuration for all origins, without protocols to offer.
 pub(super) fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
-    let builder = builder()?;
+    // A provider by name: with two in the tree, the default one would panic.
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
     let trusting = match roots {
         Roots::System => builder.with_root_certificates(of_system()?),
-        Roots::Webpki => builder.with_root_certificates(mozilla()),
+        Roots::Webpki => builder.with_root_certificates(RootCertStore {
+            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+        }),
         Roots::File(path) => builder.with_root_certificates(from_file(path)?),
     };
     let mut config = trusting.with_no_client_auth();
     config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
     Ok(config)
-}
-
-fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
-    // A provider by name: with two in the tree, the default one would panic.
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])
-}
-
-fn mozilla() -> RootCertStore {
-    RootCertStore {
-        roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-    }
 }
 
 /// Reads the certificates that the operating system trusts, or those that

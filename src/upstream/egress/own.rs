@@ -115,20 +115,16 @@ impl OwnListeners {
         if LOCAL_MAX <= known.len() {
             known.clear();
         }
-        let local = can_be_bound(ip);
+        let local = is_ours(&UdpSocket::bind((ip, 0)));
         let until = now + LOCAL_TTL;
         known.insert(ip, LocalityCheck { local, until });
         local
     }
 }
 
-/// Whether a socket can be bound to an address, which only local ones allow.
-/// Nothing is sent. Another error, such as a lack of descriptors, tells nothing,
-/// and in doubt the address counts as local.
-fn can_be_bound(ip: IpAddr) -> bool {
-    is_ours(&UdpSocket::bind((ip, 0)))
-}
-
+/// Whether an address is local, to which a socket was or was not bound. Another
+/// error, such as a lack of descriptors, tells nothing, and in doubt the address
+/// counts as local.
 fn is_ours<T>(bound: &io::Result<T>) -> bool {
     bound
         .as_ref()

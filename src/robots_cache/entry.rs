@@ -68,10 +68,11 @@ impl CacheEntry {
             // Validators are only sent with an earlier file, so this is a
             // server's mistake.
             (FetchedContent::NotModified, None) => {
-                return Self::after_failure(outcome, Cause::Status, key, options);
+                let failure = FailedFetch::new(outcome, Cause::Status, 0, options);
+                return failure.entry(outcome, key);
             }
             (FetchedContent::Failed(cause), None) => {
-                return Self::after_failure(outcome, *cause, key, options);
+                return FailedFetch::new(outcome, *cause, 0, options).entry(outcome, key);
             }
             (FetchedContent::Failed(cause), Some(earlier)) => {
                 return earlier.followed_by_failure(outcome, *cause, key, options);
@@ -183,17 +184,6 @@ impl CacheEntry {
         Self::lasting(snapshot, lifetime, 0)
     }
 
-    /// Returns the entry after a failure without a file to fall back on:
-    /// nothing is allowed.
-    fn after_failure(
-        outcome: &FetchOutcome,
-        cause: Cause,
-        key: &CacheKey,
-        options: &Options,
-    ) -> Self {
-        FailedFetch::new(outcome, cause, 0, options).entry(outcome, key)
-    }
-
     /// Returns the entry after a failure: this one for as long as it is in
     /// force, then its file for as long as `robots.stale` allows, then nothing
     /// is allowed.
@@ -274,6 +264,8 @@ impl FailedFetch {
         }
     }
 
+    /// Returns the entry where there is no file to fall back on: nothing is
+    /// allowed.
     fn entry(&self, outcome: &FetchOutcome, key: &CacheKey) -> CacheEntry {
         let result = AccessResult::Unreachable(self.cause);
         let snapshot = snapshot(outcome, key, result, self.pause);

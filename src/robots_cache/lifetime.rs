@@ -11,6 +11,8 @@ use jiff::Timestamp;
 
 use crate::upstream::retry_after::{delta_seconds, http_date};
 
+const MAX_AGE: &[u8] = b"max-age=";
+
 /// Returns the lifetime that is left by `Cache-Control`, else by `Expires`;
 /// `None` if the response has neither.
 ///
@@ -49,17 +51,14 @@ fn cache_control(fields: &HeaderMap) -> Option<Duration> {
                 // answer.
                 return Some(Duration::ZERO);
             }
-            if let Some(seconds) = argument(directive, b"max-age=") {
+            if let Some((name, seconds)) = directive.split_at_checked(MAX_AGE.len())
+                && name.eq_ignore_ascii_case(MAX_AGE)
+            {
                 age = age.or(Some(Duration::from_secs(delta_seconds(seconds))));
             }
         }
     }
     age
-}
-
-fn argument<'a>(directive: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let (start, argument) = directive.split_at_checked(name.len())?;
-    start.eq_ignore_ascii_case(name).then_some(argument)
 }
 
 /// Reads `Expires`, counted from `Date` so that a wrong clock of the server does

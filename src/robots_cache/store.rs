@@ -155,7 +155,9 @@ impl EntryTable {
         }
         if self.is_full(&running) {
             drop(running);
-            return Lookup::Fresh(self.refused(key, earlier.as_deref()));
+            // Not held, so that the next request tries again.
+            let outcome = FetchOutcome::failed(&key.origin, Cause::Busy);
+            return Lookup::Fresh(self.entry(&outcome, key, earlier.as_deref()));
         }
         let fetch = self.begin(&mut running, key, earlier);
         drop(running);
@@ -217,13 +219,6 @@ impl EntryTable {
             is_refresh: false,
             has_ended: false,
         }
-    }
-
-    /// Returns the entry for a key that there is no room to fetch. It is not
-    /// held, so that the next request tries again.
-    fn refused(&self, key: &CacheKey, earlier: Option<&CacheEntry>) -> Arc<CacheEntry> {
-        let outcome = FetchOutcome::failed(&key.origin, Cause::Busy);
-        self.entry(&outcome, key, earlier)
     }
 
     fn is_full(&self, running: &RunningFetches) -> bool {

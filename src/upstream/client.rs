@@ -245,18 +245,13 @@ impl Upstream {
         sent.map_err(|failed| failed.error)
     }
 
-    /// Returns an idle connection, where `pause` lets it be used again; else the
-    /// idle ones to this origin are closed.
+    /// Returns an idle connection that can be written to, where `pause` lets it be
+    /// used again; else the idle ones to this origin are closed.
     async fn reusable(&self, origin: &Origin, pause: Duration) -> Option<Connection> {
         if REUSE_PAUSE_MAX < pause {
             self.pool.close(origin);
             return None;
         }
-        self.free(origin).await
-    }
-
-    /// Returns a connection from the pool that can be written to.
-    async fn free(&self, origin: &Origin) -> Option<Connection> {
         while let Some(mut connection) = self.pool.take(origin) {
             // The body of the last response may be over before hyper has
             // finished with its connection.

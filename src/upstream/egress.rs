@@ -152,14 +152,9 @@ impl Egress {
     /// [`Denial::OwnListener`] if one of them is the parent by its address.
     pub fn listeners(&self, own: impl Into<OwnAddresses>) -> Result<(), Denial> {
         self.own.set(own.into());
-        match self
-            .parent
-            .as_ref()
-            .and_then(|parent| self.fixed(&parent.0))
-        {
-            Some(address) => self.without_own([address]).map(drop),
-            None => Ok(()),
-        }
+        let parent = self.parent.as_ref();
+        let address = parent.and_then(|parent| self.fixed(&parent.0));
+        self.without_own(address).map(drop)
     }
 
     /// Returns the addresses at which `origin` may be dialled.
@@ -182,16 +177,11 @@ impl Egress {
         // With a parent, too. It resolves the name, so ports, names and
         // literals are all that can be judged here.
         self.judge(origin)?;
-        match &self.parent {
-            Some(parent) => {
-                let addresses = self.found(&parent.0).await?;
-                self.admitted(NextHop::Parent, addresses)
-            }
-            None => {
-                let addresses = self.found(origin).await?;
-                self.admitted(NextHop::Origin, addresses)
-            }
-        }
+        let (hop, place) = match &self.parent {
+            Some(parent) => (NextHop::Parent, &parent.0),
+            None => (NextHop::Origin, origin),
+        };
+        self.admitted(hop, self.found(place).await?)
     }
 
     /// Checks all that can be checked without a resolver.

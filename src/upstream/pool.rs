@@ -79,7 +79,7 @@ impl Pool {
             free.remove(oldest);
         }
         if self.limits.total.get() <= free.connections.len()
-            && let Some(oldest) = free.oldest()
+            && let Some((&oldest, _)) = free.connections.first_key_value()
         {
             free.remove(oldest);
         }
@@ -129,10 +129,6 @@ impl IdleConnections {
                 return Some(connection);
             }
         }
-    }
-
-    fn oldest(&self) -> Option<u64> {
-        self.connections.keys().next().copied()
     }
 
     fn close_expired(&mut self, idle_timeout: Duration) {

@@ -76,17 +76,13 @@ impl ResponseHeads {
         // The first bit is reserved.
         let stream = u32::from_be_bytes([s0, s1, s2, s3]) & (u32::MAX >> 1);
         let ends = flags & END_STREAM != 0;
-        match kind {
-            DATA | HEADERS if ends => {
-                self.heads.remove(&stream);
-            }
-            RST_STREAM => {
-                self.heads.remove(&stream);
-            }
-            HEADERS => return self.count_head(stream),
-            // CONTINUATION belongs to a head that was counted; the others are
-            // not about a response.
-            _ => {}
+        if kind == HEADERS && !ends {
+            return self.count_head(stream);
+        }
+        // CONTINUATION belongs to a head that was counted; the frames of other
+        // types are not about a response.
+        if kind == RST_STREAM || (ends && matches!(kind, DATA | HEADERS)) {
+            self.heads.remove(&stream);
         }
         Ok(())
     }

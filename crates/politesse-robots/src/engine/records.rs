@@ -40,9 +40,9 @@ pub enum RecordKind {
     Rule(RuleKind),
     /// Crawl-delay: seconds between two requests. [`seconds`] reads it.
     CrawlDelay,
-    /// Request-rate (Conner, 1996). [`super::RequestRate`] reads it.
+    /// Request-rate (Conner, 1996). [`RequestRate`] reads it.
     RequestRate,
-    /// Visit-time (Conner, 1996). [`super::VisitTime`] reads it.
+    /// Visit-time (Conner, 1996). [`VisitTime`] reads it.
     VisitTime,
     /// Robot-version (Conner, 1996): by which text the record is written. The
     /// list that it was discussed on agreed that it changes nothing.

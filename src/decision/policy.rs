@@ -166,10 +166,7 @@ impl Policy {
     /// Sets the dialect of robots.txt files.
     #[must_use]
     pub fn with_dialect(self, dialect: Dialect) -> Self {
-        Self::of(PolicyTerms {
-            dialect,
-            ..self.terms
-        })
+        self.with(|terms| terms.dialect = dialect)
     }
 
     /// Returns the revision of the engine that decides, or decided, by it.
@@ -195,10 +192,7 @@ impl Policy {
     /// Sets the groups that bind a crawler with several tokens.
     #[must_use]
     pub fn with_candidates(self, candidates: Candidates) -> Self {
-        Self::of(PolicyTerms {
-            candidates,
-            ..self.terms
-        })
+        self.with(|terms| terms.candidates = candidates)
     }
 
     /// Returns the treatment of requests that may not be fetched.
@@ -209,25 +203,19 @@ impl Policy {
     /// Sets the treatment of requests that may not be fetched.
     #[must_use]
     pub fn with_mode(self, mode: EnforcementMode) -> Self {
-        Self::of(PolicyTerms { mode, ..self.terms })
+        self.with(|terms| terms.mode = mode)
     }
 
     /// Sets the overrides, of which the first that fits counts.
     #[must_use]
     pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
-        Self::of(PolicyTerms {
-            overrides,
-            ..self.terms
-        })
+        self.with(|terms| terms.overrides = overrides)
     }
 
     /// Sets the readings that are judged.
     #[must_use]
     pub fn with_readings(self, readings: Readings) -> Self {
-        Self::of(PolicyTerms {
-            readings,
-            ..self.terms
-        })
+        self.with(|terms| terms.readings = readings)
     }
 
     /// Returns the same policy that judges the URL as sent and no other reading.
@@ -264,6 +252,11 @@ impl Policy {
     /// The text is no policy of a version that this one knows.
     pub fn restore(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(json).map(Self::of)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut PolicyTerms)) -> Self {
+        change(&mut self.terms);
+        Self::of(self.terms)
     }
 
     fn of(terms: PolicyTerms) -> Self {

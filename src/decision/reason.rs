@@ -9,70 +9,88 @@ use std::fmt;
 use politesse_robots::{Judgement, PauseRecord};
 use serde::{Deserialize, Serialize};
 
-/// Verdict of a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// The URL may be fetched.
-    Allow,
-    /// The URL may not be fetched.
-    Disallow,
-    /// The URL may be fetched, but not now: nothing was sent.
-    Later,
-}
-
-impl Verdict {
-    /// Returns its word in records, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Disallow => "disallow",
-            Self::Later => "later",
+/// Defines enums whose variants have a word each, the same one in records,
+/// metrics and answers.
+macro_rules! words {
+    ($(
+        $(#[$about:meta])+
+        $Enum:ident { $($(#[$doc:meta])+ $Variant:ident = $word:literal,)+ }
+    )+) => {$(
+        $(#[$about])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum $Enum {
+            $($(#[$doc])+ #[serde(rename = $word)] $Variant,)+
         }
-    }
-}
 
-/// Reason of a verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// A rule matched.
-    Rule,
-    /// There are rules for this crawler, and none matches.
-    NoRule,
-    /// No group is for this crawler, nor for everyone.
-    NoGroup,
-    /// The file itself is always allowed (RFC 9309, section 2.2.2).
-    RobotsTxt,
-    /// There is no robots.txt: a status from 400 to 499.
-    Unavailable,
-    /// A 401 or 403, where the operator counts that as a refusal.
-    Restricted,
-    /// The rules are unknown: the robots.txt could not be fetched.
-    Unreachable,
-    /// A bound was met while deciding: the file is made to be slow.
-    Undecided,
-    /// The operator denies it.
-    Override,
-    /// The address may not be dialled.
-    Egress,
-    /// The site asks for a pause between two requests.
-    CrawlDelay,
-    /// The site asks for so many documents in so long.
-    RequestRate,
-    /// The site, or the operator, has it visited at other times of the day.
-    VisitTime,
-    /// The site answered with 429 or 503.
-    // Records and metrics have this word, so it stays; `snake_case` would make
-    // `back_off` of the variant.
-    #[serde(rename = "backoff")]
-    BackOff,
-    /// The operator has no more sent in so long, or at a time.
-    Ceiling,
-    /// Too many requests wait.
-    QueueFull,
-    /// The proxy has more to do than it can.
-    Overload,
+        impl $Enum {
+            /// Every value, in the order of the table.
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$Variant),+];
+
+            /// Returns its word in records, metrics and answers.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$Variant => $word,)+
+                }
+            }
+        }
+
+        impl fmt::Display for $Enum {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    )+};
+}
+pub(super) use words;
+
+words! {
+    /// Verdict of a decision.
+    Verdict {
+        /// The URL may be fetched.
+        Allow = "allow",
+        /// The URL may not be fetched.
+        Disallow = "disallow",
+        /// The URL may be fetched, but not now: nothing was sent.
+        Later = "later",
+    }
+
+    /// Reason of a verdict.
+    Reason {
+        /// A rule matched.
+        Rule = "rule",
+        /// There are rules for this crawler, and none matches.
+        NoRule = "no_rule",
+        /// No group is for this crawler, nor for everyone.
+        NoGroup = "no_group",
+        /// The file itself is always allowed (RFC 9309, section 2.2.2).
+        RobotsTxt = "robots_txt",
+        /// There is no robots.txt: a status from 400 to 499.
+        Unavailable = "unavailable",
+        /// A 401 or 403, where the operator counts that as a refusal.
+        Restricted = "restricted",
+        /// The rules are unknown: the robots.txt could not be fetched.
+        Unreachable = "unreachable",
+        /// A bound was met while deciding: the file is made to be slow.
+        Undecided = "undecided",
+        /// The operator denies it.
+        Override = "override",
+        /// The address may not be dialled.
+        Egress = "egress",
+        /// The site asks for a pause between two requests.
+        CrawlDelay = "crawl_delay",
+        /// The site asks for so many documents in so long.
+        RequestRate = "request_rate",
+        /// The site, or the operator, has it visited at other times of the day.
+        VisitTime = "visit_time",
+        /// The site answered with 429 or 503.
+        BackOff = "backoff",
+        /// The operator has no more sent in so long, or at a time.
+        Ceiling = "ceiling",
+        /// Too many requests wait.
+        QueueFull = "queue_full",
+        /// The proxy has more to do than it can.
+        Overload = "overload",
+    }
 }
 
 impl From<PauseRecord> for Reason {
@@ -97,27 +115,6 @@ impl From<&Judgement<'_>> for Reason {
 }
 
 impl Reason {
-    /// Every reason.
-    pub const ALL: [Self; 17] = [
-        Self::Rule,
-        Self::NoRule,
-        Self::NoGroup,
-        Self::RobotsTxt,
-        Self::Unavailable,
-        Self::Restricted,
-        Self::Unreachable,
-        Self::Undecided,
-        Self::Override,
-        Self::Egress,
-        Self::CrawlDelay,
-        Self::RequestRate,
-        Self::VisitTime,
-        Self::BackOff,
-        Self::Ceiling,
-        Self::QueueFull,
-        Self::Overload,
-    ];
-
     /// Reasons for which a request is delayed. They say when, not whether.
     pub const OF_PACE: [Self; 7] = [
         Self::CrawlDelay,
@@ -128,41 +125,6 @@ impl Reason {
         Self::QueueFull,
         Self::Overload,
     ];
-
-    /// Returns its word in records, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rule => "rule",
-            Self::NoRule => "no_rule",
-            Self::NoGroup => "no_group",
-            Self::RobotsTxt => "robots_txt",
-            Self::Unavailable => "unavailable",
-            Self::Restricted => "restricted",
-            Self::Unreachable => "unreachable",
-            Self::Undecided => "undecided",
-            Self::Override => "override",
-            Self::Egress => "egress",
-            Self::CrawlDelay => "crawl_delay",
-            Self::RequestRate => "request_rate",
-            Self::VisitTime => "visit_time",
-            Self::BackOff => "backoff",
-            Self::Ceiling => "ceiling",
-            Self::QueueFull => "queue_full",
-            Self::Overload => "overload",
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 #[cfg(test)]

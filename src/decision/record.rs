@@ -5,18 +5,20 @@
 //! [`decide_again`] must come to the same answer, years later and offline. Does
 //! not know how records are stored.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::access::Cause;
 use super::delay::{Delay, DelayEnd};
 use super::digest::Digest;
+use super::reason::words;
 use super::snapshot::{AccessResult, RobotsFile, Snapshot};
 use crate::decision::decide::{
     Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide,
@@ -25,18 +27,18 @@ use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::InvalidTarget;
 
-/// Effect of a decision on its request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Effect {
-    /// The decision was enforced.
-    Enforced,
-    /// The decision disallows, and in report mode the request was forwarded.
-    Reported,
-    /// An override allowed what robots.txt disallows.
-    Overridden,
-    /// The answer was our copy of /robots.txt; nothing was sent.
-    Cached,
+words! {
+    /// Effect of a decision on its request.
+    Effect {
+        /// The decision was enforced.
+        Enforced = "enforced",
+        /// The decision disallows, and in report mode the request was forwarded.
+        Reported = "reported",
+        /// An override allowed what robots.txt disallows.
+        Overridden = "overridden",
+        /// The answer was our copy of /robots.txt; nothing was sent.
+        Cached = "cached",
+    }
 }
 
 impl Effect {
@@ -57,16 +59,6 @@ impl Effect {
         [Self::Reported, Self::Overridden]
             .into_iter()
             .find(|effect| effect.as_str() == word)
-    }
-
-    /// Returns its word in records and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforced => "enforced",
-            Self::Reported => "reported",
-            Self::Overridden => "overridden",
-            Self::Cached => "cached",
-        }
     }
 }
 

@@ -71,6 +71,7 @@ impl Stamp {
 
 /// The time between two moments of the wall clock; zero if `to` is not later.
 pub fn passed(from: Timestamp, to: Timestamp) -> Duration {
+    // The wall clock can be set back: an age is zero then, and never negative.
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 

@@ -44,6 +44,8 @@ impl ReadBudget {
             return Poll::Ready(());
         }
         self.used = 0;
+        // Nothing else would wake the task: the input that it waits for is
+        // there.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

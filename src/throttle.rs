@@ -39,6 +39,8 @@ pub enum Fate {
 impl Throttle {
     /// Throttle of a kind that no line has come of yet. `burst` is one at least.
     pub fn new(burst: u32) -> Self {
+        // Without a line of its own a kind could never report what was left
+        // out.
         let burst = burst.max(1);
         Self {
             burst,
@@ -81,6 +83,8 @@ impl Throttle {
         let Some(left) = self.left.checked_sub(1) else {
             return false;
         };
+        // A kind at rest has earned nothing: its pauses count from its first
+        // line.
         if self.left == self.burst {
             self.counted_at = now;
         }

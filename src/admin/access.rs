@@ -22,6 +22,8 @@ use politesse_robots::origin::{Host, Origin, Scheme};
 
 /// The ways to send the token (RFC 9110, section 11.6.1).
 const CHALLENGES: [&str; 2] = [
+    // Basic comes first: browsers ask for a password by it. Programs send
+    // Bearer.
     "Basic realm=\"politesse\", charset=\"UTF-8\"",
     "Bearer realm=\"politesse\"",
 ];
@@ -119,6 +121,7 @@ fn sent_token(fields: &HeaderMap) -> Option<String> {
         return None;
     }
     let pair = String::from_utf8(STANDARD.decode(credentials).ok()?).ok()?;
+    // Browsers send a user with each password, so there has to be one.
     pair.strip_prefix("admin:").map(str::to_owned)
 }
 

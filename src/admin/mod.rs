@@ -167,6 +167,8 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     match admin.audit.probe().await {
         Ok(()) => "ready\n".into_response(),
         Err(error) => {
+            // The cause names the file or the bound, which is what can be
+            // mended.
             let cause = std::error::Error::source(&error);
             let because = cause.map_or(String::new(), |cause| format!(": {cause}"));
             let text = format!("{error}{because}\n");

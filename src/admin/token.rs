@@ -117,6 +117,7 @@ impl AdminToken {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
+        // Editors and `echo` end a file with a newline.
         let digits = bytes.trim_ascii_end();
         let is_token = digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit);
         is_token.then(|| Self(String::from_utf8_lossy(digits).into_owned()))

@@ -49,6 +49,8 @@ impl Config {
         let values = Values::of(&layers);
         let problems = layers.into_problems();
         match effective {
+            // The strongest values can all be right where a weaker one is
+            // wrong.
             Some(effective) if problems.is_empty() => Ok(Self {
                 settings: Settings {
                     file: sources.path(),

@@ -177,6 +177,8 @@ impl Problems {
     /// a line its first complaint stands for all.
     pub(super) fn new(mut problems: Vec<ConfigProblem>) -> Self {
         problems.sort_by(|a, b| (a.place(), rank(a)).cmp(&(b.place(), rank(b))));
+        // They are sorted, so a syntax error stands before all others of its
+        // line.
         problems.dedup_by(|later, first| rank(first) == 0 && later.place() == first.place());
         Self(problems)
     }

@@ -90,12 +90,7 @@ impl Settings {
             .with_candidates(effective.enforcement.candidates)
             .with_mode(effective.enforcement.mode)
             .with_overrides(std::mem::take(&mut robots.r#override));
-        // A path in the file is relative to the file, not to the folder in
-        // which the program was started.
-        let roots = match https.upstream_roots {
-            Roots::File(path) => Roots::File(base.join(path)),
-            other @ (Roots::System | Roots::Webpki) => other,
-        };
+        let roots = absolute_roots(https.upstream_roots, base);
         let crawlers = effective.root.crawler.iter();
         // A robots.txt is fetched for all who wait for it, so its turn may take as
         // long as the most patient crawler waits.
@@ -148,6 +143,15 @@ impl Settings {
             },
             values: Values::default(),
         }
+    }
+}
+
+fn absolute_roots(roots: Roots, base: &Path) -> Roots {
+    match roots {
+        // A path in the file is relative to the file, not to the folder in which
+        // the program was started.
+        Roots::File(path) => Roots::File(base.join(path)),
+        Roots::System | Roots::Webpki => roots,
     }
 }
 

@@ -3,19 +3,28 @@
 //! Invariant 5: no IO, no clock, no async here. Time is an argument, parsing
 //! never fails, and everything is tested as data in, verdict out.
 //!
-//! Reading order: [`record`], [`decide`], [`evidence`], [`ruling`], [`policy`],
-//! [`overrides`], [`inquiry`], [`snapshot`], [`access`], [`delay`], [`reason`],
-//! [`digest`]. A module uses only those behind it.
+//! In reading order; a module uses only those below it (`tests/it/layering.rs`):
+
+pub mod record;
+
+pub mod decide;
+
+pub mod evidence;
+
+pub mod ruling;
+
+pub mod policy;
+
+pub mod overrides;
+
+pub mod inquiry;
+
+pub mod snapshot;
 
 pub mod access;
-pub mod decide;
+
 pub mod delay;
-pub mod digest;
-pub mod evidence;
-pub mod inquiry;
-pub mod overrides;
-pub mod policy;
+
 pub mod reason;
-pub mod record;
-pub mod ruling;
-pub mod snapshot;
+
+pub mod digest;

@@ -1,0 +1,149 @@
+//! The text of comments, and the size of files.
+
+use crate::sources::{self, SourceFile};
+
+/// In a hundred doc comments, those that may begin with a word that only their
+/// neighbours explain.
+const PRONOUNS_PERCENT_MAX: usize = 5;
+
+/// A reader of code without a reason in so many lines asks why.
+const LINES_PER_COMMENT_MAX: usize = 50;
+
+const SMALL_FILE_LINES: usize = 60;
+const SMALL_FILES_MAX: usize = 15;
+
+const PRONOUNS: [&str; 16] = [
+    "It", "Its", "Such", "That", "The same", "Their", "These", "They", "This", "Those", "What",
+    "Whatever", "Where", "Who", "Whom", "Whose",
+];
+
+/// Papers that readers of this repository do not have.
+const PAPERS: [&str; 5] = [
+    "Contract,",
+    "Decisions,",
+    "Issue ",
+    "Deliver ",
+    "architecture, section",
+];
+
+fn places(files: &[SourceFile], wrong: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut places = Vec::new();
+    for file in files {
+        for (number, line) in (1..).zip(&file.lines) {
+            if wrong(line.trim()) {
+                places.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    places
+}
+
+/// The first lines of all doc comments of items.
+fn doc_beginnings(files: &[SourceFile]) -> Vec<String> {
+    let mut beginnings = Vec::new();
+    for file in files {
+        let mut before = "";
+        for (number, line) in (1..).zip(&file.lines) {
+            let line = line.trim();
+            if line.starts_with("/// ") && !before.starts_with("///") {
+                beginnings.push(format!("{}:{number}: {line}", file.path));
+            }
+            before = line;
+        }
+    }
+    beginnings
+}
+
+fn begins_with_a_pronoun(beginning: &str) -> bool {
+    let text = beginning.split_once("/// ").unwrap().1;
+    PRONOUNS.iter().any(|word| {
+        text.strip_prefix(word)
+            .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    })
+}
+
+#[test]
+fn doc_comments_begin_with_a_noun_or_a_verb() {
+    let beginnings = doc_beginnings(&sources::all());
+    let all = beginnings.len();
+    let wrong: Vec<String> = beginnings
+        .into_iter()
+        .filter(|text| begins_with_a_pronoun(text))
+        .collect();
+    assert!(
+        wrong.len() * 100 <= all * PRONOUNS_PERCENT_MAX,
+        "{} of {all}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn code_has_a_comment_with_a_reason_in_fifty_lines() {
+    let mut code = 0;
+    let mut comments = 0;
+    for file in &sources::all() {
+        let mut before = "";
+        for line in file.lines.iter().map(|line| line.trim()) {
+            if line.starts_with("//") {
+                let reason = !line.starts_with("///") && !line.starts_with("//!");
+                comments += usize::from(reason && !before.starts_with("//"));
+            } else if !line.is_empty() {
+                code += 1;
+            }
+            before = line;
+        }
+    }
+    assert!(
+        code <= comments * LINES_PER_COMMENT_MAX,
+        "{comments} comments in {code} lines of code"
+    );
+}
+
+#[test]
+fn byte_is_the_word_for_eight_bits() {
+    let is_octet = |line: &str| {
+        line.to_lowercase()
+            .replace("octet-stream", "")
+            .contains("octet")
+    };
+    // `octets()` is what std calls the bytes of an address.
+    let files = sources::all();
+    let places = places(&files, |line| is_octet(&line.replace(".octets()", "")));
+    assert!(
+        places.is_empty(),
+        "{} places:\n{}",
+        places.len(),
+        places.join("\n")
+    );
+}
+
+#[test]
+fn comments_cite_nothing_that_is_not_here() {
+    let files = sources::all();
+    let places = places(&files, |line| {
+        line.starts_with("//") && PAPERS.iter().any(|paper| line.contains(paper))
+    });
+    assert!(
+        places.is_empty(),
+        "{} places:\n{}",
+        places.len(),
+        places.join("\n")
+    );
+}
+
+#[test]
+fn few_files_are_too_small_to_have_a_subject() {
+    let files = sources::all();
+    let small: Vec<String> = files
+        .iter()
+        .filter(|file| file.lines.len() < SMALL_FILE_LINES)
+        .map(|file| format!("{} ({})", file.path, file.lines.len()))
+        .collect();
+    assert!(
+        small.len() <= SMALL_FILES_MAX,
+        "{}:\n{}",
+        small.len(),
+        small.join("\n")
+    );
+}

@@ -15,11 +15,11 @@ use tokio::task::spawn_blocking;
 use crate::pace::host_pace::{HostPace, HostPaces};
 use politesse_robots::origin::Host;
 
-/// Hosts shown unless asked otherwise.
+/// Default of the parameter `limit`: hosts in an answer.
 pub const HOSTS_SHOWN: usize = 1000;
 
-/// Source of the page: returns the pace of all hosts, without waiting for
-/// anything.
+/// Source of the page: returns the pace of all hosts. It waits for no turn, but
+/// takes milliseconds where hosts are many.
 #[derive(Clone)]
 pub struct PaceSource(pub Arc<dyn Fn() -> Vec<HostPace> + Send + Sync>);
 
@@ -47,7 +47,7 @@ enum InvalidQuery {
     /// `host` is not a host.
     #[error("host is a name or an address, without a port")]
     Host,
-    /// There is another parameter, or one of them twice.
+    /// A parameter is not known, has no value, or is given twice.
     #[error("limit and host can be asked for, each once")]
     Unknown,
 }
@@ -100,8 +100,8 @@ fn number(value: &str) -> Result<usize, InvalidQuery> {
 /// Reads a host and spells it as the page does: in lower case, without a final
 /// dot, an IPv6 address in brackets.
 fn normal(value: &str) -> Result<String, InvalidQuery> {
-    // Of the bytes that clients escape in a query (RFC 3986, section 2.2) a host
-    // can only have these three.
+    // A host has only three of the bytes that clients escape in a query (RFC
+    // 3986, section 2.2), so no general decoder is needed.
     let text = value
         .to_ascii_lowercase()
         .replace("%3a", ":")

@@ -1,11 +1,11 @@
 //! Identity of a record: a random id, in the database and in a small file beside
 //! it, the marker.
 //!
-//! A database that was deleted leaves nothing that could tell of it; its marker
-//! does: it says what the record in this folder holds at least. It is written
-//! after a checkpoint, when what it says is on disk: it may lag behind the
-//! database, and is never ahead of what was acknowledged. The id says whether a
-//! database is the one that a marker was written for; it is no secret.
+//! A deleted database leaves no trace of itself. The marker does: it states the
+//! highest number of a decision that is known to be on disk. A checkpoint is
+//! written first and the marker after it, so that the marker may lag behind the
+//! database and never leads it. The id says whether a database is the one that a
+//! marker was written for; it is no secret.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -34,7 +34,7 @@ const BYTES_MAX: u64 = 64 * 1024;
 const ABOUT: &str = "What the record in this folder holds at least. The proxy compares it with \
                      the database at each start: do not delete it.";
 
-/// Columns that the digest of the row of `record` is over.
+/// Number of columns of the table `record` that its digest covers.
 pub(super) const RECORD_COLUMNS: usize = 4;
 
 /// The row of `record`, the digest last.
@@ -99,7 +99,8 @@ impl RecordMarker {
     ///
     /// # Errors
     ///
-    /// Those of the system; the one that was there is still there then.
+    /// An I/O error. The marker of before is still there, unless only the last
+    /// step failed, which makes the folder durable.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
         let new = folder.join(NEW_NAME);
         let mut options = OpenOptions::new();
@@ -120,17 +121,17 @@ pub(super) fn marker_path(folder: &Path) -> PathBuf {
     folder.join(NAME)
 }
 
-/// Reads the id of the record in `connection`, if it has one: one of version 5
-/// or before has none until it is opened for writing.
+/// Reads the id of the record in `connection`. A record of schema 5 or before
+/// has none until it is first opened for writing.
 pub(super) fn read_id(connection: &Connection) -> rusqlite::Result<Option<String>> {
     connection
         .query_row(SELECT_RECORD, [], |row| row.get(0))
         .optional()
 }
 
-/// Reads the id of the record in `connection`, which is given one if it has
-/// none. Where it begins after the record that `before` was written for, that is
-/// its first event.
+/// Reads the id of the record in `connection`, and makes one if it has none. A
+/// record that succeeds the one of the marker `before` says so in its first
+/// event.
 pub(super) fn read_or_make_id(
     connection: &mut Connection,
     before: Option<&RecordMarker>,

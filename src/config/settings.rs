@@ -1,6 +1,6 @@
 //! Settings: the values in force, split into the `Options` of each module.
 //!
-//! Nothing can fail here: the kinds of the keys have seen to that.
+//! Infallible: every value was checked when it was parsed into its type.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub struct Settings {
     pub file: Option<PathBuf>,
     /// The listener for crawlers.
     pub listener: server::Options,
-    /// One request on its way.
+    /// Options of one exchange.
     pub exchange: exchange::Options,
     /// Treatment of CONNECT.
     pub connect: connect::Options,
@@ -40,10 +40,10 @@ pub struct Settings {
     pub annotate: annotate::Options,
     /// How robots.txt is fetched and kept.
     pub robots: robots_cache::Options,
-    /// By how many names one client may come to an origin; absent if a name
-    /// costs the origin nothing.
+    /// Product tokens that one client may use at an origin (`robots.max_names`).
+    /// `None` with a fixed User-Agent: all crawlers share one robots.txt then.
     pub max_names: Option<NonZeroUsize>,
-    /// The operator's part in decisions.
+    /// The operator's policy, by which decisions are made.
     pub policy: Policy,
     /// How requests are paced.
     pub pace: pace::Options,
@@ -51,7 +51,7 @@ pub struct Settings {
     pub upstream: upstream::Options,
     /// Which addresses may be dialled.
     pub egress: egress::Options,
-    /// The record.
+    /// Options of the record.
     pub audit: audit::Options,
     /// The admin listener.
     pub admin: admin::Options,

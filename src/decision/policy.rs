@@ -15,15 +15,15 @@ use politesse_robots::Dialect;
 /// Revision of the engine that decided: of all code that a verdict depends on
 /// besides its inputs.
 ///
-/// A change that turns a verdict under the same settings raises it. A record of
-/// another revision that is decided otherwise now was not tampered with: the
-/// engine has changed since.
+/// Raised by every change that alters a verdict under the same settings. If a
+/// decision comes out otherwise when it is made again, that is a sign of
+/// tampering only where the revisions are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(u32);
 
 impl Revision {
-    /// Revision of policies that name none: they are older than the name.
+    /// Revision of a stored policy without one, from before there were any.
     pub const FIRST: Self = Self(1);
 
     /// Revision of this engine.
@@ -65,8 +65,8 @@ pub enum Readings {
     Sent,
     /// Also the URL without its dot segments (RFC 3986, section 5.2.4).
     Dots,
-    /// Also whatever else ordinary servers read, and a Disallow with the escapes
-    /// of its reserved bytes decoded.
+    /// Also the other paths that ordinary servers take a URL for, and a Disallow
+    /// with the escapes of its reserved bytes decoded.
     #[default]
     Server,
 }
@@ -83,7 +83,7 @@ pub enum Candidates {
     All,
 }
 
-/// Treatment of a request that may not be fetched (`enforcement.mode`).
+/// Treatment of a request that the decision disallows (`enforcement.mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EnforcementMode {
@@ -279,7 +279,7 @@ impl Policy {
         &self.json
     }
 
-    /// Returns the SHA-256 of the JSON, by which records name it.
+    /// Returns the SHA-256 of the JSON, by which records name the policy.
     pub fn digest(&self) -> Digest {
         self.digest
     }

@@ -135,8 +135,8 @@ impl Scheduler {
         self.start_or_wait(&request).await.ok()
     }
 
-    /// Records what a robots.txt asks for, so that it binds its host from now
-    /// on as a request for a page does.
+    /// Applies the pace records of a robots.txt to its host now, without a
+    /// request for a page.
     pub fn record_crawl_delay(&self, host: &Host, records: &Arc<PaceRecords>) {
         let active = self.context.active.load();
         let now = self.context.now(&active);
@@ -162,8 +162,8 @@ impl Scheduler {
         is_delayed.then(|| self.put_off(host, self.estimate_robots(host)))
     }
 
-    /// Puts off a request whose robots.txt would have had to wait for so long,
-    /// or for which no [`Scheduler::seat`] was left.
+    /// Returns the delay of a request whose robots.txt would have to wait for
+    /// `wait`, or for which no [`Scheduler::seat`] is free.
     pub fn put_off_robots_by(&self, host: &Host, crawler: &str, wait: Duration) -> Delay {
         let estimated = self.estimate_robots(host);
         let reason = match self.seat(crawler) {
@@ -216,8 +216,8 @@ impl Scheduler {
         let Some(queue) = self.hosts.queue(request.host, &now) else {
             return Err(too_many_hosts());
         };
-        // The process before may have asked for pages until a moment ago, and
-        // nothing is left to tell. So one is assumed.
+        // The previous process may have asked for a page just before it ended.
+        // That is stored nowhere, so a request at the start is assumed.
         if request.robots_fetched_at.is_some_and(|at| at < self.began) {
             queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
         }

@@ -42,7 +42,7 @@ pub struct Options {
     pub contact: Option<Arc<str>>,
 }
 
-/// Conducts exchanges, by one configuration.
+/// Handler of exchanges under one configuration; a reload makes a new one.
 #[derive(Debug)]
 pub struct Proxy {
     /// Settings.
@@ -88,8 +88,8 @@ impl Proxy {
         }
     }
 
-    /// Answers a request that is not conducted at all. The connection closes
-    /// after it.
+    /// Answers a request with a problem, without a decision or a record of it.
+    /// The connection closes after it.
     pub fn turn_away<B: hyper::body::Body>(
         &self,
         problem: &Problem,
@@ -116,8 +116,8 @@ impl Proxy {
             return Ok(answer);
         }
         let (decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
-        // The page is asked for behind this line only: nothing is sent before it
-        // is in the record.
+        // The decision is on record before anything is sent: no request to the
+        // origin may come before this line.
         let receipt = self
             .record(&decision, &turns, connection, completion)
             .await?;
@@ -157,7 +157,7 @@ impl Proxy {
         if let Some(tally) = &connection.tally {
             tally.add(evidence, effect, turns.waited());
         }
-        // Counted behind the receipt: what the record did not take is not a
+        // Counted after the receipt: what the record did not take is not a
         // decision.
         self.count(evidence);
         completion.row = Some((row, Arc::clone(evidence)));
@@ -203,8 +203,8 @@ impl Proxy {
         Response::from_parts(parts, body)
     }
 
-    /// Adds a member to `Proxy-Status` if the request was refused and is passed
-    /// on in report mode, with the reason.
+    /// Adds a member to `Proxy-Status` with the reason, if report mode forwarded
+    /// a request that would have been refused.
     fn with_report(
         &self,
         mut response: Response<ProxyBody>,

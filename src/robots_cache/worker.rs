@@ -41,7 +41,7 @@ pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// which is more than most files need.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// On whose behalf a fetch is made.
+/// Crawler and client for which a fetch is made.
 #[derive(Debug, Clone)]
 pub(super) struct Requester {
     pub(super) crawler: Crawler,
@@ -65,11 +65,11 @@ impl Requester {
     }
 }
 
-/// Where the snapshots of a cache come from.
+/// Sources of the snapshots of a cache: network and store.
 pub struct CacheSources<F> {
     /// Makes the requests.
     pub fetcher: F,
-    /// Keeps the snapshots of the process before.
+    /// Store of the snapshots that the previous process left.
     pub store: Arc<dyn SnapshotStore>,
 }
 
@@ -125,7 +125,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         CacheEntry::new(&outcome, key, &self.options, None).snapshot
     }
 
-    /// Returns on whose behalf a file is fetched that `crawler` needs. A fixed
+    /// Returns the requester of a fetch that `crawler` needs. A fixed
     /// `User-Agent` takes the place of the crawler's; the address of the client
     /// still counts for its share of the slots.
     pub(super) fn requester(&self, crawler: &Crawler, asker: &Asker) -> Requester {
@@ -190,11 +190,12 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             .await
             .unwrap_or_else(|| FetchOutcome::failed(&fetch.key.origin, Cause::Internal));
         let entry = fetch.entry(&outcome);
-        // What the store was too slow to load may be an earlier file, which is
-        // worth more than a failure.
+        // If the store was too slow to load an earlier file, a failure must not
+        // take its place.
         let is_saved = was_loaded || entry.is_answer();
-        // The save begins before the entry is handed out, so that no decision
-        // rests on what a restart would not find.
+        // `save` queues the write when it is called, not when its future is
+        // polled: before the entry is handed out, so that no decision rests on
+        // what a restart would not find.
         let saving = is_saved.then(|| self.store.save(entry.to_stored()));
         fetch.finish(&entry);
         if let Some(saving) = saving {
@@ -425,8 +426,8 @@ fn compile(file: &RobotsFile, crawler: &Crawler, candidates: Candidates) {
     }
 }
 
-/// Does `work` on so many bytes, on a blocking thread if they are many. Returns
-/// `None` if it panicked there.
+/// Does `work`, on a blocking thread if it is about many bytes. Returns `None`
+/// if it panicked there.
 async fn off_thread<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,

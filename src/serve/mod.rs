@@ -43,8 +43,9 @@ use crate::proxy::turns::TurnDecider;
 use crate::tasks::Tasks;
 use crate::upstream::egress::OwnAddresses;
 
-/// How long a stop waits for pages of the admin listener, and for commands to
-/// read their counts. Both can ask elsewhere; the record is what must be ended.
+/// Longest wait of a stop for requests to the admin listener, and again for
+/// commands that read their counts. Neither may keep the record from being
+/// closed.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A proxy that was started.
@@ -70,8 +71,8 @@ pub struct RunningProxy {
 ///
 /// # Errors
 ///
-/// All that keeps a proxy from starting: an authority, roots or a token that
-/// cannot be read, a record that cannot be written, a port that is taken.
+/// An error if the CA, the roots or the admin token cannot be read, the record
+/// cannot be written, or a port is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     if settings.egress.parent.is_some() {
         tracing::warn!(
@@ -236,7 +237,8 @@ impl RunningProxy {
     ///
     /// # Errors
     ///
-    /// The file system's, or a path that no socket can have.
+    /// An I/O error if the socket cannot be made, or its path is too long for
+    /// one.
     pub fn open_control(&mut self, command: &str) -> std::io::Result<()> {
         let folder = self.shared.audit.folder().to_owned();
         let instance = Instance {
@@ -258,7 +260,8 @@ impl RunningProxy {
         Ok(())
     }
 
-    /// Serves the listener of a command, and counts its requests apart.
+    /// Serves the listener of one command of `politesse run`, and counts its
+    /// requests apart from all others.
     ///
     /// # Errors
     ///

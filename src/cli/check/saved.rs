@@ -40,7 +40,8 @@ impl SavedAnswer {
         })
     }
 
-    /// Returns the snapshot of an origin that answers so.
+    /// Returns the snapshot that this response to the fetch of a robots.txt leads
+    /// to.
     pub(super) fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
         let now = clock::now();
         let result = match status_meaning(self.status) {
@@ -71,8 +72,8 @@ impl SavedAnswer {
 /// Bound on the memory of cached files, in bytes, approximately.
 const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Folder of saved files that are named by host. Each is read and parsed once, as
-/// long as those in use fit a bound.
+/// Folder of saved files that are named by host. Each is read and parsed once,
+/// unless the files in use exceed [`CACHE_BYTES_MAX`].
 ///
 /// `https://site.example/a` is judged by `site.example`, `site.example.txt` or
 /// `site.example/robots.txt`, the first there is. A port other than the
@@ -87,13 +88,14 @@ pub(super) struct SavedFolder<'a> {
 /// Snapshot by the saved file of an origin.
 pub(super) type SavedResult = Result<Arc<Snapshot>, Arc<SavedFileError>>;
 
-/// Error for an origin that no saved file speaks for.
+/// Reason why a folder gives no snapshot for an origin.
 #[derive(Debug, Error)]
 pub(super) enum SavedFileError {
-    /// The folder has none for it: whether there is a robots.txt is not known.
+    /// No file in the folder has a name of this origin. Whether the origin has a
+    /// robots.txt is not known.
     #[error("no saved robots.txt for {0}")]
     Missing(String),
-    /// There is one, and it cannot be read.
+    /// The file exists and cannot be read.
     #[error("cannot read the saved robots.txt for {authority}: {source}")]
     Unreadable {
         /// Host and port.
@@ -108,7 +110,7 @@ impl<'a> SavedFolder<'a> {
     ///
     /// # Errors
     ///
-    /// [`Usage::File`] if it is none, or may not be read.
+    /// [`Usage::File`] if the path is not a folder, or cannot be read.
     pub(super) fn open(path: PathBuf, context: &'a CheckContext) -> Result<Self, Usage> {
         if let Err(source) = std::fs::read_dir(&path) {
             return Err(Usage::File { path, source });

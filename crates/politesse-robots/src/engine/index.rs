@@ -19,19 +19,20 @@ use super::wildcard::Fuel;
 /// A node of the trie: what leads to it from its parent, and what ends in it.
 #[derive(Clone, Copy)]
 pub(super) struct Node {
-    /// The rank of the rule without wildcards whose head ends here, in halves:
-    /// as one number it would have to lie at a multiple of eight.
+    /// Rank of the rule without wildcards whose head ends here, as its upper and
+    /// lower half: a `u64` would align the node to eight bytes and make it
+    /// larger.
     pub(super) rank: [u32; 2],
     pub(super) label: BytePlace,
     pub(super) children: u32,
-    /// The length of the label, above it whether rules with wildcards hang
-    /// here.
+    /// Length of the label; the bit [`Node::HAS_WILD`] says whether rules with
+    /// wildcards hang here.
     pub(super) label_length: u16,
     /// How many children there are besides the first.
     pub(super) other_children: u8,
 }
 
-/// How many bytes are compared faster than looked for.
+/// Number of children up to which comparing one by one beats `memchr`.
 const FEW: usize = 8;
 
 pub(super) const NO_CHILDREN: u32 = u32::MAX;
@@ -81,9 +82,10 @@ pub(super) struct Index {
     pub(super) hanging: Box<[(u32, u32)]>,
     /// For the nodes where many rules hang, by the first of them, in order.
     pub(super) grams: Box<[(u32, Grams)]>,
+    /// Bytes of rules that had to be rewritten ([`BytePlace::in_extra`]).
     pub(super) extra: Box<[u8]>,
     pub(super) escapes: Escapes,
-    /// Whether a path may hold an escape that is part of a rule.
+    /// Whether `extra` holds a `%`: a path with one is made canonical first then.
     pub(super) holds_escapes: bool,
 }
 
@@ -106,8 +108,8 @@ struct HangingRules {
     depth: u32,
 }
 
-/// How many nodes with wildcards are remembered on the way before they are
-/// tried at once.
+/// Number of nodes with wildcards that are tried after the walk, the deepest
+/// first. Further ones are tried on the way.
 const REMEMBERED: usize = 4;
 
 impl Index {
@@ -330,7 +332,8 @@ struct TrieWalk<'a> {
 }
 
 impl TrieWalk<'_> {
-    /// Returns the path leads no further at `byte`, if that is what it reads.
+    /// Ends the walk at a byte that leads no further: no rule below can match,
+    /// unless the byte is not in canonical form.
     #[inline]
     fn ended_at<'n>(&self, byte: u8) -> Result<Option<(usize, &'n Node)>, NotCanonical> {
         if self.doubtful.is_canonical_byte(byte) {

@@ -1,5 +1,8 @@
-//! Tasks that a stop waits for, and the number of bytes that a task reads before
-//! it lets others run.
+//! Executor for the tasks that hyper starts, so that a stop waits for them, and
+//! the budget of bytes that a task reads before it lets others run.
+//!
+//! Both sides of the proxy use them: connections of clients, and to origins.
+//! Does not know what a task does.
 
 use std::future::Future;
 use std::task::{Context, Poll};
@@ -7,8 +10,8 @@ use std::task::{Context, Poll};
 use hyper::rt::Executor;
 use tokio_util::task::TaskTracker;
 
-/// The executor given to hyper, so that the tasks it starts for its
-/// connections are tracked like our own.
+/// Executor that is given to hyper: the tasks that hyper starts for its
+/// connections join those that a stop waits for.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks(pub TaskTracker);
 
@@ -22,8 +25,8 @@ where
     }
 }
 
-/// Bytes that a task reads before others run: thousands of the smallest frames,
-/// and few enough for some milliseconds of parsing.
+/// Bytes that a task reads before others run. That many take some milliseconds
+/// to parse even if they are thousands of the smallest frames.
 const BUDGET_BYTES: usize = 128 * 1024;
 
 /// Budget of a task that reads from a peer.
@@ -37,22 +40,24 @@ pub struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// Ready while some of the budget is left. Once it is used up the task is
-    /// woken again, behind the others, with a new one.
+    /// Checks, before each read, whether some of the budget is left.
+    ///
+    /// Pending if it is used up. The task then has a new budget, and is woken at
+    /// once: it goes on after the tasks that are ready now.
     pub fn poll_go_on(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.used < BUDGET_BYTES {
             return Poll::Ready(());
         }
         self.used = 0;
-        // Nothing else would wake the task: the input that it waits for is
-        // there.
+        // Nothing else would wake the task, because its input has come already.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Takes the `bytes` of one read from the budget.
+    /// Takes the `bytes` of one `read` from the budget, after that read. A read
+    /// that waits for input renews the budget.
     pub fn note<E>(&mut self, read: &Poll<Result<(), E>>, bytes: usize) {
-        // A task that waits for input has let the others run.
+        // While the task waits for input, the others run anyway.
         self.used = if read.is_pending() {
             0
         } else {
@@ -73,7 +78,7 @@ pub(crate) mod tests {
 
     use super::BUDGET_BYTES;
 
-    /// What the peer sends in all.
+    /// Bytes that the peer sends in all.
     const SENT: usize = 8 << 20;
 
     /// A peer that sends as fast as it can.
@@ -117,6 +122,6 @@ pub(crate) mod tests {
         most
     }
 
-    /// One read more may come before the end is noticed.
+    /// Most bytes of one turn: the budget, and the one read that goes beyond it.
     pub(crate) const MOST: usize = BUDGET_BYTES + 16 * 1024;
 }

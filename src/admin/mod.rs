@@ -1,9 +1,9 @@
 //! Admin listener: pages for people and for their monitoring.
 //!
-//! `/healthz` (the process runs), `/readyz` (the record can be written) and
-//! `/metrics` are open to whoever reaches the listener, so they name no host,
-//! URL or crawler. `/api/v1/pace` names hosts and wants the token. How requests
-//! are paced and recorded is not known here.
+//! `/healthz` (the process runs), `/readyz` (the audit record can be written)
+//! and `/metrics` are open to every client of the listener, so they name no
+//! host, URL or crawler. `/api/v1/pace` names hosts and wants the token. Does
+//! not know how requests are paced and recorded.
 
 mod access;
 mod pace;
@@ -47,30 +47,32 @@ pub struct Options {
     pub token_file: PathBuf,
 }
 
-/// Sources of the pages.
+/// Sources of the pages, which `serve` brings together.
 #[derive(Debug)]
 pub struct Admin {
-    /// The record: `/readyz` asks it whether it can be written.
+    /// The audit record: `/readyz` answers 503 if it cannot be written.
     pub audit: Arc<AuditLog>,
-    /// Shown as they are.
+    /// The metrics that `/metrics` shows.
     pub metrics: Arc<Metrics>,
-    /// Cancelled when the proxy stops: `/readyz` answers 503 from then on.
+    /// Cancelled when the proxy begins to stop: `/readyz` answers 503 from then
+    /// on, and the other pages as before.
     pub stop: CancellationToken,
-    /// The guard of pages that name hosts.
+    /// The check of the token, for pages that name hosts.
     pub access: Arc<Access>,
-    /// The pace of all hosts.
+    /// The pace of all hosts, which `/api/v1/pace` shows.
     pub pace: PaceSource,
 }
 
 /// The longest that the head of a request may take.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest that a connection may last. It serves one page, which is small:
-/// a client that has not read it by then never will.
+/// The longest that a connection may last. It serves one small page: a client
+/// that has not read it by then never will.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections open at one time; more are closed after `PLACE_TIMEOUT`.
+/// Connections served at one time; any further one is closed unless another ends
+/// within `PLACE_TIMEOUT`.
 pub const CONNECTIONS_MAX: usize = 64;
-/// How long a connection beyond [`CONNECTIONS_MAX`] waits for another to end.
-/// Connections that their clients have closed already end within it.
+/// Longest wait of a connection beyond [`CONNECTIONS_MAX`] for another to end.
+/// It is enough for those that their clients have closed already.
 const PLACE_TIMEOUT: Duration = Duration::from_millis(10);
 /// Pause after a failed `accept`: time for descriptors to come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -78,7 +80,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves the pages of `admin` on `listener`, in tasks of `tracker`, until `end`
-/// is cancelled.
+/// is cancelled: later than `admin.stop`, so that a stop can be watched.
 pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: CancellationToken) {
     let connections = tracker.clone();
     let pages = pages(admin);
@@ -104,13 +106,14 @@ fn pages(admin: Admin) -> Router {
         .route("/metrics", get(metrics))
         .with_state(Arc::new(admin))
         .merge(guarded)
-        // The host is checked before the token: a browser that was led here by
-        // another name must not learn whether its token is right.
+        // The host is checked before the token: a page of another site can have
+        // its own name resolve to this listener (DNS rebinding), and must not
+        // learn whether a token is right.
         .layer(from_fn(require_own_host))
 }
 
-/// Accepts connections for ever, and serves each in a task of its own while
-/// there is a place for it.
+/// Accepts connections without end, and serves each in a task of its own, at
+/// most [`CONNECTIONS_MAX`] at one time.
 async fn accept<S>(listener: &TcpListener, tracker: &TaskTracker, serve: impl Fn(TcpStream) -> S)
 where
     S: Future<Output = ()> + Send + 'static,
@@ -137,7 +140,8 @@ where
     }
 }
 
-/// Serves one connection until it ends, or until `end` and its last page.
+/// Serves one connection until it ends. Once `end` is cancelled, only a page
+/// that is being answered is still sent.
 async fn serve(stream: TcpStream, pages: Router, end: CancellationToken) {
     let mut connection = pin!(
         http1::Builder::new()

@@ -1,8 +1,8 @@
-//! Folder of a record: where it really is, who may read and write it, and its
-//! lock.
+//! Folder of the audit record: its path without links, its permissions, and the
+//! lock on it.
 //!
 //! A folder holds one record, and one process writes to it. The lock is on the
-//! folder itself rather than on a file in it: whoever deletes every file of a
+//! folder itself rather than on a file in it, so that deleting every file of a
 //! record does not make room for a second writer. A record that others may write
 //! to proves nothing; one that others may read shows them what was crawled, and
 //! by whom.
@@ -20,7 +20,7 @@ use super::error::AuditError;
 use super::files::beside;
 use super::record_id::marker_path;
 
-/// Symbolic links followed from one to the next, as Linux does.
+/// Most symbolic links that are followed from one to the next, as in Linux.
 const LINKS_MAX: usize = 40;
 
 const WRITE_BY_OTHERS: u32 = 0o022;
@@ -32,19 +32,20 @@ const PERMISSIONS: u32 = 0o777;
 /// Bit of a folder in which only the owner of a file can rename it.
 const STICKY: u32 = 0o1000;
 
-/// The folder of a record, locked for this process.
+/// The folder of an audit record, locked for this process: who holds this value
+/// may write to the record.
 #[derive(Debug)]
 pub(super) struct LockedFolder {
-    /// The database's path without symbolic links: a record is the same by
-    /// whatever name it is opened.
+    /// The database's path without symbolic links, so that every path that leads
+    /// to a record opens the same one.
     pub(super) database: PathBuf,
     /// The folder, open. The lock ends when this is closed.
     lock: File,
 }
 
 impl LockedFolder {
-    /// Makes the folder of the database at `path` if there is none, for its
-    /// owner alone, and locks it.
+    /// Locks the folder of the database at `path`. Makes the folder if there is
+    /// none, with permissions for its owner alone.
     ///
     /// # Errors
     ///
@@ -67,8 +68,8 @@ impl LockedFolder {
         folder_of(&self.database)
     }
 
-    /// Whether the path still leads to the folder that was locked: the marker
-    /// of another record, in another folder, must not be overwritten.
+    /// Reports whether the path still leads to the folder that was locked.
+    /// Otherwise the marker (`record_id`) of another record would be overwritten.
     pub(super) fn is_in_place(&self) -> bool {
         let identity = |found: Metadata| (found.dev(), found.ino());
         match (metadata(self.path()), self.lock.metadata()) {
@@ -77,24 +78,26 @@ impl LockedFolder {
         }
     }
 
-    /// Makes the database's file if there is none, for its owner alone.
+    /// Makes the database's file if there is none, with permissions for its
+    /// owner alone.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Create`].
+    /// [`AuditError::Create`] if the file can be neither made nor opened.
     pub(super) fn make_database(&self) -> Result<(), AuditError> {
-        // SQLite would make it readable for everyone. It gives the files beside
-        // it the permissions of this one.
+        // SQLite would make the file readable for everyone. The files that it
+        // puts beside the database get the permissions of the database.
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let made = options.open(&self.database).map(drop);
         made.map_err(create_error(&self.database))
     }
 
-    /// Compares the permissions of the folder, and of the files that are there,
-    /// with those that they are made with (0700 and 0600). Wider ones, and
-    /// another owner, are logged: root in a container often works in a folder of
-    /// another user.
+    /// Checks the permissions of the folder (0700), and of those of its files
+    /// that are there (0600).
+    ///
+    /// Read permissions for others, and another owner, are only logged: root in
+    /// a container often works in a folder of another user.
     ///
     /// # Errors
     ///
@@ -148,9 +151,11 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-fn check_path(path: &Path, ours: &str) -> Result<(), AuditError> {
+/// Checks the permissions and the owner of `path`, if it is there. `wanted` is
+/// the mode that a warning recommends.
+fn check_path(path: &Path, wanted: &str) -> Result<(), AuditError> {
     let Ok(found) = metadata(path) else {
-        // A file that is not there yet is made with our permissions.
+        // A file that is not there yet will be made with the right ones.
         return Ok(());
     };
     let mode = found.mode() & PERMISSIONS;
@@ -170,7 +175,7 @@ fn check_path(path: &Path, ours: &str) -> Result<(), AuditError> {
     }
     if mode & READ_BY_OTHERS != 0 {
         tracing::warn!(
-            "others than the owner may read {} (mode {mode:04o}): chmod {ours} {}",
+            "others than the owner may read {} (mode {mode:04o}): chmod {wanted} {}",
             path.display(),
             path.display(),
         );
@@ -178,12 +183,12 @@ fn check_path(path: &Path, ours: &str) -> Result<(), AuditError> {
     Ok(())
 }
 
-/// Logs the nearest folder above in which others may put another folder in the
-/// place of the record's.
+/// Logs a warning if others may write to a folder above `folder`, and so put
+/// another one in its place. Names the nearest such folder.
 ///
-/// It is no error: where the umask is 002, every folder of a user is like that,
-/// for a group that holds nobody else. While the proxy runs, such an exchange is
-/// found at the next commit.
+/// It is no error: where the umask is 002, the group may write to every folder
+/// of a user, and that group often has no other member. While the proxy runs, a
+/// folder put in the place of the record's is noticed at the next commit.
 fn warn_of_parents(folder: &Path) {
     let is_open = |path: &&Path| {
         metadata(path)

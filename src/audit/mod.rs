@@ -1,9 +1,9 @@
 //! Record of decisions, written before they are acted on.
 //!
-//! Invariant 3: a receipt is given when the decision is on disk (or, by option,
-//! queued), and without a receipt there is no permit. A record that cannot be
-//! written refuses, and with it every request ends; nothing is dropped and
-//! nothing is sampled.
+//! Invariant 3 (ARCHITECTURE.md): a receipt is given when the decision is on
+//! disk (or, by option, queued), and without a receipt there is no permit. A
+//! record that cannot be written refuses, and with it every request ends;
+//! nothing is dropped and nothing is sampled.
 //!
 //! The way of a decision: [`AuditLog::record`] queues it (`queue`), the thread
 //! of the writer takes what has come in (`writer`) and commits it in one

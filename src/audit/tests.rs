@@ -221,7 +221,7 @@ const BREAK: &str = "CREATE TRIGGER broken BEFORE INSERT ON decision
 const BREAK_ENDINGS: &str = "CREATE TRIGGER broken_ending BEFORE UPDATE ON decision
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
-// Invariant 3.
+// Invariant 3 (ARCHITECTURE.md).
 #[tokio::test]
 async fn a_receipt_is_given_when_the_row_is_on_disk() {
     let kit = Kit::new(Durability::Commit, 16);
@@ -238,7 +238,8 @@ async fn a_receipt_is_given_when_the_row_is_on_disk() {
     ));
 }
 
-// Invariant 3; and the row says how an exchange ended that was dropped.
+// Invariant 3 (ARCHITECTURE.md); and the row says how an exchange ended that
+// was dropped.
 #[tokio::test]
 async fn an_exchange_that_is_dropped_completes_its_row() {
     for durability in [Durability::Commit, Durability::Queue] {
@@ -282,7 +283,7 @@ async fn a_record_whose_asker_has_gone_is_completed() {
     assert_eq!(row.error.as_deref(), Some("client_gone"));
 }
 
-// Invariant 8, and no gap through a full queue.
+// Invariant 8 (ARCHITECTURE.md), and no gap through a full queue.
 #[tokio::test]
 async fn a_full_queue_refuses_after_a_second_and_uses_up_no_number() {
     for durability in [Durability::Commit, Durability::Queue] {
@@ -630,7 +631,7 @@ fn verify(kit: &Kit) -> (Verification, Vec<String>) {
     (verification, found)
 }
 
-// Invariant 2.
+// Invariant 2 (ARCHITECTURE.md).
 #[tokio::test]
 async fn an_untouched_log_is_decided_again_without_a_finding() {
     let kit = one_of_each().await;

@@ -1,9 +1,10 @@
 //! Verification: decides the whole record again, and finds rows that somebody
 //! has changed or removed.
 //!
-//! Invariant 2: every decision follows from what is stored beside it. A finding
-//! is one line of text, handed on as it is found, so that a record of any length
-//! is verified in the memory of one page and one robots.txt.
+//! Invariant 2 (ARCHITECTURE.md): every decision follows from what is stored
+//! beside it. A finding is one line of text, handed on as it is found, so that
+//! a record of any length is verified in the memory of one page and one
+//! robots.txt.
 //!
 //! A finding is a mismatch if it contradicts the record. Two kinds do not, and
 //! are counted apart: rows that are gone, since those that are left may be

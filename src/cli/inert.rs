@@ -2,8 +2,8 @@
 //! not control the terminal.
 //!
 //! Escape sequences could hide or forge a line; Unicode Technical Report 36 has
-//! the characters that change direction. Does not know how an answer is laid
-//! out.
+//! the characters that change direction. Every command of the program prints
+//! such text through here. Does not know the layout of any output.
 
 use std::io;
 
@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// Shows control and direction-changing characters of `text` as escapes.
+/// Replaces control and direction-changing characters of `text` by escapes
+/// (`\u{1b}`), for people to read.
 pub(super) fn inert(text: &str) -> String {
     text.chars()
         .map(|letter| {
@@ -24,13 +25,14 @@ pub(super) fn inert(text: &str) -> String {
         .collect()
 }
 
-/// Quotes `text` as one word of a shell, for command lines that people are to
-/// copy: a quotation mark in a URL must not begin a command.
+/// Quotes `text` as one word of a shell, for command lines that people copy: a
+/// quotation mark in a URL must not begin a command.
 pub(super) fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Quotes `text` as [`shell_word`] does, unless a shell takes it as it is.
+/// Quotes `text` as [`shell_word`] does, unless it holds only letters, digits
+/// and `/._-`, none of which has a meaning to a shell.
 pub(super) fn shell_quoted(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     if text.chars().all(is_plain) {
@@ -40,22 +42,24 @@ pub(super) fn shell_quoted(text: &str) -> String {
     }
 }
 
-/// Appends `value` to `line` as JSON, with JSON's own escapes for these
-/// characters, so that a program reads the original text.
+/// Appends `value` to `line` as JSON. Control and direction-changing characters
+/// get JSON's own escapes, so that a program reads the original text.
 ///
 /// # Errors
 ///
-/// A value that JSON cannot hold.
+/// [`serde_json::Error`] if JSON cannot hold `value`, such as a map whose keys
+/// are no text.
 pub(super) fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut Serializer::with_formatter(line, InertFormatter))
 }
 
+/// Reports whether a terminal may act on `letter` instead of showing it.
 fn controls_terminal(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Compact JSON in which every such character is escaped.
+/// Compact JSON in which every character that controls a terminal is escaped.
 struct InertFormatter;
 
 impl Formatter for InertFormatter {
@@ -70,10 +74,11 @@ impl Formatter for InertFormatter {
         }
         let mut rest = fragment;
         while let Some(at) = rest.find(controls_terminal) {
-            let (before, behind) = rest.split_at(at);
+            let (before, after) = rest.split_at(at);
             writer.write_all(before.as_bytes())?;
-            let mut letters = behind.chars();
-            // None of them is beyond the first plane, so one escape will do.
+            let mut letters = after.chars();
+            // Each of these characters is below U+10000, so that one `\uXXXX`
+            // is enough (RFC 8259, section 7).
             let letter = letters.next().map_or(0, u32::from);
             write!(writer, "\\u{letter:04x}")?;
             rest = letters.as_str();

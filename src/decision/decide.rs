@@ -1,16 +1,17 @@
 //! Decision: a ruling with its evidence, and the permits that come of it.
 //!
-//! Invariant 1: only a permit reaches an origin. [`Permit`] has no constructor
-//! but [`Decision::into_permit`], and its fields are private to this file:
+//! Invariant 1 (ARCHITECTURE.md): only a permit reaches an origin. [`Permit`]
+//! has no constructor but [`Decision::into_permit`], and its fields are private
+//! to this file:
 //!
 //! ```compile_fail
 //! use politesse::decision::decide::Permit;
 //! let permit = Permit { target: "http://h.test/".parse().unwrap() };
 //! ```
 //!
-//! Invariant 2: [`decide`] is a pure function of [`Inquiry`], [`Snapshot`],
-//! [`Policy`] and the time, so that a record of the four can be decided again.
-//! Does not know when a request may start: that is for `pace`.
+//! Invariant 2 (ARCHITECTURE.md): [`decide`] is a pure function of [`Inquiry`],
+//! [`Snapshot`], [`Policy`] and the time, so that a record of the four can be
+//! decided again. Does not know when a request may start: that is for `pace`.
 
 use std::sync::Arc;
 
@@ -150,7 +151,7 @@ impl Decision {
     }
 
     /// Turns the decision into leave to send, against the receipt of its record
-    /// (invariant 3: written before sent).
+    /// (ARCHITECTURE.md, invariant 3: written before sent).
     ///
     /// # Errors
     ///

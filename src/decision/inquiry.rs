@@ -1,7 +1,7 @@
-//! Inquiry: which crawler wants which URL; and the operator's table that says
-//! which product tokens a crawler goes by.
+//! Inquiry: which crawler wants which URL; and the operator's table of crawlers
+//! (`[[crawler]]`), which states the product tokens of each.
 //!
-//! What a crawler calls itself is a hint (RFC 9309, section 2.2.1); the operator
+//! The name in `User-Agent` is a hint (RFC 9309, section 2.2.1); the operator
 //! knows better. So the table comes first, and `User-Agent` counts only where no
 //! entry fits. Does not know how requests and addresses come in.
 
@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::Target;
 
-/// A request, as far as a decision depends on it.
+/// The parts of a request that a decision depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inquiry {
     /// The crawler.
@@ -24,26 +24,27 @@ pub struct Inquiry {
     pub method: String,
 }
 
-/// Entry of the table: product tokens, and the conditions under which a crawler
-/// goes by them.
+/// Entry of the table: product tokens, and the conditions on a request under
+/// which its crawler has these tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Product tokens, the likeliest first; at least one.
     pub tokens: Vec<ProductToken>,
-    /// Part of the `User-Agent`, in any case; absent if any will do.
+    /// Text that `User-Agent` must contain, in any case; `None` is no condition.
     pub user_agent: Option<String>,
-    /// Networks that its requests come from; absent if any will do.
+    /// Networks of which one must hold the client; `None` is no condition.
     pub clients: Option<Vec<IpNet>>,
-    /// Longest wait of its requests for a turn; absent if it is that of all.
+    /// Longest time that a request of this crawler waits until the pace of its
+    /// host lets it start; `None` stands for `pace.max_wait`.
     pub max_wait: Option<Duration>,
 }
 
 impl Identity {
-    /// Whether all conditions hold. Without a `client` no condition on networks
-    /// does.
+    /// Reports whether a request meets all conditions. Without a `client` it
+    /// meets no condition on networks.
     fn fits(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> bool {
-        // Without a User-Agent it is taken as empty: no entry that asks for a
-        // part of it fits.
+        // A missing User-Agent counts as an empty one, which contains no text
+        // that an entry may ask for.
         let says = |part: &String| contains(user_agent.unwrap_or_default(), part.as_bytes());
         let is_at = |networks: &Vec<IpNet>| {
             client.is_some_and(|client| networks.iter().any(|network| network.contains(&client)))
@@ -71,8 +72,8 @@ impl Identities {
         self.look_up(user_agent, client).0
     }
 
-    /// Returns that crawler, and the longest wait of its requests if its entry
-    /// sets one.
+    /// Returns the crawler that sends requests from `client` as `user_agent`, and
+    /// the longest wait of its requests if its entry sets one.
     pub fn look_up(
         &self,
         user_agent: Option<&[u8]>,
@@ -85,7 +86,7 @@ impl Identities {
     }
 }
 
-/// Whether `part` occurs in `text`, in any case.
+/// Reports whether `part` occurs in `text`, in any case.
 fn contains(text: &[u8], part: &[u8]) -> bool {
     // A window of no bytes would panic.
     part.is_empty()

@@ -1,7 +1,8 @@
 //! Layer 0: what an origin said, and what follows.
 //!
-//! Invariant 5: no IO, no clock, no async here. Time is an argument, parsing
-//! never fails, and everything is tested as data in, verdict out.
+//! Invariant 5 (ARCHITECTURE.md): no IO, no clock, no async here. Time is an
+//! argument, parsing never fails, and everything is tested as data in, verdict
+//! out.
 //!
 //! In reading order; a module uses only those below it (`tests/it/layering.rs`):
 

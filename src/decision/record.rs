@@ -1,9 +1,9 @@
 //! Record of a decision: the evidence as the audit log stores it, and deciding
 //! again from it.
 //!
-//! Invariant 2: a record names the inquiry, the snapshot and the policy, so that
-//! [`decide_again`] must come to the same answer, years later and offline. Does
-//! not know how records are stored.
+//! Invariant 2 (ARCHITECTURE.md): a record names the inquiry, the snapshot and
+//! the policy, so that [`decide_again`] must come to the same answer, years
+//! later and offline. Does not know how records are stored.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -351,7 +351,8 @@ mod tests {
         assert_ne!(key("http://h/a", &["Foo"]), key("http://h/b", &["Foo"]));
     }
 
-    // Invariant 8: what is kept is bounded, whatever origins say.
+    // Invariant 8 (ARCHITECTURE.md): what is kept is bounded, whatever origins
+    // say.
     #[test]
     fn what_is_kept_has_a_bound() {
         let gauge = Gauge::default();

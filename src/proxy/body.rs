@@ -1,8 +1,9 @@
 //! Bodies of the responses to clients: our own, and an origin's behind the part
 //! of it that was held back.
 //!
-//! Invariant 7: not a byte is changed. The end of a body completes the record
-//! of its exchange; so does its drop, when the client has gone.
+//! Invariant 7 (ARCHITECTURE.md): not a byte is changed. The end of a body
+//! completes the record of its exchange; so does its drop, when the client has
+//! gone.
 
 use std::pin::Pin;
 use std::sync::Arc;

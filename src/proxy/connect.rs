@@ -1,10 +1,10 @@
-//! CONNECT interception: turns the stream behind a CONNECT into one whose
+//! CONNECT interception: turns the stream inside a CONNECT into one whose
 //! requests can be read.
 //!
-//! Invariant 6: intercept, never tunnel. A stream that begins neither TLS nor
-//! HTTP/1 is closed. A CONNECT is never refused because of its destination:
-//! clients report that as a transport error, and nobody sees the explanation.
-//! Does not know how the requests inside are answered.
+//! Intercept, never tunnel (ARCHITECTURE.md, invariant 6): a stream that begins
+//! with neither TLS nor HTTP/1 is closed. A CONNECT is never refused because of
+//! its destination: clients report that as a transport error, and nobody sees
+//! the explanation. Does not know how the requests inside are answered.
 
 use std::io;
 use std::pin::Pin;
@@ -33,7 +33,8 @@ use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme};
 pub struct Options {
     /// `https.mode`.
     pub mode: HttpsMode,
-    /// The longest each part of a handshake may take.
+    /// The longest that each step may take: the upgrade, the first byte, the TLS
+    /// handshake (`https.handshake_timeout`).
     pub handshake_timeout: Duration,
 }
 
@@ -46,7 +47,8 @@ pub enum HttpsMode {
     Refuse,
 }
 
-/// The fatal alert `unrecognized_name` as a record (RFC 6066, section 3).
+/// The fatal alert `unrecognized_name` (RFC 6066, section 3) as a TLS record,
+/// the unit that TLS sends (RFC 8446, section 5.1).
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x70];
 
 /// Reason why no request can be read from inside a CONNECT to `host`.
@@ -56,7 +58,8 @@ pub enum ConnectError {
     /// The client closed the connection before it sent anything.
     #[error("the connection ended before the tunnel began")]
     Upgrade(#[source] hyper::Error),
-    /// Nothing, or half a handshake, came within `https.handshake_timeout`.
+    /// No first byte, or no whole handshake, came within
+    /// `https.handshake_timeout`.
     #[error("no handshake within https.handshake_timeout")]
     Timeout(#[from] Elapsed),
     /// The connection broke off.
@@ -102,7 +105,9 @@ pub struct InnerConnection {
     pub origin: Origin,
     /// How the requests are framed.
     pub protocol: Protocol,
-    /// Set when the first bytes turn out to be no request.
+    /// Set while `stream` is read, if its first bytes turn out to be no request.
+    /// To be looked at once the connection is over: hyper takes the error of
+    /// `stream` for an ordinary end.
     pub refusal: ProtocolRefusal,
 }
 
@@ -111,7 +116,7 @@ pub struct InnerConnection {
 ///
 /// # Errors
 ///
-/// [`InvalidTarget`] if either is missing or bad.
+/// [`InvalidTarget`] if the host or the port is missing or malformed.
 pub fn authority(authority: &str) -> Result<Origin, InvalidTarget> {
     let port = authority.rsplit(':').next().unwrap_or_default();
     if port.is_empty() || port.len() == authority.len() || port.contains(']') {
@@ -125,6 +130,7 @@ pub fn authority(authority: &str) -> Result<Origin, InvalidTarget> {
 #[derive(Debug)]
 pub struct Interceptor {
     ca: Arc<Ca>,
+    /// Configuration that the one of each connection is copied from.
     base: ServerConfig,
     timeout: Duration,
 }
@@ -142,7 +148,7 @@ impl Interceptor {
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(FixedCertificate(None)));
-        // h2 first: rustls takes the first of ours that the client offers.
+        // h2 first: rustls takes the first of this list that the client offers.
         base.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         base.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
         // One ticket a handshake is enough to resume the next; rustls sends two.
@@ -160,7 +166,7 @@ impl Interceptor {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]; the connection is closed by then, or closes with it.
+    /// [`ConnectError`]. The connection to the client is closed by then.
     pub async fn open(
         &self,
         upgrade: OnUpgrade,
@@ -188,8 +194,8 @@ impl Interceptor {
         if is_tls {
             return timeout(self.timeout, self.handshake(stream, origin)).await?;
         }
-        // The CONNECT named a port, so it is written although it may be the
-        // one that http URLs leave out.
+        // The port is always written: the scheme is http from here on, and
+        // without a port its default, 80, would replace that of the CONNECT.
         let authority = format!("{}:{}", origin.host(), origin.port());
         Ok(InnerConnection {
             origin: Origin::new(Scheme::Http, &authority).unwrap_or(origin),
@@ -199,6 +205,7 @@ impl Interceptor {
         })
     }
 
+    /// Answers the TLS handshake that `stream` begins with.
     async fn handshake(
         &self,
         stream: CheckedStream<TokioIo<Upgraded>>,
@@ -216,7 +223,7 @@ impl Interceptor {
         let acceptor = LazyConfigAcceptor::new(Acceptor::default(), stream);
         let mut start = acceptor.await.map_err(failed)?;
         if let Some(server_name) = foreign_name(&start.client_hello(), &origin) {
-            // The client may be gone, and the close tells it enough.
+            // The client may be gone. If it is not, the close alone says enough.
             let _ = start.io.write_all(&UNRECOGNIZED_NAME).await;
             let _ = start.io.shutdown().await;
             return Err(ConnectError::ServerName { host, server_name });
@@ -263,8 +270,8 @@ fn foreign_name(hello: &ClientHello<'_>, origin: &Origin) -> Option<String> {
     (!is_same).then(|| name.to_owned())
 }
 
-/// The certificate of one connection. The configuration that all connections
-/// are copied from has none.
+/// The certificate of one connection; `None` in the configuration that those of
+/// all connections are copied from.
 #[derive(Debug)]
 struct FixedCertificate(Option<Arc<CertifiedKey>>);
 
@@ -292,8 +299,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for CheckedStream<S> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         match this.peeked.take_if(|_| 0 < buffer.remaining()) {
-            // By itself: to read on behind it could wait for bytes that come
-            // only once this one is answered.
+            // The byte is handed over alone. Reading on in the same call could
+            // wait for bytes that the client sends only after an answer.
             Some(byte) => buffer.put_slice(&[byte]),
             None => ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?,
         }

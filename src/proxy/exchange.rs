@@ -1,8 +1,9 @@
 //! One request from first to last: start reading here.
 //!
-//! `Proxy::forward_if_allowed` is the exchange, a line a step and one `?` a
-//! way out; the order of its steps is what the proxy promises. Invariants 1, 3
-//! and 4 meet in it. Does not know connections; `connection` does.
+//! `Proxy::forward_if_allowed` is the exchange, a line a step and one `?` a way
+//! out; the order of its steps is what the proxy promises. Invariants 1, 3 and
+//! 4 (ARCHITECTURE.md) meet in it. Does not know connections; `connection`
+//! does.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Beginnings of origins' bodies, held back while the head of a page is scanned.
 //!
-//! Invariant 8: the scan bounds what one response holds back, a [`HoldBudget`]
-//! what all of them do together. A page that finds no room in it is passed on
-//! unread. Does not know what is scanned for.
+//! Invariant 8 (ARCHITECTURE.md): the scan bounds what one response holds back,
+//! a [`HoldBudget`] what all of them do together. A page that finds no room in
+//! it is passed on unread. Does not know what is scanned for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -155,7 +155,8 @@ mod tests {
         Ok(Frame::data(Bytes::copy_from_slice(bytes)))
     }
 
-    // Invariant 7: not a byte is changed, and none changes its place.
+    // Invariant 7 (ARCHITECTURE.md): not a byte is changed, and none changes
+    // its place.
     #[test]
     fn what_is_held_back_comes_out_as_it_went_in() {
         let large = vec![b'x'; SMALL_BYTES];
@@ -179,7 +180,7 @@ mod tests {
         assert!(held.is_empty());
     }
 
-    // Invariant 8.
+    // Invariant 8 (ARCHITECTURE.md).
     #[test]
     fn a_share_is_refused_beyond_the_budget_and_given_back() {
         let budget = HoldBudget::new(10, Gauge::default());

@@ -1,8 +1,8 @@
 //! Exchanges with clients: listeners, connections, requests and responses.
 //!
-//! Invariant 6: intercept, never tunnel. Invariant 7: bodies are not changed.
-//! The modules stand in reading order, and each uses only those below it. Begin
-//! with [`exchange`].
+//! Invariant 6 (ARCHITECTURE.md): intercept, never tunnel. Invariant 7
+//! (ARCHITECTURE.md): bodies are not changed. The modules stand in reading
+//! order, and each uses only those below it. Begin with [`exchange`].
 
 pub mod listener;
 

@@ -393,7 +393,8 @@ mod tests {
         }
     }
 
-    // Invariant 2: the rule by which it may come stays on record.
+    // Invariant 2 (ARCHITECTURE.md): the rule by which it may come stays on
+    // record.
     #[test]
     fn the_rule_that_allowed_is_told() {
         let members = answer(&problem(Reason::CrawlDelay, Duration::ZERO)).members;

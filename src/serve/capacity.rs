@@ -1,5 +1,9 @@
-//! What the system has to allow for a configuration: descriptors, and the
-//! length of the listeners' queues.
+//! Limits of the system that a configuration needs: descriptors, and the length
+//! of the listeners' queues of connections not yet accepted.
+//!
+//! A limit that is too low is logged and shown in the metrics, and the proxy
+//! starts all the same. Does not raise the limit of descriptors: the command
+//! `serve` does.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -12,21 +16,22 @@ use crate::config::Settings;
 use crate::descriptors;
 use crate::metrics::Metrics;
 
-/// Where Linux says how long the queue of a listener may be.
+/// File in which Linux states the longest queue that a listener may have.
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 
 /// Descriptors of one lookup of a name: `/etc/hosts`, or a socket for each of
 /// the two questions that getaddrinfo asks.
 const PER_LOOKUP: usize = 2;
-/// Descriptors of the runtime, the record with its readers, and the log.
+/// Descriptors of all else: the runtime, the audit record with its readers, and
+/// the log.
 const OTHERS: usize = 64;
 
-/// How many descriptors `settings` can need.
+/// Returns how many descriptors `settings` can need.
 ///
 /// Each connection of a crawler counts for two, since its request needs one to
 /// an origin. A crawler that sends many requests at the same time over one
 /// HTTP/2 connection can need more; then its requests are refused.
-pub fn descriptors_wanted(settings: &Settings) -> u64 {
+fn descriptors_wanted(settings: &Settings) -> u64 {
     let listener = &settings.listener;
     let wanted = listener
         .max_connections
@@ -39,8 +44,8 @@ pub fn descriptors_wanted(settings: &Settings) -> u64 {
     u64::try_from(wanted).unwrap_or(u64::MAX)
 }
 
-/// Logs what the system allows less of than `settings` want: the length of the
-/// listeners' queues, and descriptors.
+/// Logs a warning for each limit of the system that is lower than `settings`
+/// need. To be called at the start and after a reload.
 pub fn warn_of_shortages(settings: &Settings) {
     let backlog = settings.listener.backlog.get();
     if let Some(somaxconn) = somaxconn().filter(|somaxconn| *somaxconn < backlog) {
@@ -60,7 +65,7 @@ pub fn warn_of_shortages(settings: &Settings) {
     }
 }
 
-/// Shows in the metrics what is allowed, and what `settings` want.
+/// Sets the gauges of the system's limits and of what `settings` need.
 pub(super) fn show(settings: &Settings, metrics: &Metrics) {
     let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let backlog = settings.listener.backlog.get();
@@ -72,14 +77,21 @@ pub(super) fn show(settings: &Settings, metrics: &Metrics) {
     metrics.descriptors_limit.set(gauge(limit));
 }
 
-/// The longest queue of a listener; nothing where the system does not say.
+/// Returns the longest queue that the system lets a listener have; `None` if the
+/// system does not state it.
 fn somaxconn() -> Option<u32> {
     std::fs::read_to_string(SOMAXCONN).ok()?.trim().parse().ok()
 }
 
-/// Listens on `addresses`. Of the connections that nobody has accepted yet
-/// `backlog` wait, or `net.core.somaxconn` if that is less. The system drops
-/// what comes beyond that, and the client tries again after a second.
+/// Listens on `addresses`.
+///
+/// Up to `backlog` connections wait to be accepted, or `net.core.somaxconn` if
+/// that is less. The system drops the first packet of any further connection,
+/// and its client tries again after a second.
+///
+/// # Errors
+///
+/// An error that names the first address that cannot be listened on.
 pub(super) fn bind(
     addresses: &[SocketAddr],
     backlog: NonZeroU32,
@@ -89,7 +101,7 @@ pub(super) fn bind(
             SocketAddr::V4(_) => TcpSocket::new_v4(),
             SocketAddr::V6(_) => TcpSocket::new_v6(),
         }?;
-        // A restart finds connections of the process before in TIME_WAIT.
+        // A restart finds connections of the previous process in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(*address)?;
         socket.listen(backlog.get())

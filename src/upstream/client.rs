@@ -1,8 +1,9 @@
 //! Client for origins: sends permitted requests, over connections of its own.
 //!
-//! Invariant 1: a request leaves for a [`Permit`] or a [`RobotsPermit`], and for
-//! nothing else; its URL is the permit's. Redirects are handed on like every
-//! other response. Does not know who decided, nor the audit log.
+//! Invariant 1 (ARCHITECTURE.md): a request leaves for a [`Permit`] or a
+//! [`RobotsPermit`], and for nothing else; its URL is the permit's. Redirects
+//! are handed on like every other response. Does not know who decided, nor the
+//! audit log.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! Heads of messages: writes those of requests, and checks those of responses.
 //!
-//! Invariant 1: the URL and `Host` come from the permit's target, whatever the
-//! request said. Framing fields are never copied: hyper writes them anew. Does
-//! not know connections.
+//! Invariant 1 (ARCHITECTURE.md): the URL and `Host` come from the permit's
+//! target, whatever the request said. Framing fields are never copied: hyper
+//! writes them anew. Does not know connections.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{

@@ -1,7 +1,7 @@
 //! Layer 1: everything that is sent to origins.
 //!
-//! Invariant 1: nothing is sent but for a permit, and only this layer sends. Does
-//! not know the audit log, nor who decided.
+//! Invariant 1 (ARCHITECTURE.md): nothing is sent but for a permit, and only
+//! this layer sends. Does not know the audit log, nor who decided.
 //!
 //! In reading order; a module uses only those below it:
 

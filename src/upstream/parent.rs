@@ -1,10 +1,11 @@
-//! Parent proxy: the one that all connections to origins go through, if there is
-//! one.
+//! Parent proxy (`upstream.parent`): if there is one, all connections to origins
+//! go through it.
 //!
-//! Plain requests are sent to it whole (RFC 9112, section 3.2.2), the others
-//! through a CONNECT (RFC 9110, section 9.3.6), inside which the origin's own
-//! certificate counts as ever. The connection to the parent is in the clear. Does
-//! not know which addresses a parent may have.
+//! Requests for `http` URLs are sent to the parent itself (RFC 9112, section
+//! 3.2.2). Those for `https` URLs go through a CONNECT (RFC 9110, section 9.3.6),
+//! inside which the origin's certificate is verified as without a parent. The
+//! connection to the parent is in the clear. Does not know which addresses a
+//! parent may have.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,7 +47,8 @@ pub struct Parent(pub(super) Origin);
 impl FromStr for Parent {
     type Err = InvalidTarget;
 
-    /// Reads `http://proxy.example:3128`. TLS to a proxy is not spoken.
+    /// Reads `http://proxy.example:3128`. No other scheme: TLS to a proxy is not
+    /// supported.
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
         let (scheme, authority) = text.split_once("://").ok_or(InvalidTarget::Scheme)?;
         if scheme.parse::<Scheme>()? != Scheme::Http {
@@ -57,7 +59,8 @@ impl FromStr for Parent {
     }
 }
 
-/// Error in the credentials for the parent, with which the proxy does not start.
+/// Reason why the credentials for the parent cannot be used. The proxy does not
+/// start then.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -77,7 +80,7 @@ pub enum CredentialsError {
         /// Its permissions.
         mode: u32,
     },
-    /// The file is not one line of a name, a colon and a password.
+    /// The file does not hold one line: a name, a colon and a password.
     #[error("{} does not hold one line of the form user:password", .0.display())]
     Form(PathBuf),
 }
@@ -109,6 +112,7 @@ impl Credentials {
         Self::parse(&text).ok_or_else(|| CredentialsError::Form(path.to_owned()))
     }
 
+    /// Reads `user:password`, with or without an end of line.
     fn parse(text: &str) -> Option<Self> {
         let without_lf = text.strip_suffix('\n').unwrap_or(text);
         let line = without_lf.strip_suffix('\r').unwrap_or(without_lf);
@@ -117,42 +121,51 @@ impl Credentials {
             return None;
         }
         let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(line))).ok()?;
-        // Debug output of the header map leaves it out.
+        // The debug output of a header map leaves such values out.
         value.set_sensitive(true);
         Some(Self(value))
     }
 }
 
-/// Adds the credentials for the parent, if there are any.
+/// Adds the credentials for the parent, if there are any, to the fields of a
+/// request that is sent to it.
 pub(super) fn authorize(fields: &mut HeaderMap, credentials: Option<&Credentials>) {
     if let Some(Credentials(value)) = credentials {
         fields.append(PROXY_AUTHORIZATION, value.clone());
     }
 }
 
-/// Whether a response is the parent's own: it has a status that no origin has
-/// (RFC 9110, section 15.5.8).
+/// Reports whether a response with this status asks for credentials for the
+/// parent: 407, which only a proxy sends (RFC 9110, section 15.5.8).
 pub(super) fn asks_for_credentials(status: StatusCode) -> bool {
     status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
 }
 
-/// Whether a proxy on the way says that it made an error response itself (RFC
-/// 9209, section 2.1.1). A member of a proxy close to the origin counts too: in
-/// doubt it was not the origin.
+/// Reports whether an error response states that a proxy made it: by an `error`
+/// in `Proxy-Status` (RFC 9209, section 2.1.1), or by Squid's own field.
+///
+/// The `error` may be of any proxy on the way, one run by the origin's operator
+/// included: in doubt the response is not the origin's.
 pub(super) fn is_made_on_the_way(status: StatusCode, fields: &HeaderMap) -> bool {
     let names_error = |value: &HeaderValue| {
         let value = value.as_bytes().to_ascii_lowercase();
-        // Not parsed as a structured field: a match inside a string makes a
-        // file count as unreachable at worst, which allows nothing.
+        // Not parsed as a structured field. At worst a match inside a string
+        // makes a robots.txt count as unreachable, which allows nothing.
         value.windows(6).any(|part| part == b"error=")
     };
     let says_so = fields.get_all(PROXY_STATUS).iter().any(names_error);
     400 <= status.as_u16() && (says_so || fields.contains_key(X_SQUID_ERROR))
 }
 
-/// Opens a tunnel to `origin` on a fresh connection to the parent.
+/// Opens a tunnel to `origin` on `stream`, a fresh connection to the parent.
+/// Returns the stream, which leads to the origin from then on.
 ///
-/// The head of the answer is bounded here; the caller bounds the time.
+/// The size of the answer's head is bounded here; the caller bounds the time.
+///
+/// # Errors
+///
+/// [`NoConnection::ParentCredentials`] if the parent asks for other credentials,
+/// and [`NoConnection::Parent`] if it opens no tunnel for any other reason.
 pub(super) async fn tunnel(
     stream: TcpStream,
     origin: &Origin,
@@ -169,7 +182,7 @@ pub(super) async fn tunnel(
         .await
         .map_err(broken)?;
     tasks.execute(async move {
-        // An error reaches the request under way.
+        // An error ends the request below as well, which reports it.
         connection.with_upgrades().await.unwrap_or_default();
     });
     let response = sender.send_request(request).await.map_err(broken)?;
@@ -178,7 +191,8 @@ pub(super) async fn tunnel(
     }
     let fields = response.headers().iter();
     let bytes = fields.map(|(name, value)| name.as_str().len() + value.len());
-    // What hyper reads in one go may be more than its buffer is meant to hold.
+    // The head is measured again: one read of hyper's may take more than
+    // `max_buf_size`.
     if !response.status().is_success() || HEAD_BYTES_MAX < bytes.sum::<usize>() {
         return Err(NoConnection::Parent);
     }
@@ -186,15 +200,16 @@ pub(super) async fn tunnel(
     let parts = upgraded
         .downcast::<TokioIo<TcpStream>>()
         .map_err(|_| NoConnection::Parent)?;
-    // In TLS the client speaks first. Bytes that are here already cannot come
-    // from the origin.
+    // In TLS the client sends first. Bytes that have come already cannot be the
+    // origin's.
     if !parts.read_buf.is_empty() {
         return Err(NoConnection::Parent);
     }
     Ok(parts.io.into_inner())
 }
 
-/// RFC 9112, section 3.2.3: the port is always written.
+/// Makes the CONNECT to `origin`. Its target always has a port (RFC 9112, section
+/// 3.2.3).
 fn connect_request(
     origin: &Origin,
     credentials: Option<&Credentials>,
@@ -218,7 +233,7 @@ mod tests {
         Some(parent.0.to_string())
     }
 
-    // contract, section 2: `upstream.parent`.
+    // Ours: `upstream.parent` (docs/reference/keys.md).
     #[test]
     fn a_parent_is_an_http_url_without_a_path() {
         let proxy = Some("http://proxy.example:3128".to_owned());

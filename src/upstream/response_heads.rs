@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(read(&others), Ok(()));
     }
 
-    // Invariant 8.
+    // Invariant 8 (ARCHITECTURE.md).
     #[test]
     fn streams_are_forgotten_when_they_are_many() {
         let mut heads = ResponseHeads::default();

@@ -58,7 +58,7 @@ fn metrics_count_decisions_and_name_nobody() {
 }
 
 // Decisions, Audit: a log that cannot be written stops the crawl with 503 and
-// says why on /readyz; invariant 3.
+// says why on /readyz; ARCHITECTURE.md, invariant 3.
 #[test]
 fn a_log_that_cannot_be_written_stops_the_crawl() {
     run(async {

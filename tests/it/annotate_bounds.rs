@@ -1,6 +1,6 @@
 //! What holding back a page's head may cost: time, bytes, memory. A bound that
 //! is met is told in the annotation, and the page arrives whole (issue 4, Must
-//! hold; invariant 8).
+//! hold; ARCHITECTURE.md, invariant 8).
 
 use std::time::Duration;
 
@@ -214,7 +214,7 @@ fn a_page_without_room_in_the_budget_goes_on_unread() {
     });
 }
 
-// Ours: the gauge of the bound's name (invariant 8).
+// Ours: the gauge of the bound's name (ARCHITECTURE.md, invariant 8).
 #[test]
 fn the_budget_is_given_back_when_a_page_has_passed() {
     run(async {

@@ -1,5 +1,6 @@
-//! Bodies that are looked into arrive as they were sent, byte by byte, with
-//! the fields that speak of them (invariant 7; issue 4, Must hold).
+//! Bodies that are looked into arrive as they were sent, byte by byte, with the
+//! fields that speak of them (ARCHITECTURE.md, invariant 7; issue 4, Must
+//! hold).
 //!
 //! The cases of `directives.jsonl`, through the proxy, over every
 //! way there is to it.

@@ -94,7 +94,7 @@ fn rows_are_found_by_host_crawler_verdict_and_reason() {
     });
 }
 
-// Invariant 3: accepted before anything goes to the origin.
+// Invariant 3 (ARCHITECTURE.md): accepted before anything goes to the origin.
 #[test]
 fn the_row_is_there_when_the_origin_sees_the_request() {
     run(async {

@@ -402,7 +402,8 @@ fn a_response_is_the_origins_less_what_concerns_its_connection() {
     });
 }
 
-// Decisions, Proxy: redirects are passed on, never followed (invariant 7).
+// Decisions, Proxy: redirects are passed on, never followed (ARCHITECTURE.md,
+// invariant 7).
 #[test]
 fn redirects_and_errors_of_the_origin_are_passed_on() {
     run(async {

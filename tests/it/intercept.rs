@@ -193,7 +193,8 @@ fn a_request_for_another_authority_inside_connect_is_misdirected() {
     });
 }
 
-// Decisions: intercepting a plain-text CONNECT too, never a tunnel (invariant 6).
+// Decisions: intercepting a plain-text CONNECT too, never a tunnel
+// (ARCHITECTURE.md, invariant 6).
 #[test]
 fn plain_http_inside_connect_is_seen_and_judged() {
     run(async {
@@ -226,8 +227,9 @@ const OTHER_PROTOCOLS: [(&str, &[u8]); 12] = [
     ("a ServerHello", b"\x16\x03\x01\x02\x00\x02"),
 ];
 
-// Ours; invariant 6: what is neither TLS nor HTTP goes nowhere. Both time limits
-// are far longer than the test may take, so none of them closes a connection.
+// Ours; ARCHITECTURE.md, invariant 6: what is neither TLS nor HTTP goes
+// nowhere. Both time limits are far longer than the test may take, so none of
+// them closes a connection.
 #[test]
 fn other_protocols_inside_connect_are_closed_at_once() {
     run(async {

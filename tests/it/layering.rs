@@ -52,7 +52,7 @@ fn first_segment(name: &str) -> &str {
     name.split(['/', '.']).next().unwrap()
 }
 
-// Invariant 5.
+// Invariant 5 (ARCHITECTURE.md).
 #[test]
 fn decision_is_pure() {
     for (name, text) in sources() {
@@ -74,7 +74,7 @@ fn decision_is_pure() {
     }
 }
 
-// Invariant 1: the one leave that no rule gave.
+// Invariant 1 (ARCHITECTURE.md): the one leave that no rule gave.
 #[test]
 fn a_robots_permit_is_known_to_four_files() {
     for (name, text) in sources() {
@@ -90,7 +90,7 @@ fn a_robots_permit_is_known_to_four_files() {
     }
 }
 
-// Invariant 3.
+// Invariant 3 (ARCHITECTURE.md).
 #[test]
 fn receipts_are_made_by_the_audit_alone() {
     for (name, text) in sources() {

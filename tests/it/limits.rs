@@ -1,5 +1,5 @@
 //! Everything has a bound, and bad input gets a clear answer and leaves the
-//! proxy well (invariant 8; Must hold 4).
+//! proxy well (ARCHITECTURE.md, invariant 8; Must hold 4).
 
 use tokio::process::Command;
 

@@ -131,7 +131,7 @@ fn an_allowed_override_is_forwarded_and_recorded_with_what_it_set_aside() {
     });
 }
 
-// Invariant 2: the time is evidence, too.
+// Invariant 2 (ARCHITECTURE.md): the time is evidence, too.
 #[test]
 fn a_row_moved_past_the_end_of_its_override_is_found() {
     run(async {

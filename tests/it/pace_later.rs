@@ -179,7 +179,8 @@ fn the_record_tells_what_was_put_off_and_why() {
         assert_eq!(listed[0]["status"], 429);
         let text = place.run(&["audit", "list", "--verdict", "later"]).await;
         assert!(text.stdout.contains("later"), "{text:?}");
-        // Invariant 2: the evidence is why it might have come.
+        // Invariant 2 (ARCHITECTURE.md): the evidence is why it might have
+        // come.
         let changed = place.database().execute(
             "UPDATE decision SET verdict = 'allow' WHERE verdict = 'later'",
             [],

@@ -205,8 +205,8 @@ macro_rules! own_answers {
     )+};
 }
 
-// Invariant 4: a parent's "no" is not an origin without robots.txt. RFC 9209,
-// section 2.1.1, and what Squid writes.
+// Invariant 4 (ARCHITECTURE.md): a parent's "no" is not an origin without
+// robots.txt. RFC 9209, section 2.1.1, and what Squid writes.
 own_answers! {
     a_407_for_robots_txt_allows_nothing:
         "407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x" => 502 "proxy_configuration_error";

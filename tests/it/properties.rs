@@ -126,7 +126,8 @@ proptest! {
         prop_assert!(before == Verdict::Disallow || after == before || after == Verdict::Disallow);
     }
 
-    // Invariant 2: the record holds all that a decision depends on.
+    // Invariant 2 (ARCHITECTURE.md): the record holds all that a decision
+    // depends on.
     #[test]
     fn deciding_again_from_a_record_agrees(
         robots in rules(),

@@ -356,7 +356,7 @@ fn a_file_given_to_one_crawler_does_not_decide_for_another() {
     });
 }
 
-// Decisions, "Refusals never happen at CONNECT"; invariant 6.
+// Decisions, "Refusals never happen at CONNECT"; ARCHITECTURE.md, invariant 6.
 #[test]
 fn two_origins_of_one_host_have_two_files() {
     run(async {

@@ -316,7 +316,8 @@ fn the_record_is_searched_by_what_was_done() {
     });
 }
 
-// Invariant 2: the policy that a row names says whether it could be reported.
+// Invariant 2 (ARCHITECTURE.md): the policy that a row names says whether it
+// could be reported.
 #[test]
 fn an_effect_that_its_policy_does_not_give_is_found() {
     run(async {

@@ -363,8 +363,9 @@ fn rules_within_the_size_limit_hold_and_those_behind_it_do_not() {
     });
 }
 
-// Invariant 6: the copy in force decides, for all who ask at once over TLS too.
-// RFC 9309, section 2.3: scheme and port have files of their own; checklist 25.
+// Invariant 6 (ARCHITECTURE.md): the copy in force decides, for all who ask at
+// once over TLS too. RFC 9309, section 2.3: scheme and port have files of their
+// own; checklist 25.
 #[test]
 fn askers_over_http_and_https_share_nothing_but_the_proxy() {
     run(async {

@@ -1,5 +1,6 @@
 //! Not knowing means no: whatever keeps us from an origin's robots.txt refuses
-//! what lies under it (RFC 9309, section 2.3.1.4; invariant 4).
+//! what lies under it (RFC 9309, section 2.3.1.4; ARCHITECTURE.md, invariant
+//! 4).
 
 use std::net::SocketAddr;
 

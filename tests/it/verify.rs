@@ -1,5 +1,5 @@
 //! `audit verify`: decides every row again from what is stored beside it, and
-//! finds where somebody's hand was in it (invariant 2).
+//! finds where somebody's hand was in it (ARCHITECTURE.md, invariant 2).
 
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::Script;
@@ -60,8 +60,8 @@ fn an_untouched_log_verifies() {
     });
 }
 
-// Invariant 2: what was decided by another level of
-// readings, as earlier versions did, is decided again by that.
+// Invariant 2 (ARCHITECTURE.md): what was decided by another level of readings,
+// as earlier versions did, is decided again by that.
 #[test]
 fn rows_are_decided_again_by_the_readings_of_their_policy() {
     run(async {

@@ -1,7 +1,9 @@
-//! Reader of one response, from its fields to the end of its head.
+//! Reader of one response: its fields, and its body up to the end of the HTML
+//! head.
 //!
-//! The caller brings the bytes of the body as they came, and says when there
-//! are no more. Does not know which directives there are.
+//! The caller pushes the bytes of the body as the origin sent them, and says
+//! when there are no more. Directives are told apart by `segment`, and gathered
+//! by `collector`; none is known here.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +18,7 @@ use super::context::{AnnotationContext, DirectiveLimits};
 use super::head_reader::ScanStatus;
 use super::meta_scanner::MetaScanner;
 
-/// A response before its body.
+/// A response without its body.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseHead<'a> {
     /// Method of the request.
@@ -29,8 +31,8 @@ pub struct ResponseHead<'a> {
     pub known: Option<&'a SavedDirectives>,
 }
 
-/// Reads the directives of one response, for one crawler. The documentation of
-/// the crate has an example.
+/// Reader of the directives of one response, for one crawler. The documentation
+/// of the crate has an example.
 #[derive(Debug)]
 pub struct PageReader<'a> {
     collector: DirectiveCollector<'a>,
@@ -40,12 +42,13 @@ pub struct PageReader<'a> {
 /// A body that is scanned.
 #[derive(Debug)]
 struct ScannedBody {
+    /// Decoder of the content codings; absent if there are none.
     decoder: Option<BodyDecoder>,
     scanner: MetaScanner,
     extent: BodyExtent,
 }
 
-/// How much of the representation a body is.
+/// Part of the representation that a body holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyExtent {
     Whole,
@@ -53,17 +56,18 @@ enum BodyExtent {
     Beginning,
 }
 
-/// How a body is treated.
+/// Treatment of a body.
 enum BodyPlan {
-    /// Leave it: it can hold no metas.
+    /// The body is not read, because it can hold no `<meta>` that counts.
     Ignore,
     Scan(Box<ScannedBody>),
-    /// Leave it, although it may hold metas.
+    /// The body is not read although it may hold such a `<meta>`: the annotation
+    /// is partial.
     Miss(PartialReason),
 }
 
 impl<'a> PageReader<'a> {
-    /// Reads the fields of a response.
+    /// Creates a reader, and reads the fields of the response.
     pub fn new(context: AnnotationContext<'a>, response: ResponseHead<'_>) -> Self {
         let mut collector = DirectiveCollector::new(context);
         let known = response.known;
@@ -82,20 +86,21 @@ impl<'a> PageReader<'a> {
         Self { collector, body }
     }
 
-    /// Reports whether more of the body is needed. If not from the start, the
-    /// body does not matter.
+    /// Reports whether more of the body is to be pushed. `false` before the first
+    /// push means that the body is not read at all.
     pub fn wants_more(&self) -> bool {
         let body = self.body.as_ref();
         body.is_some_and(|body| body.wants_more())
     }
 
-    /// Returns about how many bytes of memory the reading of the body takes now;
-    /// 0 if it is not read.
+    /// Estimates the bytes of memory that reading the body takes at present; 0
+    /// if it is not read.
     pub fn memory(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.memory())
     }
 
-    /// Reads the next bytes of the body, as they came.
+    /// Reads the next bytes of the body, still in its content coding. To be
+    /// called while [`wants_more`](Self::wants_more); ignored otherwise.
     pub fn push(&mut self, chunk: &[u8]) {
         self.guarded(|page| {
             let body = page.unfinished_body();
@@ -105,13 +110,15 @@ impl<'a> PageReader<'a> {
         });
     }
 
-    /// Notes that the body has ended. A body that is the beginning of a page
-    /// may end before the head does.
+    /// Notes that the body has ended. The annotation is partial if the head has
+    /// not: in a 206 that holds the beginning of a page, or if the content coding
+    /// is cut off.
     pub fn finish(&mut self) {
         self.guarded(Self::end);
     }
 
-    /// Notes that no more of the body will be read, and why.
+    /// Gives up the rest of the body. The annotation is partial for the reason
+    /// `why`, unless the head has ended already.
     pub fn miss(&mut self, why: PartialReason) {
         if let Some(body) = self.unfinished_body() {
             let has_head_ended = body.scanner.has_head_ended();
@@ -122,20 +129,22 @@ impl<'a> PageReader<'a> {
         }
     }
 
-    /// Notes a failure of ours: the annotation will say `unknown`, and no more
-    /// of the body is read.
+    /// Notes a failure of this program: the annotation will say `unknown`, and no
+    /// more of the body is read.
     pub fn fail(&mut self) {
         self.collector.fail();
         self.body = None;
     }
 
-    /// Adds a field with the name of the annotation, which no origin may use, to
-    /// the quotations.
+    /// Adds a field of the origin that has the name of the annotation field. It
+    /// does not count as a directive: it is quoted as evidence, and the caller
+    /// removes it from the response.
     pub fn add_forged(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.collector.add_forged(name, value);
     }
 
-    /// Returns the annotation. That of a page that still wanted more is partial.
+    /// Returns the annotation. It is partial if more of the body was wanted and
+    /// neither [`finish`](Self::finish) nor [`miss`](Self::miss) was called.
     pub fn annotation(mut self) -> Annotation {
         if let Some(body) = &self.body {
             body.report(&mut self.collector);
@@ -148,9 +157,11 @@ impl<'a> PageReader<'a> {
         body.filter(|body| body.wants_more())
     }
 
-    /// Reads bytes that an origin made. Decoders and scanner are many thousand
-    /// lines, most of them not ours: a panic there costs the annotation alone,
-    /// not the response.
+    /// Calls `read`, and turns a panic in it into [`fail`](Self::fail).
+    ///
+    /// Decoders and scanner are many thousand lines, most of them of libraries,
+    /// and read bytes that an origin chose. A panic there must cost the
+    /// annotation alone, not the response.
     fn guarded(&mut self, read: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| read(self))).is_err() {
             self.fail();
@@ -193,7 +204,8 @@ impl ScannedBody {
         }
     }
 
-    /// Returns why the end of the body leaves something unread, if it does.
+    /// Returns the reason why a head may not have been read whole although the
+    /// body has ended; `None` if it has.
     fn missed_at_end(&self) -> Option<PartialReason> {
         if self.scanner.has_head_ended() {
             return None;
@@ -204,7 +216,8 @@ impl ScannedBody {
         }
     }
 
-    /// Adds the findings of the scan, and whether they are all.
+    /// Adds the findings of the scan to `collector`, and the reason if there may
+    /// be more of them in the part that was not read.
     fn report(&self, collector: &mut DirectiveCollector<'_>) {
         let scanner = &self.scanner;
         for meta in scanner.metas() {
@@ -261,7 +274,8 @@ impl ResponseHead<'_> {
         if is_partial && !self.holds_beginning() {
             return BodyPlan::Miss(PartialReason::Range);
         }
-        // Only here: the answer to HEAD for an image has no metas to miss.
+        // Checked after the type: an image has no metas that the answer to HEAD
+        // could lack.
         if self.method == Method::HEAD {
             return BodyPlan::Miss(PartialReason::Method);
         }
@@ -415,7 +429,7 @@ mod tests {
         }
     }
 
-    // Directives.md, section 4.3: our failure; the response is still forwarded.
+    // Ours: the response is still forwarded (docs/annotation.md).
     #[test]
     fn a_panic_costs_the_annotation_alone() {
         let mut page = page(&Method::GET, 200, &[HTML]);
@@ -426,7 +440,7 @@ mod tests {
         assert_eq!(value, "*=();state=unknown;why=internal");
     }
 
-    // Directives.md, section 2.4: `directives.meta_scope`.
+    // Ours: `directives.meta_scope` (docs/annotation.md).
     #[test]
     fn a_meta_behind_the_head_is_told_on_demand() {
         let body = "<title>x</title><p><meta name=robots content=noindex>";
@@ -441,7 +455,7 @@ mod tests {
         assert_eq!(value, "*=();state=complete, outside=(noindex;src=m)");
     }
 
-    // Ours: the head was seen to end, whatever becomes of what stands behind.
+    // Ours: the head was seen to end, so no meta in it can be missing.
     #[test]
     fn what_is_missed_behind_the_head_is_not_missed() {
         let limits = DirectiveLimits {
@@ -456,7 +470,7 @@ mod tests {
         assert_eq!(page.annotation().why(), None);
     }
 
-    // Directives.md, sections 2.4 and 4.3.
+    // Ours: docs/annotation.md, on encodings.
     #[test]
     fn a_page_in_letters_that_are_not_read_is_not_complete() {
         let html = ("content-type", "text/html; charset=utf-32le");
@@ -464,8 +478,8 @@ mod tests {
         assert_eq!(annotation.why(), Some("charset"));
     }
 
-    // Directives.md, sections 2.4 and 4.3; RFC 2781, section 4.3, reads what has
-    // no mark as big-endian, the Encoding standard as little-endian.
+    // Ours. RFC 2781, section 4.3, reads text without a mark as big-endian, the
+    // Encoding standard as little-endian.
     #[test]
     fn a_page_in_two_bytes_a_letter_must_say_so() {
         let utf16 = |big: bool| -> String {
@@ -510,7 +524,7 @@ mod tests {
         );
     }
 
-    // Invariant 8: what a tag that does not end takes counts.
+    // ARCHITECTURE.md, invariant 8: the memory of a tag that does not end counts.
     #[test]
     fn a_long_token_is_charged() {
         let mut page = page(&Method::GET, 200, &[HTML]);
@@ -523,7 +537,7 @@ mod tests {
         assert!(page.memory() < before + 20_000);
     }
 
-    // Directives.md, sections 3 and 4.2.
+    // Ours: docs/annotation.md, on preferences.
     #[test]
     fn what_a_page_prefers_is_evidence_and_listed_on_demand() {
         let fields = [HTML, ("content-usage", "train-ai=n")];

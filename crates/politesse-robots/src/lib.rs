@@ -1,4 +1,5 @@
-//! A robots.txt engine: RFC 9309, the texts before it, and the line that decided.
+//! Engine for robots.txt: judges paths by RFC 9309 or one of the texts that came
+//! before it, and names the line that decided.
 //!
 //! # In one look
 //!
@@ -13,22 +14,23 @@
 //! assert!(binding.judge("/public").allows());
 //! ```
 //!
-//! Parsing never fails: a line that cannot be read becomes a note. Judging a
-//! path allocates nothing unless the path has to be rewritten.
+//! Parsing never fails: a line that cannot be read becomes a note
+//! ([`RobotsTxt::notes`]). Judging a path allocates nothing unless the path has
+//! to be rewritten.
 //!
 //! # The parts
 //!
-//! - [`RobotsTxt`] is one file. [`RobotsTxt::parse`] reads up to 500 KiB of it,
-//!   as RFC 9309, section 2.5, asks at least.
-//! - [`crawler::Crawler`] is the one that asks. [`crawler::Crawler::parse`]
-//!   takes a product token or a whole User-Agent, and finds the names in it by
-//!   which a file may address the crawler.
+//! - [`RobotsTxt`] is one file. [`RobotsTxt::parse`] reads its first 500 KiB,
+//!   the least that RFC 9309, section 2.5, asks of a parser.
+//! - [`crawler::Crawler`] is the program whose requests are judged.
+//!   [`crawler::Crawler::parse`] takes a product token or a whole User-Agent, and
+//!   finds the names in it by which a file may address the crawler.
 //! - [`RobotsTxt::binding`] finds the groups that bind the crawler (section
-//!   2.2.1); [`Binding::judge`] judges a path with its query, as sent (section
-//!   2.2.2). [`path_of`] finds that part of a URL.
-//! - [`RulesByOrigin`] keeps the files of many origins, with the time until
-//!   which each holds. [`origin::Target`] is a URL of one of them.
-//! - [`Pattern`] is a path pattern of your own.
+//!   2.2.1). [`Binding::judge`] judges a path with its query, as a request sends
+//!   them (section 2.2.2); [`path_of`] takes both out of a URL.
+//! - [`RulesByOrigin`] keeps the files of many origins, each until it expires.
+//!   [`origin::Target`] is a URL at one of these origins.
+//! - [`Pattern`] is a path pattern of its own, outside any file.
 //!
 //! # Questions it answers
 //!
@@ -61,20 +63,22 @@
 //!
 //! # What cannot be decided
 //!
-//! A file can be made to be slow. A judgement has a budget; beyond it the answer
-//! is [`Judgement::Undecided`], which does not allow.
+//! A file can be written so that judging takes long. A judgement therefore has a
+//! budget; beyond it the answer is [`Judgement::Undecided`], which does not
+//! allow.
 //!
 //! # Dialects
 //!
 //! [`Dialect`] names the text by which a file is read: RFC 9309 (the default),
 //! its draft of 2019, the Internet-Draft of 1996, the consensus of 1994, Sean
-//! Conner's extension, and RFC 9309 as google/robotstxt answers it.
+//! Conner's extension, and RFC 9309 as Google's parser (google/robotstxt) reads
+//! it.
 //!
 //! # Not here
 //!
-//! Fetching: this crate does no IO, reads no clock and spawns nothing. Which
-//! answers of a server mean that everything is allowed, or nothing, is section
-//! 2.3.1; [`RulesByOrigin`] has a method for each.
+//! Fetching: this crate does no IO, reads no clock and spawns nothing. RFC 9309,
+//! section 2.3.1, says which answers of a server allow everything, and which
+//! nothing; [`RulesByOrigin`] has a method for each.
 
 pub mod crawler;
 mod engine;

@@ -223,7 +223,8 @@ async fn a_host_has_one_back_off_its_last() {
     assert_eq!(back_offs[0].host.to_string(), "[::1]");
 }
 
-// Invariant 8: the table holds who asked for less in the last day.
+// Invariant 8 (ARCHITECTURE.md): the table holds who asked for less in the last
+// day.
 #[tokio::test]
 async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
     let kit = Kit::new(Durability::Commit, 16);
@@ -331,7 +332,7 @@ async fn a_back_off_that_was_changed_by_hand_counts_as_absent() {
     }
 }
 
-// Invariant 8.
+// Invariant 8 (ARCHITECTURE.md).
 #[tokio::test]
 async fn events_that_find_no_place_are_lost_and_counted() {
     let kit = Kit::new(Durability::Commit, 2);

@@ -226,7 +226,8 @@ async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
     }
 }
 
-// Invariant 2: a restart makes no second piece of evidence of one answer.
+// Invariant 2 (ARCHITECTURE.md): a restart makes no second piece of evidence of
+// one answer.
 #[tokio::test]
 async fn a_snapshot_that_was_read_again_is_the_same_evidence() {
     let kit = Kit::new(Durability::Commit, 16);
@@ -422,7 +423,7 @@ async fn the_end_of_a_save_does_not_hide_the_next_one() {
     assert_eq!(told(&kit.kept(&mine()).await.unwrap()), told(&second));
 }
 
-// Invariant 8.
+// Invariant 8 (ARCHITECTURE.md).
 #[tokio::test]
 async fn a_full_queue_gives_a_save_up_after_a_second_and_counts_it() {
     let kit = Kit::new(Durability::Commit, 2);
@@ -469,7 +470,8 @@ async fn a_save_that_fails_is_counted_and_costs_no_decision() {
     assert!(kit.kept(&mine()).await.is_some());
 }
 
-// Invariant 3 as before: a disk that refuses everything refuses decisions.
+// Invariant 3 (ARCHITECTURE.md) as before: a disk that refuses everything
+// refuses decisions.
 #[tokio::test]
 async fn with_a_save_beside_it_a_refused_decision_is_refused() {
     let kit = Kit::new(Durability::Commit, 16);
@@ -498,7 +500,8 @@ async fn a_closed_log_has_kept_everything_and_finds_nothing() {
     assert_eq!(kit.count("kept"), 1);
 }
 
-// Invariant 8: the table holds what was asked for in thirty days.
+// Invariant 8 (ARCHITECTURE.md): the table holds what was asked for in thirty
+// days.
 #[tokio::test]
 async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
     let kit = Kit::new(Durability::Commit, 16);

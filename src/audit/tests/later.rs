@@ -58,7 +58,8 @@ async fn what_was_put_off_is_found_by_its_verdict() {
     assert_eq!(json["wait_ms"], 7);
 }
 
-// Invariant 2: that it was let through, and by which rule, follows again.
+// Invariant 2 (ARCHITECTURE.md): that it was let through, and by which rule,
+// follows again.
 #[tokio::test]
 async fn what_was_put_off_is_decided_again() {
     let (verification, found) = verify(&put_off().await);

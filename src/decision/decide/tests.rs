@@ -117,7 +117,7 @@ fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
     }
 }
 
-// RFC 9309, sections 2.3.1.3 and 2.3.1.4. Invariant 4.
+// RFC 9309, sections 2.3.1.3 and 2.3.1.4. Invariant 4 (ARCHITECTURE.md).
 #[test]
 fn not_knowing_means_no_and_no_file_means_yes() {
     let unreachable = snapshot(503, AccessResult::Unreachable(Cause::Status));
@@ -167,7 +167,7 @@ fn a_disallowed_reading_refuses_and_is_named() {
     );
 }
 
-// Invariants 1 and 3.
+// Invariants 1 and 3 (ARCHITECTURE.md).
 #[test]
 fn a_permit_wants_the_receipt_for_its_own_decision() {
     let snapshot = file("User-agent: *\nDisallow: /private\n");
@@ -567,7 +567,8 @@ fn no_override_lifts_an_egress_denial() {
     assert_eq!(said(&decision), (Verdict::Disallow, Reason::Egress));
 }
 
-// Invariant 2: what is kept in microseconds decides again as it was decided.
+// Invariant 2 (ARCHITECTURE.md): what is kept in microseconds decides again as
+// it was decided.
 #[test]
 fn an_end_within_the_microsecond_of_a_decision_is_seen_alike_twice() {
     let ending = ANYTHING.replace("2028-01-01T00:00:00Z", "2027-01-01T00:00:00.0000005Z");
@@ -651,7 +652,7 @@ fn egress_is_enforced_in_report_mode() {
     assert_eq!(reported(denied), (false, Effect::Enforced));
 }
 
-// Invariant 2: what was done follows from the policy.
+// Invariant 2 (ARCHITECTURE.md): what was done follows from the policy.
 #[test]
 fn the_mode_is_part_of_the_policy() {
     let policy = Policy::new(Unauthorized::Allow);

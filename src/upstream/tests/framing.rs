@@ -39,7 +39,7 @@ async fn answered(bytes: &'static [Step]) -> Result<Result<String, BodyError>, U
     Ok(text(response).await)
 }
 
-// Invariant 1; RFC 9112, section 3.2.2.
+// Invariant 1 (ARCHITECTURE.md); RFC 9112, section 3.2.2.
 #[tokio::test]
 async fn url_and_host_are_the_permits_and_host_keeps_its_place() {
     let origin = RawOrigin::start(&[&[OK]]).await;

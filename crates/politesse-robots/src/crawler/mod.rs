@@ -274,8 +274,8 @@ mod tests {
         }
     }
 
-    // Invariant 8: a name of several words is its first word and the whole, each
-    // with and without a version.
+    // Invariant 8 (ARCHITECTURE.md): a name of several words is its first word
+    // and the whole, each with and without a version.
     #[test]
     fn candidates_are_at_most_four_times_as_many_as_the_names_that_are_looked_at() {
         let names = |count: usize| -> String {

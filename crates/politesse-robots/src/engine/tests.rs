@@ -455,7 +455,8 @@ fn web_page_is_noted_as_one() {
     }
 }
 
-// Invariant 2: what was asked before by another spelling changes nothing.
+// Invariant 2 (ARCHITECTURE.md): what was asked before by another spelling
+// changes nothing.
 #[test]
 fn binding_has_the_spelling_of_who_asks() {
     let robots = RobotsTxt::parse(b"User-agent: foobot\nDisallow: /");

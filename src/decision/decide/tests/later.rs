@@ -39,7 +39,7 @@ fn what_is_put_off_keeps_the_rule_that_allowed() {
     assert_eq!(told, &delay(Reason::CrawlDelay));
 }
 
-// Invariant 1: nothing is sent.
+// Invariant 1 (ARCHITECTURE.md): nothing is sent.
 #[test]
 fn what_is_put_off_gets_no_permit() {
     let later = decided(&file(ROBOTS), "/a").later(delay(Reason::BackOff));
@@ -51,7 +51,8 @@ fn what_is_put_off_gets_no_permit() {
     assert_eq!(refusal.evidence.ruling.reason, Reason::BackOff);
 }
 
-// Invariant 3: the receipt of the leave is none for the putting off.
+// Invariant 3 (ARCHITECTURE.md): the receipt of the leave is none for the
+// putting off.
 #[test]
 fn a_receipt_for_what_was_allowed_is_foreign_to_it() {
     let allowed = decided(&file(ROBOTS), "/a");

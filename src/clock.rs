@@ -2,15 +2,16 @@
 //!
 //! Waits and pauses use the monotonic clock (tokio's, which tests can pause):
 //! no change of the wall clock may have a request sent sooner than its host
-//! wants. Records and HTTP dates use the wall clock. Ages are counted on both
-//! ([`Stamp`]). Time is read after each wait and never carried across one.
+//! wants. The audit record and HTTP dates use the wall clock. Ages are counted
+//! on both ([`Stamp`]). Time is read after each wait and never carried across
+//! one.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Reads the wall clock: for records and dates.
+/// Reads the wall clock: for the audit record and dates.
 #[cfg(not(test))]
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn now() -> Timestamp {

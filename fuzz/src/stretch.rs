@@ -4,7 +4,7 @@
 //! byte. What the input does not say is drawn at random, but always the same.
 
 /// `input` and, up to `bytes` in all, what follows from its first eight bytes
-/// alone: a change behind them changes nothing else.
+/// alone: a change after them changes nothing else.
 #[must_use]
 pub fn stretched(input: &[u8], bytes: usize) -> Vec<u8> {
     let seed = input.iter().take(8);

@@ -64,7 +64,7 @@ impl Access {
         }
     }
 
-    /// Replaces the token. The one before lets nobody in any more.
+    /// Replaces the token. The previous one is refused from then on.
     pub fn set_token(&self, token: &AdminToken) {
         self.token.store(Arc::new(digest(token.as_str())));
     }

@@ -33,7 +33,7 @@ pub(super) fn with_digest(mut values: Vec<Value>) -> Vec<Value> {
 }
 
 /// Whether the first `columns` values of a row have the digest that stands
-/// behind them.
+/// after them.
 pub(super) fn is_as_written(row: &Row<'_>, columns: usize) -> rusqlite::Result<bool> {
     let values = (0..columns).map(|column| row.get_ref(column));
     let digest = digest_of(values.collect::<rusqlite::Result<Vec<_>>>()?);

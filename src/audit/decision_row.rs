@@ -46,13 +46,13 @@ LEFT JOIN policy AS p ON p.sha256 = d.policy",
 /// Position of the policy's digest.
 const POLICY_KEY_AT: usize = DECISION_COLUMNS - 1;
 
-/// Position of the policy's JSON, behind all that the row's digest is over.
+/// Position of the policy's JSON, after all that the row's digest is over.
 const POLICY_AT: usize = DECISION_COLUMNS + SNAPSHOT_COLUMNS;
 
 /// Position of the hops.
 const HOPS_AT: usize = POLICY_AT - 1;
 
-/// Position of the row's digest; that of its ending stands behind it.
+/// Position of the row's digest; that of its ending stands after it.
 const DIGEST_AT: usize = POLICY_AT + 1 + ENDING_COLUMNS;
 
 /// Makes the values of a decision, in the order of [`DECISIONS`].
@@ -139,7 +139,7 @@ pub(super) fn decision_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>
     digest_of(counted.map(|(_, value)| value))
 }
 
-/// A record, and whether its row is the one that was written.
+/// A decision record, and whether its row is the one that was written.
 #[derive(Debug, Clone)]
 pub struct CheckedRecord {
     /// The record.
@@ -273,7 +273,7 @@ pub(super) fn read_snapshot(columns: &mut ColumnReader<'_>) -> rusqlite::Result<
     })
 }
 
-/// Makes the JSON of a record, as `audit list` and others print it.
+/// Makes the JSON of a decision record, as `audit list` and others print it.
 pub fn row_json(record: &StoredRecord) -> Json {
     let ruling = &record.ruling;
     json!({

@@ -1,5 +1,5 @@
 //! Rows of `event`: that a site asked for less, that it may be asked again, and
-//! that a record began after one that was not whole.
+//! that an audit record began after one that was not whole.
 //!
 //! An event is evidence. No request waits for one, and none is refused because
 //! of one: an event that finds no place in the queue is lost, and counted.
@@ -33,7 +33,7 @@ SELECT seq, time_us, host, kind, status, until_us, incidents, digest FROM event"
     number: "seq",
 };
 
-/// Kind of the event that a record begins with if the one before was not whole.
+/// Kind of the event that a record begins with if the previous one was not whole.
 const RECORD_BEGUN: &str = "record_begun";
 
 /// An event of the record.
@@ -69,8 +69,8 @@ impl EventRow {
         }
     }
 
-    /// Makes the first row of a record that begins at `at`, after one that had at
-    /// least `decisions` decisions.
+    /// Makes the first row of an audit record that begins at `at`, after one
+    /// that had at least `decisions` decisions.
     pub(super) fn record_begun(decisions: u64, at: Timestamp) -> Self {
         Self {
             seq: 1,

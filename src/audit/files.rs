@@ -1,5 +1,5 @@
-//! Files of an open record: whether the paths still lead to the files that were
-//! opened, and whether those were cut.
+//! Files of an open audit record: whether the paths still lead to the files
+//! that were opened, and whether those were cut.
 //!
 //! A process goes on writing to a file that was deleted or replaced, without an
 //! error, and all that it writes is lost. So the paths are looked at around each
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// File of a record that is not the one that was opened.
+/// File of an audit record that is not the one that was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{file} {change}")]
 pub struct FileFault {
@@ -56,7 +56,7 @@ impl FileFault {
     }
 }
 
-/// Files of a record that is open for writing.
+/// Files of an audit record that is open for writing.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     database: OpenFile,

@@ -64,7 +64,8 @@ impl DecisionFilter {
         conditions
     }
 
-    /// Whether `record`, which meets the conditions in SQL, meets them all.
+    /// Reports whether `record`, which meets the conditions in SQL, meets them
+    /// all.
     pub(super) fn admits(&self, record: &StoredRecord) -> bool {
         let rule = record.ruling.rule.as_deref().unwrap_or_default();
         self.rule.as_ref().is_none_or(|wanted| wanted.is(rule))

@@ -1,9 +1,10 @@
-//! Record of decisions, written before they are acted on.
+//! Audit record: the database of all decisions, each written before it is acted
+//! on.
 //!
 //! Invariant 3 (ARCHITECTURE.md): a receipt is given when the decision is on
-//! disk (or, by option, queued), and without a receipt there is no permit. A
-//! record that cannot be written refuses, and with it every request ends;
-//! nothing is dropped and nothing is sampled.
+//! disk (or, by option, queued), and without a receipt there is no permit.
+//! While the record cannot be written every request is refused; nothing is
+//! dropped and nothing is sampled.
 //!
 //! The way of a decision: [`AuditLog::record`] queues it (`queue`), the thread
 //! of the writer takes what has come in (`writer`) and commits it in one
@@ -140,8 +141,8 @@ impl AuditLog {
             entries: sender,
             waiting: metrics.audit_queue.clone(),
         };
-        // An exchange needs two places, one for its record and one for its
-        // ending.
+        // An exchange needs two places, one for its decision record and one for
+        // its ending.
         let slots = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
         Ok(Self {
             queue,
@@ -158,7 +159,7 @@ impl AuditLog {
     }
 
     /// Returns the folder of the record, where its lock is, without symbolic
-    /// links: two names of one file are one record.
+    /// links: two names of one database are one record.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -172,7 +173,7 @@ impl AuditLog {
     /// # Errors
     ///
     /// [`AuditError::Full`], [`AuditError::Write`], [`AuditError::Closed`]: the
-    /// decision is not on record and must not be acted on.
+    /// decision is not in the record and must not be acted on.
     pub async fn record(&self, record: Record) -> Result<(Receipt, RecordEnding), AuditError> {
         let is_queued = self.durability == Durability::Queue;
         if is_queued && self.failing.load(Ordering::Acquire) {
@@ -204,7 +205,7 @@ impl AuditLog {
         Ok((Receipt::issue(ending.seq(), decision), ending))
     }
 
-    /// Finds out whether a record could be written now: the writer tries.
+    /// Finds out whether a decision could be written now: the writer tries.
     ///
     /// # Errors
     ///
@@ -246,7 +247,7 @@ impl AuditLog {
         }
     }
 
-    /// Reads the long back-offs of the process before; to be called once, at the
+    /// Reads the long back-offs of the previous process; to be called once, at the
     /// start. Those that cannot be read count as absent, and are logged.
     pub fn saved_back_offs(&self) -> Vec<SavedBackOff> {
         let read = self.readers.read_now(|connection| {
@@ -273,11 +274,11 @@ impl AuditLog {
     /// Saves the last that is known of a robots.txt, in place of what was known
     /// for the same origin and token.
     ///
-    /// From the call on, [`AuditLog::saved_snapshot`] finds it. Saves go the way
-    /// of the records, in the order of the calls: no decision is on disk before
-    /// the snapshot it rests on is, if that was saved first. The future waits for
-    /// a place in the queue if there is none, and for nothing else; after a
-    /// second it gives up.
+    /// From the call on, [`AuditLog::saved_snapshot`] finds it. Saves go the
+    /// way of decisions, in the order of the calls: no decision is on disk
+    /// before the snapshot it rests on is, if that was saved first. The future
+    /// waits for a place in the queue if there is none, and for nothing else;
+    /// after a second it gives up.
     pub fn save_snapshot(&self, snapshot: StoredSnapshot) -> impl Future<Output = ()> + Send + '_ {
         let waiting = if snapshot.is_of_the_origin() {
             let count = ResultCount::new(&self.metrics.robots_saved);

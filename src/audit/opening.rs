@@ -1,5 +1,5 @@
-//! Opening a record for writing: the folder is locked, and what lies there is
-//! compared with the marker before anything is changed.
+//! Opening of the audit record for writing: the folder is locked, and what lies
+//! there is compared with the marker before anything is changed.
 //!
 //! A database that has lost decisions is not opened: the proxy would go on as
 //! if they had never been made. Whoever starts it says so with `--new-record`.
@@ -33,7 +33,7 @@ pub struct Options {
     /// Bytes of SQLite's write-ahead log above which nothing is written until
     /// it could be started again (`audit.wal_max`). One batch may go beyond it.
     pub wal_max: u64,
-    /// Whether to begin a new record where the one before is not whole
+    /// Whether to begin a new record where the previous one is not whole
     /// (`--new-record`).
     pub new_record: bool,
 }
@@ -48,7 +48,7 @@ pub enum Durability {
     Queue,
 }
 
-/// A record that is open for writing.
+/// An audit record that is open for writing.
 #[derive(Debug)]
 pub(super) struct OpenRecord {
     pub(super) folder: LockedFolder,

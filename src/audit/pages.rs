@@ -65,7 +65,7 @@ impl NumberedTable {
         statement.query_row([], |row| row.get(0).map(count))
     }
 
-    /// Finds the number behind the last row.
+    /// Finds the number after the last row.
     pub(super) fn end(&self, connection: &Connection) -> rusqlite::Result<i64> {
         let sql = format!("SELECT max(seq) FROM {}", self.name);
         let mut statement = connection.prepare_cached(&sql)?;
@@ -229,7 +229,7 @@ impl<'a> TableScan<'a> {
 
 /// Counts the bytes of text in the first columns of a row.
 fn row_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
-    // The policy, which many rows share, stands behind them and is not fetched
+    // The policy, which many rows share, stands after them and is not fetched
     // for this.
     const COLUMNS: usize = 16;
     let mut bytes = 0;
@@ -256,8 +256,8 @@ pub(super) struct KeyScan<'a> {
     connection: &'a Connection,
     table: KeyedTable,
     /// Key of the last row that was read, in bytes: somebody who changed it may
-    /// have left what is no UTF-8, and the next page must begin behind it all the
-    /// same.
+    /// have left what is no UTF-8, and the next page must begin after it all
+    /// the same.
     last: Option<Vec<Vec<u8>>>,
 }
 
@@ -296,12 +296,12 @@ impl<'a> KeyScan<'a> {
     fn query(&self) -> String {
         let KeyedTable { select, key } = self.table;
         let columns = key.join(", ");
-        let behind = if self.last.is_some() {
+        let after = if self.last.is_some() {
             let values = vec!["?"; key.len()].join(", ");
             format!("WHERE ({columns}) > ({values})")
         } else {
             String::new()
         };
-        format!("{select} {behind} ORDER BY {columns} LIMIT {ROWS_MAX}")
+        format!("{select} {after} ORDER BY {columns} LIMIT {ROWS_MAX}")
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The queue has no bound of its own: whoever sends holds a place, which goes
 //! with the entry until it is written or refused. `Drop` cannot wait for one,
-//! so the place of an exchange's ending is reserved before its record is
+//! so the place of an exchange's ending is reserved before its decision is
 //! written: an exchange that is dropped half-way still completes its row.
 //!
 //! Does not know how entries are written.
@@ -89,7 +89,7 @@ pub(super) enum WriterTask {
     SaveSnapshot(PendingSave),
     /// Write an event.
     Event(PendingEvent),
-    /// Find out whether a record could be written.
+    /// Find out whether a decision could be written.
     Probe { ack: oneshot::Sender<CommitResult> },
     /// Take no more.
     Close,
@@ -260,8 +260,8 @@ pub struct RecordEnding {
 }
 
 impl RecordEnding {
-    /// Makes the ending of an exchange whose record is about to be sent to
-    /// `queue`, with a place of its own there.
+    /// Makes the ending of an exchange whose decision record is about to be
+    /// sent to `queue`, with a place of its own there.
     pub(super) fn new(queue: EntryQueue, slot: OwnedSemaphorePermit) -> Self {
         Self {
             seq: SharedSeq::default(),

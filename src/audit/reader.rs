@@ -1,5 +1,5 @@
-//! Reader of the record: decisions, events and bodies, while the proxy runs or
-//! after.
+//! Reader of the audit record: decisions, events and bodies, while the proxy
+//! runs or after.
 //!
 //! A reader opens the database read-only and waits for nobody. It reads a page
 //! at a time and holds no more than that in memory.
@@ -27,7 +27,7 @@ const DECISION_NUMBERS: NumberedTable = NumberedTable {
     ..DECISIONS
 };
 
-/// Reader of one record.
+/// Reader of one audit record.
 #[derive(Debug)]
 pub struct AuditReader {
     pub(super) connection: Connection,
@@ -68,8 +68,8 @@ impl AuditReader {
         })
     }
 
-    /// Hands the records that meet `filter` to `visit` until it breaks. Records
-    /// that are written meanwhile are not among them.
+    /// Hands the decision records that meet `filter` to `visit` until it
+    /// breaks. Those that are written meanwhile are not among them.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl AuditReader {
         Ok(())
     }
 
-    /// Counts the records that meet `filter`. Its `rule` is compared by its path
-    /// only.
+    /// Counts the decision records that meet `filter`. Its `rule` is compared
+    /// by its path only.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl AuditReader {
         Ok(record.optional()?)
     }
 
-    /// Reads the body of a robots.txt, if it is on record.
+    /// Reads the body of a robots.txt, if the record has it.
     ///
     /// # Errors
     ///

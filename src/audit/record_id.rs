@@ -1,5 +1,5 @@
-//! Identity of a record: a random id, in the database and in a small file beside
-//! it, the marker.
+//! Identity of an audit record: a random id, in the database and in a small
+//! file beside it, the marker.
 //!
 //! A deleted database leaves no trace of itself. The marker does: it states the
 //! highest number of a decision that is known to be on disk. A checkpoint is
@@ -44,7 +44,7 @@ pub(super) const SELECT_RECORD: &str =
 const INSERT_RECORD: &str = "
 INSERT INTO record (id, begun_us, before, before_last, digest) VALUES (?, ?, ?, ?, ?)";
 
-/// Marker of a record: what it holds at least.
+/// Marker of an audit record: what it holds at least.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RecordMarker {
     /// Explanation for whoever finds the file.

@@ -82,7 +82,7 @@ pub fn robots_at(
     Ok(found)
 }
 
-/// Finds when the first robots.txt of `owner` that is on record was fetched.
+/// Finds when the first robots.txt of `owner` that the record has was fetched.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! State that a start takes over from the process before: the last that is
+//! State that a start takes over from the previous process: the last that is
 //! known of each robots.txt (table `kept`), and the long back-offs (table
 //! `back_off`).
 //!
@@ -40,7 +40,7 @@ pub(super) const BACK_OFF_COLUMNS: usize = 4;
 /// Position of the token among the values of a snapshot.
 const TOKEN_AT: usize = 1;
 
-/// Position of the body in [`LOAD_SNAPSHOT`], behind the digest of the row.
+/// Position of the body in [`LOAD_SNAPSHOT`], after the digest of the row.
 const BODY_AT: usize = SAVED_SNAPSHOT_COLUMNS + 1;
 
 /// Puts [`snapshot_row_values`] in place of the row with the same key.

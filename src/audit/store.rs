@@ -21,7 +21,7 @@ use super::transaction::{AuditTransaction, WrittenRows};
 use super::wal::Wal;
 use crate::metrics::Metrics;
 
-/// The record, locked and open for writing.
+/// The audit record, locked and open for writing.
 #[derive(Debug)]
 pub(super) struct AuditStore {
     connection: Connection,

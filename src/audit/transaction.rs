@@ -164,8 +164,8 @@ impl<'a> AuditTransaction<'a> {
         Ok(last.is_some_and(|kind| kind == BackOffChange::Left.as_str()))
     }
 
-    /// Writes a decision as any other, and removes it: what would keep a record
-    /// out keeps this one out.
+    /// Writes a decision as any other, and removes it: whatever would keep a
+    /// real one from being written makes this fail, too.
     pub(super) fn probe(&self) -> rusqlite::Result<()> {
         const NO_POLICY: [u8; 32] = [0; 32];
         self.execute(

@@ -1,5 +1,5 @@
-//! Verification: decides the whole record again, and finds rows that somebody
-//! has changed or removed.
+//! Verification: decides every row of the audit record again, and finds rows
+//! that somebody has changed or removed.
 //!
 //! Invariant 2 (ARCHITECTURE.md): every decision follows from what is stored
 //! beside it. A finding is one line of text, handed on as it is found, so that
@@ -52,11 +52,11 @@ pub struct Verification {
     pub back_offs: u64,
 }
 
-/// Decides every record that meets `filter` again, from what is stored, and
-/// hands each finding to `report`.
+/// Decides every row that meets `filter` again, from what is stored, and hands
+/// each finding to `report`.
 ///
-/// Bodies, events, saved state and gaps concern the record as a whole; they are
-/// looked at if `filter` is open.
+/// Bodies, events, saved state and gaps concern the audit record as a whole;
+/// they are looked at if `filter` is open.
 ///
 /// # Errors
 ///
@@ -199,7 +199,7 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         Ok(())
     }
 
-    /// Reads the robots.txt that a record rests on, if it is there.
+    /// Reads the robots.txt that a decision rests on, if it is there.
     fn body_of(&mut self, record: &StoredRecord) -> Result<Option<Bytes>, AuditError> {
         let snapshot = record.snapshot.as_ref();
         let Some(wanted) = snapshot.and_then(|snapshot| snapshot.sha256) else {
@@ -248,7 +248,7 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         Ok(())
     }
 
-    /// Compares every row of `table` with the digest behind its `columns`.
+    /// Compares every row of `table` with the digest after its `columns`.
     /// Returns how many there are.
     fn check_saved(
         &mut self,

@@ -177,7 +177,7 @@ impl Wal {
         if frames <= self.frames_before {
             self.note_start();
         } else if self.is_checkpointed {
-            // All of it was in the database, and yet the commit went behind it.
+            // All of it was in the database, and yet the commit went after it.
             self.held_since.get_or_insert_with(clock::now);
         }
         self.frames_before = frames;

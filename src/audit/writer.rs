@@ -2,9 +2,9 @@
 //! keeps what must not be lost for another try.
 //!
 //! One transaction holds whatever has come in while the last one was on its way
-//! to the disk, so that a slow disk makes batches larger, not fewer records a
-//! second. An entry keeps its place in the queue until it is written or refused,
-//! so what cannot be written yet is bounded by the same number.
+//! to the disk, so that a slow disk makes batches larger, not fewer rows a
+//! second. An entry keeps its place in the queue until it is written or
+//! refused, so what cannot be written yet is bounded by the same number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +94,7 @@ impl AuditWriter {
             match self.commit_what_can_be() {
                 Ok(()) => {
                     self.accept();
-                    // Behind the answers: no request waits for it.
+                    // After the answers: no request waits for it.
                     self.prune();
                     self.store.checkpoint_if_due();
                 }

@@ -137,7 +137,7 @@ fn list(
     out.end()
 }
 
-/// Prints all that is on record of the decision that `subject` names.
+/// Prints everything that the record has on the decision that `subject` names.
 fn show(reader: &AuditReader, subject: &DecisionSubject, form: OutputForm) -> anyhow::Result<Exit> {
     let Some(record) = find(reader, subject)? else {
         report_missing(reader, subject)?;

@@ -59,7 +59,7 @@ pub(super) fn open(file: &str) -> Result<Box<dyn BufRead>, Usage> {
 /// Appends the next line of `input` to `text`, with its end; the last line gets
 /// an end as well. Returns `false` if there is no further line.
 ///
-/// A line longer than `bytes_max` is cut behind that length, so that the caller
+/// A line longer than `bytes_max` is cut after that length, so that the caller
 /// sees that it was longer.
 pub(super) fn append_line(
     input: &mut impl BufRead,

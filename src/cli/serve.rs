@@ -22,8 +22,8 @@ use crate::serve::{self, RunningProxy};
 /// Arguments of `serve`.
 #[derive(Debug, Default, Args)]
 pub(super) struct ServeArguments {
-    /// Begins a new record if the one before is not whole; what is left of it is
-    /// set aside.
+    /// Begins a new record if the previous one is not whole; what is left of it
+    /// is set aside.
     #[arg(long)]
     new_record: bool,
 }

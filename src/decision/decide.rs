@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Invariant 2 (ARCHITECTURE.md): [`decide`] is a pure function of [`Inquiry`],
-//! [`Snapshot`], [`Policy`] and the time, so that a record of the four can be
-//! decided again. Does not know when a request may start: that is for `pace`.
+//! [`Snapshot`], [`Policy`] and the time, so that whoever has stored these four
+//! can decide again. Does not know when a request may start: that is for
+//! `pace`.
 
 use std::sync::Arc;
 
@@ -63,8 +64,9 @@ pub fn ruling(inquiry: &Inquiry, snapshot: &Snapshot, policy: &Policy, at: Times
     Ruling::of(inquiry, snapshot, policy.terms(), to_microsecond(at))
 }
 
-/// Cuts a time to the microsecond, as exactly as records keep it. Otherwise
-/// deciding again could come to lie on the other side of an override's end.
+/// Cuts a time to the microsecond, as exactly as decision records keep it.
+/// Otherwise deciding again could come to lie on the other side of an
+/// override's end.
 fn to_microsecond(at: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at)
 }
@@ -150,8 +152,8 @@ impl Decision {
         (is_wanted && is_faithful).then_some((snapshot, file))
     }
 
-    /// Turns the decision into leave to send, against the receipt of its record
-    /// (ARCHITECTURE.md, invariant 3: written before sent).
+    /// Turns the decision into leave to send, against the receipt of its
+    /// decision record (ARCHITECTURE.md, invariant 3: written before sent).
     ///
     /// # Errors
     ///
@@ -182,7 +184,7 @@ impl Decision {
     }
 }
 
-/// Proof that the audit log has accepted the record of one decision.
+/// Proof that the audit record has accepted one decision.
 ///
 /// Receipts are made in `audit` alone; the layering test keeps their constructor
 /// there.
@@ -193,12 +195,13 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Creates the receipt for the record `seq`, whose decision has this digest.
+    /// Creates the receipt for the decision record `seq`, whose decision has
+    /// this digest.
     pub(crate) fn issue(seq: u64, decision: Digest) -> Self {
         Self { seq, decision }
     }
 
-    /// Returns the record's sequence number, from 1.
+    /// Returns the sequence number of the decision record, from 1.
     pub fn seq(&self) -> u64 {
         self.seq
     }
@@ -247,10 +250,10 @@ impl Permit {
     }
 }
 
-/// Decision that refuses or delays, on record.
+/// Decision that refuses or delays, once it is in the audit record.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Sequence number of the record.
+    /// Sequence number of the decision record.
     pub seq: u64,
     /// What was decided, and from what.
     pub evidence: Arc<Evidence>,

@@ -1,7 +1,7 @@
 //! Evidence: everything that a decision was made from, and what it says.
 //!
-//! A record keeps it, so that the decision can be made again. Does not know how
-//! it is stored.
+//! A decision record keeps it, so that the decision can be made again. Does not
+//! know how it is stored.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -90,8 +90,8 @@ pub enum EnforcementMode {
     /// The request is refused.
     #[default]
     Enforce,
-    /// The request is forwarded, and the record says that it would have been
-    /// refused: for finding out what enforcing would cost.
+    /// The request is forwarded, and the decision record says that it would
+    /// have been refused: for finding out what enforcing would cost.
     Report,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct PolicyTerms {
         skip_serializing_if = "Revision::is_first"
     )]
     pub(super) revision: Revision,
-    // These two are as old as the record: every policy has them.
+    // These two are as old as the audit record: every policy in it has them.
     pub(super) unauthorized: Unauthorized,
     pub(super) readings: Readings,
     #[serde(default, skip_serializing_if = "Dialect::is_default")]
@@ -245,7 +245,7 @@ impl Policy {
         &self.terms.overrides
     }
 
-    /// Reads the policy that an audit record names.
+    /// Reads the policy that a decision record names.
     ///
     /// # Errors
     ///
@@ -279,7 +279,8 @@ impl Policy {
         &self.json
     }
 
-    /// Returns the SHA-256 of the JSON, by which records name the policy.
+    /// Returns the SHA-256 of the JSON, by which decision records name the
+    /// policy.
     pub fn digest(&self) -> Digest {
         self.digest
     }

@@ -1,5 +1,5 @@
-//! Verdict and reason of a decision, with their words in records, metrics and
-//! answers.
+//! Verdict and reason of a decision, with their words in decision records,
+//! metrics and answers.
 //!
 //! Programs read these words, so none is ever changed. Does not know how a
 //! decision comes by them.
@@ -9,8 +9,8 @@ use std::fmt;
 use politesse_robots::{Judgement, PauseRecord};
 use serde::{Deserialize, Serialize};
 
-/// Defines enums whose variants have a word each, the same one in records,
-/// metrics and answers.
+/// Defines enums whose variants have a word each, the same one in decision
+/// records, metrics and answers.
 macro_rules! words {
     ($(
         $(#[$about:meta])+
@@ -26,7 +26,7 @@ macro_rules! words {
             /// Every value, in the order of the table.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$Variant),+];
 
-            /// Returns its word in records, metrics and answers.
+            /// Returns its word in decision records, metrics and answers.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$Variant => $word,)+

@@ -1,9 +1,9 @@
-//! Record of a decision: the evidence as the audit log stores it, and deciding
-//! again from it.
+//! Decision record: the evidence of one decision as the audit record stores it
+//! in a row, and deciding again from it.
 //!
-//! Invariant 2 (ARCHITECTURE.md): a record names the inquiry, the snapshot and
-//! the policy, so that [`decide_again`] must come to the same answer, years
-//! later and offline. Does not know how records are stored.
+//! Invariant 2 (ARCHITECTURE.md): a decision record names the inquiry, the
+//! snapshot and the policy, so that [`decide_again`] must come to the same
+//! answer, years later and offline. Does not know how rows are stored.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -78,8 +78,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Creates the record of `decision` for a request from `client` that has
-    /// waited for `waited`.
+    /// Creates the decision record of `decision` for a request from `client`
+    /// that has waited for `waited`.
     pub fn of(decision: &Decision, client: IpAddr, waited: Duration) -> Self {
         Self {
             client,
@@ -102,7 +102,7 @@ pub struct Seen {
     pub said: Option<String>,
 }
 
-/// End of an exchange, which completes its record.
+/// End of an exchange, which completes its decision record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExchangeEnd {
     /// The status the crawler was answered with, if any.
@@ -155,7 +155,8 @@ pub struct StoredRecord {
     pub error: Option<String>,
 }
 
-/// A policy as read back from the store; records that rest on one share it.
+/// A policy as read back from the store; decision records that rest on one
+/// share it.
 #[derive(Debug, Clone)]
 pub struct StoredPolicy {
     /// Its JSON.
@@ -215,8 +216,8 @@ impl StoredRuling {
     }
 }
 
-/// Snapshot of a record, as read back from the store. Its body is stored apart,
-/// by digest.
+/// Snapshot of a decision record, as read back from the store. Its body is
+/// stored apart, by digest.
 #[derive(Debug, Clone)]
 pub struct RecordedSnapshot {
     /// The token it was fetched for.
@@ -249,7 +250,7 @@ pub fn result_word(result: &AccessResult) -> &'static str {
     }
 }
 
-/// Result of deciding a record again.
+/// Result of making a recorded decision again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Again {
     /// The same answer.
@@ -265,12 +266,12 @@ pub enum Again {
         /// The answer of this one.
         now: Box<StoredRuling>,
     },
-    /// The record rests on no snapshot (`egress`); its form is right.
+    /// The decision rests on no snapshot (`egress`); its form is right.
     FormOnly,
 }
 
-/// Error for which a record cannot be decided again: the store was changed by
-/// another hand, or written by a later version.
+/// Reason why a recorded decision cannot be made again: the store was changed
+/// by another hand, or written by a later version.
 #[derive(Debug, Error)]
 pub enum Undecidable {
     /// The URL is none.
@@ -295,8 +296,8 @@ pub enum Undecidable {
     BodyChanged(Digest),
 }
 
-/// Decides a record again from what is stored: its own values, and the body of
-/// robots.txt that its snapshot names.
+/// Makes a recorded decision again from what is stored: the values of the
+/// record, and the body of robots.txt that its snapshot names.
 ///
 /// # Errors
 ///
@@ -318,7 +319,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
     })
 }
 
-/// Makes the decision of a record again; `None` if it rests on no snapshot.
+/// Makes a recorded decision again; `None` if it rests on no snapshot.
 ///
 /// # Errors
 ///
@@ -361,8 +362,8 @@ pub fn decision_again(
     }))
 }
 
-/// Checks the form of a record without a snapshot. Only an egress refusal is
-/// decided without asking the origin.
+/// Checks the form of a decision record without a snapshot. Only an egress
+/// refusal is decided without asking the origin.
 fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
     let ruling = &record.ruling;
     if ruling.reason != Reason::Egress.as_str() {
@@ -406,7 +407,7 @@ fn restore_result(
         ("successful", Some(digest), _) => {
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
             // The body was stored as it was cut, so it is read as a whole file:
-            // rules behind the cut decided nothing.
+            // rules after the cut decided nothing.
             let copy = RobotsFile::read(body, dialect);
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));

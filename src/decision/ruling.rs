@@ -152,7 +152,7 @@ impl Ruling {
 }
 
 /// Rules on each reading of the path, the one sent first. Stops at the first
-/// that is disallowed, unless an override may be about those behind it.
+/// that is disallowed, unless an override may be about those after it.
 fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms) -> Vec<Ruling> {
     let rule_on = |path: &str| rule_on_path(path, &inquiry.crawler, snapshot, terms);
     let sent = inquiry.target.path_and_query();

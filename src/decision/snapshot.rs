@@ -173,7 +173,7 @@ impl RobotsFile {
         let RobotsBody { bytes, whole } = body.into();
         let mut robots = RobotsTxt::in_dialect(bytes.clone(), dialect);
         if !whole {
-            // The rules behind the cut are unknown, and explanations say so.
+            // The rules after the cut are unknown, and explanations say so.
             robots.cut_here();
         }
         Self {

@@ -88,7 +88,7 @@ pub struct AnnotationRequest {
 pub struct AnnotatedResponse {
     /// Value of the annotation field.
     pub field: HeaderValue,
-    /// Part of the record.
+    /// Statements for the row in the audit record.
     pub summary: AnnotationSummary,
     /// Beginning of the body, to be passed on first.
     pub held: HeldBody,
@@ -97,8 +97,8 @@ pub struct AnnotatedResponse {
 }
 
 impl AnnotationRequest {
-    /// Reads the request `outgoing`, decided by `evidence`, which the record
-    /// has under the number `seq`.
+    /// Reads the request `outgoing`, decided by `evidence`, which the audit
+    /// record has under the number `seq`.
     pub fn of(evidence: &Arc<Evidence>, seq: u64, outgoing: &OutgoingHead) -> Self {
         let url = evidence.inquiry.target.to_string();
         let tokens = tokens(&evidence.inquiry.crawler);
@@ -212,8 +212,8 @@ impl Annotator {
         }
     }
 
-    /// Returns the annotation as the client and as the record get it. The
-    /// record has all preferences.
+    /// Returns the annotation as the client and as the audit record get it. The
+    /// latter has all preferences.
     fn written(
         &self,
         request: &AnnotationRequest,

@@ -1,9 +1,9 @@
-//! Bodies of the responses to clients: our own, and an origin's behind the part
+//! Bodies of the responses to clients: our own, and an origin's after the part
 //! of it that was held back.
 //!
 //! Invariant 7 (ARCHITECTURE.md): not a byte is changed. The end of a body
-//! completes the record of its exchange; so does its drop, when the client has
-//! gone.
+//! completes the row of its exchange in the audit record; so does its drop,
+//! when the client has gone.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::upstream::body::{BodyError, ResponseBody};
 /// Body of any response to a client.
 #[derive(Debug)]
 pub enum ProxyBody {
-    /// A body of our own, or none, and the record to complete.
+    /// A body of our own, or none, and the row to complete.
     Whole(Bytes, Option<Box<RecordCompletion>>),
     /// An origin's body.
     Origin(Box<OriginBody>),
 }
 
 impl ProxyBody {
-    /// Creates a body of our own that completes no record.
+    /// Creates a body of our own that completes no row.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(bytes.into(), None)
     }
@@ -50,7 +50,7 @@ impl ProxyBody {
         self
     }
 
-    /// Completes the record at the end of this body.
+    /// Completes the row at the end of this body.
     #[must_use]
     pub fn completing(mut self, mut completion: RecordCompletion) -> Self {
         match &mut self {

@@ -192,7 +192,7 @@ impl Ca {
     }
 
     /// Returns the certificate for `host`, from the cache or newly made, with
-    /// the authority's behind it.
+    /// the authority's after it.
     ///
     /// # Errors
     ///

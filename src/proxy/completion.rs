@@ -1,5 +1,5 @@
-//! Completion of an exchange's record: the outcome of its row, and its line in
-//! the log, written once when the response has ended.
+//! Completion of the row of an exchange in the audit record, with its outcome,
+//! and its line in the log: both are written once, when the response has ended.
 //!
 //! Does not know how the end of a response is found; `body` does.
 
@@ -15,8 +15,8 @@ use crate::decision::decide::Evidence;
 use crate::decision::record::{ExchangeEnd, Seen};
 use politesse_directives::Quotations;
 
-/// Statements of a response about its own use, for the record. Trailers may
-/// add to the quotations.
+/// Statements of a response about its own use, for its row in the audit record.
+/// Trailers may add to the quotations.
 #[derive(Debug)]
 pub struct AnnotationSummary {
     /// Value of the annotation field, with all preferences.
@@ -25,8 +25,8 @@ pub struct AnnotationSummary {
     pub quotations: Quotations,
 }
 
-/// Outcome of one exchange while it goes on. Once the decision is in the
-/// record, [`RecordCompletion::end`] or the drop completes its row.
+/// Outcome of one exchange while it goes on. Once the decision has a row in the
+/// audit record, [`RecordCompletion::end`] or the drop completes its row.
 #[derive(Debug)]
 pub struct RecordCompletion {
     started: Instant,
@@ -43,7 +43,7 @@ pub struct RecordCompletion {
 }
 
 impl RecordCompletion {
-    /// Starts an exchange that is not in the record yet.
+    /// Starts an exchange whose decision has no row yet.
     pub fn start() -> Self {
         Self {
             started: clock::instant(),
@@ -78,7 +78,7 @@ impl RecordCompletion {
     /// Completes the row, unless it was completed before; `error` as in
     /// [`ExchangeEnd`].
     pub fn end(&mut self, error: Option<&'static str>) {
-        // Taken out, so that the drop behind an explicit end writes nothing.
+        // Taken out, so that the drop after an explicit end writes nothing.
         let Some((row, evidence)) = self.row.take() else {
             return;
         };

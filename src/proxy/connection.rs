@@ -300,8 +300,8 @@ fn http1_builder(idle_timeout: Duration) -> http1::Builder {
         // hyper counts from the end of the last exchange, so for all heads but
         // the first this is the limit of idleness, too.
         .header_read_timeout(idle_timeout)
-        // A client that closes its sending side behind a request still wants
-        // the answer.
+        // A client that closes its sending side after a request still wants the
+        // answer.
         .half_close(true)
         .preserve_header_case(true)
         .title_case_headers(true)

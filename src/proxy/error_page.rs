@@ -140,7 +140,7 @@ impl ErrorPage<'_> {
         }
     }
 
-    /// Returns the number of the decision in the record.
+    /// Returns the number of the decision in the audit record.
     fn decision(&self) -> Option<String> {
         self.details.members.get("decision")?.as_str().map(shown)
     }
@@ -227,7 +227,8 @@ impl ErrorPage<'_> {
         Some(match path {
             "reason" => reason(&text),
             "rule/group" if text == "*" => "everyone (*)".to_owned(),
-            // The record has the fraction of the second; people do not need it.
+            // The decision record has the fraction of the second; people do not
+            // need it.
             "robots/fetched_at" => text.parse().map_or(text, to_the_second),
             _ => text,
         })

@@ -89,7 +89,7 @@ impl Proxy {
         }
     }
 
-    /// Answers a request with a problem, without a decision or a record of it.
+    /// Answers a request with a problem, without a decision or a row for it.
     /// The connection closes after it.
     pub fn turn_away<B: hyper::body::Body>(
         &self,
@@ -117,8 +117,8 @@ impl Proxy {
             return Ok(answer);
         }
         let (decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
-        // The decision is on record before anything is sent: no request to the
-        // origin may come before this line.
+        // The decision is in the audit record before anything is sent: no
+        // request to the origin may come before this line.
         let receipt = self
             .record(&decision, &turns, connection, completion)
             .await?;

@@ -1,10 +1,10 @@
 //! First bytes of a connection inside a CONNECT: checks that they begin a TLS
 //! handshake, or an HTTP/1 request.
 //!
-//! hyper looks for the blank line behind a head before it reads any of it, and
-//! rustls waits for a whole record. Without this check an SSH banner would hold
-//! its connection until `proxy.header_timeout`. Does not know how the protocols
-//! are read.
+//! hyper looks for the blank line after a head before it reads any of it, and
+//! rustls waits for a whole TLS record. Without this check an SSH banner would
+//! hold its connection until `proxy.header_timeout`. Does not know how the
+//! protocols are read.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -125,7 +125,7 @@ impl FirstBytes {
     }
 }
 
-/// Matches the start of a record with a ClientHello: content type, version,
+/// Matches the start of a TLS record with a ClientHello: content type, version,
 /// length, and type of the handshake message (RFC 8446, sections 4 and 5.1).
 fn client_hello(bytes: &[u8]) -> StartMatch {
     let is_right = |(at, byte): (usize, &u8)| match at {
@@ -133,7 +133,7 @@ fn client_hello(bytes: &[u8]) -> StartMatch {
         1 => *byte == 3,
         // SSL 3.0 to TLS 1.3.
         2 => *byte <= 4,
-        // A record has 2^14 bytes at most.
+        // A TLS record has 2^14 bytes at most.
         3 => *byte <= 0x40,
         5 => *byte == 1,
         _ => true,

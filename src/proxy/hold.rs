@@ -123,7 +123,7 @@ impl HeldBody {
         self.bytes
     }
 
-    /// Whether the body breaks off behind what is held back.
+    /// Whether the body breaks off after what is held back.
     pub fn breaks_off(&self) -> bool {
         matches!(self.last, Some(Err(_)))
     }

@@ -2,7 +2,7 @@
 //! (RFC 9110, section 7.6.2).
 //!
 //! At 0 the request is for this proxy: it is answered here, without a decision
-//! and without a record. With other methods the field has no meaning, and is
+//! and without a decision. With other methods the field has no meaning, and is
 //! passed on unchanged.
 
 use bytes::Bytes;

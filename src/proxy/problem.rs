@@ -112,7 +112,8 @@ pub enum Problem {
 const AUDIT_RETRY_SECONDS: u64 = 10;
 
 impl Problem {
-    /// Returns the error type of RFC 9209, section 2.3, for metrics and records.
+    /// Returns the error type of RFC 9209, section 2.3, for metrics and
+    /// decision records.
     pub fn error(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "http_request_error",

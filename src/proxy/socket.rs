@@ -51,10 +51,11 @@ impl ClientEnd {
     /// Waits until the client sends no more: it has closed the connection, or
     /// its sending side, which looks the same (RFC 9293, section 3.6).
     ///
-    /// Reads nothing, so it costs no memory and works inside TLS. It does not see
-    /// an end behind more bytes than the system's receive buffer takes (an upload,
-    /// requests in a pipeline), nor a TLS session that is closed alone. It does
-    /// not return after a reset: [`Socket::reset`] does, and ends the exchange.
+    /// Reads nothing, so it costs no memory and works inside TLS. It does not
+    /// see an end after more bytes than the system's receive buffer takes (an
+    /// upload, requests in a pipeline), nor a TLS session that is closed alone.
+    /// It does not return after a reset: [`Socket::reset`] does, and ends the
+    /// exchange.
     pub async fn ended(&self) {
         if let Some(stream) = &self.0
             && let Ok(ready) = stream.ready(END).await
@@ -261,7 +262,7 @@ mod tests {
         socket.reset().await;
     }
 
-    // RFC 9293, section 3.6. A crawler may have more behind its request: a body,
+    // RFC 9293, section 3.6. A crawler may have more after its request: a body,
     // or requests in a pipeline.
     #[tokio::test]
     async fn an_end_is_noticed_behind_what_is_unread() {

@@ -16,7 +16,8 @@ use crate::decision::record::Effect;
 /// Reasons that are counted apart. A crawler that follows every link of a large
 /// site meets thousands of rules.
 const REASONS_MAX: usize = 1000;
-/// Reasons that [`Totals`] names. It is for people; the record has them all.
+/// Reasons that [`Totals`] names. It is for people; the audit record has them
+/// all.
 const REASONS_SHOWN: usize = 10;
 
 /// Characters of a rule that are kept: an origin may write a rule of any length.
@@ -101,8 +102,8 @@ impl Tally {
         self.lock().totals.handshakes_failed += 1;
     }
 
-    /// Counts a decision that is in the record, with its effect and the time that
-    /// its request waited.
+    /// Counts a decision that is in the audit record, with its effect and the
+    /// time that its request waited.
     pub fn add(&self, evidence: &Evidence, effect: Effect, waited: Duration) {
         let wait_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let mut counts = self.lock();

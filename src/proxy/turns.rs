@@ -87,8 +87,8 @@ impl TurnWait<'_> {
 /// Turns of one request: the one that it has, and another if it must be sent
 /// again over a new connection.
 ///
-/// The record is written before the request is sent, and holds the first wait
-/// and the decision by which both are sent.
+/// The decision record is written before the request is sent, and holds the
+/// first wait and the decision by which both are sent.
 #[derive(Debug)]
 pub struct RequestTurns<'a> {
     decider: &'a TurnDecider,
@@ -309,7 +309,7 @@ impl TurnDecider {
     }
 
     /// Waits for another turn to send a request that was lost. There is none if
-    /// it does not come in time, or if the decision on record no longer holds:
+    /// it does not come in time, or if the recorded decision no longer holds:
     /// what is sent is sent by the decision that is written down.
     async fn turn_again(&self, evidence: &Evidence, wait: &mut TurnWait<'_>) -> Option<Turn> {
         let turn = self.turn(evidence, wait).await.ok()?;

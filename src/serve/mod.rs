@@ -343,7 +343,7 @@ impl RunningProxy {
         self.admin_end.cancel();
         self.admin_tracker.close();
         let _ = timeout(ADMIN_PATIENCE, self.admin_tracker.wait()).await;
-        // The record is last: every exchange writes how it ended.
+        // The audit record is closed last: every exchange writes how it ended.
         self.shared.audit.close();
         self.audit_tracker.close();
         self.audit_tracker.wait().await;

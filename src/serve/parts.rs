@@ -49,8 +49,8 @@ pub struct OriginClients {
 }
 
 impl OriginClients {
-    /// Builds clients for one command: with a pace and metrics of their own, and
-    /// without a record.
+    /// Builds clients for one command: with a pace and metrics of their own,
+    /// and without an audit record.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl OriginClients {
         Self::new(settings, &metrics, &Arc::new(scheduler), None)
     }
 
-    /// Builds clients for a proxy. They do not dial its own listeners, and its
-    /// record keeps their robots.txt files for the next process.
+    /// Builds clients for a proxy. They do not dial its own listeners, and the
+    /// audit record keeps their robots.txt files for the next process.
     ///
     /// # Errors
     ///
@@ -119,8 +119,8 @@ impl OriginClients {
     }
 }
 
-/// Store of the robots.txt cache: the record, which keeps each snapshot beside
-/// the decisions that rest on it.
+/// Store of the robots.txt cache: the audit record, which keeps each snapshot
+/// beside the decisions that rest on it.
 ///
 /// A snapshot holds only while its origin leads to the same place: another
 /// `upstream.resolve` or `upstream.parent` means another site.

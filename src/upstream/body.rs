@@ -33,7 +33,7 @@ pub enum BodyError {
     #[error("the body broke off")]
     Incomplete(#[source] hyper::Error),
     /// An HTTP/2 stream was reset without an error before its end (RFC 9113,
-    /// section 8.1, allows that only behind a complete response).
+    /// section 8.1, allows that only after a complete response).
     #[error("the stream was reset before its end")]
     Reset,
 }
@@ -136,7 +136,7 @@ impl Body for ResponseBody {
         if frame.is_none() && this.shared && !this.incoming.is_end_stream() {
             return Poll::Ready(Some(Err(BodyError::Reset)));
         }
-        // With the last part, not behind it: hyper does not poll a body again
+        // With the last part, not after it: hyper does not poll a body again
         // that says it has ended. After an error the rest of this response
         // would be read as the next one.
         match &frame {

@@ -41,7 +41,7 @@ pub use crate::upstream::error::UpstreamError;
 /// Longest wait for a connection to become free after its last response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest pause between two requests after which a connection is used again.
-/// Behind a longer one it is more likely to be dead, and to send the request
+/// After a longer one it is more likely to be dead, and to send the request
 /// once more takes the pause once more.
 const REUSE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -128,7 +128,7 @@ impl Upstream {
         if options.http2 {
             tls.alpn_protocols.push(b"h2".to_vec());
         }
-        // Behind h2: the order is that of preference (RFC 7301, section 3.1).
+        // After h2: the order is that of preference (RFC 7301, section 3.1).
         tls.alpn_protocols.push(b"http/1.1".to_vec());
         let credentials = options.parent_auth.as_deref().map(Credentials::read);
         Ok(Self {

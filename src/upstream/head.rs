@@ -169,7 +169,7 @@ fn needs_chunks(method: &Method, body: &Upload) -> bool {
 /// request can have asked for.
 ///
 /// hyper resolves such framing one way; whoever reads the connection beside or
-/// behind us may resolve it the other (RFC 9112, sections 6.1 and 6.3).
+/// after us may resolve it the other (RFC 9112, sections 6.1 and 6.3).
 pub(super) fn check_response<B>(response: &Response<B>) -> Result<(), UpstreamError> {
     let fields = response.headers();
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -35,7 +35,7 @@ pub(super) struct ResponseHeads {
     /// The beginning of a frame header, as far as it has come in.
     header: [u8; FRAME_HEADER],
     header_bytes: usize,
-    /// Bytes of the current frame behind its header that are still to come.
+    /// Bytes of the current frame after its header that are still to come.
     payload_bytes: usize,
     /// Heads by stream, of streams that have not ended.
     heads: BTreeMap<u32, usize>,
@@ -54,10 +54,10 @@ impl ResponseHeads {
     /// interim responses. One more goes unnoticed if the response has no body.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), TooManyHeads> {
         while !bytes.is_empty() {
-            let (payload, behind) = bytes.split_at(self.payload_bytes.min(bytes.len()));
+            let (payload, after) = bytes.split_at(self.payload_bytes.min(bytes.len()));
             self.payload_bytes -= payload.len();
             let missing = FRAME_HEADER - self.header_bytes;
-            let (header, rest) = behind.split_at(missing.min(behind.len()));
+            let (header, rest) = after.split_at(missing.min(after.len()));
             self.header[self.header_bytes..][..header.len()].copy_from_slice(header);
             self.header_bytes += header.len();
             if self.header_bytes == FRAME_HEADER {

@@ -41,7 +41,7 @@ fn summary(reply: &Reply) -> String {
     format!("{} / {}", told.directives.join(" "), state.trim())
 }
 
-/// The annotation of a 304 to `fields`, asked for behind a 200.
+/// The annotation of a 304 to `fields`, asked for after a 200.
 async fn repeated(page: Page, unchanged: Page, fields: &[&str]) -> String {
     let script = Script::robots("").page("/a", page);
     let script = script.if_conditional("/a", unchanged.with_status(304));

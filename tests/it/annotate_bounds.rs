@@ -233,7 +233,7 @@ fn the_budget_is_given_back_when_a_page_has_passed() {
     });
 }
 
-/// A page that is held back until the gate opens, and what comes behind it.
+/// A page that is held back until the gate opens, and what comes after it.
 fn half_a_page(gate: &Gate) -> Page {
     stepped(&["<head><title>", "</title></head><body>"], gate)
 }

@@ -337,7 +337,7 @@ fn what_fields_say_of_the_bytes_is_passed_on() {
     });
 }
 
-/// A page that ends in trailers: in what is held back, or far behind it.
+/// A page that ends in trailers: in what is held back, or far after it.
 fn with_trailers(length: usize) -> Page {
     let body = HEAD.to_owned() + &"x".repeat(length);
     let chunks: Vec<&[u8]> = body.as_bytes().chunks(1000).collect();

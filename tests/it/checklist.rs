@@ -459,7 +459,7 @@ fn with(lines: &[&[u8]], place: usize, line: &[u8]) -> Vec<u8> {
     lines.join(&b'\n')
 }
 
-/// The same, said by a file with one line more behind its first `place`.
+/// The same, said by a file with one line more after its first `place`.
 fn below(said: Said, place: usize) -> Said {
     let moved = |line: u32| line + u32::from(place < line as usize);
     match said {
@@ -561,7 +561,7 @@ fn web_page_in_place_of_robots_txt_is_noted_and_binds_nobody() {
     assert_eq!(noted(&RobotsTxt::parse(page), NoteKind::Html), [1]);
 }
 
-/// `lines` behind as many comments as fill the file up to `bytes` before them.
+/// `lines` after as many comments as fill the file up to `bytes` before them.
 fn filled(bytes: usize, lines: &str) -> Vec<u8> {
     let agent = "User-agent: *\n";
     let left = bytes - agent.len();
@@ -636,7 +636,7 @@ fn anything(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 // RFC 9309, sections 2.3.1.5, 2.5 and 3. The bound is `RobotsTxt::BYTES_MIN`:
-// no byte behind it is read; checklist 33 and 34.
+// no byte after it is read; checklist 33 and 34.
 #[test]
 fn ten_mebibytes_of_anything_are_read_up_to_the_limit_and_no_further() {
     for (what, body) in anything(10 << 20) {

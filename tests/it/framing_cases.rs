@@ -86,7 +86,7 @@ fn no_response_reaches_a_crawler_that_could_be_read_in_two_ways() {
 /// The answers that a connection carried, and how it ended.
 struct Told {
     answers: Vec<Message>,
-    /// Whether the proxy took another request behind the case's bytes.
+    /// Whether the proxy took another request after the case's bytes.
     last_taken: bool,
 }
 
@@ -130,7 +130,7 @@ impl Case {
         }
     }
 
-    /// Sends the bytes, and a request behind them if there is an answer.
+    /// Sends the bytes, and a request after them if there is an answer.
     async fn send(&self, proxy: &Proxy) -> Told {
         let mut stream = Crawler::plain(proxy).await.into_stream();
         // The proxy may answer, and close, before it has read all.
@@ -256,7 +256,7 @@ impl Case {
         assert_eq!(origin.faults(), [""; 0]);
     }
 
-    /// The one answer to a request for a page, and nothing behind it.
+    /// The one answer to a request for a page, and nothing after it.
     async fn fetch(&self, proxy: &Proxy) -> Option<Message> {
         let method = self.method.as_deref().unwrap_or("GET");
         let mut reader = Reader::new(Crawler::plain(proxy).await.into_stream());
@@ -309,7 +309,7 @@ impl Case {
 /// Fields that are never taken from trailers (RFC 9110, section 6.5.1).
 const NEVER: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 
-/// What is asked behind each case's bytes, to see what the proxy makes of them.
+/// What is asked after each case's bytes, to see what the proxy makes of them.
 const LAST: &[u8] = b"GET http://o.test/last HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";
 
 fn absent() -> Bytes {

@@ -36,7 +36,7 @@ async fn try_ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Option<Reply> {
     crawler.try_reply_to("GET").await
 }
 
-/// The name, behind what should hide it.
+/// The name, after what should hide it.
 fn hidden(before: &str) -> Vec<u8> {
     format!("{before}BadBot/1.0").into_bytes()
 }

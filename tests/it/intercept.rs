@@ -136,8 +136,8 @@ async fn chain(proxy: &Proxy, authority: &str, name: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-// Issue, Deliver 3: made for the requested name, kept and used again; decisions:
-// the CA certificate is sent behind it.
+// Issue, Deliver 3: made for the requested name, kept and used again;
+// decisions: the CA certificate is sent after it.
 #[test]
 fn the_leaf_is_made_for_the_name_and_used_again() {
     run(async {

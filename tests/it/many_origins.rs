@@ -26,7 +26,7 @@ const WORKERS: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Healthy,
-    /// Rules, and behind them lines without end.
+    /// Rules, and after them lines without end.
     Endless,
     Hanging,
     Resetting,

@@ -160,7 +160,7 @@ async fn crawl_at_full_speed(pages: usize) {
     let counts: serde_json::Value =
         serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(counts["pages"], pages + 1, "{outcome:?}");
-    // Behind the first page, the most that asked for turns at the same time.
+    // After the first page, the most that asked for turns at the same time.
     let together = pages.min(16) as u64;
     let rows = proxy.place().completed(pages + 1).await;
     let longest = rows.iter().filter_map(|row| row["wait_ms"].as_u64()).max();

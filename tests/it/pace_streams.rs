@@ -14,7 +14,7 @@ use crate::kit::paced::{
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run};
 
-/// A crawler whose robots.txt is known: the first page is behind it.
+/// A crawler whose robots.txt is known: the first page has been answered.
 async fn known(proxy: &Proxy) -> H2Crawler {
     let mut crawler = H2Crawler::inside(proxy, "o.test:443").await;
     assert_eq!(crawler.get("https://o.test/0").await.status(), 200);

@@ -210,7 +210,7 @@ fn escaping_a_letter_never_allows_more() {
                 .match_indices(['a', 'b', 'q'])
                 .map(|(at, _)| at)
                 .collect();
-            // Behind a percent sign a letter may be part of an escape.
+            // After a percent sign a letter may be part of an escape.
             let is_free = |at: &usize| !path.as_bytes()[at.saturating_sub(2)..*at].contains(&b'%');
             let letters: Vec<usize> = letters.into_iter().filter(is_free).collect();
             if letters.is_empty() {

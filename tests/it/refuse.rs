@@ -213,7 +213,7 @@ fn a_head_request_is_refused_without_content() {
             .ask(&lines)
             .await
             .assert_error(403, "http_request_denied");
-        // Content behind the head would be read as the head of this answer.
+        // Content after the head would be read as the head of this answer.
         let next = crawler.get("http://o.test/private", "o.test").await;
         next.assert_error(403, "http_request_denied");
         origin.assert_only_robots_fetched();

@@ -335,7 +335,7 @@ fn a_guarded_robots_txt_refuses_where_configured_so() {
     });
 }
 
-// RFC 9309, section 2.5: at least 500 KiB are parsed; what lies behind is not;
+// RFC 9309, section 2.5: at least 500 KiB are parsed; what comes after is not;
 // checklist 33.
 #[test]
 fn rules_within_the_size_limit_hold_and_those_behind_it_do_not() {

@@ -96,7 +96,7 @@ fn module(file: &Path, crate_name: &str) -> Vec<String> {
     module
 }
 
-/// Tests stand last in a file, behind `#[cfg(test)]` at the margin.
+/// Tests stand last in a file, after `#[cfg(test)]` at the margin.
 fn before_tests(mut lines: Vec<String>) -> Vec<String> {
     let tests = lines.windows(2).position(|pair| {
         pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')

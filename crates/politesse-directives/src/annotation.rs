@@ -83,7 +83,7 @@ pub(super) struct CrawlerDirectives {
     pub(super) own: DirectiveSet,
     /// Directives that bind every crawler.
     pub(super) general: DirectiveSet,
-    /// Directives behind the head, where they do not count.
+    /// Directives after the head, where they do not count.
     pub(super) outside: DirectiveSet,
     /// Statements about uses of the content, without those of robots.txt.
     pub(super) preferences: Preferences,

@@ -71,8 +71,8 @@ impl Default for FieldFormat<'_> {
 }
 
 impl Annotation {
-    /// Longest field value, in bytes. The record has bounds of its own: the
-    /// vocabulary, and the number of licenses.
+    /// Longest field value, in bytes. The audit record of the proxy has bounds
+    /// of its own: the vocabulary, and the number of licenses.
     pub const VALUE_MAX: usize = 4096;
 
     /// Returns the value of the annotation field, in ASCII.

@@ -111,7 +111,7 @@ impl<'a> DirectiveCollector<'a> {
         }
     }
 
-    /// Adds a `<meta>` element behind the head. It is shown, and not in force
+    /// Adds a `<meta>` element after the head. It is shown, and not in force
     /// (draft-illyes-repext-03, section 3.2).
     pub fn add_meta_outside(&mut self, meta: &Meta) {
         self.quote_meta(meta);

@@ -25,9 +25,9 @@ const WEEKDAYS: [&str; 7] = [
     "sunday",
 ];
 
-/// Reads a date as the instant that is meant, in whole seconds. A date without a time is its
-/// first instant in UTC; `@1735689600` is a date of RFC 9651. Words behind a
-/// date are none of it.
+/// Reads a date as the instant that is meant, in whole seconds. A date without
+/// a time is its first instant in UTC; `@1735689600` is a date of RFC 9651.
+/// Words after a date are none of it.
 pub(super) fn instant(text: &str) -> Option<Timestamp> {
     if let Some(seconds) = text.strip_prefix('@') {
         let seconds = seconds.split_whitespace().next()?;
@@ -60,11 +60,11 @@ enum ClockTime {
 
 /// Reports whether the comma between these two may be one of a date: `Wed, 03 Dec`,
 /// `Wed, Dec 3`, `Dec 3, 2100`.
-pub(super) fn has_comma(before: &str, behind: &str) -> bool {
+pub(super) fn has_comma(before: &str, after: &str) -> bool {
     let last = before
         .trim_end()
         .rsplit(|letter: char| !letter.is_ascii_alphanumeric());
-    let next = || word(behind).0;
+    let next = || word(after).0;
     let is_digit = |letter: char| letter.is_ascii_digit();
     match last.into_iter().next() {
         Some(day) if is_weekday(day) => next().starts_with(is_digit) || month(next()).is_some(),
@@ -98,7 +98,7 @@ fn at(civil: DateTime, minutes_east: i64) -> Option<Timestamp> {
     zoned.ok().map(|zoned| zoned.timestamp()).or_else(latest)
 }
 
-/// Reads `2100-09-21` or `21000921`. Returns the date and the text behind it,
+/// Reads `2100-09-21` or `21000921`. Returns the date and the text after it,
 /// without the `T`.
 fn iso_date(text: &str) -> Option<(Date, &str)> {
     let end = text.find(|letter: char| letter != '-' && !letter.is_ascii_digit());
@@ -121,19 +121,19 @@ fn iso_date(text: &str) -> Option<(Date, &str)> {
 
 /// Reads `Wed, 03 Dec 2100`, `31-Dec-30` or `Dec 3, 2100`; also
 /// `Wed Dec  3 13:09:53 2100`, where the year comes last. Returns the date and
-/// the text behind it.
+/// the text after it.
 fn mail_date(text: &str) -> Option<(Date, &str)> {
-    let (first, behind) = word(text);
-    let text = if is_weekday(first) { behind } else { text };
+    let (first, after) = word(text);
+    let text = if is_weekday(first) { after } else { text };
     let (first, rest) = word(text);
     let (second, rest) = word(rest);
-    let (third, behind) = word(rest);
+    let (third, after) = word(rest);
     let (day, month) = match month(first) {
         Some(month) => (second, month),
         None => (first, month(second)?),
     };
     let (year, rest) = match full_year(third) {
-        Some(year) => (year, behind),
+        Some(year) => (year, after),
         None => (number(rest.split_whitespace().next_back()?, 4)?, rest),
     };
     let day = number(day, day.len().min(2))?;
@@ -153,7 +153,7 @@ fn is_gap(letter: char) -> bool {
     letter.is_whitespace() || matches!(letter, ',' | '-')
 }
 
-/// Returns the next word and the text behind it.
+/// Returns the next word and the text after it.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start_matches(is_gap);
     let end = text.find(is_gap).unwrap_or(text.len());
@@ -169,8 +169,8 @@ fn full_year(text: &str) -> Option<i16> {
     Some(if year < 70 { 2000 + year } else { 1900 + year })
 }
 
-/// Reads `13:09`, `13:09:53`, `13:09:53.25` or `130953`. Returns the time and the
-/// zone behind it.
+/// Reads `13:09`, `13:09:53`, `13:09:53.25` or `130953`. Returns the time and
+/// the zone after it.
 fn clock_time(text: &str) -> Option<(ClockTime, &str)> {
     let is_time = |byte: u8| byte.is_ascii_digit() || matches!(byte, b':' | b'.');
     let end = text.bytes().position(|byte| !is_time(byte));

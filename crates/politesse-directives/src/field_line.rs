@@ -29,7 +29,7 @@ pub(super) struct FieldLine<'a> {
     end: LineEnd,
 }
 
-/// Text behind the part that is read.
+/// Text after the part that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineEnd {
     /// Nothing.

@@ -39,7 +39,7 @@ pub enum Notice {
 pub(super) enum MetaPlace {
     /// In the head, where a meta counts.
     Head,
-    /// Behind the head, where it is evidence.
+    /// After the head, where it is evidence.
     BehindHead,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct HeadFindings {
     pub(super) encoding: &'static Encoding,
     /// Metas of the head that restrict something, each once.
     pub(super) metas: Vec<Meta>,
-    /// Metas behind the head that restrict something, each once.
+    /// Metas after the head that restrict something, each once.
     pub(super) outside: Vec<Meta>,
     pub(super) notices: Vec<Notice>,
 }

@@ -1,9 +1,9 @@
 //! Reads a page, pushed in chunks, to the end of its head.
 //!
-//! `tokenizer` splits the page, `head` says what a token means and how the
-//! page is read on behind it. Where that is ambiguous, every `<meta` in the
-//! rest of the page counts (`meta_search`). Which encoding a page has is not
-//! known here.
+//! `tokenizer` splits the page, `head` says what a token means and how the page
+//! is read on after it. Where that is ambiguous, every `<meta` in the rest of
+//! the page counts (`meta_search`). Which encoding a page has is not known
+//! here.
 //!
 //! What is found does not depend on where the chunks were cut.
 
@@ -17,7 +17,7 @@ use super::tokenizer::{HtmlToken, Tokenizer};
 /// Progress of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanStatus {
-    /// The head goes on, or what is looked at behind it: push more.
+    /// The head goes on, or what is looked at after it: push more.
     More,
     /// The head, or the page, has ended.
     Done,
@@ -133,7 +133,7 @@ impl HeadReader {
         self.status
     }
 
-    /// Reads the token that has not ended, with some of the bytes behind it.
+    /// Reads the token that has not ended, with some of the bytes after it.
     /// Returns the bytes that are not read yet.
     fn push_to_pending<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         // A copy of all bytes would be too much: nearly every token ends in
@@ -186,7 +186,7 @@ impl HeadReader {
             TokenEffect::EnterText(name) => self.tokenizer.enter_text(name),
             TokenEffect::Noscript(content) => {
                 if self.read_noscript(&content, text) == TokenEffect::Ambiguous {
-                    // A meta may begin in it and end behind it.
+                    // A meta may begin in it and end after it.
                     self.search_metas(&content);
                     self.search_metas(text);
                 }

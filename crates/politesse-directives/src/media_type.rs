@@ -101,21 +101,21 @@ fn charset_of(member: &str) -> Option<String> {
     let mut rest = member.split_once(';')?.1;
     loop {
         let end = rest.find(['=', ';'])?;
-        let (name, behind) = rest.split_at(end);
-        let Some(behind) = behind.strip_prefix('=') else {
-            rest = &behind[1..];
+        let (name, after) = rest.split_at(end);
+        let Some(after) = after.strip_prefix('=') else {
+            rest = &after[1..];
             continue;
         };
-        let (value, behind) = parameter_value(behind);
+        let (value, after) = parameter_value(after);
         if name.trim().eq_ignore_ascii_case("charset") && !value.is_empty() {
             return Some(value);
         }
-        rest = behind.split_once(';')?.1;
+        rest = after.split_once(';')?.1;
     }
 }
 
 /// Reads the value of a parameter, without its quotes; returns it and the text
-/// behind it.
+/// after it.
 fn parameter_value(text: &str) -> (String, &str) {
     let trimmed = text.trim_start();
     if let Some(quoted) = trimmed.strip_prefix('"') {
@@ -130,9 +130,9 @@ fn parameter_value(text: &str) -> (String, &str) {
         }
         return (value, "");
     }
-    let (value, behind) = trimmed.split_at(trimmed.find(';').unwrap_or(trimmed.len()));
+    let (value, after) = trimmed.split_at(trimmed.find(';').unwrap_or(trimmed.len()));
     // No standard has these quotes, some origins do.
-    (value.trim().trim_matches('\'').to_owned(), behind)
+    (value.trim().trim_matches('\'').to_owned(), after)
 }
 
 /// Tags that HTML begins with, besides a comment.

@@ -22,7 +22,7 @@ pub enum MetaScope {
     /// The head.
     #[default]
     Head,
-    /// All of the page up to the limit; what stands behind the head is kept
+    /// All of the page up to the limit; what stands after the head is kept
     /// apart.
     Prefix,
 }
@@ -50,7 +50,7 @@ pub struct MetaScanner {
     label: EncodingLabel,
     /// Whether the page must look like HTML to be scanned.
     must_look_like_html: bool,
-    /// Bytes pushed, those behind the end of the scan left out.
+    /// Bytes pushed, those after the end of the scan left out.
     pushed: usize,
     /// The first of them, by which the encoding is found.
     start: Vec<u8>,
@@ -111,7 +111,7 @@ impl MetaScanner {
         })
     }
 
-    /// Reads the next bytes. Those behind the end of the scan are ignored.
+    /// Reads the next bytes. Those after the end of the scan are ignored.
     pub fn push(&mut self, chunk: &[u8]) -> ScanStatus {
         let room = self.options.limit - self.pushed;
         let bytes = chunk.get(..room).unwrap_or(chunk);
@@ -165,7 +165,7 @@ impl MetaScanner {
         self.findings().map_or(&[], |findings| &findings.metas)
     }
 
-    /// Metas behind the head that restrict something, with
+    /// Metas after the head that restrict something, with
     /// [`MetaScope::Prefix`].
     pub fn outside(&self) -> &[Meta] {
         match self.options.scope {
@@ -209,7 +209,7 @@ impl MetaScanner {
     }
 
     /// Begins to read the page, if its start says how. `late` are the bytes
-    /// behind that start.
+    /// after that start.
     fn begin(&mut self, late: &[u8]) {
         let is_limit = self.options.limit <= self.pushed || self.status != ScanStatus::More;
         let start = PageStart {

@@ -188,7 +188,7 @@ fn leaves_foreign(tag: &Tag<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// Readings of these tags, and whether anything is open behind them.
+    /// Readings of these tags, and whether anything is open after them.
     fn readings(tags: &str) -> (Vec<TagReading>, bool) {
         let mut open = OpenElements::default();
         let mut readings = Vec::new();

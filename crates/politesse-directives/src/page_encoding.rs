@@ -223,8 +223,8 @@ fn xml_encoding(start: &[u8]) -> Option<&'static Encoding> {
     let rest = start.strip_prefix(b"<?xml")?;
     let declaration = &rest[..memchr(b'>', rest)?];
     let name = memmem::find(declaration, b"encoding")?;
-    let behind = &declaration[name + b"encoding".len()..];
-    let value = behind[skip_blanks(behind)?..].strip_prefix(b"=")?;
+    let after = &declaration[name + b"encoding".len()..];
+    let value = after[skip_blanks(after)?..].strip_prefix(b"=")?;
     let (quote, quoted) = value[skip_blanks(value)?..].split_first()?;
     let label = &quoted[..memchr(*quote, quoted)?];
     if !matches!(quote, b'"' | b'\'') || label.iter().any(is_blank) {

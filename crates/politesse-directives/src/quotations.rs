@@ -1,6 +1,6 @@
 //! Quotations: the statements of a response about its own use, as written.
 //!
-//! They go into the record of the decision, as evidence for the annotation, and
+//! They go into the decision record, as evidence for the annotation, and
 //! include directives that are unknown. Does not know what they mean.
 
 use http::{HeaderName, HeaderValue};

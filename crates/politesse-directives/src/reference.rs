@@ -115,9 +115,9 @@ pub(super) fn decoded(value: &str) -> Cow<'_, str> {
     while let Some(start) = rest.find('&') {
         decoded.push_str(&rest[..start]);
         let reference = &rest[start + 1..];
-        if let Some((letter, behind)) = numeric(reference).or_else(|| named(reference)) {
+        if let Some((letter, after)) = numeric(reference).or_else(|| named(reference)) {
             decoded.push(letter);
-            rest = behind;
+            rest = after;
         } else {
             decoded.push('&');
             rest = reference;
@@ -128,7 +128,7 @@ pub(super) fn decoded(value: &str) -> Cow<'_, str> {
 }
 
 /// Reads `#105;` or `#x69;`, the semicolon optional; returns the character and
-/// the text behind it.
+/// the text after it.
 fn numeric(text: &str) -> Option<(char, &str)> {
     let text = text.strip_prefix('#')?;
     let (text, radix) = match text.strip_prefix(['x', 'X']) {
@@ -136,13 +136,13 @@ fn numeric(text: &str) -> Option<(char, &str)> {
         None => (text, 10),
     };
     let end = text.find(|letter: char| !letter.is_digit(radix));
-    let (digits, behind) = text.split_at(end.unwrap_or(text.len()));
+    let (digits, after) = text.split_at(end.unwrap_or(text.len()));
     if digits.is_empty() {
         return None;
     }
     // Digits fail only if the number is too large, and so is no character.
     let number = u32::from_str_radix(digits, radix).unwrap_or(u32::MAX);
-    Some((letter(number), behind.strip_prefix(';').unwrap_or(behind)))
+    Some((letter(number), after.strip_prefix(';').unwrap_or(after)))
 }
 
 /// Returns the character of a number. A control that is a character in
@@ -160,18 +160,18 @@ fn letter(number: u32) -> char {
 }
 
 /// Reads `amp;`, or one of [`BARE_NAMES`]; returns the character and the text
-/// behind it.
+/// after it.
 fn named(text: &str) -> Option<(char, &str)> {
     let whole = NAMES.iter().find_map(|&(name, letter)| {
-        let behind = text.strip_prefix(name)?.strip_prefix(';')?;
-        Some((letter, behind))
+        let after = text.strip_prefix(name)?.strip_prefix(';')?;
+        Some((letter, after))
     });
     whole.or_else(|| {
         BARE_NAMES.iter().find_map(|&(name, letter)| {
-            let behind = text.strip_prefix(name)?;
+            let after = text.strip_prefix(name)?;
             // `&lt=` and `&ltx` are query strings of a URL as a rule, and stay.
             let is_longer = |next: char| next == '=' || next.is_ascii_alphanumeric();
-            (!behind.starts_with(is_longer)).then_some((letter, behind))
+            (!after.starts_with(is_longer)).then_some((letter, after))
         })
     })
 }

@@ -89,9 +89,9 @@ impl PieceStart {
 
     /// Reports whether the separator at `at` belongs to a date (`Wed, 03 Dec 2100`).
     fn is_date(&mut self, text: &str, at: usize) -> bool {
-        let (before, behind) = (&text[self.at..at], &text[at + 1..]);
+        let (before, after) = (&text[self.at..at], &text[at + 1..]);
         let may_be = text.as_bytes()[at] == b',' && self.date_commas < 2;
-        if !may_be || !date::has_comma(before, behind) {
+        if !may_be || !date::has_comma(before, after) {
             return false;
         }
         let is_date = before.to_ascii_lowercase().contains("unavailable_after");
@@ -136,8 +136,8 @@ pub(super) fn read<'a>(
                 let read = word.restrictions(value).into_iter();
                 statements
                     .extend(read.map(|restriction| DirectiveStatement { scope, restriction }));
-                let behind = value.trim_start().split_once(char::is_whitespace);
-                read_words(behind.map_or("", |(_, rest)| rest), scope, statements);
+                let after = value.trim_start().split_once(char::is_whitespace);
+                read_words(after.map_or("", |(_, rest)| rest), scope, statements);
             }
             return scope;
         }
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(texts(text, b",", Quotes::Ignore).len(), 2);
     }
 
-    // Ours: a directive of tomorrow must not take those behind it along.
+    // Ours: a directive of tomorrow must not take those after it along.
     #[test]
     fn an_unknown_limit_is_no_crawler() {
         let mut statements = Vec::new();

@@ -116,7 +116,7 @@ impl Default for TagReader {
 
 impl TagReader {
     /// Reads on in `text`, which begins with the tag. None while the tag has
-    /// not ended: to be called again with the same text and more behind it.
+    /// not ended: to be called again with the same text and more after it.
     pub(super) fn read<'a>(&mut self, text: &'a [u8]) -> Option<Tag<'a>> {
         loop {
             let TagPart::End { is_self_closing } = self.next_part(text)? else {
@@ -212,7 +212,7 @@ impl TagReader {
         }
     }
 
-    /// Ends the tag, behind its `>`.
+    /// Ends the tag, after its `>`.
     fn end(&mut self, is_self_closing: bool) -> TagPart {
         self.at += 1;
         TagPart::End { is_self_closing }

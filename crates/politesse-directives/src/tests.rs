@@ -223,7 +223,7 @@ fn what_was_not_known_then_is_not_known_now() {
     assert_eq!(now.annotation().why(), Some("head-limit"));
 }
 
-// Directives.md, section 2.4: behind the head a meta is told, not in force.
+// Directives.md, section 2.4: after the head a meta is told, not in force.
 #[test]
 fn what_stands_behind_the_head_is_told_and_not_in_force() {
     let mut collector = collector(&["ExampleBot"]);

@@ -1,9 +1,9 @@
 //! HTML tokenizer: tags, and the text between them, in a page that grows.
 //!
 //! HTML standard, section 13.2.5, as far as the bounds of tokens go: comments
-//! and doctypes are skipped, character references and encodings are left to
-//! the caller. As in the standard, the tokenizer does not know which elements
-//! hold text: its caller says so behind the start tag, with
+//! and doctypes are skipped, character references and encodings are left to the
+//! caller. As in the standard, the tokenizer does not know which elements hold
+//! text: its caller says so after the start tag, with
 //! [`Tokenizer::enter_text`].
 
 use memchr::{memchr, memchr_iter, memchr2};
@@ -52,9 +52,9 @@ enum TokenizerState {
 enum ScriptEscape {
     #[default]
     None,
-    /// Behind `<!--`.
+    /// After `<!--`.
     Escaped,
-    /// Behind a `<script>` in there: `</script>` does not end the element.
+    /// After a `<script>` in there: `</script>` does not end the element.
     DoubleEscaped,
 }
 
@@ -62,7 +62,7 @@ enum ScriptEscape {
 enum TextMark {
     Text,
     EndTag,
-    /// The content goes on with this escape behind so many bytes.
+    /// The content goes on with this escape after so many bytes.
     Escape(ScriptEscape, usize),
 }
 
@@ -79,7 +79,7 @@ impl Tokenizer {
     /// Reads the token at the start of `text`, and its length.
     ///
     /// None if the token does not end in `text`: the next call must pass the
-    /// same bytes and more behind them.
+    /// same bytes and more after them.
     pub(super) fn read<'a>(&mut self, text: &'a [u8]) -> Option<(HtmlToken<'a>, usize)> {
         if text.is_empty() {
             return None;
@@ -96,7 +96,7 @@ impl Tokenizer {
     fn read_data<'a>(&mut self, text: &'a [u8]) -> Option<(HtmlToken<'a>, usize)> {
         let length = match text {
             [b'<', ..] => return self.read_markup(text),
-            [b'&', behind @ ..] => 1 + reference_length(behind)?,
+            [b'&', after @ ..] => 1 + reference_length(after)?,
             _ => memchr2(b'<', b'&', text).unwrap_or(text.len()),
         };
         Some((HtmlToken::Text(&text[..length]), length))
@@ -124,7 +124,7 @@ impl Tokenizer {
     fn read_declaration(&mut self, text: &[u8]) -> Option<(HtmlToken<'static>, usize)> {
         const OPEN: usize = b"<!".len();
         let (token, length) = match text {
-            // Comments end as soon as these: no `--` is needed behind the first.
+            // Comments end as soon as these: no `--` is needed after the first.
             [b'-', b'-', b'>', ..] => (HtmlToken::Skipped, 3),
             [b'-', b'-', b'-', b'>', ..] => (HtmlToken::Skipped, 4),
             b"" | b"-" | b"--" | b"---" => return None,

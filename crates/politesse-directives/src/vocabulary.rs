@@ -113,7 +113,7 @@ pub(super) fn lookup(text: &str) -> Option<DirectiveWord> {
 }
 
 impl DirectiveWord {
-    /// Returns the restrictions of the word with the value behind it, which is
+    /// Returns the restrictions of the word with the value after it, which is
     /// empty where there is none. An invalid value, or one that sets no limit,
     /// gives no restriction: it costs this directive only.
     pub(super) fn restrictions(self, value: &str) -> Vec<Restriction> {

@@ -101,7 +101,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`InvalidTarget`] where there is no name behind the `*.`.
+    /// [`InvalidTarget`] where there is no name after the `*.`.
     pub fn below(text: &str) -> Result<Option<Box<str>>, InvalidTarget> {
         let Some(name) = text.strip_prefix("*.") else {
             return Ok(None);

@@ -60,7 +60,7 @@ const WAYS: &[(Holding, &[ReadingStep])] = &[
     (Parameters, &[without_parameters, decoded, separators, merged, without_dots]),
     (Parameters, &[decoded, without_parameters, merged, without_dots]),
     (Parameters, &[decoded, merged, without_dots, without_parameters, merged, without_dots]),
-    // The same behind what writes a path anew by the URL Standard.
+    // The same after what writes a path anew by the URL Standard.
     (Backslash, &[backslashes, without_parameters, decoded, merged, without_dots]),
     // Programs that resolve the path against their own address, by the URL
     // Standard (`new URL(path, base)`) or by RFC 3986, section 4.2; what decodes

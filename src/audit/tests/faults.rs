@@ -271,7 +271,7 @@ macro_rules! loss {
 }
 
 /// Holds that a new record begins in `folder`, that it says so, and that what
-/// was left of the one before is not touched.
+/// was left of the previous one is not touched.
 async fn begin_anew(folder: TempDir) {
     let mut options = options(folder.path(), Durability::Commit, 16);
     options.new_record = true;

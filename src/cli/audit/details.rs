@@ -16,12 +16,12 @@ use crate::decision::record::{Again, StoredRecord, decide_again, decision_again}
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
 
-/// A decision with what its record refers to.
+/// A decision record with everything that it refers to.
 pub(super) struct DecisionDetails {
     pub(super) record: StoredRecord,
-    /// Whether the row holds what was written.
+    /// Whether the row holds the values that were written.
     pub(super) is_as_written: bool,
-    /// Body of its robots.txt, if there was one and it is on record.
+    /// Body of its robots.txt, if there was one and the audit record has it.
     pub(super) body: Option<Bytes>,
     /// Policy, if it can be read.
     pub(super) policy: Option<Policy>,
@@ -38,7 +38,7 @@ impl DecisionDetails {
     ///
     /// # Errors
     ///
-    /// The record cannot be read.
+    /// An error if the audit record cannot be read.
     pub(super) fn of(reader: &AuditReader, row: CheckedRecord) -> anyhow::Result<Self> {
         let CheckedRecord {
             record,

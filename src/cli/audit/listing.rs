@@ -170,7 +170,7 @@ fn wait(ms: u64) -> String {
     }
 }
 
-/// Makes the text behind the URL: the rule, and whatever is unusual.
+/// Makes the text after the URL: the rule, and whatever is unusual.
 fn details(record: &StoredRecord) -> String {
     let ruling = &record.ruling;
     let mut details = String::new();
@@ -230,7 +230,7 @@ impl Screen {
         Self { columns }
     }
 
-    /// Returns how much of the width is left behind `used` columns, or `least`
+    /// Returns how much of the width is left after `used` columns, or `least`
     /// where that is less: a row on a narrow terminal wraps.
     pub(super) fn left(self, used: usize, least: usize) -> Option<usize> {
         let left = self.columns?.saturating_sub(used);

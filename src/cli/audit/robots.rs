@@ -120,7 +120,7 @@ fn origin_line(entry: &OriginSnapshot, at: Timestamp) -> String {
     )
 }
 
-/// Writes `value` behind `name`; nothing if there is no value.
+/// Writes `value` after `name`; nothing if there is no value.
 fn part(name: &str, value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| format!("{name}{value}"))
 }

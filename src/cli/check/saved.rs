@@ -77,7 +77,7 @@ const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 ///
 /// `https://site.example/a` is judged by `site.example`, `site.example.txt` or
 /// `site.example/robots.txt`, the first there is. A port other than the
-/// scheme's stands behind the host, with `:` or `_`.
+/// scheme's stands after the host, with `:` or `_`.
 pub(super) struct SavedFolder<'a> {
     path: PathBuf,
     context: &'a CheckContext,

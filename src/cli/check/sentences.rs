@@ -336,7 +336,7 @@ fn notes(explanation: &DecisionExplanation) -> Vec<String> {
     let is_shown = |note: &Note| joined.iter().any(|joined| joined.line == note.line);
     let is_cut = |note: &Note| note.kind == NoteKind::CutAtLimit;
     let notes = robots.notes().filter(|note| !is_shown(note));
-    // Rules behind the cut do not count, which matters more than any oddity.
+    // Rules after the cut do not count, which matters more than any oddity.
     let (cut, rest): (Vec<Note>, Vec<Note>) = notes.partition(is_cut);
     let line =
         |Note { line, kind }: &Note| format!("note: line {line}{}: {kind}", written(*line, robots));
@@ -345,7 +345,7 @@ fn notes(explanation: &DecisionExplanation) -> Vec<String> {
     lines
 }
 
-/// Returns the text of a line, to stand behind its number.
+/// Returns the text of a line, to stand after its number.
 fn written(line: u32, robots: &RobotsTxt) -> String {
     let text = robots.line(line).filter(|text| !text.is_empty());
     text.map_or(String::new(), |text| format!(", {}", quoted(&text)))

@@ -138,8 +138,9 @@ impl Wget {
         }
     }
 
-    /// Returns settings that stand behind the user's, and so count before them.
-    /// Without a folder of roots Wget reads the certificates of the system, too.
+    /// Returns settings that stand after the user's, and so count before them.
+    /// Without a folder of roots Wget reads the certificates of the system,
+    /// too.
     fn settings(self, files: &Files, url: &str) -> String {
         let authority = files.authority();
         let no_roots = files.no_roots();

@@ -1,9 +1,9 @@
 //! `run -- CMD`: runs a command whose requests go through the proxy.
 //!
-//! The proxy is found by the lock on the record, never by a port (`service`).
-//! It serves a listener that is opened for the command alone, so that its
-//! requests can be counted apart. Does not know which clients the command uses:
-//! `environment` has variables for all of them.
+//! The proxy is found by the lock on the audit record, never by a port
+//! (`service`). It serves a listener that is opened for the command alone, so
+//! that its requests can be counted apart. Does not know which clients the
+//! command uses: `environment` has variables for all of them.
 
 mod child;
 mod environment;

@@ -1,5 +1,5 @@
-//! Proxy that serves the command: one of this process if the record is free,
-//! else the one that holds the record, if it has the same configuration.
+//! Proxy that serves the command: one of this process if the audit record is
+//! free, else the one that holds it, if it has the same configuration.
 //!
 //! Does not know the command.
 

@@ -1,5 +1,5 @@
-//! The file `instance` in the folder of a record: which process holds it, by
-//! which configuration, and where it is reached.
+//! The file `instance` in the folder of an audit record: which process holds
+//! it, by which configuration, and where it is reached.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,14 +20,14 @@ use crate::config::Values;
 pub(crate) const SOCKET: &str = "instance.sock";
 /// Name of the file.
 const FILE: &str = "instance";
-/// Name under which the file is written before it replaces the one before.
+/// Name under which the file is written before it replaces the previous one.
 const NEW_FILE: &str = "instance.new";
 /// Bytes of the file; ours has some 10 KiB.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// The longest path of a Unix socket on all systems (macOS: 104 with its zero).
 const SOCKET_PATH_MAX: usize = 103;
 
-/// A process that holds a record, as its file describes it.
+/// A process that holds an audit record, as its file describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     /// Its process.
@@ -51,7 +51,7 @@ pub struct Instance {
     pub control: PathBuf,
 }
 
-/// Reason why the holder of a record is not known.
+/// Reason why the holder of an audit record is not known.
 #[derive(Debug, Error)]
 pub enum InstanceError {
     /// There is no file: the holder is starting or stopping, or is a version

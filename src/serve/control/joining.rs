@@ -1,5 +1,5 @@
-//! Joining side of the control socket: hands a listener to the proxy that holds the
-//! record.
+//! Joining side of the control socket: hands a listener to the proxy that holds
+//! the audit record.
 //!
 //! Does not know how the holder serves it.
 
@@ -35,7 +35,7 @@ pub enum JoinError {
     Refused(String),
 }
 
-/// A connection to the holder of a record.
+/// A connection to the process that holds an audit record.
 #[derive(Debug)]
 pub struct Holder(UnixStream);
 

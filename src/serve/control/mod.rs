@@ -1,5 +1,5 @@
-//! Control socket: how `politesse run` finds the proxy that holds a record, and
-//! hands it a listener.
+//! Control socket: how `politesse run` finds the proxy that holds an audit
+//! record, and hands it a listener.
 //!
 //! A file (`instance`) and a Unix socket lie beside the lock on the record, for
 //! their owner alone. A command finds its proxy there and never by a port: what

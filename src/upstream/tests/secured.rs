@@ -281,7 +281,7 @@ async fn framed_origin(tls: TlsAcceptor, frames: impl Into<Vec<u8>>) -> SocketAd
     address
 }
 
-// RFC 9113, section 8.1: NO_ERROR ends a stream well only behind a complete
+// RFC 9113, section 8.1: NO_ERROR ends a stream well only after a complete
 // response; what is cut off before must not look whole.
 #[tokio::test]
 async fn a_stream_reset_without_error_before_its_end_is_a_broken_body() {

@@ -34,7 +34,7 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
     /// Whether the body ended as its framing promised.
     pub(crate) end: End,
-    /// The field lines behind the body.
+    /// The field lines after the body.
     pub(crate) trailers: Vec<(String, String)>,
 }
 
@@ -190,7 +190,7 @@ impl Crawler {
         self.stream.shutdown().await
     }
 
-    /// Sends a request by its lines, `CRLF` behind each, and reads the answer.
+    /// Sends a request by its lines, `CRLF` after each, and reads the answer.
     pub(crate) async fn ask(&mut self, lines: &[&str]) -> Reply {
         let mut request = lines.join("\r\n");
         request.push_str("\r\n\r\n");

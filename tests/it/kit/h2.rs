@@ -19,7 +19,7 @@ pub(crate) struct H2Crawler {
 /// A response's head and whole body.
 pub(crate) type H2Reply = http::Response<Bytes>;
 
-/// The fields behind a response's body, among its extensions.
+/// The fields after a response's body, among its extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Trailers(pub(crate) http::HeaderMap);
 

@@ -134,7 +134,7 @@ impl Page {
         self
     }
 
-    /// A field behind the body.
+    /// A field after the body.
     pub(crate) fn trailer(mut self, name: &str, value: &str) -> Self {
         self.trailers.push((name.to_owned(), value.to_owned()));
         self

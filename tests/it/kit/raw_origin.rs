@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Bytes to answer with, and whether the connection ends behind them.
+/// Bytes to answer with, and whether the connection ends after them.
 #[derive(Clone)]
 pub(crate) struct Bytes {
     pub(crate) bytes: Vec<u8>,

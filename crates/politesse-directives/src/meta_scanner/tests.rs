@@ -12,8 +12,8 @@ fn scan(page: &[u8], chunk_bytes: usize) -> (ScanStatus, Vec<String>) {
 
 const META: &str = "<meta name=robots content=noindex>";
 
-/// Whether the meta behind this markup counts, and its scan does the same
-/// byte by byte.
+/// Whether the meta after this markup counts, and its scan does the same byte
+/// by byte.
 fn counts_behind(markup: &str) -> bool {
     let page = format!("{markup}{META}<p>");
     let whole = scan(page.as_bytes(), page.len());
@@ -177,7 +177,7 @@ fn a_tag_of_300_kilobytes_is_read() {
     }
 }
 
-// Ours: what stands behind the head is told apart.
+// Ours: what stands after the head is told apart.
 #[test]
 fn metas_behind_the_head_are_outside_it() {
     let page = format!(

@@ -1,9 +1,9 @@
 //! Reader of `Link` field lines for RSL licenses (RFC 8288, section 3).
 //!
 //! RSL 1.0 has `<url>; rel="license"; type="application/rsl+xml"`; a license of
-//! another type, such as Creative Commons', is not listed. The reader is that of
-//! RFC 8288, appendix B.2, and goes on behind what it cannot read. Does not know
-//! how many licenses are kept.
+//! another type, such as Creative Commons', is not listed. The reader is that
+//! of RFC 8288, appendix B.2, and goes on after what it cannot read. Does not
+//! know how many licenses are kept.
 
 use std::borrow::Cow;
 

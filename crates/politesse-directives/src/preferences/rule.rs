@@ -56,7 +56,7 @@ fn longest<'a>(rules: impl Iterator<Item = PathRule<'a>>, path: &CanonicalPath) 
 }
 
 impl<'a> PathRule<'a> {
-    /// Reads the value of a line. `None` if there is a path and nothing behind
+    /// Reads the value of a line. `None` if there is a path and nothing after
     /// it: that is no rule.
     fn read(value: &'a [u8]) -> Option<Self> {
         if value.first() != Some(&b'/') {

@@ -57,7 +57,7 @@ fn every_case_reads_as_in_a_browser() {
 /// The meta that may count, and one whose place shows what came before.
 const METAS: &str = "<meta name=a content=noindex><p><meta name=b content=noindex>";
 
-/// Whether the reading of a page is known behind this markup, and as in a
+/// Whether the reading of a page is known after this markup, and as in a
 /// browser.
 fn is_known_behind(markup: &str) -> bool {
     let page = format!("{markup}{METAS}");

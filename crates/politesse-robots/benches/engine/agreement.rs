@@ -116,7 +116,7 @@ fn why(case: &Case, url: &str) -> &'static str {
     if matches!(&*case.body, [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..]) {
         "UTF-16 is not read there (RFC 9309, section 2.2.2: MAY)"
     } else if binding.rules().any(|rule| rule.text().ends_with('\u{a0}')) {
-        "a no-break space behind a path is no part of it there, nor of an Allow (2.2: WS)"
+        "a no-break space after a path is no part of it there, nor of an Allow (2.2: WS)"
     } else if url.contains('{') {
         "braces are escaped on one side only there (2.2.2)"
     } else if rule.contains('%') && url.contains('?') {

@@ -1,4 +1,4 @@
-//! The engines that are measured side by side, behind one face each.
+//! Engines that are measured side by side, each through the same trait.
 
 use std::sync::OnceLock;
 

@@ -255,7 +255,7 @@ mod tests {
         for (agent, cut) in [
             (names(64), false),
             (names(65), true),
-            // Libraries are no candidates, but hide what comes behind them.
+            // Libraries are no candidates, but hide what comes after them.
             (format!("{}Foo/1", "curl/8 ".repeat(63)), false),
             (format!("{}Foo/1", "curl/8 ".repeat(64)), true),
             (long(256), false),

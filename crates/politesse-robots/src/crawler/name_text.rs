@@ -97,7 +97,7 @@ pub(super) fn is_number(word: &str) -> bool {
 /// Reports whether a word names no crawler: it has no letter, or browsers send
 /// it.
 pub(super) fn is_generic(name: &str) -> bool {
-    // The version of `rv:109.0` stands behind a colon.
+    // The version of `rv:109.0` stands after a colon.
     let name = name.split(':').next().unwrap_or(name);
     !name.contains(char::is_alphabetic) || is_one_of(name, GENERIC)
 }
@@ -140,7 +140,7 @@ const LIBRARIES: &[&str] = &[
     "PhantomJS", "Puppeteer", "Playwright", "Selenium", "HTTPie", "PostmanRuntime",
     "Dart", "CFNetwork", "Darwin", "http.rb", "rest-client", "Typhoeus", "Guzzle",
     "RestSharp", "Symfony",
-    // What curl is built with, which it names behind itself (`curl --version`).
+    // What curl is built with, which it names after itself (`curl --version`).
     "NSS", "BoringSSL", "AWS-LC", "mbedTLS", "wolfSSL", "rustls-ffi", "Schannel",
     "SecureTransport", "WinIDN", "AppleIDN", "c-ares", "libidn", "libidn2", "libpsl",
     "libssh", "libssh2", "librtmp", "libgsasl", "nghttp3", "ngtcp2", "quiche", "zstd",

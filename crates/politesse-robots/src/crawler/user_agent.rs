@@ -64,7 +64,7 @@ struct Name<'a> {
 /// How likely a name is the crawler's own, by where it stands; likeliest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameRank {
-    /// In a comment, behind `compatible;`.
+    /// In a comment, after `compatible;`.
     Compatible,
     /// With a version, in a comment that has a URL or a mail address.
     Contact,
@@ -177,13 +177,13 @@ fn names(value: &str) -> Vec<Name<'_>> {
 /// Returns the names with a version; if none but numbers has one, what stands
 /// first: what follows it in the comments of browsers is their system.
 fn names_behind_compatible(comment: &str) -> Vec<Name<'_>> {
-    let mut behind = fragments(comment)
+    let mut after = fragments(comment)
         .map(str::trim)
         .skip_while(|text| !text.eq_ignore_ascii_case("compatible"))
         .skip(1)
         .filter(|text| !text.is_empty());
-    let first = behind.next().unwrap_or_default();
-    let rest: Vec<_> = behind
+    let first = after.next().unwrap_or_default();
+    let rest: Vec<_> = after
         .flat_map(|text| names_in(text, NameRank::Compatible))
         .collect();
     let number = number_alone(first, NameRank::Compatible).into_iter();

@@ -117,7 +117,7 @@ impl Traits {
     }
 
     /// Reports whether this is the `*` line, with or without words or invisible
-    /// marks behind it.
+    /// marks after it.
     fn is_everyone(&self, value: &[u8]) -> bool {
         match value {
             [b'*'] | [b'*', b' ' | b'\t', ..] => true,
@@ -296,7 +296,8 @@ impl Binding {
         traits.addresses(value, self.token.as_ref())
     }
 
-    /// Returns the pace that the records that bind ask for, if any.
+    /// Returns the pace that the pace records of the crawler's groups ask for,
+    /// if any.
     #[must_use]
     pub fn pace(&self) -> Option<&Arc<PaceRecords>> {
         self.pace.as_ref()
@@ -362,12 +363,12 @@ impl<'a> Rule<'a> {
         };
         let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
         let text = &self.rules.file.text[..];
-        let (before, behind) = text.split_at(text.len().min(token.start as usize));
+        let (before, after) = text.split_at(text.len().min(token.start as usize));
         let start = before
             .iter()
             .rposition(is_line_end)
             .map_or(0, |end| end + 1);
-        let end = behind.iter().position(is_line_end).unwrap_or(behind.len());
+        let end = after.iter().position(is_line_end).unwrap_or(after.len());
         let line = text.get(start..before.len() + end).unwrap_or_default();
         lossy(self.rules.file.traits().lines.content(line))
     }
@@ -407,8 +408,8 @@ impl<'a> Rule<'a> {
 
     fn group(&self) -> Option<&'a Range<u32>> {
         let groups = &self.rules.groups;
-        let behind = groups.partition_point(|group| group.start as usize <= self.at);
-        groups.get(behind.checked_sub(1)?)
+        let after = groups.partition_point(|group| group.start as usize <= self.at);
+        groups.get(after.checked_sub(1)?)
     }
 }
 
@@ -434,7 +435,7 @@ impl std::fmt::Debug for Binding {
 }
 
 impl RuleSet {
-    /// Returns the agent lines of a group; none stands behind its first rule.
+    /// Returns the agent lines of a group; none stands after its first rule.
     fn agents(&self, group: &Range<u32>) -> impl Iterator<Item = Token> {
         let tokens = self.file.of_group(group).iter().copied();
         tokens

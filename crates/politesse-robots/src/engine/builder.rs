@@ -22,7 +22,7 @@ pub(super) struct IndexBuilder<'a> {
     pending: Vec<UnbuiltNode>,
 }
 
-/// An entry as sorted: the eight bytes of its head behind the `/` that nearly
+/// An entry as sorted: the eight bytes of its head after the `/` that nearly
 /// all begin with, and which it is.
 #[derive(Clone, Copy)]
 struct SortedEntry {
@@ -197,19 +197,18 @@ impl<'a> IndexBuilder<'a> {
             depth: depth + usize::from(label_length),
         });
         self.firsts.push(first);
-        self.nodes
-            .push(Node::new(place.behind(depth), label_length));
+        self.nodes.push(Node::new(place.after(depth), label_length));
         to
     }
 }
 
 fn beginning(head: &[u8]) -> u64 {
-    let behind = head.get(1..).unwrap_or_default();
-    match behind.first_chunk::<8>() {
+    let after = head.get(1..).unwrap_or_default();
+    match after.first_chunk::<8>() {
         Some(chunk) => u64::from_be_bytes(*chunk),
         None => {
             let mut chunk = [0; 8];
-            std::iter::zip(&mut chunk, behind).for_each(|(place, byte)| *place = *byte);
+            std::iter::zip(&mut chunk, after).for_each(|(place, byte)| *place = *byte);
             u64::from_be_bytes(chunk)
         }
     }

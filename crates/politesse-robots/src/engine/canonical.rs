@@ -217,7 +217,7 @@ enum Side {
     Rule,
 }
 
-/// Returns the place behind the `?` of a canonical path, or its end if there is
+/// Returns the place after the `?` of a canonical path, or its end if there is
 /// no query.
 pub(super) fn query_start(path: &[u8]) -> usize {
     memchr(b'?', path).map_or(path.len(), |mark| mark + 1)
@@ -240,12 +240,12 @@ pub(super) enum Fold {
 /// form.
 pub(super) fn fold(text: &[u8], query: usize, scope: Fold, out: &mut Buffer) {
     // A literal of a rule may end before the query of its path begins.
-    let (before, behind) = text.split_at(query.min(text.len()));
+    let (before, after) = text.split_at(query.min(text.len()));
     match scope {
         Fold::InQuery => out.extend_from_slice(before),
         Fold::Everywhere => decode(before, folds_in_path, out),
     }
-    decode(behind, folds, out);
+    decode(after, folds, out);
 }
 
 /// Appends `text` with the escapes decoded of those bytes that `decodes` names.

@@ -90,12 +90,12 @@ pub(super) enum AgentMatch {
     Part,
 }
 
-/// Line that ends a record.
+/// Line that ends a record in the sense of 1994, which RFC 9309 calls a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordEnd {
-    /// An agent line behind a rule.
+    /// An agent line after a rule.
     EndAtAgent,
-    /// An agent line behind a rule, or a blank line.
+    /// An agent line after a rule, or a blank line.
     EndAtBlank,
 }
 

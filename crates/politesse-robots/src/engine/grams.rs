@@ -167,10 +167,10 @@ impl Grams {
 /// Three bytes in a row, as a number.
 #[inline]
 fn grams(text: &[u8]) -> impl Iterator<Item = u32> {
-    let (before, behind) = text.split_at(text.len().min(2));
+    let (before, after) = text.split_at(text.len().min(2));
     let join = |gram: u32, byte: &u8| (gram << 8 | u32::from(*byte)) & 0xFF_FFFF;
     let mut gram = before.iter().fold(0, join);
-    behind.iter().map(move |byte| {
+    after.iter().map(move |byte| {
         gram = join(gram, byte);
         gram
     })

@@ -1,8 +1,8 @@
 //! The bytes of a robots.txt to lines, and a line to name and value.
 //!
-//! RFC 9309, sections 2.2 and 2.3.1.5. Reading never fails: what is no record
-//! is none, and the lines around it count all the same. What a record means is
-//! not known here.
+//! RFC 9309, sections 2.2 and 2.3.1.5. Reading never fails: a line that is no
+//! record (a name and a value) is passed over, and the lines around it count
+//! all the same. Does not know what a record means.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -270,7 +270,7 @@ enum Encoding {
     Pairs(Utf16Pairs),
 }
 
-/// UTF-16 behind so many bytes of byte order mark.
+/// UTF-16 after so many bytes of byte order mark.
 #[derive(Clone, Copy)]
 struct Utf16Pairs {
     mark: usize,

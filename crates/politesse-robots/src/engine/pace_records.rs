@@ -71,7 +71,7 @@ pub(super) fn binding(
                 TokenKind::Agent | TokenKind::Allow | TokenKind::Disallow | TokenKind::Blank => {}
             }
         }
-        // The last delay of the group has none behind it to replace it.
+        // The last delay of the group has none after it to replace it.
         delay.into_iter().for_each(|(_, s)| asked.take_delay(s));
     }
     (!asked.is_nothing()).then_some(asked)

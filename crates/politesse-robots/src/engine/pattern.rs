@@ -119,7 +119,7 @@ impl Pattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoldedPattern {
     head: Box<[u8]>,
-    /// The literals behind the head in the form of [`FoldedPiece::across`], each
+    /// The literals after the head in the form of [`FoldedPiece::across`], each
     /// with its `*` before it. Boxes of their own would take fifty times the
     /// memory of a rule that is made of wildcards.
     across: Box<[u8]>,
@@ -128,8 +128,8 @@ pub(super) struct FoldedPattern {
     end: PatternEnd,
 }
 
-/// A literal behind a `*`: it may lie before the query, reach into it, or lie
-/// in it, and reads differently there.
+/// A literal after a `*`: it may lie before the query, reach into it, or lie in
+/// it, and reads differently there.
 #[derive(Clone, Copy)]
 struct FoldedPiece<'a> {
     /// As it reads from before the query: its first `?` begins that.
@@ -199,7 +199,7 @@ impl FoldedPattern {
         if !path.bytes.starts_with(&self.head) {
             return false;
         }
-        // The leftmost place of each literal leaves most for those behind it.
+        // The leftmost place of each literal leaves most for those after it.
         let mut at = self.head.len();
         let mut pieces = self.pieces().peekable();
         while let Some(piece) = pieces.next() {
@@ -223,7 +223,7 @@ impl FoldedPiece<'_> {
 
     /// Finds the end of the first occurrence from `at` on.
     fn end_in(self, path: FoldedPath<'_>, at: usize, fuel: &mut Fuel) -> Option<usize> {
-        // Behind the `?` both forms are one, or `across` cannot occur; not
+        // After the `?` both forms are one, or `across` cannot occur; not
         // looking for it there again keeps the time linear.
         let across = if path.query <= at {
             None
@@ -281,7 +281,7 @@ pub struct CanonicalPath {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoldedPath<'a> {
     bytes: &'a [u8],
-    /// Start of the query, behind its `?`.
+    /// Start of the query, after its `?`.
     query: usize,
 }
 

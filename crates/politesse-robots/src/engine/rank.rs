@@ -51,7 +51,7 @@ impl BytePlace {
         Self(u32::try_from(start).unwrap_or(u32::MAX) | Self::EXTRA)
     }
 
-    pub(super) fn behind(self, bytes: usize) -> Self {
+    pub(super) fn after(self, bytes: usize) -> Self {
         Self(self.0 + u32::try_from(bytes).unwrap_or(u32::MAX - self.0))
     }
 }
@@ -69,7 +69,7 @@ impl<'a> RuleBytes<'a> {
         self.from(place).get(..length).unwrap_or_default()
     }
 
-    /// Returns the bytes at `place` and all behind them.
+    /// Returns the bytes at `place` and all after them.
     #[inline]
     pub(super) fn from(self, place: BytePlace) -> &'a [u8] {
         let start = (place.0 & !BytePlace::EXTRA) as usize;

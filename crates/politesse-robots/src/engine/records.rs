@@ -1,9 +1,9 @@
-//! Every record of a robots.txt as data, and what its author may want to know.
+//! Records of a robots.txt as data, and notes for its author. A record is a
+//! line with a name and a value, as in RFC 9309, section 2.2.4.
 //!
-//! RFC 9309, section 2.2.4, leaves records other than agents and rules to the
-//! crawler, as long as they do not interfere: here they are kept with their
-//! line and group and never change a verdict. Nothing is stored: whoever asks
-//! has the text read again.
+//! That section leaves records other than agents and rules to the crawler, as
+//! long as they do not interfere: here they have their line and group, and
+//! never change a verdict. Nothing is stored: each call reads the text again.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -30,7 +30,7 @@ pub struct RobotsRecord<'a> {
     pub group: Option<usize>,
 }
 
-/// The records that are known, by whatever text.
+/// Kind of a record, whichever text defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RecordKind {
@@ -136,12 +136,12 @@ pub enum NoteKind {
 enum GroupPlace {
     /// No agent line so far.
     Outside,
-    /// Behind an agent line.
+    /// After an agent line.
     Agents,
-    /// Behind agent lines and another record, which does not end their list
-    /// (RFC 9309, section 2.2.4) although it looks like it.
+    /// After agent lines and another record, which does not end their list (RFC
+    /// 9309, section 2.2.4) although it looks like it.
     Gap,
-    /// Behind a rule: the next agent line begins a group.
+    /// After a rule: the next agent line begins a group.
     Rules,
 }
 

@@ -15,8 +15,8 @@ use super::wildcard::{PatternEnd, is_glob_byte};
 pub(super) struct Shape {
     /// The bytes that a path must begin with.
     pub(super) head: usize,
-    /// The bytes behind the head that count in a match: from the first
-    /// wildcard on, without the `*` at the end.
+    /// The bytes after the head that count in a match: from the first wildcard
+    /// on, without the `*` at the end.
     pub(super) tail: usize,
     pub(super) end: PatternEnd,
     /// How specific the rule is: its bytes in canonical form, `*` and `$`
@@ -90,7 +90,7 @@ impl Shape {
             rewritten.push(b'/');
         }
         rewritten.extend_from_slice(&folded);
-        // A `*` at the end has undone a `$` behind it.
+        // A `*` at the end has undone a `$` after it.
         let end = written.end;
         Some(Self::of_pattern(rewritten, end, ByteClasses::of(rewritten)))
     }
@@ -98,7 +98,7 @@ impl Shape {
     #[inline]
     fn of_pattern(bytes: &[u8], end: PatternEnd, common: ByteClasses) -> Self {
         let length = bytes.len() + usize::from(end == PatternEnd::Last);
-        // A `*` at the end adds nothing but length, and undoes a `$` behind it.
+        // A `*` at the end adds nothing but length, and undoes a `$` after it.
         let (bytes, end) = match bytes {
             [.., b'*'] => (without_stars(bytes), PatternEnd::Anywhere),
             _ => (bytes, end),
@@ -190,10 +190,10 @@ fn anchored(value: &[u8]) -> Option<(&[u8], PatternEnd)> {
     })
 }
 
-/// Reports whether a pattern begins with a `*` behind which no path begins.
+/// Reports whether a pattern begins with a `*` after which no path begins.
 #[inline]
 fn floats(path: &[u8]) -> bool {
-    matches!(path, [b'*', behind, ..] if !matches!(behind, b'*' | b'/'))
+    matches!(path, [b'*', after, ..] if !matches!(after, b'*' | b'/'))
 }
 
 fn canonical<'a>(value: &'a [u8], traits: &Traits, rewritten: &'a mut Buffer) -> &'a [u8] {

@@ -167,8 +167,8 @@ fn lines_of(group: &Range<u32>, file: &ParsedFile) -> Range<u32> {
 }
 
 fn group_of(line: u32, groups: &[(Range<u32>, u32)]) -> Option<u32> {
-    let behind = groups.partition_point(|(lines, _)| lines.start <= line);
-    let (lines, group) = groups.get(behind.checked_sub(1)?)?;
+    let after = groups.partition_point(|(lines, _)| lines.start <= line);
+    let (lines, group) = groups.get(after.checked_sub(1)?)?;
     lines.contains(&line).then_some(*group)
 }
 

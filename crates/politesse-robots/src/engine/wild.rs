@@ -6,7 +6,7 @@ use super::dialect::PatternSyntax;
 use super::rank::{BytePlace, IndexEntry, RuleBytes, RuleRank};
 use super::wildcard::{Fuel, PatternEnd, behind_first, globs, spans};
 
-/// A rule with wildcards, as what is behind its head.
+/// A rule with wildcards, as what is after its head.
 #[derive(Clone, Copy)]
 pub(super) struct WildcardRule {
     pub(super) rank: RuleRank,
@@ -29,7 +29,7 @@ impl WildcardRule {
     pub(super) fn new(entry: &IndexEntry, bytes: RuleBytes<'_>) -> Self {
         let anchored = entry.shape.end == PatternEnd::Last;
         let glob = entry.shape.syntax == PatternSyntax::Glob;
-        let place = entry.place.behind(entry.shape.head);
+        let place = entry.place.after(entry.shape.head);
         let tail = bytes.at(place, entry.shape.tail);
         let one_star = tail.first() == Some(&b'*') && memrchr(b'*', tail) == Some(0);
         let length = u32::try_from(entry.shape.tail).unwrap_or(Self::LENGTH);
@@ -60,7 +60,7 @@ impl WildcardRule {
         self.length & Self::LAST_OF_NODE != 0
     }
 
-    /// Reports whether it fits what is left of a path behind its head.
+    /// Reports whether it fits what is left of a path after its head.
     pub(super) fn matches(self, bytes: RuleBytes<'_>, rest: &[u8], fuel: &mut Fuel) -> bool {
         // Counted even where nothing is searched: there may be ten thousand.
         fuel.spend(1);

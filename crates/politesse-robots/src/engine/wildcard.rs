@@ -1,4 +1,4 @@
-//! Whether what is left of a path fits what is left of a rule behind its first
+//! Whether what is left of a path fits what is left of a rule after its first
 //! wildcard.
 //!
 //! RFC 9309, section 2.2.3. The time is linear in the path for each literal,
@@ -38,7 +38,7 @@ impl Fuel {
     }
 }
 
-/// Reports whether `tail`, literals each behind a `*`, fits `rest`.
+/// Reports whether `tail`, literals each after a `*`, fits `rest`.
 pub(super) fn spans(tail: &[u8], end: PatternEnd, rest: &[u8], fuel: &mut Fuel) -> bool {
     let (mut tail, mut rest) = (tail, rest);
     if end == PatternEnd::Last {
@@ -52,12 +52,12 @@ pub(super) fn spans(tail: &[u8], end: PatternEnd, rest: &[u8], fuel: &mut Fuel) 
         }
         (tail, rest) = (before, left);
     }
-    // The leftmost place of each literal leaves most for those behind it, so
+    // The leftmost place of each literal leaves most for those after it, so
     // that none has to be tried again.
     while let Some(star) = memchr(b'*', tail) {
-        let behind = tail.get(star + 1..).unwrap_or_default();
-        let length = memchr(b'*', behind).unwrap_or(behind.len());
-        let (literal, next) = behind.split_at(length);
+        let after = tail.get(star + 1..).unwrap_or_default();
+        let length = memchr(b'*', after).unwrap_or(after.len());
+        let (literal, next) = after.split_at(length);
         let Some(after) = behind_first(literal, rest, fuel) else {
             return false;
         };
@@ -145,18 +145,18 @@ pub(super) fn globs(glob: &[u8], text: &[u8], fuel: &mut Fuel) -> bool {
     }
 }
 
-/// Returns the rest of both behind one byte of `text` that `glob` begins with.
+/// Returns the rest of both after one byte of `text` that `glob` begins with.
 fn one_byte<'a>(glob: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (sent, text) = GlobUnit::first_of(text)?;
     let (fits, glob) = match glob {
-        [b'?', behind @ ..] => (true, behind),
-        [b'[', behind @ ..] => match in_set(behind, sent) {
+        [b'?', after @ ..] => (true, after),
+        [b'[', after @ ..] => match in_set(after, sent) {
             Some(found) => found,
-            None => (sent == GlobUnit::Byte(b'['), behind),
+            None => (sent == GlobUnit::Byte(b'['), after),
         },
         _ => {
-            let (literal, behind) = GlobUnit::quoted(glob)?;
-            (sent == literal, behind)
+            let (literal, after) = GlobUnit::quoted(glob)?;
+            (sent == literal, after)
         }
     };
     fits.then_some((glob, text))
@@ -207,17 +207,17 @@ fn in_set(set: &[u8], sent: GlobUnit) -> Option<(bool, &[u8])> {
     let mut first = true;
     loop {
         // A `]` in first place is a member.
-        if let [b']', behind @ ..] = members
+        if let [b']', after @ ..] = members
             && !first
         {
-            return Some((found != negated, behind));
+            return Some((found != negated, after));
         }
         let (low, mut rest) = GlobUnit::quoted(members)?;
         let mut high = low;
-        if let [b'-', behind @ ..] = rest
-            && behind.first() != Some(&b']')
+        if let [b'-', after @ ..] = rest
+            && after.first() != Some(&b']')
         {
-            (high, rest) = GlobUnit::quoted(behind)?;
+            (high, rest) = GlobUnit::quoted(after)?;
         }
         found |= sent.is_between(low, high);
         (members, first) = (rest, false);

@@ -5,7 +5,8 @@
 //! crawler. `engine/pace_records.rs` finds those that bind a
 //! crawler.
 //!
-//! Invariant: they say when, never whether. `decision` does not look at them.
+//! They say when a request may start, never whether. The decision does not look
+//! at them.
 
 mod request_rate;
 mod visit_time;

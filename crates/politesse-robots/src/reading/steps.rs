@@ -35,7 +35,7 @@ pub(super) fn without_dots(path: &str) -> Option<String> {
     Some(out)
 }
 
-/// Reports whether one of `bytes` stands behind a slash of `path`.
+/// Reports whether one of `bytes` stands after a slash of `path`.
 pub(super) fn follows_slash(path: &str, bytes: &[u8]) -> bool {
     let next = |at: usize| path.as_bytes().get(at + 1);
     memchr_iter(b'/', path.as_bytes()).any(|at| next(at).is_some_and(|next| bytes.contains(next)))
@@ -159,7 +159,7 @@ pub(super) fn without_host(path: &str) -> Option<String> {
 }
 
 /// Returns the path without the authority that RFC 3986, section 4.2, reads
-/// behind its first two slashes.
+/// after its first two slashes.
 pub(super) fn without_first_name(path: &str) -> Option<String> {
     path.strip_prefix("//").map(from_slash)
 }

@@ -190,7 +190,7 @@ fn latin1(text: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// A file behind what UTF-16 may begin with, in UTF-16 or not, and another.
+/// A file after what UTF-16 may begin with, in UTF-16 or not, and another.
 fn marked_file() -> impl Strategy<Value = Vec<u8>> {
     let mark = prop::sample::select(vec![&b"\xFF\xFE"[..], b"\xFE\xFF", b""]);
     let unit: fn(u16) -> [u8; 2] = u16::to_le_bytes;

@@ -104,7 +104,7 @@ fn pieces(value: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// The first piece and what is behind it.
+/// The first piece and what is after it.
 fn next_piece(value: &[u8]) -> Option<(Piece, &[u8])> {
     match value {
         [b'*', after @ ..] => Some((Piece::Any, after)),
@@ -118,7 +118,7 @@ fn next_piece(value: &[u8]) -> Option<(Piece, &[u8])> {
     }
 }
 
-/// The set whose opening bracket stands before `within`, and what is behind the
+/// The set whose opening bracket stands before `within`, and what is after the
 /// closing one. A `]` in the first place is a member, a `-` in the last, too.
 fn set(within: &[u8]) -> Option<(Set, &[u8])> {
     let is_negated = within.starts_with(b"!") || within.starts_with(b"^");

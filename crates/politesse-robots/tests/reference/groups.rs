@@ -6,7 +6,7 @@ use super::Dialect;
 use super::lines::{self, Line, Rule, is_blank};
 use super::pattern::without_marks;
 
-/// User-agent lines and the rules behind them.
+/// User-agent lines and the rules after them.
 #[derive(Debug, Default)]
 struct Group {
     /// The values of its user-agent lines.

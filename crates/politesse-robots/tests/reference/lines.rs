@@ -21,7 +21,7 @@ pub(super) struct Rule {
     pub(super) line: u32,
     /// Which of the two it is.
     pub(super) kind: Kind,
-    /// What stands behind the colon, without comment and blanks around it.
+    /// What stands after the colon, without comment and blanks around it.
     pub(super) value: Vec<u8>,
 }
 
@@ -82,7 +82,7 @@ fn decoded(body: &[u8]) -> Text {
     }
 }
 
-/// The bytes behind the byte order mark of UTF-8. Google's reading: a part of
+/// The bytes after the byte order mark of UTF-8. Google's reading: a part of
 /// the mark goes, too.
 fn without_mark(body: &[u8]) -> &[u8] {
     match body {
@@ -100,7 +100,7 @@ fn has_agent_line(text: &[u8]) -> bool {
     lines.iter().any(|line| matches!(line, Line::Agent(_)))
 }
 
-/// The bytes behind a byte order mark of UTF-16.
+/// The bytes after a byte order mark of UTF-16.
 fn without_mark_of_pairs(body: &[u8]) -> &[u8] {
     match body {
         [0xFF, 0xFE, rest @ ..] | [0xFE, 0xFF, rest @ ..] => rest,

@@ -54,7 +54,7 @@ fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
 }
 
 /// The value without what cannot be seen at its end: no-break spaces (in
-/// ISO-8859-1, too, behind ASCII), spaces without width, marks of direction, and
+/// ISO-8859-1, too, after ASCII), spaces without width, marks of direction, and
 /// the blanks among them.
 pub(super) fn without_marks(value: &[u8]) -> Vec<u8> {
     const MARKS: &str = "\u{a0}\u{202f}\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\u{200e}\u{200f}\
@@ -123,8 +123,8 @@ impl Pattern {
         self.covers(&path)
     }
 
-    /// The same, with reserved bytes and their escapes alike behind the first
-    /// `?` of the path. What is in the query is told by the path: behind a `*`
+    /// The same, with reserved bytes and their escapes alike after the first
+    /// `?` of the path. What is in the query is told by the path: after a `*`
     /// the pattern cannot know.
     fn covers_folded(&self, path: &[u8]) -> bool {
         let (before, behind) = split_at_query(path);

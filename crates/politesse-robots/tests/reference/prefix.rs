@@ -44,7 +44,7 @@ pub(super) fn units(text: &[u8]) -> Vec<Unit> {
     units
 }
 
-/// The first unit and what is behind it.
+/// The first unit and what is after it.
 pub(super) fn next(text: &[u8]) -> Option<(Unit, &[u8])> {
     let (&byte, after) = text.split_first()?;
     match escape(text) {

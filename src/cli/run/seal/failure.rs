@@ -18,7 +18,7 @@ const BOUNDS: [&str; 2] = ["user/max_user_namespaces", "user/max_net_namespaces"
 #[derive(Debug, Serialize, Deserialize, Error)]
 #[error("{}", explain(self, &NamespaceSettings::read()))]
 pub(super) struct SealFailure {
-    /// Step, as it stands behind "cannot".
+    /// Step, as it stands after "cannot".
     step: String,
     /// Number of the system's error, if it is one.
     error: Option<i32>,
@@ -27,7 +27,7 @@ pub(super) struct SealFailure {
 }
 
 impl SealFailure {
-    /// Records the error of a step, which is worded to stand behind "cannot".
+    /// Records the error of a step, which is worded to stand after "cannot".
     pub(super) fn new(step: &str, error: &io::Error) -> Self {
         Self {
             step: step.to_owned(),

@@ -91,6 +91,11 @@ impl Snapshot {
         }
     }
 
+    /// Reports whether the origin answered when it was last asked.
+    pub fn is_answer(&self) -> bool {
+        self.stale.is_none() && !matches!(self.result, AccessResult::Unreachable(_))
+    }
+
     /// Returns the cause for which no connection was made, if that is so.
     pub fn no_connection(&self) -> Option<NoConnection> {
         match &self.result {

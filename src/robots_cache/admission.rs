@@ -1,25 +1,19 @@
-//! Admission of a fetch: its turn at the host, its slot among the fetches that
-//! make requests, and its time limit.
+//! Bounds of fetches: slots, and time.
 //!
 //! Slots bound how many fetches of robots.txt make requests at the same time,
 //! in all and for one client. Does not know what is requested.
 
 use std::collections::HashMap;
-use std::future::ready;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::fetch::RobotsFetcher;
 use super::options::Options;
-use super::store::FetchState;
 use crate::clock;
 use crate::metrics::Metrics;
-use politesse_robots::origin::Host;
 
 /// Number of clients above which those without a slot are forgotten.
 const CLIENTS_SWEPT: usize = 1024;
@@ -108,16 +102,6 @@ impl FetchSlots {
         clients.insert(client, Arc::downgrade(&own));
         own
     }
-
-    #[cfg(test)]
-    pub(super) fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
-    #[cfg(test)]
-    pub(super) fn under_way(&self) -> i64 {
-        self.metrics.robots_fetches_under_way.get()
-    }
 }
 
 fn semaphore(slots: usize) -> Semaphore {
@@ -127,72 +111,6 @@ fn semaphore(slots: usize) -> Semaphore {
 impl Drop for FetchSlot<'_> {
     fn drop(&mut self) {
         self.metrics.robots_fetches_under_way.dec();
-    }
-}
-
-/// Turn and slot with which a fetch makes its first request.
-pub(super) struct Admission<'a, T> {
-    pub(super) turn: T,
-    pub(super) slot: FetchSlot<'a>,
-}
-
-/// Host at which fetches take turns, and the requests that are told of the wait.
-pub(super) struct TurnQueue<'a, F> {
-    pub(super) fetcher: &'a F,
-    pub(super) state: watch::Sender<FetchState>,
-}
-
-impl<F: RobotsFetcher> TurnQueue<'_, F> {
-    /// Waits for a turn at `host` and a slot for `client`; `None` if they do not
-    /// come within `limit`.
-    ///
-    /// Neither is held while the fetch waits for the other. Slots are shared by
-    /// all hosts, and a turn by all fetches at one host: holding one would stop
-    /// fetches that need nothing but that.
-    pub(super) async fn admit<'a>(
-        &self,
-        host: &Host,
-        slots: &'a FetchSlots,
-        client: Option<IpAddr>,
-        limit: Duration,
-    ) -> Option<Admission<'a, F::Turn>> {
-        let mut budget = TimeBudget::new(limit);
-        loop {
-            let turn = self.turn(host).await?;
-            if let Some(slot) = at_once(slots.take(client)).await {
-                return Some(Admission { turn, slot });
-            }
-            drop(turn);
-            let slot = budget.spend(slots.take(client)).await?;
-            if let Some(turn) = at_once(self.fetcher.turn(host)).await.flatten() {
-                return Some(Admission { turn, slot });
-            }
-        }
-    }
-
-    /// Waits for a turn at `host`; `None` if it would not come soon enough.
-    /// Reports the wait, since each waiting request has a patience of its own.
-    pub(super) async fn turn(&self, host: &Host) -> Option<F::Turn> {
-        // The estimate is made before the fetch stands in the queue itself.
-        let until = clock::instant() + self.fetcher.wait(host);
-        let mut turn = pin!(self.fetcher.turn(host));
-        if let Some(turn) = at_once(turn.as_mut()).await {
-            return turn;
-        }
-        let host = host.clone();
-        self.state.send_replace(FetchState::Queued { host, until });
-        let turn = turn.await;
-        self.state.send_replace(FetchState::Requesting);
-        turn
-    }
-}
-
-/// Returns the output of `work` if it is ready without a wait.
-async fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        done = work => Some(done),
-        () = ready(()) => None,
     }
 }
 

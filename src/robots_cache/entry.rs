@@ -12,10 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::options::{LIFETIME_MAX, Options};
-use super::outcome::{FetchOutcome, FetchedContent};
+use super::outcome::FetchOutcome;
 use crate::clock::{self, Stamp, passed};
 use crate::decision::access::{Cause, NoConnection};
-use crate::decision::snapshot::{AccessResult, CacheKey, Snapshot, StoredSnapshot, Validators};
+use crate::decision::snapshot::{AccessResult, Snapshot, StoredSnapshot, Validators};
 
 /// An entry in use is fetched again in the last tenth of its lifetime, so that
 /// no request waits for the same robots.txt twice.
@@ -45,64 +45,42 @@ pub(super) struct CacheEntry {
 }
 
 impl CacheEntry {
-    /// Returns the entry for `key` that follows from `outcome`, where `earlier`
-    /// was held before.
-    pub(super) fn new(
-        outcome: &FetchOutcome,
-        key: &CacheKey,
-        options: &Options,
-        earlier: Option<&Self>,
-    ) -> Self {
-        let (result, lifetime) = match (&outcome.content, earlier) {
-            (FetchedContent::File(file), _) => {
-                let result = AccessResult::Successful(Arc::clone(file));
-                (result, options.file_lifetime(outcome.stated))
-            }
-            (FetchedContent::Missing, _) => {
-                let lifetime = options.missing_lifetime(outcome.stated);
-                (AccessResult::Unavailable, lifetime)
-            }
-            (FetchedContent::NotModified, Some(earlier)) => {
-                return earlier.confirmed_for(options.file_lifetime(outcome.stated));
-            }
-            // Validators are only sent with an earlier file, so this is a
-            // server's mistake.
-            (FetchedContent::NotModified, None) => {
-                let failure = FailedFetch::new(outcome, Cause::Status, 0, options);
-                return failure.entry(outcome, key);
-            }
-            (FetchedContent::Failed(cause), None) => {
-                return FailedFetch::new(outcome, *cause, 0, options).entry(outcome, key);
-            }
-            (FetchedContent::Failed(cause), Some(earlier)) => {
-                return earlier.followed_by_failure(outcome, *cause, key, options);
+    /// Returns the entry that follows from `outcome`, where `earlier` was held
+    /// before.
+    pub(super) fn new(outcome: &FetchOutcome, options: &Options, earlier: Option<&Self>) -> Self {
+        let lifetime = match outcome.snapshot.result {
+            AccessResult::Successful(_) => options.file_lifetime(outcome.stated),
+            AccessResult::Unavailable => options.missing_lifetime(outcome.stated),
+            AccessResult::Unreachable(cause) => {
+                return Self::after_failure(outcome, cause, options, earlier);
             }
         };
-        let snapshot = snapshot(outcome, key, result, lifetime);
-        Self::lasting(snapshot, lifetime, 0)
+        Self::lasting(outcome.snapshot.clone(), lifetime, 0)
     }
 
     /// Restores an entry from the store, with the lifetime that it has left by
     /// the options of today.
     pub(super) fn restored(stored: &StoredSnapshot, options: &Options) -> Self {
         let (snapshot, now) = (&stored.snapshot, clock::now());
-        let age = passed(snapshot.fetched_at, now);
+        // The clock was set back: the age of the entry is unknown.
+        let is_age_unknown = now < snapshot.fetched_at;
+        let age = if is_age_unknown {
+            Duration::MAX
+        } else {
+            passed(snapshot.fetched_at, now)
+        };
         // A lifetime that was shortened since binds what was stored before.
-        let longest = if snapshot.file().is_some() && is_answer(snapshot) {
+        let longest = if snapshot.file().is_some() && snapshot.is_answer() {
             options.ttl.saturating_sub(age)
+        } else if is_age_unknown {
+            Duration::ZERO
         } else {
             LIFETIME_MAX
         };
         let left = passed(now, snapshot.expires_at).min(longest);
-        // The clock was set back: the age of the entry is unknown.
-        let (left, age) = if now < snapshot.fetched_at {
-            (Duration::ZERO, Duration::MAX)
-        } else {
-            (left, age)
-        };
         Self {
             confirmed: Stamp::aged(age),
-            ..Self::lasting(Arc::clone(snapshot), left, stored.failures)
+            ..Self::with_left(Arc::clone(snapshot), left, stored.failures)
         }
     }
 
@@ -131,12 +109,7 @@ impl CacheEntry {
         clock::instant() < self.expires && clock::now() < self.snapshot.expires_at
     }
 
-    /// Whether the origin answered when it was last asked.
-    pub(super) fn is_answer(&self) -> bool {
-        is_answer(&self.snapshot)
-    }
-
-    /// Whether it is time for a refresh.
+    /// Reports whether it is time for a refresh.
     pub(super) fn is_refresh_due(&self) -> bool {
         let now = clock::instant();
         self.refresh_from.is_some_and(|from| from <= now)
@@ -158,12 +131,21 @@ impl CacheEntry {
         hops + file.map_or(0, |file| file.body.len() + file.robots.weight())
     }
 
-    fn lasting(snapshot: impl Into<Arc<Snapshot>>, left: Duration, failures: u32) -> Self {
-        let (snapshot, now) = (snapshot.into(), clock::instant());
+    /// Returns an entry whose lifetime begins now.
+    fn lasting(snapshot: Snapshot, lifetime: Duration, failures: u32) -> Self {
+        let snapshot = Snapshot {
+            expires_at: later(clock::now(), lifetime),
+            ..snapshot
+        };
+        Self::with_left(Arc::new(snapshot), lifetime, failures)
+    }
+
+    fn with_left(snapshot: Arc<Snapshot>, left: Duration, failures: u32) -> Self {
+        let now = clock::instant();
         let lifetime = passed(snapshot.fetched_at, snapshot.expires_at);
         let until_refresh = left.saturating_sub(lifetime / REFRESH_PART);
         Self {
-            refresh_from: is_answer(&snapshot).then(|| now + until_refresh),
+            refresh_from: snapshot.is_answer().then(|| now + until_refresh),
             snapshot,
             expires: now + left,
             confirmed: Stamp::now(),
@@ -172,56 +154,54 @@ impl CacheEntry {
         }
     }
 
-    /// Returns the entry after a 304: the same file with a new lifetime.
-    fn confirmed_for(&self, lifetime: Duration) -> Self {
-        let now = clock::now();
-        let snapshot = Snapshot {
-            fetched_at: now,
-            expires_at: later(now, lifetime),
-            stale: None,
-            ..(*self.snapshot).clone()
-        };
-        Self::lasting(snapshot, lifetime, 0)
-    }
-
-    /// Returns the entry after a failure: this one for as long as it is in
+    /// Returns the entry after a failure: `earlier` for as long as it is in
     /// force, then its file for as long as `robots.stale` allows, then nothing
     /// is allowed.
-    fn followed_by_failure(
-        &self,
+    fn after_failure(
         outcome: &FetchOutcome,
         cause: Cause,
-        key: &CacheKey,
         options: &Options,
+        earlier: Option<&Self>,
     ) -> Self {
-        let failure = FailedFetch::new(outcome, cause, self.failures, options);
-        let next = match self.file_left(options.stale) {
-            Some(left) => {
-                // Until the next try and no longer: if that brings an answer,
-                // the old file is not used any more.
-                let lifetime = failure.pause.min(left);
+        let before = earlier.map_or(0, |earlier| earlier.failures);
+        // An origin that was not asked has not failed.
+        let was_asked = !matches!(
+            cause,
+            Cause::Busy | Cause::NoConnection(NoConnection::NoSocket)
+        );
+        let failures = before.saturating_add(u32::from(was_asked));
+        let pause = if was_asked {
+            options.retry_pause(before, outcome.stated)
+        } else {
+            let wanted = outcome.stated.unwrap_or_default();
+            wanted.clamp(BUSY_PAUSE, BUSY_PAUSE_MAX)
+        };
+        let stale = earlier.and_then(|earlier| Some((earlier, earlier.file_left(options.stale)?)));
+        let next = match stale {
+            Some((earlier, left)) => {
                 let snapshot = Snapshot {
-                    expires_at: later(clock::now(), lifetime),
                     stale: Some(cause),
-                    ..(*self.snapshot).clone()
+                    ..(*earlier.snapshot).clone()
                 };
                 Self {
-                    confirmed: self.confirmed,
-                    ..Self::lasting(snapshot, lifetime, failure.failures)
+                    confirmed: earlier.confirmed,
+                    // Until the next try and no longer: if that brings an
+                    // answer, the old file is not used any more.
+                    ..Self::lasting(snapshot, pause.min(left), failures)
                 }
             }
-            None => failure.entry(outcome, key),
+            None => Self::lasting(outcome.snapshot.clone(), pause, failures),
         };
-        if !self.is_fresh() {
-            return next;
-        }
-        Self {
-            snapshot: Arc::clone(&self.snapshot),
-            expires: self.expires,
-            confirmed: self.confirmed,
-            refresh_from: Some(next.expires),
-            failures: next.failures,
-            successor: Some(Arc::new(next)),
+        match earlier {
+            Some(earlier) if earlier.is_fresh() => Self {
+                snapshot: Arc::clone(&earlier.snapshot),
+                expires: earlier.expires,
+                confirmed: earlier.confirmed,
+                refresh_from: Some(next.expires),
+                failures,
+                successor: Some(Arc::new(next)),
+            },
+            Some(_) | None => next,
         }
     }
 
@@ -232,69 +212,6 @@ impl CacheEntry {
         let left = stale.saturating_sub(self.confirmed.age());
         (!left.is_zero()).then_some(left)
     }
-}
-
-/// A failed fetch, and the pause that follows.
-struct FailedFetch {
-    cause: Cause,
-    /// Failures in a row, this one included.
-    failures: u32,
-    pause: Duration,
-}
-
-impl FailedFetch {
-    fn new(outcome: &FetchOutcome, cause: Cause, failures_before: u32, options: &Options) -> Self {
-        // An origin that was not asked has not failed.
-        let was_asked = !matches!(
-            cause,
-            Cause::Busy | Cause::NoConnection(NoConnection::NoSocket)
-        );
-        if was_asked {
-            return Self {
-                cause,
-                failures: failures_before.saturating_add(1),
-                pause: options.retry_pause(failures_before, outcome.stated),
-            };
-        }
-        let pause = outcome.stated.unwrap_or_default();
-        Self {
-            cause,
-            failures: failures_before,
-            pause: pause.clamp(BUSY_PAUSE, BUSY_PAUSE_MAX),
-        }
-    }
-
-    /// Returns the entry where there is no file to fall back on: nothing is
-    /// allowed.
-    fn entry(&self, outcome: &FetchOutcome, key: &CacheKey) -> CacheEntry {
-        let result = AccessResult::Unreachable(self.cause);
-        let snapshot = snapshot(outcome, key, result, self.pause);
-        CacheEntry::lasting(snapshot, self.pause, self.failures)
-    }
-}
-
-fn snapshot(
-    outcome: &FetchOutcome,
-    key: &CacheKey,
-    result: AccessResult,
-    lifetime: Duration,
-) -> Snapshot {
-    let now = clock::now();
-    Snapshot {
-        origin: key.origin.clone(),
-        token: key.token.clone(),
-        url: outcome.url.clone(),
-        hops: outcome.hops.clone(),
-        status: outcome.status,
-        fetched_at: now,
-        expires_at: later(now, lifetime),
-        result,
-        stale: None,
-    }
-}
-
-fn is_answer(snapshot: &Snapshot) -> bool {
-    snapshot.stale.is_none() && !matches!(snapshot.result, AccessResult::Unreachable(_))
 }
 
 fn later(now: Timestamp, by: Duration) -> Timestamp {

@@ -10,22 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::HeaderMap;
+use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 use hyper::body::Body;
-use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::decision::access::{StatusMeaning, status_meaning};
+use crate::decision::access::{Cause, NoConnection, StatusMeaning, status_meaning};
 use crate::decision::decide::RobotsPermit;
-use crate::decision::snapshot::RobotsBody;
+use crate::decision::snapshot::{RobotsBody, Validators};
 use crate::pace::{Scheduler, Turn};
 use crate::upstream::body::{BodyError, ResponseBody};
 use crate::upstream::client::{HostTurns, Upstream, UpstreamError};
 use politesse_directives::BodyDecoder;
 use politesse_robots::origin::Host;
 
-pub use crate::upstream::client::{Asker, RobotsQuery};
+pub use crate::upstream::client::Asker;
 
 /// Bytes of a coded body that are read, unless more of a file is wanted. Some
 /// codings turn any number of bytes into nothing.
@@ -35,34 +34,6 @@ const CODED_BYTES_MAX: usize = 512 * 1024;
 /// used again for the page that was asked for.
 const UNREAD_BYTES_MAX: u64 = 64 * 1024;
 const UNREAD_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// Response to one request for a robots.txt.
-#[derive(Debug, Clone)]
-pub struct RobotsResponse {
-    /// Status.
-    pub status: u16,
-    /// Header fields.
-    pub headers: HeaderMap,
-    /// Body; empty where the status has none to parse.
-    pub body: RobotsBody,
-}
-
-/// Why a request for a robots.txt brought nothing usable. Each variant makes
-/// the origin unreachable (RFC 9309, section 2.3.1.4).
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum FetchError {
-    /// There was no response.
-    #[error(transparent)]
-    Upstream(#[from] UpstreamError),
-    /// The response broke off.
-    #[error(transparent)]
-    Body(#[from] BodyError),
-    /// The body has a content coding, though `identity` was asked for, and it
-    /// is unknown or broken.
-    #[error("the body has a content coding that cannot be taken off")]
-    Coding,
-}
 
 /// Makes the requests of the cache, one at a time and in turn.
 ///
@@ -77,33 +48,31 @@ pub trait RobotsFetcher: Send + Sync + 'static {
     /// Returns about how long a turn at `host` would be waited for.
     fn wait(&self, host: &Host) -> Duration;
 
-    /// Makes the request that `permit` is for, in `turn`.
+    /// Makes the request that `permit` is for, in `turn`: a conditional one if
+    /// validators of an earlier file are known. The body of the response is
+    /// empty where its status has none to parse.
+    ///
+    /// # Errors
+    ///
+    /// The cause for which the origin counts as unreachable.
     fn fetch(
         &self,
         permit: RobotsPermit,
-        query: RobotsQuery<'_>,
+        asker: &Asker,
+        known: Option<&Validators>,
         turn: &mut Self::Turn,
-    ) -> impl Future<Output = Result<RobotsResponse, FetchError>> + Send;
+    ) -> impl Future<Output = Result<Response<RobotsBody>, Cause>> + Send;
 }
 
 /// A fetcher over HTTP.
 #[derive(Debug)]
 pub struct HttpFetcher {
-    upstream: Arc<Upstream>,
-    scheduler: Arc<Scheduler>,
-    max_bytes: usize,
-}
-
-impl HttpFetcher {
-    /// Returns a fetcher that stops reading a body after `max_bytes` (RFC 9309,
-    /// section 2.5).
-    pub fn new(upstream: Arc<Upstream>, scheduler: Arc<Scheduler>, max_bytes: usize) -> Self {
-        Self {
-            upstream,
-            scheduler,
-            max_bytes,
-        }
-    }
+    /// Sends the requests.
+    pub upstream: Arc<Upstream>,
+    /// Gives the turns at their hosts.
+    pub scheduler: Arc<Scheduler>,
+    /// Bytes of a body that are read, at most (RFC 9309, section 2.5).
+    pub max_bytes: usize,
 }
 
 /// Turn of a fetch at a host, with what it takes to get another one.
@@ -148,29 +117,53 @@ impl RobotsFetcher for HttpFetcher {
     async fn fetch(
         &self,
         permit: RobotsPermit,
-        query: RobotsQuery<'_>,
+        asker: &Asker,
+        known: Option<&Validators>,
         turns: &mut FetchTurn,
-    ) -> Result<RobotsResponse, FetchError> {
+    ) -> Result<Response<RobotsBody>, Cause> {
         if let Some(turn) = &turns.turn {
             turn.mark_sent();
         }
-        let response = self.upstream.robots(permit, query, turns).await?;
+        let response = self.upstream.robots(permit, asker, known, turns).await?;
         if let Some(turn) = &turns.turn {
             turn.record_response(&turns.host, &response);
         }
         let (head, body) = response.into_parts();
-        let status = head.status.as_u16();
-        let body = if status_meaning(status) == StatusMeaning::Parse {
+        let body = if status_meaning(head.status.as_u16()) == StatusMeaning::Parse {
             read(body, &head.headers, self.max_bytes).await?
         } else {
             skip(body).await;
             RobotsBody::default()
         };
-        Ok(RobotsResponse {
-            status,
-            headers: head.headers,
-            body,
-        })
+        Ok(Response::from_parts(head, body))
+    }
+}
+
+impl From<UpstreamError> for Cause {
+    fn from(error: UpstreamError) -> Self {
+        match error {
+            UpstreamError::NoConnection(cause) => Self::NoConnection(cause),
+            UpstreamError::Prohibited(_) => Self::NoConnection(NoConnection::Prohibited),
+            UpstreamError::Target => Self::RedirectTarget,
+            UpstreamError::FirstByteTimeout => Self::Timeout,
+            UpstreamError::Incomplete(_)
+            | UpstreamError::Protocol(_)
+            | UpstreamError::AmbiguousFraming
+            | UpstreamError::ResponseHeaderSize
+            | UpstreamError::ResponseCoding
+            | UpstreamError::InterimResponses
+            | UpstreamError::UnaskedUpgrade
+            | UpstreamError::RequestBody => Self::Broken,
+        }
+    }
+}
+
+impl From<BodyError> for Cause {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Stalled => Self::Timeout,
+            BodyError::Incomplete(_) | BodyError::Reset => Self::Broken,
+        }
     }
 }
 
@@ -181,64 +174,41 @@ impl RobotsFetcher for HttpFetcher {
 /// in it are as good as others (RFC 9110, section 8.4). What cannot be decoded
 /// to its end is no file, since a part of the rules could allow what the whole
 /// disallows.
-async fn read(
-    body: ResponseBody,
-    fields: &HeaderMap,
-    max: usize,
-) -> Result<RobotsBody, FetchError> {
+async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<RobotsBody, Cause> {
     // One byte more tells that there is more.
-    let decoding =
-        BodyDecoder::for_fields(fields, max.saturating_add(1)).map_err(|_| FetchError::Coding)?;
-    let bytes = match decoding {
-        None => read_plain(body, max).await?,
-        Some(decoding) => read_coded(body, decoding, max).await?,
-    };
-    Ok(RobotsBody::within(bytes.freeze(), max))
-}
-
-async fn read_plain(mut body: ResponseBody, max: usize) -> Result<BytesMut, BodyError> {
-    let mut bytes = BytesMut::new();
-    while bytes.len() <= max
-        && let Some(frame) = body.frame().await
-    {
-        if let Ok(data) = frame?.into_data() {
-            bytes.extend_from_slice(&data);
-        }
-    }
-    Ok(bytes)
-}
-
-async fn read_coded(
-    mut body: ResponseBody,
-    mut decoding: BodyDecoder,
-    max: usize,
-) -> Result<BytesMut, FetchError> {
-    let (mut bytes, mut left) = (BytesMut::new(), max.max(CODED_BYTES_MAX));
+    let mut decoder =
+        BodyDecoder::for_fields(fields, max.saturating_add(1)).map_err(|_| Cause::Coding)?;
+    let (mut bytes, mut coded_left) = (BytesMut::new(), max.max(CODED_BYTES_MAX));
     while bytes.len() <= max {
         let Some(frame) = body.frame().await else {
-            decoding.finish().map_err(|_| FetchError::Coding)?;
-            return Ok(bytes);
+            let end = decoder.map_or(Ok(()), |decoder| decoder.finish());
+            end.map_err(|_| Cause::Coding)?;
+            break;
         };
         let Ok(data) = frame?.into_data() else {
             continue;
         };
-        let within = data.get(..left).unwrap_or(&data);
-        let pushed = decoding.push(within, &mut |piece| {
+        let Some(decoder) = &mut decoder else {
+            bytes.extend_from_slice(&data);
+            continue;
+        };
+        let within = data.get(..coded_left).unwrap_or(&data);
+        let pushed = decoder.push(within, &mut |piece| {
             bytes.extend_from_slice(piece);
             if max < bytes.len() {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         });
-        pushed.map_err(|_| FetchError::Coding)?;
-        left -= within.len();
+        pushed.map_err(|_| Cause::Coding)?;
+        coded_left -= within.len();
         // The coded bytes went beyond their bound before the file reached its
         // own. Rules may be missing.
         if within.len() < data.len() && bytes.len() <= max {
-            return Err(FetchError::Coding);
+            return Err(Cause::Coding);
         }
     }
-    Ok(bytes)
+    Ok(RobotsBody::within(bytes.freeze(), max))
 }
 
 /// Reads a short body to its end for the sake of its connection.

@@ -9,37 +9,39 @@
 
 mod worker;
 
+pub mod fetch;
+
 mod admission;
 
 pub mod store;
 
 mod entry;
 
+pub mod options;
+
 mod outcome;
 
-pub mod fetch;
-
 mod lifetime;
-
-pub mod options;
 
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use arc_swap::ArcSwap;
 use tokio_util::task::TaskTracker;
 
-use self::admission::TimeBudget;
+use self::admission::{FetchSlots, TimeBudget};
+use self::entry::CacheEntry;
 use self::fetch::{Asker, HttpFetcher, RobotsFetcher};
 use self::options::Options;
-use self::store::{FetchState, Lookup};
-use self::worker::FetchWorker;
+use self::outcome::FetchOutcome;
+use self::store::{EntryTable, FetchState, Lookup};
+use self::worker::{FetchWorker, Requester};
 use crate::clock;
 use crate::decision::access::Cause;
 use crate::decision::decide::{Inquiry, Policy};
-use crate::decision::snapshot::Snapshot;
+use crate::decision::snapshot::{CacheKey, Snapshot};
 use crate::metrics::Metrics;
 use politesse_robots::origin::Host;
 
@@ -74,17 +76,6 @@ pub struct QueuedFetch {
     pub wait: Duration,
 }
 
-impl RobotsLookup {
-    fn at_once(snapshot: &Arc<Snapshot>) -> Self {
-        Self {
-            snapshot: Arc::clone(snapshot),
-            was_fetched: false,
-            waited: Duration::ZERO,
-            queued: None,
-        }
-    }
-}
-
 impl<F: RobotsFetcher> RobotsCache<F> {
     /// Creates a cache whose fetches run in tasks of `tracker`. It holds nothing
     /// yet but what is in the store of `sources`.
@@ -94,7 +85,14 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         metrics: Arc<Metrics>,
         tracker: TaskTracker,
     ) -> Self {
-        let worker = FetchWorker::new(options, sources, metrics, tracker);
+        let worker = FetchWorker {
+            fixed_requester: Requester::fixed(&options.user_agent),
+            redirect_policy: ArcSwap::from_pointee(options.policy.for_redirects()),
+            sources,
+            slots: FetchSlots::new(&options, Arc::clone(&metrics)),
+            table: Arc::new(EntryTable::new(options, metrics)),
+            tracker,
+        };
         Self {
             worker: Arc::new(worker),
         }
@@ -114,55 +112,63 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         patience: Duration,
         gone: impl Future<Output = ()>,
     ) -> RobotsLookup {
-        let mut gone = pin!(gone);
         let key = self.worker.key(inquiry);
         let requester = || self.worker.requester(&inquiry.crawler, asker);
         let mut watch = match self.worker.look_up(&key, requester) {
-            Lookup::Fresh(entry) => return RobotsLookup::at_once(&entry.snapshot),
+            Lookup::Fresh(entry) => {
+                return RobotsLookup {
+                    snapshot: Arc::clone(&entry.snapshot),
+                    was_fetched: false,
+                    waited: Duration::ZERO,
+                    queued: None,
+                };
+            }
             Lookup::Running(watch) => watch,
         };
+        let mut gone = pin!(gone);
         let mut patience = TimeBudget::new(patience);
         let is_queued = |state: &FetchState| matches!(state, FetchState::Queued { .. });
-        let lookup = loop {
-            let concerns_us = |state: &FetchState| {
-                matches!(state, FetchState::Queued { .. } | FetchState::Done(_))
-            };
+        let concerns_us =
+            |state: &FetchState| is_queued(state) || matches!(state, FetchState::Done(_));
+        let (snapshot, queued) = loop {
             let state = watch.wait_for(concerns_us).await;
             match state.map(|state| state.clone()) {
-                Ok(FetchState::Done(entry)) => break RobotsLookup::at_once(&entry.snapshot),
+                Ok(FetchState::Done(entry)) => break (Arc::clone(&entry.snapshot), None),
                 Ok(FetchState::Queued { host, until }) => {
+                    let wait = || until.saturating_duration_since(clock::instant());
                     let leaves_queue = async {
-                        let left = watch.wait_for(|state| !is_queued(state));
-                        left.await.is_ok()
+                        tokio::select! {
+                            biased;
+                            _ = watch.wait_for(|state| !is_queued(state)) => true,
+                            () = gone.as_mut() => false,
+                        }
                     };
-                    if !lasts(&mut patience, until, leaves_queue, gone.as_mut()).await {
-                        let wait = until.saturating_duration_since(clock::instant());
-                        break RobotsLookup {
-                            queued: Some(QueuedFetch { host, wait }),
-                            ..RobotsLookup::at_once(&self.worker.refusal(&key, Cause::Busy))
-                        };
+                    let is_too_long = patience.left < wait();
+                    if is_too_long || patience.spend(leaves_queue).await != Some(true) {
+                        let wait = wait();
+                        let queued = QueuedFetch { host, wait };
+                        break (self.refusal(&key, Cause::Busy), Some(queued));
                     }
                 }
-                Ok(FetchState::Requesting | FetchState::CheckingRedirect) | Err(_) => {
-                    // Every fetch ends with an entry, even by a panic, so this
-                    // is a mistake of ours. In doubt it refuses
-                    // (docs/decisions/007-doubt-refuses.md).
-                    let refusal = self.worker.refusal(&key, Cause::Internal);
-                    break RobotsLookup::at_once(&refusal);
-                }
+                // Every fetch that is waited for ends with an entry, even by a
+                // panic, so this is a mistake of ours. In doubt it refuses
+                // (docs/decisions/007-doubt-refuses.md).
+                Ok(_) | Err(_) => break (self.refusal(&key, Cause::Internal), None),
             }
         };
         RobotsLookup {
+            snapshot,
             was_fetched: true,
             waited: patience.spent,
-            ..lookup
+            queued,
         }
     }
 
     /// Sets the policy for pages that a robots.txt redirects to. Its dialect is
     /// that of before: the files that are held were read by it.
     pub fn set_redirect_policy(&self, policy: &Policy) {
-        self.worker.set_redirect_policy(policy);
+        let policy = Arc::new(policy.for_redirects());
+        self.worker.redirect_policy.store(policy);
     }
 
     /// Returns the snapshot that is in force now for an inquiry that was decided
@@ -175,33 +181,18 @@ impl<F: RobotsFetcher> RobotsCache<F> {
             None => (clock::now() < before.expires_at).then(|| Arc::clone(before)),
         }
     }
-}
 
-/// Waits until a fetch has left its queue, which will be at about `until`.
-/// Returns false if `patience` does not last so long, or the client is `gone`.
-async fn lasts(
-    patience: &mut TimeBudget,
-    until: Instant,
-    leaves_queue: impl Future<Output = bool>,
-    gone: impl Future<Output = ()>,
-) -> bool {
-    if patience.left < until.saturating_duration_since(clock::instant()) {
-        return false;
+    /// Returns a snapshot that disallows everything because of `cause`.
+    fn refusal(&self, key: &CacheKey, cause: Cause) -> Arc<Snapshot> {
+        let outcome = FetchOutcome::failed(key, cause);
+        CacheEntry::new(&outcome, &self.worker.table.options, None).snapshot
     }
-    let wait = patience.spend(async {
-        tokio::select! {
-            biased;
-            _ = leaves_queue => true,
-            () = gone => false,
-        }
-    });
-    wait.await.unwrap_or(false)
 }
 
 impl<F> fmt::Debug for RobotsCache<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RobotsCache")
-            .field("options", &self.worker.options)
+            .field("options", &self.worker.table.options)
             .finish_non_exhaustive()
     }
 }

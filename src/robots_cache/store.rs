@@ -50,20 +50,6 @@ pub trait SnapshotStore: Debug + Send + Sync + 'static {
     fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()>;
 }
 
-/// A store that keeps nothing, for commands that ask once.
-#[derive(Debug, Clone, Copy)]
-pub struct NoStore;
-
-impl SnapshotStore for NoStore {
-    fn load<'a>(&'a self, _: &'a CacheKey, _: Dialect) -> StoreFuture<'a, Option<StoredSnapshot>> {
-        Box::pin(std::future::ready(None))
-    }
-
-    fn save(&self, _: StoredSnapshot) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
-    }
-}
-
 /// Progress of a running fetch, as seen by the requests that wait for it.
 #[derive(Debug, Clone)]
 pub(super) enum FetchState {
@@ -76,25 +62,24 @@ pub(super) enum FetchState {
     CheckingRedirect,
     /// It has ended with this entry.
     Done(Arc<CacheEntry>),
+    /// It has ended without one, since no request waited for it.
+    Abandoned,
 }
-
-/// Receiver of the progress of a running fetch.
-pub(super) type FetchWatch = watch::Receiver<FetchState>;
 
 /// Result of looking a key up.
 pub(super) enum Lookup {
     /// An entry that is in force.
     Fresh(Arc<CacheEntry>),
     /// A running fetch that the entry will come from.
-    Running(FetchWatch),
+    Running(watch::Receiver<FetchState>),
 }
 
 /// Entries and running fetches of all origins.
 pub(super) struct EntryTable {
     entries: Cache<CacheKey, Arc<CacheEntry>>,
     running: Mutex<RunningFetches>,
-    options: Options,
-    metrics: Arc<Metrics>,
+    pub(super) options: Options,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 type RunningFetches = HashMap<CacheKey, watch::Sender<FetchState>>;
@@ -130,7 +115,7 @@ impl EntryTable {
 
     /// Returns the entry in force, or the fetch that it will come from: the one
     /// that is running, or a new one, which `start` is called with. No two
-    /// fetches run for one key.
+    /// fetches run for one key, and no more than `robots.max_waiting` in all.
     ///
     /// `start` is also called where the entry in force is due for a refresh.
     pub(super) fn look_up(
@@ -138,91 +123,49 @@ impl EntryTable {
         key: &CacheKey,
         start: impl FnOnce(RunningFetch),
     ) -> Lookup {
-        if let Some(entry) = self.latest(key).filter(|entry| entry.is_fresh()) {
-            if let Some(fetch) = self.begin_refresh(key, &entry) {
-                start(fetch);
-            }
+        let is_settled = |entry: &Arc<CacheEntry>| entry.is_fresh() && !entry.is_refresh_due();
+        if let Some(entry) = self.latest(key).filter(is_settled) {
             return Lookup::Fresh(entry);
         }
         let mut running = self.running();
-        if let Some(state) = running.get(key) {
-            return Lookup::Running(state.subscribe());
-        }
-        // A fetch may have ended between the first look and the lock.
+        // Looked at again: a fetch may have ended before the lock was held.
         let earlier = self.latest(key);
-        if let Some(entry) = earlier.clone().filter(|entry| entry.is_fresh()) {
+        let fresh = earlier.clone().filter(|entry| entry.is_fresh());
+        if let Some(state) = running.get(key) {
+            return fresh.map_or_else(|| Lookup::Running(state.subscribe()), Lookup::Fresh);
+        }
+        if let Some(entry) = fresh.clone().filter(is_settled) {
             return Lookup::Fresh(entry);
         }
-        if self.is_full(&running) {
+        if self.options.max_waiting.get() <= running.len() {
             drop(running);
             // Not held, so that the next request tries again.
-            let outcome = FetchOutcome::failed(&key.origin, Cause::Busy);
-            return Lookup::Fresh(self.entry(&outcome, key, earlier.as_deref()));
+            let busy = || self.entry(&FetchOutcome::failed(key, Cause::Busy), earlier.as_deref());
+            return Lookup::Fresh(fresh.unwrap_or_else(busy));
         }
-        let fetch = self.begin(&mut running, key, earlier);
-        drop(running);
-        let watch = fetch.state.subscribe();
-        start(fetch);
-        Lookup::Running(watch)
-    }
-
-    /// Returns the entry that follows from `outcome`, and counts the outcome.
-    pub(super) fn entry(
-        &self,
-        outcome: &FetchOutcome,
-        key: &CacheKey,
-        earlier: Option<&CacheEntry>,
-    ) -> Arc<CacheEntry> {
-        let entry = CacheEntry::new(outcome, key, &self.options, earlier);
-        let result = outcome.label(&entry.snapshot);
-        let fetches = &self.metrics.robots_fetches;
-        fetches.get_or_create(&ResultLabel { result }).inc();
-        Arc::new(entry)
-    }
-
-    /// Returns the fetch that refreshes `entry`, if it is due, there is room, and
-    /// it was not begun before.
-    fn begin_refresh(
-        self: &Arc<Self>,
-        key: &CacheKey,
-        entry: &Arc<CacheEntry>,
-    ) -> Option<RunningFetch> {
-        if !entry.is_refresh_due() {
-            return None;
-        }
-        let mut running = self.running();
-        let current = self.entries.get(key);
-        // The entry may have been refreshed since it was looked at.
-        let was_replaced = current.is_none_or(|current| !Arc::ptr_eq(&current, entry));
-        if was_replaced || self.is_full(&running) || running.contains_key(key) {
-            return None;
-        }
-        let mut fetch = self.begin(&mut running, key, Some(Arc::clone(entry)));
-        fetch.is_refresh = true;
-        Some(fetch)
-    }
-
-    fn begin(
-        self: &Arc<Self>,
-        running: &mut RunningFetches,
-        key: &CacheKey,
-        earlier: Option<Arc<CacheEntry>>,
-    ) -> RunningFetch {
         let state = watch::Sender::new(FetchState::Requesting);
         running.insert(key.clone(), state.clone());
+        drop(running);
         self.metrics.robots_waiting.inc();
-        RunningFetch {
+        let is_refresh = fresh.is_some();
+        let lookup = fresh.map_or_else(|| Lookup::Running(state.subscribe()), Lookup::Fresh);
+        start(RunningFetch {
             key: key.clone(),
             earlier,
             table: Arc::clone(self),
             state,
-            is_refresh: false,
-            has_ended: false,
-        }
+            is_refresh,
+        });
+        lookup
     }
 
-    fn is_full(&self, running: &RunningFetches) -> bool {
-        self.options.max_waiting.get() <= running.len()
+    /// Returns the entry that follows from `outcome`, and counts the outcome.
+    fn entry(&self, outcome: &FetchOutcome, earlier: Option<&CacheEntry>) -> Arc<CacheEntry> {
+        let entry = CacheEntry::new(outcome, &self.options, earlier);
+        let result = outcome.label(&entry.snapshot);
+        let fetches = &self.metrics.robots_fetches;
+        fetches.get_or_create(&ResultLabel { result }).inc();
+        Arc::new(entry)
     }
 
     fn running(&self) -> MutexGuard<'_, RunningFetches> {
@@ -262,55 +205,42 @@ pub(super) struct RunningFetch {
     table: Arc<EntryTable>,
     state: watch::Sender<FetchState>,
     is_refresh: bool,
-    has_ended: bool,
 }
 
 impl RunningFetch {
-    /// Returns the sender of its progress.
-    pub(super) fn state(&self) -> watch::Sender<FetchState> {
-        self.state.clone()
+    /// Reports its progress to the requests that wait for it.
+    pub(super) fn report(&self, state: FetchState) {
+        self.state.send_replace(state);
     }
 
-    /// Waits until no request waits for the fetch any more. Never returns for a
-    /// refresh, for which no request waits.
+    /// Ends the fetch without an entry as soon as no request waits for it any
+    /// more. Never returns for a refresh, for which no request waits.
     pub(super) async fn abandoned(&self) {
         if self.is_refresh {
             return std::future::pending().await;
         }
-        self.state.closed().await;
-    }
-
-    /// Ends the fetch without an entry, unless a request has come meanwhile.
-    pub(super) fn abandon(mut self) -> Result<(), Self> {
-        let table = Arc::clone(&self.table);
-        // Requests join under this lock, so none can come in between.
-        let mut running = table.running();
-        if 0 < self.state.receiver_count() {
-            return Err(self);
+        loop {
+            self.state.closed().await;
+            // Requests join under this lock, so none can come in between.
+            let mut running = self.table.running();
+            if self.state.receiver_count() == 0 {
+                self.table.remove_running(&mut running, &self.key);
+                return self.report(FetchState::Abandoned);
+            }
         }
-        table.remove_running(&mut running, &self.key);
-        self.has_ended = true;
-        Ok(())
     }
 
     /// Returns the entry that follows from `outcome`.
     pub(super) fn entry(&self, outcome: &FetchOutcome) -> Arc<CacheEntry> {
-        self.table
-            .entry(outcome, &self.key, self.earlier.as_deref())
-    }
-
-    /// Ends the fetch with `entry`.
-    pub(super) fn finish(mut self, entry: &Arc<CacheEntry>) {
-        self.end_with(entry);
+        self.table.entry(outcome, self.earlier.as_deref())
     }
 
     /// Holds the entry, then reports it, then removes the fetch. In this order a
     /// request that looks at any moment finds one of the three.
-    fn end_with(&mut self, entry: &Arc<CacheEntry>) {
-        self.has_ended = true;
+    pub(super) fn finish(&self, entry: &Arc<CacheEntry>) {
         let table = &self.table;
         table.entries.insert(self.key.clone(), Arc::clone(entry));
-        self.state.send_replace(FetchState::Done(Arc::clone(entry)));
+        self.report(FetchState::Done(Arc::clone(entry)));
         table.remove_running(&mut table.running(), &self.key);
         table.update_gauges();
     }
@@ -318,10 +248,13 @@ impl RunningFetch {
 
 impl Drop for RunningFetch {
     fn drop(&mut self) {
-        if !self.has_ended {
-            let outcome = FetchOutcome::failed(&self.key.origin, Cause::Internal);
-            let entry = self.entry(&outcome);
-            self.end_with(&entry);
+        let has_ended = matches!(
+            *self.state.borrow(),
+            FetchState::Done(_) | FetchState::Abandoned
+        );
+        if !has_ended {
+            let outcome = FetchOutcome::failed(&self.key, Cause::Internal);
+            self.finish(&self.entry(&outcome));
         }
     }
 }

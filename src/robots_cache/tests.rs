@@ -21,7 +21,6 @@ use self::kit::*;
 use super::*;
 use crate::decision::access::NoConnection;
 use crate::decision::snapshot::CacheKey;
-use crate::robots_cache::fetch::FetchError;
 use crate::robots_cache::options::UserAgent;
 use crate::robots_cache::store::SnapshotStore;
 use crate::upstream::body::BodyError;
@@ -123,12 +122,12 @@ async fn a_fetch_that_panics_is_unreachable_and_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn failures_are_told_apart() {
     let refused = || UpstreamError::NoConnection(NoConnection::Refused).into();
-    let cases: [(fn() -> FetchError, Cause); 5] = [
+    let cases: [(fn() -> Cause, Cause); 5] = [
         (refused, Cause::NoConnection(NoConnection::Refused)),
         (|| UpstreamError::FirstByteTimeout.into(), Cause::Timeout),
         (|| UpstreamError::AmbiguousFraming.into(), Cause::Broken),
         (|| BodyError::Stalled.into(), Cause::Timeout),
-        (|| FetchError::Coding, Cause::Coding),
+        (|| Cause::Coding, Cause::Coding),
     ];
     for (error, expected) in cases {
         let script = Script::default().at(ROBOTS, [Reply::Fail(error)]);

@@ -5,32 +5,33 @@
 //! panic of our own too, ends with a snapshot that disallows. Does not know the
 //! requests that wait for a fetch.
 
-use std::ops::ControlFlow;
+use std::future::ready;
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::HeaderValue;
+use http::{HeaderValue, Response};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Admission, FetchSlot, FetchSlots, TimeBudget, TurnQueue};
+use super::admission::{FetchSlot, FetchSlots, TimeBudget};
 use super::entry::CacheEntry;
-use super::fetch::{Asker, RobotsFetcher, RobotsQuery, RobotsResponse};
-use super::options::{Options, UserAgent};
-use super::outcome::{FetchOutcome, RedirectTrail};
+use super::fetch::{Asker, RobotsFetcher};
+use super::options::UserAgent;
+use super::outcome::FetchOutcome;
 use super::store::{EntryTable, FetchState, Lookup, RunningFetch, SnapshotStore};
 use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::decide::{Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide};
-use crate::decision::snapshot::{CacheKey, RobotsFile, Snapshot};
-use crate::metrics::Metrics;
+use crate::decision::snapshot::{CacheKey, RobotsBody, Snapshot};
 use crate::throttle::REPEATING;
 use crate::upstream::location::redirect_target;
+use politesse_robots::Dialect;
 use politesse_robots::crawler::Crawler;
-use politesse_robots::origin::{ROBOTS_TXT, Target};
+use politesse_robots::origin::{Host, ROBOTS_TXT, Target};
 
 /// Longest wait for the store, whose queue is long after a restart. Behind it
 /// the origin is asked.
@@ -50,7 +51,7 @@ pub(super) struct Requester {
 
 impl Requester {
     /// Returns the requester of all fetches, if `robots.user_agent` is fixed.
-    fn fixed(user_agent: &UserAgent) -> Option<Self> {
+    pub(super) fn fixed(user_agent: &UserAgent) -> Option<Self> {
         let UserAgent::Fixed(agent) = user_agent else {
             return None;
         };
@@ -69,46 +70,24 @@ impl Requester {
 pub struct CacheSources<F> {
     /// Makes the requests.
     pub fetcher: F,
-    /// Store of the snapshots that the previous process left.
-    pub store: Arc<dyn SnapshotStore>,
+    /// Store of the snapshots that the previous process left; absent for
+    /// commands that ask once.
+    pub store: Option<Arc<dyn SnapshotStore>>,
 }
 
 /// Starts fetches, and holds what they need.
 pub(super) struct FetchWorker<F> {
-    pub(super) options: Options,
-    fixed_requester: Option<Requester>,
+    /// Requester of all fetches, if `robots.user_agent` is fixed.
+    pub(super) fixed_requester: Option<Requester>,
     /// Policy for pages that a robots.txt redirects to.
-    redirect_policy: ArcSwap<Policy>,
-    fetcher: F,
-    store: Arc<dyn SnapshotStore>,
+    pub(super) redirect_policy: ArcSwap<Policy>,
+    pub(super) sources: CacheSources<F>,
     pub(super) table: Arc<EntryTable>,
     pub(super) slots: FetchSlots,
-    tracker: TaskTracker,
+    pub(super) tracker: TaskTracker,
 }
 
 impl<F: RobotsFetcher> FetchWorker<F> {
-    pub(super) fn new(
-        options: Options,
-        sources: CacheSources<F>,
-        metrics: Arc<Metrics>,
-        tracker: TaskTracker,
-    ) -> Self {
-        Self {
-            fixed_requester: Requester::fixed(&options.user_agent),
-            redirect_policy: ArcSwap::from_pointee(options.policy.for_redirects()),
-            fetcher: sources.fetcher,
-            store: sources.store,
-            table: Arc::new(EntryTable::new(options.clone(), Arc::clone(&metrics))),
-            slots: FetchSlots::new(&options, metrics),
-            options,
-            tracker,
-        }
-    }
-
-    pub(super) fn set_redirect_policy(&self, policy: &Policy) {
-        self.redirect_policy.store(Arc::new(policy.for_redirects()));
-    }
-
     /// Returns the key of the entry that an inquiry is decided by.
     pub(super) fn key(&self, inquiry: &Inquiry) -> CacheKey {
         let fixed = self.fixed_requester.as_ref();
@@ -117,12 +96,6 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             origin: inquiry.target.origin.clone(),
             token: crawler.token().cloned(),
         }
-    }
-
-    /// Returns a snapshot that disallows everything because of `cause`.
-    pub(super) fn refusal(&self, key: &CacheKey, cause: Cause) -> Arc<Snapshot> {
-        let outcome = FetchOutcome::failed(&key.origin, cause);
-        CacheEntry::new(&outcome, key, &self.options, None).snapshot
     }
 
     /// Returns the requester of a fetch that `crawler` needs. A fixed
@@ -169,34 +142,30 @@ impl<F: RobotsFetcher> FetchWorker<F> {
                 }
             }
         }
-        let Some((fetch, admission)) = self.admit(fetch, &requester).await else {
-            return;
+        let mut walk = Walk::new(&self, &fetch, &requester);
+        let admission = tokio::select! {
+            biased;
+            // First: an admission that has come is used, and its file serves
+            // whoever comes next.
+            admission = walk.admit() => admission,
+            // Every request that waited has hung up: their fetch would only
+            // delay others.
+            () = fetch.abandoned() => return,
         };
-        let mut trail = RedirectTrail::new(fetch.key.origin.robots_txt());
         let response = match admission {
-            Some(admission) => {
-                let mut walk = Walk {
-                    worker: &self,
-                    fetch: &fetch,
-                    requester: &requester,
-                    trail: &mut trail,
-                };
-                walk.follow(admission).await
-            }
+            Some(admission) => walk.follow(admission).await,
             None => Err(Cause::Busy),
         };
-        let outcome = self
-            .read(trail, response, &requester.crawler)
-            .await
-            .unwrap_or_else(|| FetchOutcome::failed(&fetch.key.origin, Cause::Internal));
+        let outcome = walk.outcome(response).await;
         let entry = fetch.entry(&outcome);
         // If the store was too slow to load an earlier file, a failure must not
         // take its place.
-        let is_saved = was_loaded || entry.is_answer();
+        let is_saved = was_loaded || entry.snapshot.is_answer();
+        let store = self.sources.store.as_ref().filter(|_| is_saved);
         // `save` queues the write when it is called, not when its future is
         // polled: before the entry is handed out, so that no decision rests on
         // what a restart would not find.
-        let saving = is_saved.then(|| self.store.save(entry.to_stored()));
+        let saving = store.map(|store| store.save(entry.to_stored()));
         fetch.finish(&entry);
         if let Some(saving) = saving {
             saving.await;
@@ -205,186 +174,212 @@ impl<F: RobotsFetcher> FetchWorker<F> {
 
     /// Loads the entry for `key` from the store, its rules compiled.
     async fn load(&self, key: &CacheKey, crawler: &Crawler) -> Option<Arc<CacheEntry>> {
-        let policy = self.redirect_policy.load_full();
-        let stored = self.store.load(key, policy.dialect()).await?;
+        let dialect = self.redirect_policy.load().dialect();
+        let stored = self.sources.store.as_ref()?.load(key, dialect).await?;
         let bytes = stored.snapshot.file().map_or(0, |file| file.body.len());
-        let (candidates, crawler) = (policy.candidates(), crawler.clone());
-        let compiled = off_thread(bytes, move || {
-            if let Some(file) = stored.snapshot.file() {
-                compile(file, &crawler, candidates);
-            }
-            stored
-        });
-        let entry = CacheEntry::restored(&compiled.await?, &self.options);
+        let snapshot = Arc::clone(&stored.snapshot);
+        self.compiled(bytes, crawler, |_| snapshot).await?;
+        let entry = CacheEntry::restored(&stored, &self.table.options);
         Some(Arc::new(entry))
     }
 
-    /// Waits for a turn and a slot, which may not come in time. Returns `None`
-    /// where every request that waited has hung up: their fetch would only
-    /// delay others.
-    async fn admit(
+    /// Returns what `read` reads from about so many bytes, its rules compiled
+    /// for `crawler`, so that its first decision need not. Returns `None` if
+    /// that panicked on a blocking thread.
+    async fn compiled<S: AsRef<Snapshot> + Send + 'static>(
         &self,
-        mut fetch: RunningFetch,
-        requester: &Requester,
-    ) -> Option<(RunningFetch, Option<Admission<'_, F::Turn>>)> {
-        let host = fetch.key.origin.host().clone();
-        let (client, limit) = (requester.asker.client, self.options.timeout);
-        let queue = self.turn_queue(&fetch);
-        let mut admission = pin!(queue.admit(&host, &self.slots, client, limit));
-        loop {
-            tokio::select! {
-                biased;
-                // First: an admission that has come is used, and its file
-                // serves whoever comes next.
-                admission = &mut admission => return Some((fetch, admission)),
-                () = fetch.abandoned() => match fetch.abandon() {
-                    Ok(()) => return None,
-                    Err(wanted_again) => fetch = wanted_again,
-                },
-            }
-        }
-    }
-
-    fn turn_queue(&self, fetch: &RunningFetch) -> TurnQueue<'_, F> {
-        TurnQueue {
-            fetcher: &self.fetcher,
-            state: fetch.state(),
-        }
-    }
-
-    /// Reads the last response, and compiles the rules of its file; `None` if
-    /// that panicked.
-    async fn read(
-        &self,
-        trail: RedirectTrail,
-        response: Result<RobotsResponse, Cause>,
+        bytes: usize,
         crawler: &Crawler,
-    ) -> Option<FetchOutcome> {
-        let policy = self.redirect_policy.load_full();
-        let crawler = crawler.clone();
-        let bytes = response
-            .as_ref()
-            .map_or(0, |response| response.body.bytes.len());
-        let reading = off_thread(bytes, move || {
-            let outcome = trail.outcome(response, policy.dialect());
-            if let Some(file) = outcome.file() {
-                compile(file, &crawler, policy.candidates());
+        read: impl FnOnce(Dialect) -> S + Send + 'static,
+    ) -> Option<S> {
+        let (policy, crawler) = (self.redirect_policy.load_full(), crawler.clone());
+        let work = move || {
+            let snapshot = read(policy.dialect());
+            if let Some(file) = snapshot.as_ref().file() {
+                match policy.candidates() {
+                    Candidates::First => drop(file.robots.binding(&crawler)),
+                    Candidates::All => drop(file.robots.bindings(&crawler)),
+                }
             }
-            outcome
-        });
-        reading.await
-    }
-
-    /// Returns the snapshot by which an inquiry about a redirect is decided;
-    /// `None` if it needs another origin's robots.txt itself.
-    async fn rules_for_redirect(
-        self: &Arc<Self>,
-        inquiry: &Inquiry,
-        requester: &Requester,
-    ) -> Option<Arc<Snapshot>> {
-        let mut watch = match self.look_up(&self.key(inquiry), || requester.clone()) {
-            Lookup::Fresh(entry) => return Some(Arc::clone(&entry.snapshot)),
-            Lookup::Running(watch) => watch,
+            snapshot
         };
-        let decides = |state: &FetchState| {
-            matches!(state, FetchState::CheckingRedirect | FetchState::Done(_))
-        };
-        match watch.wait_for(decides).await.as_deref() {
-            Ok(FetchState::Done(entry)) => Some(Arc::clone(&entry.snapshot)),
-            Ok(_) | Err(_) => None,
+        if bytes <= INLINE_BYTES_MAX {
+            return Some(work());
         }
+        spawn_blocking(work).await.ok()
     }
 }
 
+/// Turn and slot with which a fetch makes a request.
+struct Admission<'a, T> {
+    turn: T,
+    slot: FetchSlot<'a>,
+}
+
 /// The requests of one fetch, from the first URL to the last.
+///
+/// Outlives the time limit of the fetch, so that a snapshot can say where the
+/// time ran out.
 struct Walk<'a, F> {
     worker: &'a Arc<FetchWorker<F>>,
     fetch: &'a RunningFetch,
     requester: &'a Requester,
-    trail: &'a mut RedirectTrail,
+    /// URL that is requested now.
+    url: Target,
+    /// URLs whose redirects were followed, in order.
+    hops: Vec<Target>,
+    /// Status of the response from `url`.
+    status: Option<u16>,
+    /// Whether the request to `url` carried validators.
+    is_conditional: bool,
+    /// Time after which the host of the next URL has a turn free, where none
+    /// came soon enough.
+    turn_in: Option<Duration>,
 }
 
-impl<F: RobotsFetcher> Walk<'_, F> {
+impl<'a, F: RobotsFetcher> Walk<'a, F> {
+    fn new(
+        worker: &'a Arc<FetchWorker<F>>,
+        fetch: &'a RunningFetch,
+        requester: &'a Requester,
+    ) -> Self {
+        Self {
+            worker,
+            fetch,
+            requester,
+            url: fetch.key.origin.robots_txt(),
+            hops: Vec::new(),
+            status: None,
+            is_conditional: false,
+            turn_in: None,
+        }
+    }
+
+    /// Waits for a turn at the host and a slot; `None` if they do not come
+    /// within `robots.timeout`.
+    ///
+    /// Neither is held while the fetch waits for the other. Slots are shared by
+    /// all hosts, and a turn by all fetches at one host: holding one would stop
+    /// fetches that need nothing but that.
+    async fn admit(&self) -> Option<Admission<'a, F::Turn>> {
+        let (worker, client) = (self.worker, self.requester.asker.client);
+        let host = self.url.origin.host();
+        let mut budget = TimeBudget::new(worker.table.options.timeout);
+        loop {
+            let turn = self.turn(host).await?;
+            if let Some(slot) = at_once(worker.slots.take(client)).await {
+                return Some(Admission { turn, slot });
+            }
+            drop(turn);
+            let slot = budget.spend(worker.slots.take(client)).await?;
+            if let Some(turn) = at_once(worker.sources.fetcher.turn(host)).await.flatten() {
+                return Some(Admission { turn, slot });
+            }
+        }
+    }
+
+    /// Waits for a turn at `host`; `None` if it would not come soon enough.
+    /// Reports the wait, since each waiting request has a patience of its own.
+    async fn turn(&self, host: &Host) -> Option<F::Turn> {
+        let fetcher = &self.worker.sources.fetcher;
+        // The estimate is made before the fetch stands in the queue itself.
+        let until = clock::instant() + fetcher.wait(host);
+        let mut turn = pin!(fetcher.turn(host));
+        if let Some(turn) = at_once(turn.as_mut()).await {
+            return turn;
+        }
+        let host = host.clone();
+        self.fetch.report(FetchState::Queued { host, until });
+        let turn = turn.await;
+        self.fetch.report(FetchState::Requesting);
+        turn
+    }
+
     /// Makes the requests and follows redirects within `robots.timeout`, which
     /// begins with the admission and leaves out the waits for turns.
     ///
     /// Redirects on the same host share one turn: a pause between them could be
     /// longer than any client waits.
-    async fn follow(&mut self, admission: Admission<'_, F::Turn>) -> Result<RobotsResponse, Cause> {
-        let mut budget = TimeBudget::new(self.worker.options.timeout);
-        let mut permit = RobotsPermit::first(&self.fetch.key.origin);
-        let (mut turn, mut slot) = (admission.turn, Some(admission.slot));
+    async fn follow(
+        &mut self,
+        admission: Admission<'a, F::Turn>,
+    ) -> Result<Response<RobotsBody>, Cause> {
+        let Admission { mut turn, mut slot } = admission;
+        let (worker, origin) = (self.worker, &self.fetch.key.origin);
+        let mut budget = TimeBudget::new(worker.table.options.timeout);
+        let mut permit = RobotsPermit::first(origin);
         loop {
-            let request = self.request(permit, &mut turn, slot.take());
-            let next = match budget.spend(request).await {
-                Some(Ok(ControlFlow::Break(response))) => return Ok(response),
-                Some(Ok(ControlFlow::Continue(next))) => next,
-                Some(Err(cause)) => return Err(cause),
-                None => return Err(self.trail.timeout_cause()),
-            };
-            let is_foreign = next.origin != self.fetch.key.origin;
+            let request = budget.spend(self.request(permit, &mut turn)).await;
+            let response = request.unwrap_or(Err(Cause::Timeout))?;
+            // Held during the wait for another fetch, slots could be waited for
+            // in a circle.
+            drop(slot);
+            let status = response.status().as_u16();
+            self.status = Some(status);
+            if status_meaning(status) != StatusMeaning::Redirect {
+                return Ok(response);
+            }
+            let next = self.redirect(&response)?;
             let host = next.origin.host();
-            let is_same_host = host == self.trail.last.origin.host();
             // Another origin's robots.txt may be read; a page of it only if its
             // rules allow that.
-            let is_checked = is_foreign && next.path_and_query() != ROBOTS_TXT;
-            // No turn is held during the wait for another: fetches could wait
-            // for each other in a circle.
-            let held = (!is_checked && is_same_host).then_some(turn);
-            if is_checked {
-                let check = budget.spend(self.check_redirect(&next)).await;
-                check.unwrap_or_else(|| Err(self.trail.timeout_cause()))?;
-            }
-            turn = match held {
-                Some(turn) => turn,
-                None => match self.worker.turn_queue(self.fetch).turn(host).await {
+            let is_checked = next.origin != *origin && next.path_and_query() != ROBOTS_TXT;
+            if is_checked || host != self.url.origin.host() {
+                // No turn is held during the wait for another: fetches could
+                // wait for each other in a circle.
+                drop(turn);
+                if is_checked {
+                    let check = budget.spend(self.check_redirect(&next)).await;
+                    check.unwrap_or(Err(Cause::Timeout))?;
+                }
+                turn = match self.turn(host).await {
                     Some(turn) => turn,
                     None => {
-                        self.trail.turn_in = Some(self.worker.fetcher.wait(host));
+                        self.turn_in = Some(worker.sources.fetcher.wait(host));
                         return Err(Cause::Busy);
                     }
-                },
-            };
-            self.trail.follow(next.clone());
+                };
+            }
+            self.hops.push(mem::replace(&mut self.url, next.clone()));
+            self.status = None;
             permit = RobotsPermit::redirected(next);
+            // For want of a slot of ours: that says nothing about the origin.
+            let next_slot = worker.slots.take(self.requester.asker.client);
+            slot = budget.spend(next_slot).await.ok_or(Cause::Busy)?;
         }
     }
 
-    /// Makes one request. Continues with the URL that it redirects to, or breaks
-    /// with the response.
-    ///
-    /// The slot is free again after the request: held during the wait for
-    /// another fetch, slots could be waited for in a circle.
     async fn request(
         &mut self,
         permit: RobotsPermit,
         turn: &mut F::Turn,
-        slot: Option<FetchSlot<'_>>,
-    ) -> Result<ControlFlow<RobotsResponse, Target>, Cause> {
-        let url = self.trail.last.to_string();
+    ) -> Result<Response<RobotsBody>, Cause> {
+        let (fetcher, asker) = (&self.worker.sources.fetcher, &self.requester.asker);
         let earlier = self.fetch.earlier.as_deref();
-        let query = RobotsQuery {
-            asker: &self.requester.asker,
-            known: earlier.and_then(|earlier| earlier.validators(&url)),
-        };
-        self.trail.is_conditional = query.known.is_some();
-        self.trail.awaits_slot = true;
-        let slot = match slot {
-            Some(slot) => slot,
-            None => self.worker.slots.take(self.requester.asker.client).await,
-        };
-        self.trail.awaits_slot = false;
-        let fetched = self.worker.fetcher.fetch(permit, query, turn).await;
-        drop(slot);
-        let response = fetched.map_err(|error| self.trail.failure_cause(&error))?;
-        self.trail.status = Some(response.status);
-        if status_meaning(response.status) != StatusMeaning::Redirect {
-            return Ok(ControlFlow::Break(response));
+        let known = earlier.and_then(|earlier| earlier.validators(&self.url.to_string()));
+        self.is_conditional = known.is_some();
+        let fetched = fetcher.fetch(permit, asker, known, turn);
+        fetched.await.map_err(|cause| {
+            // Only the initial origin counts as one without a connection, which
+            // is answered with 502: the crawler requested nothing from the
+            // others.
+            if matches!(cause, Cause::NoConnection(_)) && !self.hops.is_empty() {
+                return Cause::RedirectTarget;
+            }
+            cause
+        })
+    }
+
+    /// Returns the URL that a response redirects to, unless that is one redirect
+    /// too many, or a URL that was requested before.
+    fn redirect(&self, response: &Response<RobotsBody>) -> Result<Target, Cause> {
+        let next = redirect_target(&self.url, response.headers()).ok_or(Cause::RedirectTarget)?;
+        let was_requested = self.url == next || self.hops.contains(&next);
+        let redirects_max = usize::from(self.worker.table.options.redirects);
+        if was_requested || redirects_max <= self.hops.len() {
+            return Err(Cause::Redirects);
         }
-        let next =
-            redirect_target(&self.trail.last, &response.headers).ok_or(Cause::RedirectTarget)?;
-        self.trail.check(&next, self.worker.options.redirects)?;
-        Ok(ControlFlow::Continue(next))
+        Ok(next)
     }
 
     /// Decides whether a redirect to a page of another origin may be followed,
@@ -394,46 +389,69 @@ impl<F: RobotsFetcher> Walk<'_, F> {
     /// origin whose own fetch checks a redirect; and since each fetch reports
     /// that it does so before it looks at the other, one of them sees it.
     async fn check_redirect(&self, target: &Target) -> Result<(), Cause> {
-        let state = self.fetch.state();
-        state.send_replace(FetchState::CheckingRedirect);
+        self.fetch.report(FetchState::CheckingRedirect);
         // Decided like a request of the crawler, since it is done in its name.
         let inquiry = Arc::new(Inquiry {
             crawler: self.requester.crawler.clone(),
             target: target.clone(),
             method: "GET".to_owned(),
         });
-        let snapshot = self
-            .worker
-            .rules_for_redirect(&inquiry, self.requester)
-            .await
-            .ok_or(Cause::RedirectDisallowed)?;
-        state.send_replace(FetchState::Requesting);
+        let key = self.worker.key(&inquiry);
+        let entry = match self.worker.look_up(&key, || self.requester.clone()) {
+            Lookup::Fresh(entry) => entry,
+            Lookup::Running(mut watch) => {
+                let decides = |state: &FetchState| {
+                    matches!(state, FetchState::CheckingRedirect | FetchState::Done(_))
+                };
+                match watch.wait_for(decides).await.as_deref() {
+                    Ok(FetchState::Done(entry)) => Arc::clone(entry),
+                    Ok(_) | Err(_) => return Err(Cause::RedirectDisallowed),
+                }
+            }
+        };
+        self.fetch.report(FetchState::Requesting);
         let policy = self.worker.redirect_policy.load();
-        let decision = decide(&inquiry, &snapshot, &policy, clock::now());
+        let decision = decide(&inquiry, &entry.snapshot, &policy, clock::now());
         match decision.ruling().verdict {
             Verdict::Allow => Ok(()),
             Verdict::Disallow | Verdict::Later => Err(Cause::RedirectDisallowed),
         }
     }
-}
 
-/// Compiles the rules of a file for a crawler, so that its first decision need
-/// not.
-fn compile(file: &RobotsFile, crawler: &Crawler, candidates: Candidates) {
-    match candidates {
-        Candidates::First => drop(file.robots.binding(crawler)),
-        Candidates::All => drop(file.robots.bindings(crawler)),
+    /// Reads the last response.
+    async fn outcome(&self, response: Result<Response<RobotsBody>, Cause>) -> FetchOutcome {
+        let key = &self.fetch.key;
+        let unread = |cause| Snapshot {
+            url: self.url.to_string(),
+            hops: self.hops.iter().map(Target::to_string).collect(),
+            status: self.status,
+            ..Snapshot::unreachable(key.clone(), cause, clock::now())
+        };
+        let response = match response {
+            Ok(response) => response,
+            Err(cause) => {
+                return FetchOutcome {
+                    stated: self.turn_in,
+                    ..FetchOutcome::from(unread(cause))
+                };
+            }
+        };
+        let (bytes, unread) = (response.body().bytes.len(), unread(Cause::Status));
+        let earlier = self.fetch.earlier.as_ref().filter(|_| self.is_conditional);
+        let earlier = earlier.map(|earlier| Arc::clone(&earlier.snapshot));
+        let read =
+            move |dialect| FetchOutcome::read(&response, dialect, unread, earlier.as_deref());
+        let outcome = self.worker.compiled(bytes, &self.requester.crawler, read);
+        let failed = || FetchOutcome::failed(key, Cause::Internal);
+        outcome.await.unwrap_or_else(failed)
     }
 }
 
-/// Does `work`, on a blocking thread if it is about many bytes. Returns `None`
-/// if it panicked there.
-async fn off_thread<T: Send + 'static>(
-    bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    if bytes <= INLINE_BYTES_MAX {
-        return Some(work());
+/// Returns the output of `work` if it is ready without a wait.
+async fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = ready(()) => None,
     }
-    spawn_blocking(work).await.ok()
 }

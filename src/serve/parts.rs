@@ -21,7 +21,7 @@ use crate::proxy::ca::Ca;
 use crate::proxy::connect::{HttpsMode, Interceptor};
 use crate::proxy::names::NameLimiter;
 use crate::robots_cache::fetch::HttpFetcher;
-use crate::robots_cache::store::{NoStore, SnapshotStore, StoreFuture};
+use crate::robots_cache::store::{SnapshotStore, StoreFuture};
 use crate::robots_cache::{CacheSources, RobotsCache};
 use crate::tasks::Tasks;
 use crate::upstream::client::{Roots, Upstream};
@@ -96,15 +96,17 @@ impl OriginClients {
             Arc::clone(metrics),
             tasks.clone(),
         )?);
-        let store: Arc<dyn SnapshotStore> = match audit {
-            Some(audit) => Arc::new(RecordStore {
+        let store = audit.map(|audit| -> Arc<dyn SnapshotStore> {
+            Arc::new(RecordStore {
                 audit: Arc::clone(audit),
                 egress: Arc::clone(&egress),
-            }),
-            None => Arc::new(NoStore),
+            })
+        });
+        let fetcher = HttpFetcher {
+            upstream: Arc::clone(&upstream),
+            scheduler: Arc::clone(scheduler),
+            max_bytes: settings.robots.max_bytes,
         };
-        let max_bytes = settings.robots.max_bytes;
-        let fetcher = HttpFetcher::new(Arc::clone(&upstream), Arc::clone(scheduler), max_bytes);
         let robots = RobotsCache::new(
             settings.robots.clone(),
             CacheSources { fetcher, store },

@@ -81,16 +81,6 @@ pub struct Asker {
     pub from: Option<HeaderValue>,
 }
 
-/// Parts of a request for a robots.txt that vary.
-#[derive(Debug, Clone, Copy)]
-pub struct RobotsQuery<'a> {
-    /// Client on whose behalf it is made.
-    pub asker: &'a Asker,
-    /// Validators of an earlier file, for a conditional request (RFC 9110,
-    /// sections 13.1.2 and 13.1.3).
-    pub known: Option<&'a Validators>,
-}
-
 /// Turns that one request takes at its host. It has the first one.
 pub trait HostTurns: Send {
     /// Returns the pause that the host wants before the next turn, at least.
@@ -174,16 +164,19 @@ impl Upstream {
         self.counted(message, Upload::new(body), turns).await
     }
 
-    /// Spends a robots permit: requests its URL, in a turn at its host.
+    /// Spends a robots permit: requests its URL, in a turn at its host. The
+    /// request is conditional if validators of an earlier file are known (RFC
+    /// 9110, sections 13.1.2 and 13.1.3).
     pub(crate) async fn robots(
         &self,
         permit: RobotsPermit,
-        query: RobotsQuery<'_>,
+        asker: &Asker,
+        known: Option<&Validators>,
         turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         let message = RequestMessage {
             target: permit.target(),
-            head: &robots_head(query),
+            head: &robots_head(asker, known),
         };
         let response = self.counted(message, Upload::default(), turns).await?;
         let from_parent = response.extensions().get() == Some(&NextHop::Parent);
@@ -316,8 +309,7 @@ impl fmt::Debug for Upstream {
 /// Returns the head of a request for robots.txt. Nothing of the crawler's goes
 /// into it but its name, so that no credentials of one crawler shape what another
 /// is judged by.
-fn robots_head(query: RobotsQuery<'_>) -> OutgoingHead {
-    let RobotsQuery { asker, known } = query;
+fn robots_head(asker: &Asker, known: Option<&Validators>) -> OutgoingHead {
     let accept = HeaderValue::from_static("text/plain,*/*;q=0.5");
     // A file without a coding cannot unpack to gigabytes. One that is coded all
     // the same is decoded within bounds

@@ -167,7 +167,7 @@ async fn only_so_many_fetches_are_under_way() {
     assert!(second.0.file().is_some() && second.1 == 25);
     assert!(third.0.file().is_some() && third.1 == 45);
     assert_eq!(script.asked(), [ROBOTS, b, c]);
-    assert_eq!(cache.worker.slots.under_way(), 0);
+    assert_eq!(cache.worker.table.metrics.robots_fetches_under_way.get(), 0);
 }
 
 // Ours: a walk that waits for another keeps no place from it.
@@ -214,7 +214,7 @@ async fn metrics_tell_what_fetches_came_to() {
         ask(&cache).await;
         advance(pause).await;
     }
-    let rendered = cache.worker.slots.metrics().render();
+    let rendered = cache.worker.table.metrics.render();
     for result in [
         "successful",
         "confirmed",
@@ -287,7 +287,7 @@ async fn only_so_many_are_waited_for() {
     assert_eq!(refused, (true, Some(Cause::Busy), Some(Cause::Busy)));
     assert!(ask_as(&cache, b, "ExampleBot").await.stale.is_none());
     assert_eq!(script.asked(), [b, ROBOTS, b]);
-    let rendered = cache.worker.slots.metrics().render();
+    let rendered = cache.worker.table.metrics.render();
     for line in [
         "politesse_robots_waiting 0\n",
         "politesse_robots_fetches_total{result=\"busy\"} 2\n",

@@ -6,14 +6,12 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::Response;
 use tokio::time::sleep;
 
 use super::*;
 use crate::decision::decide::{RobotsPermit, Unauthorized};
 use crate::decision::snapshot::{AccessResult, RobotsBody, Validators};
-use crate::robots_cache::fetch::{FetchError, RobotsQuery, RobotsResponse};
-use crate::robots_cache::store::NoStore;
 use politesse_robots::crawler::ProductToken;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +24,7 @@ pub(super) const ROBOTS: &str = "http://a.test/robots.txt";
 pub(super) enum Reply {
     Answer(u16, Vec<(&'static str, &'static str)>, &'static str),
     After(Duration, Box<Self>),
-    Fail(fn() -> FetchError),
+    Fail(fn() -> Cause),
     Never,
     Panic,
 }
@@ -99,12 +97,12 @@ impl Script {
         self.0.lock().unwrap().turns.clone()
     }
 
-    fn next(&self, url: &str, query: RobotsQuery<'_>) -> Reply {
+    fn next(&self, url: &str, asker: &Asker, known: Option<&Validators>) -> Reply {
         let mut scripted = self.0.lock().unwrap();
         scripted.asked.push(Asked {
             url: url.to_owned(),
-            user_agent: query.asker.user_agent.clone(),
-            known: query.known.cloned(),
+            user_agent: asker.user_agent.clone(),
+            known: known.cloned(),
         });
         let replies = scripted
             .replies
@@ -138,10 +136,11 @@ impl RobotsFetcher for Script {
     async fn fetch(
         &self,
         permit: RobotsPermit,
-        query: RobotsQuery<'_>,
+        asker: &Asker,
+        known: Option<&Validators>,
         (): &mut (),
-    ) -> Result<RobotsResponse, FetchError> {
-        let mut reply = self.next(&permit.target().to_string(), query);
+    ) -> Result<Response<RobotsBody>, Cause> {
+        let mut reply = self.next(&permit.target().to_string(), asker, known);
         loop {
             match reply {
                 Reply::After(time, then) => {
@@ -161,16 +160,14 @@ pub(super) fn response(
     status: u16,
     fields: &[(&'static str, &'static str)],
     body: &'static str,
-) -> RobotsResponse {
-    let mut headers = HeaderMap::new();
+) -> Response<RobotsBody> {
+    let mut response = Response::new(RobotsBody::from(Bytes::from_static(body.as_bytes())));
+    *response.status_mut() = status.try_into().unwrap();
     for (name, value) in fields {
-        headers.append(*name, HeaderValue::from_static(value));
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().append(*name, value);
     }
-    RobotsResponse {
-        status,
-        headers,
-        body: RobotsBody::from(Bytes::from_static(body.as_bytes())),
-    }
+    response
 }
 
 pub(in crate::robots_cache) fn options() -> Options {
@@ -195,13 +192,21 @@ pub(in crate::robots_cache) fn options() -> Options {
 }
 
 pub(super) fn cache_with(options: Options, script: &Script) -> RobotsCache<Script> {
-    cache_on(options, script, Arc::new(NoStore))
+    cache_from(options, script, None)
 }
 
 pub(super) fn cache_on(
     options: Options,
     script: &Script,
     store: Arc<dyn SnapshotStore>,
+) -> RobotsCache<Script> {
+    cache_from(options, script, Some(store))
+}
+
+fn cache_from(
+    options: Options,
+    script: &Script,
+    store: Option<Arc<dyn SnapshotStore>>,
 ) -> RobotsCache<Script> {
     let sources = CacheSources {
         fetcher: script.clone(),

@@ -355,7 +355,7 @@ async fn how_long_a_copy_outlives_its_origin_is_configured() {
 // Decisions: whatever makes an origin unreachable.
 #[tokio::test(start_paused = true)]
 async fn a_copy_outlives_every_cause() {
-    let refused = || FetchError::from(UpstreamError::NoConnection(NoConnection::Refused));
+    let refused = || Cause::from(UpstreamError::NoConnection(NoConnection::Refused));
     for (reply, expected) in [
         (status(429), Cause::Status),
         (to("/robots.txt"), Cause::Redirects),

@@ -67,8 +67,8 @@ async fn what_fails_behind_redirects_tells_where_it_has_been() {
     }
 }
 
-fn unconnected() -> FetchError {
-    FetchError::Upstream(UpstreamError::NoConnection(NoConnection::Refused))
+fn unconnected() -> Cause {
+    UpstreamError::NoConnection(NoConnection::Refused).into()
 }
 
 // security, section 2.3: no less of an answer that is no file.

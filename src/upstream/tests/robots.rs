@@ -2,34 +2,36 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
+use http::{HeaderValue, Response};
 
 use super::kit::{OK, RawOrigin, Setup, Step, setup};
+use crate::decision::access::Cause;
 use crate::decision::decide::RobotsPermit;
-use crate::decision::snapshot::Validators;
+use crate::decision::snapshot::{RobotsBody, Validators};
 use crate::pace::Scheduler;
 use crate::pace::options::Options;
-use crate::robots_cache::fetch::{
-    Asker, FetchError, HttpFetcher, RobotsFetcher, RobotsQuery, RobotsResponse,
-};
+use crate::robots_cache::fetch::{Asker, HttpFetcher, RobotsFetcher};
 use crate::tasks::Tasks;
 use politesse_robots::origin::{Origin, Scheme};
 
-async fn fetch(setup: &Setup, asker: &Asker) -> Result<RobotsResponse, FetchError> {
-    let fetcher = HttpFetcher::new(Arc::clone(&setup.upstream), scheduler(), 20);
+async fn fetch(setup: &Setup, asker: &Asker) -> Result<Response<RobotsBody>, Cause> {
+    let fetcher = fetcher(setup);
     let origin = Origin::new(Scheme::Http, "h.test");
-    let query = RobotsQuery { asker, known: None };
     let permit = RobotsPermit::first(&origin.unwrap());
     let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
-    fetcher.fetch(permit, query, &mut turn).await
+    fetcher.fetch(permit, asker, None, &mut turn).await
 }
 
-fn scheduler() -> Arc<Scheduler> {
+fn fetcher(setup: &Setup) -> HttpFetcher {
     let scheduler = Scheduler::new(Options::default(), Arc::default(), Tasks::default());
-    Arc::new(scheduler)
+    HttpFetcher {
+        upstream: Arc::clone(&setup.upstream),
+        scheduler: Arc::new(scheduler),
+        max_bytes: 20,
+    }
 }
 
-async fn fetched(script: &'static [Step]) -> Result<RobotsResponse, FetchError> {
+async fn fetched(script: &'static [Step]) -> Result<Response<RobotsBody>, Cause> {
     let origin = RawOrigin::start(&[script]).await;
     fetch(&setup(&origin), &Asker::default()).await
 }
@@ -45,7 +47,7 @@ async fn our_request_says_who_asks_and_nothing_else() {
     };
     let hop = fetch(&setup(&origin), &asker).await.unwrap();
     assert_eq!(
-        (hop.status, &*hop.body.bytes, hop.body.whole),
+        (hop.status().as_u16(), &*hop.body().bytes, hop.body().whole),
         (200, &b"ok"[..], true)
     );
     assert_eq!(
@@ -61,18 +63,16 @@ async fn our_request_says_who_asks_and_nothing_else() {
 #[tokio::test]
 async fn our_request_says_what_need_not_be_sent_again() {
     let origin = RawOrigin::start(&[&[OK]]).await;
-    let fetcher = HttpFetcher::new(Arc::clone(&setup(&origin).upstream), scheduler(), 20);
+    let fetcher = fetcher(&setup(&origin));
     let known = Validators {
         etag: Some(HeaderValue::from_static("W/\"1\"")),
         last_modified: Some(HeaderValue::from_static("yesterday")),
     };
-    let query = RobotsQuery {
-        asker: &Asker::default(),
-        known: Some(&known),
-    };
     let permit = RobotsPermit::first(&Origin::new(Scheme::Http, "h.test").unwrap());
     let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
-    fetcher.fetch(permit, query, &mut turn).await.unwrap();
+    let asker = Asker::default();
+    let fetch = fetcher.fetch(permit, &asker, Some(&known), &mut turn);
+    fetch.await.unwrap();
     let end = "If-None-Match: W/\"1\"\r\nIf-Modified-Since: yesterday\r\n\r\n";
     assert!(
         origin.requests()[0].ends_with(end),
@@ -90,7 +90,7 @@ async fn a_file_over_the_limit_is_cut_at_a_line() {
     ];
     let hop = fetched(ENDLESS).await.unwrap();
     assert_eq!(
-        (&*hop.body.bytes, hop.body.whole),
+        (&*hop.body().bytes, hop.body().whole),
         (&b"Disallow: /a\n"[..], false)
     );
 }
@@ -108,8 +108,8 @@ async fn what_cannot_be_decoded_is_not_parsed() {
     const PLAIN: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Encoding: Identity\r\nContent-Length: 2\r\n\r\nok",
     )];
-    assert!(matches!(fetched(GZIP).await, Err(FetchError::Coding)));
-    assert!(matches!(fetched(UNKNOWN).await, Err(FetchError::Coding)));
+    assert!(matches!(fetched(GZIP).await, Err(Cause::Coding)));
+    assert!(matches!(fetched(UNKNOWN).await, Err(Cause::Coding)));
     assert!(fetched(PLAIN).await.is_ok());
 }
 
@@ -119,7 +119,7 @@ async fn a_short_body_is_no_file() {
     const SHORT: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok",
     )];
-    assert!(matches!(fetched(SHORT).await, Err(FetchError::Body(_))));
+    assert!(matches!(fetched(SHORT).await, Err(Cause::Broken)));
 }
 
 #[tokio::test]
@@ -127,7 +127,10 @@ async fn the_page_goes_over_the_connection_of_a_missing_file() {
     const MISSING: Step = Step::Answer("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone");
     let origin = RawOrigin::start(&[&[MISSING, OK]]).await;
     let setup = setup(&origin);
-    assert_eq!(fetch(&setup, &Asker::default()).await.unwrap().status, 404);
+    assert_eq!(
+        fetch(&setup, &Asker::default()).await.unwrap().status(),
+        404
+    );
     assert_eq!(setup.page("http://h.test/").await, "ok");
     assert_eq!(origin.connections(), 1);
 }

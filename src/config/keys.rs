@@ -16,13 +16,14 @@ use tracing::Level;
 use super::kinds::{
     Choice, Flag, Growing, GrowingPause, Kind, List, Size, Span, WAIT, count, few, places, up_to,
 };
-use super::layers::{Key, KeyName, Layers, Section};
+use super::layers::{Key, Layers, Section};
 use super::network::{
     ALLOW, CLIENTS, CONTACT, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange,
     ROOTS, ResolveTable, STORE, TOKEN, USER_AGENT,
 };
-use super::pace::{BackOffTable, CeilingsTable, PaceRuleTable, QueueTable};
-use super::tables::{CrawlerTable, OverrideTable};
+use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
+use super::problem::dotted;
+use super::tables::{CRAWLER, OVERRIDE};
 use crate::audit::Durability;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::decision::inquiry::Identity;
@@ -86,6 +87,7 @@ macro_rules! keys {
                 about: &[$($about),+],
                 keys: &[$(
                     Key {
+                        section: $section,
                         name: bare(stringify!($name)),
                         default: $default,
                         doc: &[$($doc),+],
@@ -124,7 +126,7 @@ macro_rules! keys {
 
             impl $Section {
                 fn read(layers: &mut Layers<'_>) -> Option<Self> {
-                    $(let $name = layers.read(KeyName { section: $section, name: bare(stringify!($name)) }, &$kind);)+
+                    $(let $name = layers.read(&dotted($section, bare(stringify!($name))), &$kind);)+
                     Some(Self { $($name: $name?,)+ })
                 }
             }
@@ -144,7 +146,7 @@ keys! {
         /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
         /// or, in place of this line, tables that begin with `[[crawler]]`.
         // Each request is compared with one entry after the other.
-        crawler: Vec<Identity> = "[]", List { of: CrawlerTable, len: 0..=10_000 };
+        crawler: Vec<Identity> = "[]", List { of: CRAWLER, len: 0..=10_000 };
     }
 
     /// The listener for crawlers.
@@ -301,7 +303,7 @@ keys! {
         /// action = "allow", reason = "contract 114", until = 2027-01-31T00:00:00Z }]`,
         /// or, in place of this line, tables that begin with `[[robots.override]]`.
         // Each reading of each path is compared with one entry after the other.
-        r#override: Vec<Override> = "[]", List { of: OverrideTable, len: 0..=10_000 };
+        r#override: Vec<Override> = "[]", List { of: OVERRIDE, len: 0..=10_000 };
     }
 
     /// The meaning of a status of robots.txt where RFC 9309 leaves a choice.
@@ -380,27 +382,27 @@ keys! {
         max_wait: Duration = r#""120s""#, WAIT;
         /// Ceilings of each host, over all its schemes and ports, in place of the
         /// profile's: `{ in_flight = 4, rate = "5/s" }`. A rate is per s, m or h.
-        origin: PaceLimits = "{}", CeilingsTable;
+        origin: PaceLimits = "{}", CEILINGS;
         /// Ceilings of each crawler, over all hosts, so that one leaves others some.
-        crawler: PaceLimits = "{}", CeilingsTable;
+        crawler: PaceLimits = "{}", CEILINGS;
         /// Ceilings of all crawlers and hosts together.
-        total: PaceLimits = "{}", CeilingsTable;
+        total: PaceLimits = "{}", CEILINGS;
         /// Ceilings of all hosts of one registered domain (`a.site.example` and
         /// `b.site.example`), since they are often one server.
-        domain: PaceLimits = "{}", CeilingsTable;
+        domain: PaceLimits = "{}", CEILINGS;
         /// Ceilings of all hosts at one IP address. Some networks serve thousands of
         /// sites from one.
-        address: PaceLimits = "{}", CeilingsTable;
+        address: PaceLimits = "{}", CEILINGS;
         /// How many requests may wait for one host, of one crawler, and in all; the next
         /// is answered with 429. Each takes some kilobytes and a socket meanwhile.
-        queue: QueueLimits = "{ crawler = 512, origin = 256, total = 10000 }", QueueTable;
+        queue: QueueLimits = "{ crawler = 512, origin = 256, total = 10000 }", QUEUE;
         /// How long a host is left alone that answers with 429 or 503 and names no time:
         /// `first`, doubled each time up to `longest`, until it was quiet for `forgive`.
         /// Retry-After is obeyed up to `longest`.
         // The words of the default stand in alphabetical order, as `config
         // show` prints a table; so it shows an unchanged value as it is written
         // here.
-        backoff: BackOffLimits = r#"{ first = "60s", forgive = "30m", longest = "24h" }"#, BackOffTable;
+        backoff: BackOffLimits = r#"{ first = "60s", forgive = "30m", longest = "24h" }"#, BACK_OFF;
         /// How long one response keeps others from its host: a crawler that reads slowly
         /// is not to hold up all. The pause that the site asks for counts from then.
         max_turn: Duration = r#""2m""#, up_to(DAY);
@@ -415,7 +417,7 @@ keys! {
         /// or, in place of this line, tables that begin with `[[pace.rule]]`.
         // More entries than elsewhere: they are looked up by hash, not compared
         // one by one.
-        rule: Vec<PaceRule> = "[]", List { of: PaceRuleTable, len: 0..=100_000 };
+        rule: Vec<PaceRule> = "[]", List { of: PACE_RULE, len: 0..=100_000 };
     }
 
     /// Connections to origins.

@@ -4,15 +4,16 @@
 //! A kind knows neither the key nor the file.
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::values::{duration, duration_text, excerpt, size, size_text};
+use super::problem::{Fault, ValuePart};
+use super::values::{duration, duration_text, size, size_text};
 
-/// Kind of a key's value.
+/// Kind of a key's value. Each has `parse` or `read`.
 pub(super) trait Kind {
     /// The type of a value that is right.
     type Value;
@@ -20,71 +21,27 @@ pub(super) trait Kind {
     /// Describes the values that are right; `is wanted` can follow.
     fn wanted(&self) -> String;
 
+    /// Reads a value that is right or wrong as a whole.
+    fn parse(&self, _value: &DeValue<'_>) -> Option<Self::Value> {
+        None
+    }
+
     /// Reads a value into its own type, or returns every fault of it.
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>>;
-}
-
-/// A value, or a part of one, that is not what is wanted.
-pub(super) struct Fault {
-    /// Place of the value, in bytes of its source.
-    pub(super) span: Range<usize>,
-    /// Path to the part of the key's value; empty for all of it.
-    pub(super) path: Vec<ValuePart>,
-    /// The mistake in it.
-    pub(super) mistake: Mistake,
-}
-
-/// A step from a value to a part of it.
-pub(super) enum ValuePart {
-    /// An entry of a list, counted from 1.
-    Entry(usize),
-    /// The entry of a table that has this name.
-    Name(String),
-}
-
-/// Mistake in a part.
-pub(super) enum Mistake {
-    /// The part is none of the values wanted.
-    Value {
-        /// The part as TOML.
-        found: String,
-        /// The values that are right.
-        wanted: String,
-    },
-    /// Its table has no such name.
-    Unknown {
-        /// The name that was probably meant.
-        near: Option<String>,
-    },
-}
-
-impl Fault {
-    /// Fault of a whole value.
-    pub(super) fn whole(written: &Spanned<DeValue<'_>>, wanted: String) -> Self {
-        Self {
-            span: written.span(),
-            path: Vec::new(),
-            mistake: Mistake::Value {
-                found: excerpt(written.get_ref()),
-                wanted,
-            },
-        }
-    }
-
-    /// Moves the fault one step out: its value is a `part` of another.
-    pub(super) fn within(mut self, part: ValuePart) -> Self {
-        self.path.insert(0, part);
-        self
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        let value = self.parse(written.get_ref());
+        value.ok_or_else(|| vec![Fault::whole(written, self.wanted())])
     }
 }
 
-/// Returns `parsed`, or one fault of the whole value.
-fn all_or_nothing<K: Kind>(
-    kind: &K,
-    written: &Spanned<DeValue<'_>>,
-    parsed: Option<K::Value>,
-) -> Result<K::Value, Vec<Fault>> {
-    parsed.ok_or_else(|| vec![Fault::whole(written, kind.wanted())])
+/// Returns all values, or the faults of all that are wrong: one start of the
+/// program reports every mistake.
+pub(super) fn all_or_faults<T>(
+    results: impl Iterator<Item = Result<T, Vec<Fault>>>,
+) -> Result<Vec<T>, Vec<Fault>> {
+    let mut faults = Vec::new();
+    let values = results.filter_map(|result| result.map_err(|found| faults.extend(found)).ok());
+    let values = values.collect();
+    faults.is_empty().then_some(values).ok_or(faults)
 }
 
 /// Yes or no.
@@ -97,8 +54,8 @@ impl Kind for Flag {
         "true or false".to_owned()
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<bool, Vec<Fault>> {
-        all_or_nothing(self, written, written.get_ref().as_bool())
+    fn parse(&self, value: &DeValue<'_>) -> Option<bool> {
+        value.as_bool()
     }
 }
 
@@ -127,16 +84,12 @@ impl<T> Kind for Count<T> {
         format!("a whole number from {} to {}", self.0.start(), self.0.end())
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<T, Vec<Fault>> {
-        let number = written
-            .get_ref()
-            .as_integer()
-            // TOML has other radixes too (`0x1F`), and the parser hands over
-            // the digits as they are written.
-            .and_then(|number| usize::from_str_radix(number.as_str(), number.radix()).ok())
-            .filter(|number| self.0.contains(number))
-            .and_then(self.1);
-        all_or_nothing(self, written, number)
+    fn parse(&self, value: &DeValue<'_>) -> Option<T> {
+        let digits = value.as_integer()?;
+        // TOML has other radixes too (`0x1F`), and the parser hands over the
+        // digits as they are written.
+        let number = usize::from_str_radix(digits.as_str(), digits.radix()).ok()?;
+        self.0.contains(&number).then(|| self.1(number))?
     }
 }
 
@@ -161,12 +114,8 @@ impl Kind for Span {
         format!("a duration from {shortest} to {longest}")
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Duration, Vec<Fault>> {
-        let text = written.get_ref().as_str();
-        let length = text
-            .and_then(duration)
-            .filter(|length| self.0.contains(length));
-        all_or_nothing(self, written, length)
+    fn parse(&self, value: &DeValue<'_>) -> Option<Duration> {
+        duration(value.as_str()?).filter(|length| self.0.contains(length))
     }
 }
 
@@ -181,10 +130,8 @@ impl Kind for Size {
         format!("a size from {least} to {most}")
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<usize, Vec<Fault>> {
-        let text = written.get_ref().as_str();
-        let bytes = text.and_then(size).filter(|bytes| self.0.contains(bytes));
-        all_or_nothing(self, written, bytes)
+    fn parse(&self, value: &DeValue<'_>) -> Option<usize> {
+        size(value.as_str()?).filter(|bytes| self.0.contains(bytes))
     }
 }
 
@@ -202,16 +149,15 @@ impl<T: Clone> Kind for Choice<T> {
         }
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<T, Vec<Fault>> {
-        let value = written.get_ref();
+    fn parse(&self, value: &DeValue<'_>) -> Option<T> {
         // Some words are years, and nobody quotes a number.
         let text = if let DeValue::Integer(number) = value {
             Some(number.as_str())
         } else {
             value.as_str()
         };
-        let choice = self.0.iter().find(|(word, _)| text == Some(word));
-        all_or_nothing(self, written, choice.map(|(_, value)| value.clone()))
+        let (_, value) = self.0.iter().find(|(word, _)| text == Some(word))?;
+        Some(value.clone())
     }
 }
 
@@ -230,9 +176,8 @@ impl<T> Kind for Text<T> {
         self.wanted.to_owned()
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<T, Vec<Fault>> {
-        let text = written.get_ref().as_str();
-        all_or_nothing(self, written, text.and_then(self.parse))
+    fn parse(&self, value: &DeValue<'_>) -> Option<T> {
+        value.as_str().and_then(self.parse)
     }
 }
 
@@ -257,22 +202,12 @@ impl<K: Kind> Kind for List<K> {
         let Some(entries) = entries.filter(|entries| self.len.contains(&entries.len())) else {
             return Err(vec![Fault::whole(written, self.wanted())]);
         };
-        let mut values = Vec::with_capacity(entries.len());
-        let mut faults = Vec::new();
-        // All entries are read, also behind a wrong one, so that one start of
-        // the program reports every mistake.
-        for (index, entry) in entries.iter().enumerate() {
+        let values = entries.iter().enumerate().map(|(index, entry)| {
             let part = |fault: Fault| fault.within(ValuePart::Entry(index + 1));
-            match self.of.read(entry) {
-                Ok(value) => values.push(value),
-                Err(found) => faults.extend(found.into_iter().map(part)),
-            }
-        }
-        if faults.is_empty() {
-            Ok(values)
-        } else {
-            Err(faults)
-        }
+            let read = self.of.read(entry);
+            read.map_err(|faults| faults.into_iter().map(part).collect())
+        });
+        all_or_faults(values)
     }
 }
 
@@ -292,20 +227,14 @@ impl Kind for Growing {
         format!("a list of two, each {}, the shorter first", self.0.wanted())
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+    fn parse(&self, value: &DeValue<'_>) -> Option<GrowingPause> {
         // One fault for the whole list: with two durations it is seldom clear
         // which of them is the wrong one.
-        let lengths = written.get_ref().as_array().and_then(|entries| {
-            let lengths: Vec<_> = entries
-                .iter()
-                .filter_map(|entry| self.0.read(entry).ok())
-                .collect();
-            <[Duration; 2]>::try_from(lengths)
-                .ok()
-                .filter(|_| entries.len() == 2)
-        });
-        let growing = lengths.filter(|[first, longest]| first <= longest);
-        let pause = growing.map(|[first, longest]| GrowingPause { first, longest });
-        all_or_nothing(self, written, pause)
+        let [first, longest] = &value.as_array()?[..] else {
+            return None;
+        };
+        let first = self.0.parse(first.get_ref())?;
+        let longest = self.0.parse(longest.get_ref())?;
+        (first <= longest).then_some(GrowingPause { first, longest })
     }
 }

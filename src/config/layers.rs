@@ -6,14 +6,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kinds::{Fault, Kind};
-use super::problem::{ConfigProblem, Place, dotted, nearest};
+use super::kinds::Kind;
+use super::problem::{ConfigProblem, Fault, Mistake, Place, dotted, nearest};
 use super::values::{Inline, name_text};
 
 /// Beginning of the variables of the environment that set a key.
@@ -76,6 +75,8 @@ pub(super) struct Section {
 
 /// A key as people see it; its kind and type are known to the table alone.
 pub(super) struct Key {
+    /// Name of its section.
+    pub(super) section: &'static str,
     /// Its name without the section.
     pub(super) name: &'static str,
     /// The value in force when nobody says otherwise, as TOML.
@@ -87,80 +88,36 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Name of this key of `section`.
-    pub(super) fn of(&self, section: &Section) -> KeyName {
-        KeyName {
-            section: section.name,
-            name: self.name,
-        }
-    }
-}
-
-/// Name of a key in the table, displayed as `section.name`, or as the name alone
-/// outside every section.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct KeyName {
-    pub(super) section: &'static str,
-    pub(super) name: &'static str,
-}
-
-impl fmt::Display for KeyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&dotted(self.section, self.name))
+    /// Returns `section.name`, or the name alone outside every section.
+    pub(super) fn path(&self) -> String {
+        dotted(self.section, self.name)
     }
 }
 
 impl Section {
-    /// Names of its keys.
-    pub(super) fn names(&self) -> impl Iterator<Item = KeyName> {
-        self.keys.iter().map(|key| key.of(self))
-    }
-
-    /// Whether its keys stand outside every table.
+    /// Reports whether its keys stand outside every table.
     pub(super) fn is_root(&self) -> bool {
         self.name.is_empty()
     }
-
-    /// The section around this one, or nothing, and the name within it.
-    fn place(&self) -> (&'static str, &'static str) {
-        self.name.rsplit_once('.').unwrap_or(("", self.name))
-    }
 }
 
-/// Source of a value, with the data to say so.
-#[derive(Clone, Copy)]
-enum ValueSource<'a> {
-    Default,
-    File { path: &'a Path, text: &'a str },
-    Environment { name: &'a str },
-    Override,
+/// Source of values: its text, and the place of its beginning.
+#[derive(Clone)]
+struct ValueSource<'a> {
+    start: Place,
+    text: &'a str,
 }
 
 impl ValueSource<'_> {
-    /// Place of the byte `at` of this source.
-    fn place(self, at: usize) -> Place {
-        match self {
-            Self::Default => Place::Default,
-            Self::File { path, text } => {
-                let before = text.as_bytes().iter().take(at);
-                let line = before.filter(|&&byte| byte == b'\n').count() + 1;
-                let path = path.to_owned();
-                Place::File { path, line }
-            }
-            Self::Environment { name } => Place::Environment {
-                name: name.to_owned(),
-            },
-            Self::Override => Place::Override,
+    /// Returns the place of the byte `at` of this source.
+    fn place(&self, at: usize) -> Place {
+        let mut place = self.start.clone();
+        if let Place::File { line, .. } = &mut place {
+            let before = self.text.as_bytes().iter().take(at);
+            *line += before.filter(|&&byte| byte == b'\n').count();
         }
+        place
     }
-}
-
-/// One name with its value, as a source has it.
-struct Entry<'a> {
-    name: Cow<'a, str>,
-    /// Place of the name.
-    place: Place,
-    written: WrittenValue<'a>,
 }
 
 /// A value and the source it stands in.
@@ -178,8 +135,8 @@ impl WrittenValue<'_> {
 /// Values of every key in every source, and the problems found so far.
 pub(super) struct Layers<'a> {
     sections: &'static [Section],
-    /// The weakest value first.
-    written: BTreeMap<KeyName, Vec<WrittenValue<'a>>>,
+    /// Values by the path of their key, the weakest first.
+    written: BTreeMap<String, Vec<WrittenValue<'a>>>,
     problems: Vec<ConfigProblem>,
 }
 
@@ -209,32 +166,15 @@ impl<'a> Layers<'a> {
     ///
     /// `None` if it is wrong; the faults of all values are kept for
     /// [`Layers::into_problems`].
-    pub(super) fn read<K: Kind>(&mut self, key: KeyName, kind: &K) -> Option<K::Value> {
-        let mut strongest = Err(());
-        let mut faults = Vec::new();
-        for written in self.written.get(&key).into_iter().flatten() {
-            let read = kind.read(&written.value);
-            strongest = read.map_err(|found| {
-                faults.extend(found.into_iter().map(|fault| (written.source, fault)));
-            });
+    pub(super) fn read<K: Kind>(&mut self, key: &str, kind: &K) -> Option<K::Value> {
+        let mut strongest = None;
+        for WrittenValue { value, source } in self.written.get(key).into_iter().flatten() {
+            let read = kind.read(value);
+            strongest = read
+                .map_err(|faults| add_faults(&mut self.problems, key, source, faults))
+                .ok();
         }
-        for (source, fault) in faults {
-            self.add_fault(&key.to_string(), source, fault);
-        }
-        strongest.ok()
-    }
-
-    /// Keeps a fault in the value of `key`.
-    fn add_fault(&mut self, key: &str, source: ValueSource<'_>, fault: Fault) {
-        // Where the parser cannot read a value it has complained already, and has
-        // made one up that has no place in the text.
-        let is_broken = |problem: &ConfigProblem| matches!(problem, ConfigProblem::Syntax { .. });
-        let in_file = matches!(source, ValueSource::File { .. });
-        if in_file && fault.span.is_empty() && self.problems.iter().any(is_broken) {
-            return;
-        }
-        let place = source.place(fault.span.start);
-        self.problems.push(ConfigProblem::of(fault, key, place));
+        strongest
     }
 
     /// The table that the sources are read against.
@@ -243,8 +183,8 @@ impl<'a> Layers<'a> {
     }
 
     /// Returns the strongest value of a key as TOML, and its place.
-    pub(super) fn shown(&self, key: KeyName) -> Option<(String, Place)> {
-        let written = self.written.get(&key)?.last()?;
+    pub(super) fn shown(&self, key: &str) -> Option<(String, Place)> {
+        let written = self.written.get(key)?.last()?;
         Some((Inline(written.value.get_ref()).to_string(), written.place()))
     }
 
@@ -254,72 +194,63 @@ impl<'a> Layers<'a> {
     }
 
     fn add_defaults(&mut self) {
-        for section in self.sections {
-            for key in section.keys {
-                let value = value_of(key.default, ValueSource::Default);
-                self.written.entry(key.of(section)).or_default().push(value);
-            }
+        for key in self.sections.iter().flat_map(|section| section.keys) {
+            let value = value_of(key.default, Place::Default);
+            self.written.entry(key.path()).or_default().push(value);
         }
     }
 
     /// Takes the file's tables apart. What is not TOML is a problem, and the rest is
     /// read all the same.
-    fn add_file(&mut self, path: &'a Path, text: &'a str) {
-        let source = ValueSource::File { path, text };
+    fn add_file(&mut self, path: &Path, text: &'a str) {
+        let path = path.to_owned();
+        let start = Place::File { path, line: 1 };
+        let source = ValueSource { start, text };
         let (table, errors) = DeTable::parse_recoverable(text);
-        for error in errors {
-            self.problems.push(ConfigProblem::Syntax {
-                place: source.place(error.span().map_or(0, |span| span.start)),
-                // Each problem is printed on one line, by which programs can
-                // tell them apart.
-                message: error.message().replace('\n', " "),
+        let problems = errors.into_iter().map(|error| ConfigProblem {
+            place: source.place(error.span().map_or(0, |span| span.start)),
+            key: String::new(),
+            // Each problem is printed on one line, by which programs can tell
+            // them apart.
+            mistake: Mistake::Syntax(error.message().replace('\n', " ")),
+        });
+        self.problems.extend(problems);
+        self.add_table("", table.into_inner(), &source);
+    }
+
+    fn add_table(&mut self, section: &str, table: DeTable<'a>, source: &ValueSource<'a>) {
+        for (name, value) in table {
+            let path = dotted(section, &name_text(name.get_ref()));
+            let place = source.place(name.span().start);
+            let source = source.clone();
+            self.add_value(path, place, WrittenValue { value, source });
+        }
+    }
+
+    /// Adds the value of a key, or a section, or a problem if `path` is neither.
+    /// The name stands at `place`.
+    fn add_value(&mut self, path: String, place: Place, written: WrittenValue<'a>) {
+        if let Some(values) = self.written.get_mut(&path) {
+            values.push(written);
+        } else if self.sections.iter().any(|section| section.name == path) {
+            self.add_section(&path, written);
+        } else {
+            let near = nearest(self.known(), &path);
+            self.problems.push(ConfigProblem {
+                place,
+                key: path,
+                mistake: Mistake::UnknownKey { near },
             });
         }
-        self.add_table("", table.into_inner(), source);
     }
 
-    fn add_table(&mut self, section: &str, table: DeTable<'a>, source: ValueSource<'a>) {
-        for (name, value) in table {
-            let entry = Entry {
-                place: source.place(name.span().start),
-                name: name.into_inner(),
-                written: WrittenValue { value, source },
-            };
-            self.add_entry(section, entry);
-        }
-    }
-
-    /// Adds the value of a key, or a section, or a problem if the name is neither.
-    fn add_entry(&mut self, section: &str, entry: Entry<'a>) {
-        let name = entry.name.as_ref();
-        if let Some(key) = self.key(section, name) {
-            self.written.entry(key).or_default().push(entry.written);
-        } else if let Some(inner) = self
-            .sections
-            .iter()
-            .find(|inner| !inner.is_root() && inner.place() == (section, name))
-        {
-            self.add_section(inner.name, entry.written);
-        } else {
-            let key = dotted(section, &name_text(name));
-            let near = nearest(self.known(), &key);
-            let place = entry.place;
-            self.problems
-                .push(ConfigProblem::UnknownKey { place, key, near });
-        }
-    }
-
-    fn add_section(&mut self, section: &'static str, written: WrittenValue<'a>) {
+    fn add_section(&mut self, section: &str, written: WrittenValue<'a>) {
         let WrittenValue { value, source } = written;
         let fault = Fault::whole(&value, "a table".to_owned());
-        match value.into_inner() {
-            DeValue::Table(table) => self.add_table(section, table, source),
-            DeValue::String(_)
-            | DeValue::Integer(_)
-            | DeValue::Float(_)
-            | DeValue::Boolean(_)
-            | DeValue::Datetime(_)
-            | DeValue::Array(_) => self.add_fault(section, source, fault),
+        if let DeValue::Table(table) = value.into_inner() {
+            self.add_table(section, table, &source);
+        } else {
+            add_faults(&mut self.problems, section, &source, vec![fault]);
         }
     }
 
@@ -330,17 +261,23 @@ impl<'a> Layers<'a> {
     /// proxy would run with the default, and nobody would know. Any other name
     /// without `__` is not meant for us even if it begins like ours: container
     /// platforms set `POLITESSE_PORT` for a service of our name.
-    fn add_variable(&mut self, name: &'a str, value: &'a str) {
+    fn add_variable(&mut self, name: &str, value: &'a str) {
         let Some(rest) = name.strip_prefix(PREFIX) else {
             return;
         };
         let path = rest.to_ascii_lowercase().replace("__", ".");
-        if rest.contains("__") || self.key("", &path).is_some() {
-            self.add_path(&path, value_of(value, ValueSource::Environment { name }));
-        } else if let Some(wanted) = self.variable_spelled_like(rest) {
-            let place = ValueSource::Environment { name }.place(0);
-            self.problems
-                .push(ConfigProblem::Variable { place, wanted });
+        let name = name.to_owned();
+        let place = Place::Environment { name };
+        let is_root_key = !path.contains('.') && self.written.contains_key(&path);
+        if rest.contains("__") || is_root_key {
+            self.add_path(&path, value_of(value, place));
+        } else if let Some(key) = self.variable_spelled_like(rest) {
+            let mistake = Mistake::Variable;
+            self.problems.push(ConfigProblem {
+                place,
+                key,
+                mistake,
+            });
         }
     }
 
@@ -358,11 +295,12 @@ impl<'a> Layers<'a> {
     fn add_override(&mut self, argument: &'a str) {
         match argument.split_once('=') {
             Some((path, value)) => {
-                self.add_path(path.trim(), value_of(value, ValueSource::Override));
+                self.add_path(path.trim(), value_of(value, Place::Override));
             }
-            None => self.problems.push(ConfigProblem::NoValue {
+            None => self.problems.push(ConfigProblem {
                 place: Place::Override,
-                argument: argument.to_owned(),
+                key: argument.to_owned(),
+                mistake: Mistake::NoValue,
             }),
         }
     }
@@ -370,35 +308,44 @@ impl<'a> Layers<'a> {
     /// Adds a value by the path of its key, as `section.name`.
     fn add_path(&mut self, path: &str, written: WrittenValue<'a>) {
         let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
-        let entry = Entry {
-            name: Cow::Owned(name.to_owned()),
-            place: written.source.place(0),
-            written,
-        };
-        self.add_entry(section, entry);
-    }
-
-    /// Looks a key up in the table.
-    fn key(&self, section: &str, name: &str) -> Option<KeyName> {
-        let section = self.sections.iter().find(|known| known.name == section)?;
-        let key = section.keys.iter().find(|key| key.name == name)?;
-        Some(key.of(section))
+        let place = written.source.place(0);
+        self.add_value(dotted(section, &name_text(name)), place, written);
     }
 
     /// Names of all keys and sections.
     fn known(&self) -> impl Iterator<Item = String> {
         self.sections.iter().flat_map(|section| {
-            let keys = section.names().map(|name| name.to_string());
+            let keys = section.keys.iter().map(Key::path);
             keys.chain((!section.is_root()).then(|| section.name.to_owned()))
         })
     }
 }
 
+/// Keeps the faults in the value of `key`.
+fn add_faults(
+    problems: &mut Vec<ConfigProblem>,
+    key: &str,
+    source: &ValueSource<'_>,
+    faults: Vec<Fault>,
+) {
+    // Where the parser cannot read a value it has complained already, and has
+    // made one up that has no place in the text.
+    let in_file = matches!(source.start, Place::File { .. });
+    let is_broken = in_file && problems.iter().any(ConfigProblem::is_syntax);
+    let faults = faults.into_iter();
+    let faults = faults.filter(|fault| !is_broken || !fault.span.is_empty());
+    problems.extend(faults.map(|fault| {
+        let place = source.place(fault.span.start);
+        fault.of_key(key, place)
+    }));
+}
+
 /// Reads a value as TOML, else as a string.
-fn value_of<'a>(text: &'a str, source: ValueSource<'a>) -> WrittenValue<'a> {
+fn value_of(text: &str, start: Place) -> WrittenValue<'_> {
     let as_string = || Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text)));
     // In a shell quotes would have to be quoted: `--set log.level=debug` has to
     // do.
     let value = DeValue::parse(text).unwrap_or_else(|_| as_string());
+    let source = ValueSource { start, text };
     WrittenValue { value, source }
 }

@@ -3,15 +3,16 @@
 //! What is dialled or opened is not known here.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use http::HeaderName;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::kinds::{Fault, Kind, Text, ValuePart};
+use super::kinds::{Kind, Text, all_or_faults};
+use super::problem::{Fault, ValuePart};
 use super::values::name_text;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
@@ -28,8 +29,8 @@ pub(super) const LISTEN: Text<SocketAddr> = Text {
 pub(super) const CLIENTS: Text<Vec<IpNet>> = Text {
     wanted: "an address, a network such as \"10.0.0.0/8\", \"loopback\" or \"private\"",
     parse: |text| match text {
-        "loopback" => Some(LOOPBACK.to_vec()),
-        "private" => Some(PRIVATE.to_vec()),
+        "loopback" => LOOPBACK.into_iter().map(network).collect(),
+        "private" => PRIVATE.into_iter().map(network).collect(),
         _ => network(text).map(|network| vec![network]),
     },
 };
@@ -72,16 +73,14 @@ impl Kind for PortRange {
         "\"default\", a port such as 8080, or a range such as \"9000-9100\"".to_owned()
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<EgressPorts, Vec<Fault>> {
-        let value = written.get_ref();
+    fn parse(&self, value: &DeValue<'_>) -> Option<EgressPorts> {
         let number = value
             .as_integer()
             .and_then(|number| u16::from_str_radix(number.as_str(), number.radix()).ok())
             // Port 0 is no port (RFC 6335, section 6): it cannot be dialled.
             .filter(|&port| 0 < port)
             .map(|port| EgressPorts::Range(port..=port));
-        let ports = number.or_else(|| port_range(value.as_str()?));
-        ports.ok_or_else(|| vec![Fault::whole(written, self.wanted())])
+        number.or_else(|| port_range(value.as_str()?))
     }
 }
 
@@ -225,22 +224,11 @@ fn path(text: &str) -> Option<PathBuf> {
 
 /// This machine's own addresses (RFC 1122, section 3.2.1.3; RFC 4291, section
 /// 2.5.3).
-const LOOPBACK: [IpNet; 2] = [
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
-    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
-];
+const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
 /// The addresses of private networks (RFC 1918, section 3; RFC 4193, section
 /// 3.1).
-const PRIVATE: [IpNet; 4] = [
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(172, 16, 0, 0), 12)),
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 0, 0), 16)),
-    IpNet::V6(Ipv6Net::new_assert(
-        Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0),
-        7,
-    )),
-];
+const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
 /// A network in CIDR form, or one address.
 ///
@@ -301,28 +289,17 @@ impl Kind for ResolveTable {
         let Some(table) = table.filter(|table| table.len() <= Self::LEN) else {
             return Err(vec![Fault::whole(written, self.wanted())]);
         };
-        let mut values = Vec::with_capacity(table.len());
-        let mut faults = Vec::new();
         let mut seen = BTreeSet::new();
-        for (name, target) in table {
-            match resolve(name.get_ref(), target) {
-                // One of two entries for the same name would never count.
-                Ok(entry) if !seen.insert((entry.name.clone(), entry.port)) => {
-                    faults.push(named(
-                        name.get_ref(),
-                        target,
-                        "each name once, in any case,",
-                    ));
-                }
-                Ok(entry) => values.push(entry),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        if faults.is_empty() {
-            Ok(values)
-        } else {
-            Err(faults)
-        }
+        let entries = table.iter().map(|(name, target)| {
+            let (name, once) = (name.get_ref(), "each name once, in any case,");
+            let entry = resolve(name, target).map_err(|fault| vec![fault])?;
+            // One of two entries for the same name would never count.
+            let is_new = seen.insert((entry.name.clone(), entry.port));
+            is_new
+                .then_some(entry)
+                .ok_or_else(|| vec![named(name, target, once)])
+        });
+        all_or_faults(entries)
     }
 }
 

@@ -5,11 +5,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use toml::Spanned;
-use toml::de::DeValue;
-
-use super::kinds::{Choice, Count, Fault, Kind, Span, Text, count, places, up_to};
-use super::tables::{Fields, REASON};
+use super::kinds::{Choice, Count, Kind, Span, Text, count, places, up_to};
+use super::tables::{Fields, REASON, Table};
 use crate::pace::back_off::BackOffLimits;
 use crate::pace::host_pattern::HostPattern;
 use crate::pace::options::QueueLimits;
@@ -58,136 +55,87 @@ fn hours(text: &str) -> Option<VisitTime> {
 }
 
 /// `{ in_flight = 4, rate = "5/s" }`, either of which may be absent.
-pub(super) struct CeilingsTable;
-
-impl CeilingsTable {
-    const NAMES: &[&str] = &["in_flight", "rate"];
-
-    fn read_from(fields: &mut Fields<'_>) -> PaceLimits {
-        PaceLimits {
-            in_flight: fields.optional("in_flight", &places(1..=1_000_000)),
-            rate: fields.optional("rate", &RATE),
-        }
-    }
-}
-
-impl Kind for CeilingsTable {
-    type Value = PaceLimits;
-
-    fn wanted(&self) -> String {
+pub(super) const CEILINGS: Table<PaceLimits> = Table {
+    wanted: || {
         "a table with at will `in_flight` (requests at the same time) and `rate` (as in \"5/s\")"
             .to_owned()
-    }
+    },
+    read: |fields| Some(ceilings(fields)),
+};
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<PaceLimits, Vec<Fault>> {
-        let mut fields = Fields::of(written, self, Self::NAMES)?;
-        let ceilings = Self::read_from(&mut fields);
-        fields.finish(Some(ceilings))
+fn ceilings(fields: &mut Fields<'_>) -> PaceLimits {
+    PaceLimits {
+        in_flight: fields.optional("in_flight", &places(1..=1_000_000)),
+        rate: fields.optional("rate", &RATE),
     }
 }
+
+/// Places of a queue.
+const PLACES: Count<NonZeroUsize> = count(1..=1_000_000);
 
 /// `{ origin = 256, crawler = 512, total = 10000 }`; what is absent is the
 /// default.
-pub(super) struct QueueTable;
-
-impl QueueTable {
-    const NAMES: &[&str] = &["origin", "crawler", "total"];
-    const PLACES: Count<NonZeroUsize> = count(1..=1_000_000);
-}
-
-impl Kind for QueueTable {
-    type Value = QueueLimits;
-
-    fn wanted(&self) -> String {
-        format!(
-            "a table with at will `origin`, `crawler` and `total`, each {}",
-            Self::PLACES.wanted()
-        )
-    }
-
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<QueueLimits, Vec<Fault>> {
-        let mut fields = Fields::of(written, self, Self::NAMES)?;
+pub(super) const QUEUE: Table<QueueLimits> = Table {
+    wanted: || {
+        let places = PLACES.wanted();
+        format!("a table with at will `origin`, `crawler` and `total`, each {places}")
+    },
+    read: |fields| {
         let default = QueueLimits::default();
-        let mut places = |name, default| fields.optional(name, &Self::PLACES).unwrap_or(default);
-        let limits = QueueLimits {
+        let mut places = |name, default| fields.optional(name, &PLACES).unwrap_or(default);
+        Some(QueueLimits {
             origin: places("origin", default.origin),
             crawler: places("crawler", default.crawler),
             total: places("total", default.total),
-        };
-        fields.finish(Some(limits))
-    }
-}
+        })
+    },
+};
+
+/// A time of a back-off.
+const PAUSE: Span = up_to(DAY);
 
 /// `{ first = "60s", longest = "24h", forgive = "30m" }`; what is absent is the
 /// default.
-pub(super) struct BackOffTable;
-
-impl BackOffTable {
-    const NAMES: &[&str] = &["first", "longest", "forgive"];
-    const PAUSE: Span = up_to(DAY);
-}
-
-impl Kind for BackOffTable {
-    type Value = BackOffLimits;
-
-    fn wanted(&self) -> String {
+pub(super) const BACK_OFF: Table<BackOffLimits> = Table {
+    wanted: || {
         format!(
             "a table with at will `first`, `longest` and `forgive`, each {}, `first` no longer \
              than `longest`",
-            Self::PAUSE.wanted()
+            PAUSE.wanted()
         )
-    }
-
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<BackOffLimits, Vec<Fault>> {
-        let mut fields = Fields::of(written, self, Self::NAMES)?;
+    },
+    read: |fields| {
         let default = BackOffLimits::default();
-        let mut pause = |name, default| fields.optional(name, &Self::PAUSE).unwrap_or(default);
+        let mut pause = |name, default| fields.optional(name, &PAUSE).unwrap_or(default);
         let limits = BackOffLimits {
             first: pause("first", default.first),
             longest: pause("longest", default.longest),
             forgive: pause("forgive", default.forgive),
         };
-        let times = fields.finish(Some(limits))?;
         // Only once both are read: either may be the default.
-        if times.longest < times.first {
-            return Err(vec![Fault::whole(written, self.wanted())]);
-        }
-        Ok(times)
-    }
-}
+        (limits.first <= limits.longest).then_some(limits)
+    },
+};
 
 /// An entry of `pace.rule`.
-pub(super) struct PaceRuleTable;
-
-impl PaceRuleTable {
-    const NAMES: &[&str] = &["origin", "profile", "in_flight", "rate", "hours", "reason"];
-}
-
-impl Kind for PaceRuleTable {
-    type Value = PaceRule;
-
-    fn wanted(&self) -> String {
+pub(super) const PACE_RULE: Table<PaceRule> = Table {
+    wanted: || {
         "a table with `origin` and `reason`, and at will `profile`, `in_flight`, `rate` and \
          `hours`"
             .to_owned()
-    }
-
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<PaceRule, Vec<Fault>> {
-        let mut fields = Fields::of(written, self, Self::NAMES)?;
+    },
+    read: |fields| {
         let hosts = fields.required("origin", &HOSTS);
         let profile = fields.optional("profile", &PROFILE);
-        let ceilings = CeilingsTable::read_from(&mut fields);
+        let ceilings = ceilings(fields);
         let hours = fields.optional("hours", &HOURS);
         let reason = fields.required("reason", &REASON);
-        let read = || {
-            Some(PaceRule {
-                hosts: hosts?,
-                profile,
-                ceilings,
-                hours,
-                reason: reason?.into(),
-            })
-        };
-        fields.finish(read())
-    }
-}
+        Some(PaceRule {
+            hosts: hosts?,
+            profile,
+            ceilings,
+            hours,
+            reason: reason?.into(),
+        })
+    },
+};

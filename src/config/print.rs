@@ -85,7 +85,7 @@ prints them. A value in a table or list is written as in TOML.
         };
         text.push_str(&format!("\n## {title}\n\n{}\n", paragraph(section.about)));
         for key in section.keys {
-            let name = key.of(section).to_string();
+            let name = key.path();
             let (about, wanted) = (paragraph(key.doc), (key.wanted)());
             let default = key.default;
             text.push_str(&format!(
@@ -114,7 +114,7 @@ pub(super) fn effective(layers: &Layers<'_>) -> String {
             text.push_str(&format!("[{}]\n", section.name));
         }
         for key in section.keys {
-            if let Some((value, place)) = layers.shown(key.of(section)) {
+            if let Some((value, place)) = layers.shown(&key.path()) {
                 text.push_str(&format!("{} = {value}  # {place}\n", key.name));
             }
         }
@@ -129,10 +129,10 @@ pub struct Values(BTreeMap<String, String>);
 impl Values {
     /// Values of `layers`, which have all been read.
     pub(super) fn of(layers: &Layers<'_>) -> Self {
-        let names = layers.sections().iter().flat_map(Section::names);
-        let values = names.filter_map(|name| {
-            let (value, _) = layers.shown(name)?;
-            Some((name.to_string(), value))
+        let keys = layers.sections().iter().flat_map(|section| section.keys);
+        let values = keys.filter_map(|key| {
+            let (value, _) = layers.shown(&key.path())?;
+            Some((key.path(), value))
         });
         Self(values.collect())
     }

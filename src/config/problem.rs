@@ -5,11 +5,13 @@
 //! here.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 
-use thiserror::Error;
+use toml::Spanned;
+use toml::de::DeValue;
 
-use super::kinds::{Fault, Mistake, ValuePart};
+use super::values::excerpt;
 
 /// Place where a value was written. Places are ordered from the weakest source to
 /// the strongest, and by line in a file: the order in which problems are reported.
@@ -45,85 +47,115 @@ impl fmt::Display for Place {
     }
 }
 
-/// Mistake that keeps a configuration from being used.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigProblem {
-    /// The text is not TOML here.
-    #[error("{place}: {message}")]
-    Syntax {
-        /// The place where the text stops being TOML.
-        place: Place,
-        /// The parser's message.
-        message: String,
-    },
+/// Mistake that keeps a configuration from being used, with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigProblem {
+    pub(super) place: Place,
+    /// Key with its section, or a part of its value; empty where the text is not
+    /// TOML.
+    pub(super) key: String,
+    pub(super) mistake: Mistake,
+}
+
+/// Mistake in a key or its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Mistake {
+    /// The text is not TOML here, as the parser's message says.
+    Syntax(String),
     /// There is no such key.
-    #[error("{place}: {key} is not a key{}", question(near.as_deref()))]
     UnknownKey {
-        /// The place of the key or value.
-        place: Place,
-        /// The key with its section.
-        key: String,
         /// The key that was probably meant.
         near: Option<String>,
     },
-    /// A variable of the environment sets nothing for want of an underscore.
-    #[error("{place}: sets nothing; did you mean {wanted}, with two underscores?")]
-    Variable {
-        /// Always [`Place::Environment`].
-        place: Place,
-        /// The variable that sets the key.
-        wanted: String,
-    },
-    /// The value has the wrong type, form or size.
-    #[error("{place}: {key} is {found}; {wanted} is wanted")]
+    /// The value, or a part of it, has the wrong type, form or size.
     Value {
-        /// The place of the key or value.
-        place: Place,
-        /// The key with its section, or the entry of a list.
-        key: String,
         /// The value as TOML.
         found: String,
         /// The values that are right.
         wanted: String,
     },
-    /// A `--set` that sets nothing.
-    #[error("{place}: {argument:?} has no value; section.key=value is wanted")]
-    NoValue {
-        /// Always [`Place::Override`].
-        place: Place,
-        /// The argument of `--set`.
-        argument: String,
-    },
+    /// A variable of the environment sets nothing for want of an underscore. The
+    /// key is the variable that was meant.
+    Variable,
+    /// A `--set` that sets nothing. The key is all of its argument.
+    NoValue,
 }
 
 impl ConfigProblem {
-    /// Problem of a `fault` in the value of `key`, which was written at `place`.
-    pub(super) fn of(fault: Fault, key: &str, place: Place) -> Self {
-        match fault.mistake {
-            Mistake::Value { found, wanted } => Self::Value {
-                place,
-                key: part_name(key.to_owned(), &fault.path),
-                found,
-                wanted,
-            },
-            Mistake::Unknown { near } => Self::UnknownKey {
-                place,
-                near: near.map(|near| dotted(key, &near)),
-                key: names(&fault.path).fold(key.to_owned(), |key, name| dotted(&key, name)),
-            },
+    /// Reports whether the text is not TOML.
+    pub(super) fn is_syntax(&self) -> bool {
+        matches!(self.mistake, Mistake::Syntax(_))
+    }
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            place,
+            key,
+            mistake,
+        } = self;
+        write!(f, "{place}: ")?;
+        match mistake {
+            Mistake::Syntax(message) => f.write_str(message),
+            Mistake::UnknownKey { near: None } => write!(f, "{key} is not a key"),
+            Mistake::UnknownKey { near: Some(near) } => {
+                write!(f, "{key} is not a key; did you mean {near}?")
+            }
+            Mistake::Value { found, wanted } => write!(f, "{key} is {found}; {wanted} is wanted"),
+            Mistake::Variable => {
+                write!(f, "sets nothing; did you mean {key}, with two underscores?")
+            }
+            Mistake::NoValue => write!(f, "{key:?} has no value; section.key=value is wanted"),
+        }
+    }
+}
+
+/// Mistake in a value, or a part of one, whose key is not known yet.
+pub(super) struct Fault {
+    /// Place of the value, in bytes of its source.
+    pub(super) span: Range<usize>,
+    /// Path to the part of the key's value; empty for all of it.
+    pub(super) path: Vec<ValuePart>,
+    pub(super) mistake: Mistake,
+}
+
+/// A step from a value to a part of it.
+pub(super) enum ValuePart {
+    /// An entry of a list, counted from 1.
+    Entry(usize),
+    /// The entry of a table that has this name.
+    Name(String),
+}
+
+impl Fault {
+    /// Fault of a whole value.
+    pub(super) fn whole(written: &Spanned<DeValue<'_>>, wanted: String) -> Self {
+        let found = excerpt(written.get_ref());
+        Self {
+            span: written.span(),
+            path: Vec::new(),
+            mistake: Mistake::Value { found, wanted },
         }
     }
 
-    /// Place of the problem.
-    #[must_use]
-    pub fn place(&self) -> &Place {
-        match self {
-            Self::Syntax { place, .. }
-            | Self::UnknownKey { place, .. }
-            | Self::Variable { place, .. }
-            | Self::Value { place, .. }
-            | Self::NoValue { place, .. } => place,
+    /// Moves the fault one step out: its value is a `part` of another.
+    pub(super) fn within(mut self, part: ValuePart) -> Self {
+        self.path.insert(0, part);
+        self
+    }
+
+    /// Makes the problem of the value of `key`, which was written at `place`.
+    pub(super) fn of_key(mut self, key: &str, place: Place) -> ConfigProblem {
+        if let Mistake::UnknownKey { near } = &mut self.mistake {
+            *near = near.take().map(|near| dotted(key, &near));
+            // A name that is unknown in one entry of a list is so in each.
+            self.path.retain(|part| matches!(part, ValuePart::Name(_)));
+        }
+        ConfigProblem {
+            place,
+            key: part_name(key.to_owned(), &self.path),
+            mistake: self.mistake,
         }
     }
 }
@@ -142,14 +174,6 @@ fn part_name(key: String, path: &[ValuePart]) -> String {
     })
 }
 
-/// The names on the way to a part, without the numbers of entries.
-fn names(path: &[ValuePart]) -> impl Iterator<Item = &str> {
-    path.iter().filter_map(|part| match part {
-        ValuePart::Name(name) => Some(name.as_str()),
-        ValuePart::Entry(_) => None,
-    })
-}
-
 /// `section.name`, or the name alone outside every section.
 pub(super) fn dotted(section: &str, name: &str) -> String {
     if section.is_empty() {
@@ -157,12 +181,6 @@ pub(super) fn dotted(section: &str, name: &str) -> String {
     } else {
         format!("{section}.{name}")
     }
-}
-
-/// The end of a sentence that asks after the key probably meant.
-fn question(near: Option<&str>) -> String {
-    near.map(|near| format!("; did you mean {near}?"))
-        .unwrap_or_default()
 }
 
 /// All problems of a configuration, at least one; in the order of their
@@ -176,36 +194,16 @@ impl Problems {
     /// What a parser makes of the rest of a broken line is a guess, so on such
     /// a line its first complaint stands for all.
     pub(super) fn new(mut problems: Vec<ConfigProblem>) -> Self {
-        problems.sort_by(|a, b| (a.place(), rank(a)).cmp(&(b.place(), rank(b))));
+        problems.sort_by(|a, b| (&a.place, !a.is_syntax()).cmp(&(&b.place, !b.is_syntax())));
         // They are sorted, so a syntax error stands before all others of its
         // line.
-        problems.dedup_by(|later, first| rank(first) == 0 && later.place() == first.place());
+        problems.dedup_by(|later, first| first.is_syntax() && later.place == first.place);
         Self(problems)
     }
 
     /// The problems, in the order of their places.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigProblem> {
         self.0.iter()
-    }
-}
-
-impl<'a> IntoIterator for &'a Problems {
-    type Item = &'a ConfigProblem;
-    type IntoIter = std::slice::Iter<'a, ConfigProblem>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-/// Broken syntax comes first among the problems of a line.
-fn rank(problem: &ConfigProblem) -> u8 {
-    match problem {
-        ConfigProblem::Syntax { .. } => 0,
-        ConfigProblem::UnknownKey { .. }
-        | ConfigProblem::Variable { .. }
-        | ConfigProblem::Value { .. }
-        | ConfigProblem::NoValue { .. } => 1,
     }
 }
 

@@ -2,17 +2,13 @@
 //!
 //! How entries are applied is not known here.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use ipnet::IpNet;
 use jiff::Timestamp;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kinds::{Choice, Fault, Kind, List, Mistake, Text, ValuePart, WAIT};
+use super::kinds::{Choice, Kind, List, Text, WAIT};
 use super::network::CLIENTS;
-use super::problem::nearest;
+use super::problem::{Fault, Mistake, ValuePart, nearest};
 use super::values::name_text;
 use crate::decision::inquiry::Identity;
 use crate::decision::overrides::{Action, Origins, Override, Paths};
@@ -104,12 +100,45 @@ impl Kind for DateTime {
         "a date and time with its offset, such as 2027-01-31T00:00:00Z,".to_owned()
     }
 
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Timestamp, Vec<Fault>> {
-        let value = written.get_ref();
+    fn parse(&self, value: &DeValue<'_>) -> Option<Timestamp> {
         let time = value.as_datetime().map(ToString::to_string);
         let text = time.or_else(|| value.as_str().map(str::to_owned));
-        text.and_then(|text| text.parse().ok())
-            .ok_or_else(|| vec![Fault::whole(written, self.wanted())])
+        text?.parse().ok()
+    }
+}
+
+/// A table of keys, each with a kind of its own.
+pub(super) struct Table<T> {
+    /// Describes the tables that are right.
+    pub(super) wanted: fn() -> String,
+    /// Reads all keys that the table may have. `None` if one that must be there
+    /// is missing or wrong, or the table is wrong as a whole.
+    pub(super) read: fn(&mut Fields<'_>) -> Option<T>,
+}
+
+impl<T> Kind for Table<T> {
+    type Value = T;
+
+    fn wanted(&self) -> String {
+        (self.wanted)()
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<T, Vec<Fault>> {
+        let wrong = || vec![Fault::whole(written, self.wanted())];
+        let mut fields = Fields {
+            written,
+            table: written.get_ref().as_table().ok_or_else(wrong)?,
+            names: Vec::new(),
+            faults: Vec::new(),
+        };
+        let value = (self.read)(&mut fields);
+        let mut faults = fields.unknown();
+        faults.append(&mut fields.faults);
+        match value {
+            Some(value) if faults.is_empty() => Ok(value),
+            None if faults.is_empty() => Err(wrong()),
+            _ => Err(faults),
+        }
     }
 }
 
@@ -117,92 +146,56 @@ impl Kind for DateTime {
 pub(super) struct Fields<'a> {
     written: &'a Spanned<DeValue<'a>>,
     table: &'a DeTable<'a>,
+    /// Names that were read. Others are unknown.
+    names: Vec<&'static str>,
     faults: Vec<Fault>,
 }
 
-impl<'a> Fields<'a> {
-    /// Begins with the table of a `kind` that has these `names`. Other names are
-    /// faults.
-    pub(super) fn of(
-        written: &'a Spanned<DeValue<'a>>,
-        kind: &impl Kind,
-        names: &[&str],
-    ) -> Result<Self, Vec<Fault>> {
-        let Some(table) = written.get_ref().as_table() else {
-            return Err(vec![Fault::whole(written, kind.wanted())]);
-        };
-        let strangers = table
-            .keys()
-            .filter(|name| !names.contains(&name.get_ref().as_ref()));
-        let unknown = |name: &Spanned<Cow<'_, str>>| Fault {
-            span: name.span(),
-            path: vec![ValuePart::Name(name_text(name.get_ref()))],
-            mistake: Mistake::Unknown {
-                near: nearest(names.iter().map(ToString::to_string), name.get_ref()),
-            },
-        };
-        Ok(Self {
-            written,
-            table,
-            faults: strangers.map(unknown).collect(),
-        })
-    }
-
+impl Fields<'_> {
     /// Reads the value of a key that may be absent. `None` as well if the value is
-    /// wrong, which [`Fields::finish`] reports.
-    pub(super) fn optional<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
+    /// wrong, which is kept as a fault.
+    pub(super) fn optional<K: Kind>(&mut self, name: &'static str, kind: &K) -> Option<K::Value> {
+        self.names.push(name);
         let part = |fault: Fault| fault.within(ValuePart::Name(name.to_owned()));
-        match kind.read(self.table.get(name)?) {
-            Ok(value) => Some(value),
-            Err(found) => {
-                self.faults.extend(found.into_iter().map(part));
-                None
-            }
-        }
+        let read = kind.read(self.table.get(name)?);
+        read.map_err(|found| self.faults.extend(found.into_iter().map(part)))
+            .ok()
     }
 
     /// Reads the value of a key that must be there.
-    pub(super) fn required<K: Kind>(&mut self, name: &str, kind: &K) -> Option<K::Value> {
+    pub(super) fn required<K: Kind>(&mut self, name: &'static str, kind: &K) -> Option<K::Value> {
         // Only a key that is absent: one with a wrong value has a fault of its
         // own.
         if !self.table.contains_key(name) {
-            self.lacks(format_args!("`{name}` in it, {}", kind.wanted()));
+            let wanted = format!("`{name}` in it, {}", kind.wanted());
+            self.faults.push(Fault::whole(self.written, wanted));
         }
         self.optional(name, kind)
     }
 
-    /// Adds the fault that `what` is missing.
-    fn lacks(&mut self, what: fmt::Arguments<'_>) {
-        self.faults
-            .push(Fault::whole(self.written, what.to_string()));
-    }
-
-    /// Returns `read` if there were no faults.
-    pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, Vec<Fault>> {
-        match read {
-            Some(value) if self.faults.is_empty() => Ok(value),
-            _ => Err(self.faults),
-        }
+    /// Returns the faults of all names that were not read.
+    fn unknown(&self) -> Vec<Fault> {
+        let names = self.table.keys().map(|name| (name.span(), name.get_ref()));
+        let unknown = names.filter(|(_, name)| !self.names.contains(&name.as_ref()));
+        let faults = unknown.map(|(span, name)| Fault {
+            span,
+            path: vec![ValuePart::Name(name_text(name))],
+            mistake: Mistake::UnknownKey {
+                near: nearest(self.names.iter().map(ToString::to_string), name),
+            },
+        });
+        faults.collect()
     }
 }
 
 /// An entry of `crawler`.
-pub(super) struct CrawlerTable;
-
-impl CrawlerTable {
-    const NAMES: &[&str] = &["token", "user_agent", "client", "max_wait"];
-}
-
-impl Kind for CrawlerTable {
-    type Value = Identity;
-
-    fn wanted(&self) -> String {
+pub(super) const CRAWLER: Table<Identity> = Table {
+    wanted: || {
         "a table with `token`, a product token or a list of some, and at will \
          `user_agent`, `client`, a network or a list of some, and `max_wait`"
             .to_owned()
-    }
-
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Identity, Vec<Fault>> {
+    },
+    read: |fields| {
         let tokens = OneOrMore(List {
             of: TOKEN,
             len: 1..=16,
@@ -211,38 +204,27 @@ impl Kind for CrawlerTable {
             of: CLIENTS,
             len: 1..=1024,
         });
-        let mut fields = Fields::of(written, self, Self::NAMES)?;
         let tokens = fields.required("token", &tokens);
         let user_agent = fields.optional("user_agent", &USER_AGENT_PART);
-        let clients: Option<Vec<Vec<IpNet>>> = fields.optional("client", &networks);
+        let clients = fields.optional("client", &networks);
         let max_wait = fields.optional("max_wait", &WAIT);
-        fields.finish(tokens.map(|tokens| Identity {
-            tokens,
+        Some(Identity {
+            tokens: tokens?,
             user_agent,
             clients: clients.map(|networks| networks.concat()),
             max_wait,
-        }))
-    }
-}
+        })
+    },
+};
 
 /// An entry of `robots.override`.
-pub(super) struct OverrideTable;
-
-impl OverrideTable {
-    const NAMES: &[&str] = &["origin", "agent", "path", "action", "reason", "until"];
-}
-
-impl Kind for OverrideTable {
-    type Value = Override;
-
-    fn wanted(&self) -> String {
+pub(super) const OVERRIDE: Table<Override> = Table {
+    wanted: || {
         "a table with `origin`, `action` (\"allow\" or \"deny\") and `reason`, with \
          allow also `until`, and at will `agent` and `path`"
             .to_owned()
-    }
-
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Override, Vec<Fault>> {
-        let mut fields = Fields::of(written, self, Self::NAMES)?;
+    },
+    read: |fields| {
         let origin = fields.required("origin", &ORIGIN);
         let agent = fields.optional("agent", &TOKEN);
         let path = fields.optional("path", &PATHS);
@@ -254,21 +236,16 @@ impl Kind for OverrideTable {
             Some(ActionWord::Allow) => fields.required("until", &DateTime),
             Some(ActionWord::Deny) | None => fields.optional("until", &DateTime),
         };
-        // Where a part is missing its fault has been noted already.
-        let action = match (says, until) {
-            (Some(ActionWord::Allow), Some(until)) => Some(Action::Allow { until }),
-            (Some(ActionWord::Deny), until) => Some(Action::Deny { until }),
-            (Some(ActionWord::Allow), None) | (None, _) => None,
+        let action = match says? {
+            ActionWord::Allow => Action::Allow { until: until? },
+            ActionWord::Deny => Action::Deny { until },
         };
-        let read = || {
-            Some(Override {
-                origin: origin?,
-                agent,
-                path,
-                action: action?,
-                reason: reason?,
-            })
-        };
-        fields.finish(read())
-    }
-}
+        Some(Override {
+            origin: origin?,
+            agent,
+            path,
+            action,
+            reason: reason?,
+        })
+    },
+};

@@ -138,8 +138,7 @@ fn what_the_parser_puts_in_place_of_a_broken_value_is_not_told() {
         "\n[proxy]\nvia = tru\n",
     ] {
         let found = file(text).unwrap_err();
-        let syntax = |problem: &ConfigProblem| matches!(problem, ConfigProblem::Syntax { .. });
-        assert!(found.iter().all(syntax), "{found}");
+        assert!(found.iter().all(ConfigProblem::is_syntax), "{found}");
     }
 }
 

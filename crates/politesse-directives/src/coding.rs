@@ -21,17 +21,12 @@ use super::annotation::PartialReason;
 pub use accept_encoding::narrow_accept_encoding;
 
 mod accept_encoding;
-
 mod brotli;
-
 mod deflate;
-
 mod stage;
-
-mod zstd;
-
 #[cfg(test)]
 mod tests;
+mod zstd;
 
 /// Decoder of a body under the content codings that its fields name.
 pub struct BodyDecoder {

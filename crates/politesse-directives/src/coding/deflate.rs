@@ -18,17 +18,16 @@ struct Inflater {
 /// Decodes `gzip`: members one after the other.
 pub(super) struct Gzip {
     member: Inflater,
-    /// Bytes behind the member, if it has ended: of [`MAGIC`] while another may
+    /// Bytes behind a member that has ended: of [`MAGIC`] while another may
     /// follow.
-    tail: Option<Vec<u8>>,
+    tail: Vec<u8>,
 }
 
 /// Decodes `deflate`.
 pub(super) struct Deflate {
     inflater: Inflater,
-    /// First bytes, while the body may turn out to be a stream without zlib's
-    /// format.
-    trial: Option<Vec<u8>>,
+    /// First bytes; `None` once the body is a stream without zlib's format.
+    start: Option<Vec<u8>>,
 }
 
 /// First bytes of a member: gzip's magic number and the method, DEFLATE.
@@ -54,6 +53,11 @@ impl Inflater {
             stream,
             is_finished: false,
         }
+    }
+
+    /// Reports whether the body may end here. One without bytes may.
+    fn may_end(&self) -> bool {
+        self.is_finished || self.stream.total_in() == 0
     }
 
     /// Decodes `bytes` up to the end of the stream, and returns those behind it.
@@ -87,7 +91,7 @@ impl Gzip {
     pub(super) fn new() -> Self {
         Self {
             member: Inflater::new(Decompress::new_gzip(WINDOW_BITS)),
-            tail: None,
+            tail: Vec::new(),
         }
     }
 }
@@ -96,23 +100,22 @@ impl Decoder for Gzip {
     fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         let mut rest = bytes;
         while let Some((&byte, behind)) = rest.split_first() {
-            let Some(tail) = &mut self.tail else {
+            if !self.member.is_finished {
                 rest = self.member.push(rest, output)?;
                 if self.member.is_finished {
                     output.add_part()?;
-                    self.tail = Some(Vec::new());
                 }
                 continue;
-            };
-            if !MAGIC.starts_with(tail) {
+            }
+            if !MAGIC.starts_with(&self.tail) {
                 return Ok(());
             }
             // Zeros fill up the blocks of a tape: some readers skip them.
-            if byte != 0 || !tail.is_empty() {
-                tail.push(byte);
+            if byte != 0 || !self.tail.is_empty() {
+                self.tail.push(byte);
             }
             rest = behind;
-            if *tail == MAGIC {
+            if self.tail == MAGIC {
                 *self = Self::new();
                 self.member.push(&MAGIC, output)?;
             }
@@ -121,7 +124,7 @@ impl Decoder for Gzip {
     }
 
     fn may_end(&self) -> bool {
-        self.tail.is_some() || self.member.stream.total_in() == 0
+        self.member.may_end()
     }
 
     fn memory_bytes(&self) -> usize {
@@ -133,48 +136,36 @@ impl Deflate {
     pub(super) fn new() -> Self {
         Self {
             inflater: Inflater::new(Decompress::new(true)),
-            trial: Some(Vec::new()),
+            start: Some(Vec::new()),
         }
-    }
-
-    /// Decodes one more byte as zlib's format. If that fails before anything was
-    /// decoded, all are decoded again as a stream without it.
-    fn try_zlib(
-        &mut self,
-        mut start: Vec<u8>,
-        byte: &u8,
-        output: &mut Output<'_>,
-    ) -> Result<(), Halt> {
-        start.push(*byte);
-        let result = self.inflater.push(std::slice::from_ref(byte), output);
-        let is_decoded = 0 < self.inflater.stream.total_out();
-        if !is_decoded && matches!(result, Err(Halt::Fault(_))) {
-            self.inflater = Inflater::new(Decompress::new(false));
-            return self.inflater.push(&start, output).map(|_| ());
-        }
-        if !is_decoded && !self.inflater.is_finished && start.len() < TRIAL_BYTES {
-            self.trial = Some(start);
-        }
-        result.map(|_| ())
     }
 }
 
 impl Decoder for Deflate {
     fn push(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<(), Halt> {
         let mut rest = bytes;
-        while let Some((byte, behind)) = rest.split_first() {
-            let Some(start) = self.trial.take() else {
-                return self.inflater.push(rest, output).map(|_| ());
-            };
-            // One by one: which format it is must not depend on the chunks.
-            self.try_zlib(start, byte, output)?;
+        if let Some(start) = &mut self.start {
+            let length = rest.len().min(TRIAL_BYTES - start.len());
+            let (trial, behind) = rest.split_at(length);
             rest = behind;
+            start.extend_from_slice(trial);
+            let result = self.inflater.push(trial, output);
+            let is_decoded = 0 < self.inflater.stream.total_out();
+            // What fails before anything was decoded may be a stream without
+            // zlib's format.
+            if !is_decoded && matches!(result, Err(Halt::Fault(_))) {
+                self.inflater = Inflater::new(Decompress::new(false));
+                self.inflater.push(start, output)?;
+                self.start = None;
+            } else {
+                result?;
+            }
         }
-        Ok(())
+        self.inflater.push(rest, output).map(|_| ())
     }
 
     fn may_end(&self) -> bool {
-        self.inflater.is_finished || self.trial.as_ref().is_some_and(Vec::is_empty)
+        self.inflater.may_end()
     }
 
     fn memory_bytes(&self) -> usize {

@@ -97,10 +97,11 @@ impl Zstd {
     fn read_frame_header(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<usize, Halt> {
         use FrameDecoderError::{DictNotProvided, ReadFrameHeaderError, WindowSizeTooBig};
         // A new decoder: one that is used again allocates the whole window.
-        let mut frame = FrameDecoder::new();
-        frame.set_max_window_size(WINDOW_BYTES_MAX);
+        *self.frame = FrameDecoder::new();
+        self.frame.set_max_window_size(WINDOW_BYTES_MAX);
+        self.frame_bytes = 0;
         let mut rest = bytes;
-        self.next = match frame.reset(&mut rest) {
+        self.next = match self.frame.reset(&mut rest) {
             // ruzstd does not look at the reserved bit.
             Ok(()) if bytes[DESCRIPTOR_AT] & RESERVED == 0 => ZstdPart::Block,
             Err(ReadFrameHeaderError(HeaderError::SkipFrame { length, .. })) => {
@@ -119,10 +120,6 @@ impl Zstd {
             }
             Err(_) => return Err(CORRUPT),
         };
-        if self.next == ZstdPart::Block {
-            *self.frame = frame;
-            self.frame_bytes = 0;
-        }
         output.add_part()?;
         Ok(bytes.len() - rest.len())
     }

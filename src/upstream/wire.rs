@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use super::response_heads::ResponseHeads;
 use crate::tasks::ReadBudget;
@@ -21,17 +22,12 @@ use crate::tasks::ReadBudget;
 /// Stream to an origin.
 #[derive(Debug)]
 pub(super) struct Wire {
-    stream: WireStream,
+    /// In the clear, or over TLS.
+    stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
     received: ReceivedBytes,
     budget: ReadBudget,
     /// Counts response heads, if this is an HTTP/2 connection.
     heads: Option<ResponseHeads>,
-}
-
-#[derive(Debug)]
-enum WireStream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// Bytes that a wire has received, after decryption.
@@ -69,7 +65,7 @@ impl ReceivedBytes {
 impl From<TcpStream> for Wire {
     fn from(stream: TcpStream) -> Self {
         Self {
-            stream: WireStream::Plain(stream),
+            stream: Either::Left(stream),
             received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
             heads: None,
@@ -81,7 +77,7 @@ impl From<TlsStream<TcpStream>> for Wire {
     fn from(stream: TlsStream<TcpStream>) -> Self {
         let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Self {
-            stream: WireStream::Tls(Box::new(stream)),
+            stream: Either::Right(Box::new(stream)),
             received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
             heads: speaks_http2.then(ResponseHeads::default),
@@ -113,10 +109,7 @@ impl AsyncRead for Wire {
         }
         ready!(this.budget.poll_go_on(cx));
         let before = buffer.filled().len();
-        let mut polled = match &mut this.stream {
-            WireStream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            WireStream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        };
+        let mut polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
         let bytes = buffer.filled().len() - before;
         this.budget.note(&polled, bytes);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -140,10 +133,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().stream {
-            WireStream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            WireStream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -151,31 +141,19 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().stream {
-            WireStream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            WireStream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.stream {
-            WireStream::Plain(stream) => stream.is_write_vectored(),
-            WireStream::Tls(stream) => stream.is_write_vectored(),
-        }
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().stream {
-            WireStream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            WireStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().stream {
-            WireStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            WireStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
 

@@ -137,7 +137,8 @@ pub(super) struct Layers<'a> {
     sections: &'static [Section],
     /// Values by the path of their key, the weakest first.
     written: BTreeMap<String, Vec<WrittenValue<'a>>>,
-    problems: Vec<ConfigProblem>,
+    /// Problems of the values gathered and read so far.
+    pub(super) problems: Vec<ConfigProblem>,
 }
 
 impl<'a> Layers<'a> {
@@ -164,8 +165,7 @@ impl<'a> Layers<'a> {
 
     /// Reads the strongest value of a key into its own type.
     ///
-    /// `None` if it is wrong; the faults of all values are kept for
-    /// [`Layers::into_problems`].
+    /// `None` if it is wrong; the faults of all values are added to the problems.
     pub(super) fn read<K: Kind>(&mut self, key: &str, kind: &K) -> Option<K::Value> {
         let mut strongest = None;
         for WrittenValue { value, source } in self.written.get(key).into_iter().flatten() {
@@ -177,20 +177,10 @@ impl<'a> Layers<'a> {
         strongest
     }
 
-    /// The table that the sources are read against.
-    pub(super) fn sections(&self) -> &'static [Section] {
-        self.sections
-    }
-
     /// Returns the strongest value of a key as TOML, and its place.
     pub(super) fn shown(&self, key: &str) -> Option<(String, Place)> {
         let written = self.written.get(key)?.last()?;
         Some((Inline(written.value.get_ref()).to_string(), written.place()))
-    }
-
-    /// Returns every problem of the values gathered and read.
-    pub(super) fn into_problems(self) -> Vec<ConfigProblem> {
-        self.problems
     }
 
     fn add_defaults(&mut self) {

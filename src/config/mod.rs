@@ -21,7 +21,7 @@ mod values;
 
 pub use keys::LogFormat;
 pub use layers::ConfigSources;
-pub use print::Values;
+pub use print::{Values, default_file, reference};
 pub use problem::{ConfigProblem, Place, Problems};
 pub use settings::{LogOptions, Settings};
 
@@ -47,11 +47,10 @@ impl Config {
         let effective = keys::Effective::read(&mut layers);
         let shown = print::effective(&layers);
         let values = Values::of(&layers);
-        let problems = layers.into_problems();
         match effective {
             // The strongest values can all be right where a weaker one is
             // wrong.
-            Some(effective) if problems.is_empty() => Ok(Self {
+            Some(effective) if layers.problems.is_empty() => Ok(Self {
                 settings: Settings {
                     file: sources.path(),
                     values,
@@ -59,7 +58,7 @@ impl Config {
                 },
                 shown,
             }),
-            _ => Err(Problems::new(problems)),
+            _ => Err(Problems::new(layers.problems)),
         }
     }
 
@@ -75,17 +74,4 @@ impl Config {
     pub fn show(&self) -> String {
         self.shown.clone()
     }
-}
-
-/// Writes the configuration file that changes nothing: every key with its default,
-/// its purpose, unit and bounds.
-#[must_use]
-pub fn default_file() -> String {
-    print::default_file(keys::SECTIONS)
-}
-
-/// Writes the reference of keys, in Markdown.
-#[must_use]
-pub fn reference() -> String {
-    print::reference(keys::SECTIONS)
 }

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::layers::{Layers, Section};
+use super::keys::SECTIONS;
+use super::layers::Layers;
 use crate::decision::digest::Digest;
 
 /// Width of comments in the default file.
@@ -24,10 +25,12 @@ const HEAD: &str = "\
 # relative to ~/.local/state/politesse.
 ";
 
-/// Writes the commented default file.
-pub(super) fn default_file(sections: &[Section]) -> String {
+/// Writes the configuration file that changes nothing: every key with its default,
+/// its purpose, unit and bounds.
+#[must_use]
+pub fn default_file() -> String {
     let mut file = HEAD.to_owned();
-    for section in sections {
+    for section in SECTIONS {
         file.push('\n');
         push_comments(&mut file, section.about);
         if !section.is_root() {
@@ -69,7 +72,8 @@ fn push_wrapped(file: &mut String, wanted: &str) {
 }
 
 /// Writes the reference of keys, in Markdown: a chapter for each section.
-pub(super) fn reference(sections: &[Section]) -> String {
+#[must_use]
+pub fn reference() -> String {
     let mut text = "\
 # Keys
 
@@ -77,7 +81,7 @@ Every key of the configuration with its default, as `politesse config default`
 prints them. A value in a table or list is written as in TOML.
 "
     .to_owned();
-    for section in sections {
+    for section in SECTIONS {
         let title = if section.is_root() {
             "Outside every table".to_owned()
         } else {
@@ -106,7 +110,7 @@ fn paragraph(lines: &[&str]) -> String {
 /// Writes every key with the value in force and, as a comment, its source.
 pub(super) fn effective(layers: &Layers<'_>) -> String {
     let mut text = String::new();
-    for (index, section) in layers.sections().iter().enumerate() {
+    for (index, section) in SECTIONS.iter().enumerate() {
         if 0 < index {
             text.push('\n');
         }
@@ -129,7 +133,7 @@ pub struct Values(BTreeMap<String, String>);
 impl Values {
     /// Values of `layers`, which have all been read.
     pub(super) fn of(layers: &Layers<'_>) -> Self {
-        let keys = layers.sections().iter().flat_map(|section| section.keys);
+        let keys = SECTIONS.iter().flat_map(|section| section.keys);
         let values = keys.filter_map(|key| {
             let (value, _) = layers.shown(&key.path())?;
             Some((key.path(), value))

@@ -5,9 +5,11 @@
 //! Does not know what a task does.
 
 use std::future::Future;
+use std::io;
 use std::task::{Context, Poll};
 
 use hyper::rt::Executor;
+use tokio::io::ReadBuf;
 use tokio_util::task::TaskTracker;
 
 /// Executor that is given to hyper: the tasks that hyper starts for its
@@ -40,29 +42,33 @@ pub struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// Checks, before each read, whether some of the budget is left.
+    /// Reads by `read`, if some of the budget is left, and takes the bytes from
+    /// it. A read that waits for input renews the budget.
     ///
-    /// Pending if it is used up. The task then has a new budget, and is woken at
-    /// once: it goes on after the tasks that are ready now.
-    pub fn poll_go_on(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if self.used < BUDGET_BYTES {
-            return Poll::Ready(());
+    /// Pending if the budget is used up. The task then has a new one, and is
+    /// woken at once: it goes on after the tasks that are ready now.
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        read: impl FnOnce(&mut Context<'_>, &mut ReadBuf<'_>) -> Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
+        if BUDGET_BYTES <= self.used {
+            self.used = 0;
+            // Nothing else would wake the task, because its input has come already.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        self.used = 0;
-        // Nothing else would wake the task, because its input has come already.
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    /// Takes the `bytes` of one `read` from the budget, after that read. A read
-    /// that waits for input renews the budget.
-    pub fn note<E>(&mut self, read: &Poll<Result<(), E>>, bytes: usize) {
+        let before = buffer.filled().len();
+        let polled = read(cx, buffer);
+        let bytes = buffer.filled().len() - before;
         // While the task waits for input, the others run anyway.
-        self.used = if read.is_pending() {
+        self.used = if polled.is_pending() {
             0
         } else {
             self.used.saturating_add(bytes)
         };
+        polled
     }
 }
 

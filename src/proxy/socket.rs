@@ -84,27 +84,6 @@ impl Socket {
         }
     }
 
-    /// Reads once there is something to read.
-    fn poll_received(
-        &self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        // Readiness may be out of date. A read that would block clears it, so
-        // that the next turn of the loop waits.
-        loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            match self.stream.try_read(buffer.initialize_unfilled()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-                Ok(bytes) => {
-                    buffer.advance(bytes);
-                    return Poll::Ready(Ok(()));
-                }
-            }
-        }
-    }
-
     /// Writes once the socket takes something.
     fn poll_written(
         &self,
@@ -127,12 +106,22 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        ready!(this.budget.poll_go_on(cx));
-        let before = buffer.filled().len();
-        let read = this.poll_received(cx, buffer);
-        this.budget.note(&read, buffer.filled().len() - before);
-        read
+        let Self { stream, budget } = self.get_mut();
+        budget.poll_read(cx, buffer, |cx, buffer| {
+            // Readiness may be out of date. A read that would block clears it,
+            // so that the next turn of the loop waits.
+            loop {
+                ready!(stream.poll_read_ready(cx))?;
+                match stream.try_read(buffer.initialize_unfilled()) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Poll::Ready(Err(error)),
+                    Ok(bytes) => {
+                        buffer.advance(bytes);
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+            }
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -107,12 +107,11 @@ impl AsyncRead for Wire {
         if received.is_enough.load(Ordering::Relaxed) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        ready!(this.budget.poll_go_on(cx));
         let before = buffer.filled().len();
-        let mut polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
-        let bytes = buffer.filled().len() - before;
-        this.budget.note(&polled, bytes);
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let stream = Pin::new(&mut this.stream);
+        let budget = &mut this.budget;
+        let mut polled = budget.poll_read(cx, buffer, |cx, buffer| stream.poll_read(cx, buffer));
+        let bytes = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
         received.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(heads) = &mut this.heads
             && heads.read(&buffer.filled()[before..]).is_err()

@@ -37,7 +37,7 @@ fn rows(snapshot: &Arc<Snapshot>) {
     for (name, path) in paths() {
         let inquiry = inquiry(&format!("https://www.example.com{path}"));
         let decided = |readings| {
-            let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
+            let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = readings);
             let at = Timestamp::UNIX_EPOCH;
             crate::time(crate::ROUNDS, || {
                 black_box(ruling(black_box(&inquiry), snapshot, &policy, at));

@@ -126,6 +126,6 @@ fn said((robots, target): (&[u8], &Target), readings: Readings) -> Ruling {
         target: target.clone(),
         method: "GET".to_owned(),
     };
-    let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
+    let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = readings);
     ruling(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH)
 }

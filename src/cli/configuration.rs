@@ -73,10 +73,10 @@ impl ConfigurationRequest<'_> {
         let settings = self.settings()?;
         let now = clock::now();
         let mut text = "the configuration is good\n".to_owned();
-        if settings.policy.mode() == EnforcementMode::Report {
+        if settings.policy.terms().mode == EnforcementMode::Report {
             text.push_str("enforcement.mode is \"report\": nothing is refused by robots.txt\n");
         }
-        let overrides = settings.policy.overrides().iter();
+        let overrides = settings.policy.terms().overrides.iter();
         // An override that has ended is no problem, as it was meant to end; but its
         // author may think that it still counts.
         for entry in overrides.filter(|entry| entry.has_ended(now)) {

@@ -83,12 +83,13 @@ impl Settings {
             upstream,
             ..
         } = effective;
-        let policy = Policy::new(effective.robots_status.unauthorized)
-            .with_dialect(robots.dialect)
-            .with_readings(robots.readings)
-            .with_candidates(effective.enforcement.candidates)
-            .with_mode(effective.enforcement.mode)
-            .with_overrides(std::mem::take(&mut robots.r#override));
+        let policy = Policy::new(effective.robots_status.unauthorized).with(|terms| {
+            terms.dialect = robots.dialect;
+            terms.readings = robots.readings;
+            terms.candidates = effective.enforcement.candidates;
+            terms.mode = effective.enforcement.mode;
+            terms.overrides = std::mem::take(&mut robots.r#override);
+        });
         let roots = absolute_roots(https.upstream_roots, base);
         let crawlers = effective.root.crawler.iter();
         // A robots.txt is fetched for all who wait for it, so its turn may take as

@@ -83,8 +83,8 @@ pub enum NoConnection {
     ParentCredentials,
 }
 
-/// Words of the causes in the audit log.
-const CAUSES: [(&str, Cause); 21] = [
+/// Words of the causes in the audit log, but for [`Cause::NoConnection`].
+const CAUSES: [(&str, Cause); 10] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
     ("redirects", Cause::Redirects),
@@ -95,52 +95,37 @@ const CAUSES: [(&str, Cause); 21] = [
     ("names", Cause::Names),
     ("busy", Cause::Busy),
     ("internal", Cause::Internal),
-    ("dns_error", Cause::NoConnection(NoConnection::Dns)),
-    ("dns_timeout", Cause::NoConnection(NoConnection::DnsTimeout)),
-    (
-        "connection_refused",
-        Cause::NoConnection(NoConnection::Refused),
-    ),
-    (
-        "connection_timeout",
-        Cause::NoConnection(NoConnection::Timeout),
-    ),
-    (
-        "destination_ip_unroutable",
-        Cause::NoConnection(NoConnection::Unroutable),
-    ),
-    (
-        "tls_certificate_error",
-        Cause::NoConnection(NoConnection::Certificate),
-    ),
-    // No socket is our own lack, not a fault of the origin.
-    (
-        "proxy_internal_error",
-        Cause::NoConnection(NoConnection::NoSocket),
-    ),
-    ("tls_protocol_error", Cause::NoConnection(NoConnection::Tls)),
-    (
-        "destination_ip_prohibited",
-        Cause::NoConnection(NoConnection::Prohibited),
-    ),
-    (
-        "destination_unavailable",
-        Cause::NoConnection(NoConnection::Parent),
-    ),
-    (
-        "proxy_configuration_error",
-        Cause::NoConnection(NoConnection::ParentCredentials),
-    ),
 ];
+
+/// Error types of RFC 9209, section 2.3.
+const NO_CONNECTIONS: [(&str, NoConnection); 11] = [
+    ("dns_error", NoConnection::Dns),
+    ("dns_timeout", NoConnection::DnsTimeout),
+    ("connection_refused", NoConnection::Refused),
+    ("connection_timeout", NoConnection::Timeout),
+    ("destination_ip_unroutable", NoConnection::Unroutable),
+    ("tls_certificate_error", NoConnection::Certificate),
+    // No socket is our own lack, not a fault of the origin.
+    ("proxy_internal_error", NoConnection::NoSocket),
+    ("tls_protocol_error", NoConnection::Tls),
+    ("destination_ip_prohibited", NoConnection::Prohibited),
+    ("destination_unavailable", NoConnection::Parent),
+    ("proxy_configuration_error", NoConnection::ParentCredentials),
+];
+
+/// Iterates over every cause with its word.
+fn causes() -> impl Iterator<Item = (&'static str, Cause)> {
+    let no_connections = NO_CONNECTIONS.map(|(word, cause)| (word, Cause::NoConnection(cause)));
+    CAUSES.into_iter().chain(no_connections)
+}
 
 impl Cause {
     /// Returns its word in the audit log; for [`Cause::NoConnection`] the error
     /// type of RFC 9209, section 2.3.
     pub fn as_str(self) -> &'static str {
-        CAUSES
-            .iter()
+        causes()
             .find(|(_, cause)| *cause == self)
-            // The table has every cause; a test reads each of them back.
+            // The tables have every cause; a test reads each of them back.
             .map_or("internal", |(word, _)| word)
     }
 }
@@ -172,10 +157,9 @@ impl FromStr for Cause {
     type Err = UnknownCause;
 
     fn from_str(word: &str) -> Result<Self, UnknownCause> {
-        CAUSES
-            .iter()
+        causes()
             .find(|(name, _)| *name == word)
-            .map(|(_, cause)| *cause)
+            .map(|(_, cause)| cause)
             .ok_or_else(|| UnknownCause(word.to_owned()))
     }
 }
@@ -238,7 +222,7 @@ mod tests {
 
     #[test]
     fn every_cause_is_read_back_from_its_word() {
-        for (word, cause) in CAUSES {
+        for (word, cause) in causes() {
             assert_eq!(word.parse::<Cause>().unwrap(), cause);
             assert_eq!(cause.as_str(), word);
         }

@@ -27,7 +27,9 @@ use politesse_robots::origin::{Origin, Target};
 
 pub use super::evidence::Evidence;
 pub use super::inquiry::Inquiry;
-pub use super::policy::{Candidates, EnforcementMode, Policy, Readings, Revision, Unauthorized};
+pub use super::policy::{
+    Candidates, EnforcementMode, Policy, PolicyTerms, Readings, Revision, Unauthorized,
+};
 pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 
 /// Decision on one inquiry. It says whether the request may be sent; only
@@ -103,17 +105,14 @@ impl Decision {
             return self;
         }
         Self::of(Evidence {
-            inquiry: Arc::clone(&evidence.inquiry),
-            snapshot: evidence.snapshot.clone(),
             denial: None,
-            policy: Arc::clone(&evidence.policy),
-            at: evidence.at,
             ruling: Ruling {
                 verdict: Verdict::Later,
                 reason: delay.reason,
                 ..evidence.ruling.clone()
             },
             delay: Some(delay),
+            ..evidence.clone()
         })
     }
 

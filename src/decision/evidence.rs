@@ -17,7 +17,7 @@ use super::ruling::{Reason, Ruling, Verdict};
 use super::snapshot::{AccessResult, Snapshot};
 
 /// Input and result of a decision.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Evidence {
     /// Inquiry that was decided.
     pub inquiry: Arc<Inquiry>,
@@ -80,7 +80,7 @@ impl Evidence {
             (Reason::Egress, _) | (_, None) => false,
             (_, Some(snapshot)) => snapshot.no_connection().is_none(),
         };
-        let reports = self.policy.mode() == EnforcementMode::Report;
+        let reports = self.policy.terms().mode == EnforcementMode::Report;
         reports && can_be_had && self.ruling.verdict == Verdict::Disallow
     }
 

@@ -30,13 +30,11 @@ impl Revision {
     // Raised together with any change that turns a verdict, such as a new row
     // in the readings of servers (docs/decisions/007-doubt-refuses.md).
     pub const CURRENT: Self = Self(2);
+}
 
-    fn first() -> Self {
+impl Default for Revision {
+    fn default() -> Self {
         Self::FIRST
-    }
-
-    fn is_first(&self) -> bool {
-        *self == Self::FIRST
     }
 }
 
@@ -95,18 +93,6 @@ pub enum EnforcementMode {
     Report,
 }
 
-impl EnforcementMode {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl Candidates {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Settings of the operator that decisions depend on.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -121,28 +107,37 @@ pub struct Policy {
 /// they have the default, so that the policies of earlier versions can be read
 /// and keep their digest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct PolicyTerms {
-    #[serde(
-        default = "Revision::first",
-        skip_serializing_if = "Revision::is_first"
-    )]
-    pub(super) revision: Revision,
-    // These two are as old as the audit record: every policy in it has them.
-    pub(super) unauthorized: Unauthorized,
-    pub(super) readings: Readings,
-    #[serde(default, skip_serializing_if = "Dialect::is_default")]
-    pub(super) dialect: Dialect,
-    #[serde(default, skip_serializing_if = "Candidates::is_default")]
-    pub(super) candidates: Candidates,
-    #[serde(default, skip_serializing_if = "EnforcementMode::is_default")]
-    pub(super) mode: EnforcementMode,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) overrides: Vec<Override>,
+pub struct PolicyTerms {
+    /// Revision of the engine that decides, or decided, by it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub revision: Revision,
+    // These two are as old as the record: every policy has them.
+    /// Meaning of a 401 or 403 for robots.txt.
+    pub unauthorized: Unauthorized,
+    /// Readings of a path that are judged.
+    pub readings: Readings,
+    /// Dialect of robots.txt files.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub dialect: Dialect,
+    /// Groups that bind a crawler with several tokens.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub candidates: Candidates,
+    /// Treatment of requests that may not be fetched.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mode: EnforcementMode,
+    /// Overrides, of which the first that fits counts, whether they have ended or
+    /// not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub overrides: Vec<Override>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl PolicyTerms {
-    /// Whether a 401 or 403 for robots.txt closes the origin, by the setting or by
-    /// the dialect.
+    /// Reports whether a 401 or 403 for robots.txt closes the origin, by the
+    /// setting or by the dialect.
     pub(super) fn refuses_unauthorized(&self) -> bool {
         self.unauthorized == Unauthorized::Refuse || self.dialect.refuses_unauthorized()
     }
@@ -163,65 +158,17 @@ impl Policy {
         })
     }
 
-    /// Sets the dialect of robots.txt files.
+    /// Returns the policy with some of its values changed.
     #[must_use]
-    pub fn with_dialect(self, dialect: Dialect) -> Self {
-        self.with(|terms| terms.dialect = dialect)
-    }
-
-    /// Returns the revision of the engine that decides, or decided, by it.
-    pub fn revision(&self) -> Revision {
-        self.terms.revision
-    }
-
-    /// Returns the dialect of robots.txt files.
-    pub fn dialect(&self) -> Dialect {
-        self.terms.dialect
-    }
-
-    /// Returns the readings of a path that are judged.
-    pub fn readings(&self) -> Readings {
-        self.terms.readings
-    }
-
-    /// Returns the groups that bind a crawler with several tokens.
-    pub fn candidates(&self) -> Candidates {
-        self.terms.candidates
-    }
-
-    /// Sets the groups that bind a crawler with several tokens.
-    #[must_use]
-    pub fn with_candidates(self, candidates: Candidates) -> Self {
-        self.with(|terms| terms.candidates = candidates)
-    }
-
-    /// Returns the treatment of requests that may not be fetched.
-    pub fn mode(&self) -> EnforcementMode {
-        self.terms.mode
-    }
-
-    /// Sets the treatment of requests that may not be fetched.
-    #[must_use]
-    pub fn with_mode(self, mode: EnforcementMode) -> Self {
-        self.with(|terms| terms.mode = mode)
-    }
-
-    /// Sets the overrides, of which the first that fits counts.
-    #[must_use]
-    pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
-        self.with(|terms| terms.overrides = overrides)
-    }
-
-    /// Sets the readings that are judged.
-    #[must_use]
-    pub fn with_readings(self, readings: Readings) -> Self {
-        self.with(|terms| terms.readings = readings)
+    pub fn with(mut self, change: impl FnOnce(&mut PolicyTerms)) -> Self {
+        change(&mut self.terms);
+        Self::of(self.terms)
     }
 
     /// Returns the same policy that judges the URL as sent and no other reading.
     #[must_use]
     pub fn as_sent(&self) -> Self {
-        self.clone().with_readings(Readings::Sent)
+        self.clone().with(|terms| terms.readings = Readings::Sent)
     }
 
     /// Returns the policy for pages that a robots.txt redirects to, for which no
@@ -229,20 +176,15 @@ impl Policy {
     /// refuses is not fetched in any mode.
     #[must_use]
     pub fn for_redirects(&self) -> Self {
-        let mut terms = self.terms.clone();
-        // A 401 or 403 leaves open whether strangers may come, and here nobody
-        // has asked for the page.
-        terms.unauthorized = Unauthorized::Refuse;
-        terms.mode = EnforcementMode::Enforce;
-        terms
-            .overrides
-            .retain(|entry| matches!(entry.action, Action::Deny { .. }));
-        Self::of(terms)
-    }
-
-    /// Returns the overrides, in order, whether they have ended or not.
-    pub fn overrides(&self) -> &[Override] {
-        &self.terms.overrides
+        self.clone().with(|terms| {
+            // A 401 or 403 leaves open whether strangers may come, and here
+            // nobody has asked for the page.
+            terms.unauthorized = Unauthorized::Refuse;
+            terms.mode = EnforcementMode::Enforce;
+            terms
+                .overrides
+                .retain(|entry| matches!(entry.action, Action::Deny { .. }));
+        })
     }
 
     /// Reads the policy that a decision record names.
@@ -252,11 +194,6 @@ impl Policy {
     /// The text is no policy of a version that this one knows.
     pub fn restore(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(json).map(Self::of)
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut PolicyTerms)) -> Self {
-        change(&mut self.terms);
-        Self::of(self.terms)
     }
 
     fn of(terms: PolicyTerms) -> Self {
@@ -270,7 +207,7 @@ impl Policy {
     }
 
     /// Returns its values.
-    pub(super) fn terms(&self) -> &PolicyTerms {
+    pub fn terms(&self) -> &PolicyTerms {
         &self.terms
     }
 

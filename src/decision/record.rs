@@ -308,7 +308,7 @@ pub fn decide_again(record: &StoredRecord, body: Option<Bytes>) -> Result<Again,
     };
     let evidence = decision.evidence();
     let again = StoredRuling::of(evidence);
-    Ok(match evidence.policy.revision() {
+    Ok(match evidence.policy.terms().revision {
         // Equal answers need no excuse, whatever revision decided the row.
         _ if again == record.ruling => Again::Same,
         Revision::CURRENT => Again::Differs(Box::new(again)),
@@ -350,8 +350,12 @@ pub fn decision_again(
         status: stored.status,
         fetched_at: stored.fetched_at,
         expires_at: stored.expires_at,
-        result: restore_result(stored, body, policy.dialect())?,
-        stale: restore_stale(stored)?,
+        result: restore_result(stored, body, policy.terms().dialect)?,
+        // The cause of an unreachable origin is part of its access result.
+        stale: match stored.result.as_str() {
+            "successful" => restore_cause(stored)?,
+            _ => None,
+        },
     });
     let decision = decide(&inquiry, &snapshot, &policy, record.at);
     Ok(Some(match delay_reason(&record.ruling)? {
@@ -403,35 +407,28 @@ fn restore_result(
     body: Option<Bytes>,
     dialect: Dialect,
 ) -> Result<AccessResult, Undecidable> {
-    match (stored.result.as_str(), stored.sha256, &stored.cause) {
-        ("successful", Some(digest), _) => {
+    match (stored.result.as_str(), stored.sha256) {
+        ("successful", Some(digest)) => {
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
             // The body was stored as it was cut, so it is read as a whole file:
-            // rules after the cut decided nothing.
+            // rules behind the cut decided nothing.
             let copy = RobotsFile::read(body, dialect);
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));
             }
             Ok(AccessResult::Successful(Arc::new(copy)))
         }
-        ("unavailable", _, _) => Ok(AccessResult::Unavailable),
-        ("unreachable", _, Some(cause)) => {
-            let cause = cause.parse().map_err(|_| unknown("cause", cause))?;
-            Ok(AccessResult::Unreachable(cause))
-        }
-        (result, _, _) => Err(unknown("result", result)),
+        ("unavailable", _) => Ok(AccessResult::Unavailable),
+        ("unreachable", _) => restore_cause(stored)?
+            .map(AccessResult::Unreachable)
+            .ok_or_else(|| unknown("result", &stored.result)),
+        (result, _) => Err(unknown("result", result)),
     }
 }
 
-/// Restores the cause for which an earlier file was used.
-fn restore_stale(stored: &RecordedSnapshot) -> Result<Option<Cause>, Undecidable> {
-    match &stored.cause {
-        Some(cause) if stored.result == "successful" => {
-            cause.parse().map(Some).map_err(|_| unknown("cause", cause))
-        }
-        // The cause of an unreachable origin is part of its access result.
-        Some(_) | None => Ok(None),
-    }
+fn restore_cause(stored: &RecordedSnapshot) -> Result<Option<Cause>, Undecidable> {
+    let read = |cause: &String| cause.parse().map_err(|_| unknown("cause", cause));
+    stored.cause.as_ref().map(read).transpose()
 }
 
 fn unknown(field: &'static str, value: &str) -> Undecidable {

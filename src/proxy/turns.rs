@@ -329,7 +329,7 @@ impl TurnDecider {
         let latest = self.latest_policy.load_full();
         // The robots.txt in this cache was read in the dialect of the policy
         // that the request began with.
-        let is_same = latest.dialect() == self.policy.dialect();
+        let is_same = latest.terms().dialect == self.policy.terms().dialect;
         let policy = if is_same { &latest } else { &self.policy };
         let decision = decide(&evidence.inquiry, &snapshot, policy, clock::now());
         (!decision.evidence().is_out_of_date()).then_some(decision)

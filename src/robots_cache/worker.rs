@@ -174,7 +174,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
 
     /// Loads the entry for `key` from the store, its rules compiled.
     async fn load(&self, key: &CacheKey, crawler: &Crawler) -> Option<Arc<CacheEntry>> {
-        let dialect = self.redirect_policy.load().dialect();
+        let dialect = self.redirect_policy.load().terms().dialect;
         let stored = self.sources.store.as_ref()?.load(key, dialect).await?;
         let bytes = stored.snapshot.file().map_or(0, |file| file.body.len());
         let snapshot = Arc::clone(&stored.snapshot);
@@ -194,9 +194,9 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     ) -> Option<S> {
         let (policy, crawler) = (self.redirect_policy.load_full(), crawler.clone());
         let work = move || {
-            let snapshot = read(policy.dialect());
+            let snapshot = read(policy.terms().dialect);
             if let Some(file) = snapshot.as_ref().file() {
-                match policy.candidates() {
+                match policy.terms().candidates {
                     Candidates::First => drop(file.robots.binding(&crawler)),
                     Candidates::All => drop(file.robots.bindings(&crawler)),
                 }

@@ -187,7 +187,7 @@ fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {
 /// Shows in the metrics that `settings` are in force, and warns of what their
 /// operator may have forgotten.
 fn announce(settings: &Settings, metrics: &Metrics) {
-    let reports = settings.policy.mode() == EnforcementMode::Report;
+    let reports = settings.policy.terms().mode == EnforcementMode::Report;
     let now = clock::now().as_second();
     // A gauge as well as a log line: report mode that was forgotten should
     // raise an alarm months later.
@@ -207,7 +207,7 @@ fn announce(settings: &Settings, metrics: &Metrics) {
 /// Warns of overrides that have ended: they do nothing, and can be removed.
 fn warn_of_ended_overrides(policy: &Policy) {
     let now = clock::now();
-    let overrides = policy.overrides().iter();
+    let overrides = policy.terms().overrides.iter();
     for entry in overrides.filter(|entry| entry.has_ended(now)) {
         tracing::warn!(
             origin = %entry.origin,

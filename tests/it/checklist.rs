@@ -105,7 +105,7 @@ pub(crate) fn ruling(
         result,
         stale: None,
     };
-    let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
+    let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.dialect = dialect);
     let years_later = Timestamp::from_second(1_800_000_000).unwrap();
     let policy = Arc::new(policy.as_sent());
     decide(

@@ -48,7 +48,7 @@ fn verdict(robots: &str, path: &str) -> Verdict {
 /// comes to.
 fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
-    let copy = RobotsFile::read(Bytes::from(robots.to_owned()), policy.dialect());
+    let copy = RobotsFile::read(Bytes::from(robots.to_owned()), policy.terms().dialect);
     let at = "2026-11-21T06:47:09.123456789Z".parse().unwrap();
     let stored = RecordedSnapshot {
         token: None,
@@ -138,8 +138,8 @@ proptest! {
         readings in prop::sample::select(vec![Readings::Sent, Readings::Dots, Readings::Server]),
     ) {
         let robots = robots.replacen('*', agent, 1);
-        let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect).with_candidates(candidates);
-        let policy = policy.with_readings(readings);
+        let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.dialect = dialect).with(|terms| terms.candidates = candidates);
+        let policy = policy.with(|terms| terms.readings = readings);
         prop_assert_eq!(decided_again(&robots, &path, &policy), Again::Same);
     }
 

@@ -41,7 +41,7 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
         target,
         method: "GET".into(),
     };
-    let policy = Policy::new(Unauthorized::Allow).with_readings(readings);
+    let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = readings);
     ruling(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH)
 }
 

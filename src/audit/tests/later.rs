@@ -12,7 +12,10 @@ fn later(decision: Decision, reason: Reason) -> Record {
 /// What was allowed, what was only reported, and what was put off of each.
 async fn put_off() -> Kit {
     let kit = Kit::new(Durability::Commit, 16);
-    let reporting = policy().as_ref().clone().with_mode(EnforcementMode::Report);
+    let reporting = policy()
+        .as_ref()
+        .clone()
+        .with(|terms| terms.mode = EnforcementMode::Report);
     let reported = decide(
         &inquiry("/private/x"),
         &robots(),

@@ -80,7 +80,7 @@ impl DecisionDetails {
 
     /// Parses the robots.txt as it was parsed for the decision.
     pub(super) fn robots(&self) -> Option<RobotsTxt> {
-        let dialect = self.policy.as_ref().map(Policy::dialect);
+        let dialect = self.policy.as_ref().map(|policy| policy.terms().dialect);
         let body = self.body.clone()?;
         Some(RobotsTxt::in_dialect(body, dialect.unwrap_or_default()))
     }

@@ -161,7 +161,7 @@ impl Facts {
             return;
         };
         self.add("  mode", mode(policy));
-        self.add("  dialect", policy.dialect());
+        self.add("  dialect", policy.terms().dialect);
         let json = serde_json::from_str::<Value>(policy.json()).unwrap_or_default();
         for (key, name) in [
             ("readings", "  readings"),
@@ -202,7 +202,7 @@ impl Facts {
 }
 
 fn mode(policy: &Policy) -> &'static str {
-    match policy.mode() {
+    match policy.terms().mode {
         EnforcementMode::Enforce => "enforce",
         EnforcementMode::Report => "report: what would be refused is forwarded",
     }

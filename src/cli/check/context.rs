@@ -65,8 +65,8 @@ impl CheckArguments {
     ) -> Result<Settings, Usage> {
         let mut settings = configuration.settings()?;
         if let Some(dialect) = self.dialect {
-            settings.policy = settings.policy.with_dialect(dialect);
-            settings.robots.policy = settings.robots.policy.with_dialect(dialect);
+            settings.policy = settings.policy.with(|terms| terms.dialect = dialect);
+            settings.robots.policy = settings.robots.policy.with(|terms| terms.dialect = dialect);
         }
         Ok(settings)
     }
@@ -139,7 +139,8 @@ impl CheckContext {
 
     /// Returns the context for files that are read by `dialect`.
     pub(super) fn in_dialect(&self, dialect: Dialect) -> Self {
-        let in_dialect = |policy: &Policy| Arc::new(policy.clone().with_dialect(dialect));
+        let in_dialect =
+            |policy: &Policy| Arc::new(policy.clone().with(|terms| terms.dialect = dialect));
         Self {
             policy: in_dialect(&self.policy),
             proxy_policy: in_dialect(&self.proxy_policy),
@@ -149,7 +150,7 @@ impl CheckContext {
 
     /// Returns the dialect that files are read by.
     pub(super) fn dialect(&self) -> Dialect {
-        self.policy.dialect()
+        self.policy.terms().dialect
     }
 
     /// Builds the inquiry of `agent` for a URL. Nobody has connected, so that the

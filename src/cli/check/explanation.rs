@@ -58,7 +58,7 @@ impl DecisionExplanation {
         let file = evidence.snapshot.as_deref().and_then(Snapshot::file);
         Self {
             binding: file.map(|file| {
-                let readings = evidence.policy.readings();
+                let readings = evidence.policy.terms().readings;
                 with_served_forms(file.robots.binding(crawler), readings)
             }),
             proxy_policy: Arc::clone(&context.proxy_policy),
@@ -105,7 +105,7 @@ impl DecisionExplanation {
 
     /// Returns the dialect that files are read by.
     pub(super) fn dialect(&self) -> Dialect {
-        self.proxy_policy.dialect()
+        self.proxy_policy.terms().dialect
     }
 
     /// Returns the name by which the crawler is bound, if there is a file.

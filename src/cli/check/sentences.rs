@@ -226,7 +226,7 @@ fn names(explanation: &DecisionExplanation) -> String {
         (Some(BoundName::Nobody), _) => "; no group binds".to_owned(),
     };
     let all_must_allow =
-        explanation.evidence().policy.candidates() == Candidates::All && 1 < names.len();
+        explanation.evidence().policy.terms().candidates == Candidates::All && 1 < names.len();
     let others = if all_must_allow {
         ", and every name's must allow"
     } else {

@@ -258,5 +258,8 @@ fn a_deny_needs_no_end() {
     let deny =
         "[[robots.override]]\norigin = \"https://a.example\"\naction = \"deny\"\nreason = \"x\"\n";
     let config = file(deny).unwrap();
-    assert_eq!(config.settings().policy.overrides()[0].action.until(), None);
+    assert_eq!(
+        config.settings().policy.terms().overrides[0].action.until(),
+        None
+    );
 }

@@ -230,20 +230,20 @@ fn a_policy_of_an_earlier_version_is_restored_with_its_digest() {
     let json = r#"{"unauthorized":"allow","readings":"dots"}"#;
     let policy = Policy::restore(json).unwrap();
     assert_eq!(policy.json(), json);
-    assert_eq!(policy.revision(), Revision::FIRST);
-    let changed = policy.with_readings(Readings::Server);
-    assert_eq!(changed.revision(), Revision::FIRST);
+    assert_eq!(policy.terms().revision, Revision::FIRST);
+    let changed = policy.with(|terms| terms.readings = Readings::Server);
+    assert_eq!(changed.terms().revision, Revision::FIRST);
 }
 
 // A change of the engine must not look like a change of the record.
 #[test]
 fn a_policy_names_the_revision_of_the_engine_and_its_digest_follows() {
-    let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::Dots);
+    let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = Readings::Dots);
     assert_eq!(
         policy.json(),
         r#"{"revision":2,"unauthorized":"allow","readings":"dots"}"#
     );
-    assert_eq!(policy.revision(), Revision::CURRENT);
+    assert_eq!(policy.terms().revision, Revision::CURRENT);
     let earlier = Policy::restore(r#"{"unauthorized":"allow","readings":"dots"}"#).unwrap();
     assert_ne!(policy.digest(), earlier.digest());
     assert_eq!(Revision::CURRENT.to_string(), "2");
@@ -256,7 +256,7 @@ macro_rules! levels {
         #[test]
         fn $name() {
             let robots = file("User-agent: *\nDisallow: /private\n");
-            let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::$level);
+            let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = Readings::$level);
             let asked = inquiry("FooBot", &format!("http://h.test{}", $path));
             let decision = decide(&asked, &robots, &Arc::new(policy), now());
             let reading = decision.ruling().reading.as_deref();
@@ -288,7 +288,7 @@ macro_rules! forms {
         #[test]
         fn $name() {
             let robots = file(concat!("User-agent: *\n", $rules, "\n"));
-            let policy = Policy::new(Unauthorized::Allow).with_readings(Readings::$level);
+            let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = Readings::$level);
             let asked = inquiry("FooBot", concat!("http://h.test", $path));
             let decision = decide(&asked, &robots, &Arc::new(policy), now());
             assert_eq!(decision.ruling().verdict, Verdict::$expected);
@@ -344,7 +344,7 @@ fn other_dialects_compare_the_written_path_alone() {
     for dialect in Dialect::ALL {
         let copy = RobotsFile::read(Bytes::from(rules), dialect);
         let robots = snapshot(200, AccessResult::Successful(Arc::new(copy)));
-        let policy = Policy::new(Unauthorized::Allow).with_dialect(dialect);
+        let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.dialect = dialect);
         let asked = inquiry("FooBot", "http://h.test/Special:Random");
         let decision = decide(&asked, &robots, &Arc::new(policy), now());
         // Those of 1994 and 1996 decode both sides.
@@ -391,7 +391,7 @@ fn candidates_and_overrides_are_part_of_the_policy() {
     let policy = laid_down(Candidates::All, &[OPEN]);
     let again = Policy::restore(policy.json()).unwrap();
     assert_eq!(again.digest(), policy.digest());
-    assert_eq!(again.overrides(), policy.overrides());
+    assert_eq!(again.terms().overrides, policy.terms().overrides);
     assert_eq!(again.terms().candidates, Candidates::All);
     let wrong = policy.json().replace("2028-01-01", "soon");
     assert!(Policy::restore(&wrong).is_err());
@@ -402,7 +402,11 @@ fn laid_down(candidates: Candidates, overrides: &[&str]) -> Arc<Policy> {
     let overrides = overrides.iter().map(|json| serde_json::from_str(json));
     let overrides = overrides.collect::<Result<_, _>>().unwrap();
     let policy = Policy::new(Unauthorized::Refuse);
-    Arc::new(policy.with_candidates(candidates).with_overrides(overrides))
+    Arc::new(
+        policy
+            .with(|terms| terms.candidates = candidates)
+            .with(|terms| terms.overrides = overrides),
+    )
 }
 
 /// One test a row: what a crawler of several names is told of /x, by which
@@ -587,7 +591,8 @@ fn an_end_within_the_microsecond_of_a_decision_is_seen_alike_twice() {
 fn no_override_allows_what_a_redirect_leads_to() {
     let policy = laid_down(Candidates::All, &[OPEN, CLOSED]).for_redirects();
     let left: Vec<_> = policy
-        .overrides()
+        .terms()
+        .overrides
         .iter()
         .map(|entry| &*entry.reason)
         .collect();
@@ -609,7 +614,7 @@ macro_rules! reporting {
         #[test]
         fn $name() {
             let policy = laid_down(Candidates::First, &[OPEN, CLOSED]);
-            let policy = Policy::clone(&policy).with_mode(EnforcementMode::Report);
+            let policy = Policy::clone(&policy).with(|terms| terms.mode = EnforcementMode::Report);
             let asked = inquiry("FooBot/2.1", &format!("http://h.test{}", $path));
             let decision = decide(&asked, &$snapshot, &Arc::new(policy), now());
             assert_eq!(reported(decision), $expected);
@@ -646,7 +651,8 @@ reporting! {
 // Issue 5, Deliver 4: never forwarded.
 #[test]
 fn egress_is_enforced_in_report_mode() {
-    let policy = Policy::new(Unauthorized::Allow).with_mode(EnforcementMode::Report);
+    let policy =
+        Policy::new(Unauthorized::Allow).with(|terms| terms.mode = EnforcementMode::Report);
     let asked = inquiry("FooBot/2.1", "http://h.test/a");
     let denied = Decision::denied(asked, &Arc::new(policy), now(), "denied".to_owned());
     assert_eq!(reported(denied), (false, Effect::Enforced));
@@ -656,9 +662,14 @@ fn egress_is_enforced_in_report_mode() {
 #[test]
 fn the_mode_is_part_of_the_policy() {
     let policy = Policy::new(Unauthorized::Allow);
-    let reporting = policy.clone().with_mode(EnforcementMode::Report);
+    let reporting = policy
+        .clone()
+        .with(|terms| terms.mode = EnforcementMode::Report);
     assert_ne!(reporting.digest(), policy.digest());
     let restored = Policy::restore(reporting.json()).unwrap();
-    assert_eq!(restored.mode(), EnforcementMode::Report);
-    assert_eq!(reporting.for_redirects().mode(), EnforcementMode::Enforce);
+    assert_eq!(restored.terms().mode, EnforcementMode::Report);
+    assert_eq!(
+        reporting.for_redirects().terms().mode,
+        EnforcementMode::Enforce
+    );
 }

@@ -13,7 +13,8 @@ fn delay(reason: Reason) -> Delay {
 }
 
 fn reporting(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
-    let policy = Policy::new(Unauthorized::Allow).with_mode(EnforcementMode::Report);
+    let policy =
+        Policy::new(Unauthorized::Allow).with(|terms| terms.mode = EnforcementMode::Report);
     let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
     decide(&asked, snapshot, &Arc::new(policy), now())
 }

@@ -14,6 +14,7 @@ use crate::decision::decide::Policy;
 use crate::decision::inquiry::Identities;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
+use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::{annotate, ca, connect, exchange, fields, request, server, turns};
 use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
@@ -101,11 +102,7 @@ impl Settings {
             file: None,
             exchange: exchange::Options {
                 request: request::Options {
-                    fields: fields::Options {
-                        name: proxy.name.as_str().into(),
-                        via: proxy.via,
-                        accept_encoding: effective.directives.accept_encoding,
-                    },
+                    fields: fields_options(&proxy, effective.directives.accept_encoding),
                     upload_idle: proxy.idle_timeout,
                     identities: Identities::new(effective.root.crawler),
                 },
@@ -156,6 +153,14 @@ fn absolute_roots(roots: Roots, base: &Path) -> Roots {
         // the program was started.
         Roots::File(path) => Roots::File(base.join(path)),
         Roots::System | Roots::Webpki => roots,
+    }
+}
+
+fn fields_options(proxy: &Proxy, accept_encoding: AcceptEncoding) -> fields::Options {
+    fields::Options {
+        name: proxy.name.as_str().into(),
+        via: proxy.via,
+        accept_encoding,
     }
 }
 

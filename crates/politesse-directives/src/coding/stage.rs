@@ -35,9 +35,9 @@ pub(super) struct Output<'a> {
 
 /// Bounds of what one stage hands over.
 struct Budget {
-    bytes: usize,
     bytes_left: usize,
-    parts: usize,
+    /// Grows by the decoded bytes, and is spent by parts.
+    part_credit: usize,
 }
 
 /// Reason to decode no more of a body.
@@ -61,9 +61,8 @@ impl Stage {
     /// Makes a stage that hands over at most `limit` bytes.
     pub(super) fn new(decoder: Box<dyn Decoder>, limit: usize) -> Self {
         let budget = Budget {
-            bytes: limit,
             bytes_left: limit,
-            parts: 0,
+            part_credit: SPARE_PARTS * BYTES_PER_PART,
         };
         Self { decoder, budget }
     }
@@ -74,6 +73,7 @@ impl Output<'_> {
     pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), Halt> {
         let within = piece.get(..self.budget.bytes_left).unwrap_or(piece);
         self.budget.bytes_left -= within.len();
+        self.budget.part_credit += within.len();
         if !within.is_empty() {
             push_through(self.later, within, self.take)?;
         }
@@ -87,11 +87,8 @@ impl Output<'_> {
     /// it decodes to nothing, and no limit on decoded bytes sees it: half a
     /// megabyte may hold a hundred thousand.
     pub(super) fn add_part(&mut self) -> Result<(), Halt> {
-        self.budget.parts += 1;
-        let decoded_bytes = self.budget.bytes - self.budget.bytes_left;
-        if SPARE_PARTS + decoded_bytes / BYTES_PER_PART < self.budget.parts {
-            return Err(CORRUPT);
-        }
+        let left = self.budget.part_credit.checked_sub(BYTES_PER_PART);
+        self.budget.part_credit = left.ok_or(CORRUPT)?;
         Ok(())
     }
 }

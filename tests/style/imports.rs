@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Item, ItemUse, Path, UseTree, Visibility};
 
-use crate::sources::{self, SourceFile};
+use crate::sources::{self, SourceFile, assert_few};
 
 type ModulePath = Vec<String>;
 
@@ -21,7 +21,7 @@ struct Import {
     passed_on: bool,
 }
 
-/// What one file imports and names.
+/// Imports of one file, and the names in it.
 struct Names {
     imports: Vec<Import>,
     paths: BTreeSet<ModulePath>,
@@ -118,7 +118,8 @@ impl Tree {
         }
     }
 
-    /// The path from the crate's root, or `None` for what another crate has.
+    /// Returns the path from the crate's root, or `None` for what another crate
+    /// has.
     fn absolute(&self, module: &ModulePath, path: &[String]) -> Option<ModulePath> {
         let first = path.first()?;
         let mut base = module.clone();
@@ -152,7 +153,7 @@ impl Tree {
         Some(base)
     }
 
-    /// The module of the file that defines what `path` names.
+    /// Returns the module of the file that defines what `path` names.
     fn defining(&self, path: &ModulePath, steps: usize) -> Option<ModulePath> {
         let length = (1..=path.len())
             .rev()
@@ -177,7 +178,7 @@ impl Tree {
         }
     }
 
-    /// The modules that `module` uses.
+    /// Returns the modules that `module` uses.
     fn uses(&self, module: &ModulePath) -> BTreeSet<ModulePath> {
         const STEPS: usize = 8;
         let names = &self.modules[module];
@@ -197,7 +198,7 @@ impl Tree {
         uses
     }
 
-    /// The modules that are reached from each module.
+    /// Returns the modules that are reached from each module.
     fn reached(&self) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
         let uses: BTreeMap<_, _> = self
             .modules
@@ -237,15 +238,11 @@ fn no_two_files_use_each_other() {
         }
     }
     let loops: Vec<String> = loops.into_iter().collect();
-    assert!(
-        loops.is_empty(),
-        "{} loops:\n{}",
-        loops.len(),
-        loops.join("\n")
-    );
+    assert_few(&loops, 0);
 }
 
-/// The place of a layer of `politesse`; a greater one may use a lesser one.
+/// Returns the place of a layer of `politesse`; a greater one may use a lesser
+/// one.
 fn layer(module: &[String]) -> Option<u8> {
     let layer = match &**module.get(1)? {
         "decision" => 0,
@@ -278,7 +275,7 @@ fn a_layer_uses_only_the_layers_below_it() {
             }
         }
     }
-    assert!(upwards.is_empty(), "{}", upwards.join("\n"));
+    assert_few(&upwards, 0);
 }
 
 // The tests above would pass if nothing were found to be used.

@@ -9,7 +9,7 @@ use syn::{
     Signature, Stmt, TraitItemFn, Type,
 };
 
-use crate::sources::{self, is_for_tests};
+use crate::sources::{self, assert_few, is_for_tests};
 
 const PARAMETERS_MAX: usize = 4;
 const FUNCTION_LINES_MAX: usize = 70;
@@ -54,7 +54,7 @@ const PRELUDE: [&str; 31] = [
     "Vec",
 ];
 
-/// What one pass over a file finds.
+/// Findings of one pass over a file.
 #[derive(Default)]
 struct Findings {
     tuples: Vec<String>,
@@ -160,7 +160,7 @@ impl<'a> Visit<'a> for Findings {
     }
 }
 
-/// The findings of each file, by its path.
+/// Returns the findings of each file, by its path.
 fn findings() -> BTreeMap<String, Findings> {
     let files = sources::all().into_iter().map(|file| {
         let mut findings = Findings::default();
@@ -184,45 +184,25 @@ fn places(pick: fn(&Findings) -> &Vec<String>) -> Vec<String> {
 #[test]
 fn no_parameter_is_a_tuple() {
     let places = places(|found| &found.tuples);
-    assert!(
-        places.is_empty(),
-        "{} places:\n{}",
-        places.len(),
-        places.join("\n")
-    );
+    assert_few(&places, 0);
 }
 
 #[test]
 fn no_function_takes_more_than_four_parameters() {
     let places = places(|found| &found.long_lists);
-    assert!(
-        places.is_empty(),
-        "{} places:\n{}",
-        places.len(),
-        places.join("\n")
-    );
+    assert_few(&places, 0);
 }
 
 #[test]
 fn no_function_has_more_than_seventy_lines() {
     let places = places(|found| &found.long_functions);
-    assert!(
-        places.is_empty(),
-        "{} places:\n{}",
-        places.len(),
-        places.join("\n")
-    );
+    assert_few(&places, 0);
 }
 
 #[test]
 fn few_names_are_bound_twice_in_a_row() {
     let places = places(|found| &found.shadowed);
-    assert!(
-        places.len() <= SHADOWED_MAX,
-        "{} places:\n{}",
-        places.len(),
-        places.join("\n")
-    );
+    assert_few(&places, SHADOWED_MAX);
 }
 
 #[test]
@@ -241,10 +221,5 @@ fn a_type_name_stands_in_one_module_and_hides_none_of_the_prelude() {
         })
         .map(|(name, paths)| format!("{name}: {}", paths.join(", ")))
         .collect();
-    assert!(
-        wrong.is_empty(),
-        "{} names:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert_few(&wrong, 0);
 }

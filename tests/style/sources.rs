@@ -11,24 +11,24 @@ pub(crate) struct SourceFile {
     pub(crate) path: String,
     /// Path of the module, the crate's name first: `politesse::pace::queue`.
     pub(crate) module: Vec<String>,
-    /// Its lines, less the tests at its end.
+    /// Lines of the file, less the tests at its end.
     pub(crate) lines: Vec<String>,
     text: String,
 }
 
 impl SourceFile {
-    /// Its items, without those that only tests see.
+    /// Returns the items of the file, without those that only tests see.
     pub(crate) fn items(&self) -> Vec<Item> {
         production(syn::parse_file(&self.text).unwrap().items)
     }
 }
 
-/// The top of the repository, as cargo tells its tests.
+/// Returns the top of the repository, as cargo tells its tests.
 fn top() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
 }
 
-/// Every source file of the workspace.
+/// Returns every source file of the workspace.
 pub(crate) fn all() -> Vec<SourceFile> {
     let top = top();
     let mut files = Vec::new();
@@ -52,6 +52,17 @@ pub(crate) fn all() -> Vec<SourceFile> {
     assert!(files.len() > 100, "the sources were not found");
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files
+}
+
+/// Fails with the list of `wrong` places if there are more than `most`.
+#[track_caller]
+pub(crate) fn assert_few(wrong: &[String], most: usize) {
+    assert!(
+        wrong.len() <= most,
+        "{} of at most {most}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Reports whether an attribute keeps an item out of all but tests.
@@ -96,7 +107,8 @@ fn module(file: &Path, crate_name: &str) -> Vec<String> {
     module
 }
 
-/// Tests stand last in a file, after `#[cfg(test)]` at the margin.
+/// Returns the lines before the tests, which stand last in a file, after
+/// `#[cfg(test)]` at the margin.
 fn before_tests(mut lines: Vec<String>) -> Vec<String> {
     let tests = lines.windows(2).position(|pair| {
         pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')

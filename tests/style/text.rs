@@ -1,6 +1,6 @@
 //! The text of comments, and the size of files.
 
-use crate::sources::{self, SourceFile};
+use crate::sources::{self, SourceFile, assert_few};
 
 /// In a hundred doc comments, those that may begin with a word that only their
 /// neighbours explain.
@@ -38,7 +38,7 @@ fn places(files: &[SourceFile], wrong: impl Fn(&str) -> bool) -> Vec<String> {
     places
 }
 
-/// The first lines of all doc comments of items.
+/// Returns the first lines of all doc comments of items.
 fn doc_beginnings(files: &[SourceFile]) -> Vec<String> {
     let mut beginnings = Vec::new();
     for file in files {
@@ -70,12 +70,7 @@ fn doc_comments_begin_with_a_noun_or_a_verb() {
         .into_iter()
         .filter(|text| begins_with_a_pronoun(text))
         .collect();
-    assert!(
-        wrong.len() * 100 <= all * PRONOUNS_PERCENT_MAX,
-        "{} of {all}:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert_few(&wrong, all * PRONOUNS_PERCENT_MAX / 100);
 }
 
 #[test]
@@ -110,12 +105,7 @@ fn byte_is_the_word_for_eight_bits() {
     // `octets()` is what std calls the bytes of an address.
     let files = sources::all();
     let places = places(&files, |line| is_octet(&line.replace(".octets()", "")));
-    assert!(
-        places.is_empty(),
-        "{} places:\n{}",
-        places.len(),
-        places.join("\n")
-    );
+    assert_few(&places, 0);
 }
 
 #[test]
@@ -124,12 +114,7 @@ fn comments_cite_nothing_that_is_not_here() {
     let places = places(&files, |line| {
         line.starts_with("//") && PAPERS.iter().any(|paper| line.contains(paper))
     });
-    assert!(
-        places.is_empty(),
-        "{} places:\n{}",
-        places.len(),
-        places.join("\n")
-    );
+    assert_few(&places, 0);
 }
 
 #[test]
@@ -140,10 +125,5 @@ fn few_files_are_too_small_to_have_a_subject() {
         .filter(|file| file.lines.len() < SMALL_FILE_LINES)
         .map(|file| format!("{} ({})", file.path, file.lines.len()))
         .collect();
-    assert!(
-        small.len() <= SMALL_FILES_MAX,
-        "{}:\n{}",
-        small.len(),
-        small.join("\n")
-    );
+    assert_few(&small, SMALL_FILES_MAX);
 }

@@ -66,7 +66,8 @@ async fn row(name: &str, egress: &Egress, authority: &str) {
     println!("| {name} | {} ns |", times[ROUNDS / 2].as_nanos());
 }
 
-/// The defaults but for `entries` in `upstream.resolve` and one allowed name.
+/// Returns the defaults but for `entries` in `upstream.resolve` and one allowed
+/// name.
 fn egress(entries: u32, listener: &str) -> Egress {
     let address: SocketAddr = "127.0.0.1:8080".parse().expect("an address");
     let resolve = (0..entries).map(|number| Resolve {

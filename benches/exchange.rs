@@ -80,7 +80,7 @@ async fn main() {
     }
 }
 
-/// What a page costs with its annotation, and the same bytes that are no page.
+/// Measures a page with its annotation, and the same bytes that are no page.
 async fn annotation(origin: SocketAddr, head_kb: usize, coding: &'static str) {
     let folder = tempfile::tempdir().expect("a folder");
     let proxy = proxy(folder.path(), origin, "queue").await;
@@ -173,7 +173,7 @@ async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -
         .expect("a proxy")
 }
 
-/// The median time of a request over `connections` at once.
+/// Returns the median time of a request over `connections` at once.
 async fn measure(address: SocketAddr, target: &str, connections: usize) -> Duration {
     let mut times = Vec::with_capacity(ROUNDS);
     for _ in 0..=ROUNDS {

@@ -46,12 +46,12 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The present moment.
+    /// Returns the present moment.
     pub fn now() -> Self {
         Self::aged(Duration::ZERO)
     }
 
-    /// The present moment of something that is `age` old already.
+    /// Returns the present moment of something that is `age` old already.
     pub fn aged(age: Duration) -> Self {
         Self {
             instant: instant(),
@@ -60,7 +60,7 @@ impl Stamp {
         }
     }
 
-    /// The age by the clock on which more time has passed.
+    /// Returns the age by the clock on which more time has passed.
     pub fn age(&self) -> Duration {
         // The monotonic clock stands still while a machine sleeps, and the wall
         // clock can be set back.
@@ -70,7 +70,8 @@ impl Stamp {
     }
 }
 
-/// The time between two moments of the wall clock; zero if `to` is not later.
+/// Returns the time between two moments of the wall clock; zero if `to` is not
+/// later.
 pub fn passed(from: Timestamp, to: Timestamp) -> Duration {
     // The wall clock can be set back: an age is zero then, and never negative.
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
@@ -91,7 +92,7 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        /// How far the wall clock of the test on this thread has been set.
+        /// Shift of the wall clock of the test on this thread.
         pub(super) static WALL_SHIFT: Cell<SignedDuration> = const { Cell::new(SignedDuration::ZERO) };
     }
 

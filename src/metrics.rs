@@ -19,7 +19,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 /// because the log begins before any proxy has metrics.
 pub static LOG_LINES_LEFT_OUT: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// What the name of every metric begins with.
+/// Prefix of the name of every metric.
 const PREFIX: &str = "politesse";
 
 /// Buckets for what takes from half a millisecond to a minute.
@@ -290,7 +290,7 @@ impl Description {
         self.help.concat().trim().to_owned()
     }
 
-    /// The name on `/metrics`.
+    /// Returns the name on `/metrics`.
     fn name(&self) -> String {
         let end = if self.kind == Counter::KIND {
             "_total"

@@ -87,7 +87,7 @@ pub(crate) mod tests {
     /// Bytes that the peer sends in all.
     const SENT: usize = 8 << 20;
 
-    /// A peer that sends as fast as it can.
+    /// Returns a peer that sends as fast as it can.
     fn flooding() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

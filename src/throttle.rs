@@ -61,19 +61,19 @@ impl Throttle {
         Fate::Write
     }
 
-    /// The number of lines that were left out, if a line that says so may be
-    /// written at `now`; they are not counted again.
+    /// Returns the number of lines that were left out, if a line that says so
+    /// may be written at `now`; they are not counted again.
     pub fn report(&mut self, now: Duration) -> Option<u64> {
         (self.has_left_out() && self.take(now)).then(|| std::mem::take(&mut self.left_out))
     }
 
-    /// The number of lines that were left out, at the end of the log.
+    /// Returns the number of lines that were left out, at the end of the log.
     pub fn last_report(&mut self) -> Option<u64> {
         self.has_left_out()
             .then(|| std::mem::take(&mut self.left_out))
     }
 
-    /// Whether lines were left out and not reported yet.
+    /// Reports whether lines were left out and not reported yet.
     pub fn has_left_out(&self) -> bool {
         0 < self.left_out
     }

@@ -23,7 +23,8 @@ pub(crate) fn readings() {
     rows(&beside_an_escape(&cases[0]));
 }
 
-/// The file of `case`, with a rule that servers read otherwise than written.
+/// Returns the file of `case`, with a rule that servers read otherwise than
+/// written.
 fn beside_an_escape(case: &Case) -> Arc<Snapshot> {
     let rule = b"\nUser-agent: *\nDisallow: /Special%3ARandom\n";
     snapshot(&Case {

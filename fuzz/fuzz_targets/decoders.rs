@@ -16,7 +16,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use politesse_directives::{BodyDecoder, PartialReason};
 use politesse_fuzz::time::{BOUND, within};
 
-/// What a body may be said to have been encoded with. The first four are the
+/// Names of codings that a body may be said to have. The first four are the
 /// choices that seeds make.
 const CODINGS: [&str; 12] = [
     "gzip",
@@ -64,11 +64,12 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// What comes out of a body, and how that ends.
+/// Bytes that come out of a body, and how that ends.
 type Outcome = (Vec<u8>, Result<(), PartialReason>);
 
-/// Whether it made no difference how a body was cut. Of a br stream that breaks
-/// off, more may have been handed over when it came in smaller chunks.
+/// Reports whether it made no difference how a body was cut. Of a br stream
+/// that breaks off, more may have been handed over when it came in smaller
+/// chunks.
 fn agree(one: &Outcome, other: &Outcome, codings: &str) -> bool {
     let may_differ = codings.contains("br") && one.1.is_err() && other.1.is_err();
     let is_beginning = one.0.starts_with(&other.0) || other.0.starts_with(&one.0);

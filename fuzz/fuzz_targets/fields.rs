@@ -35,8 +35,8 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The directives in force for one crawler, without their values: those only
-/// become stricter.
+/// Returns the directives in force for one crawler, without their values: those
+/// only become stricter.
 fn names(lines: &[&[u8]], field_limit: usize) -> BTreeSet<String> {
     let reading = AnnotationContext {
         tokens: &["a"],

@@ -61,7 +61,7 @@ fn any_encoding(bytes: &[u8]) {
     }
 }
 
-/// A scanner as shown, less the bytes that were pushed after its end.
+/// Returns a scanner as shown, less the bytes that were pushed after its end.
 fn without_count(scanner: &str) -> &str {
     scanner
         .split_once("status")

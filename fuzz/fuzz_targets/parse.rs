@@ -13,7 +13,7 @@ use politesse_fuzz::time::{BYTES_MAX, within_bound};
 /// Files up to this many bytes are read in every dialect, longer ones in one.
 const SHORT: usize = 2048;
 
-/// How many crawlers and paths are taken out of a file.
+/// Number of crawlers and of paths that are taken out of a file.
 const ASKED: usize = 4;
 
 /// More competing rules are not looked at: each is tried by itself.
@@ -50,7 +50,7 @@ fn cut(input: &[u8]) {
     assert!(records.starts_with(&kept.records().collect::<Vec<_>>()));
 }
 
-/// Whether it begins like UTF-16 without a byte order mark.
+/// Reports whether it begins like UTF-16 without a byte order mark.
 fn begins_in_pairs(input: &[u8]) -> bool {
     input.iter().take(4).any(|&byte| byte == 0)
 }
@@ -108,7 +108,7 @@ fn every_line_is_told(robots: &RobotsTxt) {
     }
 }
 
-/// Whether a line has nothing but blanks before its comment.
+/// Reports whether a line has nothing but blanks before its comment.
 fn is_empty(line: &str, dialect: Dialect) -> bool {
     let is_google = dialect == Dialect::Google;
     let ends = |letter: char| letter == '#' || (is_google && letter == '\0');
@@ -121,7 +121,7 @@ fn is_empty(line: &str, dialect: Dialect) -> bool {
     line[..end].chars().all(is_blank)
 }
 
-/// What holds for every judgement.
+/// Checks everything that holds for every judgement.
 fn judge(binding: &Binding, path: &str) {
     let judgement = binding.judge(path);
     assert_eq!(judgement, binding.judge(path));

@@ -93,7 +93,7 @@ fn is_allowed_by_its_plain_name(robots: &[u8], path: &str) {
     }
 }
 
-/// The path with its first letter that is part of no escape escaped.
+/// Returns the path with its first letter that is part of no escape escaped.
 fn with_an_escape(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     let is_free = |at: &usize| {

@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What holds for every candidate.
+/// Checks everything that holds for every candidate.
 fn holds_for(token: &ProductToken) {
     let text = token.as_str();
     assert_eq!(ProductToken::new(text).as_ref(), Ok(token));

@@ -55,7 +55,7 @@ pub fn compare(dialect: Dialect, question: &Question) {
     }
 }
 
-/// The same where a Disallow is tried as servers read paths.
+/// Compares the two where a Disallow is tried as servers read paths.
 fn compare_as_served(binding: &Binding, question: &Question, path: &str) {
     let binding = binding.clone().as_served();
     let judgement = binding.judge(path);
@@ -73,16 +73,16 @@ fn compare_as_served(binding: &Binding, question: &Question, path: &str) {
     );
 }
 
-/// The engine's name for a dialect of the reference.
+/// Returns the engine's name for a dialect of the reference.
 fn of_engine(dialect: Dialect) -> politesse_robots::Dialect {
     let name = dialect.name();
     name.parse()
         .unwrap_or_else(|error| panic!("the engine has no such dialect: {error}"))
 }
 
-/// The path as a crawler has it: without a NUL, and it lacks its slash only
-/// where it is empty (`https://site.example?query`). google/robotstxt gets a
-/// slash even then.
+/// Returns the path as a crawler has it: without a NUL, and it lacks its slash
+/// only where it is empty (`https://site.example?query`). google/robotstxt gets
+/// a slash even then.
 fn as_taken(dialect: Dialect, path: &str) -> String {
     let path = path.replace('\0', "");
     let is_empty = path.is_empty() || path.starts_with('?');
@@ -93,8 +93,9 @@ fn as_taken(dialect: Dialect, path: &str) -> String {
     }
 }
 
-/// What the reference says, in the engine's words. An empty path in a rule
-/// decides nothing in either, but google/robotstxt names its line all the same.
+/// Returns what the reference says, in the engine's words. An empty path in a
+/// rule decides nothing in either, but google/robotstxt names its line all the
+/// same.
 fn as_told(dialect: Dialect, (wanted, found): (Verdict, &Verdict), path: &str) -> Verdict {
     let names_empty = dialect == Dialect::Google && wanted.allow && found.line.is_none();
     if names_empty || path == "/robots.txt" {

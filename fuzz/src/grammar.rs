@@ -14,7 +14,7 @@ const LINES_MAX: usize = 40;
 /// The most rules of a file that is.
 const RULES_MAX: usize = 60;
 
-/// What paths are made of.
+/// Parts that paths are made of.
 #[rustfmt::skip]
 const PARTS: &[&str] = &[
     "/", "/", "a", "b", "ab", "A", "*", "*", "$", "?", "=", "&", ".", "%", "%2F",
@@ -52,7 +52,8 @@ const MARKS: &[&[u8]] = &[
     b"", b"", b"", b"\xEF\xBB\xBF", b"\xEF\xBB", b"\xEF", b"\xFF\xFE", b"\xFE\xFF",
 ];
 
-/// A question about a file of the usual kind, or of one with many wildcards.
+/// Returns a question about a file of the usual kind, or of one with many
+/// wildcards.
 ///
 /// # Errors
 ///
@@ -72,7 +73,8 @@ pub fn question(bytes: &mut Unstructured<'_>) -> Result<Question> {
     Ok(Question { body, agent, path })
 }
 
-/// A file with every kind of line; `values` gets the paths of its rules.
+/// Returns a file with every kind of line; `values` gets the paths of its
+/// rules.
 fn lines(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
     let mut body = bytes.choose(MARKS)?.to_vec();
     for _ in 0..bytes.int_in_range(1..=LINES_MAX)? {
@@ -97,7 +99,7 @@ fn line(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<String
     })
 }
 
-/// The value of an agent line.
+/// Returns the value of an agent line.
 fn name(bytes: &mut Unstructured<'_>) -> Result<String> {
     let name = bytes.choose(NAMES)?;
     Ok(match bytes.int_in_range(0..=11)? {
@@ -111,7 +113,7 @@ fn name(bytes: &mut Unstructured<'_>) -> Result<String> {
     })
 }
 
-/// The path of a rule.
+/// Returns the path of a rule.
 fn value(bytes: &mut Unstructured<'_>) -> Result<String> {
     let first = bytes.choose(&["/", "/", "/", "*", ""])?;
     Ok(format!("{first}{}", path_like(bytes, 8)?))
@@ -125,8 +127,8 @@ fn path_like(bytes: &mut Unstructured<'_>, parts_max: usize) -> Result<String> {
     Ok(path)
 }
 
-/// A file with one group, whose rules mostly have wildcards and begin alike, so
-/// that they are not tried in turn.
+/// Returns a file with one group, whose rules mostly have wildcards and begin
+/// alike, so that they are not tried in turn.
 fn rules_alone(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result<Vec<u8>> {
     let mut body = b"User-agent: *\n".to_vec();
     for _ in 0..bytes.int_in_range(1..=RULES_MAX)? {
@@ -142,7 +144,7 @@ fn rules_alone(bytes: &mut Unstructured<'_>, values: &mut Vec<String>) -> Result
     Ok(body)
 }
 
-/// A path that the rule with this value matches, or nearly.
+/// Returns a path that the rule with this value matches, or nearly.
 ///
 /// # Errors
 ///

@@ -14,9 +14,9 @@ pub struct Question {
 }
 
 impl Question {
-    /// The question that a text asks: the crawler on its first line, the path
-    /// on its second, then the file. Seeds are written so, and any bytes can
-    /// be read so.
+    /// Returns the question that a text asks: the crawler on its first line,
+    /// the path on its second, then the file. Seeds are written so, and any
+    /// bytes can be read so.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Self {
         let (agent, rest) = first_line(text);
@@ -28,7 +28,7 @@ impl Question {
         }
     }
 
-    /// The crawler's token; none if no crawler could have it.
+    /// Returns the crawler's token; none if no crawler could have it.
     ///
     /// A User-Agent gives no token with a `/` or `*`.
     #[must_use]

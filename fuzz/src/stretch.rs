@@ -16,7 +16,7 @@ pub fn stretched(input: &[u8], bytes: usize) -> Vec<u8> {
     stretched
 }
 
-/// The next number of the generator `SplitMix64`.
+/// Returns the next number of the generator `SplitMix64`.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

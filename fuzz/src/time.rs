@@ -35,7 +35,7 @@ pub fn within<T>(bound: Duration, work: impl Fn() -> T) -> T {
     panic!("{least:?}, where {bound:?} is the bound");
 }
 
-/// What this thread has used so far.
+/// Returns what this thread has used so far.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

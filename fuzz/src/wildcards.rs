@@ -18,7 +18,7 @@ const RULES_MAX: usize = 400;
 /// The most words of a path.
 const PATH_WORDS_MAX: usize = 60;
 
-/// What words are made of: the fewer, the more they share.
+/// Letters of words: the fewer, the more the words share.
 const LETTERS: &[&str] = &[
     "a", "b", "a", "b", "c", "d", ".", "/", "?", "=", "%3D", "%3d", "&", "%26", "-", "%61", "~",
     "%2F", "%",
@@ -27,8 +27,8 @@ const LETTERS: &[&str] = &[
 /// Pieces in which no three bytes are left.
 const SHORT: &[&str] = &["a", "b", "ab", "/", "?", ".", "=", "$", ""];
 
-/// A question, and the dialect to ask it in: mostly that of RFC 9309, always
-/// one that has wildcards.
+/// Returns a question, and the dialect to ask it in: mostly that of RFC 9309,
+/// always one that has wildcards.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ pub fn question(bytes: &mut Unstructured<'_>) -> Result<(Dialect, Question)> {
     Ok((dialect, question))
 }
 
-/// What the file and the path are made of.
+/// Returns what the file and the path are made of.
 fn words(bytes: &mut Unstructured<'_>) -> Result<Vec<String>> {
     let letters = bytes.int_in_range(1..=LETTERS.len())?;
     let mut words = Vec::new();
@@ -76,7 +76,8 @@ fn words(bytes: &mut Unstructured<'_>) -> Result<Vec<String>> {
     Ok(words)
 }
 
-/// The path of a rule: one of a few beginnings, then wildcards and words.
+/// Returns the path of a rule: one of a few beginnings, then wildcards and
+/// words.
 fn value(bytes: &mut Unstructured<'_>, words: &[String]) -> Result<String> {
     let mut value = (*bytes.choose(&["/", "/", "/", "*", "/a", "/a/b"])?).to_owned();
     for _ in 0..bytes.int_in_range(1..=4)? {

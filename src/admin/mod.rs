@@ -92,7 +92,7 @@ pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: C
     });
 }
 
-/// The routes: open ones, and those that want the token.
+/// Returns the routes: open ones, and those that want the token.
 fn pages(admin: Admin) -> Router {
     let guard = from_fn_with_state(Arc::clone(&admin.access), require_token);
     let guarded = Router::new()

@@ -69,7 +69,7 @@ impl Kit {
         }
     }
 
-    /// The answer to a request with these further fields.
+    /// Returns the answer to a request with these further fields.
     async fn get(&self, path: &str, fields: &[&str]) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let mut head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", self.address);
@@ -91,7 +91,7 @@ impl Kit {
         answer[9..12].parse().unwrap()
     }
 
-    /// The names told, in order, and the total.
+    /// Returns the names told, in order, and the total.
     async fn hosts(&self, path: &str) -> (Vec<String>, u64) {
         let answer = self.get(path, &[RIGHT]).await;
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -102,7 +102,7 @@ impl Kit {
     }
 }
 
-/// The token of a field `Authorization: Bearer …`.
+/// Returns the token of a field `Authorization: Bearer …`.
 fn token(field: &str) -> AdminToken {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");

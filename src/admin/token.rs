@@ -51,7 +51,7 @@ pub enum TokenError {
     Writable {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// Permissions of the file.
         mode: u32,
     },
     /// The file holds something else.
@@ -148,7 +148,7 @@ impl AdminToken {
         Ok(token)
     }
 
-    /// The digits.
+    /// Returns the digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of `text` with `mode`, read.
+    /// Returns a file of `text` with `mode`, read.
     fn read(text: &str, mode: u32) -> Result<AdminToken, TokenError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");

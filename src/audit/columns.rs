@@ -32,15 +32,15 @@ pub(super) fn with_digest(mut values: Vec<Value>) -> Vec<Value> {
     values
 }
 
-/// Whether the first `columns` values of a row have the digest that stands
-/// after them.
+/// Reports whether the first `columns` values of a row have the digest that
+/// stands after them.
 pub(super) fn is_as_written(row: &Row<'_>, columns: usize) -> rusqlite::Result<bool> {
     let values = (0..columns).map(|column| row.get_ref(column));
     let digest = digest_of(values.collect::<rusqlite::Result<Vec<_>>>()?);
     Ok(is_digest(row.get_ref(columns)?, digest))
 }
 
-/// Whether a column holds `digest`.
+/// Reports whether a column holds `digest`.
 pub(super) fn is_digest(column: ValueRef<'_>, digest: Digest) -> bool {
     column.as_blob().ok() == Some(digest.as_bytes().as_slice())
 }
@@ -164,7 +164,7 @@ impl<'a> ColumnReader<'a> {
         self.next += 1;
     }
 
-    /// Whether the next column is null. Does not pass over it.
+    /// Reports whether the next column is null. Does not pass over it.
     pub(super) fn is_null(&self) -> rusqlite::Result<bool> {
         Ok(self.row.get_ref(self.next)? == ValueRef::Null)
     }

@@ -195,8 +195,8 @@ fn is_decision_as_written(row: &Row<'_>) -> rusqlite::Result<bool> {
     Ok(is_digest(row.get_ref(DIGEST_AT)?, digest) && is_own_policy)
 }
 
-/// Whether the ending of a row is the one it was completed with. A row that is
-/// not completed has no digest of it.
+/// Reports whether the ending of a row is the one it was completed with. A row
+/// that is not completed has no digest of it.
 fn is_ending_as_written(row: &Row<'_>) -> rusqlite::Result<bool> {
     let values = (POLICY_AT + 1..DIGEST_AT)
         .map(|column| row.get_ref(column))

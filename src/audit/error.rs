@@ -36,7 +36,7 @@ pub enum AuditError {
     Writable {
         /// The file or folder.
         path: PathBuf,
-        /// Its permissions.
+        /// Permissions of the file or folder.
         mode: u32,
     },
     /// The record holds less than its marker says.
@@ -75,7 +75,7 @@ pub enum AuditError {
     Schema {
         /// The file.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         found: i64,
         /// The schema of this version.
         known: i64,
@@ -85,7 +85,7 @@ pub enum AuditError {
     Outdated {
         /// The file.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         found: i64,
         /// The oldest schema that is read.
         oldest: i64,

@@ -49,8 +49,8 @@ pub enum FileChange {
 }
 
 impl FileFault {
-    /// Whether only a restart ends the fault. The others end when the file is
-    /// back.
+    /// Reports whether only a restart ends the fault. The others end when the
+    /// file is back.
     pub(super) fn is_final(&self) -> bool {
         matches!(self.change, FileChange::Cut { .. })
     }
@@ -118,7 +118,7 @@ impl OpenFiles {
         }
     }
 
-    /// Whether `fault` says that the WAL was cut.
+    /// Reports whether `fault` says that the WAL was cut.
     pub(super) fn is_wal_cut(&self, fault: &FileFault) -> bool {
         matches!(fault.change, FileChange::Cut { .. }) && fault.file == name_of(&self.wal.path)
     }

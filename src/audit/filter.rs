@@ -36,7 +36,7 @@ pub struct DecisionFilter {
 }
 
 impl DecisionFilter {
-    /// Whether the filter chooses every decision there is.
+    /// Reports whether the filter chooses every decision there is.
     pub fn is_open(&self) -> bool {
         *self == Self::default()
     }

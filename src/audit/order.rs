@@ -94,8 +94,8 @@ impl OrderCheck {
         })
     }
 
-    /// Whether the row with this number and time is where a search looks for it.
-    /// Rows are to be given in the order of their numbers.
+    /// Reports whether the row with this number and time is where a search
+    /// looks for it. Rows are to be given in the order of their numbers.
     pub(super) fn holds(&mut self, seq: u64, at: Timestamp) -> bool {
         let begins = |start: &mut i64| i64::try_from(seq).is_ok_and(|seq| *start <= seq);
         while self.starts.pop_if(begins).is_some() {

@@ -96,8 +96,8 @@ pub(super) enum WriterTask {
 }
 
 impl WriterTask {
-    /// Whether there is something to write: a decision that was refused has no
-    /// row that could be completed.
+    /// Reports whether there is something to write: a decision that was refused
+    /// has no row that could be completed.
     pub(super) fn has_row(&self) -> bool {
         match self {
             Self::Complete { seq, .. } => seq.get() != 0,
@@ -108,13 +108,13 @@ impl WriterTask {
         }
     }
 
-    /// Whether the task may be given up so that decisions are written.
+    /// Reports whether the task may be given up so that decisions are written.
     pub(super) fn is_dispensable(&self) -> bool {
         matches!(self, Self::SaveSnapshot(_) | Self::Event(_))
     }
 
-    /// Whether the task was accepted when it was queued: it is tried until it is
-    /// written.
+    /// Reports whether the task was accepted when it was queued: it is tried
+    /// until it is written.
     pub(super) fn is_accepted(&self) -> bool {
         matches!(
             self,

@@ -227,7 +227,7 @@ fn make(connection: &Connection, tables: &str, version: i64) -> rusqlite::Result
     ))
 }
 
-/// Whether the file is new: no version, no tables.
+/// Reports whether the file is new: no version, no tables.
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM sqlite_schema";
     let tables: i64 = connection.query_row(sql, [], |row| row.get(0))?;

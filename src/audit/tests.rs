@@ -43,7 +43,7 @@ use politesse_robots::origin::Target;
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\n";
 
 impl AuditReader {
-    /// The newest `limit` records that meet `filter`; 0 means all.
+    /// Returns the newest `limit` records that meet `filter`; 0 means all.
     fn list(&self, filter: &DecisionFilter, limit: usize) -> Result<Vec<StoredRecord>, AuditError> {
         let mut records = Vec::new();
         self.visit_decisions(filter, Direction::NewestFirst, |record| {
@@ -53,7 +53,7 @@ impl AuditReader {
         Ok(records)
     }
 
-    /// The newest `limit` events that meet `filter`; 0 means all.
+    /// Returns the newest `limit` events that meet `filter`; 0 means all.
     fn events(&self, filter: &EventFilter, limit: usize) -> Result<Vec<EventRow>, AuditError> {
         let mut events = Vec::new();
         self.visit_events(filter, |event| {
@@ -90,7 +90,8 @@ impl Kit {
         Self::with(folder, &options)
     }
 
-    /// A log as `options` say, in a folder of which `folder` takes care.
+    /// Returns a log as `options` say, in a folder of which `folder` takes
+    /// care.
     fn with(folder: TempDir, options: &Options) -> Self {
         let metrics = Arc::new(Metrics::default());
         let tracker = TaskTracker::new();
@@ -217,7 +218,7 @@ fn done(status: u16) -> ExchangeEnd {
 const BREAK: &str = "CREATE TRIGGER broken BEFORE INSERT ON decision
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
-/// The same for endings.
+/// Trigger that makes the completion of a row fail.
 const BREAK_ENDINGS: &str = "CREATE TRIGGER broken_ending BEFORE UPDATE ON decision
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
@@ -597,8 +598,8 @@ async fn the_log_is_for_its_owner_alone() {
     }
 }
 
-/// A log with a row of every kind: no rule, rule, another reading, unavailable,
-/// unreachable, egress.
+/// Returns a log with a row of every kind: no rule, rule, another reading,
+/// unavailable, unreachable, egress.
 async fn one_of_each() -> Kit {
     let kit = Kit::new(Durability::Commit, 16);
     let missing = snapshot(AccessResult::Unavailable, Some(404));

@@ -154,7 +154,8 @@ impl<'a> AuditTransaction<'a> {
         }
     }
 
-    /// Whether the last event of the host is that it may be asked again.
+    /// Reports whether the last event of the host is that it may be asked
+    /// again.
     fn is_left(&self, event: &BackOffEvent) -> rusqlite::Result<bool> {
         let last: Option<String> = self
             .transaction

@@ -191,7 +191,7 @@ impl Wal {
         self.disk_full |= code == Some(rusqlite::ErrorCode::DiskFull);
     }
 
-    /// Whether a checkpoint is due.
+    /// Reports whether a checkpoint is due.
     pub(super) fn is_due(&self) -> bool {
         self.due_at <= self.frames.load(Ordering::Acquire)
     }

@@ -34,7 +34,7 @@ pub(super) struct ConfigurationRequest<'a> {
 /// Folders to use where no configuration file is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Home {
-    /// Those of the user: `$XDG_CONFIG_HOME` and `$XDG_STATE_HOME`.
+    /// Folders of the user: `$XDG_CONFIG_HOME` and `$XDG_STATE_HOME`.
     User,
     /// Working directory (`--here`).
     Here,

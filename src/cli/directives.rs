@@ -35,10 +35,10 @@ pub(super) struct DirectivesArguments {
     /// A field of the response; one of these for each.
     #[arg(long = "header", value_name = "NAME: VALUE")]
     fields: Vec<FieldArgument>,
-    /// Its Content-Type.
+    /// Content-Type of the page.
     #[arg(long, value_name = "TYPE")]
     content_type: Option<HeaderValue>,
-    /// Its status.
+    /// Status of the response.
     #[arg(long, value_name = "STATUS", default_value = "200")]
     status: StatusCode,
     /// The method that it answers.

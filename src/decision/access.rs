@@ -136,7 +136,7 @@ impl NoConnection {
         Cause::NoConnection(self).as_str()
     }
 
-    /// Whether a time limit ended it: the answer is 504 then, else 502.
+    /// Reports whether a time limit ended it: the answer is 504 then, else 502.
     pub fn is_timeout(self) -> bool {
         matches!(self, Self::DnsTimeout | Self::Timeout)
     }

@@ -254,7 +254,7 @@ impl Permit {
 pub struct Refusal {
     /// Sequence number of the decision record.
     pub seq: u64,
-    /// What was decided, and from what.
+    /// Evidence: the decision, and everything that it was made from.
     pub evidence: Arc<Evidence>,
 }
 

@@ -36,13 +36,14 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Whether the request may be sent: the ruling allows, or is only reported.
+    /// Reports whether the request may be sent: the ruling allows, or is only
+    /// reported.
     pub fn lets_through(&self) -> bool {
         self.ruling.verdict == Verdict::Allow || self.is_reported()
     }
 
-    /// Whether it disallows only because the robots.txt could not be fetched yet,
-    /// which says nothing about the page.
+    /// Reports whether it disallows only because the robots.txt could not be
+    /// fetched yet, which says nothing about the page.
     pub fn lacks_an_answer_for_now(&self) -> bool {
         let result = self.snapshot.as_deref().map(|snapshot| &snapshot.result);
         let was_busy = matches!(result, Some(AccessResult::Unreachable(Cause::Busy)));
@@ -56,9 +57,9 @@ impl Evidence {
         left.unwrap_or_default()
     }
 
-    /// Whether it rests on an expired robots.txt that could not be fetched yet:
-    /// what that allowed may be disallowed by now. An origin that does not
-    /// answer is another matter (RFC 9309, section 2.4).
+    /// Reports whether it rests on an expired robots.txt that could not be
+    /// fetched yet: what that allowed may be disallowed by now. An origin that
+    /// does not answer is another matter (RFC 9309, section 2.4).
     pub fn is_out_of_date(&self) -> bool {
         let stale = self.snapshot.as_deref().and_then(|snapshot| snapshot.stale);
         let by_its_rules = matches!(
@@ -69,8 +70,8 @@ impl Evidence {
         stale == Some(Cause::Busy) && by_its_rules && self.ruling.overriding.is_none()
     }
 
-    /// Whether it disallows a request that is forwarded all the same, because the
-    /// policy reports and does not enforce.
+    /// Reports whether it disallows a request that is forwarded all the same,
+    /// because the policy reports and does not enforce.
     ///
     /// Report mode sets aside what robots.txt and the operator say of a page.
     /// Where nothing may be dialled (`egress`), or no connection was made, there

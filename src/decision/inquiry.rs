@@ -104,7 +104,7 @@ mod tests {
         tokens.collect::<Result<_, _>>().unwrap()
     }
 
-    /// An entry; an empty condition is none.
+    /// Returns an entry; an empty condition is none.
     fn entry(names: &[&str], user_agent: &str, client: &str) -> Identity {
         Identity {
             tokens: tokens(names),

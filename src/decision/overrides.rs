@@ -38,12 +38,12 @@ pub enum Action {
     /// The URLs may be fetched. Leave that never ends is soon forgotten, so
     /// there is none.
     Allow {
-        /// Its end.
+        /// End of the override.
         until: Timestamp,
     },
     /// The URLs may not be fetched.
     Deny {
-        /// Its end, if it has one.
+        /// End of the override, if it has one.
         until: Option<Timestamp>,
     },
 }
@@ -190,7 +190,8 @@ pub fn first<'a>(
 }
 
 impl Override {
-    /// Whether it is no longer in force at `at`. The end itself is not in it.
+    /// Reports whether it is no longer in force at `at`. The end itself is not
+    /// in it.
     pub fn has_ended(&self, at: Timestamp) -> bool {
         self.action.until().is_some_and(|end| end <= at)
     }

@@ -119,7 +119,7 @@ pub struct ExchangeEnd {
 /// Record as read back from the store.
 #[derive(Debug, Clone)]
 pub struct StoredRecord {
-    /// Its sequence number, from 1.
+    /// Sequence number of the row, from 1.
     pub seq: u64,
     /// When the decision was made.
     pub at: Timestamp,
@@ -159,7 +159,7 @@ pub struct StoredRecord {
 /// share it.
 #[derive(Debug, Clone)]
 pub struct StoredPolicy {
-    /// Its JSON.
+    /// JSON of the policy.
     pub json: Arc<str>,
     /// The digest of that.
     pub sha256: Digest,
@@ -253,7 +253,7 @@ pub fn result_word(result: &AccessResult) -> &'static str {
 /// Result of making a recorded decision again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Again {
-    /// The same answer.
+    /// Deciding again gives the same answer.
     Same,
     /// Another answer, by the revision that decided the row: the row or its
     /// evidence has changed.
@@ -285,7 +285,7 @@ pub enum Undecidable {
     Value {
         /// The column.
         field: &'static str,
-        /// What stands in it.
+        /// Value in the column.
         value: String,
     },
     /// The body of robots.txt is not in the store.

@@ -117,7 +117,7 @@ impl Ruling {
         Some(pause.as_secs_f64())
     }
 
-    /// Whether an override allows what robots.txt disallows.
+    /// Reports whether an override allows what robots.txt disallows.
     pub fn is_overridden(&self) -> bool {
         self.overriding.is_some() && self.verdict == Verdict::Allow
     }

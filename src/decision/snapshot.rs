@@ -227,9 +227,10 @@ impl StoredSnapshot {
         }
     }
 
-    /// Whether it rests on an answer or a failure of the origin, and so outlives
-    /// the process. A failure of our own, or an address that may not be dialled,
-    /// is found out again at no cost, and the restart may have mended it.
+    /// Reports whether it rests on an answer or a failure of the origin, and so
+    /// outlives the process. A failure of our own, or an address that may not
+    /// be dialled, is found out again at no cost, and the restart may have
+    /// mended it.
     pub fn is_of_the_origin(&self) -> bool {
         match &self.snapshot.result {
             AccessResult::Unreachable(

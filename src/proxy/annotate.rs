@@ -285,7 +285,7 @@ impl Annotator {
         (held.within(share), rest)
     }
 
-    /// Whether no more of a page may be held back, or read at all.
+    /// Reports whether no more of a page may be held back, or read at all.
     fn is_full(&self, held: &HeldBody) -> bool {
         let Options {
             hold_bytes, limits, ..

@@ -64,9 +64,9 @@ struct LeafCertificate {
 }
 
 impl LeafCertificate {
-    /// Whether a client with our clock accepts the certificate today and
-    /// tomorrow. The clock may have been set since it was made, or the machine
-    /// may have slept.
+    /// Reports whether a client with our clock accepts the certificate today
+    /// and tomorrow. The clock may have been set since it was made, or the
+    /// machine may have slept.
     fn is_current(&self) -> bool {
         let now = to_date(clock::now());
         let is_valid = self.not_before <= now && now + DAY < self.not_after;
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    // security: the key is the owner's alone, and is never overwritten.
+    // Ours: the key is the owner's alone, and is never overwritten.
     #[test]
     fn an_authority_is_made_once_and_read_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -57,8 +57,8 @@ pub enum CaError {
 }
 
 impl CaError {
-    /// Whether another process may be making the two files right now: the key
-    /// first, then the certificate.
+    /// Reports whether another process may be making the two files right now:
+    /// the key first, then the certificate.
     pub(super) fn may_be_in_the_making(&self) -> bool {
         let is_empty = |path: &Path| path.metadata().is_ok_and(|file| file.len() == 0);
         match self {

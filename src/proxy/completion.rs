@@ -34,7 +34,7 @@ pub struct RecordCompletion {
     pub(super) row: Option<(RecordEnding, Arc<Evidence>)>,
     /// Status that the client is answered with.
     pub(super) status: Option<u16>,
-    /// What the response says about its own use.
+    /// Statements of the response about its own use.
     pub(super) summary: Option<AnnotationSummary>,
     /// Bytes of the body that were passed on.
     pub(super) bytes: u64,
@@ -60,8 +60,8 @@ impl RecordCompletion {
         clock::instant().duration_since(self.started)
     }
 
-    /// Whether all expected bytes were passed on. hyper asks a body for no more
-    /// than its length, so it never sees the end.
+    /// Reports whether all expected bytes were passed on. hyper asks a body for
+    /// no more than its length, so it never sees the end.
     pub(super) fn is_complete(&self) -> bool {
         self.expected_bytes == Some(self.bytes)
     }

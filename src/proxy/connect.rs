@@ -103,7 +103,7 @@ pub struct InnerConnection {
     pub stream: Box<dyn ByteStream>,
     /// The origin that each request must name.
     pub origin: Origin,
-    /// How the requests are framed.
+    /// Version of HTTP, by which the requests are framed.
     pub protocol: Protocol,
     /// Set while `stream` is read, if its first bytes turn out to be no request.
     /// To be looked at once the connection is over: hyper takes the error of

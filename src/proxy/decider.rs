@@ -35,7 +35,7 @@ pub struct OriginDecision {
     pub decision: Decision,
     /// Address at which the origin is dialled, if that is known.
     pub address: Option<IpAddr>,
-    /// How the robots.txt was got, if it was looked for.
+    /// Lookup of the robots.txt, if there was one.
     pub robots: Option<RobotsLookup>,
 }
 

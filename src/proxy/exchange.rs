@@ -32,9 +32,10 @@ use crate::upstream::client::Upstream;
 /// Settings of exchanges.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How requests are read; the proxy's name in `Via` and `Proxy-Status`.
+    /// Options for reading requests; the proxy's name in `Via` and
+    /// `Proxy-Status`.
     pub request: request::Options,
-    /// How turns are waited for.
+    /// Options for waiting for turns.
     pub turns: turns::Options,
     /// Status of what is refused while robots.txt is unreachable
     /// (`robots.unreachable_answer`).
@@ -252,8 +253,8 @@ impl Proxy {
     }
 }
 
-/// Whether a response to `method` with `status` has no body, whatever its
-/// fields say (RFC 9112, section 6.3).
+/// Reports whether a response to `method` with `status` has no body, whatever
+/// its fields say (RFC 9112, section 6.3).
 fn has_no_body(method: &Method, status: StatusCode) -> bool {
     *method == Method::HEAD || matches!(status.as_u16(), 100..=199 | 204 | 304)
 }

@@ -32,8 +32,8 @@ pub struct Options {
 /// Content codings that an origin is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptEncoding {
-    /// Those of the client's that can be decoded here, so that pages can be
-    /// scanned.
+    /// Codings that the client accepts and that can be decoded here, so that
+    /// pages can be scanned.
     Decodable,
     /// All of the client's.
     AsIs,
@@ -48,8 +48,8 @@ pub struct RequestFields {
     pub host_at: usize,
 }
 
-/// Whether a field is about one connection, even if `Connection` does not name
-/// it.
+/// Reports whether a field is about one connection, even if `Connection` does
+/// not name it.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.starts_with("proxy-") && name != PROXY_STATUS
@@ -77,16 +77,17 @@ fn nominated(fields: &HeaderMap) -> Vec<HeaderName> {
         .collect()
 }
 
-/// Whether `Connection` names a field that frames or routes the message. Without
-/// that field other readers would understand the message differently.
+/// Reports whether `Connection` names a field that frames or routes the
+/// message. Without that field other readers would understand the message
+/// differently.
 pub fn nominates_framing(fields: &HeaderMap) -> bool {
     nominated(fields)
         .iter()
         .any(|name| *name == CONTENT_LENGTH || *name == HOST || *name == TRANSFER_ENCODING)
 }
 
-/// Whether a message has come through the proxy `name` before, as its `Via` says
-/// (RFC 9110, section 7.6.3).
+/// Reports whether a message has come through the proxy `name` before, as its
+/// `Via` says (RFC 9110, section 7.6.3).
 pub fn has_come_through(fields: &HeaderMap, name: &str) -> bool {
     fields
         .get_all(VIA)

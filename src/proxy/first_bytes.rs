@@ -187,7 +187,7 @@ fn ends_with_version(line: &[u8]) -> bool {
     words.next().is_some_and(|last| last.starts_with(b"HTTP/"))
 }
 
-/// Whether a byte may stand in a method (RFC 9110, section 5.6.2).
+/// Reports whether a byte may stand in a method (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

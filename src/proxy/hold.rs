@@ -123,12 +123,12 @@ impl HeldBody {
         self.bytes
     }
 
-    /// Whether the body breaks off after what is held back.
+    /// Reports whether the body breaks off after what is held back.
     pub fn breaks_off(&self) -> bool {
         matches!(self.last, Some(Err(_)))
     }
 
-    /// Whether there is nothing left to pass on.
+    /// Reports whether there is nothing left to pass on.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty() && self.small.is_empty() && self.last.is_none()
     }

@@ -127,7 +127,7 @@ mod tests {
         admit(names, client, origin, name).is_ok()
     }
 
-    // Ours (issue 5, Deliver 6).
+    // Ours.
     #[test]
     fn names_are_counted_by_client_and_origin_each_once() {
         let names = NameLimiter::new(NonZeroUsize::new(2).unwrap(), Counter::default());

@@ -17,7 +17,7 @@ pub struct ProblemDetails {
     pub kind: &'static str,
     /// The problem type in words.
     pub title: &'static str,
-    /// This case in one sentence.
+    /// Explanation of this case in one sentence.
     pub detail: String,
     /// Seconds after which the client may ask again.
     pub retry_after: Option<u64>,

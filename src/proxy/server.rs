@@ -126,7 +126,7 @@ impl ListenerGroup {
         }
     }
 
-    /// Whether `client` may connect while `options` are in force.
+    /// Reports whether `client` may connect while `options` are in force.
     pub(super) fn admits(&self, client: IpAddr, options: &Options) -> bool {
         if self.is_loopback_only {
             client.is_loopback()

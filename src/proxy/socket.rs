@@ -188,13 +188,13 @@ impl ConnectionActivity {
         WaitGuard(Arc::clone(self))
     }
 
-    /// Whether a request has come at all.
+    /// Reports whether a request has come at all.
     pub fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing has happened since the last call, and nothing waits for
-    /// an origin.
+    /// Reports whether nothing has happened since the last call, and nothing
+    /// waits for an origin.
     pub fn is_idle(&self) -> bool {
         let was_active = self.is_active.swap(false, Ordering::Relaxed);
         !was_active && self.waiting.load(Ordering::Relaxed) == 0
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::tasks::tests::{MOST, most_in_one_turn};
 
-    // Issue 5, "healthy ones not slowed": so did a crawler with its upload.
+    // Ours: so did a crawler with its upload.
     #[tokio::test]
     async fn a_flood_from_a_crawler_lets_others_run() {
         let most = most_in_one_turn(|stream: TcpStream| Socket::from(stream)).await;
@@ -237,7 +237,7 @@ mod tests {
         (listener.accept().await.unwrap().0.into(), peer)
     }
 
-    // Proxy.md 3, number 13.
+    // Ours.
     #[tokio::test]
     async fn a_reset_is_noticed_and_a_half_close_is_none() {
         let (mut socket, mut peer) = pair().await;
@@ -275,7 +275,7 @@ mod tests {
         assert!(soon(socket.client_end().ended()).await.is_none());
     }
 
-    /// What `future` comes to, if it does.
+    /// Returns what `future` comes to, if it does.
     async fn soon<T>(future: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(Duration::from_millis(50), future)
             .await
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(read, 3_000_000);
     }
 
-    /// What `future` has come to, if it is done at once.
+    /// Returns what `future` has come to, if it is done at once.
     async fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

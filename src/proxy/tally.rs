@@ -55,11 +55,11 @@ pub struct Totals {
     pub longest_wait_ms: u64,
     /// The most frequent reasons for which requests were not simply allowed.
     pub reasons: Vec<ReasonCount>,
-    /// How many reasons there are besides.
+    /// Number of further reasons.
     pub further_reasons: u64,
 }
 
-/// How often something was done for one reason.
+/// Count of what was done for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonCount {
     /// Treatment of the requests.
@@ -67,7 +67,7 @@ pub struct ReasonCount {
     /// The rule and its place, or the word for the reason. From an origin, so
     /// it may hold any character.
     pub reason: String,
-    /// How many requests there were.
+    /// Number of requests.
     pub count: u64,
 }
 

@@ -211,14 +211,15 @@ impl TurnDecider {
         decided.await
     }
 
-    /// Whether the origin is asked: not for what is refused, nor for what the
-    /// cache answers, nor by a robots.txt that has expired.
+    /// Reports whether the origin is asked: not for what is refused, nor for
+    /// what the cache answers, nor by a robots.txt that has expired.
     fn is_to_be_sent(&self, decision: &Decision) -> bool {
         let evidence = decision.evidence();
         evidence.lets_through() && !evidence.is_out_of_date() && !self.is_cached(decision)
     }
 
-    /// Whether the request is answered with the robots.txt in the cache.
+    /// Reports whether the request is answered with the robots.txt in the
+    /// cache.
     pub fn is_cached(&self, decision: &Decision) -> bool {
         self.options.serve_cached && decision.own_copy().is_some()
     }

@@ -150,7 +150,7 @@ impl Commands {
         self.tokens.wait().await;
     }
 
-    /// How many control connections are of use: one for each command.
+    /// Returns how many control connections are of use: one for each command.
     pub(super) fn most(&self) -> NonZeroUsize {
         self.crawlers.in_force.load().options.max_commands
     }

@@ -68,7 +68,8 @@ const PORTS_SPECIAL: [u16; 11] = [
     2049, 2375, 3306, 3389, 5432, 5900, 6000, 6379, 9200, 11211, 27017,
 ];
 
-/// Whether an address by itself, whatever it may wrap, is private or special.
+/// Reports whether an address by itself, whatever it may wrap, is private or
+/// special.
 pub(super) fn is_special(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => V4_SPECIAL
@@ -127,12 +128,13 @@ fn join(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))
 }
 
-/// Whether a name means this machine or a cloud's metadata (RFC 6761, 6.3).
+/// Reports whether a name means this machine or a cloud's metadata (RFC 6761,
+/// 6.3).
 pub(super) fn is_special_name(name: &str) -> bool {
     NAMES_SPECIAL.contains(&name) || name.ends_with(".localhost")
 }
 
-/// Whether a port is one that web origins use.
+/// Reports whether a port is one that web origins use.
 pub(super) fn is_web_port(port: u16) -> bool {
     // Below 1024 listen mail, shells and file servers, which could take a
     // request that a stranger wrote for commands of their own.

@@ -62,7 +62,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Whether the origin has closed the connection, as far as is known yet.
+    /// Reports whether the origin has closed the connection, as far as is known
+    /// yet.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => sender.is_closed(),
@@ -70,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// Whether several exchanges use the connection at the same time.
+    /// Reports whether several exchanges use the connection at the same time.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.sender, Sender::Http2(_))
     }
@@ -240,8 +241,8 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// Whether an error says nothing of the origin: the process or the system has no
-/// descriptors, ports or memory left.
+/// Reports whether an error says nothing of the origin: the process or the
+/// system has no descriptors, ports or memory left.
 fn is_for_lack_of_sockets(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     let lacks = [

@@ -66,7 +66,7 @@ impl UpstreamError {
         }
     }
 
-    /// Whether a time limit ended it: 504, else 502.
+    /// Reports whether a time limit ended it: 504, else 502.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::FirstByteTimeout)
             || matches!(self, Self::NoConnection(cause) if cause.is_timeout())

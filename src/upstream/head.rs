@@ -152,13 +152,13 @@ fn request(head: &OutgoingHead, uri: Uri, body: Upload) -> Request<Upload> {
     request
 }
 
-/// Whether a field is written here or by hyper, and never copied.
+/// Reports whether a field is written here or by hyper, and never copied.
 fn is_ours(name: &HeaderName) -> bool {
     matches!(*name, HOST | CONTENT_LENGTH | TRANSFER_ENCODING)
 }
 
-/// Whether hyper must be told that there is a body: it drops one of unknown
-/// length from these methods.
+/// Reports whether hyper must be told that there is a body: it drops one of
+/// unknown length from these methods.
 fn needs_chunks(method: &Method, body: &Upload) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
         && !body.is_end_stream()

@@ -77,7 +77,7 @@ pub enum CredentialsError {
     Mode {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// Permissions of the file.
         mode: u32,
     },
     /// The file does not hold one line: a name, a colon and a password.

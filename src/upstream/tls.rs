@@ -24,7 +24,7 @@ const SESSIONS_MAX: usize = 4096;
 /// Root certificates that are trusted (`https.upstream_roots`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Roots {
-    /// Those that the operating system trusts.
+    /// Certificates that the operating system trusts.
     System,
     /// Mozilla's list, as it was when this was built.
     Webpki,
@@ -41,7 +41,7 @@ pub enum UpstreamSetupError {
     RootsFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault of the file.
         source: pem::Error,
     },
     /// A certificate in the file of roots is none that can be trusted.
@@ -49,7 +49,7 @@ pub enum UpstreamSetupError {
     Root {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault of the file.
         source: rustls::Error,
     },
     /// The file of roots has no certificate in it.

@@ -69,14 +69,14 @@ impl UploadProgress {
             .map_or(0, |counts| counts.frames.load(Ordering::Relaxed))
     }
 
-    /// Whether all of the body was taken.
+    /// Reports whether all of the body was taken.
     pub(super) fn has_ended(&self) -> bool {
         self.0
             .as_ref()
             .is_none_or(|counts| counts.ended.load(Ordering::Relaxed))
     }
 
-    /// Whether the client's connection broke off.
+    /// Reports whether the client's connection broke off.
     pub(super) fn broke(&self) -> bool {
         self.0
             .as_ref()

@@ -55,8 +55,8 @@ impl ReceivedBytes {
         self.0.is_enough.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the connection was ended because of too many interim responses
-    /// on HTTP/2.
+    /// Reports whether the connection was ended because of too many interim
+    /// responses on HTTP/2.
     pub(super) fn is_flooded(&self) -> bool {
         self.0.is_flooded.load(Ordering::Relaxed)
     }
@@ -90,7 +90,7 @@ impl Wire {
         self.received.clone()
     }
 
-    /// Whether HTTP/2 was agreed on (RFC 7301, RFC 9113, section 3.2).
+    /// Reports whether HTTP/2 was agreed on (RFC 7301, RFC 9113, section 3.2).
     pub(super) fn speaks_http2(&self) -> bool {
         self.heads.is_some()
     }
@@ -161,8 +161,8 @@ mod tests {
     use super::*;
     use crate::tasks::tests::{MOST, most_in_one_turn};
 
-    // Issue 5, "healthy ones not slowed": an origin that sent a chunk size of
-    // endless zeros kept a thread for seconds.
+    // Ours: an origin that sent a chunk size of endless zeros kept a thread for
+    // seconds.
     #[tokio::test]
     async fn a_flood_from_an_origin_lets_others_run() {
         let most = most_in_one_turn(|stream: TcpStream| Wire::from(stream)).await;

@@ -14,7 +14,7 @@ async fn ask(admin: SocketAddr, path: &str) -> Reply {
     client.ask(&[&line, &host]).await
 }
 
-// Issue, Deliver 10.
+// Ours.
 #[test]
 fn a_running_proxy_is_healthy_and_ready() {
     run(async {
@@ -25,7 +25,7 @@ fn a_running_proxy_is_healthy_and_ready() {
     });
 }
 
-// Issue, Deliver 10; contract, section 2: metrics name no host, URL or crawler.
+// Ours: metrics name no host, URL or crawler.
 #[test]
 fn metrics_count_decisions_and_name_nobody() {
     run(async {
@@ -57,8 +57,8 @@ fn metrics_count_decisions_and_name_nobody() {
     });
 }
 
-// Decisions, Audit: a log that cannot be written stops the crawl with 503 and
-// says why on /readyz; ARCHITECTURE.md, invariant 3.
+// Ours: a log that cannot be written stops the crawl with 503 and says why on
+// /readyz; ARCHITECTURE.md, invariant 3.
 #[test]
 fn a_log_that_cannot_be_written_stops_the_crawl() {
     run(async {
@@ -83,7 +83,7 @@ fn a_log_that_cannot_be_written_stops_the_crawl() {
     });
 }
 
-// Operations.md, section 5: not ready from the signal on.
+// Ours: not ready from the signal on.
 #[test]
 fn a_stopping_proxy_is_not_ready() {
     run(async {
@@ -109,7 +109,8 @@ fn a_stopping_proxy_is_not_ready() {
     });
 }
 
-/// The status of `/metrics` by this request line and these `Host` values.
+/// Returns the status of `/metrics` by this request line and these `Host`
+/// values.
 async fn asked(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
     let fields = hosts.iter().map(|host| format!("Host: {host}"));
     let lines: Vec<_> = [line.to_owned()].into_iter().chain(fields).collect();
@@ -117,7 +118,7 @@ async fn asked(admin: SocketAddr, line: &str, hosts: &[&str]) -> u16 {
     Crawler::to(admin).await.ask(&lines).await.status()
 }
 
-// Security, section 8: DNS rebinding; RFC 9112, sections 3.2 and 3.2.2.
+// Ours: DNS rebinding; RFC 9112, sections 3.2 and 3.2.2.
 #[test]
 fn pages_are_told_to_who_asks_for_us_and_nobody_else() {
     run(async {

@@ -1,5 +1,5 @@
 //! The annotation: one field states what binds the crawler, and not a byte of
-//! the page is changed (directives.md, section 4).
+//! the page is changed.
 
 use crate::kit::client::{Crawler, End, ask, get, get_as};
 use crate::kit::origin::{Origin, Script};
@@ -13,7 +13,7 @@ async fn with(page: Page) -> (Origin, Proxy) {
     (origin, proxy)
 }
 
-/// The annotation's value of `/a` for ExampleBot.
+/// Returns the annotation's value of `/a` for ExampleBot.
 async fn annotation(page: Page) -> String {
     let (_origin, proxy) = with(page).await;
     let reply = get(&proxy, "http://o.test/a").await;
@@ -23,7 +23,7 @@ async fn annotation(page: Page) -> String {
 const HEAD: &str =
     "<!doctype html><html><head><meta name=robots content=\"noindex, max-snippet:20\"></head>";
 
-// Directives.md, section 4.2: the grammar, and proof of absence.
+// Ours: the grammar, and proof of absence.
 #[test]
 fn a_page_that_says_nothing_is_annotated_as_complete_and_empty() {
     run(async {
@@ -38,7 +38,7 @@ fn a_page_that_says_nothing_is_annotated_as_complete_and_empty() {
     });
 }
 
-// Issue, Deliver 6: Robots-Tag and X-Robots-Tag.
+// Ours: Robots-Tag and X-Robots-Tag.
 #[test]
 fn fields_are_read() {
     run(async {
@@ -56,7 +56,7 @@ fn fields_are_read() {
     });
 }
 
-// Issue, Deliver 6: meta in the head of HTML; the body untouched.
+// Ours: meta in the head of HTML; the body untouched.
 #[test]
 fn meta_elements_are_read_and_the_body_is_not_touched() {
     run(async {
@@ -73,7 +73,7 @@ fn meta_elements_are_read_and_the_body_is_not_touched() {
     });
 }
 
-// Directives.md, section 4.2: the crawler's own key holds what binds it.
+// Ours: the crawler's own key holds what binds it.
 #[test]
 fn what_is_said_to_one_crawler_binds_that_one() {
     run(async {
@@ -96,7 +96,7 @@ fn what_is_said_to_one_crawler_binds_that_one() {
     });
 }
 
-// Contract, section 3: a field of that name sent by the origin is removed first.
+// Ours: a field of that name sent by the origin is removed first.
 #[test]
 fn an_annotation_by_the_origin_does_not_stand() {
     run(async {
@@ -110,7 +110,7 @@ fn an_annotation_by_the_origin_does_not_stand() {
     });
 }
 
-// Directives.md, section 4.3: what cannot be decoded is passed on unread.
+// Ours: what cannot be decoded is passed on unread.
 #[test]
 fn a_page_in_a_coding_that_nobody_knows_is_said_to_be_unread() {
     run(async {
@@ -126,7 +126,7 @@ fn a_page_in_a_coding_that_nobody_knows_is_said_to_be_unread() {
     });
 }
 
-// Directives.md, section 4.3: HEAD has no body to look into.
+// Ours: HEAD has no body to look into.
 #[test]
 fn a_head_request_is_partial() {
     run(async {
@@ -145,7 +145,7 @@ fn a_head_request_is_partial() {
     });
 }
 
-// Directives.md, section 4.4: held back until the head ends, then streamed.
+// Ours: held back until the head ends, then streamed.
 #[test]
 fn the_head_is_held_back_and_the_rest_is_streamed() {
     run(async {
@@ -183,7 +183,7 @@ fn the_head_is_held_back_and_the_rest_is_streamed() {
     });
 }
 
-// Contract, section 2: directives.hold_time; directives.md: why=time.
+// Ours: directives.hold_time: why=time.
 #[test]
 fn a_head_that_does_not_end_is_held_back_no_longer_than_configured() {
     run(async {
@@ -216,7 +216,7 @@ fn a_head_that_does_not_end_is_held_back_no_longer_than_configured() {
     });
 }
 
-// Contract, section 2: directives.hold_bytes; the page passes all the same.
+// Ours: directives.hold_bytes; the page passes all the same.
 #[test]
 fn a_head_beyond_the_limit_is_partial_and_passes_whole() {
     run(async {
@@ -235,7 +235,7 @@ fn html(mut page: Page) -> Page {
     page.field("Content-Type", "text/html")
 }
 
-// Contract, section 2: directives.header.
+// Ours: directives.header.
 #[test]
 fn the_fields_name_is_configured() {
     run(async {

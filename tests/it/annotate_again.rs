@@ -1,5 +1,5 @@
 //! Responses that do not send a whole page: not modified, a part, none, or
-//! broken off (directives.md, section 4.3).
+//! broken off.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ async fn started(script: Script, config: Config) -> (Origin, Proxy) {
     (origin, proxy)
 }
 
-/// The annotation's one member.
+/// Returns the annotation's one member.
 #[track_caller]
 fn only(reply: &Reply) -> Told {
     let told = told(reply.head.value("robots-directives"));
@@ -33,7 +33,7 @@ fn only(reply: &Reply) -> Told {
     told.clone()
 }
 
-/// What is in force, and how far that is known, in a word or two.
+/// Returns what is in force, and how far that is known, in a word or two.
 #[track_caller]
 fn summary(reply: &Reply) -> String {
     let told = only(reply);
@@ -41,7 +41,7 @@ fn summary(reply: &Reply) -> String {
     format!("{} / {}", told.directives.join(" "), state.trim())
 }
 
-/// The annotation of a 304 to `fields`, asked for after a 200.
+/// Returns the annotation of a 304 to `fields`, asked for after a 200.
 async fn repeated(page: Page, unchanged: Page, fields: &[&str]) -> String {
     let script = Script::robots("").page("/a", page);
     let script = script.if_conditional("/a", unchanged.with_status(304));
@@ -61,7 +61,7 @@ fn dated() -> Page {
     Page::html(NOINDEX).field("Last-Modified", DATE)
 }
 
-/// A 304 that names `tag`.
+/// Returns a 304 that names `tag`.
 fn unchanged(tag: &str) -> Page {
     Page::status(304).field("ETag", tag)
 }
@@ -82,8 +82,8 @@ macro_rules! not_modified {
     )*};
 }
 
-// Directives.md, section 4.3; draft-illyes-repext-03, section 4; which
-// representation is meant: RFC 9110, sections 8.8.3.2, 13.1.2 and 15.4.5.
+// draft-illyes-repext-03, section 4; which representation is meant: RFC 9110,
+// sections 8.8.3.2, 13.1.2 and 15.4.5.
 not_modified! {
     a_304_repeats_what_is_known_of_its_tag:
         tagged(), unchanged("\"a\""), [IF_A] => "noindex / complete";
@@ -122,7 +122,7 @@ not_modified! {
         unchanged("\"a\""), [IF_A] => "noindex / complete";
 }
 
-// Directives.md, section 4.3: `from=@date`, the day it was first told.
+// Ours: `from=@date`, the day it was first told.
 #[test]
 fn what_is_repeated_says_since_when_it_is_known() {
     run(async {
@@ -161,7 +161,7 @@ fn what_is_repeated_says_since_when_it_is_known() {
     });
 }
 
-// Directives.md, section 4.3: a 304 of a page that was not seen.
+// Ours: a 304 of a page that was not seen.
 #[test]
 fn a_304_of_a_page_that_was_not_seen_is_partial() {
     run(async {
@@ -232,8 +232,7 @@ fn part(range: &str, body: &str) -> Page {
     page.field("Content-Range", &format!("bytes {range}"))
 }
 
-// Directives.md, section 4.3, method and range; RFC 9110, sections 9.3.2 and
-// 15.3.7.
+// RFC 9110, sections 9.3.2 and 15.3.7.
 #[test]
 fn what_is_not_sent_is_not_known() {
     run(async {
@@ -283,7 +282,7 @@ fn what_is_not_sent_is_not_known() {
     });
 }
 
-// Directives.md, section 4.4: of others than 2xx the fields only, complete.
+// Ours: of others than 2xx the fields only, complete.
 #[test]
 fn of_what_is_no_page_the_fields_are_all_there_is() {
     run(async {
@@ -312,7 +311,7 @@ fn of_what_is_no_page_the_fields_are_all_there_is() {
     });
 }
 
-// Directives.md, section 4.4: streams and data are not held back, nor read.
+// Ours: streams and data are not held back, nor read.
 #[test]
 fn what_is_no_html_is_passed_on_at_once() {
     run(async {
@@ -348,8 +347,7 @@ fn what_is_no_html_is_passed_on_at_once() {
 
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n28\r\n<head><meta name=robots content=noindex>\r\n";
 
-// Directives.md, section 4.3, corrupt; contract, section 3: it ends broken for
-// the crawler, too.
+// Ours: it ends broken for the crawler, too.
 #[test]
 fn a_page_that_breaks_off_in_its_head_is_corrupt_and_breaks_off() {
     run(async {
@@ -365,8 +363,8 @@ fn a_page_that_breaks_off_in_its_head_is_corrupt_and_breaks_off() {
     });
 }
 
-/// A zstd frame (RFC 8878, section 3.1.1) of one raw block, whose header asks
-/// for a window of 2 to the power of `10 + exponent`.
+/// Returns a zstd frame (RFC 8878, section 3.1.1) of one raw block, whose
+/// header asks for a window of 2 to the power of `10 + exponent`.
 fn zstd_frame(exponent: u8, content: &[u8]) -> Vec<u8> {
     let length = u32::try_from(content.len()).unwrap();
     let block = (length << 3 | 1).to_le_bytes();
@@ -374,8 +372,8 @@ fn zstd_frame(exponent: u8, content: &[u8]) -> Vec<u8> {
     [&head, &block[..3], content].concat()
 }
 
-// Directives.md, sections 4.3 and 4.4: what cannot be read to its end arrives
-// whole all the same. RFC 9659: the window of zstd is 8 MiB at most.
+// Ours: what cannot be read to its end arrives whole all the same. RFC 9659:
+// the window of zstd is 8 MiB at most.
 #[test]
 fn a_page_that_cannot_be_decoded_says_why_and_arrives() {
     run(async {

@@ -1,6 +1,6 @@
 //! What holding back a page's head may cost: time, bytes, memory. A bound that
-//! is met is told in the annotation, and the page arrives whole (issue 4, Must
-//! hold; ARCHITECTURE.md, invariant 8).
+//! is met is told in the annotation, and the page arrives whole
+//! (ARCHITECTURE.md, invariant 8).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const REQUEST: &[u8] =
 /// The `directives.hold_time` of a test.
 const HOLD_TIME: Duration = Duration::from_millis(600);
 
-/// That of the configuration where it says nothing.
+/// Default of `directives.hold_time`.
 const HOLD_TIME_USUAL: Duration = Duration::from_secs(5);
 
 /// Never met by a test that passes.
@@ -67,13 +67,12 @@ async fn something_is_held(proxy: &Proxy) {
     .await;
 }
 
-/// An HTML page of chunks that wait for `gate`.
+/// Returns an HTML page of chunks that wait for `gate`.
 fn stepped(chunks: &[&str], gate: &Gate) -> Page {
     Page::stepped(chunks, gate).field("Content-Type", "text/html")
 }
 
-// Issue 4, Must hold; directives.md, section 4.4: the flush is immediate, and
-// what comes later is not held back again.
+// Ours: the flush is immediate, and what comes later is not held back again.
 #[test]
 fn a_stall_in_the_head_costs_the_hold_time_and_no_more() {
     run(async {
@@ -107,8 +106,8 @@ fn a_stall_in_the_head_costs_the_hold_time_and_no_more() {
     });
 }
 
-// Directives.md, section 4.4: hold_time is for pages alone, from the first
-// byte of the response on: an origin slow to answer is not cut short.
+// Ours: hold_time is for pages alone, from the first byte of the response on:
+// an origin slow to answer is not cut short.
 #[test]
 fn the_wait_for_an_answer_is_not_taken_off_the_hold_time() {
     run(async {
@@ -125,7 +124,7 @@ fn the_wait_for_an_answer_is_not_taken_off_the_hold_time() {
     });
 }
 
-// Contract, section 2: directives.hold_bytes.
+// Ours: directives.hold_bytes.
 #[test]
 fn no_more_of_a_page_is_held_back_than_configured() {
     run(async {
@@ -146,7 +145,7 @@ fn no_more_of_a_page_is_held_back_than_configured() {
     });
 }
 
-// Contract, section 2: directives.scan_limit, decoded bytes.
+// Ours: directives.scan_limit, decoded bytes.
 #[test]
 fn no_more_of_a_page_is_read_than_configured() {
     run(async {
@@ -186,7 +185,7 @@ fn a_bound_of_nothing_holds_nothing_back() {
     });
 }
 
-// Issue 4, Must hold: a global budget that degrades to `partial`.
+// Ours: a global budget that degrades to `partial`.
 #[test]
 fn a_page_without_room_in_the_budget_goes_on_unread() {
     run(async {
@@ -233,7 +232,8 @@ fn the_budget_is_given_back_when_a_page_has_passed() {
     });
 }
 
-/// A page that is held back until the gate opens, and what comes after it.
+/// Returns a page that is held back until the gate opens, and what comes after
+/// it.
 fn half_a_page(gate: &Gate) -> Page {
     stepped(&["<head><title>", "</title></head><body>"], gate)
 }
@@ -311,12 +311,12 @@ fn the_budget_is_given_back_when_the_crawler_stops_reading() {
     });
 }
 
-/// The most memory the proxy ever had, in KiB.
+/// Returns the most memory the proxy ever had, in KiB.
 fn peak_kib(proxy: &Proxy) -> u64 {
     proxy.memory_kib("VmHWM")
 }
 
-/// A chunked page whose head comes byte by byte.
+/// Returns a chunked page whose head comes byte by byte.
 fn dripping(bytes: usize) -> Vec<u8> {
     let mut page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n<title>\r\n".to_vec();
     for _ in 0..bytes {
@@ -333,7 +333,7 @@ const DRIPPING: usize = 4;
 /// KiB. That small pieces are put together, `hold.rs` tests itself.
 const GROWTH_MAX_KIB: u64 = 12 * 1024;
 
-// Issue 4, Must hold: held memory is bounded by bytes, however they come.
+// Ours: held memory is bounded by bytes, however they come.
 #[test]
 fn a_page_that_drips_is_held_back_in_little_more_than_its_bytes() {
     run(async {
@@ -359,7 +359,7 @@ fn a_page_that_drips_is_held_back_in_little_more_than_its_bytes() {
     });
 }
 
-// Issue 4, Must hold: never an error, however many pages there are.
+// Ours: never an error, however many pages there are.
 #[test]
 fn many_pages_at_once_arrive_whole_within_the_budget() {
     const PAGES: usize = 200;

@@ -1,6 +1,5 @@
 //! Bodies that are looked into arrive as they were sent, byte by byte, with the
-//! fields that speak of them (ARCHITECTURE.md, invariant 7; issue 4, Must
-//! hold).
+//! fields that speak of them (ARCHITECTURE.md, invariant 7).
 //!
 //! The cases of `directives.jsonl`, through the proxy, over every
 //! way there is to it.
@@ -39,7 +38,7 @@ enum Line {
     Http2(H2Crawler),
 }
 
-/// What came back.
+/// Response to a case.
 struct Got {
     fields: Vec<(String, String)>,
     body: Vec<u8>,
@@ -57,7 +56,7 @@ impl Serving {
         }
     }
 
-    /// The bytes of the body as sent.
+    /// Returns the bytes of the body as sent.
     fn bytes(&self) -> Vec<u8> {
         let body = self.case.body();
         self.codings
@@ -83,7 +82,7 @@ impl Serving {
         self.case.method.as_deref().unwrap_or("GET")
     }
 
-    /// What of `got` is not as it should be.
+    /// Returns what of `got` is not as it should be.
     fn failure(&self, got: &Got) -> Option<String> {
         let sent = match self.method() {
             "HEAD" => Vec::new(),
@@ -94,7 +93,7 @@ impl Serving {
         (!is_same || !self.is_met(&value)).then(|| format!("{}: {value}", self.target))
     }
 
-    /// Whether the length is told as it was, and the coding.
+    /// Reports whether the length is told as it was, and the coding.
     fn is_framed(&self, got: &Got) -> bool {
         let is_told = got.values("content-length").len() == 1;
         let codings = got.values("content-encoding");
@@ -106,8 +105,8 @@ impl Serving {
         is_named && (is_framed || self.method() == "HEAD")
     }
 
-    /// Whether the annotation says what the case wants. Days pass, so of dates
-    /// it may say more; limits are not those of this proxy.
+    /// Reports whether the annotation says what the case wants. Days pass, so
+    /// of dates it may say more; limits are not those of this proxy.
     fn is_met(&self, value: &str) -> bool {
         let case = &self.case;
         let told = told(value);
@@ -213,12 +212,12 @@ async fn all_arrive(servings: &[Serving], mut line: Line) {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// The pages that have no coding of their own.
+/// Returns the pages that have no coding of their own.
 fn pages() -> impl Iterator<Item = Case> {
     cases().filter(|case| !case.is_coded() && !case.body().is_empty())
 }
 
-// Issue 4, Must hold: for every case; directives.md, section 4.4.
+// Ours: for every case.
 #[test]
 fn every_case_arrives_as_sent_and_is_annotated() {
     run(async {
@@ -233,7 +232,7 @@ fn every_case_arrives_as_sent_and_is_annotated() {
     });
 }
 
-// Issue 4, Must hold: the HTML ones under every coding, untouched.
+// Ours: the HTML ones under every coding, untouched.
 #[test]
 fn every_page_arrives_as_sent_under_every_coding() {
     run(async {
@@ -262,7 +261,7 @@ fn in_turn() -> Vec<Serving> {
         .collect()
 }
 
-// Issue 4, Must hold; contract, section 3: inside CONNECT, too.
+// Ours: inside CONNECT, too.
 #[test]
 fn pages_arrive_as_sent_over_https() {
     run(async {
@@ -306,8 +305,7 @@ const ABOUT: [(&str, &str); 7] = [
     ("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT"),
 ];
 
-// Issue 4, Must hold: Content-Length, digests and ETag (RFC 9530, RFC 9110,
-// section 8).
+// Ours: Content-Length, digests and ETag (RFC 9530, RFC 9110, section 8).
 #[test]
 fn what_fields_say_of_the_bytes_is_passed_on() {
     run(async {
@@ -337,7 +335,7 @@ fn what_fields_say_of_the_bytes_is_passed_on() {
     });
 }
 
-/// A page that ends in trailers: in what is held back, or far after it.
+/// Returns a page that ends in trailers: in what is held back, or far after it.
 fn with_trailers(length: usize) -> Page {
     let body = HEAD.to_owned() + &"x".repeat(length);
     let chunks: Vec<&[u8]> = body.as_bytes().chunks(1000).collect();
@@ -345,7 +343,7 @@ fn with_trailers(length: usize) -> Page {
     page.trailer("X-Sum", "1").trailer("X-Sum-2", "2")
 }
 
-// Issue 4, Must hold: trailers (RFC 9110, section 6.5; RFC 9112, 7.1.2).
+// Ours: trailers (RFC 9110, section 6.5; RFC 9112, 7.1.2).
 #[test]
 fn trailers_follow_a_page_that_was_held_back() {
     run(async {

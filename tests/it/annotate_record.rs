@@ -1,6 +1,5 @@
 //! What the annotation names, what the record keeps beside it, and what is
-//! asked of the origin so that a page can be read (directives.md, sections 4.2
-//! and 4.4; contract, section 1).
+//! asked of the origin so that a page can be read.
 
 use serde_json::{Value, json};
 
@@ -24,7 +23,7 @@ fn field(reply: &Reply) -> &str {
     reply.head.value("robots-directives")
 }
 
-/// The last row's `directives`, once `count` rows are completed.
+/// Returns the last row's `directives`, once `count` rows are completed.
 async fn recorded(proxy: &Proxy, count: usize) -> Value {
     let rows = proxy.place().completed(count).await;
     rows[count - 1]["directives"].clone()
@@ -51,8 +50,8 @@ fn the_record_has_what_was_told_and_what_was_said() {
     });
 }
 
-// Directives.md, section 4.3: the state is recorded with its reason; ours:
-// nothing said is an empty list.
+// Ours: the state is recorded with its reason; nothing said is an empty
+// list.
 #[test]
 fn the_record_has_the_state() {
     run(async {
@@ -117,7 +116,7 @@ fn preferences_are_recorded_and_not_told() {
     });
 }
 
-// Directives.md, section 4.2: `directives.preferences = true`.
+// Ours: `directives.preferences = true`.
 #[test]
 fn preferences_are_told_where_configured() {
     run(async {
@@ -144,7 +143,7 @@ fn a_path_that_the_operator_opened_has_no_preferences_of_robots_txt() {
     });
 }
 
-// Directives.md, section 3, TDMRep: the same scan.
+// Ours: the metas of TDMRep are found by the same scan.
 #[test]
 fn preferences_in_the_head_are_told() {
     run(async {
@@ -161,8 +160,7 @@ fn preferences_in_the_head_are_told() {
 
 const FORGED: &str = "examplebot=();state=complete;forged";
 
-// Directives.md, section 4.2: removed, and its presence logged, in the head and
-// in trailers.
+// Ours: removed, and its presence logged, in the head and in trailers.
 #[test]
 fn an_annotation_of_the_origin_is_evidence() {
     run(async {
@@ -194,7 +192,7 @@ fn an_annotation_of_the_origin_is_evidence() {
     });
 }
 
-// Directives.md, section 4.2: several configured tokens, several keys.
+// Ours: several configured tokens, several keys.
 #[test]
 fn a_crawler_of_several_tokens_has_several_keys() {
     run(async {
@@ -213,8 +211,7 @@ fn a_crawler_of_several_tokens_has_several_keys() {
     });
 }
 
-// Directives.md, section 4.2: a key cannot begin with `_`, so `*` is sent, with
-// the record's number.
+// Ours: a key cannot begin with `_`, so `*` is sent, with the record's number.
 #[test]
 fn a_crawler_whose_token_can_be_no_key_is_told_by_its_record() {
     run(async {
@@ -231,7 +228,7 @@ fn a_crawler_whose_token_can_be_no_key_is_told_by_its_record() {
     });
 }
 
-// Directives.md, section 4.2: `*` for who is not identified, and where set.
+// Ours: `*` for who is not identified, and where set.
 #[test]
 fn what_everyone_is_told_has_a_key_where_it_is_wanted() {
     run(async {
@@ -253,7 +250,7 @@ fn what_everyone_is_told_has_a_key_where_it_is_wanted() {
     });
 }
 
-// Directives.md, section 1.1: `directives.both_fields`.
+// Ours: `directives.both_fields`.
 #[test]
 fn robots_tag_alone_counts_where_configured() {
     run(async {
@@ -270,7 +267,7 @@ fn robots_tag_alone_counts_where_configured() {
     });
 }
 
-// Directives.md, section 2.4: `directives.meta_scope`; section 1.1, point 9:
+// Ours: `directives.meta_scope`:
 // `directives.field_limit`.
 #[test]
 fn how_far_is_read_is_configured() {
@@ -316,7 +313,8 @@ fn annotations_are_counted() {
     });
 }
 
-/// The `Accept-Encoding` lines that an origin gets for those of a crawler.
+/// Returns the `Accept-Encoding` lines that an origin gets for those of a
+/// crawler.
 async fn accepted(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> {
     let mut fields = vec![AGENT.to_owned()];
     fields.extend(sent.iter().map(|value| format!("Accept-Encoding: {value}")));
@@ -327,7 +325,7 @@ async fn accepted(proxy: &Proxy, origin: &Origin, sent: &[&str]) -> Vec<String> 
     values.map(str::to_owned).collect()
 }
 
-// Directives.md, section 4.4; RFC 9110, section 12.5.3.
+// RFC 9110, section 12.5.3.
 #[test]
 fn an_origin_is_asked_for_codings_that_can_be_read() {
     run(async {

@@ -183,7 +183,7 @@ async fn crawl_until_killed(
     place
 }
 
-// Must hold 3.
+// Ours.
 #[test]
 fn after_kill_9_every_request_that_the_origin_saw_is_on_record() {
     run(async {
@@ -229,7 +229,7 @@ fn a_second_proxy_on_the_same_file_does_not_start() {
     });
 }
 
-// Security, P7: the audit is for its owner alone.
+// Ours: the audit is for its owner alone.
 #[test]
 fn the_file_is_private() {
     run(async {

@@ -11,8 +11,8 @@ use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-/// A record of four decisions: allowed, refused, refused for another reading of
-/// the path, and allowed for another host.
+/// Returns a record of four decisions: allowed, refused, refused for another
+/// reading of the path, and allowed for another host.
 async fn recorded() -> (Origin, Place) {
     let origin = Script::robots(ROBOTS).start().await;
     let config = resolve("o.test", origin.address()).resolve("p.test", origin.address());
@@ -190,7 +190,7 @@ fn multiply(place: &Place, count: u32) {
     place.database().execute_batch(&sql).unwrap();
 }
 
-/// The most memory that a process ever had, in KiB.
+/// Returns the most memory that a process ever had, in KiB.
 fn peak_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -40,7 +40,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What the comment above a block says.
+/// Meaning of the comment above a block.
 #[derive(Debug, PartialEq, Eq)]
 enum Mark {
     Absent,
@@ -83,7 +83,8 @@ impl Block {
         format!("{}:{}", self.document.display(), self.line)
     }
 
-    /// The commands, each with the output that it shows, if it shows any.
+    /// Returns the commands, each with the output that it shows, if it shows
+    /// any.
     fn commands(&self) -> Vec<(String, Option<String>)> {
         if self.language == "sh" {
             return vec![(self.text.clone(), None)];
@@ -161,8 +162,8 @@ fn assert_none(faults: &[String]) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// Whether `text` is `pattern`, in which `…` stands for any text. White space at
-/// the ends of lines does not count.
+/// Reports whether `text` is `pattern`, in which `…` stands for any text. White
+/// space at the ends of lines does not count.
 fn fits(pattern: &str, text: &str) -> bool {
     // A `…` on a line of its own also stands for no line at all.
     let pattern = trimmed(pattern).replace("\n…\n", "\n…");
@@ -183,7 +184,8 @@ fn fits(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The lines, each between two line ends, without white space at their ends.
+/// Returns the lines, each between two line ends, without white space at their
+/// ends.
 fn trimmed(text: &str) -> String {
     let lines = text.trim_end().lines();
     let lines: String = lines.map(|line| format!("{}\n", line.trim_end())).collect();
@@ -217,7 +219,7 @@ impl Session {
         }
     }
 
-    /// The text of a document, of this demo.
+    /// Returns the text of a document, of this demo.
     fn filled(&self, text: &str) -> String {
         text.replace("127.0.0.1:3128", &self.proxy)
             .replace("127.0.0.1:3129", &self.admin)
@@ -233,7 +235,7 @@ impl Session {
         finish(command, b"").await
     }
 
-    /// What is wrong with a command of a block.
+    /// Returns what is wrong with a command of a block.
     async fn fault(&self, command: &str, output: Option<&str>) -> Option<String> {
         let script = format!("exec 2>&1\n{}", self.filled(command));
         // A row has its status only once the response has ended, which no event
@@ -348,7 +350,7 @@ fn each_configuration_in_a_document_is_good() {
     });
 }
 
-/// The targets of the links of a document, outside its blocks.
+/// Returns the targets of the links of a document, outside its blocks.
 fn links(text: &str) -> Vec<String> {
     let mut in_block = false;
     let mut links = Vec::new();
@@ -365,7 +367,8 @@ fn links(text: &str) -> Vec<String> {
     links
 }
 
-/// The anchors of a document's headings, as GitHub and mdBook make them.
+/// Returns the anchors of a document's headings, as GitHub and mdBook make
+/// them.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     headings
@@ -410,7 +413,8 @@ fn each_link_in_a_document_leads_somewhere() {
     assert_none(&faults);
 }
 
-/// The paths of this repository that a text names, up to what no path holds.
+/// Returns the paths of this repository that a text names, up to what no path
+/// holds.
 fn named_files(text: &str, folders: &[&str]) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     let words = text.split(|c: char| !is_part(c));
@@ -440,7 +444,7 @@ fn each_file_that_a_document_names_is_there() {
     assert_none(&faults);
 }
 
-/// The Rust files below these folders, by their path in the repository.
+/// Returns the Rust files below these folders, by their path in the repository.
 fn sources(folders: &[&str]) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
     let mut sources = Vec::new();
@@ -492,7 +496,7 @@ fn each_type_of_the_chains_is_defined() {
     assert_none(&missing.map(str::to_owned).collect::<Vec<_>>());
 }
 
-/// The first cells of the table below a heading, without their quotes.
+/// Returns the first cells of the table below a heading, without their quotes.
 fn first_cells(text: &str, heading: &str) -> Vec<String> {
     let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
     let section = section.split("\n## ").next().unwrap();

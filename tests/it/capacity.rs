@@ -21,7 +21,7 @@ const BURST: usize = 1000;
 /// and 7 seconds; others are made at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest queue that this system allows a listener.
+/// Returns the longest queue that this system allows a listener.
 fn somaxconn() -> usize {
     let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
     text.trim().parse().unwrap()
@@ -48,7 +48,7 @@ async fn burst(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     outcomes.into_iter().flatten().flatten().collect()
 }
 
-/// A proxy in `place` that may have `limit` descriptors and no more.
+/// Returns a proxy in `place` that may have `limit` descriptors and no more.
 async fn start_with_descriptors(place: Place, limit: u32) -> Proxy {
     let program = politesse(place.folder());
     let mut command = Command::new("sh");

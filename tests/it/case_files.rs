@@ -20,7 +20,8 @@ pub(crate) trait Line: DeserializeOwned + Send + 'static {
     fn id(&self) -> &str;
 }
 
-/// The cases of `file` less those in `skipped`, each of which must be there.
+/// Returns the cases of `file` less those in `skipped`, each of which must be
+/// there.
 pub(crate) fn read<C: Line>(file: &str, skipped: &Skipped) -> Vec<C> {
     let lines = file.lines();
     let mut cases: Vec<C> = lines

@@ -1,5 +1,5 @@
 //! `check`: what it explains, to people and to programs, and the three ways to
-//! bring a file along. Contract, section 1.
+//! bring a file along.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ use crate::kit::run;
 const URL: &str = "https://o.test/shop/basket";
 const AGENT: &str = "Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.test/) Foo/1";
 
-/// A folder with one robots.txt.
+/// Returns a folder with one robots.txt.
 fn saved(robots: impl AsRef<[u8]>) -> TempDir {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("robots.txt"), robots).unwrap();
@@ -27,7 +27,7 @@ async fn check(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Outcome {
     run_in(folder.path(), &arguments).await
 }
 
-/// What `check --json` says of one URL.
+/// Returns what `check --json` says of one URL.
 async fn object(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Value {
     let outcome = check(robots, &[&["--json"], arguments].concat()).await;
     let mut objects = outcome.json_lines();
@@ -35,7 +35,7 @@ async fn object(robots: impl AsRef<[u8]>, arguments: &[&str]) -> Value {
     objects.remove(0)
 }
 
-/// What `check --batch` answers.
+/// Returns what `check --batch` answers.
 async fn batch(questions: &[Value]) -> Outcome {
     let mut command = politesse(std::env::temp_dir().as_path());
     command.args(["check", "--batch", "-"]);
@@ -76,7 +76,7 @@ who knows what this is
 Noindex: /x
 ";
 
-// Issue 3, Deliver 5.
+// Ours.
 #[test]
 fn a_verdict_is_explained_to_people() {
     run(async {
@@ -104,7 +104,7 @@ fn a_verdict_is_explained_to_people() {
     });
 }
 
-// Issue 6, Deliver 2; contract, section 1: the batch format stays as it is.
+// Ours: the batch format stays as it is.
 #[test]
 fn what_a_site_asks_for_is_shown() {
     const PACED: &str = "User-agent: foobot\nDisallow: /x\nCrawl-delay: 0.5\n\
@@ -207,7 +207,7 @@ fn the_pace_records_that_bind_are_told_with_the_agents_they_are_for() {
     });
 }
 
-// Issue 3, Deliver 5.
+// Ours.
 #[test]
 fn a_verdict_is_explained_to_programs() {
     run(async {
@@ -268,7 +268,7 @@ fn a_verdict_is_explained_to_programs() {
     });
 }
 
-// Issue 3, Deliver 5: which candidate is bound, or that `*` binds, or nobody.
+// Ours: which candidate is bound, or that `*` binds, or nobody.
 #[test]
 fn the_names_considered_are_told_with_the_one_that_binds() {
     run(async {
@@ -319,7 +319,7 @@ fn the_names_considered_are_told_with_the_one_that_binds() {
     });
 }
 
-// Issue 3, Deliver 5; RFC 9309, section 2.2.4.
+// RFC 9309, section 2.2.4.
 #[test]
 fn a_group_that_blocks_by_accident_is_said_plainly() {
     run(async {
@@ -340,7 +340,7 @@ fn a_group_that_blocks_by_accident_is_said_plainly() {
     });
 }
 
-// Issue 3, Deliver 5: few notes all, many counted; --json has them all.
+// Ours: few notes all, many counted; --json has them all.
 #[test]
 fn many_notes_and_rules_are_counted_and_json_has_them_all() {
     run(async {
@@ -376,7 +376,7 @@ fn a_file_that_is_too_long_is_noted() {
     });
 }
 
-// Issue 3, Deliver 5: sensible without a rule as well.
+// Ours: sensible without a rule as well.
 #[test]
 fn a_verdict_without_a_rule_is_explained() {
     run(async {
@@ -404,7 +404,7 @@ fn a_verdict_without_a_rule_is_explained() {
     });
 }
 
-// Issue 3, Must hold: a file made to be slow is refused as `undecided`.
+// Ours: a file made to be slow is refused as `undecided`.
 #[test]
 fn an_undecided_verdict_is_explained() {
     run(async {
@@ -427,7 +427,7 @@ fn an_undecided_verdict_is_explained() {
     });
 }
 
-// Issue 3, Deliver 5: how the file was got.
+// Ours: how the file was got.
 #[test]
 fn a_fetched_file_is_told_with_how_it_was_got() {
     run(async {
@@ -480,7 +480,7 @@ fn a_fetched_file_is_told_with_how_it_was_got() {
     });
 }
 
-// Contract, section 3: `egress`, as the proxy would say.
+// Ours: `egress`, as the proxy would say.
 #[test]
 fn an_address_that_may_not_be_dialled_is_explained() {
     run(async {
@@ -505,7 +505,7 @@ fn an_address_that_may_not_be_dialled_is_explained() {
     });
 }
 
-// Contract, section 1: the standard's verdict, and the reading that the proxy refuses.
+// Ours: the standard's verdict, and the reading that the proxy refuses.
 #[test]
 fn a_reading_that_the_proxy_refuses_is_told_to_programs() {
     run(async {
@@ -525,7 +525,7 @@ fn a_reading_that_the_proxy_refuses_is_told_to_programs() {
     });
 }
 
-// The same; security, section 2.1: by the level that is configured.
+// The same: by the level that is configured.
 #[test]
 fn check_tells_the_readings_of_the_level_that_is_configured() {
     run(async {
@@ -559,7 +559,8 @@ fn check_tells_the_readings_of_the_level_that_is_configured() {
     });
 }
 
-/// What `check --json` says of one URL where `robots.readings` is `level`.
+/// Returns what `check --json` says of one URL where `robots.readings` is
+/// `level`.
 async fn by_level(robots: &str, level: &str, arguments: &[&str]) -> Value {
     let folder = saved(robots);
     let config = format!("robots.readings = \"{level}\"\n");
@@ -576,7 +577,7 @@ async fn by_level(robots: &str, level: &str, arguments: &[&str]) -> Value {
     outcome.json_lines().remove(0)
 }
 
-// Issue 3, Deliver 2 and 5: an Allow further down counts by the RFC alone.
+// Ours: an Allow further down counts by the RFC alone.
 #[test]
 fn the_dialect_is_chosen_and_told() {
     run(async {
@@ -610,7 +611,7 @@ fn the_dialect_is_chosen_and_told() {
     });
 }
 
-// Contract, section 2: `robots.dialect`, where the configuration counts.
+// Ours: `robots.dialect`, where the configuration counts.
 #[test]
 fn the_dialect_of_the_configuration_counts_where_the_configuration_does() {
     run(async {
@@ -649,7 +650,7 @@ fn the_dialect_of_the_configuration_counts_where_the_configuration_does() {
     });
 }
 
-// Decided, "Dialects": 401 and 403; contract, "Batch formats".
+// Ours: a line may name its dialect, which decides on 401 and 403, too.
 #[test]
 fn a_batch_line_names_its_dialect() {
     run(async {
@@ -681,7 +682,7 @@ fn a_batch_line_names_its_dialect() {
     });
 }
 
-// Contract, "Batch formats": the line's dialect wins over the option.
+// Ours: the line's dialect wins over the option.
 #[test]
 fn the_dialect_of_a_batch_line_wins_over_the_option() {
     run(async {
@@ -728,7 +729,7 @@ fn folder(names: &[&str]) -> TempDir {
     folder
 }
 
-// Issue 3, Deliver 5; `check --help`.
+// Ours: `check --help`.
 #[test]
 fn saved_files_are_found_by_host_and_port() {
     run(async {
@@ -828,7 +829,7 @@ fn a_list_goes_on_past_bad_lines_and_missing_files() {
     });
 }
 
-// Contract, section 1: 0, 1, 2.
+// Ours: 0, 1, 2.
 #[test]
 fn a_list_ends_with_the_code_of_its_worst_line() {
     run(async {
@@ -888,7 +889,7 @@ fn a_list_reads_nothing_but_files_in_the_folder() {
     });
 }
 
-// Issue 3, Deliver 5: in the order of the list, whoever judges which part.
+// Ours: in the order of the list, whoever judges which part.
 #[test]
 fn a_long_list_keeps_its_order() {
     run(async {
@@ -908,7 +909,7 @@ fn a_long_list_keeps_its_order() {
     });
 }
 
-// Contract, section 1: the options that say by what is judged.
+// Ours: the options that say by what is judged.
 #[test]
 fn a_list_is_judged_by_the_dialect_and_the_readings_asked_for() {
     run(async {

@@ -1,9 +1,8 @@
-//! RFC 9309 point by point: the checklist by which the engine was made, with a
-//! test for each point that cites it.
+//! RFC 9309 point by point, as far as a point needs no connection: a test for
+//! each, which cites its section.
 //!
-//! Points 25 to 33 are about fetching. Their tests stand where fetching is
-//! tested (`robots.rs` and `unreachable.rs` here, `src/origins`) and cite the
-//! checklist too; here are those that need no connection.
+//! The points about fetching are tested in `robots.rs`, in `unreachable.rs` and
+//! in `src/robots_cache`.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use crate::kit::page::Page;
 use crate::kit::proxy::resolve;
 use crate::kit::run;
 
-/// What a file says of a path; of a rule, its line.
+/// Answer of a file about a path; of a rule, its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Allow(u32),
@@ -52,7 +51,7 @@ impl Said {
         said
     }
 
-    /// The same as a decision has it; `None` if no file was asked.
+    /// Returns the same as a decision has it; `None` if no file was asked.
     fn by_ruling(ruling: &Ruling) -> Option<Self> {
         let line = ruling.rule.as_ref().map(|rule| rule.line);
         Some(match (ruling.reason, ruling.verdict, line) {
@@ -67,7 +66,7 @@ impl Said {
     }
 }
 
-/// What `file` says of `path` to `agent`, by each way there is to ask.
+/// Returns what `file` says of `path` to `agent`, by each way there is to ask.
 pub(crate) fn said((dialect, file): (Dialect, &[u8]), agent: &str, path: &str) -> Said {
     let robots = RobotsTxt::in_dialect(file.to_vec(), dialect);
     let said = Said::by_judgement(&robots.binding(&Crawler::parse(agent)).judge(path));
@@ -81,8 +80,8 @@ pub(crate) fn said((dialect, file): (Dialect, &[u8]), agent: &str, path: &str) -
     said
 }
 
-/// What is decided of a path as sent where asking for robots.txt led to this,
-/// years ago.
+/// Returns what is decided of a path as sent where asking for robots.txt led to
+/// this, years ago.
 pub(crate) fn ruling(
     (dialect, status, result): (Dialect, u16, AccessResult),
     agent: &str,
@@ -118,7 +117,7 @@ pub(crate) fn ruling(
     .clone()
 }
 
-/// The same by RFC 9309, to one that calls itself FooBot.
+/// Returns the same by RFC 9309, to one that calls itself FooBot.
 fn to_foobot(file: &[u8], path: &str) -> Said {
     said((Dialect::Rfc9309, file), "FooBot", path)
 }
@@ -134,13 +133,13 @@ macro_rules! files {
     )*};
 }
 
-/// The lines of `file` that are odd in that way.
+/// Returns the lines of `file` that are odd in that way.
 fn noted(file: &RobotsTxt, kind: NoteKind) -> Vec<u32> {
     let notes = file.notes().filter(|note| note.kind == kind);
     notes.map(|note| note.line).collect()
 }
 
-// RFC 9309, section 2.1; checklist 1.
+// RFC 9309, section 2.1.
 files! {
     agent_line_behind_a_rule_begins_a_group:
         "User-agent: foobot\nDisallow: /a\nUser-agent: barbot\nDisallow: /b", "/a" Disallow(2), "/b" NoRule;
@@ -150,14 +149,14 @@ files! {
         "User-agent: foobot\n\n#\nDisallow: /a\n \n# x\nDisallow: /b", "/a" Disallow(4), "/b" Disallow(7);
 }
 
-// RFC 9309, section 2.1; checklist 2.
+// RFC 9309, section 2.1.
 files! {
     empty_last_group_allows_everything: "User-agent: *\nDisallow: /\n\nUser-agent: foobot\n", "/a" NoRule;
     agents_of_an_empty_last_group_are_all_allowed:
         "User-agent: *\nDisallow: /\n\nUser-agent: foobot\nUser-agent: barbot", "/a" NoRule;
 }
 
-// RFC 9309, section 2.2; checklist 3.
+// RFC 9309, section 2.2.
 files! {
     names_of_fields_are_read_in_any_case: "USER-AGENT: foobot\ndISaLLOW: /a", "/a" Disallow(2);
     blanks_around_name_colon_and_value_mean_nothing:
@@ -172,7 +171,7 @@ files! {
     last_line_needs_no_end: "User-agent: foobot\nDisallow: /a", "/a" Disallow(2);
 }
 
-// RFC 9309, section 2.2; checklist 3.
+// RFC 9309, section 2.2.
 #[test]
 fn files_read_alike_whatever_their_line_ends() {
     let lines = ["User-agent: foobot", "Disallow: /a", "", "Allow: /a/b"];
@@ -183,7 +182,7 @@ fn files_read_alike_whatever_their_line_ends() {
     }
 }
 
-// RFC 9309, sections 2.2 and 5.1; checklist 4.
+// RFC 9309, sections 2.2 and 5.1.
 files! {
     pattern_may_begin_with_a_star: "User-agent: *\nDisallow: *.gif$",
         "/x/y.gif" Disallow(2), "/y.gifs" NoRule;
@@ -192,14 +191,14 @@ files! {
         "/a" NoRule, "/b" NoRule, "/?" NoRule;
 }
 
-// RFC 9309, section 2.2; checklist 4.
+// RFC 9309, section 2.2.
 #[test]
 fn pattern_without_a_slash_is_noted() {
     let robots = RobotsTxt::parse(b"User-agent: *\nDisallow: a\nDisallow: *b\nAllow:\n");
     assert_eq!(noted(&robots, NoteKind::NeverMatches), [2]);
 }
 
-// RFC 9309, section 2.2; checklist 5.
+// RFC 9309, section 2.2.
 files! {
     empty_pattern_decides_nothing: "User-agent: *\nDisallow: /a\nAllow:\nDisallow:",
         "/a" Disallow(2), "/b" NoRule;
@@ -207,7 +206,7 @@ files! {
         "User-agent: foobot\nDisallow:\nUser-agent: barbot\nDisallow: /", "/a" NoRule;
 }
 
-// RFC 9309, section 2.2.1; checklist 6.
+// RFC 9309, section 2.2.1.
 files! {
     name_that_ends_in_what_no_name_holds_is_the_name: "User-agent: foobot/2.0 (x)\nDisallow: /a",
         "/a" Disallow(2);
@@ -215,12 +214,12 @@ files! {
     part_of_the_name_is_another: "User-agent: foo\nUser-agent: bot\nDisallow: /", "/a" NoGroup;
 }
 
-// RFC 9309, section 2.2.1; checklist 7.
+// RFC 9309, section 2.2.1.
 files! {
     product_tokens_are_compared_ignoring_case: "User-agent: FOObot\nDisallow: /a", "/a" Disallow(2);
 }
 
-// RFC 9309, section 2.2.1; checklist 8.
+// RFC 9309, section 2.2.1.
 files! {
     all_groups_that_name_the_crawler_are_one:
         "User-agent: foobot\nDisallow: /a\n\nUser-agent: barbot\nDisallow: /\n\nUser-agent: FooBot\nAllow: /a/b",
@@ -229,20 +228,20 @@ files! {
         "User-agent: *\nDisallow: /\n\nUser-agent: foobot\nDisallow: /a", "/b" NoRule;
 }
 
-// RFC 9309, section 2.2.1; checklist 9.
+// RFC 9309, section 2.2.1.
 files! {
     all_groups_of_everyone_bind_whom_none_names:
         "User-agent: *\nDisallow: /a\n\nUser-agent: barbot\nDisallow: /\n\nUser-agent: *\nDisallow: /b",
         "/a" Disallow(2), "/b" Disallow(8), "/c" NoRule;
 }
 
-// RFC 9309, section 2.2.1; checklist 10.
+// RFC 9309, section 2.2.1.
 files! {
     whom_no_group_is_for_is_bound_by_no_rule: "User-agent: barbot\nDisallow: /", "/a" NoGroup;
     empty_file_binds_nobody: "", "/a" NoGroup;
 }
 
-// RFC 9309, section 2.2.2; checklist 11.
+// RFC 9309, section 2.2.2.
 files! {
     match_begins_at_the_first_byte: "User-agent: *\nDisallow: /a", "/ab" Disallow(2), "/b/a" NoRule;
     both_kinds_of_rule_are_matched_with_path_and_query:
@@ -250,12 +249,12 @@ files! {
         "/a?b" Disallow(2), "/a?b=1" Allow(3), "/a?c&b" NoRule;
 }
 
-// RFC 9309, section 2.2.2; checklist 12.
+// RFC 9309, section 2.2.2.
 files! {
     paths_are_compared_by_case: "User-agent: *\nDisallow: /a", "/A" NoRule;
 }
 
-// RFC 9309, section 2.2.2; checklist 13.
+// RFC 9309, section 2.2.2.
 files! {
     most_bytes_count_wherever_they_stand:
         "User-agent: *\nAllow: /a/b\nDisallow: /a\nDisallow: /a/b/c",
@@ -266,31 +265,31 @@ files! {
         "User-agent: *\nDisallow: /a*\nAllow: /abc", "/abcdefgh" Allow(3);
 }
 
-// RFC 9309, section 2.2.2; checklist 14.
+// RFC 9309, section 2.2.2.
 files! {
     allow_counts_among_equals: "User-agent: *\nAllow: /a\nDisallow: /a\nAllow: /%61", "/a" Allow(2);
 }
 
-// RFC 9309, section 2.2.2; checklist 15.
+// RFC 9309, section 2.2.2.
 files! {
     rules_that_repeat_change_nothing:
         "User-agent: *\nDisallow: /a\nDisallow: /a\nAllow: /a/b\nDisallow: /a\nAllow: /a/b",
         "/a" Disallow(2), "/a/b" Allow(4);
 }
 
-// RFC 9309, section 2.2.2; checklist 16.
+// RFC 9309, section 2.2.2.
 files! {
     path_that_no_rule_matches_is_allowed: "User-agent: *\nDisallow: /a", "/b" NoRule, "/" NoRule;
 }
 
-// RFC 9309, section 2.2.2; checklist 17.
+// RFC 9309, section 2.2.2.
 files! {
     robots_txt_itself_is_allowed_and_no_other_path:
         "User-agent: *\nDisallow: /",
         "/robots.txt" RobotsItself, "/robots.txt?x" Disallow(2), "/x/robots.txt" Disallow(2);
 }
 
-// RFC 9309, section 2.2.2, with RFC 3986, section 2; checklist 18.
+// RFC 9309, section 2.2.2, with RFC 3986, section 2.
 files! {
     bytes_beyond_ascii_equal_their_escapes:
         "User-agent: *\nDisallow: /\u{30c4}\nDisallow: /%C3%A9",
@@ -303,7 +302,7 @@ files! {
         "/%2561" Disallow(2), "/%61" NoRule, "/a" NoRule;
 }
 
-// RFC 9309, section 2.2.2, the table's second row; checklist 19, contested.
+// RFC 9309, section 2.2.2, the table's second row.
 files! {
     disallow_matches_a_query_in_either_form:
         "User-agent: *\nDisallow: /r?u=https://x.y\nDisallow: /s?u=https%3A%2F%2Fx.y",
@@ -313,14 +312,14 @@ files! {
     reserved_byte_of_a_path_differs_from_its_escape: "User-agent: *\nDisallow: /a%3Db", "/a=b" NoRule;
 }
 
-// RFC 9309, section 2.2.2; checklist 20.
+// RFC 9309, section 2.2.2.
 files! {
     rule_outside_a_group_binds_nobody: "Disallow: /\nUser-agent: foobot\nDisallow: /a",
         "/a" Disallow(3), "/b" NoRule;
     rule_below_a_commented_agent_line_binds_nobody: "#User-agent: foobot\nDisallow: /", "/a" NoGroup;
 }
 
-// RFC 9309, section 2.2.3; checklist 22.
+// RFC 9309, section 2.2.3.
 files! {
     number_sign_begins_a_comment_even_within_a_pattern: "User-agent: *\nDisallow: /a#b", "/a" Disallow(2);
     dollar_ends_a_pattern: "User-agent: *\nDisallow: /a$", "/a" Disallow(2), "/ab" NoRule, "/a?b" NoRule;
@@ -329,7 +328,7 @@ files! {
         "/ac" Disallow(2), "/a/b?b/c" Disallow(2), "/acb" NoRule;
 }
 
-// RFC 9309, section 2.2.3; checklist 23.
+// RFC 9309, section 2.2.3.
 files! {
     escaped_star_is_the_byte: "User-agent: *\nDisallow: /a%2Ab",
         "/a*b" Disallow(2), "/a%2ab" Disallow(2), "/axb" NoRule;
@@ -337,8 +336,8 @@ files! {
     star_of_a_path_is_no_wildcard: "User-agent: *\nDisallow: /abc", "/a*c" NoRule;
 }
 
-// RFC 9309, section 2.2.4; checklist 24. The last one is what the RFC's words
-// lead to: a delay does not end a list of agents.
+// RFC 9309, section 2.2.4. The last one is what the RFC's words lead to: a
+// delay does not end a list of agents.
 files! {
     other_records_end_no_group:
         "User-agent: foobot\nSitemap: /s\nDisallow: /a\nCrawl-delay: 9\nX: y\nDisallow: /b",
@@ -351,7 +350,7 @@ files! {
         "User-agent: *\nCrawl-delay: 9\nUser-agent: barbot\nDisallow: /", "/a" Disallow(4);
 }
 
-// RFC 9309, section 2.2.4; checklist 24.
+// RFC 9309, section 2.2.4.
 #[test]
 fn agents_joined_across_another_record_are_noted() {
     let robots =
@@ -359,7 +358,7 @@ fn agents_joined_across_another_record_are_noted() {
     assert_eq!(noted(&robots, NoteKind::JoinsGroup), [3]);
 }
 
-// RFC 9309, section 2.2.4: crawlers may be lenient; checklist 24.
+// RFC 9309, section 2.2.4: crawlers may be lenient.
 #[test]
 fn misspelt_disallow_and_agent_lines_are_understood_and_noted() {
     let names = [
@@ -384,7 +383,7 @@ fn misspelt_disallow_and_agent_lines_are_understood_and_noted() {
     }
 }
 
-// RFC 9309, section 2.2.4; checklist 24.
+// RFC 9309, section 2.2.4.
 #[test]
 fn lines_of_two_words_are_read_as_if_they_had_their_colon() {
     let file = b"User-agent foobot\nDisallow\t/a # x\nDisallow /b c";
@@ -395,7 +394,7 @@ fn lines_of_two_words_are_read_as_if_they_had_their_colon() {
     assert_eq!(noted(&robots, NoteKind::NotARecord), [3]);
 }
 
-/// What no line of a robots.txt should be, and some are.
+/// Malformed lines, such as real files have.
 const MALFORMED: [&[u8]; 14] = [
     b"Disallow",
     b"Disallow /a b",
@@ -413,7 +412,7 @@ const MALFORMED: [&[u8]; 14] = [
     b"\x0B",
 ];
 
-// RFC 9309, section 2.3.1.5; checklist 24 and 31.
+// RFC 9309, section 2.3.1.5.
 #[test]
 fn malformed_line_ends_no_group_and_changes_no_verdict() {
     let lines: [&[u8]; 8] = [
@@ -447,7 +446,7 @@ fn malformed_line_ends_no_group_and_changes_no_verdict() {
     }
 }
 
-/// Every place for every malformed line in a file of `lines`.
+/// Returns every place for every malformed line in a file of `lines`.
 fn places(lines: &[&[u8]]) -> impl Iterator<Item = (usize, &'static [u8])> {
     let places = 0..=lines.len();
     places.flat_map(|place| MALFORMED.map(|line| (place, line)))
@@ -459,7 +458,7 @@ fn with(lines: &[&[u8]], place: usize, line: &[u8]) -> Vec<u8> {
     lines.join(&b'\n')
 }
 
-/// The same, said by a file with one line more after its first `place`.
+/// Returns the same, said by a file with one line more after its first `place`.
 fn below(said: Said, place: usize) -> Said {
     let moved = |line: u32| line + u32::from(place < line as usize);
     match said {
@@ -469,8 +468,7 @@ fn below(said: Said, place: usize) -> Said {
     }
 }
 
-// RFC 9309, sections 2.2.2 and 2.3: UTF-8; other encodings may be bridged;
-// checklist 21.
+// RFC 9309, sections 2.2.2 and 2.3: UTF-8; other encodings may be bridged.
 files! {
     byte_order_mark_is_no_part_of_the_first_name: b"\xEF\xBB\xBFUser-agent: *\nDisallow: /a",
         "/a" Disallow(2);
@@ -483,7 +481,7 @@ fn utf16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
     text.encode_utf16().flat_map(bytes).collect()
 }
 
-// RFC 9309, section 2.2.2; checklist 21.
+// RFC 9309, section 2.2.2.
 #[test]
 fn files_in_utf16_are_read_in_either_order_with_and_without_a_mark() {
     let text = "User-agent: *\r\nDisallow: /a\rDisallow: /\u{30c4}\u{1f600}\n";
@@ -501,7 +499,7 @@ fn files_in_utf16_are_read_in_either_order_with_and_without_a_mark() {
     }
 }
 
-// RFC 9309, section 2.3; checklist 25.
+// RFC 9309, section 2.3.
 #[test]
 fn robots_txt_stands_at_the_top_of_scheme_host_and_port() {
     for (url, robots) in [
@@ -515,7 +513,7 @@ fn robots_txt_stands_at_the_top_of_scheme_host_and_port() {
 }
 
 // RFC 9309, section 2.3, asks for text/plain and section 2.3.1.1 for obedience
-// to whatever rules were sent; checklist 25 and 26.
+// to whatever rules were sent.
 #[test]
 fn rules_bind_whatever_their_media_type() {
     run(async {
@@ -534,8 +532,7 @@ fn rules_bind_whatever_their_media_type() {
 }
 
 // RFC 9309, section 2.3.1.4, lets a crawler take an origin that has been
-// unreachable for a month for one without rules; ours: it stays refused;
-// checklist 30.
+// unreachable for a month for one without rules; ours: it stays refused.
 #[test]
 fn origin_that_has_been_unreachable_for_years_is_refused() {
     let unreachable = AccessResult::Unreachable(Cause::Timeout);
@@ -544,7 +541,7 @@ fn origin_that_has_been_unreachable_for_years_is_refused() {
     assert_eq!(ruling.reason, Reason::Unreachable);
 }
 
-// RFC 9309, section 2.3.1.5; checklist 31.
+// RFC 9309, section 2.3.1.5.
 files! {
     rules_among_garbage_count: b"\x00\xFF\nUser-agent: *\n\xF0\x9F: \x80\nDisallow: /a\n=====\nAllow: /a/b",
         "/a" Disallow(4), "/a/b" Allow(6);
@@ -553,7 +550,7 @@ files! {
         "/%FFa" Disallow(2), "/%FEa" NoRule;
 }
 
-// RFC 9309, section 2.3.1.5; checklist 31.
+// RFC 9309, section 2.3.1.5.
 #[test]
 fn web_page_in_place_of_robots_txt_is_noted_and_binds_nobody() {
     let page = b"<html>\n<title>404: not found</title>\n<p>User-agent: *<br>Disallow: /</p>";
@@ -573,7 +570,7 @@ fn filled(bytes: usize, lines: &str) -> Vec<u8> {
     format!("{agent}{first}{filler}{lines}").into_bytes()
 }
 
-// RFC 9309, section 2.5: at least 500 KiB; checklist 33.
+// RFC 9309, section 2.5: at least 500 KiB.
 #[test]
 fn line_that_ends_at_the_limit_counts_and_the_file_is_whole() {
     let line = "Disallow: /a";
@@ -588,7 +585,7 @@ fn line_that_ends_at_the_limit_counts_and_the_file_is_whole() {
 }
 
 // RFC 9309, section 2.5; ours, that the beginning of a cut line is no rule: it
-// would be a wider one; checklist 33.
+// would be a wider one.
 #[test]
 fn file_is_cut_at_a_whole_line_and_says_so() {
     let rules = "Disallow: /a\nAllow: /abc\nDisallow: /b";
@@ -607,7 +604,7 @@ fn file_is_cut_at_a_whole_line_and_says_so() {
     }
 }
 
-/// What could be sent as a robots.txt, `bytes` of each.
+/// Returns what could be sent as a robots.txt, `bytes` of each.
 fn anything(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut state = 0x9309_2022_u32;
     let mut random = || {
@@ -636,7 +633,7 @@ fn anything(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 // RFC 9309, sections 2.3.1.5, 2.5 and 3. The bound is `RobotsTxt::BYTES_MIN`:
-// no byte after it is read; checklist 33 and 34.
+// no byte after it is read.
 #[test]
 fn ten_mebibytes_of_anything_are_read_up_to_the_limit_and_no_further() {
     for (what, body) in anything(10 << 20) {
@@ -654,7 +651,7 @@ fn ten_mebibytes_of_anything_are_read_up_to_the_limit_and_no_further() {
 }
 
 // Ours: whoever reads by a dialect cuts the file, or lets it be as long as it
-// is. The bound is its length; checklist 33 and 34.
+// is. The bound is its length.
 #[test]
 fn anything_is_read_in_every_dialect_within_a_multiple_of_its_length() {
     for (what, body) in anything(1 << 20) {
@@ -669,8 +666,7 @@ fn anything_is_read_in_every_dialect_within_a_multiple_of_its_length() {
     }
 }
 
-// RFC 9309, section 2.5; ours, that a long line is not cut into a wider rule;
-// checklist 33.
+// RFC 9309, section 2.5; ours, that a long line is not cut into a wider rule.
 #[test]
 fn long_lines_are_kept_whole() {
     for bytes in [20_000, 250_000] {
@@ -683,7 +679,7 @@ fn long_lines_are_kept_whole() {
     }
 }
 
-// RFC 9309, section 3: bytes out of bounds; checklist 34.
+// RFC 9309, section 3: bytes out of bounds.
 files! {
     nul_in_a_pattern_matches_itself_alone: b"User-agent: *\nDisallow: /a\0b\nAllow: /c\0",
         "/a%00b" Disallow(2), "/a" NoRule, "/c" NoRule;

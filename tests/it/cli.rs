@@ -20,7 +20,7 @@ async fn alone(arguments: &[&str]) -> Outcome {
     run_in(TempDir::new().unwrap().path(), arguments).await
 }
 
-// Issue, Deliver 2: what is printed works when pasted.
+// Ours: what is printed works when pasted.
 #[test]
 fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
     run(async {
@@ -54,7 +54,7 @@ fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
     });
 }
 
-// Contract, section 2: the environment over the file, --set over both.
+// Ours: the environment over the file, --set over both.
 #[test]
 fn a_key_is_set_by_file_environment_and_flag_in_that_order() {
     run(async {
@@ -84,7 +84,7 @@ fn a_key_is_set_by_file_environment_and_flag_in_that_order() {
     });
 }
 
-// Must hold 4: a configuration with five mistakes (five messages), exit code 2.
+// Ours: a configuration with five mistakes (five messages), exit code 2.
 #[test]
 fn five_mistakes_give_five_messages_and_nothing_starts() {
     run(async {
@@ -117,7 +117,7 @@ fn five_mistakes_give_five_messages_and_nothing_starts() {
     });
 }
 
-// Must hold 4: a busy port.
+// Ours: a busy port.
 #[test]
 fn a_busy_port_is_named() {
     run(async {
@@ -135,7 +135,7 @@ fn a_busy_port_is_named() {
     });
 }
 
-// Must hold 4: a CA file that cannot be read: path and reason.
+// Ours: a CA file that cannot be read: path and reason.
 #[test]
 fn an_authority_that_cannot_be_read_is_named_with_the_reason() {
     run(async {
@@ -197,7 +197,7 @@ fn a_system_without_roots_is_told_with_the_way_out() {
     });
 }
 
-// Contract, section 1: usage is 2.
+// Ours: usage is 2.
 #[test]
 fn usage_mistakes_exit_with_2() {
     run(async {
@@ -226,7 +226,7 @@ fn usage_mistakes_exit_with_2() {
     });
 }
 
-// Issue, Deliver 9; contract, section 1: exit codes 0 and 1, rule and line.
+// Ours: exit codes 0 and 1, rule and line.
 #[test]
 fn check_decides_urls_by_a_saved_file() {
     run(async {
@@ -253,7 +253,7 @@ fn check_decides_urls_by_a_saved_file() {
     });
 }
 
-// Contract, section 1: as sent, and every reading with --as-proxy.
+// Ours: as sent, and every reading with --as-proxy.
 #[test]
 fn check_judges_as_sent_unless_asked_to_judge_as_the_proxy_does() {
     run(async {
@@ -280,7 +280,7 @@ fn check_judges_as_sent_unless_asked_to_judge_as_the_proxy_does() {
     });
 }
 
-// Contract, section 1: without --robots the file is fetched; 3 could not find out.
+// Ours: without --robots the file is fetched; 3 could not find out.
 #[test]
 fn check_fetches_the_file_and_says_if_it_cannot() {
     run(async {
@@ -303,7 +303,7 @@ fn check_fetches_the_file_and_says_if_it_cannot() {
     });
 }
 
-// Contract, section 1, "Batch formats".
+// Ours: docs/check.md.
 #[test]
 fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
     run(async {
@@ -333,7 +333,7 @@ fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
     });
 }
 
-// Issue, Deliver 2: ca init | show | export; never overwritten.
+// Ours: ca init | show | export; never overwritten.
 #[test]
 fn ca_commands_make_show_and_export_the_authority() {
     run(async {
@@ -354,7 +354,7 @@ fn ca_commands_make_show_and_export_the_authority() {
     });
 }
 
-// Contract, section 1: a commented default file, which is a good one.
+// Ours: a commented default file, which is a good one.
 #[test]
 fn the_default_file_is_good_and_is_the_repositorys() {
     run(async {
@@ -375,7 +375,7 @@ fn the_default_file_is_good_and_is_the_repositorys() {
     });
 }
 
-// Issue, Deliver 2: run -- CMD starts a proxy for it, and exits with its code.
+// Ours: run -- CMD starts a proxy for it, and exits with its code.
 #[test]
 fn run_gives_a_command_the_proxy_and_its_exit_code() {
     run(async {

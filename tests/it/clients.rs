@@ -15,8 +15,8 @@ use crate::kit::{client, run, sha256};
 const PAGES: usize = 220;
 const ROBOTS: &str = "User-agent: *\nDisallow: /basket\nDisallow: /*?sort=\nAllow: /basket/help\n";
 
-/// A shop of some hundred pages; each links to the next ones, to a basket and
-/// to a sorted list, both disallowed.
+/// Returns a shop of some hundred pages; each links to the next ones, to a
+/// basket and to a sorted list, both disallowed.
 fn shop() -> Script {
     let mut script = Script::robots(ROBOTS).page("/basket/help", Page::html("<p>help"));
     for page in 0..PAGES {
@@ -37,12 +37,13 @@ fn shop() -> Script {
     script
 }
 
-/// A Python program of `tests/clients`, its environment pointed at the proxy.
+/// Returns a Python program of `tests/clients`, its environment pointed at the
+/// proxy.
 async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
     finish(python_command(proxy, program, arguments), b"").await
 }
 
-/// The same, not yet run.
+/// Returns the same, not yet run.
 pub(crate) fn python_command(proxy: &Proxy, program: &str, arguments: &[&str]) -> Command {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let interpreter = root.join("target/venv/bin/python");
@@ -104,19 +105,19 @@ async fn crawl(origin: &Origin, scheme: &str) {
     assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
-// Must hold: Scrapy with ROBOTSTXT_OBEY = False, over HTTP.
+// Ours: Scrapy with ROBOTSTXT_OBEY = False, over HTTP.
 #[test]
 fn a_scrapy_crawl_over_http_fetches_nothing_disallowed() {
     run(async { crawl(&shop().name("shop.test").start().await, "http").await });
 }
 
-// Must hold: the same over HTTPS.
+// Ours: the same over HTTPS.
 #[test]
 fn a_scrapy_crawl_over_https_fetches_nothing_disallowed() {
     run(async { crawl(&shop().name("shop.test").start_tls().await, "https").await });
 }
 
-// Must hold: real clients; the origin's bytes.
+// Ours: real clients; the origin's bytes.
 #[test]
 fn python_requests_gets_pages_and_explained_refusals() {
     run(async {
@@ -158,7 +159,7 @@ fn python_requests_gets_pages_and_explained_refusals() {
     });
 }
 
-// Deliver 2: the curl line that serve prints works when pasted.
+// Ours: the curl line that serve prints works when pasted.
 #[test]
 fn curl_works_with_the_line_that_serve_prints() {
     run(async {
@@ -190,7 +191,7 @@ fn curl_works_with_the_line_that_serve_prints() {
     });
 }
 
-// Deliver 2: `run -- CMD` points a client at the proxy and sums up.
+// Ours: `run -- CMD` points a client at the proxy and sums up.
 #[test]
 fn run_leads_a_command_through_the_proxy() {
     run(async {
@@ -216,7 +217,7 @@ fn run_leads_a_command_through_the_proxy() {
     });
 }
 
-// Deliver 2: without a proxy that answers, `run` starts one.
+// Ours: without a proxy that answers, `run` starts one.
 #[test]
 fn run_starts_a_proxy_of_its_own() {
     run(async {

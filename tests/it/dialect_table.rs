@@ -39,10 +39,10 @@ macro_rules! rows {
     )*};
 }
 
-// Decisions, "Dialects": the agent line binds if it equals the token (RFC 9309,
-// section 2.2.1; 1996, section 3.2.1), or is part of the name (1994, Conner).
-// Names are compared ignoring case in all of them; google/robotstxt reads a name
-// up to the first byte that RFC 9309 does not let it have.
+// Ours: the agent line binds if it equals the token (RFC 9309, section 2.2.1;
+// 1996, section 3.2.1), or is part of the name (1994, Conner). Names are
+// compared ignoring case in all of them; google/robotstxt reads a name up to
+// the first byte that RFC 9309 does not let it have.
 rows! {
     agent_line_that_equals_the_name_binds: "User-agent: FOOBOT\nDisallow: /a" "/a"
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2);
@@ -54,9 +54,9 @@ rows! {
         => Disallow(2), Disallow(2), Disallow(2), NoGroup, NoGroup, Disallow(2);
 }
 
-// Decisions, "Dialects": groups (RFC 9309, sections 2.1 and 2.2.1; draft of 2019,
-// section 2.2.1: the first of `*`; 1994, 1996: records, which a blank line ends,
-// and of which the first that matches counts).
+// Ours: groups (RFC 9309, sections 2.1 and 2.2.1; draft of 2019, section 2.2.1:
+// the first of `*`; 1994, 1996: records, which a blank line ends, and of which
+// the first that matches counts).
 rows! {
     own_groups_are_merged: "User-agent: FooBot\nDisallow: /a\n\nUser-agent: FooBot\nDisallow: /b" "/b"
         => Disallow(5), Disallow(5), NoRule, NoRule, NoRule, Disallow(5);
@@ -70,9 +70,9 @@ rows! {
         => Disallow(3), Disallow(3), Disallow(3), Disallow(3), Disallow(3), Disallow(3);
 }
 
-// Decisions, "Dialects": the rule that counts (RFC 9309, section 2.2.2: the
-// longest; 1996, section 3.2.2: the first; 1994: any Disallow; Conner: what names
-// the path outright, an allow first, then globs in file order).
+// Ours: the rule that counts (RFC 9309, section 2.2.2: the longest; 1996,
+// section 3.2.2: the first; 1994: any Disallow; Conner: what names the path
+// outright, an allow first, then globs in file order).
 rows! {
     longest_rule_counts: "User-agent: *\nAllow: /a\nDisallow: /a/b" "/a/b"
         => Disallow(3), Disallow(3), Allow(2), Disallow(3), Disallow(3), Disallow(3);
@@ -86,14 +86,14 @@ rows! {
         => Allow(3), Allow(3), NoRule, NoRule, Disallow(2), Allow(3);
 }
 
-// Decisions, "Dialects": `Allow` (1994 has none).
+// Ours: `Allow` (1994 has none).
 rows! {
     allow_lines_are_heeded: "User-agent: *\nAllow: /a\nDisallow: /*\nDisallow: /" "/a"
         => Allow(2), Allow(2), Allow(2), Disallow(4), Allow(2), Allow(2);
 }
 
-// Decisions, "Dialects": `*` and `$` (RFC 9309, section 2.2.3; plain bytes in
-// 1994 and 1996; Conner: the globs of a shell, over the whole path).
+// Ours: `*` and `$` (RFC 9309, section 2.2.3; plain bytes in 1994 and 1996;
+// Conner: the globs of a shell, over the whole path).
 rows! {
     star_is_a_pattern: "User-agent: *\nDisallow: /a*c" "/abc"
         => Disallow(2), Disallow(2), NoRule, NoRule, Disallow(2), Disallow(2);
@@ -113,8 +113,8 @@ rows! {
         => NoRule, NoRule, NoRule, NoRule, Disallow(2), NoRule;
 }
 
-// Decisions, "Dialects": escapes (RFC 9309, section 2.2.2: the canonical form;
-// 1996, section 3.2.2: all but %2F decoded; google/robotstxt decodes nothing).
+// Ours: escapes (RFC 9309, section 2.2.2: the canonical form; 1996, section
+// 3.2.2: all but %2F decoded; google/robotstxt decodes nothing).
 rows! {
     unreserved_escape_is_decoded: "User-agent: *\nDisallow: /%61" "/a"
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule;
@@ -129,8 +129,8 @@ rows! {
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule;
 }
 
-// Decisions, "Dialects": cases C27 and C28, a query in either form, where
-// escapes that differ are not the same anyway.
+// Ours: cases C27 and C28, a query in either form, where escapes that differ
+// are not the same anyway.
 rows! {
     query_of_a_rule_matches_once_escaped: "User-agent: *\nDisallow: /r?u=https://x.y" "/r?u=https%3A%2F%2Fx.y"
         => Disallow(2), Disallow(2), NoRule, NoRule, NoRule, NoRule;
@@ -140,13 +140,13 @@ rows! {
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), NoRule, Disallow(2);
 }
 
-// Decisions, "Dialects": /robots.txt itself (RFC 9309, section 2.2.2).
+// Ours: /robots.txt itself (RFC 9309, section 2.2.2).
 rows! {
     robots_txt_itself_is_exempt: "User-agent: *\nDisallow: /robots.txt" "/robots.txt"
         => RobotsItself, RobotsItself, RobotsItself, RobotsItself, RobotsItself, Disallow(2);
 }
 
-// Decisions, "Dialects": in every one of them.
+// Ours: in every one of them.
 rows! {
     empty_path_decides_nothing: "User-agent: *\nAllow:\nDisallow:" "/a"
         => NoRule, NoRule, NoRule, NoRule, NoRule, NoRule;
@@ -162,7 +162,8 @@ rows! {
         => Disallow(2), Disallow(2), Disallow(2), Disallow(2), Disallow(2), Allow(3);
 }
 
-/// What is decided of a page where robots.txt was answered with `status`.
+/// Returns what is decided of a page where robots.txt was answered with
+/// `status`.
 fn without_a_file(dialect: Dialect, status: u16) -> Ruling {
     ruling((dialect, status, AccessResult::Unavailable), "FooBot", "/a")
 }
@@ -184,8 +185,7 @@ macro_rules! unauthorized {
     )*};
 }
 
-/// Decisions, "Dialects": 401 and 403 (RFC 9309, section 2.3.1.3; 1996, section
-/// 3.1).
+/// Ours: 401 and 403 (RFC 9309, section 2.3.1.3; 1996, section 3.1).
 mod robots_txt_that_is_forbidden_forbids_everything {
     use super::*;
 

@@ -1,5 +1,5 @@
 //! `directives`: what it tells people and programs of a page, alone and in
-//! batch. Contract, section 1; issue 4, Deliver 6.
+//! batch.
 
 use std::process::Stdio;
 
@@ -37,7 +37,7 @@ async fn of_fields(arguments: &[&str]) -> Outcome {
     run_in(&std::env::temp_dir(), &arguments).await
 }
 
-/// What `directives --batch` answers in `folder`.
+/// Returns what `directives --batch` answers in `folder`.
 async fn batch_in(folder: &std::path::Path, lines: impl AsRef<[u8]>) -> Outcome {
     let mut command = politesse(folder);
     command.args(["directives", "--batch", "-"]);
@@ -57,7 +57,7 @@ fn assert_tells(outcome: &Outcome, lines: &[&str]) {
     }
 }
 
-// Issue 4, Must hold: all of cases/directives.jsonl.
+// Ours: all of cases/directives.jsonl.
 #[test]
 fn every_case_is_met_by_the_batch() {
     run(async {
@@ -90,7 +90,7 @@ fn every_case_is_met_by_the_batch() {
     });
 }
 
-// Contract, section 1: "a bad line gives an error and the rest goes on".
+// Ours: "a bad line gives an error and the rest goes on".
 #[test]
 fn a_batch_goes_on_past_bad_lines() {
     run(async {
@@ -144,7 +144,7 @@ fn a_line_beyond_the_bound_costs_itself_only() {
     });
 }
 
-// Contract, section 1: the keys of a question.
+// Ours: the keys of a question.
 #[test]
 fn every_key_of_a_question_counts() {
     run(async {
@@ -217,7 +217,7 @@ fn every_key_of_a_question_counts() {
     });
 }
 
-// Contract, section 1: an agent is a token or a whole User-Agent value.
+// Ours: an agent is a token or a whole User-Agent value.
 #[test]
 fn a_batch_knows_an_agent_by_token_and_by_user_agent() {
     run(async {
@@ -238,7 +238,7 @@ fn a_batch_knows_an_agent_by_token_and_by_user_agent() {
     });
 }
 
-// Issue 4, Deliver 6: as the proxy would say it, so by its configuration.
+// Ours: as the proxy would say it, so by its configuration.
 #[test]
 fn the_configuration_counts() {
     run(async {
@@ -266,7 +266,7 @@ fn the_configuration_counts() {
     });
 }
 
-// Issue 4, Deliver 6.
+// Ours.
 #[test]
 fn a_page_is_explained_to_people() {
     run(async {
@@ -293,7 +293,7 @@ fn a_page_is_explained_to_people() {
     });
 }
 
-// Issue 4, Deliver 5: a preference is no directive.
+// Ours: a preference is no directive.
 #[test]
 fn preferences_are_told_apart() {
     run(async {
@@ -322,7 +322,7 @@ fn preferences_are_told_apart() {
     });
 }
 
-// Issue 4, Deliver 6.
+// Ours.
 #[test]
 fn a_page_is_explained_to_programs() {
     run(async {
@@ -363,7 +363,7 @@ fn a_page_is_explained_to_programs() {
     });
 }
 
-// Issue 4, Deliver 6: what the annotation would say.
+// Ours: what the annotation would say.
 #[test]
 fn it_tells_what_the_proxy_sends() {
     run(async {
@@ -379,8 +379,8 @@ fn it_tells_what_the_proxy_sends() {
     });
 }
 
-// Directives.md, section 4.3: without the page the fields are not all there is,
-// unless the page can hold no metas.
+// Ours: without the page the fields are not all there is, unless the page can
+// hold no metas.
 #[test]
 fn fields_alone_are_complete_only_if_they_rule_out_metas() {
     run(async {
@@ -406,7 +406,7 @@ fn fields_alone_are_complete_only_if_they_rule_out_metas() {
     });
 }
 
-// Directives.md, section 2.4, on a missing type.
+// Ours: a page without a type is read if it begins as HTML.
 #[test]
 fn a_page_that_does_not_begin_as_html_is_told_apart() {
     run(async {
@@ -421,7 +421,7 @@ fn a_page_that_does_not_begin_as_html_is_told_apart() {
     });
 }
 
-// Contract, section 1: exit codes.
+// Ours: exit codes.
 #[test]
 fn what_cannot_be_asked_or_found_out_is_told_by_the_exit_code() {
     run(async {
@@ -457,7 +457,7 @@ fn what_cannot_be_asked_or_found_out_is_told_by_the_exit_code() {
     });
 }
 
-// Contract, section 1: `--help` has an example.
+// Ours: `--help` has an example.
 #[test]
 fn its_help_has_an_example() {
     run(async {

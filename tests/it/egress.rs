@@ -30,9 +30,8 @@ async fn assert_recorded(proxy: &Proxy, count: usize) {
     }
 }
 
-// Issue, Deliver 7; security, section 4: refused before anything is dialled, in
-// every spelling that is one. The rest of the table needs a network of its own,
-// in `egress_namespace`.
+// Ours: refused before anything is dialled, in every spelling that is one. The
+// rest of the table needs a network of its own, in `egress_namespace`.
 #[test]
 fn addresses_of_this_machine_are_not_dialled() {
     run(async {
@@ -57,7 +56,7 @@ fn addresses_of_this_machine_are_not_dialled() {
     });
 }
 
-// Security, u62 to u64: what only a resolver takes for an address.
+// Ours: what only a resolver takes for an address.
 #[test]
 fn odd_spellings_of_addresses_are_not_dialled() {
     run(async {
@@ -74,8 +73,8 @@ fn odd_spellings_of_addresses_are_not_dialled() {
     });
 }
 
-/// A proxy on a port known before it starts, so that its own configuration can
-/// name it.
+/// Returns a proxy on a port known before it starts, so that its own
+/// configuration can name it.
 async fn with_known_port(lines: impl Fn(SocketAddr) -> Config) -> (SocketAddr, Proxy) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -84,7 +83,7 @@ async fn with_known_port(lines: impl Fn(SocketAddr) -> Config) -> (SocketAddr, P
     (address, config.start().await)
 }
 
-// Security, section 4: our own listeners, under any name, whatever is allowed.
+// Ours: our own listeners, under any name, whatever is allowed.
 #[test]
 fn our_own_listeners_are_denied_under_any_name() {
     run(async {
@@ -104,7 +103,7 @@ fn loopback() -> Config {
     Config::default().set("egress.allow = [\"127.0.0.0/8\"]")
 }
 
-// Contract, section 2: egress.ports.
+// Ours: egress.ports.
 #[test]
 fn a_port_that_may_not_be_asked_for_is_not_dialled() {
     run(async {
@@ -121,7 +120,7 @@ fn a_port_that_may_not_be_asked_for_is_not_dialled() {
     });
 }
 
-// Security, section 4: well-known databases are not asked by default.
+// Ours: well-known databases are not asked by default.
 #[test]
 fn ports_of_databases_are_denied_by_default() {
     run(async {
@@ -132,8 +131,8 @@ fn ports_of_databases_are_denied_by_default() {
     });
 }
 
-// Contract, section 3: CONNECT is answered with 200 whenever its authority is
-// well-formed; what may not be dialled is told inside.
+// Ours: CONNECT is answered with 200 whenever its authority is well-formed;
+// what may not be dialled is told inside.
 #[test]
 fn a_port_that_may_not_be_asked_for_is_told_inside_connect() {
     run(async {
@@ -152,7 +151,7 @@ fn a_port_that_may_not_be_asked_for_is_told_inside_connect() {
     });
 }
 
-// Contract, section 2: egress.allow makes exceptions.
+// Ours: egress.allow makes exceptions.
 #[test]
 fn an_allowed_network_is_dialled() {
     run(async {
@@ -166,8 +165,8 @@ fn an_allowed_network_is_dialled() {
     });
 }
 
-// Decisions: checked for the address dialled too; here a robots.txt that
-// redirects to one that is denied.
+// Ours: checked for the address dialled too; here a robots.txt that redirects
+// to one that is denied.
 #[test]
 fn a_robots_txt_cannot_lead_us_to_a_denied_address() {
     run(async {
@@ -183,7 +182,7 @@ fn a_robots_txt_cannot_lead_us_to_a_denied_address() {
     });
 }
 
-// Contract, section 1: the same holds for what `check` fetches.
+// Ours: the same holds for what `check` fetches.
 #[test]
 fn check_dials_no_denied_address_either() {
     run(async {

@@ -1,6 +1,6 @@
 //! Egress where a mistake could be heard: each test has a network of its own,
-//! in which every address, denied or not, is listened on (security, section 4).
-//! No packet leaves loopback.
+//! in which every address, denied or not, is listened on. No packet leaves
+//! loopback.
 
 use crate::kit::client::{Reply, get, metrics};
 use crate::kit::namespace::{Addresses, Everywhere, NameServer, counter, inside};
@@ -85,8 +85,8 @@ const DENIED: &[&str] = &[
     "[2606:4700::200:5efe:10.0.0.1]",
 ];
 
-/// Those of them that TCP can reach here: not the broadcast and multicast
-/// ones, nor link-local ones without an interface.
+/// Returns the denied addresses that TCP can reach here: not the broadcast and
+/// multicast ones, nor link-local ones without an interface.
 fn reachable() -> Vec<&'static str> {
     let unreachable = ["224.", "239.", "255.", "[ff", "[fe8", "[febf"];
     let mut rows = DENIED.to_vec();
@@ -94,7 +94,7 @@ fn reachable() -> Vec<&'static str> {
     rows
 }
 
-/// The address as what accepts connections to it sees it.
+/// Returns the address as what accepts connections to it sees it.
 fn seen(row: &str) -> String {
     let ip: std::net::IpAddr = row.trim_matches(['[', ']']).parse().unwrap();
     match ip.to_canonical().to_string().as_str() {
@@ -109,7 +109,7 @@ fn assert_prohibited(reply: &Reply) {
     reply.assert_error(502, "destination_ip_prohibited");
 }
 
-/// What the proxy's counter of denied addresses says.
+/// Returns what the proxy's counter of denied addresses says.
 async fn denied(proxy: &Proxy) -> String {
     let text = metrics(proxy).await;
     let line = text
@@ -199,8 +199,8 @@ namespaced! {
         assert_eq!((names.asked("listed.test"), web.dialled()), (0, vec![PUBLIC.into()]));
     }
 
-    /// Security, section 4: "the origin on loopback sees nothing". The answer
-    /// that was checked is kept, and is what is dialled.
+    /// Ours: "the origin on loopback sees nothing". The answer that was checked
+    /// is kept, and is what is dialled.
     a_name_that_changes_is_dialled_where_it_was_checked in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let names = NameServer::start(rebinding).await;
@@ -213,7 +213,7 @@ namespaced! {
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
-    /// The same where no answer is kept: each connection is checked anew.
+    /// Ours: where no answer is kept each connection is checked anew.
     a_name_that_changes_is_checked_at_each_connection in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let names = NameServer::start(rebinding).await;
@@ -229,7 +229,7 @@ namespaced! {
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
-    /// Security, section 4: "use the allowed, count the rest".
+    /// Ours: "use the allowed, count the rest".
     of_several_addresses_the_allowed_ones_are_dialled in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let _names = NameServer::start(|name, _| Some(match name {
@@ -262,7 +262,7 @@ namespaced! {
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
-    /// Security, section 2.3: egress and ports at each hop of a robots.txt.
+    /// Ours: egress and ports at each hop of a robots.txt.
     a_robots_txt_cannot_lead_us_to_a_denied_name_or_port in Addresses::Every => {
         let moved = "HTTP/1.1 302 Found\r\nLocation: http://inner.test/robots.txt\r\n\
                      Content-Length: 0\r\nConnection: close\r\n\r\n";
@@ -284,7 +284,7 @@ namespaced! {
         assert_eq!(database.dialled(), [""; 0]);
     }
 
-    /// Security, section 4: every local address, under any name.
+    /// Ours: every local address, under any name.
     wildcard_listeners_are_denied_at_every_address
         in Addresses::These(&["93.184.216.34/32", "2606:4700::1111/128"]) =>
     {
@@ -368,7 +368,7 @@ namespaced! {
     }
 }
 
-/// How often each of the names that hang was asked for.
+/// Returns how often each of the names that hang was asked for.
 fn hung(names: &NameServer) -> [usize; 3] {
     ["hangs-1.test", "hangs-2.test", "hangs-3.test"].map(|name| names.asked(name))
 }

@@ -65,7 +65,7 @@ impl fmt::Display for Miss {
     }
 }
 
-/// The answers that are not those of their rows.
+/// Returns the answers that are not those of their rows.
 fn misses(rows: &[Value], answers: impl IntoIterator<Item = String>) -> Vec<String> {
     let answered = rows.iter().zip(answers);
     let missed = answered.filter_map(|(row, found)| {
@@ -86,7 +86,7 @@ fn misses(rows: &[Value], answers: impl IntoIterator<Item = String>) -> Vec<Stri
     missed.collect()
 }
 
-/// The verdict of the library; `error` where the URL is none.
+/// Returns the verdict of the library; `error` where the URL is none.
 fn verdict(row: &Value) -> &'static str {
     let Ok(target) = text(row, "url").parse::<Target>() else {
         return "error";

@@ -25,14 +25,15 @@ async fn raw(page: Bytes) -> (RawOrigin, Proxy) {
     (origin, proxy)
 }
 
-/// The field lines of a request as bytes, its request line and Host with it.
+/// Returns the field lines of a request as bytes, its request line and Host
+/// with it.
 fn lines(request: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(request);
     let head = text.split("\r\n\r\n").next().unwrap();
     head.split("\r\n").map(str::to_owned).collect()
 }
 
-// Must hold 2: SHA-256 equal, with Content-Length and chunked, down.
+// Ours: SHA-256 equal, with Content-Length and chunked, down.
 #[test]
 fn bodies_of_all_sizes_come_down_as_they_were() {
     run(async {
@@ -96,7 +97,7 @@ async fn post(crawler: &mut Crawler, target: &str, framing: (u64, Length)) -> u1
     crawler.reply_to("POST").await.status()
 }
 
-// Must hold 2: the same up.
+// Ours: the same up.
 #[test]
 fn bodies_of_all_sizes_go_up_as_they_were() {
     run(async {
@@ -130,8 +131,8 @@ async fn down_100_mib(proxy: &Proxy, target: &str) {
     assert_eq!(sha256, stream_digest(MIB_100));
 }
 
-// Must hold 2: 100 MiB both ways, both framings, through TLS on both sides, in
-// flat memory.
+// Ours: 100 MiB both ways, both framings, through TLS on both sides, in flat
+// memory.
 #[test]
 fn a_hundred_mebibytes_pass_in_flat_memory() {
     run(async {
@@ -160,7 +161,7 @@ fn a_hundred_mebibytes_pass_in_flat_memory() {
     });
 }
 
-// Must hold 2: streamed, not stored.
+// Ours: streamed, not stored.
 #[test]
 fn the_first_byte_of_a_slow_body_arrives_before_its_last_is_sent() {
     run(async {
@@ -186,7 +187,7 @@ fn the_first_byte_of_a_slow_body_arrives_before_its_last_is_sent() {
     });
 }
 
-// Must hold 2: the same up: the origin has the request before the body ended.
+// Ours: the same up: the origin has the request before the body ended.
 #[test]
 fn an_upload_reaches_the_origin_while_it_is_sent() {
     run(async {
@@ -201,7 +202,7 @@ fn an_upload_reaches_the_origin_while_it_is_sent() {
     });
 }
 
-// RFC 9112, section 3.2.2: Host is written from the target; proxy.md 3, number 3.
+// RFC 9112, section 3.2.2: Host is written from the target.
 #[test]
 fn host_is_written_from_the_target() {
     run(async {
@@ -224,7 +225,7 @@ fn host_is_written_from_the_target() {
     });
 }
 
-// Contract, section 3: names as sent, order as sent (proxy.md 3, numbers 1 and 2).
+// Ours: names as sent, order as sent.
 #[test]
 fn a_request_keeps_the_order_and_case_of_its_fields() {
     run(async {
@@ -245,7 +246,7 @@ fn a_request_keeps_the_order_and_case_of_its_fields() {
         let got = lines(&origin.requests()[0]);
         assert_eq!(got[0], "GET /a?b=%7e&&c HTTP/1.1");
         let place = |line: &str| got.iter().position(|found| found == line);
-        // Equal names stand together: hyper groups them (decisions, Proxy).
+        // Equal names stand together: hyper groups them.
         for line in [
             "Host: o.test",
             "uSER-aGENT: ExampleBot/1.0",
@@ -266,7 +267,7 @@ fn a_request_keeps_the_order_and_case_of_its_fields() {
     });
 }
 
-// RFC 9110, section 7.6.1; contract, section 3; proxy.md 3, number 25.
+// RFC 9110, section 7.6.1.
 #[test]
 fn what_concerns_one_connection_is_not_forwarded() {
     run(async {
@@ -303,7 +304,7 @@ fn what_concerns_one_connection_is_not_forwarded() {
     });
 }
 
-// RFC 9110, section 7.6.3; decisions, "Identity of the operator".
+// RFC 9110, section 7.6.3.
 #[test]
 fn via_is_added_both_ways() {
     run(async {
@@ -323,7 +324,7 @@ fn via_is_added_both_ways() {
     });
 }
 
-// Decisions: proxy.via = false, and nothing of ours reaches the origin.
+// Ours: proxy.via = false, and nothing of ours reaches the origin.
 #[test]
 fn without_via_nothing_of_ours_reaches_the_origin() {
     run(async {
@@ -357,7 +358,7 @@ fn a_request_that_has_come_through_us_is_a_loop() {
     });
 }
 
-// Contract, section 3: a forwarded response, less hop-by-hop and Alt-Svc.
+// Ours: a forwarded response, less hop-by-hop and Alt-Svc.
 #[test]
 fn a_response_is_the_origins_less_what_concerns_its_connection() {
     run(async {
@@ -402,8 +403,7 @@ fn a_response_is_the_origins_less_what_concerns_its_connection() {
     });
 }
 
-// Decisions, Proxy: redirects are passed on, never followed (ARCHITECTURE.md,
-// invariant 7).
+// Ours: redirects are passed on, never followed (ARCHITECTURE.md, invariant 7).
 #[test]
 fn redirects_and_errors_of_the_origin_are_passed_on() {
     run(async {
@@ -437,7 +437,7 @@ fn redirects_and_errors_of_the_origin_are_passed_on() {
     });
 }
 
-// Issue, Deliver 3: HTTP/1.0 clients.
+// Ours: HTTP/1.0 clients.
 #[test]
 fn an_http_1_0_client_is_served() {
     run(async {
@@ -455,7 +455,7 @@ fn an_http_1_0_client_is_served() {
     });
 }
 
-// Must hold 4: an origin that closes half-way; proxy.md 3, number 28.
+// Ours: an origin that closes half-way.
 #[test]
 fn a_body_that_breaks_off_arrives_broken() {
     run(async {
@@ -483,7 +483,7 @@ fn a_body_that_breaks_off_arrives_broken() {
     });
 }
 
-// Issue, Deliver 3: a pool of upstream connections.
+// Ours: a pool of upstream connections.
 #[test]
 fn connections_to_an_origin_are_used_again() {
     run(async {
@@ -506,7 +506,7 @@ fn connections_to_an_origin_are_used_again() {
     });
 }
 
-// Proxy.md 3, number 7: an idle connection that the origin closed.
+// Ours: an idle connection that the origin closed.
 #[test]
 fn a_connection_that_the_origin_closed_costs_no_error() {
     run(async {
@@ -521,7 +521,7 @@ fn a_connection_that_the_origin_closed_costs_no_error() {
     });
 }
 
-// Proxy.md 3, number 13: a client that half-closes gets its answer.
+// Ours: a client that half-closes gets its answer.
 #[test]
 fn a_crawler_that_half_closes_gets_its_answer() {
     run(async {
@@ -535,7 +535,7 @@ fn a_crawler_that_half_closes_gets_its_answer() {
     });
 }
 
-// Issue, Deliver 3: an upload that breaks off is no finished body at the origin.
+// Ours: an upload that breaks off is no finished body at the origin.
 #[test]
 fn an_upload_that_breaks_off_never_ends_at_the_origin() {
     run(async {
@@ -550,7 +550,7 @@ fn an_upload_that_breaks_off_never_ends_at_the_origin() {
     });
 }
 
-// Deliver 8: a body with trailers has ended well when they have passed.
+// Ours: a body with trailers has ended well when they have passed.
 #[test]
 fn a_response_with_trailers_is_completed_in_the_record() {
     run(async {

@@ -59,8 +59,8 @@ fn frame((kind, flags): (u8, u8), stream: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A field without indexing, with a new name (RFC 7541, section 6.2.2). U+0000
-/// to U+00FF are bytes.
+/// Returns a field without indexing, with a new name (RFC 7541, section 6.2.2).
+/// U+0000 to U+00FF are bytes.
 fn literal((name, value): &(String, String)) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {

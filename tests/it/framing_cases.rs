@@ -153,14 +153,15 @@ impl Case {
         }
     }
 
-    /// The field lines that go on byte by byte: those the cases name `X`.
+    /// Returns the field lines that go on byte by byte: those the cases name
+    /// `X`.
     fn plain_fields(&self) -> Vec<String> {
         let raw: String = self.raw().into_iter().map(char::from).collect();
         let lines = raw.lines().filter(|line| line.starts_with("X: "));
         lines.map(str::to_owned).collect()
     }
 
-    /// What the origin saw is what the case says, each request whole, and each
+    /// Holds what the origin saw against the case: each request whole, and each
     /// has its answer.
     fn hold_forwarded(&self, told: &Told, seen: &[Seen]) {
         let pages: Vec<_> = seen.iter().map(|seen| &seen.message).collect();
@@ -256,7 +257,7 @@ impl Case {
         assert_eq!(origin.faults(), [""; 0]);
     }
 
-    /// The one answer to a request for a page, and nothing after it.
+    /// Returns the one answer to a request for a page, and nothing after it.
     async fn fetch(&self, proxy: &Proxy) -> Option<Message> {
         let method = self.method.as_deref().unwrap_or("GET");
         let mut reader = Reader::new(Crawler::plain(proxy).await.into_stream());
@@ -309,7 +310,8 @@ impl Case {
 /// Fields that are never taken from trailers (RFC 9110, section 6.5.1).
 const NEVER: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 
-/// What is asked after each case's bytes, to see what the proxy makes of them.
+/// Request that is sent after each case's bytes, to see what the proxy makes of
+/// them.
 const LAST: &[u8] = b"GET http://o.test/last HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";
 
 fn absent() -> Bytes {

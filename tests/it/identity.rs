@@ -1,6 +1,6 @@
 //! Who asks, where the crawler would rather not have it known: never an allow
-//! that a plain reading of its User-Agent would refuse, at the origin's own log.
-//! Issue 5, Deliver 6; security.md, section 2.3.
+//! that a plain reading of its User-Agent would refuse, at the origin's own
+//! log.
 
 use crate::kit::client::{Crawler, Reply, get_as, metrics};
 use crate::kit::h2::H2Crawler;
@@ -24,7 +24,7 @@ async fn ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Reply {
     try_ask(proxy, path, agent).await.expect("an answer")
 }
 
-/// The same where the proxy may close before it has read all.
+/// Returns the same where the proxy may close before it has read all.
 async fn try_ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Option<Reply> {
     let mut crawler = Crawler::plain(proxy).await;
     let mut head =
@@ -36,7 +36,7 @@ async fn try_ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Option<Reply> {
     crawler.try_reply_to("GET").await
 }
 
-/// The name, after what should hide it.
+/// Returns the name, after what should hide it.
 fn hidden(before: &str) -> Vec<u8> {
     format!("{before}BadBot/1.0").into_bytes()
 }
@@ -206,7 +206,7 @@ fn two_user_agents_are_malformed_in_either_protocol() {
     });
 }
 
-// Security, section 6: nobody has an origin asked without end.
+// Ours: nobody has an origin asked without end.
 #[test]
 fn invented_names_ask_an_origin_no_more_often_than_the_bound() {
     run(async {
@@ -252,7 +252,7 @@ fn invented_names_ask_an_origin_no_more_often_than_the_bound() {
     });
 }
 
-// Decisions, "Whose robots.txt": with a fixed User-Agent a name costs nothing.
+// Ours: with a fixed User-Agent a name costs nothing.
 #[test]
 fn names_are_not_counted_where_one_robots_txt_serves_all() {
     run(async {

@@ -18,7 +18,7 @@ use crate::kit::{run, soon};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-// Must hold 5: any mix of HTTP/1.1 and HTTP/2.
+// Ours: any mix of HTTP/1.1 and HTTP/2.
 #[test]
 fn crawlers_and_origins_need_not_speak_the_same_version() {
     run(async {
@@ -101,7 +101,7 @@ fn an_http_1_origin_gets_one_cookie_field_from_an_http_2_crawler() {
     });
 }
 
-// Contract, section 3: an upload over HTTP/2 arrives whole.
+// Ours: an upload over HTTP/2 arrives whole.
 #[test]
 fn an_upload_over_http_2_arrives_whole() {
     run(async {
@@ -123,7 +123,7 @@ fn an_upload_over_http_2_arrives_whole() {
     });
 }
 
-/// The certificates that the proxy shows for `authority`, leaf first.
+/// Returns the certificates that the proxy shows for `authority`, leaf first.
 async fn chain(proxy: &Proxy, authority: &str, name: &str) -> Vec<Vec<u8>> {
     let raw = Crawler::connect(proxy, authority).await.into_stream();
     let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["http/1.1"]));
@@ -136,8 +136,8 @@ async fn chain(proxy: &Proxy, authority: &str, name: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-// Issue, Deliver 3: made for the requested name, kept and used again;
-// decisions: the CA certificate is sent after it.
+// Ours: made for the requested name, kept and used again; the CA certificate is
+// sent after it.
 #[test]
 fn the_leaf_is_made_for_the_name_and_used_again() {
     run(async {
@@ -157,7 +157,7 @@ fn the_leaf_is_made_for_the_name_and_used_again() {
     });
 }
 
-// Decisions, "TLS towards crawlers": alert unrecognized_name.
+// Ours: alert unrecognized_name.
 #[test]
 fn another_name_in_the_client_hello_is_turned_away() {
     run(async {
@@ -169,7 +169,7 @@ fn another_name_in_the_client_hello_is_turned_away() {
     });
 }
 
-// RFC 9110, section 15.5.20; decisions: 421.
+// RFC 9110, section 15.5.20: 421.
 #[test]
 fn a_request_for_another_authority_inside_connect_is_misdirected() {
     run(async {
@@ -193,8 +193,8 @@ fn a_request_for_another_authority_inside_connect_is_misdirected() {
     });
 }
 
-// Decisions: intercepting a plain-text CONNECT too, never a tunnel
-// (ARCHITECTURE.md, invariant 6).
+// Ours: intercepting a plain-text CONNECT too, never a tunnel (ARCHITECTURE.md,
+// invariant 6).
 #[test]
 fn plain_http_inside_connect_is_seen_and_judged() {
     run(async {
@@ -210,8 +210,8 @@ fn plain_http_inside_connect_is_seen_and_judged() {
     });
 }
 
-/// What a client sends first that speaks neither TLS nor HTTP/1, or speaks TLS
-/// and then something else.
+/// First bytes of clients that speak neither TLS nor HTTP/1, or speaks TLS and
+/// then something else.
 const OTHER_PROTOCOLS: [(&str, &[u8]); 12] = [
     ("SSH", b"SSH-2.0-OpenSSH_9.2\r\n"),
     ("SMTP", b"EHLO a.test\r\n"),
@@ -268,7 +268,7 @@ fn other_protocols_inside_connect_are_closed_at_once() {
     });
 }
 
-// Must hold 4: a CONNECT to a name that does not resolve; RFC 6761, section 6.4.
+// Ours: a CONNECT to a name that does not resolve; RFC 6761, section 6.4.
 #[test]
 fn a_name_that_does_not_resolve_is_told_inside() {
     run(async {
@@ -289,7 +289,7 @@ fn a_name_that_does_not_resolve_is_told_inside() {
     });
 }
 
-// Must hold 4: an expired certificate; security, P4.
+// Ours: an expired certificate.
 #[test]
 fn a_bad_certificate_is_never_hidden() {
     run(async {
@@ -310,7 +310,7 @@ fn a_bad_certificate_is_never_hidden() {
     });
 }
 
-// Issue, Deliver 3: verified against the configured roots alone.
+// Ours: verified against the configured roots alone.
 #[test]
 fn an_origin_that_no_root_vouches_for_is_refused() {
     run(async {
@@ -324,7 +324,7 @@ fn an_origin_that_no_root_vouches_for_is_refused() {
     });
 }
 
-// Contract, section 2; decisions: where interception is off CONNECT is refused.
+// Ours: where interception is off CONNECT is refused.
 #[test]
 fn without_interception_connect_is_refused() {
     run(async {
@@ -361,7 +361,7 @@ fn a_malformed_connect_is_answered_with_400() {
     });
 }
 
-// Issue, Deliver 2: made at the first start, key 0600, never overwritten.
+// Ours: made at the first start, key 0600, never overwritten.
 #[test]
 fn the_authority_is_made_once_and_its_key_is_private() {
     run(async {
@@ -380,7 +380,7 @@ fn the_authority_is_made_once_and_its_key_is_private() {
     });
 }
 
-// Issue, Deliver 3: clients as they are (curl checks names and dates strictly).
+// Ours: clients as they are (curl checks names and dates strictly).
 #[test]
 fn curl_gets_pages_and_refusals_over_both_versions() {
     run(async {

@@ -25,7 +25,7 @@ fn sources() -> BTreeMap<String, String> {
     sources
 }
 
-/// The text without its tests and without comments.
+/// Returns the text without its tests and without comments.
 fn production(text: &str) -> String {
     let end = text.find("#[cfg(test)]").unwrap_or(text.len());
     text[..end]

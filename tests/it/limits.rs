@@ -1,5 +1,5 @@
 //! Everything has a bound, and bad input gets a clear answer and leaves the
-//! proxy well (ARCHITECTURE.md, invariant 8; Must hold 4).
+//! proxy well (ARCHITECTURE.md, invariant 8).
 
 use tokio::process::Command;
 
@@ -11,8 +11,8 @@ use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::run;
 
-// Issue 5, "memory bounded by configuration": `proxy.max_connections` counts,
-// not what a shell gives to who does not ask.
+// Ours: `proxy.max_connections` counts, not what a shell gives to who does not
+// ask.
 #[test]
 fn all_descriptors_that_may_be_had_are_taken() {
     run(async {
@@ -35,7 +35,7 @@ fn all_descriptors_that_may_be_had_are_taken() {
     });
 }
 
-// Must hold 4: malformed request lines.
+// Ours: malformed request lines.
 #[test]
 fn malformed_requests_are_answered_with_400_and_closed() {
     run(async {
@@ -70,7 +70,7 @@ fn malformed_requests_are_answered_with_400_and_closed() {
     });
 }
 
-// Security, section 3.2: a head of 64 KiB and 256 fields.
+// Ours: a head of 64 KiB and 256 fields.
 #[test]
 fn heads_beyond_the_limits_are_refused() {
     run(async {
@@ -94,7 +94,7 @@ fn heads_beyond_the_limits_are_refused() {
     });
 }
 
-// Contract, section 2: proxy.clients; others are closed at once.
+// Ours: proxy.clients; others are closed at once.
 #[test]
 fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
     run(async {
@@ -107,7 +107,7 @@ fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
     });
 }
 
-// Contract, section 2: proxy.max_connections.
+// Ours: proxy.max_connections.
 #[test]
 fn connections_beyond_the_limit_are_closed_at_once() {
     run(async {
@@ -126,7 +126,7 @@ fn connections_beyond_the_limit_are_closed_at_once() {
     });
 }
 
-// Contract, section 2: proxy.header_timeout, proxy.idle_timeout; security 0.3.
+// Ours: proxy.header_timeout, proxy.idle_timeout.
 #[test]
 fn silent_and_dripping_connections_end() {
     run(async {
@@ -148,7 +148,7 @@ fn silent_and_dripping_connections_end() {
     });
 }
 
-// Contract, section 2: upstream.first_byte_timeout.
+// Ours: upstream.first_byte_timeout.
 #[test]
 fn an_origin_that_never_answers_is_a_gateway_timeout() {
     run(async {
@@ -171,7 +171,7 @@ fn an_origin_that_never_answers_is_a_gateway_timeout() {
     });
 }
 
-// Contract, section 2: upstream.idle_timeout, of a body that stalls.
+// Ours: upstream.idle_timeout, of a body that stalls.
 #[test]
 fn a_body_that_stalls_breaks_off() {
     run(async {
@@ -189,7 +189,7 @@ fn a_body_that_stalls_breaks_off() {
     });
 }
 
-// Security, section 3.3: what an origin may not send is 502, and only that.
+// Ours: what an origin may not send is 502, and only that.
 #[test]
 fn an_answer_that_is_no_http_is_a_bad_gateway() {
     run(async {
@@ -207,8 +207,8 @@ fn an_answer_that_is_no_http_is_a_bad_gateway() {
     });
 }
 
-// Contract, section 2: proxy.header_timeout is about heads. A connection that
-// has asked may take its time, for the answer as for the next request.
+// Ours: proxy.header_timeout is about heads. A connection that has asked may
+// take its time, for the answer as for the next request.
 #[test]
 fn a_slow_answer_is_not_cut_by_the_limit_for_heads() {
     run(async {
@@ -233,8 +233,8 @@ fn a_slow_answer_is_not_cut_by_the_limit_for_heads() {
     });
 }
 
-// Contract, section 2: an origin that pauses within upstream.idle_timeout is
-// waited for, however short proxy.idle_timeout is.
+// Ours: an origin that pauses within upstream.idle_timeout is waited for,
+// however short proxy.idle_timeout is.
 #[test]
 fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
     run(async {
@@ -262,7 +262,7 @@ fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
     });
 }
 
-// Security, section 6: a crawler that takes nothing gives its place back.
+// Ours: a crawler that takes nothing gives its place back.
 #[test]
 fn a_crawler_that_reads_nothing_is_closed() {
     run(async {

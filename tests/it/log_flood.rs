@@ -6,7 +6,7 @@ use crate::kit::client::{Crawler, metrics};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::{run, until};
 
-/// The lines of the log whose message holds `text`.
+/// Returns the lines of the log whose message holds `text`.
 fn lines(proxy: &Proxy, text: &str) -> Vec<Value> {
     let log = proxy.log();
     // The last line may still be on its way.

@@ -22,7 +22,7 @@ use crate::kit::{run, run_within};
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const WORKERS: usize = 32;
 
-/// What an origin does when it is asked for its robots.txt.
+/// Behaviour of an origin that is asked for its robots.txt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Healthy,
@@ -122,7 +122,7 @@ impl Crowd {
     }
 }
 
-/// The address of origin `number`; 127.0/16 is left alone.
+/// Returns the address of origin `number`; 127.0/16 is left alone.
 fn address_of(number: usize) -> Ipv4Addr {
     let [.., a, b, c] = u32::try_from(number).unwrap().to_be_bytes();
     Ipv4Addr::new(127, a + 1, b, c)
@@ -216,7 +216,7 @@ async fn robots(stream: &mut TcpStream, kind: Kind, target: &str) -> Option<()> 
     }
 }
 
-/// What a crawl took: the times of pages of healthy origins, sorted.
+/// Durations of a crawl: the times of pages of healthy origins, sorted.
 struct Crawl {
     pages: Vec<Duration>,
     took: Duration,
@@ -251,13 +251,13 @@ impl Crawl {
         }
     }
 
-    /// The time that `part` in 1,000 pages stayed below.
+    /// Returns the time that `part` in 1,000 pages stayed below.
     fn quantile(&self, part: usize) -> Duration {
         self.pages[(self.pages.len() - 1) * part / 1000]
     }
 }
 
-/// The time of the page, if the origin is healthy.
+/// Returns the time of the page, if the origin is healthy.
 async fn visit(crawler: &mut Crawler, crowd: &Crowd, number: usize) -> Option<Duration> {
     let authority = format!("{}:{}", address_of(number), crowd.port);
     let mut ask = async |path: &str| {
@@ -308,8 +308,8 @@ async fn crawled(crowd: &Arc<Crowd>, config: &Config) -> (Proxy, Crawl) {
     (proxy, crawl)
 }
 
-// Issue, Must hold: no robots.txt is asked for more often than its lifetime
-// says, in spite of evictions and a restart; nothing disallowed is fetched.
+// Ours: no robots.txt is asked for more often than its lifetime says, in spite
+// of evictions and a restart; nothing disallowed is fetched.
 #[test]
 fn a_crawl_of_many_origins_asks_each_for_its_robots_txt_once() {
     run(async {

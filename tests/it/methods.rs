@@ -11,7 +11,7 @@ use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: BadBot\nDisallow: /$\n\nUser-agent: *\nDisallow: /private\n";
 
-// Decisions, Proxy: judged as `/`; RFC 9112, section 3.2.4: sent as it came.
+// Ours: judged as `/`; RFC 9112, section 3.2.4: sent as it came.
 #[test]
 fn options_about_a_server_is_judged_as_its_root_and_sent_as_it_came() {
     run(async {
@@ -67,7 +67,7 @@ fn the_asterisk_goes_out_for_options_alone() {
     });
 }
 
-// RFC 9110, sections 7.6.2 and 9.3.8; security.md, section 2.3.
+// RFC 9110, sections 7.6.2 and 9.3.8.
 #[test]
 fn a_request_that_may_go_no_further_is_answered_here_without_secrets() {
     run(async {
@@ -205,7 +205,7 @@ fn trace_with_content_is_malformed_wherever_it_comes() {
     });
 }
 
-// Contract, section 2: robots.unreachable_answer.
+// Ours: robots.unreachable_answer.
 #[test]
 fn what_is_unreachable_can_be_answered_with_503() {
     run(async {

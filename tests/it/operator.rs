@@ -1,5 +1,5 @@
 //! The operator's word, through the program: who is who, whose groups count,
-//! and overrides. Contract, sections 2 and 3; decisions, "Which tokens".
+//! and overrides.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ const ROBOTS: &str = "User-agent: FooBot\nDisallow: /\n\n\
                       User-agent: BarBot\nAllow: /\n\n\
                       User-agent: *\nDisallow: /private\n";
 
-/// A list of one override, as a line of the configuration.
+/// Returns a list of one override, as a line of the configuration.
 fn overriding(keys: &str) -> String {
     format!("robots.override = [{{ origin = \"http://o.test\", {keys} }}]")
 }
@@ -26,14 +26,14 @@ async fn verify(place: &Place) -> Outcome {
     place.run(&["audit", "verify"]).await
 }
 
-/// What a row says: verdict, reason, effect and line.
+/// Returns what a row says: verdict, reason, effect and line.
 fn said(row: &Value) -> (&str, &str, &str, Option<u64>) {
     let word = |key: &str| row[key].as_str().unwrap();
     let line = row["line"].as_u64();
     (word("verdict"), word("reason"), word("effect"), line)
 }
 
-// Contract, section 2.
+// Ours.
 #[test]
 fn a_configured_crawler_is_known_by_its_tokens_alone() {
     run(async {
@@ -58,7 +58,7 @@ fn a_configured_crawler_is_known_by_its_tokens_alone() {
     });
 }
 
-// Decisions, "Whose robots.txt": a snapshot belongs to a token.
+// Ours: a snapshot belongs to a token.
 #[test]
 fn crawlers_of_one_configured_token_share_a_robots_txt() {
     run(async {
@@ -75,7 +75,7 @@ fn crawlers_of_one_configured_token_share_a_robots_txt() {
     });
 }
 
-// Decisions, "Which tokens".
+// Ours.
 #[test]
 fn every_candidate_must_be_allowed_where_all_count() {
     run(async {
@@ -103,7 +103,7 @@ async fn overridden(keys: &str) -> (crate::kit::origin::Origin, Proxy) {
     (origin, config.start().await)
 }
 
-// Contract, section 3: `overridden`, with the reason that was set aside.
+// Ours: `overridden`, with the reason that was set aside.
 #[test]
 fn an_allowed_override_is_forwarded_and_recorded_with_what_it_set_aside() {
     run(async {
@@ -158,7 +158,7 @@ fn a_row_moved_past_the_end_of_its_override_is_found() {
     });
 }
 
-// Contract, section 3: `override`.
+// Ours: `override`.
 #[test]
 fn a_denied_override_is_refused_in_the_operator_s_words() {
     run(async {
@@ -189,7 +189,7 @@ fn a_denied_override_is_refused_in_the_operator_s_words() {
     });
 }
 
-// Contract, section 2: `until`.
+// Ours: `until`.
 #[test]
 fn an_override_that_has_ended_is_told_at_the_start_and_does_nothing() {
     run(async {
@@ -205,8 +205,8 @@ fn an_override_that_has_ended_is_told_at_the_start_and_does_nothing() {
     });
 }
 
-// Contract, section 3: it may stand in for a robots.txt that is not to be had,
-// and never for egress.
+// Ours: it may stand in for a robots.txt that is not to be had, and never for
+// egress.
 #[test]
 fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egress_denies() {
     run(async {
@@ -242,7 +242,7 @@ fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egress_deni
     });
 }
 
-// Contract, section 1: `check`.
+// Ours: `check`.
 #[test]
 fn check_shows_the_override_that_decides_with_its_reason_and_end() {
     run(async {
@@ -318,7 +318,7 @@ fn check_knows_crawlers_by_the_configuration_that_counts() {
     });
 }
 
-// Contract, section 2: every problem at once, and nothing starts.
+// Ours: every problem at once, and nothing starts.
 #[test]
 fn mistakes_in_tables_are_all_told_and_nothing_starts() {
     run(async {
@@ -342,7 +342,7 @@ fn mistakes_in_tables_are_all_told_and_nothing_starts() {
     });
 }
 
-// Issue 3, Deliver 4: what has ended is no mistake, but it does nothing.
+// Ours: what has ended is no mistake, but it does nothing.
 #[test]
 fn an_override_that_has_ended_is_told_by_config_check() {
     run(async {

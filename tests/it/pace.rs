@@ -1,6 +1,5 @@
 //! What sites ask for of pace, kept to by the program: Crawl-delay,
-//! Request-rate, Visit-time, and the standard profile without them. Issue 6,
-//! Deliver 1 and 2.
+//! Request-rate, Visit-time, and the standard profile without them.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::resolve;
 use crate::kit::{clock, run, until};
 
-// Issue 6, Must hold: gaps are never under the delay.
+// Ours: gaps are never under the delay.
 #[test]
 fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
     run(async {
@@ -32,7 +31,7 @@ fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
         let queued = metric(&proxy, "politesse_pace_queued").await;
         let waits = metric(&proxy, "politesse_pace_wait_seconds_count").await;
         assert_eq!((queued, waits), (0.0, 7.0));
-        // Issue 6, Deliver 5: waits in each record.
+        // Ours: waits in each record.
         let (_place, rows) = verified(proxy, 8).await;
         let mut waits: Vec<_> = rows
             .iter()
@@ -53,7 +52,7 @@ fn a_crawl_delay_keeps_requests_apart_that_come_at_once() {
     });
 }
 
-// Issue 6, Deliver 2: counted from completion; one under way at a time.
+// Ours: counted from completion; one under way at a time.
 #[test]
 fn a_crawl_delay_counts_from_the_end_of_the_response() {
     run(async {
@@ -82,8 +81,8 @@ fn a_crawl_delay_counts_from_the_end_of_the_response() {
     });
 }
 
-// Issue 6, Deliver 1: one for all ports and schemes of a host; our robots.txt
-// fetches take turns too.
+// Ours: one for all ports and schemes of a host; our robots.txt fetches take
+// turns too.
 #[test]
 fn one_host_has_one_pace_over_schemes_and_ports() {
     run(async {
@@ -111,7 +110,7 @@ fn one_host_has_one_pace_over_schemes_and_ports() {
     });
 }
 
-// Issue 6, Deliver 1: our robots.txt fetches take turns, first in line.
+// Ours: our robots.txt fetches take turns, first in line.
 #[test]
 fn a_robots_txt_waits_for_its_turn_and_comes_first() {
     run(async {
@@ -141,7 +140,7 @@ fn a_robots_txt_waits_for_its_turn_and_comes_first() {
     });
 }
 
-// Issue 6, Deliver 1: over HTTP/2 as well, where all share a connection.
+// Ours: over HTTP/2 as well, where all share a connection.
 #[test]
 fn streams_of_one_connection_wait_for_their_turns() {
     run(async {
@@ -161,7 +160,7 @@ fn streams_of_one_connection_wait_for_their_turns() {
     });
 }
 
-// Decisions, Pace: 5 requests a second and host.
+// Ours: 5 requests a second and host.
 #[test]
 fn without_a_delay_the_standard_rate_holds() {
     run(async {
@@ -179,7 +178,7 @@ fn without_a_delay_the_standard_rate_holds() {
     });
 }
 
-// Decisions, Pace: 4 requests at the same time and host.
+// Ours: 4 requests at the same time and host.
 #[test]
 fn without_a_delay_four_are_under_way_at_most() {
     run(async {
@@ -207,7 +206,7 @@ fn without_a_delay_four_are_under_way_at_most() {
     });
 }
 
-// Issue 6, Must hold: ten origins in parallel do not slow one another.
+// Ours: ten origins in parallel do not slow one another.
 #[test]
 fn hosts_do_not_slow_one_another() {
     run(async {
@@ -233,8 +232,8 @@ fn hosts_do_not_slow_one_another() {
     });
 }
 
-// Issue 6, Deliver 1: the longest delay asked for binds the host; Deliver 2: a
-// delay is that of its group.
+// Ours: the longest delay asked for binds the host; a delay is that of its
+// group.
 #[test]
 fn the_longest_delay_of_those_who_come_binds_the_host() {
     run(async {
@@ -261,7 +260,7 @@ fn the_longest_delay_of_those_who_come_binds_the_host() {
     });
 }
 
-// Issue 6, Deliver 2: Request-rate.
+// Ours: Request-rate.
 #[test]
 fn a_request_rate_keeps_requests_apart() {
     run(async {
@@ -276,13 +275,13 @@ fn a_request_rate_keeps_requests_apart() {
     });
 }
 
-/// A time of day, `hours` from now, as robots.txt writes it.
+/// Returns a time of day, `hours` from now, as robots.txt writes it.
 fn time_of_day(now: Timestamp, hours: i32) -> String {
     let then = now.checked_add(hours.hours()).unwrap();
     then.strftime("%H%M").to_string()
 }
 
-// Issue 6, Deliver 2: Visit-time, in UTC.
+// Ours: Visit-time, in UTC.
 #[test]
 fn a_site_is_visited_in_its_time_alone() {
     run(async {
@@ -323,7 +322,7 @@ fn a_site_is_visited_in_its_time_alone() {
     });
 }
 
-// Decisions, "A verdict does not age": who has no turn to take waits for none.
+// Ours: who has no turn to take waits for none.
 #[test]
 fn what_is_refused_and_what_we_hold_takes_no_turn() {
     run(async {

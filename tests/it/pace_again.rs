@@ -42,15 +42,16 @@ impl Closing {
         }
     }
 
-    /// A proxy's configuration with the pace that is in force by default.
+    /// Returns a proxy's configuration with the pace that is in force by
+    /// default.
     fn config(&self) -> Config {
         resolve("o.test", self.address)
             .set("pace.profile = \"standard\"")
             .set("pace.origin = {}")
     }
 
-    /// What came, in order of arrival, the first robots.txt left out: no page
-    /// was asked for before it.
+    /// Returns what came, in order of arrival, the first robots.txt left out:
+    /// no page was asked for before it.
     fn seen(&self) -> Vec<(String, Instant)> {
         self.log.lock().unwrap()[1..].to_vec()
     }

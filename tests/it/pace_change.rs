@@ -15,7 +15,8 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::{clock, run, until};
 
-/// The first answer to a request for robots.txt, and that to every later one.
+/// Returns the first answer to a request for robots.txt, and that to every
+/// later one.
 fn changing(first: &str, then: &str) -> Script {
     let first = Page::text(first)
         .field("ETag", "\"1\"")

@@ -11,7 +11,7 @@ use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::timed_origin::TimedOrigin;
 use crate::kit::{run, run_within};
 
-/// The clients of operations, 1.4, and what starts them.
+/// The clients of docs/clients.md, and what starts them.
 const CLIENTS: [&str; 9] = [
     "curl",
     "curl-retry",
@@ -25,8 +25,8 @@ const CLIENTS: [&str; 9] = [
 ];
 const PAGES: usize = 3;
 
-/// The configuration with the pace that it has by default, which the kit's has
-/// not.
+/// Returns the configuration with the pace that it has by default, which the
+/// kit's has not.
 fn by_default(config: Config) -> Config {
     config
         .set("pace.profile = \"standard\"")
@@ -34,8 +34,8 @@ fn by_default(config: Config) -> Config {
         .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
 }
 
-/// A site of `count` pages, each of which links to all, that asks for `delay`
-/// seconds; each answer takes `takes`.
+/// Returns a site of `count` pages, each of which links to all, that asks for
+/// `delay` seconds; each answer takes `takes`.
 async fn paced(delay: u32, (count, takes): (usize, Duration)) -> TimedOrigin {
     let robots = format!("User-agent: *\nCrawl-delay: {delay}\n");
     let links: String = (0..count)
@@ -44,7 +44,7 @@ async fn paced(delay: u32, (count, takes): (usize, Duration)) -> TimedOrigin {
     TimedOrigin::start((&robots, &links), takes).await
 }
 
-/// How the client asks for `urls` by default.
+/// Returns how the client asks for `urls` by default.
 fn command(proxy: &Proxy, client: &str, urls: &[String]) -> Command {
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let of_its_own = match client {
@@ -104,7 +104,7 @@ async fn lost_pages(clients: &[&'static str], delay: u32) -> Vec<(&'static str, 
     lost
 }
 
-/// How many pages the client says it got.
+/// Returns how many pages the client says it got.
 fn pages_told(client: &str, outcome: &Outcome) -> usize {
     match client {
         // Each page has a link to each.

@@ -21,7 +21,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run, until};
 
-/// How requests come to the proxy.
+/// Way in which requests come to the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Http,
@@ -45,7 +45,7 @@ impl Scheme {
         }
     }
 
-    /// A connection over which a page was asked for, and nothing read.
+    /// Returns a connection over which a page was asked for, and nothing read.
     async fn asking(self, proxy: &Proxy, path: &str) -> Crawler {
         let (mut crawler, target) = match self {
             Self::Http => (Crawler::plain(proxy).await, self.url(path)),
@@ -61,7 +61,8 @@ fn request(target: &str, fields: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// A proxy that has asked this origin for one page, so that others wait.
+/// Returns a proxy that has asked this origin for one page, so that others
+/// wait.
 async fn after_one(scheme: Scheme, delay: &str) -> (Origin, Arc<Proxy>) {
     let origin = scheme.start(delaying(delay)).await;
     let proxy = Arc::new(standard(&origin).set(ONE_FILE).start().await);
@@ -70,7 +71,7 @@ async fn after_one(scheme: Scheme, delay: &str) -> (Origin, Arc<Proxy>) {
     (origin, proxy)
 }
 
-/// The targets of the pages that an origin was asked for.
+/// Returns the targets of the pages that an origin was asked for.
 fn asked_for(origin: &Origin) -> Vec<String> {
     let seen = pages(&[origin]);
     seen.into_iter().map(|seen| seen.target).collect()
@@ -153,8 +154,8 @@ fn who_closes_its_sending_side_while_waiting_is_told_when_to_come() {
     }
 }
 
-// Proxy.md 3, number 13: a client that half-closes gets its answer, whatever
-// takes long but a turn.
+// Ours: a client that half-closes gets its answer, whatever takes long but a
+// turn.
 #[test]
 fn who_closes_its_sending_side_and_has_its_turn_gets_its_answer() {
     for scheme in BOTH {

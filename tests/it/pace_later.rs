@@ -13,8 +13,8 @@ use crate::kit::{clock, run};
 
 const FIRST: &str = "http://o.test/first";
 
-/// A proxy that has asked for one page of an origin which wants a minute's
-/// pause.
+/// Returns a proxy that has asked for one page of an origin which wants a
+/// minute's pause.
 async fn after_one(lines: &[&str]) -> (Origin, Arc<Proxy>) {
     let origin = delaying("60").start().await;
     let config = standard(&origin)
@@ -116,7 +116,7 @@ fn an_upload_that_is_put_off_is_not_read() {
     });
 }
 
-/// How long it took until the request was put off.
+/// Returns how long it took until the request was put off.
 async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
     let begun = clock::instant();
     let reply = ask(proxy, "GET", "http://o.test/1", fields).await;

@@ -24,7 +24,7 @@ const PAIRS: usize = 1000;
 /// More agents of one file are not asked about.
 const AGENTS_MAX: usize = 4;
 
-/// What `check --batch` answers, a question each.
+/// Returns what `check --batch` answers, a question each.
 async fn answers(questions: &[Value]) -> Vec<Value> {
     let mut command = politesse(std::env::temp_dir().as_path());
     command.args(["check", "--batch", "-"]);
@@ -62,7 +62,8 @@ fn question(case: &Value) -> Value {
     })
 }
 
-/// What the engine finds beside the delay, which the batch format does not have.
+/// Returns what the engine finds beside the delay, which the batch format does
+/// not have.
 fn rates_and_visits(case: &Value) -> (Vec<String>, Vec<String>) {
     let dialect = case["dialect"].as_str().unwrap_or("rfc9309");
     let file = text(case, "robots").to_owned();
@@ -103,8 +104,8 @@ fn the_delay_of_a_thousand_real_pairs_is_what_a_reader_of_few_lines_finds() {
     });
 }
 
-/// The delay that a file asks of an agent, in seconds, by a reader that knows
-/// lists of agents, groups and delays, and nothing else.
+/// Returns the delay that a file asks of an agent, in seconds, by a reader that
+/// knows lists of agents, groups and delays, and nothing else.
 fn delay(robots: &str, agent: &str) -> Option<f64> {
     let mut delays: BTreeMap<String, Option<f64>> = BTreeMap::new();
     let (mut list, mut group) = (Vec::new(), Vec::new());
@@ -169,8 +170,8 @@ impl Pair {
     }
 }
 
-/// The pairs to choose from: of each file with a delay some agents that it
-/// names, and one that it does not.
+/// Returns the pairs to choose from: of each file with a delay some agents that
+/// it names, and one that it does not.
 fn pairs(corpus: &Corpus) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (file, robots) in corpus.files() {
@@ -190,8 +191,8 @@ fn pairs(corpus: &Corpus) -> Vec<Pair> {
     pairs
 }
 
-/// Whether the file has what the reader does not know: line ends of CR alone,
-/// lines without a colon, misspelt names.
+/// Reports whether the file has what the reader does not know: line ends of CR
+/// alone, lines without a colon, misspelt names.
 fn is_beyond_the_reader(robots: &str) -> bool {
     let is_known = |key: &str| {
         let odd = key.split([' ', '\t']).count() == 2;
@@ -201,7 +202,8 @@ fn is_beyond_the_reader(robots: &str) -> bool {
     robots.replace("\r\n", "").contains('\r') || !fields(robots).all(|(key, _)| is_known(&key))
 }
 
-/// The names in the file that are letters alone and are written in one way.
+/// Returns the names in the file that are letters alone and are written in one
+/// way.
 fn named(robots: &str) -> Vec<String> {
     let agents = fields(robots).filter(|(key, _)| key == "user-agent");
     let agents: Vec<String> = agents.map(|(_, value)| value).collect();
@@ -225,8 +227,8 @@ struct Corpus {
 }
 
 impl Corpus {
-    /// The folder that `POLITESSE_CORPUS` names, or the archive that lies beside
-    /// the repository, if either is there.
+    /// Returns the folder that `POLITESSE_CORPUS` names, or the archive that
+    /// lies beside the repository, if either is there.
     fn found() -> Option<Self> {
         if let Some(folder) = std::env::var_os("POLITESSE_CORPUS") {
             return Some(Self {
@@ -248,7 +250,7 @@ impl Corpus {
         })
     }
 
-    /// The files that are UTF-8, by name.
+    /// Returns the files that are UTF-8, by name.
     fn files(&self) -> BTreeMap<String, String> {
         let files = std::fs::read_dir(&self.folder).unwrap();
         let read = files.filter_map(|file| {

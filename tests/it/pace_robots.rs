@@ -15,7 +15,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::{clock, run};
 
-/// A robots.txt that holds for a second, and asks for as many.
+/// Returns a robots.txt that holds for a second, and asks for as many.
 fn short_lived(seconds: &str) -> Page {
     let text = format!("User-agent: *\nCrawl-delay: {seconds}\n");
     Page::text(&text).field("Cache-Control", "max-age=1")

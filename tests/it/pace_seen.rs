@@ -17,7 +17,7 @@ use crate::kit::program::{Outcome, finish};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run, until};
 
-/// Where the proxy of a [`Place`] has its token.
+/// File in which the proxy of a [`Place`] has its token.
 const TOKEN_FILE: &str = "data/admin-token";
 
 /// `admin:TOKEN`, as the command prints the token.
@@ -35,7 +35,7 @@ fn write_token(place: &Place, text: &str, mode: u32) {
     set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// The status that curl gets from the API, and what else it prints.
+/// Returns the status that curl gets from the API, and what else it prints.
 async fn curl(admin: SocketAddr, arguments: &[&str]) -> (String, String) {
     let mut command = Command::new("curl");
     command
@@ -298,7 +298,7 @@ fn events_are_listed_and_verified() {
     });
 }
 
-/// The events on record, oldest first.
+/// Returns the events on record, oldest first.
 async fn events(place: &Place) -> Vec<serde_json::Value> {
     let told = place.run(&["audit", "events", "--json"]).await;
     assert_eq!(told.code, Some(0), "{told:?}");

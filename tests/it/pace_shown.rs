@@ -20,7 +20,7 @@ async fn show(proxy: &Proxy, arguments: &[&str]) -> String {
     outcome.stdout
 }
 
-/// An origin at `[::1]` that asks for a minute's pause; its port.
+/// Returns an origin at `[::1]` that asks for a minute's pause; its port.
 async fn at_an_ipv6_address() -> u16 {
     let listener = TcpListener::bind("[::1]:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -36,7 +36,7 @@ async fn at_an_ipv6_address() -> u16 {
     port
 }
 
-/// The cells of each line but the first.
+/// Returns the cells of each line but the first.
 fn cells(table: &str) -> Vec<Vec<&str>> {
     let lines = table.lines().skip(1);
     lines

@@ -14,14 +14,15 @@ use crate::kit::paced::{
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run};
 
-/// A crawler whose robots.txt is known: the first page has been answered.
+/// Returns a crawler whose robots.txt is known: the first page has been
+/// answered.
 async fn known(proxy: &Proxy) -> H2Crawler {
     let mut crawler = H2Crawler::inside(proxy, "o.test:443").await;
     assert_eq!(crawler.get("https://o.test/0").await.status(), 200);
     crawler
 }
 
-// Must hold: order within a crawler.
+// Ours: order within a crawler.
 #[test]
 fn streams_are_sent_in_the_order_in_which_they_came() {
     run(async {

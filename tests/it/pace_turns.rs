@@ -16,7 +16,8 @@ use crate::kit::{run, until};
 
 const FIRST: &str = "http://o.test/first";
 
-/// A proxy whose only place at the origin is taken until the gate opens.
+/// Returns a proxy whose only place at the origin is taken until the gate
+/// opens.
 async fn taken(lines: &[&str]) -> (Origin, Arc<Proxy>, Gate, JoinHandle<Vec<Reply>>) {
     let (gate, origin) = held("/first").await;
     let config: Config = standard(&origin)

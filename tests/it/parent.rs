@@ -1,5 +1,5 @@
-//! `upstream.parent`: the proxy that ours goes through (contract, section 2;
-//! security, section 4). Names here are resolved by nobody but the parent.
+//! `upstream.parent`: the proxy that ours goes through. Names here are resolved
+//! by nobody but the parent.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -16,7 +16,7 @@ fn through(parent: std::net::SocketAddr) -> Config {
     Config::default().set(&format!("upstream.parent = \"http://{parent}\""))
 }
 
-/// A folder with credentials that only the owner may read.
+/// Returns a folder with credentials that only the owner may read.
 fn with_credentials(config: Config) -> Place {
     let place = Place::with(&config.set("upstream.parent_auth = \"parent.auth\""));
     write_credentials(&place, "Aladdin:open sesame\n", 0o600);
@@ -32,7 +32,7 @@ fn write_credentials(place: &Place, text: &str, mode: u32) {
 /// As RFC 7617, section 2, has it.
 const SHOWN: &str = "Proxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
 
-// Contract, section 2: what is mended is mended by a reload.
+// Ours: what is mended is mended by a reload.
 #[test]
 fn credentials_are_read_again_on_reload() {
     run(async {
@@ -116,7 +116,7 @@ fn https_goes_through_a_connect_and_the_origin_sees_no_credentials() {
     });
 }
 
-// Security, section 1, P4: behind a parent, too.
+// Ours: behind a parent, too.
 #[test]
 fn the_certificate_of_the_origin_is_verified_through_a_parent() {
     run(async {
@@ -130,7 +130,8 @@ fn the_certificate_of_the_origin_is_verified_through_a_parent() {
     });
 }
 
-/// What an answer to CONNECT leads to: the page, or a status and an error type.
+/// One test a row: an answer to CONNECT, and what the client gets: the page, or
+/// a status and an error type.
 macro_rules! answers {
     ($($name:ident: $answer:expr => $outcome:tt;)+) => {$(
         #[test]
@@ -156,9 +157,8 @@ macro_rules! answers {
     };
 }
 
-// Contract, section 3: no connection could be made, so 502 or 504. RFC 9209,
-// section 2.3; RFC 9110, section 9.3.6 (framing of a 2xx is ignored); the bounds
-// are ours.
+// Ours: no connection could be made, so 502 or 504. RFC 9209, section 2.3; RFC
+// 9110, section 9.3.6 (framing of a 2xx is ignored); the bounds are ours.
 answers! {
     a_parent_that_wants_other_credentials_is_a_fault_of_configuration:
         "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n"
@@ -183,7 +183,8 @@ answers! {
         "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n" => page;
 }
 
-/// What a parent's own answer to a plain request for robots.txt leads to.
+/// One test a row: a parent's own answer to a plain request for robots.txt, and
+/// what follows.
 macro_rules! own_answers {
     ($($name:ident: $head:literal => $status:literal $error:literal;)+) => {$(
         #[test]
@@ -233,7 +234,7 @@ fn a_407_for_a_page_is_not_passed_on() {
     });
 }
 
-// Security, section 4: "we judge names and literals only and say so at start".
+// Ours: "we judge names and literals only and say so at start".
 #[test]
 fn literals_names_and_ports_are_judged_before_the_parent_is_asked() {
     run(async {
@@ -316,7 +317,7 @@ fn a_parent_that_is_this_proxy_is_refused_at_the_start() {
     });
 }
 
-// Security, sections 1 (P7) and 8: secrets from files of the owner's alone.
+// Ours: secrets from files of the owner's alone.
 #[test]
 fn credentials_that_others_may_read_are_refused_and_none_are_shown() {
     run(async {

@@ -37,7 +37,7 @@ impl User {
         std::fs::write(path, text).unwrap();
     }
 
-    /// The program, working in `work`.
+    /// Returns the program, working in `work`.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = politesse(&self.path("home"));
         command.current_dir(self.path("work")).args(arguments);
@@ -48,7 +48,8 @@ impl User {
         finish(self.command(arguments), b"").await
     }
 
-    /// Whether nothing was written into the folder that the user works in.
+    /// Reports whether nothing was written into the folder that the user works
+    /// in.
     fn left_work_alone(&self) -> bool {
         std::fs::read_dir(self.path("work")).unwrap().count() == 0
     }
@@ -65,7 +66,7 @@ const FREE_PORTS: [&str; 4] = [
     "admin.listen=127.0.0.1:0",
 ];
 
-/// A `serve` of this user, on free ports.
+/// Returns a `serve` of this user, on free ports.
 async fn serve(command: &mut Command) -> Vec<String> {
     command.args(FREE_PORTS).arg("serve");
     let command = std::mem::replace(command, Command::new("true"));

@@ -44,8 +44,8 @@ fn verdict(robots: &str, path: &str) -> Verdict {
     once.ruling().verdict
 }
 
-/// What is decided on a path, and what deciding again from what is kept of it
-/// comes to.
+/// Returns what is decided on a path, and what deciding again from what is kept
+/// of it comes to.
 fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
     let copy = RobotsFile::read(Bytes::from(robots.to_owned()), policy.terms().dialect);

@@ -30,7 +30,7 @@ struct Row {
     answer: &'static str,
 }
 
-/// How a page was looked at.
+/// Way of looking at a page.
 #[derive(Clone, Copy)]
 enum Look {
     Whole,
@@ -40,7 +40,7 @@ enum Look {
     Failed,
 }
 
-/// The field of an HTML page that says `content` to everyone.
+/// Returns the field of an HTML page that says `content` to everyone.
 fn field(token: Option<&str>, content: &str, look: Look) -> String {
     let mut fields = HeaderMap::new();
     for (name, value) in [("content-type", "text/html"), ("x-robots-tag", content)] {
@@ -69,7 +69,8 @@ fn field(token: Option<&str>, content: &str, look: Look) -> String {
     page.annotation().header_value(&FieldFormat::default())
 }
 
-/// What is read: fields as they are sent, several in one, and what is none.
+/// Returns what is read: fields as they are sent, several in one, and what is
+/// none.
 fn rows() -> Vec<Row> {
     let row = |field: Option<String>, crawler, answer| Row {
         field,
@@ -152,7 +153,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The program that the chapter has in this language.
+/// Returns the program that the chapter has in this language.
 fn block(language: &str) -> &'static str {
     let start = CHAPTER.split(&format!("\n```{language}\n")).nth(1).unwrap();
     start

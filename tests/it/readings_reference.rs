@@ -1,9 +1,8 @@
 //! The readings against a strict origin: whatever nginx would serve for a URL
 //! that the proxy allows, robots.txt allows by its plain name as well.
 //!
-//! Issue 5, "Must hold"; security, sections 2.1 and 8. `tests/reference` says
-//! what nginx serves and what a robots.txt means, and shares no line with the
-//! proxy.
+//! `tests/reference` says what nginx serves and what a
+//! robots.txt means, and shares no line with the proxy.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::{nginx, reference};
 
-/// What the proxy says of a path at a level.
+/// Returns what the proxy says of a path at a level.
 fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
     let target: Target = format!("http://h.test{path}").parse().unwrap();
     let snapshot = Snapshot {
@@ -74,8 +73,8 @@ fn path() -> impl Strategy<Value = String> {
     })
 }
 
-/// A file and a spelling of it: every byte may be escaped, every slash be
-/// several, and detours be made.
+/// Returns a file and a spelling of it: every byte may be escaped, every slash
+/// be several, and detours be made.
 fn spelled() -> impl Strategy<Value = (String, String)> {
     let name = prop::sample::select(vec!["a", "b", "ab", "a=b", "a;b", "a b", "é", "a%b", "a]"]);
     let slash = prop::sample::select(vec![
@@ -127,8 +126,9 @@ fn for_all<S: Strategy>(strategy: &S, property: impl Fn(S::Value) -> Result<(), 
         .unwrap();
 }
 
-/// What robots.txt says of a file by its plain name and the query, if any: the
-/// server takes every spelling of the name for it, that of a rule as well.
+/// Returns what robots.txt says of a file by its plain name and the query, if
+/// any: the server takes every spelling of the name for it, that of a rule as
+/// well.
 fn is_open(robots: &str, path_and_query: &str) -> bool {
     reference::decide_as_served(robots.as_bytes(), "FooBot", path_and_query).allow
 }
@@ -168,7 +168,7 @@ fn a_spelling_of_a_disallowed_file_is_refused() {
     });
 }
 
-// Security, section 8: the origin is fixed.
+// Ours: the origin is fixed.
 #[test]
 fn a_reading_is_a_path_of_the_same_origin() {
     for_all(&path(), |path| {
@@ -182,8 +182,8 @@ fn a_reading_is_a_path_of_the_same_origin() {
     });
 }
 
-// Security, section 8: idempotent, as far as dot segments go. Of all readings
-// that does not hold: `//./%3B` is `//;` to one server, which is `//` to another.
+// Ours: idempotent, as far as dot segments go. Of all readings that does not
+// hold: `//./%3B` is `//;` to one server, which is `//` to another.
 #[test]
 fn dot_segments_are_gone_when_they_were_taken_out_once() {
     for_all(&path(), |path| {
@@ -200,7 +200,7 @@ fn dot_segments_are_gone_when_they_were_taken_out_once() {
     });
 }
 
-// Security, section 8: re-encoding an unreserved byte never allows more.
+// Ours: re-encoding an unreserved byte never allows more.
 #[test]
 fn escaping_a_letter_never_allows_more() {
     for_all(
@@ -235,7 +235,7 @@ fn escaping_a_letter_never_allows_more() {
     );
 }
 
-// Security, section 2.1: each level refuses what the one before it does.
+// Ours: each level refuses what the one before it does.
 #[test]
 fn a_higher_level_never_allows_more() {
     for_all(&(robots(), path()), |(robots, path)| {

@@ -2,8 +2,8 @@
 //! settings: whatever they would serve of what is disallowed, they are not
 //! asked for through the proxy.
 //!
-//! Issue 5, Deliver 2; security, section 2.1. Each spelling is asked of the
-//! server directly, to learn what it serves, and then through the proxy.
+//! Each spelling is asked of the server directly, to learn
+//! what it serves, and then through the proxy.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::nginx;
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /x=y\nDisallow: /100%25\n\
                       Disallow: /open/no\nDisallow: /*.key$\nAllow: /a\n";
 
-/// What can be served. What must not is told by [`is_disallowed`].
+/// Files that can be served. [`is_disallowed`] says which must not be.
 const FILES: &[&str] = &[
     "/private/secret",
     "/private/a/b",
@@ -37,7 +37,8 @@ const FILES: &[&str] = &[
     "/.../private/secret",
 ];
 
-/// What the owner of these files would call disallowed, by its plain name.
+/// Returns what the owner of these files would call disallowed, by its plain
+/// name.
 fn is_disallowed(file: &str) -> bool {
     ["/private/", "/x=y", "/100%", "/open/no"]
         .iter()
@@ -211,7 +212,7 @@ const ENDS: &[&str] = &[
     "?",
 ];
 
-/// What came of all spellings with one server.
+/// Counts over all spellings with one server.
 #[derive(Debug, Default)]
 struct Count {
     asked: usize,
@@ -308,7 +309,7 @@ async fn through(proxy: &Proxy, spelling: &str, count: &mut Count) {
     }
 }
 
-/// The file that an answer is, by the mark in it.
+/// Returns the file that an answer is, by the mark in it.
 fn served((status, body): &(u16, String)) -> Option<String> {
     let mark = body
         .split_once("MARK<")

@@ -24,7 +24,7 @@ fn config(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
 }
 
-/// The folder of the record.
+/// Returns the folder of the record.
 fn data(place: &Place) -> std::path::PathBuf {
     place.path("data")
 }
@@ -76,7 +76,7 @@ async fn refused_start(place: &Place) -> String {
     outcome.stderr
 }
 
-/// The number of decisions that a start misses.
+/// Returns the number of decisions that a start misses.
 fn decisions(said: &str) -> usize {
     let (_, rest) = said.split_once("at least ").unwrap();
     rest.split(' ').next().unwrap().parse().unwrap()
@@ -213,7 +213,7 @@ fn a_folder_that_was_moved_stops_the_crawl_until_it_is_back() {
     });
 }
 
-/// A program that reads the database and does not end its transaction.
+/// Returns a program that reads the database and does not end its transaction.
 fn reader_that_stays(place: &Place) -> rusqlite::Connection {
     let reader = rusqlite::Connection::open(data(place).join("audit.db")).unwrap();
     reader.execute_batch("BEGIN").unwrap();
@@ -233,7 +233,7 @@ async fn crawl_until_refused(proxy: &Proxy) {
     crawlers.join_all().await;
 }
 
-/// What the gauge of the WAL says.
+/// Returns what the gauge of the WAL says.
 async fn wal_bytes(proxy: &Proxy) -> u64 {
     let metrics = metrics(proxy).await;
     let line = metrics

@@ -25,7 +25,7 @@ async fn tls() -> (Origin, Proxy) {
     (origin, proxy)
 }
 
-/// Holds what the contract's section 3 says of a refusal in JSON.
+/// Holds a refusal in JSON against docs/reference/reasons.md.
 fn assert_explained(told: &Value, url: &str) {
     assert_eq!(told["type"], "urn:politesse:refused");
     assert_eq!(told["title"], "Refused by robots.txt");
@@ -52,7 +52,7 @@ fn assert_explained(told: &Value, url: &str) {
     assert!(told["robots"]["fetched_at"].is_string());
 }
 
-// Issue, Deliver 5; RFC 9309, section 2.2.2; RFC 9457.
+// RFC 9309, section 2.2.2; RFC 9457.
 #[test]
 fn a_disallowed_url_is_refused_with_its_rule_and_line() {
     run(async {
@@ -70,7 +70,7 @@ fn a_disallowed_url_is_refused_with_its_rule_and_line() {
     });
 }
 
-// Issue, Deliver 5: inside an intercepted connection; contract, section 3.
+// Ours: inside an intercepted connection.
 #[test]
 fn on_https_the_refusal_is_answered_inside_the_connection() {
     run(async {
@@ -85,7 +85,7 @@ fn on_https_the_refusal_is_answered_inside_the_connection() {
     });
 }
 
-// Issue, Deliver 3 and 5.
+// Ours.
 #[test]
 fn over_http_2_the_refusal_is_the_same() {
     run(async {
@@ -109,7 +109,7 @@ fn over_http_2_the_refusal_is_the_same() {
     });
 }
 
-// Contract, section 3: the kind that Accept prefers (RFC 9110, section 12.5.1).
+// Ours: the kind that Accept prefers (RFC 9110, section 12.5.1).
 #[test]
 fn the_refusal_comes_in_the_kind_that_accept_prefers() {
     run(async {
@@ -175,7 +175,7 @@ fn the_refusal_for_people_says_who_refused_whom_to_ask_and_its_number() {
     });
 }
 
-// Security, P6: bytes from outside are inert in HTML.
+// Ours: bytes from outside are inert in HTML.
 #[test]
 fn a_url_is_inert_in_the_refusal_as_html() {
     run(async {
@@ -220,7 +220,7 @@ fn a_head_request_is_refused_without_content() {
     });
 }
 
-// Contract, section 3: uploads are judged at the head, then the connection closes.
+// Ours: uploads are judged at the head, then the connection closes.
 #[test]
 fn an_upload_is_refused_before_its_body_is_read() {
     run(async {
@@ -251,7 +251,7 @@ fn a_refused_upload_is_not_told_to_continue() {
     });
 }
 
-// Contract, section 3: decided for every method.
+// Ours: decided for every method.
 #[test]
 fn every_method_is_judged() {
     run(async {
@@ -272,7 +272,7 @@ fn every_method_is_judged() {
     });
 }
 
-// Issue, Deliver 4; security, section 2.1, level "dots".
+// Ours: the reading `dots` (docs/readings.md).
 #[test]
 fn dot_segments_do_not_lead_round_a_rule() {
     run(async {
@@ -294,7 +294,7 @@ fn dot_segments_do_not_lead_round_a_rule() {
 }
 
 // RFC 9309, section 2.2.2: the file itself is always allowed; the exemption is
-// the bare path (security, section 2.1).
+// the bare path.
 #[test]
 fn only_the_bare_robots_txt_is_exempt() {
     run(async {
@@ -337,8 +337,7 @@ fn each_crawler_is_bound_by_its_own_group() {
     });
 }
 
-// Decisions, "Whose robots.txt": a file that another crawler was given loosens
-// nothing (issue, Deliver 4).
+// Ours: a file that another crawler was given loosens nothing.
 #[test]
 fn a_file_given_to_one_crawler_does_not_decide_for_another() {
     run(async {
@@ -356,7 +355,7 @@ fn a_file_given_to_one_crawler_does_not_decide_for_another() {
     });
 }
 
-// Decisions, "Refusals never happen at CONNECT"; ARCHITECTURE.md, invariant 6.
+// ARCHITECTURE.md, invariant 6.
 #[test]
 fn two_origins_of_one_host_have_two_files() {
     run(async {
@@ -375,7 +374,7 @@ fn two_origins_of_one_host_have_two_files() {
     });
 }
 
-// Issue, Deliver 3 (pipelining, RFC 9112, section 9.3.2): each is judged.
+// RFC 9112, section 9.3.2 (pipelining): each request is judged.
 #[test]
 fn a_refused_request_between_allowed_ones_is_refused_alone() {
     run(async {
@@ -393,8 +392,7 @@ fn a_refused_request_between_allowed_ones_is_refused_alone() {
     });
 }
 
-// Issue 3; contract, section 3, `undecided`: what cannot be found out in time
-// is refused, and said to be that.
+// Ours: what cannot be found out in time is refused, and said to be that.
 #[test]
 fn a_url_that_would_take_too_long_to_judge_is_refused_as_undecided() {
     run(async {

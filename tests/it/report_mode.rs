@@ -1,6 +1,5 @@
 //! Report mode: what robots.txt or the operator disallows is forwarded all the
-//! same, and the record and the response say so. Issue 5, Deliver 4; contract,
-//! section 3 (`reported`).
+//! same, and the record and the response say so.
 
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::h2::H2Crawler;
@@ -22,7 +21,7 @@ async fn verify(place: &Place) -> Outcome {
     place.run(&["audit", "verify"]).await
 }
 
-/// The member of `Proxy-Status` in our name.
+/// Returns the member of `Proxy-Status` in our name.
 fn told(reply: &Reply) -> Vec<&str> {
     let values = reply.head.values("proxy-status");
     let own = values.into_iter().map(|value| value.trim());
@@ -99,7 +98,7 @@ fn what_would_be_refused_is_forwarded_as_it_came_and_told() {
     });
 }
 
-// Contract, section 3: the reasons that robots.txt and the operator give.
+// Ours: the reasons that robots.txt and the operator give.
 #[test]
 fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
     run(async {
@@ -136,7 +135,7 @@ fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
     });
 }
 
-// Issue 5, Deliver 4: never forwarded, in any mode.
+// Ours: never forwarded, in any mode.
 #[test]
 fn what_no_rule_refuses_is_refused_in_report_mode_too() {
     run(async {
@@ -171,8 +170,7 @@ fn what_no_rule_refuses_is_refused_in_report_mode_too() {
     });
 }
 
-// Decisions, "Status of robots.txt": a hop that is disallowed is not sent; no
-// crawler asked for it.
+// Ours: a hop that is disallowed is not sent; no crawler asked for it.
 #[test]
 fn a_redirect_of_robots_txt_is_judged_in_report_mode_too() {
     run(async {
@@ -190,8 +188,7 @@ fn a_redirect_of_robots_txt_is_judged_in_report_mode_too() {
     });
 }
 
-// Contract, section 3: beside the origin's own members, none of which may speak
-// in our name.
+// Ours: beside the origin's own members, none of which may speak in our name.
 #[test]
 fn the_origin_s_own_proxy_status_is_kept_beside_ours() {
     run(async {
@@ -248,8 +245,7 @@ fn robots_txt_states_no_preference_about_what_is_reported() {
     });
 }
 
-// Contract, section 3: /robots.txt is allowed in any mode, and answered from
-// our copy.
+// Ours: /robots.txt is allowed in any mode, and answered from our copy.
 #[test]
 fn robots_txt_itself_is_answered_as_ever() {
     run(async {
@@ -266,7 +262,7 @@ fn robots_txt_itself_is_answered_as_ever() {
     });
 }
 
-/// The folder of a proxy that reported one request and allowed another.
+/// Returns the folder of a proxy that reported one request and allowed another.
 async fn crawled(mode: &str) -> Place {
     let origin = Script::robots(ROBOTS).start().await;
     let config = resolve("o.test", origin.address());
@@ -281,7 +277,7 @@ async fn crawled(mode: &str) -> Place {
     proxy.stop().await
 }
 
-// Contract, section 1, and README: what enforcing would have cost.
+// Ours: what enforcing would have cost.
 #[test]
 fn the_record_is_searched_by_what_was_done() {
     run(async {
@@ -363,7 +359,7 @@ fn report_mode_is_told_at_the_start_and_by_config_check() {
     });
 }
 
-// Contract, section 1: `run` tells at its end what was asked and refused.
+// Ours: `run` tells at its end what was asked and refused.
 #[test]
 fn run_counts_what_is_reported_apart() {
     run(async {

@@ -1,5 +1,5 @@
 //! A restart asks no origin anew: what is known of each robots.txt is kept on
-//! disk. Issue, Deliver 1 and Must hold 3.
+//! disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ const ORIGINS: u16 = 200;
 /// Crawlers at once: fewer than the snapshots of the smallest memory.
 const CRAWLERS: u16 = 7;
 
-/// A proxy that may ask on loopback.
+/// Returns a proxy that may ask on loopback.
 fn config() -> Config {
     Config::default()
         .set("egress.allow = [\"127.0.0.0/8\"]")
         .set("robots.timeout = \"1s\"")
 }
 
-/// The same, with when failures are asked for again.
+/// Returns the same, with when failures are asked for again.
 fn retrying(pauses: &str) -> Config {
     config().set(&format!("robots.retry = {pauses}"))
 }
@@ -77,7 +77,7 @@ fn assert_answers(answers: &BTreeMap<u16, [u16; 2]>) {
     }
 }
 
-/// How often the store was asked, by what it came to.
+/// Returns how often the store was asked, by what it came to.
 async fn loads(proxy: &Proxy, result: &str) -> u64 {
     let line = format!("politesse_robots_loaded_total{{result=\"{result}\"}} ");
     let metrics = metrics(proxy).await;
@@ -100,7 +100,7 @@ async fn assert_taken_up_after_a_stop(config: Config) {
     assert_eq!(outcome.json_lines()[0]["kept"], ORIGINS);
 }
 
-// Issue, Deliver 1.
+// Ours.
 #[test]
 fn after_a_stop_no_origin_is_asked_again_and_all_are_judged_as_before() {
     run(assert_taken_up_after_a_stop(patient()));
@@ -113,7 +113,7 @@ fn with_a_queue_no_origin_is_asked_again_after_a_stop() {
     run(assert_taken_up_after_a_stop(config));
 }
 
-/// The origins that a decision on disk speaks of.
+/// Returns the origins that a decision on disk speaks of.
 async fn on_record(place: &Place, origins: &Origins) -> BTreeSet<u16> {
     let rows = place.rows().await;
     let urls: BTreeSet<_> = rows.iter().filter_map(|row| row["url"].as_str()).collect();
@@ -148,8 +148,8 @@ async fn asked_again_after_kill_9(config: Config) -> usize {
     fetches.values().filter(|fetched| 1 < **fetched).count()
 }
 
-// Must hold 3: with every decision on disk before it is acted on, only those
-// are asked again whose answer nobody had got yet.
+// Ours: with every decision on disk before it is acted on, only those are asked
+// again whose answer nobody had got yet.
 #[test]
 fn after_kill_9_only_what_was_under_way_is_asked_for_again() {
     run(async {
@@ -158,7 +158,7 @@ fn after_kill_9_only_what_was_under_way_is_asked_for_again() {
     });
 }
 
-// Must hold 3; what a queue loses of decisions, it loses of this.
+// Ours: what a queue loses of decisions, it loses of this.
 #[test]
 fn with_a_queue_nothing_is_asked_again_of_which_a_decision_is_on_record() {
     run(async {
@@ -167,7 +167,7 @@ fn with_a_queue_nothing_is_asked_again_of_which_a_decision_is_on_record() {
     });
 }
 
-// Issue, Deliver 1: a bounded number in memory with the rest on disk.
+// Ours: a bounded number in memory with the rest on disk.
 #[test]
 fn what_there_is_no_room_for_is_not_asked_for_again() {
     run(async {
@@ -182,7 +182,7 @@ fn what_there_is_no_room_for_is_not_asked_for_again() {
     });
 }
 
-// Decisions, "Lifetime": a restart makes no copy hold longer.
+// Ours: a restart makes no copy hold longer.
 #[test]
 fn what_has_expired_is_asked_for_again() {
     run(async {

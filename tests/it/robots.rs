@@ -12,10 +12,10 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{run, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
-/// Askers at once in the tests of Must hold 1.
+/// Crawlers that ask at once in the tests of many that want one robots.txt.
 const ASKERS: usize = 1_000;
 
-/// A connection with its request sent: every tenth one asks for what is
+/// Returns a connection with its request sent: every tenth one asks for what is
 /// disallowed.
 async fn asker(proxy: &Proxy, n: usize) -> Crawler {
     let path = if n.is_multiple_of(10) {
@@ -38,7 +38,7 @@ async fn assert_answered(mut crawler: Crawler, n: usize) {
     assert_eq!(reply.status(), wanted, "asker {n}: {}", reply.text());
 }
 
-// Must hold 1; issue, Deliver 4.
+// Ours.
 #[test]
 fn a_thousand_first_askers_make_one_fetch() {
     run(async {
@@ -67,7 +67,7 @@ fn a_thousand_first_askers_make_one_fetch() {
     });
 }
 
-// Must hold 1: the same with half of the askers hanging up, the first among them.
+// Ours: the same with half of the askers hanging up, the first among them.
 #[test]
 fn half_the_askers_hang_up_and_the_others_are_served_by_one_fetch() {
     run(async {
@@ -101,7 +101,7 @@ fn half_the_askers_hang_up_and_the_others_are_served_by_one_fetch() {
     });
 }
 
-// Must hold 1: a robots.txt that hangs delays no other origin.
+// Ours: a robots.txt that hangs delays no other origin.
 #[test]
 fn a_robots_txt_that_hangs_delays_no_other_origin() {
     run(async {
@@ -129,7 +129,7 @@ fn a_robots_txt_that_hangs_delays_no_other_origin() {
     });
 }
 
-// Issue, Deliver 4: the fetch survives a crawler that hangs up.
+// Ours: the fetch survives a crawler that hangs up.
 #[test]
 fn the_fetch_outlives_the_crawler_that_asked_first() {
     run(async {
@@ -147,7 +147,7 @@ fn the_fetch_outlives_the_crawler_that_asked_first() {
     });
 }
 
-// Decisions, "Whose robots.txt": User-Agent and From, nothing else of theirs.
+// Ours: User-Agent and From, nothing else of theirs.
 #[test]
 fn robots_txt_is_asked_for_in_the_crawlers_name() {
     run(async {
@@ -177,7 +177,7 @@ fn robots_txt_is_asked_for_in_the_crawlers_name() {
     });
 }
 
-// Decisions: one fetch per snapshot, and a snapshot per product token; one per
+// Ours: one fetch per snapshot, and a snapshot per product token; one per
 // origin with a fixed robots.user_agent.
 #[test]
 fn each_token_has_a_fetch_of_its_own_unless_the_user_agent_is_fixed() {
@@ -198,7 +198,7 @@ fn each_token_has_a_fetch_of_its_own_unless_the_user_agent_is_fixed() {
     });
 }
 
-// Decisions: answered from our copy, marked by Age (RFC 9111, section 5.1).
+// Ours: answered from our copy, marked by Age (RFC 9111, section 5.1).
 #[test]
 fn a_crawlers_own_request_for_robots_txt_is_answered_from_our_copy() {
     run(async {
@@ -219,8 +219,7 @@ fn a_crawlers_own_request_for_robots_txt_is_answered_from_our_copy() {
     });
 }
 
-// RFC 9309, section 2.3.1.2: at least five redirects, here exactly five;
-// checklist 27.
+// RFC 9309, section 2.3.1.2: at least five redirects, here exactly five.
 #[test]
 fn five_redirects_are_followed_and_a_sixth_is_not() {
     run(async {
@@ -246,8 +245,7 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
     });
 }
 
-// Same section: also to another origin, whose rules are then those of the first;
-// checklist 27.
+// Ours: also to another origin, whose rules are then those of the first.
 #[test]
 fn a_redirected_robots_txt_binds_the_origin_that_was_asked() {
     run(async {
@@ -270,8 +268,8 @@ fn a_redirected_robots_txt_binds_the_origin_that_was_asked() {
     });
 }
 
-// Decisions, "Status of robots.txt": a hop to another origin's page is judged
-// by that origin's rules, and not sent if they disallow it.
+// Ours: a hop to another origin's page is judged by that origin's rules, and
+// not sent if they disallow it.
 #[test]
 fn a_redirect_to_a_disallowed_page_of_another_origin_is_not_followed() {
     run(async {
@@ -296,8 +294,7 @@ fn a_redirect_to_a_disallowed_page_of_another_origin_is_not_followed() {
     });
 }
 
-// RFC 9309, section 2.3.1.3; decisions: 4xx allows, 401 and 403 by configuration;
-// checklist 28.
+// RFC 9309, section 2.3.1.3: 4xx allows, 401 and 403 by configuration.
 #[test]
 fn without_a_robots_txt_everything_is_allowed() {
     run(async {
@@ -318,7 +315,7 @@ fn without_a_robots_txt_everything_is_allowed() {
     });
 }
 
-// Contract, section 2: robots.status.unauthorized = "refuse"; checklist 28.
+// Ours: robots.status.unauthorized = "refuse".
 #[test]
 fn a_guarded_robots_txt_refuses_where_configured_so() {
     run(async {
@@ -335,8 +332,7 @@ fn a_guarded_robots_txt_refuses_where_configured_so() {
     });
 }
 
-// RFC 9309, section 2.5: at least 500 KiB are parsed; what comes after is not;
-// checklist 33.
+// RFC 9309, section 2.5: at least 500 KiB are parsed; what comes after is not.
 #[test]
 fn rules_within_the_size_limit_hold_and_those_behind_it_do_not() {
     run(async {
@@ -365,7 +361,7 @@ fn rules_within_the_size_limit_hold_and_those_behind_it_do_not() {
 
 // Invariant 6 (ARCHITECTURE.md): the copy in force decides, for all who ask at
 // once over TLS too. RFC 9309, section 2.3: scheme and port have files of their
-// own; checklist 25.
+// own.
 #[test]
 fn askers_over_http_and_https_share_nothing_but_the_proxy() {
     run(async {
@@ -394,7 +390,7 @@ fn askers_over_http_and_https_share_nothing_but_the_proxy() {
     });
 }
 
-/// A configuration in which every copy expires after a second.
+/// Returns a configuration in which every copy expires after a second.
 fn short_lived(name: &str, address: std::net::SocketAddr) -> Config {
     resolve(name, address)
         .set("robots.ttl = \"1s\"")
@@ -410,8 +406,8 @@ async fn ask_until(proxy: &Proxy, (url, status): (&str, u16), fetched: impl Fn()
     .await;
 }
 
-// Decisions, "Lifetime": revalidated with ETag and Last-Modified, on the wire;
-// a 304 confirms the copy. The crawler's own conditions never go there.
+// Ours: revalidated with ETag and Last-Modified, on the wire; a 304 confirms
+// the copy. The crawler's own conditions never go there.
 #[test]
 fn a_copy_is_revalidated_on_the_wire() {
     run(async {
@@ -463,8 +459,8 @@ fn a_304_leaves_the_rules_in_force() {
     });
 }
 
-// Decisions, "Status": an earlier copy is used while its origin is unreachable:
-// what it disallows is refused by its rule, what it allows goes on.
+// Ours: an earlier copy is used while its origin is unreachable: what it
+// disallows is refused by its rule, what it allows goes on.
 #[test]
 fn a_copy_outlives_an_origin_that_falls_over() {
     run(async {
@@ -488,7 +484,7 @@ fn a_copy_outlives_an_origin_that_falls_over() {
     });
 }
 
-// Security, section 6: coded although identity was asked for.
+// Ours: coded although identity was asked for.
 #[test]
 fn a_coded_robots_txt_is_decoded() {
     run(async {
@@ -506,8 +502,8 @@ fn a_coded_robots_txt_is_decoded() {
     });
 }
 
-// Security, section 6: a bomb is decoded as far as a file is read; the rules so
-// far hold, as of any file that is too long.
+// Ours: a bomb is decoded as far as a file is read; the rules so far hold, as
+// of any file that is too long.
 #[test]
 fn a_bomb_costs_no_more_than_a_long_file() {
     run(async {

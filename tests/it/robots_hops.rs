@@ -1,5 +1,5 @@
 //! Where a robots.txt was found by redirects, as evidence (RFC 9309, section
-//! 2.3.1.2; security, section 2.3).
+//! 2.3.1.2).
 
 use serde_json::{Value, json};
 
@@ -24,12 +24,12 @@ async fn moved_twice() -> (Origin, Origin, Proxy) {
     (first, second, proxy)
 }
 
-/// The URLs whose redirects led to that of `o.test`.
+/// Returns the URLs whose redirects led to that of `o.test`.
 fn hops_of_two() -> Value {
     json!(["http://o.test/robots.txt", "http://o.test/moved?a=1"])
 }
 
-// Security, section 2.3, "robots redirects": each hop is in the audit.
+// Ours: each hop is in the audit.
 #[test]
 fn the_record_and_the_403_tell_each_redirect_of_a_robots_txt() {
     run(async {
@@ -52,7 +52,7 @@ fn the_record_and_the_403_tell_each_redirect_of_a_robots_txt() {
     });
 }
 
-// Same section: also where they lead round, and no rules are known in the end.
+// Ours: also where they lead round, and no rules are known in the end.
 #[test]
 fn a_loop_of_redirects_is_on_record_hop_by_hop() {
     run(async {
@@ -79,7 +79,7 @@ fn a_loop_of_redirects_is_on_record_hop_by_hop() {
     });
 }
 
-// Same section; issue, Deliver 8: hops are evidence as the rest is.
+// Ours: hops are evidence as the rest is.
 #[test]
 fn hops_changed_by_hand_are_found() {
     run(async {
@@ -96,7 +96,7 @@ fn hops_changed_by_hand_are_found() {
     });
 }
 
-// Same section; issue, Deliver 1: what was kept for a restart tells them too.
+// Ours: what was kept for a restart tells them too.
 #[test]
 fn hops_outlive_a_restart() {
     run(async {

@@ -24,7 +24,7 @@ async fn shop(name: &str) -> Origin {
     script.name(name).start_tls().await
 }
 
-/// A folder for `run`, with one for its temporary files and a home.
+/// Returns a folder for `run`, with one for its temporary files and a home.
 fn place(config: &Config) -> Place {
     let place = Place::with(config);
     fs::create_dir(place.path("tmp")).unwrap();
@@ -53,8 +53,8 @@ fn temporary_files(place: &Place) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The variables that `run` sets or removes, as its command sees them, less
-/// those that are as they were.
+/// Returns the variables that `run` sets or removes, as its command sees them,
+/// less those that are as they were.
 async fn changed_variables(place: &Place) -> HashMap<String, String> {
     let outcome = finish(through_run(place, &["env", "-0"]), b"").await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -171,8 +171,8 @@ fn wget_keeps_the_settings_of_its_user_and_trusts_the_authority() {
     });
 }
 
-/// A program that goes to https://localhost:PORT/page whatever the proxy, and
-/// trusts the origin if its user's settings count.
+/// Returns a program that goes to https://localhost:PORT/page whatever the
+/// proxy, and trusts the origin if its user's settings count.
 async fn round_the_proxy(program: &[&str]) -> (Outcome, Outcome) {
     let origin = shop("localhost").await;
     let place = place(&Config::default());

@@ -27,7 +27,7 @@ fn to(origin: &Origin) -> Config {
     resolve("o.test", origin.address())
 }
 
-/// An address that was free a moment ago.
+/// Returns an address that was free a moment ago.
 fn free() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
@@ -182,7 +182,7 @@ fn commands_that_come_and_go_side_by_side_keep_their_proxy() {
     });
 }
 
-/// A command that runs through `proxy` until the file `gone` is there.
+/// Returns a command that runs through `proxy` until the file `gone` is there.
 async fn start_until_gone(proxy: &Proxy) -> Child {
     let folder = proxy.place().folder();
     let script = "curl -sS http://o.test/a; touch started; \

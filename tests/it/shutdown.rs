@@ -10,7 +10,7 @@ use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run, until};
 
-/// A proxy with one exchange under way that ends when the gate opens.
+/// Returns a proxy with one exchange under way that ends when the gate opens.
 async fn busy(config: Config) -> (Gate, Origin, Proxy, Crawler) {
     let gate = Gate::shut();
     let origin = Script::robots("")
@@ -26,7 +26,7 @@ async fn busy(config: Config) -> (Gate, Origin, Proxy, Crawler) {
     (gate, origin, proxy, crawler)
 }
 
-// Issue, Deliver 2.
+// Ours.
 #[test]
 fn both_signals_let_an_exchange_finish_and_exit_0() {
     run(async {
@@ -50,7 +50,7 @@ fn both_signals_let_an_exchange_finish_and_exit_0() {
     });
 }
 
-// Contract, section 2: proxy.shutdown_timeout.
+// Ours: proxy.shutdown_timeout.
 #[test]
 fn an_exchange_beyond_the_limit_is_cut_off_and_on_record() {
     run(async {
@@ -88,7 +88,7 @@ fn a_second_signal_ends_at_once() {
     });
 }
 
-// Proxy.md 3, number 27: idle connections do not hold it up.
+// Ours: idle connections do not hold it up.
 #[test]
 fn idle_connections_do_not_delay_the_end() {
     run(async {
@@ -123,7 +123,7 @@ fn half_a_request_anywhere_does_not_delay_the_end() {
     });
 }
 
-// Operations, 5.1: a log that nobody reads costs no exchange.
+// Ours: a log that nobody reads costs no exchange.
 #[test]
 fn a_log_that_cannot_be_written_costs_no_exchange() {
     run(async {

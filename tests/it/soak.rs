@@ -32,7 +32,7 @@ async fn round(proxy: &crate::kit::proxy::Proxy, round: usize) {
     }
 }
 
-// Must hold: memory stays flat.
+// Ours: memory stays flat.
 #[test]
 #[ignore = "a minute long: tests/full.sh runs it"]
 fn a_crawl_of_a_minute_leaves_memory_flat_and_the_record_whole() {

@@ -26,14 +26,14 @@ pub(crate) struct Message {
     pub(crate) end: End,
 }
 
-/// How a message ended.
+/// End of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Whole,
     Cut,
 }
 
-/// What is wrong with bytes that were read.
+/// Fault of bytes that were read.
 pub(crate) type Fault = String;
 
 /// Which way a message goes, which says what no framing means.
@@ -67,7 +67,7 @@ impl Message {
         digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
     }
 
-    /// The values of `name`, in order.
+    /// Returns the values of `name`, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
         let lines = self.head.split("\r\n").skip(1);
         let fields = lines.filter_map(|line| line.split_once(':'));
@@ -75,7 +75,8 @@ impl Message {
         named.map(|(_, value)| value.trim()).collect()
     }
 
-    /// Whether a line of the head, or of the trailers, begins so in any case.
+    /// Reports whether a line of the head, or of the trailers, begins so in any
+    /// case.
     pub(crate) fn has_line(&self, start: &str) -> bool {
         let start = start.to_ascii_lowercase();
         let mut lines = self.head.split("\r\n").chain(self.trailers.split("\r\n"));
@@ -130,8 +131,8 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         }
     }
 
-    /// The next answer, to a request of `method`; none if the stream ends
-    /// before its head does.
+    /// Returns the next answer, to a request of `method`; none if the stream
+    /// ends before its head does.
     pub(crate) async fn answer(&mut self, method: &str) -> Result<Option<Message>, Fault> {
         let Some(mut message) = self.head().await? else {
             return Ok(None);
@@ -140,7 +141,7 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         Ok(Some(message))
     }
 
-    /// The next head, its body still to come.
+    /// Returns the next head, its body still to come.
     async fn head(&mut self) -> Result<Option<Message>, Fault> {
         while find(&self.unread, b"\r\n\r\n").is_none() {
             if self.more().await == 0 {
@@ -257,7 +258,7 @@ pub(crate) struct StrictOrigin {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// What all connections of an origin share.
+/// State that all connections of an origin share.
 struct Desk {
     answer: Box<dyn Fn(&Message) -> Bytes + Send + Sync>,
     seen: Mutex<Vec<Seen>>,
@@ -292,19 +293,19 @@ impl StrictOrigin {
         self.address
     }
 
-    /// Every request, cut ones too, but those for robots.txt.
+    /// Returns every request, cut ones too, but those for robots.txt.
     pub(crate) fn pages(&self) -> Vec<Seen> {
         let mut seen = self.desk.seen.lock().unwrap().clone();
         seen.retain(|seen| seen.message.asked() != "GET /robots.txt");
         seen
     }
 
-    /// What was wrong with what came.
+    /// Returns what was wrong with what came.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         self.desk.faults.lock().unwrap().clone()
     }
 
-    /// How many connections were ever opened.
+    /// Returns how many connections were ever opened.
     pub(crate) fn connections(&self) -> usize {
         self.desk.connections.borrow().0
     }
@@ -371,7 +372,7 @@ impl Desk {
         }
     }
 
-    /// The next request, on record from its head on.
+    /// Returns the next request, on record from its head on.
     async fn request<S>(
         &self,
         reader: &mut Reader<S>,

@@ -13,7 +13,7 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::run;
 
 /// Holds that `reply` refuses for want of a robots.txt and says when to come
-/// back (contract, section 3).
+/// back.
 fn assert_unreachable(reply: &Reply) {
     reply.assert_error(403, "http_request_denied");
     let told = reply.json();
@@ -26,7 +26,7 @@ fn assert_unreachable(reply: &Reply) {
     assert!((1..=34).contains(&seconds), "{seconds}");
 }
 
-// Decisions, "Status of robots.txt"; RFC 9309, section 2.3.1.4; checklist 29.
+// RFC 9309, section 2.3.1.4.
 #[test]
 fn a_status_that_is_no_answer_refuses_everything() {
     run(async {
@@ -45,7 +45,7 @@ fn a_status_that_is_no_answer_refuses_everything() {
     });
 }
 
-// Same: redirects that lead nowhere, or in a ring; checklist 27 and 29.
+// Same: redirects that lead nowhere, or in a ring.
 #[test]
 fn redirects_that_lead_nowhere_refuse_everything() {
     run(async {
@@ -64,7 +64,7 @@ fn redirects_that_lead_nowhere_refuse_everything() {
     });
 }
 
-// Issue, Deliver 4: a time limit; contract: robots.timeout; checklist 29.
+// Ours: a time limit: robots.timeout.
 #[test]
 fn a_robots_txt_that_never_comes_refuses_after_its_time() {
     run(async {
@@ -84,8 +84,8 @@ fn a_robots_txt_that_never_comes_refuses_after_its_time() {
     });
 }
 
-// Security, section 6: what is not understood to its end is no file, however
-// little is missing.
+// Ours: what is not understood to its end is no file, however little is
+// missing.
 #[test]
 fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
     run(async {
@@ -109,8 +109,7 @@ fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
     });
 }
 
-// Security, section 6: a byte now and then, a head without end, interim
-// responses without end.
+// Ours: a byte now and then, a head without end, interim responses without end.
 #[test]
 fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
     run(async {
@@ -149,7 +148,7 @@ fn a_robots_txt_that_goes_on_and_on_refuses_everything() {
     });
 }
 
-// Security, sections 2.3 and 4: a redirect is checked like any address.
+// Ours: a redirect is checked like any address.
 #[test]
 fn a_redirect_to_what_may_not_be_dialled_refuses_everything() {
     run(async {
@@ -172,8 +171,8 @@ fn a_redirect_to_what_may_not_be_dialled_refuses_everything() {
     });
 }
 
-// Decisions, "Status": two origins that redirect to each other's pages do not
-// wait for each other.
+// Ours: two origins that redirect to each other's pages do not wait for each
+// other.
 #[test]
 fn origins_that_judge_each_other_are_unreachable_at_once() {
     run(async {
@@ -209,7 +208,7 @@ fn a_retry_after_of_the_origin_is_passed_on() {
     });
 }
 
-// Contract, section 3: connected, but no whole answer; checklist 29.
+// Ours: connected, but no whole answer.
 #[test]
 fn a_robots_txt_that_breaks_off_refuses_everything() {
     run(async {
@@ -229,7 +228,7 @@ fn a_robots_txt_that_breaks_off_refuses_everything() {
     });
 }
 
-// Contract, section 2: robots.retry; the same answer meanwhile, without asking.
+// Ours: robots.retry; the same answer meanwhile, without asking.
 #[test]
 fn an_unreachable_origin_is_not_asked_again_at_once() {
     run(async {
@@ -242,14 +241,13 @@ fn an_unreachable_origin_is_not_asked_again_at_once() {
     });
 }
 
-/// An address where nothing listens.
+/// Returns an address where nothing listens.
 fn nobody() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
 
-// Contract, section 3: no connection at all is 502 and its RFC 9209 type;
-// checklist 29.
+// Ours: no connection at all is 502 and its RFC 9209 type.
 #[test]
 fn an_origin_that_refuses_connections_is_a_bad_gateway() {
     run(async {
@@ -281,7 +279,7 @@ fn an_origin_that_speaks_no_tls_is_a_bad_gateway() {
     });
 }
 
-// Decisions: a name that cannot be resolved is told as such, at once.
+// Ours: a name that cannot be resolved is told as such, at once.
 #[test]
 fn a_name_that_cannot_be_resolved_is_a_dns_error() {
     run(async {

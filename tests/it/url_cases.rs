@@ -1,8 +1,8 @@
 //! `tests/cases/urls.jsonl`: every way round a rule that a URL can be spelled
 //! or sent in, through the program, held against what the origins saw.
 //!
-//! A case says what it is about in `why`. `urls-ours.jsonl` has more of them:
-//! every row of security, sections 2.1 to 2.4, by every door there is.
+//! A case says what it is about in `why`. `urls-ours.jsonl` has more of them.
+//! Each is sent by every way into the proxy that there is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ enum Reading {
     Server,
 }
 
-/// What a case ends in.
+/// Expected end of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 enum Expect {
@@ -134,7 +134,7 @@ impl TryFrom<String> for Expect {
     }
 }
 
-/// What a crawler was told; none if the connection or stream just ended.
+/// Answer to a crawler; `None` if the connection or stream just ended.
 type Told = Option<(u16, Vec<u8>)>;
 
 impl Line for Case {
@@ -143,13 +143,13 @@ impl Line for Case {
     }
 }
 
-// Security, sections 2.1 to 2.4 and 10.
+// Ours.
 #[test]
 fn no_spelling_of_a_url_gets_round_a_rule() {
     all_are_met(CASES, 90);
 }
 
-// The same, ours: every row of those sections by every door, and by every level
+// Ours: every row by every way into the proxy, and by every level
 // of `robots.readings`.
 #[test]
 fn no_spelling_of_ours_gets_round_a_rule_either() {
@@ -202,7 +202,7 @@ impl Case {
         }
     }
 
-    /// All that its world depends on.
+    /// Returns all that its world depends on.
     fn world(&self) -> String {
         let Self {
             robots,
@@ -229,7 +229,7 @@ impl Case {
         self.method.as_deref().unwrap_or("GET")
     }
 
-    /// The field lines that are not Host.
+    /// Returns the field lines that are not Host.
     fn fields(&self) -> Vec<(String, String)> {
         let mut fields = self.headers.clone().unwrap_or_default();
         let silent = self.headers.as_ref().is_some_and(Vec::is_empty);
@@ -250,7 +250,7 @@ impl Case {
         }
     }
 
-    /// The request as HTTP/1.1; U+0000 to U+00FF are bytes.
+    /// Returns the request as HTTP/1.1; U+0000 to U+00FF are bytes.
     fn bytes(&self) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method(), self.target);
         let fields = self.fields();
@@ -264,7 +264,7 @@ impl Case {
         latin1(&(text + "\r\n"))
     }
 
-    /// The request as the field list of an HTTP/2 stream.
+    /// Returns the request as the field list of an HTTP/2 stream.
     fn list(&self) -> Vec<(String, String)> {
         let scheme = self.scheme.as_deref().unwrap_or("https");
         let mut list = vec![
@@ -287,7 +287,7 @@ impl Case {
             .collect()
     }
 
-    /// What an origin answers whose robots.txt is `robots`.
+    /// Returns what an origin answers whose robots.txt is `robots`.
     fn answer(&self, robots: Option<&str>) -> impl Fn(&Message) -> Bytes + Send + Sync + 'static {
         let robots = robots.map_or_else(absent, Bytes::text);
         let stranger = self.robots_404_for.clone();
@@ -380,7 +380,7 @@ impl World {
         }
     }
 
-    /// What the origins saw so far.
+    /// Returns what the origins saw so far.
     fn seen(&self) -> Seen {
         let origins = [&self.plain, &self.secured, &self.other];
         Seen {
@@ -435,7 +435,7 @@ impl World {
     }
 }
 
-/// What an origin saw but robots.txt: method, target and Host.
+/// Returns what an origin saw but robots.txt: method, target and Host.
 fn lines(origin: &StrictOrigin) -> Vec<String> {
     let lines = origin.pages().into_iter().map(|page| {
         let host = page.message.values("host").join(", ");
@@ -444,7 +444,7 @@ fn lines(origin: &StrictOrigin) -> Vec<String> {
     lines.collect()
 }
 
-/// What each origin was asked for, and the connections to any of them.
+/// Requests that each origin saw, and the connections to any of them.
 #[derive(Debug)]
 struct Seen {
     lines: [Vec<String>; 3],
@@ -452,7 +452,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// What of it was not seen before.
+    /// Returns what of it was not seen before.
     fn since(mut self, before: &Self) -> Self {
         for (lines, before) in self.lines.iter_mut().zip(&before.lines) {
             lines.drain(..before.len());
@@ -465,14 +465,15 @@ impl Seen {
         self.lines.iter().all(Vec::is_empty)
     }
 
-    /// Whether nobody was even dialled.
+    /// Reports whether nobody was even dialled.
     fn is_nothing(&self) -> bool {
         self.has_no_page() && self.connections == 0
     }
 }
 
 impl Case {
-    /// Whether what it was told, and what was seen of it, is what it expects.
+    /// Reports whether what it was told, and what was seen of it, is what it
+    /// expects.
     fn ended(&self, expect: Expect, told: &Told, seen: &Seen) -> bool {
         let status = told.as_ref().map(|(status, _)| *status);
         match expect {
@@ -496,14 +497,14 @@ impl Case {
         lines == [format!("{} {sees} {host}", self.method())]
     }
 
-    /// The target less scheme and authority.
+    /// Returns the target less scheme and authority.
     fn path(&self) -> &str {
         let rest = self.target.split_once("://").map(|(_, rest)| rest);
         let start = |rest: &str| rest.find('/').unwrap_or(rest.len());
         rest.map_or(&*self.target, |rest| &rest[start(rest)..])
     }
 
-    /// Whether that is a refusal, for the reason that it must have.
+    /// Reports whether that is a refusal, for the reason that it must have.
     fn refuses(&self, (status, body): &(u16, Vec<u8>)) -> bool {
         let reason = if self.robots_redirect.is_some() {
             "unreachable"

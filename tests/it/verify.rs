@@ -8,8 +8,9 @@ use crate::kit::program::Outcome;
 use crate::kit::proxy::{Place, resolve};
 use crate::kit::run;
 
-/// The folder of a proxy that refused one request, allowed one, denied one by
-/// egress, and found one origin without a robots.txt and one unreachable.
+/// Returns the folder of a proxy that refused one request, allowed one, denied
+/// one by egress, and found one origin without a robots.txt and one
+/// unreachable.
 async fn crawled() -> Place {
     let first = Script::robots("User-agent: *\nDisallow: /private\n")
         .start()

@@ -13,14 +13,14 @@
 /// A byte of a path once decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Byte {
-    /// It may separate or be a dot.
+    /// Byte that may separate or be a dot.
     Bare(u8),
-    /// It came of `%25`, `%23` or `%3F`, and is part of a name.
+    /// Byte that came of `%25`, `%23` or `%3F`, and is part of a name.
     Name(u8),
 }
 
-/// The name of the file that is served for a target in origin form, decoded,
-/// from the document root; `None` where nginx answers 400.
+/// Returns the name of the file that is served for a target in origin form,
+/// decoded, from the document root; `None` where nginx answers 400.
 pub fn file(target: &str) -> Option<Vec<u8>> {
     let path = target.split(['?', '#']).next().unwrap_or_default();
     let bytes = decoded(path.as_bytes())?;
@@ -84,7 +84,8 @@ fn decoded(path: &[u8]) -> Option<Vec<Byte>> {
     Some(bytes)
 }
 
-/// The plain URL path of a file: what its owner would write in robots.txt.
+/// Returns the plain URL path of a file: what its owner would write in
+/// robots.txt.
 ///
 /// Brackets stay as they are, as the URL Standard has them in paths, although
 /// RFC 3986, section 3.3, would have them encoded: escaped here, the `%` of

@@ -6,7 +6,7 @@
 
 use sfv::{Dictionary, ListEntry, Parser, token_ref};
 
-/// Whether the crawler may index the page; `None` if that is not known.
+/// Reports whether the crawler may index the page; `None` if that is not known.
 pub(crate) fn may_index(field: Option<&str>, crawler: &str) -> Option<bool> {
     let said: Dictionary = Parser::new(field?).parse().ok()?;
     let ListEntry::InnerList(listed) = said.get(crawler).or_else(|| said.get("*"))? else {

@@ -34,7 +34,7 @@ pub struct SavedDirectives {
     pub(super) at: Timestamp,
 }
 
-/// How much of a response was read.
+/// State of an annotation: how much of the response was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnnotationState {
     /// All of it that counts: a directive not listed is absent.

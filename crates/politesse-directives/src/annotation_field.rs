@@ -358,7 +358,7 @@ mod tests {
         assert!(value.ends_with("=(noindex);state=complete"));
     }
 
-    // Directives.md, section 4.2: several configured tokens, several keys.
+    // Ours: several configured tokens, several keys.
     #[test]
     fn a_crawler_of_several_names_is_told_under_each() {
         let form = FieldFormat {
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(value, format!("msnbot={said}, bingbot={said}"));
     }
 
-    // Directives.md, section 4.2: `directives.emit_general`.
+    // Ours: `directives.emit_general`.
     #[test]
     fn what_everyone_is_told_may_stand_beside() {
         let form = FieldFormat {
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(value, "*=(noindex;src=m);state=complete");
     }
 
-    // Directives.md, section 4.2: a token that cannot be a key.
+    // Ours: a token that cannot be a key.
     #[test]
     fn the_record_is_named_where_the_token_cannot_be() {
         let form = FieldFormat {
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(value, "outside=(noindex;src=m);state=complete");
     }
 
-    // Directives.md, section 4.2: legacy scripts may use `grep -w`.
+    // Ours: legacy scripts may use `grep -w`.
     #[test]
     fn no_word_about_the_state_is_a_directive() {
         for why in PartialReason::ALL {

@@ -75,7 +75,7 @@ impl HeadFindings {
         }
     }
 
-    /// Whether the head has more metas than are kept.
+    /// Reports whether the head has more metas than are kept.
     pub(super) fn is_full(&self) -> bool {
         Self::METAS_MAX <= self.metas.len()
     }

@@ -89,17 +89,17 @@ impl Head {
         }
     }
 
-    /// Whether the head was seen to end.
+    /// Reports whether the head was seen to end.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether nothing that follows can matter.
+    /// Reports whether nothing that follows can matter.
     pub(super) fn is_over(&self) -> bool {
         self.extent == HeadExtent::Head && self.has_ended || self.findings.is_full()
     }
 
-    /// Whether a template is open, which hides what it holds.
+    /// Reports whether a template is open, which hides what it holds.
     pub(super) fn is_in_template(&self) -> bool {
         self.open.has_template()
     }
@@ -226,7 +226,7 @@ impl Head {
         TokenEffect::Continue
     }
 
-    /// Whether what comes is a child of the head.
+    /// Reports whether what comes is a child of the head.
     fn is_directly_in_head(&self) -> bool {
         self.extent != HeadExtent::Noscript && !self.has_ended && self.open.is_empty()
     }
@@ -240,9 +240,9 @@ impl Head {
     }
 }
 
-/// Whether text is blank once its character references are decoded (`&#32;`,
-/// `&Tab;`). Blank text leaves a head open, anything else ends it (HTML
-/// standard, 13.2.6.4.4).
+/// Reports whether text is blank once its character references are decoded
+/// (`&#32;`, `&Tab;`). Blank text leaves a head open, anything else ends it
+/// (HTML standard, 13.2.6.4.4).
 fn is_blank(text: &[u8]) -> bool {
     let is_blank = |text: &[u8]| text.iter().all(u8::is_ascii_whitespace);
     match str::from_utf8(text) {
@@ -256,7 +256,8 @@ mod tests {
     use super::super::tokenizer::Tokenizer;
     use super::*;
 
-    /// Whether the text is blank that a page, pushed in such steps, begins with.
+    /// Reports whether the text is blank that a page, pushed in such steps,
+    /// begins with.
     fn is_blank_before_tag(page: &[u8], step: usize) -> bool {
         let mut tokenizer = Tokenizer::default();
         let mut start = 0;

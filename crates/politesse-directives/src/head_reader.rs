@@ -86,7 +86,7 @@ impl HeadReader {
         self.status
     }
 
-    /// Whether the head was seen to end.
+    /// Reports whether the head was seen to end.
     pub(super) fn has_head_ended(&self) -> bool {
         self.head.has_ended()
     }
@@ -96,7 +96,7 @@ impl HeadReader {
         self.pending.len()
     }
 
-    /// Whether the reading of the page is ambiguous.
+    /// Reports whether the reading of the page is ambiguous.
     pub(super) fn is_ambiguous(&self) -> bool {
         self.search.is_some()
     }

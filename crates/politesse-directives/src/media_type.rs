@@ -16,8 +16,8 @@ pub(super) enum Kind {
     Other,
 }
 
-/// Whether a body of this Content-Type is HTML to scan. One without a type is
-/// judged by its first 1,445 bytes, `start`.
+/// Reports whether a body of this Content-Type is HTML to scan. One without a
+/// type is judged by its first 1,445 bytes, `start`.
 pub fn is_html(content_type: Option<&[u8]>, start: &[u8]) -> bool {
     let content_type = content_type.map(String::from_utf8_lossy);
     match kind(content_type.as_deref().unwrap_or_default()) {
@@ -76,7 +76,7 @@ fn essence(member: &str) -> &str {
     member.trim().split(ends).next().unwrap_or_default()
 }
 
-/// Whether a text has the form of a type (RFC 9110, section 8.3.1).
+/// Reports whether a text has the form of a type (RFC 9110, section 8.3.1).
 fn is_type(essence: &str) -> bool {
     let is_token = |text: &str| {
         let is_letter =
@@ -155,9 +155,9 @@ const TAGS: [&str; 16] = [
     "P",
 ];
 
-/// Whether a body begins as HTML does (MIME Sniffing standard, section 7.1).
-/// `None` while more bytes are needed. All other bodies are not HTML: text, XML,
-/// an image, binary data.
+/// Reports whether a body begins as HTML does (MIME Sniffing standard, section
+/// 7.1). `None` while more bytes are needed. All other bodies are not HTML:
+/// text, XML, an image, binary data.
 pub(super) fn looks_like_html(start: &[u8]) -> Option<bool> {
     let is_all = SIGNATURE_BYTES <= start.len();
     let start = start.get(..SIGNATURE_BYTES).unwrap_or(start);

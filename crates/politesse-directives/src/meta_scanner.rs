@@ -146,14 +146,14 @@ impl MetaScanner {
         Self::MEMORY_BYTES + pending * Self::TOKEN_COPIES
     }
 
-    /// Whether the page was in an encoding that is read. If not, it was looked
-    /// through as if it were ASCII, and nothing is surely absent.
+    /// Reports whether the page was in an encoding that is read. If not, it was
+    /// looked through as if it were ASCII, and nothing is surely absent.
     pub fn is_readable(&self) -> bool {
         self.is_readable && !page_encoding::has_foreign_zero(&self.start, self.encoding)
     }
 
-    /// Whether the head was seen to end. With [`MetaScope::Prefix`] this comes
-    /// before the end of the scan.
+    /// Reports whether the head was seen to end. With [`MetaScope::Prefix`]
+    /// this comes before the end of the scan.
     pub fn has_head_ended(&self) -> bool {
         let reader = self.reader.as_ref();
         reader.is_some_and(|reader| reader.has_head_ended())

@@ -60,17 +60,17 @@ impl OpenElements {
     /// Templates, or foreign elements, that may be open at once.
     pub(super) const DEPTH_MAX: usize = 512;
 
-    /// Whether nothing is open.
+    /// Reports whether nothing is open.
     pub(super) fn is_empty(&self) -> bool {
         self.templates.is_empty() && self.foreign.is_empty()
     }
 
-    /// Whether an element of SVG or MathML is open.
+    /// Reports whether an element of SVG or MathML is open.
     pub(super) fn is_in_foreign(&self) -> bool {
         !self.foreign.is_empty()
     }
 
-    /// Whether a template is open.
+    /// Reports whether a template is open.
     pub(super) fn has_template(&self) -> bool {
         !self.templates.is_empty()
     }
@@ -153,7 +153,7 @@ impl OpenElements {
 }
 
 impl ForeignElement {
-    /// Whether HTML may stand in it (an integration point).
+    /// Reports whether HTML may stand in it (an integration point).
     fn may_hold_html(&self) -> bool {
         let names: &[&str] = match self.language {
             ForeignLanguage::Svg => &["foreignobject", "desc", "title"],
@@ -174,7 +174,7 @@ const HTML_ELEMENTS: &str = "b big blockquote body br center code dd div dl dt e
     h4 h5 h6 head hr i img li listing menu meta nobr ol p pre ruby s small span strong strike \
     sub sup table tt u ul var";
 
-/// Whether a start tag ends foreign content (13.2.6.5).
+/// Reports whether a start tag ends foreign content (13.2.6.5).
 fn leaves_foreign(tag: &Tag<'_>) -> bool {
     let is_styled = |(name, _): (&[u8], &[u8])| {
         let mut styles = ["color", "face", "size"].into_iter();

@@ -118,8 +118,8 @@ impl PageEncoding {
     }
 }
 
-/// Whether a page begins as markup in ASCII does, unlike one in UTF-16, UTF-32
-/// or EBCDIC. None while more bytes are needed to tell.
+/// Reports whether a page begins as markup in ASCII does, unlike one in UTF-16,
+/// UTF-32 or EBCDIC. None while more bytes are needed to tell.
 pub(super) fn is_ascii_markup(start: &[u8]) -> Option<bool> {
     match start.trim_ascii_start() {
         [] | [b'<'] => None,
@@ -128,8 +128,8 @@ pub(super) fn is_ascii_markup(start: &[u8]) -> Option<bool> {
     }
 }
 
-/// Whether a page begins with a zero byte where its encoding has none: it is in
-/// UTF-16 or UTF-32 without saying so, or in the other byte order.
+/// Reports whether a page begins with a zero byte where its encoding has none:
+/// it is in UTF-16 or UTF-32 without saying so, or in the other byte order.
 pub(super) fn has_foreign_zero(start: &[u8], encoding: Option<&'static Encoding>) -> bool {
     let is_zero = |at| start.get(at) == Some(&0);
     match encoding {
@@ -139,7 +139,7 @@ pub(super) fn has_foreign_zero(start: &[u8], encoding: Option<&'static Encoding>
     }
 }
 
-/// Whether the first bytes of a page declare ISO-2022-JP.
+/// Reports whether the first bytes of a page declare ISO-2022-JP.
 pub(super) fn declares_iso_2022_jp(start: &[u8]) -> bool {
     let start = start.get(..PRESCAN_BYTES).unwrap_or(start);
     // All its labels have this number, and few pages do: the others are spared
@@ -151,8 +151,8 @@ fn is_utf_16(encoding: &'static Encoding) -> bool {
     encoding == UTF_16LE || encoding == UTF_16BE
 }
 
-/// Whether a label is that of an encoding in which ASCII does not stand for
-/// itself: UTF-7 and UTF-32, EBCDIC, and encodings that switch by escapes.
+/// Reports whether a label is that of an encoding in which ASCII does not stand
+/// for itself: UTF-7 and UTF-32, EBCDIC, and encodings that switch by escapes.
 fn is_foreign_to_ascii(label: &str) -> bool {
     const BEGINNINGS: [&str; 14] = [
         "utf-7",

@@ -409,7 +409,8 @@ mod tests {
         }
     }
 
-    /// The annotation of a page that comes whole, for a crawler without a name.
+    /// Returns the annotation of a page that comes whole, for a crawler without
+    /// a name.
     fn annotation(limits: DirectiveLimits, fields: &[(&str, &str)], body: &str) -> Annotation {
         let mut page = page_within(limits, (&Method::GET, 200), fields);
         page.push(body.as_bytes());

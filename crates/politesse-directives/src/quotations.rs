@@ -61,7 +61,7 @@ impl Quotations {
         self.add(name, said.as_bytes());
     }
 
-    /// Whether there are none.
+    /// Reports whether there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -93,7 +93,7 @@ fn cut(text: &[u8], room: usize) -> String {
     }
 }
 
-/// Whether a `Link` value mentions a licence (`rel=license`).
+/// Reports whether a `Link` value mentions a licence (`rel=license`).
 fn holds_license(value: &[u8]) -> bool {
     let value = value.to_ascii_lowercase();
     memchr::memmem::find(&value, b"license").is_some()

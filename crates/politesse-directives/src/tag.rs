@@ -38,12 +38,12 @@ impl<'a> Tag<'a> {
         TagReader::default().read(text)
     }
 
-    /// Whether the name is this one, given in lower case.
+    /// Reports whether the name is this one, given in lower case.
     pub(super) fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
 
-    /// Whether the name is one of these, given in lower case.
+    /// Reports whether the name is one of these, given in lower case.
     pub(super) fn is_one_of(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.is(name))
     }
@@ -219,7 +219,7 @@ impl TagReader {
     }
 }
 
-/// Whether a byte ends the name of a tag or an attribute.
+/// Reports whether a byte ends the name of a tag or an attribute.
 pub(super) fn ends_name(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>')
 }

@@ -128,7 +128,7 @@ fn the_first_reason_stays_unless_we_failed() {
     assert_eq!(collector.annotation().why(), Some("internal"));
 }
 
-// Directives.md, sections 1.4.1 and 4.4: a limit on each line, and on the sum.
+// Ours: a limit on each line, and on the sum.
 #[test]
 fn a_long_line_does_not_silence_another() {
     let limits = DirectiveLimits {
@@ -158,7 +158,7 @@ fn more_bytes_than_are_read_make_it_partial() {
     assert_eq!(said.why(), Some("field-limit"));
 }
 
-// Directives.md, section 1.1, open issue 2, and `directives.both_fields`.
+// Ours: `directives.both_fields`.
 #[test]
 fn where_both_fields_are_sent_the_operator_says_what_counts() {
     let sent = fields(&[("x-robots-tag", "noindex"), ("robots-tag", "*;nofollow")]);
@@ -223,7 +223,7 @@ fn what_was_not_known_then_is_not_known_now() {
     assert_eq!(now.annotation().why(), Some("head-limit"));
 }
 
-// Directives.md, section 2.4: after the head a meta is told, not in force.
+// Ours: after the head a meta is told, not in force.
 #[test]
 fn what_stands_behind_the_head_is_told_and_not_in_force() {
     let mut collector = collector(&["ExampleBot"]);
@@ -241,7 +241,7 @@ fn what_stands_behind_the_head_is_told_and_not_in_force() {
     );
 }
 
-// Directives.md, 1.4.5: evidence is what was written.
+// Ours: evidence is what was written.
 #[test]
 fn what_was_written_is_quoted() {
     let mut collector = collector(&[]);

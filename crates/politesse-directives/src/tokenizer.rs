@@ -246,14 +246,16 @@ fn text_mark(text: &[u8], name: &str, escape: ScriptEscape) -> Option<TextMark> 
     Some(if is_mark? { mark } else { TextMark::Text })
 }
 
-/// Whether `text` begins with `wanted`. None while it is too short to tell.
+/// Reports whether `text` begins with `wanted`. None while it is too short to
+/// tell.
 fn begins(text: &[u8], wanted: &[u8]) -> Option<bool> {
     let length = text.len().min(wanted.len());
     let may_begin = text[..length].eq_ignore_ascii_case(&wanted[..length]);
     (!may_begin || length == wanted.len()).then_some(may_begin)
 }
 
-/// Whether `text` begins with the name of a tag, and the name ends there.
+/// Reports whether `text` begins with the name of a tag, and the name ends
+/// there.
 fn begins_with_name(text: &[u8], name: &str) -> Option<bool> {
     if !begins(text, name.as_bytes())? {
         return Some(false);

@@ -22,7 +22,7 @@ fn entered(host: &str, seconds: i64) -> BackOffEvent {
     }
 }
 
-/// It may be asked again.
+/// Event that `host` may be asked again.
 fn left(host: &str, seconds: i64) -> BackOffEvent {
     let entered = entered(host, seconds);
     BackOffEvent {
@@ -62,7 +62,7 @@ pub(super) async fn assert_notes(kit: &Kit) {
     assert_eq!(kit.log.saved_back_offs().len(), 1);
 }
 
-/// A log of one back-off, and of the beginning of another.
+/// Returns a log of one back-off, and of the beginning of another.
 async fn three() -> Kit {
     let kit = Kit::new(Durability::Commit, 16);
     for event in [

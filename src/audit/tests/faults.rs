@@ -84,7 +84,7 @@ macro_rules! fault {
     )*};
 }
 
-/// The files below `folder` with their lengths, the marker aside.
+/// Returns the files below `folder` with their lengths, the marker aside.
 fn listing(folder: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -395,7 +395,8 @@ async fn a_copy_from_before_a_checkpoint_is_found_to_be_damaged() {
     assert!(said.contains("it is damaged"), "{said}");
 }
 
-/// The files of a record as a crash leaves them: copied while it is open.
+/// Returns the files of a record as a crash leaves them: copied while it is
+/// open.
 fn crash(kit: &Kit, names: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let data = file(folder.path());
@@ -502,7 +503,7 @@ async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_o
     );
 }
 
-/// A kit whose WAL may have [`SMALL_WAL`] bytes.
+/// Returns a kit whose WAL may have [`SMALL_WAL`] bytes.
 fn small_wal() -> Kit {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path(), Durability::Commit, 64);
@@ -510,7 +511,7 @@ fn small_wal() -> Kit {
     Kit::with(folder, &options)
 }
 
-/// A program that reads and does not end its transaction.
+/// Returns a program that reads and does not end its transaction.
 fn reader_that_stays(path: &Path) -> Connection {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let reader = Connection::open_with_flags(path, flags).unwrap();

@@ -1,5 +1,5 @@
-//! The redirects that led to a robots.txt, as evidence. Security, section 2.3:
-//! each hop is in the audit.
+//! Redirects that led to a robots.txt, as evidence: each hop is in the audit
+//! record.
 
 use rusqlite::types::Value;
 
@@ -10,7 +10,7 @@ use super::*;
 const FIRST: &str = "http://o.test/robots.txt";
 const SECOND: &str = "http://p.test/robots.txt?\"";
 
-/// A robots.txt that was found behind redirects of `hops`.
+/// Returns a robots.txt that was found behind redirects of `hops`.
 fn behind(hops: &[&str]) -> Arc<Snapshot> {
     let copy = RobotsFile::new(Bytes::from_static(ROBOTS.as_bytes()));
     let found = snapshot(AccessResult::Successful(Arc::new(copy)), Some(200));
@@ -23,8 +23,8 @@ fn behind_record(hops: &[&str]) -> Record {
     record_of(&decide(&inquiry("/a"), &behind(hops), &policy(), now()))
 }
 
-/// A log of two decisions: by a robots.txt behind two redirects, and by one
-/// without.
+/// Returns a log of two decisions: by a robots.txt behind two redirects, and by
+/// one without.
 async fn redirected() -> Kit {
     let kit = Kit::new(Durability::Commit, 16);
     for hops in [&[FIRST, SECOND][..], &[]] {

@@ -26,7 +26,7 @@ fn key(name: &str, token: Option<ProductToken>) -> CacheKey {
     CacheKey { origin, token }
 }
 
-/// What is known of `whose`: `result`, got a minute ago.
+/// Returns what is known of `whose`: `result`, got a minute ago.
 fn kept(key: &CacheKey, result: AccessResult) -> StoredSnapshot {
     let at: Timestamp = "2126-11-21T04:00:00.123456Z".parse().unwrap();
     let snapshot = Snapshot {
@@ -53,7 +53,7 @@ fn file(body: &'static str) -> AccessResult {
     ))))
 }
 
-/// The same snapshot with something else in it.
+/// Returns the same snapshot with something else in it.
 fn but(kept: &StoredSnapshot, change: impl FnOnce(&mut Snapshot, &mut u32)) -> StoredSnapshot {
     let old = &*kept.snapshot;
     let result = match &old.result {
@@ -108,7 +108,7 @@ impl Kit {
     }
 }
 
-/// All that is known, in one line.
+/// Returns all that is known, in one line.
 fn told(kept: &StoredSnapshot) -> String {
     let text = kept.snapshot.file().map(|copy| copy.robots.text());
     let notes: Option<Vec<_>> = kept
@@ -305,7 +305,7 @@ async fn failures_of_our_own_are_not_kept() {
     assert_eq!(kit.lost(), 0);
 }
 
-/// What somebody's hand did to one row is found, and not gone by.
+/// Checks that a row which `sql` has changed is found out, and not used.
 async fn assert_not_trusted(sql: &str) {
     let kit = Kit::new(Durability::Commit, 16);
     let kept = but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
@@ -547,7 +547,7 @@ fn a_few_are_taken_away_at_a_time_the_oldest_first() {
     assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
 }
 
-/// What a load costs with a hundred thousand rows. Run with optimisation, it
+/// Measures a load with a hundred thousand rows. Run with optimisation, it
 /// prints; a load for each origin must not slow a crawl.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures, and writes 250 MB"]

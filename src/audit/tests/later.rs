@@ -1,4 +1,4 @@
-//! Rows of what was put off: verdict `later`. Contract, section 1; issue 6.
+//! Rows of what was put off: verdict `later`.
 
 use super::*;
 use crate::decision::decide::{EnforcementMode, Reason};
@@ -9,7 +9,8 @@ fn later(decision: Decision, reason: Reason) -> Record {
     record_of(&decision.later(delay.explained("it asks for pauses")))
 }
 
-/// What was allowed, what was only reported, and what was put off of each.
+/// Returns what was allowed, what was only reported, and what was put off of
+/// each.
 async fn put_off() -> Kit {
     let kit = Kit::new(Durability::Commit, 16);
     let reporting = policy()

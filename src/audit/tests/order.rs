@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::*;
 
-/// A record decided at `at`.
+/// Returns a record decided at `at`.
 fn record_at(at: Timestamp) -> Record {
     record_of(&decide(&inquiry("/a"), &robots(), &policy(), at))
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::audit::filter::RulePattern;
 
-/// A log with `count` rows, of which every tenth is refused by line 2. All but
-/// the first two are copies made in SQL.
+/// Returns a log with `count` rows, of which every tenth is refused by line 2.
+/// All but the first two are copies made in SQL.
 async fn many(count: u64) -> Kit {
     let kit = Kit::new(Durability::Commit, 16);
     for path in ["/private/x", "/a"] {
@@ -24,7 +24,8 @@ async fn many(count: u64) -> Kit {
     kit
 }
 
-/// Whether all of the WAL can be moved into the file: no reader is in its way.
+/// Reports whether all of the WAL can be moved into the file: no reader is in
+/// its way.
 fn can_checkpoint(kit: &Kit) -> bool {
     let writer = Connection::open(kit.path()).unwrap();
     writer

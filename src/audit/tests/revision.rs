@@ -6,8 +6,8 @@ use crate::decision::decide::{Evidence, Reason, Verdict};
 /// A policy without a revision: written before there were any.
 const FIRST: &str = r#"{"unauthorized":"allow","readings":"server"}"#;
 
-/// The record of a decision on `/private/x` by `policy` that an engine made
-/// which allowed it: this one disallows it.
+/// Returns the record of a decision on `/private/x` by `policy` that an engine
+/// made which allowed it: this one disallows it.
 fn allowed_by(policy: &str) -> Record {
     let policy = Arc::new(Policy::restore(policy).unwrap());
     let decision = decide(&inquiry("/private/x"), &robots(), &policy, now());
@@ -29,7 +29,7 @@ fn allowed_by(policy: &str) -> Record {
     }
 }
 
-/// A log with one row of this revision, and one that `policy` allowed.
+/// Returns a log with one row of this revision, and one that `policy` allowed.
 async fn kit(policy: &str) -> Kit {
     let kit = Kit::new(Durability::Commit, 16);
     for record in [record("/a"), allowed_by(policy)] {
@@ -40,7 +40,7 @@ async fn kit(policy: &str) -> Kit {
     kit
 }
 
-/// The policy of this revision that says what [`FIRST`] says.
+/// Returns the policy of this revision that says what [`FIRST`] says.
 fn current() -> String {
     policy().json().to_owned()
 }

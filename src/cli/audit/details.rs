@@ -85,7 +85,7 @@ impl DecisionDetails {
         Some(RobotsTxt::in_dialect(body, dialect.unwrap_or_default()))
     }
 
-    /// Whether the tokens are those that the User-Agent gives.
+    /// Reports whether the tokens are those that the User-Agent gives.
     pub(super) fn is_known_by_user_agent(&self) -> bool {
         let user_agent = self.record.user_agent.as_deref().unwrap_or_default();
         let crawler = Crawler::parse(user_agent);

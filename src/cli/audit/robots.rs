@@ -71,7 +71,7 @@ fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyh
     Ok(Exit::Not)
 }
 
-/// Whether a snapshot served the crawler called `wanted`.
+/// Reports whether a snapshot served the crawler called `wanted`.
 fn is_for(entry: &OriginSnapshot, wanted: &str) -> bool {
     let token = entry.snapshot.token.as_deref();
     token.is_none_or(|token| token.eq_ignore_ascii_case(wanted))

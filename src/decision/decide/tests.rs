@@ -104,7 +104,7 @@ fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
     }
 }
 
-// Security, section 2.1: the exemption is for the bytes as sent.
+// Ours: the exemption is for the bytes as sent.
 #[test]
 fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
     let named = file("User-agent: *\nDisallow: /robots.txt\n");
@@ -266,7 +266,7 @@ macro_rules! levels {
     )*};
 }
 
-// Security, section 2.1; old records are decided again by `dots`.
+// Ours: old decision records are decided again by `dots`.
 levels! {
     as_sent_dots_are_bytes: "/a/../private" by Sent is (Verdict::Allow, None);
     as_sent_slashes_are_bytes: "//private" by Sent is (Verdict::Allow, None);
@@ -355,7 +355,7 @@ fn other_dialects_compare_the_written_path_alone() {
     }
 }
 
-// Security, section 2.1: an Allow that only another reading meets opens nothing.
+// Ours: an Allow that only another reading meets opens nothing.
 #[test]
 fn an_allow_of_another_reading_opens_nothing() {
     let robots = file("User-agent: *\nDisallow: /\nAllow: /public\n");
@@ -397,7 +397,7 @@ fn candidates_and_overrides_are_part_of_the_policy() {
     assert!(Policy::restore(&wrong).is_err());
 }
 
-/// A policy of `overrides`, each with the keys of the configuration.
+/// Returns a policy of `overrides`, each with the keys of the configuration.
 fn laid_down(candidates: Candidates, overrides: &[&str]) -> Arc<Policy> {
     let overrides = overrides.iter().map(|json| serde_json::from_str(json));
     let overrides = overrides.collect::<Result<_, _>>().unwrap();
@@ -426,7 +426,7 @@ macro_rules! all_candidates {
     )*};
 }
 
-// Decisions, "Which tokens".
+// Ours.
 all_candidates! {
     one_candidate_that_is_disallowed_is_enough:
         "User-agent: FooBot-News\nAllow: /\nUser-agent: FooBot\nDisallow: /x\n"
@@ -448,7 +448,7 @@ all_candidates! {
         says (Verdict::Allow, None, None);
 }
 
-// Decisions, "Which tokens": the default.
+// Ours: the default.
 #[test]
 fn the_first_candidate_with_a_group_is_bound_alone() {
     let robots = file("User-agent: FooBot-News\nAllow: /\nUser-agent: FooBot\nDisallow: /x\n");
@@ -477,7 +477,7 @@ const ANYTHING: &str =
 const CLOSED: &str =
     r#"{"origin":"http://h.test","path":"/closed","action":"deny","reason":"asked by mail"}"#;
 
-/// What is decided of a path under `overrides`, and kept of it.
+/// Returns what is decided of a path under `overrides`, and kept of it.
 fn kept(overrides: &[&str], snapshot: &Arc<Snapshot>, path: &str) -> (StoredRuling, Effect) {
     let policy = laid_down(Candidates::First, overrides);
     let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
@@ -503,7 +503,7 @@ macro_rules! overriding {
     )*};
 }
 
-// Contract, sections 2 and 3.
+// Ours.
 overriding! {
     an_allow_sets_the_rule_aside_and_names_it: [OPEN], "/open/a" says ("allow", "rule", Some(2), "overridden");
     an_allow_of_what_is_allowed_changes_nothing: [ANYTHING], "/x" says ("allow", "no_rule", None, "enforced");
@@ -543,8 +543,7 @@ fn an_override_cites_itself_and_the_reading_it_denies() {
     assert_eq!(ruling.overriding.as_ref().unwrap().reason, "asked by mail");
 }
 
-// Contract, section 3: an override may stand in for a robots.txt that is not
-// to be had.
+// Ours: an override may stand in for a robots.txt that is not to be had.
 #[test]
 fn an_allow_holds_where_robots_txt_is_not_to_be_had() {
     let no_connection = AccessResult::Unreachable(Cause::NoConnection(NoConnection::Refused));
@@ -562,7 +561,7 @@ fn an_allow_holds_where_robots_txt_is_not_to_be_had() {
     assert_eq!(ruling.reason, "override");
 }
 
-// Security, section 4: what may not be dialled stays so.
+// Ours: what may not be dialled stays so.
 #[test]
 fn no_override_lifts_an_egress_denial() {
     let policy = laid_down(Candidates::First, &[ANYTHING]);
@@ -600,8 +599,8 @@ fn no_override_allows_what_a_redirect_leads_to() {
     assert_eq!(policy.terms().candidates, Candidates::All);
 }
 
-/// What a receipt for a decision in report mode comes to, and what the record
-/// says was done.
+/// Returns what a receipt for a decision in report mode comes to, and what the
+/// record says was done.
 fn reported(decision: Decision) -> (bool, Effect) {
     let effect = Effect::of(decision.evidence());
     let receipt = Receipt::issue(1, decision.digest());
@@ -628,7 +627,7 @@ fn unreachable(cause: Cause) -> Arc<Snapshot> {
     snapshot
 }
 
-// Issue 5, Deliver 4; contract, section 3 (`reported`).
+// Ours.
 reporting! {
     what_a_rule_disallows_is_reported:
         file("User-agent: *\nDisallow: /private\n"), "/private/x" says (true, Effect::Reported);
@@ -648,7 +647,7 @@ reporting! {
         unreachable(Cause::NoConnection(NoConnection::Refused)), "/a" says (false, Effect::Enforced);
 }
 
-// Issue 5, Deliver 4: never forwarded.
+// Ours: never forwarded.
 #[test]
 fn egress_is_enforced_in_report_mode() {
     let policy =

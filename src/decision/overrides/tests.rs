@@ -1,15 +1,16 @@
-//! All of it is ours: contract, section 2, and what it leaves open.
+//! Overrides of the operator (docs/configuration.md). All of it is ours.
 
 use super::*;
 
 const NOW: &str = "2027-01-01T00:00:00Z";
 
-/// An override from its JSON, which has the keys of the configuration.
+/// Returns an override from its JSON, which has the keys of the configuration.
 fn entry(json: &str) -> Override {
     serde_json::from_str(json).unwrap()
 }
 
-/// The index of the reading by which an override of `keys` fits a request.
+/// Returns the index of the reading by which an override of `keys` fits a
+/// request.
 fn fits(keys: &str, (agent, origin): (&str, &str), paths: &[(&str, bool)]) -> Option<usize> {
     let entry = entry(&format!("{{ \"reason\": \"x\", {keys} }}"));
     let (scheme, authority) = origin.split_once("://").unwrap();

@@ -30,7 +30,7 @@ const SOCKET_PATH_MAX: usize = 103;
 /// A process that holds an audit record, as its file describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Its process.
+    /// Number of the process.
     pub pid: u32,
     /// The command that it was started with: `serve` or `run`.
     pub command: String,
@@ -124,8 +124,8 @@ impl Instance {
         let _ = fs::remove_file(folder.join(FILE));
     }
 
-    /// The keys whose values differ from those of `values`, in alphabetical
-    /// order.
+    /// Returns the keys whose values differ from those of `values`, in
+    /// alphabetical order.
     #[must_use]
     pub fn keys_that_differ(&self, values: &Values) -> Vec<String> {
         let own = values.digests();
@@ -163,8 +163,8 @@ pub(super) struct SocketPath {
 }
 
 impl SocketPath {
-    /// The socket in `folder`. A path that is too long for a socket's address
-    /// goes by way of the folder's descriptor.
+    /// Returns the socket in `folder`. A path that is too long for a socket's
+    /// address goes by way of the folder's descriptor.
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
         let path = folder.join(SOCKET);
         if path.as_os_str().len() <= SOCKET_PATH_MAX {

@@ -38,7 +38,7 @@ use crate::proxy::tally::Totals;
 
 /// Bytes of one message: [`Totals`] name ten rules, the beginning of each.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// How long one side waits for a message that the other sends at once.
+/// Longest wait of one side for a message that the other sends at once.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// First message of the joining side.
 #[derive(Debug, Serialize, Deserialize)]

@@ -76,7 +76,8 @@ impl OwnListeners {
         self.bound.get_or_init(|| own);
     }
 
-    /// Whether a connection to `address` may end at one of the listeners.
+    /// Reports whether a connection to `address` may end at one of the
+    /// listeners.
     pub(super) fn are_reached_at(&self, address: SocketAddr) -> bool {
         // Commands that fetch without serving have no listener to protect.
         let Some(own) = self.bound.get() else {
@@ -93,7 +94,7 @@ impl OwnListeners {
             })
     }
 
-    /// Whether an address leads to a listener that is bound to `bound`.
+    /// Reports whether an address leads to a listener that is bound to `bound`.
     ///
     /// Loopback and unspecified addresses count whatever it is bound to:
     /// several of them lead to the same socket.
@@ -122,9 +123,9 @@ impl OwnListeners {
     }
 }
 
-/// Whether an address is local, to which a socket was or was not bound. Another
-/// error, such as a lack of descriptors, tells nothing, and in doubt the address
-/// counts as local.
+/// Reports whether an address is local, to which a socket was or was not bound.
+/// Another error, such as a lack of descriptors, tells nothing, and in doubt
+/// the address counts as local.
 fn is_ours<T>(bound: &io::Result<T>) -> bool {
     bound
         .as_ref()
@@ -163,8 +164,8 @@ mod tests {
         }
     }
 
-    // Security, section 4, "own listeners": a shortage of descriptors must not
-    // open the way to them for the second that an answer is remembered.
+    // Ours: a shortage of descriptors must not open the way to them for the
+    // second that an answer is remembered.
     #[test]
     fn in_doubt_an_address_is_ours() {
         let failed = |number| Err::<(), _>(io::Error::from_raw_os_error(number));

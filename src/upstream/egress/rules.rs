@@ -197,8 +197,9 @@ impl EgressRules {
     }
 }
 
-/// A network of mapped addresses (RFC 4291, section 2.5.5.2) as the IPv4 one
-/// that it stands for, since that is what such an address is judged as.
+/// Returns a network of mapped addresses (RFC 4291, section 2.5.5.2) as the
+/// IPv4 one that it stands for, since that is what such an address is judged
+/// as.
 fn canonical(network: IpNet) -> IpNet {
     let IpNet::V6(mapped) = network else {
         return network;

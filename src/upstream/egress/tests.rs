@@ -60,8 +60,8 @@ async fn a_public_literal_is_dialled_as_it_is() {
     );
 }
 
-// Security, section 2.2: a mapped address is unwrapped, so a network of them
-// that is denied must be, too.
+// Ours: a mapped address is unwrapped, so a network of them that is denied must
+// be, too.
 #[tokio::test]
 async fn a_mapped_network_is_the_one_within_it() {
     let denying = |network: &str| {
@@ -124,7 +124,7 @@ fn ips(addresses: &[&str]) -> Vec<IpAddr> {
     addresses.iter().map(|a| a.parse().unwrap()).collect()
 }
 
-// Security, section 4: use the allowed, count the rest.
+// Ours: use the allowed, count the rest.
 #[test]
 fn a_mixed_answer_keeps_what_is_allowed_and_counts_the_rest() {
     let metrics = Arc::new(Metrics::default());
@@ -180,7 +180,7 @@ macro_rules! wrapped {
     )+};
 }
 
-// Security, section 4: "judge the IPv4 inside", for every form that holds one.
+// Ours: "judge the IPv4 inside", for every form that holds one.
 wrapped! {
     a_denied_network_is_denied_in_every_form:
         deny ["8.8.8.0/24"] allow []
@@ -211,8 +211,8 @@ async fn without_the_default_only_the_named_networks_are_denied() {
     assert_eq!(denial(&egress, "127.0.0.1:9101").await, Denial::Port(9101));
 }
 
-// Security, section 4: a robots.txt that redirects to port 22 of a name gets no
-// further because the operator said where that name is.
+// Ours: a robots.txt that redirects to port 22 of a name gets no further
+// because the operator said where that name is.
 #[tokio::test]
 async fn a_port_is_open_where_the_entry_names_it() {
     let egress = egress(Options {
@@ -233,7 +233,7 @@ async fn a_port_is_open_where_the_entry_names_it() {
     assert_eq!(denial(&egress, "h.test:6379").await, Denial::Port(6379));
 }
 
-// contract, section 2: like curl's --resolve, the more exact entry wins.
+// Ours: like curl's --resolve, the more exact entry wins.
 #[tokio::test]
 async fn an_override_is_exempt_and_the_more_exact_one_wins() {
     let egress = egress(Options {
@@ -305,8 +305,8 @@ fn behind(parent: &str) -> Options {
     }
 }
 
-// Security, section 4: with a parent, names and literals are judged, and its
-// own address is exempt. The names are not resolved: nobody could, here.
+// Ours: with a parent, names and literals are judged, and its own address is
+// exempt. The names are not resolved: nobody could, here.
 #[tokio::test]
 async fn with_a_parent_names_and_literals_are_judged_and_it_is_dialled() {
     let egress = egress(Options {

@@ -32,7 +32,7 @@ impl Body for Parts {
     }
 }
 
-/// What becomes of a GET that is answered with these bytes.
+/// Returns what becomes of a GET that is answered with these bytes.
 async fn answered(bytes: &'static [Step]) -> Result<Result<String, BodyError>, UpstreamError> {
     let origin = RawOrigin::start(&[bytes]).await;
     let response = setup(&origin).get("http://h.test/").await?;
@@ -112,7 +112,7 @@ async fn an_upload_is_framed_anew() {
     }
 }
 
-// RFC 9112, sections 6.1 and 6.3; security, section 3.3.
+// RFC 9112, sections 6.1 and 6.3.
 #[tokio::test]
 async fn responses_that_can_be_read_in_two_ways_are_refused() {
     const CODED: &[Step] = &[Step::Answer(
@@ -230,7 +230,7 @@ async fn what_cannot_or_may_not_be_dialled_is_told_apart() {
     }
 }
 
-/// An origin that sends so many interim responses, then a page.
+/// Returns an origin that sends so many interim responses, then a page.
 async fn hinting(count: usize) -> Result<String, UpstreamError> {
     let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(count);
     let page = format!("{hints}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage");
@@ -239,7 +239,7 @@ async fn hinting(count: usize) -> Result<String, UpstreamError> {
     Ok(response.unwrap())
 }
 
-// Security, section 3.3: 16 are enough for anything they are for.
+// Ours: 16 are enough for anything they are for.
 #[tokio::test]
 async fn a_flood_of_interim_responses_is_no_response() {
     assert_eq!(hinting(16).await.unwrap(), "page");
@@ -249,8 +249,8 @@ async fn a_flood_of_interim_responses_is_no_response() {
     ));
 }
 
-// Security, section 3.3: dropping the request does not stop hyper in the middle
-// of a read, and an origin that sends without a pause kept a thread for seconds.
+// Ours: dropping the request does not stop hyper in the middle of a read, and
+// an origin that sends without a pause kept a thread for seconds.
 #[tokio::test]
 async fn an_endless_flood_of_interim_responses_is_read_no_further() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -24,8 +24,8 @@ use crate::upstream::egress::{self, Deny, Egress, EgressPorts, Resolve};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
-/// What an origin does on one connection, request after request. At the end of
-/// the list it closes.
+/// Step of an origin on one connection, one a request. At the end of the list
+/// it closes.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// Reads a request with its body, and writes these bytes.
@@ -46,8 +46,8 @@ pub(super) struct RawOrigin {
 }
 
 impl RawOrigin {
-    /// An origin that follows a list for each connection, the last one again
-    /// and again.
+    /// Returns an origin that follows a list for each connection, the last one
+    /// again and again.
     pub(super) async fn start(scripts: &[&'static [Step]]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = Self {
@@ -100,7 +100,7 @@ pub(super) async fn play<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// A request with its body, as bytes; `None` at the end of the stream.
+/// Returns a request with its body, as bytes; `None` at the end of the stream.
 async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
     let mut text = String::new();
     while !is_whole(&text) {
@@ -144,7 +144,7 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// An egress that denies what it does by default, but for these names.
+/// Returns an egress that denies what it does by default, but for these names.
 pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
     let resolve = names.iter().map(|(name, address)| Resolve {
         name: (*name).to_owned(),
@@ -180,7 +180,7 @@ pub(super) fn setup_with(options: Options, names: &[(&str, SocketAddr)]) -> Setu
     }
 }
 
-/// An upstream to one origin, `h.test`.
+/// Returns an upstream to one origin, `h.test`.
 pub(super) fn setup(origin: &RawOrigin) -> Setup {
     setup_with(options(), &[("h.test", origin.address)])
 }
@@ -188,7 +188,7 @@ pub(super) fn setup(origin: &RawOrigin) -> Setup {
 /// Starts at a host whose pace a test sets.
 pub(super) struct Paced {
     pub(super) pause: Duration,
-    /// How often it may still be asked again.
+    /// Number of times that it may still be asked.
     pub(super) left: usize,
 }
 
@@ -227,7 +227,7 @@ impl Setup {
             .await
     }
 
-    /// The body of a page, once it was read whole.
+    /// Returns the body of a page, once it was read whole.
     pub(super) async fn page(&self, url: &str) -> String {
         body(self.get(url).await.unwrap()).await.unwrap()
     }

@@ -63,8 +63,8 @@ async fn at_pace(setup: &Setup, mut starts: Paced) -> bool {
     }
 }
 
-// Issue 6, "Must hold": no two starts closer than the delay. What is sent again
-// is a start of its own.
+// Ours: no two starts closer than the delay. What is sent again is a start of
+// its own.
 #[tokio::test]
 async fn nothing_is_sent_again_without_another_start() {
     for (left, answered, seen) in [(1, true, 3), (0, false, 2)] {

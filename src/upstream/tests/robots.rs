@@ -36,7 +36,7 @@ async fn fetched(script: &'static [Step]) -> Result<Response<RobotsBody>, Cause>
     fetch(&setup(&origin), &Asker::default()).await
 }
 
-// security, section 2.4.
+// Ours.
 #[tokio::test]
 async fn our_request_says_who_asks_and_nothing_else() {
     let origin = RawOrigin::start(&[&[OK]]).await;
@@ -81,7 +81,7 @@ async fn our_request_says_what_need_not_be_sent_again() {
     );
 }
 
-// RFC 9309, section 2.5: an endless file is read up to the limit; checklist 33.
+// RFC 9309, section 2.5: an endless file is read up to the limit.
 #[tokio::test]
 async fn a_file_over_the_limit_is_cut_at_a_line() {
     const ENDLESS: &[Step] = &[
@@ -95,8 +95,7 @@ async fn a_file_over_the_limit_is_cut_at_a_line() {
     );
 }
 
-// security, section 6: an unknown coding, or one that is not what it says, is
-// no file.
+// Ours: an unknown coding, or one that is not what it says, is no file.
 #[tokio::test]
 async fn what_cannot_be_decoded_is_not_parsed() {
     const GZIP: &[Step] = &[Step::Answer(
@@ -113,7 +112,7 @@ async fn what_cannot_be_decoded_is_not_parsed() {
     assert!(fetched(PLAIN).await.is_ok());
 }
 
-// RFC 9309, section 2.3.1.4; checklist 29.
+// RFC 9309, section 2.3.1.4.
 #[tokio::test]
 async fn a_short_body_is_no_file() {
     const SHORT: &[Step] = &[Step::Answer(

@@ -83,8 +83,8 @@ fn trusting(ca: &Ca, address: SocketAddr) -> Setup {
     setup_with(options, &[("h.test", address)])
 }
 
-/// An HTTP/2 origin that answers with the version and whether `Host` and `TE`
-/// came; counts connections.
+/// Returns an HTTP/2 origin that answers with the version and whether `Host`
+/// and `TE` came; counts connections.
 async fn http2_origin(tls: TlsAcceptor) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -113,8 +113,8 @@ async fn describe(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, h
     Ok(Response::new(Full::from(text)))
 }
 
-/// An HTTP/1.1 origin over TLS that follows a list on each connection, and
-/// ends without a close_notify.
+/// Returns an HTTP/1.1 origin over TLS that follows a list on each connection,
+/// and ends without a close_notify.
 async fn raw_origin(tls: TlsAcceptor, script: &'static [Step]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -195,7 +195,7 @@ async fn a_body_that_ends_without_close_notify_is_short() {
     );
 }
 
-// security, section 5.2.
+// Ours.
 #[tokio::test]
 async fn a_certificate_that_does_not_hold_ends_the_attempt() {
     let ca = Ca::new();
@@ -252,8 +252,8 @@ fn roots_that_cannot_be_read_are_named() {
     }
 }
 
-/// An HTTP/2 origin that answers the first stream with `frames`, byte by
-/// byte as given.
+/// Returns an HTTP/2 origin that answers the first stream with `frames`, byte
+/// by byte as given.
 async fn framed_origin(tls: TlsAcceptor, frames: impl Into<Vec<u8>>) -> SocketAddr {
     let frames = frames.into();
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];

@@ -18,7 +18,7 @@ pub(crate) struct TestCa {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// How long an origin's certificate is valid.
+/// Validity of an origin's certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Validity {
     Current,
@@ -26,7 +26,7 @@ pub(crate) enum Validity {
 }
 
 impl TestCa {
-    /// The CA of this run, made at first use.
+    /// Returns the CA of this run, made at first use.
     pub(crate) fn get() -> &'static Self {
         static CA: OnceLock<TestCa> = OnceLock::new();
         CA.get_or_init(Self::make)
@@ -51,7 +51,8 @@ impl TestCa {
         &self.pem
     }
 
-    /// A server's TLS configuration with a leaf for `name`, speaking `alpn`.
+    /// Returns a server's TLS configuration with a leaf for `name`, speaking
+    /// `alpn`.
     pub(crate) fn server(&self, leaf: &Leaf, alpn: &[&str]) -> Arc<rustls::ServerConfig> {
         let (chain, key) = self.leaf(leaf);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -79,14 +80,15 @@ impl TestCa {
     }
 }
 
-/// What a scripted origin's certificate says.
+/// Contents of a scripted origin's certificate.
 #[derive(Clone)]
 pub(crate) struct Leaf {
     pub(crate) names: Vec<String>,
     pub(crate) validity: Validity,
 }
 
-/// A client's TLS configuration that trusts the certificates of `pem` alone.
+/// Returns a client's TLS configuration that trusts the certificates of `pem`
+/// alone.
 pub(crate) fn client(pem: &str, alpn: &[&str]) -> Arc<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {

@@ -38,7 +38,7 @@ pub(crate) struct Reply {
     pub(crate) trailers: Vec<(String, String)>,
 }
 
-/// How a response's body ended.
+/// End of a response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Whole,
@@ -46,7 +46,7 @@ pub(crate) enum End {
 }
 
 impl Head {
-    /// The values of `name`, in order.
+    /// Returns the values of `name`, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
         let named = self
             .fields
@@ -55,7 +55,7 @@ impl Head {
         named.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// The one value of `name`.
+    /// Returns the one value of `name`.
     pub(crate) fn value(&self, name: &str) -> &str {
         let values = self.values(name);
         assert_eq!(values.len(), 1, "{name} of {self:?}");
@@ -97,7 +97,7 @@ pub(crate) struct Crawler {
 }
 
 impl Crawler {
-    /// A connection that speaks to the proxy in absolute form.
+    /// Returns a connection that speaks to the proxy in absolute form.
     pub(crate) async fn plain(proxy: &Proxy) -> Self {
         Self::to(proxy.address()).await
     }
@@ -112,7 +112,7 @@ impl Crawler {
         }
     }
 
-    /// A connection that ends in a reset when it is dropped.
+    /// Returns a connection that ends in a reset when it is dropped.
     pub(crate) async fn abrupt(proxy: &Proxy) -> Self {
         let stream = TcpStream::connect(proxy.address()).await.unwrap();
         stream.set_zero_linger().unwrap();
@@ -123,7 +123,7 @@ impl Crawler {
         }
     }
 
-    /// A connection through `CONNECT authority`, not yet TLS.
+    /// Returns a connection through `CONNECT authority`, not yet TLS.
     pub(crate) async fn connect(proxy: &Proxy, authority: &str) -> Self {
         let mut crawler = Self::plain(proxy).await;
         let line = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
@@ -133,18 +133,19 @@ impl Crawler {
         crawler
     }
 
-    /// A connection through CONNECT, and TLS with the authority's host as name.
+    /// Returns a connection through CONNECT, and TLS with the authority's host
+    /// as name.
     pub(crate) async fn inside(proxy: &Proxy, authority: &str) -> Self {
         let (host, _) = authority.rsplit_once(':').unwrap();
         Self::tls(proxy, authority, host).await.unwrap()
     }
 
-    /// The same with another name in the ClientHello.
+    /// Returns the same with another name in the ClientHello.
     pub(crate) async fn tls(proxy: &Proxy, authority: &str, name: &str) -> std::io::Result<Self> {
         Self::tls_as(proxy, authority, Some(name)).await
     }
 
-    /// The same with `sni` in the ClientHello, or no name at all.
+    /// Returns the same with `sni` in the ClientHello, or no name at all.
     pub(crate) async fn tls_as(
         proxy: &Proxy,
         authority: &str,
@@ -185,7 +186,7 @@ impl Crawler {
         self.try_finish_sending().await.unwrap();
     }
 
-    /// The same where the proxy may have closed before.
+    /// Returns the same where the proxy may have closed before.
     pub(crate) async fn try_finish_sending(&mut self) -> std::io::Result<()> {
         self.stream.shutdown().await
     }
@@ -198,19 +199,21 @@ impl Crawler {
         self.reply_to(lines[0].split(' ').next().unwrap()).await
     }
 
-    /// A GET of `target`, which is absolute on a plain connection, for `host`.
+    /// Returns a GET of `target`, which is absolute on a plain connection, for
+    /// `host`.
     pub(crate) async fn get(&mut self, target: &str, host: &str) -> Reply {
         let (line, host) = (format!("GET {target} HTTP/1.1"), format!("Host: {host}"));
         self.ask(&[&line, &host, "User-Agent: ExampleBot/1.0"])
             .await
     }
 
-    /// The next answer, to a request of `method`.
+    /// Returns the next answer, to a request of `method`.
     pub(crate) async fn reply_to(&mut self, method: &str) -> Reply {
         self.try_reply_to(method).await.expect("an answer")
     }
 
-    /// The next answer, or none if the connection ends before its head does.
+    /// Returns the next answer, or none if the connection ends before its head
+    /// does.
     pub(crate) async fn try_reply_to(&mut self, method: &str) -> Option<Reply> {
         let mut head = self.head().await?;
         while (100..200).contains(&head.status) && head.status != 101 {
@@ -237,7 +240,8 @@ impl Crawler {
         })
     }
 
-    /// The next head, interim ones too; none if the connection ends before.
+    /// Returns the next head, interim ones too; none if the connection ends
+    /// before.
     pub(crate) async fn head(&mut self) -> Option<Head> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n\r\n") {
@@ -288,7 +292,7 @@ impl Crawler {
         &self.unread
     }
 
-    /// Whether the proxy closes the connection without another byte.
+    /// Reports whether the proxy closes the connection without another byte.
     pub(crate) async fn closes(&mut self) -> bool {
         self.unread.is_empty() && self.more().await == 0
     }
@@ -377,7 +381,7 @@ fn field(line: &str) -> (String, String) {
     (name.to_owned(), value.trim().to_owned())
 }
 
-/// What the proxy's `/metrics` says now.
+/// Returns what the proxy's `/metrics` says now.
 pub(crate) async fn metrics(proxy: &Proxy) -> String {
     let mut client = Crawler::to(proxy.admin()).await;
     let host = format!("Host: {}", proxy.admin());
@@ -389,7 +393,7 @@ pub(crate) async fn get(proxy: &Proxy, url: &str) -> Reply {
     get_as(proxy, "ExampleBot/1.0", url).await
 }
 
-/// The same as another crawler; `https` goes through CONNECT.
+/// Returns the same as another crawler; `https` goes through CONNECT.
 pub(crate) async fn get_as(proxy: &Proxy, agent: &str, url: &str) -> Reply {
     ask(proxy, "GET", url, &[&format!("User-Agent: {agent}")]).await
 }

@@ -56,7 +56,7 @@ impl Demo {
         }
     }
 
-    /// The folder that the demo made.
+    /// Returns the folder that the demo made.
     pub(crate) fn folder(&self) -> PathBuf {
         let mut entries = std::fs::read_dir(self.parent.path()).unwrap();
         entries.next().unwrap().unwrap().path()
@@ -73,7 +73,7 @@ impl Demo {
     }
 }
 
-/// A shell that runs `line` in `folder`.
+/// Returns a shell that runs `line` in `folder`.
 pub(crate) fn shell(folder: &Path, line: &str) -> Command {
     let mut shell = Command::new("sh");
     shell

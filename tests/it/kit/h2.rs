@@ -74,14 +74,14 @@ impl H2Crawler {
         async move { Ok(response.await?.status().as_u16()) }
     }
 
-    /// The same connection, for requests at the same time.
+    /// Returns the same connection, for requests at the same time.
     pub(crate) fn beside(&self) -> Self {
         Self {
             requests: self.requests.clone(),
         }
     }
 
-    /// A GET of `url` as ExampleBot.
+    /// Returns a GET of `url` as ExampleBot.
     pub(crate) async fn get(&mut self, url: &str) -> H2Reply {
         let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
         self.ask(request).await.unwrap()

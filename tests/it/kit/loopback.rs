@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::codings::coded;
 use super::raw_origin::find;
 
-/// How an origin answers for its robots.txt; pages it always has.
+/// Answer of an origin for its robots.txt; pages it always has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// With a file that disallows /private.
@@ -64,23 +64,23 @@ impl Origins {
         origins
     }
 
-    /// Their numbers.
+    /// Returns the numbers of the origins.
     pub(crate) fn numbers(&self) -> std::ops::Range<u16> {
         0..self.count
     }
 
-    /// How an origin answers.
+    /// Returns how an origin answers.
     pub(crate) fn kind(number: u16) -> Kind {
         KINDS[usize::from(number) % KINDS.len()]
     }
 
-    /// A URL under origin `number`.
+    /// Returns a URL under origin `number`.
     pub(crate) fn url(&self, number: u16, path: &str) -> String {
         let [high, low] = number.to_be_bytes();
         format!("http://127.1.{high}.{low}:{}{path}", self.port)
     }
 
-    /// How often each was asked for its robots.txt.
+    /// Returns how often each was asked for its robots.txt.
     pub(crate) fn fetches(&self) -> BTreeMap<u16, usize> {
         self.fetches.lock().unwrap().clone()
     }

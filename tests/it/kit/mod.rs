@@ -30,8 +30,8 @@ pub(crate) mod web_server;
 use std::future::Future;
 use std::time::Duration;
 
-/// How long any test may take: far above what one needs, far below what a stuck
-/// run would cost.
+/// Longest time that any test may take: far above what one needs, far below
+/// what a stuck run would cost.
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// Longest wait for one event inside a test.
@@ -42,7 +42,8 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
     run_within(LONGEST, test);
 }
 
-/// The same for a test that is not part of every run.
+/// Runs a test's future as [`run`] does, within `longest`: for tests that are
+/// not part of every run.
 pub(crate) fn run_within(longest: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -74,7 +75,7 @@ pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<
     soon(what, found).await
 }
 
-/// The SHA-256 of `bytes`, in hexadecimal.
+/// Returns the SHA-256 of `bytes`, in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())
 }
@@ -96,7 +97,7 @@ impl Digest {
         self.bytes += bytes.len() as u64;
     }
 
-    /// How many bytes went in, and their digest.
+    /// Returns how many bytes went in, and their digest.
     pub(crate) fn finish(self) -> (u64, String) {
         (self.bytes, hex(self.state.finish().as_ref()))
     }
@@ -106,8 +107,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A part of the endless stream that large bodies are cut from: bytes that
-/// repeat with a period (251) which no buffer size shares.
+/// Returns a part of the endless stream that large bodies are cut from: bytes
+/// that repeat with a period (251) which no buffer size shares.
 pub(crate) fn stream_part(offset: u64, length: usize) -> Vec<u8> {
     let first = offset % 251;
     (first..).take(length).map(|n| (n % 251) as u8).collect()

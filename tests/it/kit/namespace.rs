@@ -27,7 +27,7 @@ const INSIDE: &str = "EGRESS_NAMESPACE";
 pub(crate) enum Addresses {
     /// All of them.
     Every,
-    /// These.
+    /// Exactly these addresses.
     These(&'static [&'static str]),
 }
 
@@ -114,7 +114,7 @@ fn ip(arguments: &str) {
     assert!(done.status.success(), "ip {arguments}: {done:?}");
 }
 
-/// A counter of this namespace's own, such as `Tcp` `ActiveOpens`.
+/// Returns a counter of this namespace's own, such as `Tcp` `ActiveOpens`.
 pub(crate) fn counter(protocol: &str, name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/net/snmp").unwrap();
     let mut lines = text
@@ -178,7 +178,7 @@ async fn reply(mut stream: TcpStream, answer: &str) {
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
-/// What a name leads to at the n-th time of asking, counted from 0; none: the
+/// Addresses of a name at the n-th time of asking, counted from 0; `None`: the
 /// question is not answered at all.
 type Zone = fn(&str, usize) -> Option<&'static [&'static str]>;
 
@@ -206,7 +206,7 @@ impl NameServer {
         Self(asked)
     }
 
-    /// How often the IPv4 addresses of `name` were asked for.
+    /// Returns how often the IPv4 addresses of `name` were asked for.
     pub(crate) fn asked(&self, name: &str) -> usize {
         self.0
             .lock()
@@ -220,8 +220,8 @@ impl NameServer {
 const A: u16 = 1;
 const AAAA: u16 = 28;
 
-/// How often `name` was asked for before: both kinds of a question see the
-/// same number, since a resolver asks for both at a time, A first.
+/// Returns how often `name` was asked for before: both kinds of a question see
+/// the same number, since a resolver asks for both at a time, A first.
 fn count(log: &Mutex<Vec<String>>, name: &str, kind: u16) -> usize {
     let mut log = log.lock().unwrap();
     let before = log.iter().filter(|own| *own == name).count();

@@ -39,7 +39,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The values of `name`, in order.
+    /// Returns the values of `name`, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
         let named = self
             .fields
@@ -49,7 +49,7 @@ impl Seen {
     }
 }
 
-/// What an origin will answer, before it is started.
+/// Answers of an origin that is not started yet.
 #[derive(Clone)]
 pub(crate) struct Script {
     robots: Page,
@@ -62,13 +62,13 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// An origin whose robots.txt is `robots`, and whose every other path is a
-    /// short text.
+    /// Returns an origin whose robots.txt is `robots`, and whose every other
+    /// path is a short text.
     pub(crate) fn robots(robots: &str) -> Self {
         Self::robots_page(Page::text(robots))
     }
 
-    /// An origin that answers `page` for its robots.txt.
+    /// Returns an origin that answers `page` for its robots.txt.
     pub(crate) fn robots_page(page: Page) -> Self {
         Self {
             robots: page,
@@ -92,7 +92,7 @@ impl Script {
         self
     }
 
-    /// The same for robots.txt.
+    /// Returns the same for robots.txt.
     pub(crate) fn robots_if_conditional(self, page: Page) -> Self {
         self.if_conditional("/robots.txt", page)
     }
@@ -104,7 +104,8 @@ impl Script {
         self
     }
 
-    /// The name its certificate is made for (`o.test` if nothing is said).
+    /// Returns the name its certificate is made for (`o.test` if nothing is
+    /// said).
     pub(crate) fn name(mut self, name: &str) -> Self {
         self.names = vec![name.to_owned()];
         self
@@ -115,7 +116,7 @@ impl Script {
         self
     }
 
-    /// The protocols it speaks over TLS; both if nothing is said.
+    /// Returns the protocols it speaks over TLS; both if nothing is said.
     pub(crate) fn alpn(mut self, alpn: &[&'static str]) -> Self {
         self.alpn = alpn.to_vec();
         self
@@ -145,7 +146,7 @@ pub(crate) struct Origin {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// What all connections of an origin share.
+/// State that all connections of an origin share.
 struct Desk {
     script: Script,
     log: watch::Sender<Vec<Seen>>,
@@ -180,14 +181,14 @@ impl Origin {
         self.desk.log.borrow().clone()
     }
 
-    /// The targets seen so far, robots.txt left out.
+    /// Returns the targets seen so far, robots.txt left out.
     pub(crate) fn targets(&self) -> Vec<String> {
         let log = self.log();
         let pages = log.into_iter().filter(|seen| seen.target != "/robots.txt");
         pages.map(|seen| seen.target).collect()
     }
 
-    /// How often robots.txt was asked for.
+    /// Returns how often robots.txt was asked for.
     pub(crate) fn robots_fetches(&self) -> usize {
         let log = self.desk.log.borrow();
         log.iter()
@@ -195,7 +196,7 @@ impl Origin {
             .count()
     }
 
-    /// How many connections were accepted.
+    /// Returns how many connections were accepted.
     pub(crate) fn connections(&self) -> usize {
         *self.desk.connections.borrow()
     }

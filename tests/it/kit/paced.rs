@@ -24,19 +24,21 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// An origin that asks every crawler for a pause of so many seconds.
+/// Returns an origin that asks every crawler for a pause of so many seconds.
 pub(crate) fn delaying(seconds: &str) -> Script {
     Script::robots(&format!("User-agent: *\nCrawl-delay: {seconds}\n"))
 }
 
-/// An origin that answers `path` when the gate opens, and asks for no pause.
+/// Returns an origin that answers `path` when the gate opens, and asks for no
+/// pause.
 pub(crate) async fn held(path: &str) -> (Gate, Origin) {
     let gate = Gate::shut();
     let page = Page::text("x").after(&gate);
     (gate, Script::robots("").page(path, page).start().await)
 }
 
-/// A configuration with the pace that is in force if nothing is configured.
+/// Returns a configuration with the pace that is in force if nothing is
+/// configured.
 pub(crate) fn standard(origin: &Origin) -> Config {
     let config = resolve("o.test", origin.address());
     config
@@ -59,7 +61,7 @@ pub(crate) async fn at_once(proxy: &Arc<Proxy>, requests: &[(&str, &str)]) -> Ve
     replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-/// The same for ExampleBot.
+/// Returns the same for ExampleBot.
 pub(crate) async fn all(proxy: &Arc<Proxy>, urls: &[String]) -> Vec<Reply> {
     let requests: Vec<_> = urls.iter().map(|url| ("ExampleBot", &**url)).collect();
     at_once(proxy, &requests).await
@@ -77,7 +79,7 @@ pub(crate) fn statuses(replies: &[Reply]) -> Vec<u16> {
     replies.iter().map(Reply::status).collect()
 }
 
-/// What these origins saw, in order of time, robots.txt left out.
+/// Returns what these origins saw, in order of time, robots.txt left out.
 pub(crate) fn pages(origins: &[&Origin]) -> Vec<Seen> {
     let mut seen: Vec<_> = origins.iter().flat_map(|origin| origin.log()).collect();
     seen.retain(|seen| seen.target != "/robots.txt");
@@ -85,7 +87,7 @@ pub(crate) fn pages(origins: &[&Origin]) -> Vec<Seen> {
     seen
 }
 
-/// The pauses between arrivals in order of time.
+/// Returns the pauses between arrivals in order of time.
 pub(crate) fn gaps(seen: &[Seen]) -> Vec<Duration> {
     seen.windows(2)
         .map(|pair| pair[1].at.duration_since(pair[0].at))
@@ -136,7 +138,7 @@ pub(crate) async fn verified(proxy: Arc<Proxy>, count: usize) -> (Place, Vec<Val
     (place, rows)
 }
 
-/// The value of a metric; 0 without it.
+/// Returns the value of a metric; 0 without it.
 pub(crate) async fn metric(proxy: &Proxy, name: &str) -> f64 {
     let all = metrics(proxy).await;
     let values = all
@@ -147,7 +149,7 @@ pub(crate) async fn metric(proxy: &Proxy, name: &str) -> f64 {
         .sum()
 }
 
-/// An answer of `status` that asks to come again as `retry_after` says.
+/// Returns an answer of `status` that asks to come again as `retry_after` says.
 pub(crate) fn asking_for_less(status: u16, retry_after: Option<&str>) -> Page {
     let page = Page::text("too much\n").with_status(status);
     match retry_after {

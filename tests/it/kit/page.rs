@@ -46,7 +46,7 @@ pub(crate) struct Page {
     head_gate: Option<Gate>,
 }
 
-/// What the body of a [`Page`] is made of.
+/// Content of the body of a [`Page`].
 #[derive(Clone)]
 enum Content {
     /// Sent at once, with Content-Length.
@@ -86,7 +86,7 @@ impl Page {
         Self::of(Content::Whole(Bytes::copy_from_slice(body)))
     }
 
-    /// An empty answer with `status`.
+    /// Returns an empty answer with `status`.
     pub(crate) fn status(status: u16) -> Self {
         let mut page = Self::of(Content::Whole(Bytes::new()));
         page.status = status;
@@ -97,7 +97,7 @@ impl Page {
         Self::status(302).field("Location", location)
     }
 
-    /// The first `length` bytes of the endless stream.
+    /// Returns the first `length` bytes of the endless stream.
     pub(crate) fn stream(length: u64, announced: Length) -> Self {
         Self::of(Content::Stream(length, announced))
             .field("Content-Type", "application/octet-stream")
@@ -108,7 +108,7 @@ impl Page {
         Self::of(Content::Stepped(owned(chunks), gate.clone()))
     }
 
-    /// The page with its body in these chunks, and no length announced.
+    /// Returns the page with its body in these chunks, and no length announced.
     pub(crate) fn in_chunks<T: AsRef<[u8]>>(mut self, chunks: &[T]) -> Self {
         self.body = Content::Chunked(owned(chunks));
         self
@@ -128,13 +128,13 @@ impl Page {
         self.byte_field(name, value.as_bytes())
     }
 
-    /// A field whose value need not be UTF-8.
+    /// Returns a field whose value need not be UTF-8.
     pub(crate) fn byte_field(mut self, name: &str, value: &[u8]) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// A field after the body.
+    /// Returns a field after the body.
     pub(crate) fn trailer(mut self, name: &str, value: &str) -> Self {
         self.trailers.push((name.to_owned(), value.to_owned()));
         self
@@ -151,7 +151,7 @@ impl Page {
         self
     }
 
-    /// The answer as hyper sends it, once its gate is open.
+    /// Returns the answer as hyper sends it, once its gate is open.
     pub(super) async fn respond(&self) -> http::Response<OutBody> {
         if let Some(gate) = &self.head_gate {
             gate.pass().await;

@@ -40,7 +40,7 @@ impl Parent {
         self.address
     }
 
-    /// The heads of all requests so far.
+    /// Returns the heads of all requests so far.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }

@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::soon;
 
-/// What a program said and how it ended.
+/// Output of a program, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -26,13 +26,15 @@ impl Outcome {
     }
 }
 
-/// The proxy's program, to be run in `folder` as [`isolated`] runs programs.
+/// Returns the proxy's program, to be run in `folder` as [`isolated`] runs
+/// programs.
 pub(crate) fn politesse(folder: &Path) -> Command {
     isolated(env!("CARGO_BIN_EXE_politesse"), folder)
 }
 
-/// A program that is run in `folder`, which is its user's home as well: nothing
-/// of this machine's configuration is read, and nothing is written there.
+/// Returns a program that is run in `folder`, which is its user's home as well:
+/// nothing of this machine's configuration is read, and nothing is written
+/// there.
 pub(crate) fn isolated(program: &str, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).kill_on_drop(true);
@@ -56,7 +58,8 @@ pub(crate) async fn finish(command: Command, input: &[u8]) -> Outcome {
     soon("end of the program", ended(command, input)).await
 }
 
-/// The same for a program that takes its time; the test has a bound of its own.
+/// Returns the same for a program that takes its time; the test has a bound of
+/// its own.
 pub(crate) async fn ended(mut command: Command, input: &[u8]) -> Outcome {
     command
         .stdin(Stdio::piped())

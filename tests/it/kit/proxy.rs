@@ -48,7 +48,7 @@ impl Config {
     }
 }
 
-/// A configuration in which `name` means `address`, on every port.
+/// Returns a configuration in which `name` means `address`, on every port.
 pub(crate) fn resolve(name: &str, address: SocketAddr) -> Config {
     Config::default().resolve(name, address)
 }
@@ -110,7 +110,7 @@ impl Place {
         run_in(self.folder.path(), arguments).await
     }
 
-    /// The audit's rows, oldest first, as `audit list` tells them.
+    /// Returns the audit's rows, oldest first, as `audit list` tells them.
     pub(crate) async fn rows(&self) -> Vec<Value> {
         let outcome = self.run(&["audit", "list", "--json", "--limit", "0"]).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -193,17 +193,17 @@ impl Proxy {
         }
     }
 
-    /// Where crawlers connect.
+    /// Returns where crawlers connect.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where `/healthz` and `/metrics` are.
+    /// Returns where `/healthz` and `/metrics` are.
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// The lines printed at the start.
+    /// Returns the lines printed at the start.
     pub(crate) fn banner(&self) -> &[String] {
         &self.banner
     }
@@ -212,12 +212,12 @@ impl Proxy {
         &self.place
     }
 
-    /// What was logged so far.
+    /// Returns what was logged so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// The proxy's CA certificate.
+    /// Returns the proxy's CA certificate.
     pub(crate) fn ca(&self) -> String {
         std::fs::read_to_string(self.place.path("certs/ca.pem")).unwrap()
     }
@@ -227,7 +227,7 @@ impl Proxy {
         self.memory_kib("VmRSS")
     }
 
-    /// What the system says of the process under this name, in KiB.
+    /// Returns what the system says of the process under this name, in KiB.
     pub(crate) fn memory_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let mut lines = status.lines();
@@ -267,7 +267,7 @@ impl Proxy {
     }
 }
 
-/// The lines a proxy prints when it listens; fewer if it ends before.
+/// Returns the lines a proxy prints when it listens; fewer if it ends before.
 async fn banner(child: &mut Child) -> Vec<String> {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut banner = Vec::new();

@@ -15,7 +15,7 @@ pub(crate) struct Bytes {
     pub(crate) after: After,
 }
 
-/// What a raw origin does once its bytes are sent.
+/// Behaviour of a raw origin once its bytes are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     KeepOpen,
@@ -62,8 +62,8 @@ impl RawOrigin {
         self.address
     }
 
-    /// All bytes received, connection after connection, robots.txt requests
-    /// left out.
+    /// Returns all bytes received, connection after connection, robots.txt
+    /// requests left out.
     pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
         let record = self.record.borrow();
         let all = record.iter().flat_map(|bytes| split(bytes));
@@ -71,7 +71,7 @@ impl RawOrigin {
             .collect()
     }
 
-    /// The requests for robots.txt alone.
+    /// Returns the requests for robots.txt alone.
     pub(crate) fn robots_requests(&self) -> Vec<Vec<u8>> {
         let record = self.record.borrow();
         let all = record.iter().flat_map(|bytes| split(bytes));
@@ -79,7 +79,7 @@ impl RawOrigin {
             .collect()
     }
 
-    /// The request lines without version, robots.txt left out.
+    /// Returns the request lines without version, robots.txt left out.
     pub(crate) fn lines(&self) -> Vec<String> {
         let requests = self.requests();
         requests.iter().map(|request| line(request)).collect()
@@ -93,7 +93,7 @@ impl Drop for RawOrigin {
 }
 
 impl Bytes {
-    /// A plain text answer with status 200.
+    /// Returns a plain text answer with status 200.
     pub(crate) fn text(body: &str) -> Self {
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n",
@@ -161,8 +161,8 @@ impl Connection {
     }
 }
 
-/// A connection's bytes cut into requests: at each blank line that a request
-/// line follows, or the end. Good enough for what the proxy writes.
+/// Returns a connection's bytes cut into requests: at each blank line that a
+/// request line follows, or the end. Good enough for what the proxy writes.
 fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut requests = Vec::new();
     let mut start = 0;
@@ -197,7 +197,7 @@ fn body_length(head: &[u8], rest: &[u8]) -> usize {
     length.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Whether `request` has all the bytes that its head promises.
+/// Reports whether `request` has all the bytes that its head promises.
 pub(crate) fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_ascii_lowercase();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();

@@ -22,7 +22,7 @@ pub(crate) struct Served {
     pub(crate) ended: Option<Instant>,
 }
 
-/// What it answers, and how long an answer takes.
+/// Answers of an origin, and the time that each takes.
 #[derive(Clone)]
 struct Script {
     robots: String,
@@ -61,7 +61,7 @@ impl TimedOrigin {
         self.address
     }
 
-    /// The pages it was asked for, in order of arrival.
+    /// Returns the pages it was asked for, in order of arrival.
     pub(crate) fn pages(&self) -> Vec<Served> {
         self.log.lock().unwrap().clone()
     }

@@ -1,5 +1,5 @@
-//! What an annotation tells its reader: the grammar of directives.md, section
-//! 4.2, read with a parser of structured fields.
+//! Reader of an annotation field by its grammar in docs/annotation.md, with a
+//! parser of structured fields (RFC 9651).
 
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
@@ -16,7 +16,7 @@ pub(crate) struct Told {
     pub(crate) from: Option<i64>,
 }
 
-/// The members of an annotation, in order. It must be well-formed.
+/// Returns the members of an annotation, in order. It must be well-formed.
 pub(crate) fn told(value: &str) -> Vec<Told> {
     let members: Dictionary = Parser::new(value)
         .parse()

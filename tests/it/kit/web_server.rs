@@ -113,8 +113,8 @@ impl WebServer {
         self.address
     }
 
-    /// What it answers to `target` if asked for it without a proxy: its status
-    /// and its body.
+    /// Returns what it answers to `target` if asked for it without a proxy: its
+    /// status and its body.
     pub(crate) async fn direct(&self, target: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!(
@@ -170,7 +170,7 @@ fn open_to_everybody(folder: &Path) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// An address that nobody listens on, now.
+/// Returns an address that nobody listens on, now.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()

@@ -45,7 +45,7 @@ const CODINGS: [&str; 4] = ["identity", "gzip", "br", "zstd"];
 /// Something that goes through a page, which is cut into chunks.
 type Scanner = fn(&[&[u8]]);
 
-/// The one clock of this bench.
+/// Returns the one clock of this bench.
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()
@@ -90,7 +90,7 @@ fn profile() {
     (0..200).for_each(|_| annotate(black_box(&fields), black_box(&body)));
 }
 
-/// What a page costs under each content coding, from its fields to the value of
+/// Measures a page under each content coding, from its fields to the value of
 /// the annotation.
 fn codings() {
     println!("\n| head | coding | bytes | us a page | allocations | peak memory |");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// A page: a head of about so many bytes, and a body.
+/// Returns a page: a head of about so many bytes, and a body.
 pub(crate) fn page(head_bytes: usize) -> String {
     let mut page = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -12,8 +12,8 @@ fn scan(page: &[u8], chunk_bytes: usize) -> (ScanStatus, Vec<String>) {
 
 const META: &str = "<meta name=robots content=noindex>";
 
-/// Whether the meta after this markup counts, and its scan does the same byte
-/// by byte.
+/// Reports whether the meta after this markup counts, and its scan does the
+/// same byte by byte.
 fn counts_behind(markup: &str) -> bool {
     let page = format!("{markup}{META}<p>");
     let whole = scan(page.as_bytes(), page.len());
@@ -239,8 +239,8 @@ fn a_tag_of_more_than_a_mebibyte_is_a_limit() {
     );
 }
 
-/// The outcome, the number of metas and whether the page is readable, which do
-/// not depend on the chunks.
+/// Returns the outcome, the number of metas and whether the page is readable,
+/// which do not depend on the chunks.
 fn labelled(page: &[u8], label: Option<&str>) -> (ScanStatus, usize, bool) {
     let scans = [1, 3, page.len()].map(|chunk| {
         let mut scanner = MetaScanner::new(1 << 20, label);

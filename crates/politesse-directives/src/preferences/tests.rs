@@ -19,7 +19,7 @@ fn fields(lines: &[&str]) -> HeaderMap {
     fields
 }
 
-/// What is preferred, with the letters of who states it.
+/// Returns what is preferred, with the letters of who states it.
 fn shown(preferences: Preferences) -> Vec<String> {
     let settled = preferences.settle().into_iter();
     let shown = settled.map(|preference| {

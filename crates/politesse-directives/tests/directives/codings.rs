@@ -20,7 +20,7 @@ pub(crate) const CODINGS: [&str; 8] = [
     "zstd, deflate",
 ];
 
-/// The body under these codings, the first applied first.
+/// Returns the body under these codings, the first applied first.
 pub(crate) fn coded(codings: &str, body: Vec<u8>) -> Vec<u8> {
     codings.split(", ").fold(body, |body, coding| match coding {
         "gzip" | "x-gzip" => written(GzEncoder::new(Vec::new(), Compression::best()), &body)
@@ -45,7 +45,7 @@ pub(crate) fn coded(codings: &str, body: Vec<u8>) -> Vec<u8> {
     })
 }
 
-/// The codings as `Content-Encoding` names them.
+/// Returns the codings as `Content-Encoding` names them.
 pub(crate) fn named(codings: &str) -> String {
     codings.replace("raw", "deflate")
 }

@@ -1,5 +1,4 @@
-//! What a page costs to look at (issue 4, "Must hold"): memory here, time in
-//! `benches/annotate`.
+//! What a page costs to look at: memory here, time in `benches/annotate`.
 
 #[path = "../../benches/annotate/pages.rs"]
 mod pages;
@@ -12,7 +11,7 @@ use politesse_directives::{
 
 use crate::codings::coded;
 
-/// Whatever the head is long.
+/// Most bytes of memory of a scan, however long the head is.
 const SCANNER_BYTES_MAX: u64 = 64 * 1024;
 
 fn looked_at(coding: &str, body: &[u8]) {

@@ -30,12 +30,12 @@ pub(crate) struct Case {
     pub(crate) state: Option<String>,
 }
 
-/// The cases that were given.
+/// Returns the cases that were given.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     read(CASES)
 }
 
-/// Those, and ours.
+/// Returns the cases that were given, and those of ours.
 pub(crate) fn all_cases() -> impl Iterator<Item = Case> {
     cases().chain(read(OURS))
 }
@@ -46,7 +46,7 @@ fn read(text: &str) -> impl Iterator<Item = Case> + '_ {
 }
 
 impl Case {
-    /// The fields as bytes; in the file they are Latin-1 text.
+    /// Returns the fields as bytes; in the file they are Latin-1 text.
     pub(crate) fn fields(&self) -> Vec<(&str, Vec<u8>)> {
         let content_type = self.content_type.iter();
         let content_type = content_type.map(|value| ("content-type", value.as_str()));
@@ -67,7 +67,7 @@ impl Case {
         }
     }
 
-    /// Whether the body has a content coding of its own.
+    /// Reports whether the body has a content coding of its own.
     pub(crate) fn is_coded(&self) -> bool {
         let mut headers = self.headers.iter();
         headers.any(|(name, _)| name.eq_ignore_ascii_case("content-encoding"))

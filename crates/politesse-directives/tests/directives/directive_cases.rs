@@ -28,7 +28,7 @@ fn every_case_is_met() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-// Issue, Must hold: the HTML ones in random chunks, under every coding.
+// Ours: the HTML ones in random chunks, under every coding.
 #[test]
 fn every_page_is_read_under_every_coding() {
     let mut random = Random(2);
@@ -51,7 +51,7 @@ fn every_page_is_read_under_every_coding() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// How a body is cut.
+/// Cut of a body into chunks.
 enum Chunks<'a> {
     Whole,
     Single,
@@ -132,7 +132,7 @@ impl Case {
         page.annotation()
     }
 
-    /// What is said of a case that is not met.
+    /// Returns what is said of a case that is not met.
     fn failure(&self, annotation: &Annotation, how: &str) -> Option<(String, String, String)> {
         let value = annotation.header_value(&FieldFormat::default());
         let state = annotation.state().as_str();

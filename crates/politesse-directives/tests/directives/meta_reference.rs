@@ -18,7 +18,7 @@ const CASES: [&str; 2] = [
     include_str!("../../cases/directives-ours.jsonl"),
 ];
 
-/// How a page differs from the reference, wherever it is cut.
+/// Returns how a page differs from the reference, wherever it is cut.
 fn difference(page: &str) -> Option<String> {
     let (first, page_bytes) = (scanned(page.as_bytes(), 1), page.len().max(1));
     for chunk_bytes in [2, 7, page_bytes] {
@@ -39,7 +39,7 @@ fn difference(page: &str) -> Option<String> {
     differences.next()
 }
 
-// directives.md, 5: every case that is HTML in UTF-8.
+// Ours: every case that is HTML in UTF-8.
 #[test]
 fn every_case_reads_as_in_a_browser() {
     let mut read = 0;
@@ -57,8 +57,8 @@ fn every_case_reads_as_in_a_browser() {
 /// The meta that may count, and one whose place shows what came before.
 const METAS: &str = "<meta name=a content=noindex><p><meta name=b content=noindex>";
 
-/// Whether the reading of a page is known after this markup, and as in a
-/// browser.
+/// Reports whether the reading of a page is known after this markup, and as in
+/// a browser.
 fn is_known_behind(markup: &str) -> bool {
     let page = format!("{markup}{METAS}");
     assert_eq!(difference(&page), None);

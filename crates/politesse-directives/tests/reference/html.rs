@@ -30,7 +30,7 @@ pub enum Scripting {
     Off,
 }
 
-/// What is in the head at the beginning of a page.
+/// Head that is read at the beginning of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// Whether a body, or a frameset, has begun.
@@ -42,7 +42,7 @@ pub struct Reading {
 /// The name and the content of a meta.
 pub type Meta = (String, String);
 
-/// What the scanner says about the beginning of a page.
+/// Answer of the scanner for the beginning of a page.
 #[derive(Debug)]
 pub struct Scanned {
     /// Whether it says that the head has ended.
@@ -72,8 +72,8 @@ pub fn read(beginning: &str, scripting: Scripting) -> Reading {
     tokenizer.sink.sink.reading()
 }
 
-/// How the scanner differs from the reference where it may not; `restricts`
-/// says what a content restricts.
+/// Returns how the scanner differs from the reference where it may not;
+/// `restricts` says what a content restricts.
 ///
 /// It may differ in three ways: a `<noscript>` counts as a whole, a page in
 /// doubt gives more metas than there are, and names that no crawler has do not
@@ -108,7 +108,7 @@ pub fn difference(
     None
 }
 
-/// Whether a crawler may have this name.
+/// Reports whether a crawler may have this name.
 fn is_token(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.*/".contains(&byte);
     name.bytes().all(is_letter)
@@ -128,7 +128,7 @@ type Handle = usize;
 struct Node {
     element: Option<(QualName, Vec<Attribute>)>,
     parent: Option<Handle>,
-    /// What a template holds, which has no parent.
+    /// Contents of a template, which have no parent.
     contents: Option<Handle>,
 }
 

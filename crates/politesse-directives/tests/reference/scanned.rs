@@ -11,7 +11,7 @@ use super::html::Scanned;
 
 const LIMIT: usize = 512 * 1024;
 
-/// What the scanner says of the beginning of a page.
+/// Returns what the scanner says of the beginning of a page.
 pub fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
     let mut scanner = MetaScanner::new(LIMIT, Some("utf-8"));
     for chunk in beginning.chunks(chunk_bytes) {
@@ -30,7 +30,7 @@ pub fn scanned(beginning: &[u8], chunk_bytes: usize) -> Scanned {
     }
 }
 
-/// What the content of a meta restricts.
+/// Returns what the content of a meta restricts.
 pub fn restricts(content: &str) -> Vec<String> {
     let reading = AnnotationContext {
         tokens: &[],

@@ -15,7 +15,7 @@ use crate::reference;
 /// At most so many URLs are asked of a file.
 const URLS: usize = 14;
 
-/// The files of the folder that `POLITESSE_CORPUS` names, or made ones.
+/// Returns the files of the folder that `POLITESSE_CORPUS` names, or made ones.
 pub(crate) fn corpus() -> Vec<Case> {
     let Some(folder) = std::env::var_os("POLITESSE_CORPUS") else {
         return files::corpus();

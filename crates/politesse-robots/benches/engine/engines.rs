@@ -11,7 +11,7 @@ use crate::files::AGENT;
 
 /// A robots.txt ready for one agent.
 pub(crate) trait Ready {
-    /// Whether a URL may be fetched; `None` if the engine cannot say.
+    /// Reports whether a URL may be fetched; `None` if the engine cannot say.
     fn allows(&mut self, url: &Asked) -> bool;
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn robotxt(body: &[u8]) -> robotxt::Robots {
     robotxt::Robots::parse(body, AGENT)
 }
 
-/// Who asks, worked out once as a crawler would.
+/// Returns who asks, worked out once as a crawler would.
 pub(crate) fn crawler() -> &'static Crawler {
     static CRAWLER: OnceLock<Crawler> = OnceLock::new();
     CRAWLER.get_or_init(|| Crawler::parse(AGENT))
@@ -118,7 +118,7 @@ impl Ready for Texting {
     }
 }
 
-/// It parses anew for each question.
+/// Google's parser, which parses the file for each question.
 struct Google(String);
 
 impl Ready for Google {

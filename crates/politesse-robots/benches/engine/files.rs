@@ -104,7 +104,7 @@ const WORDS: [&str; 48] = [
     "sort",
 ];
 
-/// The named rows of the table.
+/// Returns the named rows of the table.
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         small(),
@@ -156,7 +156,8 @@ fn prefixes() -> Case {
     Case::new("5,000 prefixes", body, &paths)
 }
 
-/// The shape of a large vendor's documentation: 19,000 folders, deep and alike.
+/// Returns the shape of a large vendor's documentation: 19,000 folders, deep
+/// and alike.
 fn large() -> Case {
     let mut seed = Seed(19_000);
     let mut body = String::from("User-agent: *\n");
@@ -204,7 +205,7 @@ fn wildcards() -> Case {
     Case::new("1,000 wildcards", body, &paths)
 }
 
-/// A file and a URL made to be slow.
+/// Returns a file and a URL made to be slow.
 fn hostile(shape: &str) -> Case {
     let mut body = String::from("User-agent: *\n");
     let mut number = 0;

@@ -42,7 +42,7 @@ fn main() {
     agreement::report(&corpus);
 }
 
-/// The one clock of this bench.
+/// Returns the one clock of this bench.
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()

@@ -246,8 +246,8 @@ mod tests {
         assert_eq!(crawler, restored);
     }
 
-    // Ours (issue 5, Deliver 6): a name that is not looked at could be the one
-    // that robots.txt speaks to.
+    // Ours: a name that is not looked at could be the one that robots.txt
+    // speaks to.
     #[test]
     fn names_that_are_no_candidates_are_told() {
         let names = |count: usize| -> String { (0..count).map(|n| format!("Bot{n}/1 ")).collect() };

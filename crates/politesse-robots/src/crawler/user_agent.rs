@@ -12,8 +12,8 @@ use super::name_text::{
 };
 use super::token::ProductToken;
 
-/// How many names are looked at. The longest User-Agent seen in the wild has
-/// a quarter of that.
+/// Most names that are looked at. The longest User-Agent seen in the wild has a
+/// quarter of that.
 const NAMES_MAX: usize = 64;
 
 /// Candidates derived from a User-Agent.
@@ -61,7 +61,8 @@ struct Name<'a> {
     rank: NameRank,
 }
 
-/// How likely a name is the crawler's own, by where it stands; likeliest first.
+/// Likelihood that a name is the crawler's own, by where it stands; likeliest
+/// first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameRank {
     /// In a comment, after `compatible;`.

@@ -12,7 +12,7 @@ use super::rules::RuleSet;
 use super::token::GroupSet;
 use crate::crawler::ProductToken;
 
-/// How many bindings of one file are kept: more than a crawler can have
+/// Most bindings of one file that are kept: more than a crawler can have
 /// candidates, each of which may be asked about by itself. Crawlers that are
 /// bound by the same groups share their rules.
 const BINDINGS_MAX: usize = 20;

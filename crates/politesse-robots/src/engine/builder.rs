@@ -39,7 +39,7 @@ struct UnbuiltNode {
     depth: usize,
 }
 
-/// How many rules with wildcards at a node are tried in turn: about where
+/// Most rules with wildcards at a node that are tried in turn: about where
 /// trying them costs as much as looking grams up.
 const TRIED: usize = 6;
 

@@ -136,7 +136,7 @@ pub(super) enum PatternSyntax {
     Glob,
 }
 
-/// How escapes of the two sides are made comparable.
+/// Rule by which escapes of the two sides are made comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escapes {
     /// Both in the canonical form of RFC 9309, section 2.2.2.

@@ -68,7 +68,7 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// How much a rule counts; `None` if it matches no path.
+    /// Returns how much a rule counts; `None` if it matches no path.
     pub(super) fn rank_of(&mut self, at: u32, token: Token) -> Option<RuleRank> {
         let value = self.file.value(token);
         let shape = Shape::of(value, self.traits, &mut self.rewritten)?;
@@ -108,7 +108,7 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// How much a rule counts.
+    /// Returns how much a rule counts.
     fn rank(&self, at: u32, token: Token, shape: &Shape) -> RuleRank {
         let allows = token.kind() == TokenKind::Allow;
         let weight = match self.traits.order {

@@ -13,14 +13,15 @@ use super::lines::RuleKind;
 use super::pattern::Pattern;
 use super::records::NoteKind;
 
-/// Why a rule that matches does not count: what the rule that does has before
-/// it.
+/// Reason why a rule that matches does not count: the advantage of the rule that
+/// does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outranked {
     /// The rule is shorter (RFC 9309, section 2.2.2: the most bytes).
     Shorter,
-    /// The rule is as long, and an Allow counts before a Disallow (same section).
+    /// The rule is as long, and an Allow counts before a Disallow (RFC 9309,
+    /// section 2.2.2).
     AllowAsLong,
     /// The rule is as long and says the same, further down.
     RepeatedAsLong,

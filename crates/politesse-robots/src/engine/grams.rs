@@ -14,7 +14,7 @@ pub(super) struct Grams {
     /// A bit for each hash under which a rule may be filed: most of a path's
     /// bytes are done with here.
     filter: Box<[u64]>,
-    /// How many of a hash's bits are not needed for a bit of the filter.
+    /// Number of a hash's bits that are not needed for a bit of the filter.
     filter_shift: u32,
     /// Start of the filed rules of each hash, and last the end of all.
     starts: Box<[u32]>,
@@ -36,7 +36,7 @@ struct FiledRule {
     wild: u32,
 }
 
-/// How many bits of the filter there are for a rule.
+/// Bits of the filter for each rule.
 const FILTER_BITS: usize = 16;
 
 /// FiledRule rules of how many hashes are remembered as tried; more are tried again
@@ -182,7 +182,7 @@ fn hash(gram: u32) -> u32 {
     gram.wrapping_mul(0x9E37_79B1)
 }
 
-/// How many times each three bytes occur in the rules, about.
+/// Counts, about, of each three bytes in the rules.
 struct GramShares(Box<[u16; Self::SLOTS]>);
 
 impl GramShares {

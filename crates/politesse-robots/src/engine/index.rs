@@ -28,7 +28,7 @@ pub(super) struct Node {
     /// Length of the label; the bit [`Node::HAS_WILD`] says whether rules with
     /// wildcards hang here.
     pub(super) label_length: u16,
-    /// How many children there are besides the first.
+    /// Number of children besides the first.
     pub(super) other_children: u8,
 }
 

@@ -168,7 +168,7 @@ pub(super) enum LineKey {
     VisitTime,
 }
 
-/// How a name is written.
+/// Spelling of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
     Right,
@@ -261,7 +261,7 @@ const USER_AGENT: [(&str, LineKey, Spelling); 3] = [
     ("user agent", LineKey::Agent, Spelling::Wrong),
 ];
 
-/// How the bytes of a file make letters.
+/// Encoding of a file.
 #[derive(Clone, Copy)]
 enum Encoding {
     /// UTF-8, or what passes for it.

@@ -98,8 +98,8 @@ impl Pattern {
         both.is_some_and(|(pattern, path)| pattern.matches(path, &mut { Fuel::FULL }))
     }
 
-    /// How specific the pattern is: its bytes in canonical form, `*` and `$`
-    /// counted (RFC 9309, section 2.2.2: the most bytes).
+    /// Returns how specific the pattern is: its bytes in canonical form, `*`
+    /// and `$` counted (RFC 9309, section 2.2.2: the most bytes).
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an empty pattern is none")]
     pub fn len(&self) -> usize {
@@ -123,7 +123,7 @@ pub(super) struct FoldedPattern {
     /// with its `*` before it. Boxes of their own would take fifty times the
     /// memory of a rule that is made of wildcards.
     across: Box<[u8]>,
-    /// Those literals in the form of [`FoldedPiece::within`].
+    /// Literals in the form of [`FoldedPiece::within`].
     within: Box<[u8]>,
     end: PatternEnd,
 }

@@ -2,8 +2,9 @@
 
 use super::shape::Shape;
 
-/// How much a rule counts, and in the low half which it is: the greater counts,
-/// of equal ones that which stands first in the file. 0 is no rule.
+/// Rank of a rule: how much it counts, and in the low half its place in the
+/// file. The greater rank counts; of rules that count as much, the first in the
+/// file has it. 0 is no rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RuleRank(pub(super) u64);
 

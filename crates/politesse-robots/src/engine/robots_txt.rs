@@ -30,7 +30,7 @@ pub struct RobotsTxt {
 }
 
 impl RobotsTxt {
-    /// How much of a file has to be read at least, in bytes (RFC 9309, section
+    /// Least number of bytes of a file that have to be read (RFC 9309, section
     /// 2.5: 500 KiB).
     pub const BYTES_MIN: usize = 512_000;
 

@@ -180,7 +180,7 @@ mod tests {
         RulesByOrigin::new(Crawler::parse("ExampleBot"))
     }
 
-    // RFC 9309, section 2.3: scheme, host and port; checklist 25.
+    // RFC 9309, section 2.3: scheme, host and port.
     #[test]
     fn file_holds_for_its_origin_alone() {
         let mut rules = rules();

@@ -10,7 +10,7 @@ use super::canonical::{Buffer, ByteClasses, Fold, fold};
 use super::dialect::{Escapes, PatternSyntax, Traits};
 use super::wildcard::{PatternEnd, is_glob_byte};
 
-/// How canonical bytes are to be read.
+/// Shape of a rule: how its canonical bytes are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// The bytes that a path must begin with.
@@ -19,8 +19,8 @@ pub(super) struct Shape {
     /// on, without the `*` at the end.
     pub(super) tail: usize,
     pub(super) end: PatternEnd,
-    /// How specific the rule is: its bytes in canonical form, `*` and `$`
-    /// counted (RFC 9309, section 2.2.2: the most bytes).
+    /// Length, which says how specific the rule is: its bytes in canonical
+    /// form, `*` and `$` counted (RFC 9309, section 2.2.2: the most bytes).
     pub(super) length: usize,
     pub(super) syntax: PatternSyntax,
     /// Whether it can speak of a query.

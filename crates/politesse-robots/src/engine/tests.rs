@@ -30,7 +30,7 @@ Allow: /example/page/
 Disallow: /example/page/disallowed.gif
 ";
 
-/// The line of the rule that counts.
+/// Returns the line of the rule that counts.
 fn line(robots: &RobotsTxt, agent: &str, path: &str) -> Option<u32> {
     let binding = robots.binding(&Crawler::parse(agent));
     let judgement = binding.judge(path);

@@ -14,10 +14,10 @@ use super::lines::{TextLine, TextLines};
 use super::rules::RuleSet;
 use super::token::{GroupRanges, GroupSet, ParsedFile};
 
-/// How many of them are read of a file: more than a file has groups for, and
-/// few enough to be gone through for each response.
+/// Most usage lines that are read of a file: more than a file has groups for,
+/// and few enough to be gone through for each response.
 const LINES_MAX: usize = 512;
-/// How much they may be in all, in bytes, for the same reason.
+/// Most bytes of the usage lines of a file, for the same reason.
 const BYTES_MAX: usize = 64 * 1024;
 
 /// A line that speaks of uses, as far as it binds a crawler.

@@ -46,7 +46,7 @@ impl PaceRecords {
     /// hold a crawl for a year.
     pub const DELAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// How many rates and times are looked at; a day has hardly as many parts.
+    /// Most rates and times that are looked at; a day has hardly as many parts.
     pub const LINES_MAX: usize = 16;
 
     /// Reports whether nothing is asked for.

@@ -4,13 +4,13 @@ use super::*;
 use crate::crawler::Crawler;
 use crate::engine::RobotsTxt;
 
-/// What a file asks of FooBot.
+/// Returns what a file asks of FooBot.
 fn asked(robots: &str) -> Option<Arc<PaceRecords>> {
     let robots = RobotsTxt::parse(robots.as_bytes());
     robots.binding(&Crawler::parse("FooBot/1")).pace().cloned()
 }
 
-/// What one group of these lines asks for.
+/// Returns what one group of these lines asks for.
 fn lines(lines: &str) -> PaceRecords {
     let asked = asked(&format!("User-agent: FooBot\n{lines}\nDisallow: /x\n"));
     asked.as_deref().cloned().unwrap_or_default()
@@ -34,7 +34,7 @@ macro_rules! pauses {
 
 use PauseRecord::{CrawlDelay, RequestRate as Rate};
 
-// Issue 6, Deliver 2.
+// Ours.
 pauses! {
     a_delay_is_seconds: "Crawl-delay: 10" at "12:00" is Some((10.0, CrawlDelay));
     a_delay_may_have_a_fraction: "crawl-delay: 0.5" at "12:00" is Some((0.5, CrawlDelay));
@@ -65,7 +65,7 @@ pauses! {
     what_is_no_rate_is_none: "Request-rate: 0/5\nRequest-rate: 1/0\nRequest-rate: fast" at "12:00" is None;
 }
 
-// Issue 6, Deliver 2: an unpaced request costs nothing.
+// Ours: an unpaced request costs nothing.
 #[test]
 fn where_nothing_is_asked_there_is_nothing() {
     assert_eq!(asked(""), None);
@@ -90,7 +90,7 @@ fn records_of_every_group_bind_the_agents_above_them() {
     assert_eq!(asked.crawl_delay, Some(Duration::from_secs(1)));
 }
 
-// Conner, 1996; issue 6, Deliver 2.
+// Conner, 1996.
 #[test]
 fn site_is_open_in_any_of_its_times() {
     let asked = lines("Visit-time: 0600-0845\nVisit-time: 2200-0100");
@@ -114,7 +114,7 @@ fn no_more_lines_are_kept_than_are_looked_at() {
     assert_eq!(asked.rates.len(), PaceRecords::LINES_MAX);
 }
 
-/// What is asked where both sets of lines bind.
+/// Returns what is asked where both sets of lines bind.
 fn both(one: &str, other: &str) -> PaceRecords {
     let several = [one, other].map(|text| Arc::new(lines(text)));
     let all = PaceRecords::all(several.iter()).unwrap();
@@ -131,7 +131,7 @@ fn both(one: &str, other: &str) -> PaceRecords {
     all.as_ref().clone()
 }
 
-// Issue 6: of several bound groups the longest binds.
+// Ours: of several bound groups the longest binds.
 #[test]
 fn of_several_that_bind_the_longest_counts_at_every_minute() {
     both("Crawl-delay: 1", "Crawl-delay: 5");
@@ -148,7 +148,7 @@ fn of_several_that_bind_the_longest_counts_at_every_minute() {
     both("Request-rate: 1/2 0600-0600", "Request-rate: 1/9 2300-0100");
 }
 
-// Issue 6: of several bound groups each is heeded.
+// Ours: of several bound groups each is heeded.
 #[test]
 fn of_several_that_bind_each_must_be_open() {
     let asked = both("Visit-time: 2000-0800", "Visit-time: 0600-2200");

@@ -142,7 +142,7 @@ mod tests {
         )+};
     }
 
-    // Conner, 1996; issue 6, Deliver 2.
+    // Conner, 1996.
     openings! {
         open_from_its_first_second: "0600-0845" at "2026-11-21T06:00:00Z" is None;
         open_to_its_last_second: "0600-0845" at "2026-11-21T08:44:59.999Z" is None;

@@ -51,7 +51,7 @@ macro_rules! reads {
     )*};
 }
 
-// Security, section 2.1, and what the servers of `tests/it/real_servers.rs` do.
+// Ours, and what the servers of `tests/it/real_servers.rs` do.
 reads! {
     slashes_are_merged: "//private" as "/private";
     runs_of_slashes_are_merged: "///private///x" as "/private/x";
@@ -145,7 +145,7 @@ fn ways_that_are_left_out_lead_nowhere_new() {
     }
 }
 
-// Security, section 2.1: one scan; canonical form takes care of the rest.
+// Ours: one scan; canonical form takes care of the rest.
 #[test]
 fn a_plain_path_has_one_reading() {
     for path in [
@@ -161,8 +161,8 @@ fn a_plain_path_has_one_reading() {
     }
 }
 
-// Security, section 2.1: nobody decodes twice, and bytes that are no UTF-8
-// never become others; nothing is cut at a NUL.
+// Ours: nobody decodes twice, and bytes that are no UTF-8 never become others;
+// nothing is cut at a NUL.
 #[test]
 fn no_reading_decodes_twice() {
     for path in [
@@ -204,7 +204,7 @@ fn no_reading_is_the_one_sent_nor_stands_there_twice() {
     }
 }
 
-// Security, section 6: bounded work for a target of 16 KiB.
+// Ours: bounded work for a target of 16 KiB.
 #[test]
 fn the_work_for_a_hostile_path_is_bounded() {
     for part in [

@@ -15,7 +15,7 @@ pub(crate) fn text<'a>(case: &'a Value, key: &str) -> &'a str {
         .unwrap_or_else(|| panic!("{key} in {case}"))
 }
 
-/// The file of a case: bytes where it cannot be written as text.
+/// Returns the file of a case: bytes where it cannot be written as text.
 pub(crate) fn body(case: &Value) -> Vec<u8> {
     match case["robots_b64"].as_str() {
         Some(encoded) => BASE64_STANDARD.decode(encoded).unwrap(),

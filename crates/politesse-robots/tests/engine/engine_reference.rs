@@ -10,7 +10,7 @@ use crate::cases::{body, cases, text};
 use crate::reference;
 use crate::reference_cases::path;
 
-/// What the engine answers, in the reference's words.
+/// Returns what the engine answers, in the reference's words.
 fn answer(robots: &RobotsTxt, agent: &str, path: &str) -> reference::Verdict {
     let token = ProductToken::new(agent).into_iter().collect();
     let binding = robots.binding(&Crawler::restore(token, None));
@@ -26,7 +26,7 @@ fn named(dialect: reference::Dialect) -> Dialect {
     dialect.name().parse().unwrap()
 }
 
-/// Where the two differ. An empty path decides nothing in either, but
+/// Returns where the two differ. An empty path decides nothing in either, but
 /// google/robotstxt names its line all the same.
 fn difference(
     (dialect, body): (reference::Dialect, &[u8]),
@@ -182,7 +182,7 @@ fn utf8(text: &str) -> Vec<u8> {
     text.into()
 }
 
-/// The text in ISO-8859-1, which old files are written in.
+/// Returns the text in ISO-8859-1, which old files are written in.
 fn latin1(text: &str) -> Vec<u8> {
     let bytes = text
         .chars()
@@ -190,7 +190,8 @@ fn latin1(text: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// A file after what UTF-16 may begin with, in UTF-16 or not, and another.
+/// Returns a file after what UTF-16 may begin with, in UTF-16 or not, and
+/// another.
 fn marked_file() -> impl Strategy<Value = Vec<u8>> {
     let mark = prop::sample::select(vec![&b"\xFF\xFE"[..], b"\xFE\xFF", b""]);
     let unit: fn(u16) -> [u8; 2] = u16::to_le_bytes;
@@ -223,7 +224,7 @@ fn wild_file() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // `decisions.md`, the table of dialects: one reader and one matcher for all.
+    // Ours: one reader and one matcher for all dialects.
     #[test]
     fn engine_answers_as_the_reference(file in file(), agent in token(), path in path_like()) {
         for dialect in reference::Dialect::ALL {

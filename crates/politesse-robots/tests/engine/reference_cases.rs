@@ -10,7 +10,7 @@ use crate::reference::{Dialect, Verdict, decide, google_path};
 const DIALECTS: &str = include_str!("../../cases/dialects.jsonl");
 const ROBOTS: &str = include_str!("../../cases/robots.jsonl");
 
-/// The path of a case's URL as the dialect takes it.
+/// Returns the path of a case's URL as the dialect takes it.
 pub(crate) fn path(dialect: Dialect, url: &str) -> String {
     if dialect == Dialect::Google {
         return google_path(url);
@@ -24,7 +24,7 @@ fn verdict(dialect: Dialect, case: &Value) -> Verdict {
     decide(dialect, &body(case), text(case, "agent"), &path)
 }
 
-/// The ids of the cases for which `holds` does not.
+/// Returns the ids of the cases for which `holds` does not.
 fn broken(cases: &[Value], holds: impl Fn(&Value) -> bool) -> Vec<&str> {
     let broken = cases.iter().filter(|case| !holds(case));
     broken.map(|case| text(case, "id")).collect()

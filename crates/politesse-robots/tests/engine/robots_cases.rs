@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cases::{body, cases, text};
 
-/// What follows the authority of a URL, without its fragment.
+/// Returns what follows the authority of a URL, without its fragment.
 fn path_and_query(url: &str) -> &str {
     let rest = url.strip_prefix("https://h.example").unwrap();
     rest.split('#').next().unwrap()

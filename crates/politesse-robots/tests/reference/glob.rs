@@ -6,9 +6,9 @@ use super::prefix::{self, Unit, units};
 /// The characters that make a value a glob.
 const SPECIAL: &[u8] = b"*?[\\";
 
-/// The first explicit Allow that matches, else the first explicit Disallow,
-/// else the first glob of either kind. All of them are compared with the whole
-/// path and query.
+/// Returns the first explicit Allow that matches, else the first explicit
+/// Disallow, else the first glob of either kind. All of them are compared with
+/// the whole path and query.
 pub(super) fn by_order_of_kinds<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -37,18 +37,18 @@ enum Piece {
     Any,
     /// `?`: one byte, whatever it is.
     One,
-    /// That byte.
+    /// Exactly this byte.
     Is(Unit),
     /// `[...]`: one byte out of a set, or out of the rest.
     Of(Set),
 }
 
-/// What stands between brackets.
+/// Set of bytes between brackets.
 #[derive(Debug, Default)]
 struct Set {
     /// Whether it begins with `!` or `^`.
     is_negated: bool,
-    /// Its members as ranges, each with both ends in it.
+    /// Members as ranges, each with both ends in it.
     ranges: Vec<(Unit, Unit)>,
 }
 
@@ -64,7 +64,7 @@ impl Set {
 }
 
 impl Piece {
-    /// Whether it stands for exactly this unit.
+    /// Reports whether it stands for exactly this unit.
     fn fits(&self, unit: Unit) -> bool {
         match self {
             Self::Any => false,
@@ -75,7 +75,7 @@ impl Piece {
     }
 }
 
-/// Whether the pieces match the path from end to end.
+/// Reports whether the pieces match the path from end to end.
 fn covers(pieces: &[Piece], path: &[Unit]) -> bool {
     // How many units the pieces so far can stand for, in order.
     let mut ends = vec![0];
@@ -93,7 +93,7 @@ fn covers(pieces: &[Piece], path: &[Unit]) -> bool {
     ends.contains(&path.len())
 }
 
-/// The pieces of a glob. An escaped byte (`%2A`) is never special.
+/// Returns the pieces of a glob. An escaped byte (`%2A`) is never special.
 fn pieces(value: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = value;
@@ -104,7 +104,7 @@ fn pieces(value: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// The first piece and what is after it.
+/// Returns the first piece and what is after it.
 fn next_piece(value: &[u8]) -> Option<(Piece, &[u8])> {
     match value {
         [b'*', after @ ..] => Some((Piece::Any, after)),
@@ -118,8 +118,9 @@ fn next_piece(value: &[u8]) -> Option<(Piece, &[u8])> {
     }
 }
 
-/// The set whose opening bracket stands before `within`, and what is after the
-/// closing one. A `]` in the first place is a member, a `-` in the last, too.
+/// Returns the set whose opening bracket stands before `within`, and what is
+/// after the closing one. A `]` in the first place is a member, a `-` in the
+/// last, too.
 fn set(within: &[u8]) -> Option<(Set, &[u8])> {
     let is_negated = within.starts_with(b"!") || within.starts_with(b"^");
     let mut set = Set {
@@ -141,8 +142,8 @@ fn set(within: &[u8]) -> Option<(Set, &[u8])> {
     }
 }
 
-/// The first byte, with the backslash that may stand before it. A backslash at
-/// the end stands for itself.
+/// Returns the first byte, with the backslash that may stand before it. A
+/// backslash at the end stands for itself.
 fn member(value: &[u8]) -> Option<(Unit, &[u8])> {
     match value {
         [b'\\', quoted @ ..] if !quoted.is_empty() => prefix::next(quoted),

@@ -20,7 +20,7 @@ const NOWHERE: usize = usize::MAX;
 struct Match {
     /// The bytes of the pattern; -1 if nothing matched.
     priority: i64,
-    /// Its line; 0 if nothing matched.
+    /// Line of the rule; 0 if nothing matched.
     line: u32,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn decide(body: &[u8], agent: &str, url_path: &str) -> Verdict {
     }
 }
 
-/// What C sees of the bytes.
+/// Returns what C sees of the bytes.
 fn c_string(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|&byte| byte == 0);
     &bytes[..end.unwrap_or(bytes.len())]

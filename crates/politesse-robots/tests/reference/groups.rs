@@ -11,7 +11,7 @@ use super::pattern::without_marks;
 struct Group {
     /// The values of its user-agent lines.
     agents: Vec<Vec<u8>>,
-    /// Its rules, in the order of the file.
+    /// Rules, in the order of the file.
     rules: Vec<Rule>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// What binds the crawler with the product token `agent`.
+    /// Returns what binds the crawler with the product token `agent`.
     ///
     /// Its own groups; if it has none, those of everyone; else nothing
     /// (RFC 9309, section 2.2.1).
@@ -51,12 +51,12 @@ impl Binding {
         .unwrap_or_default()
     }
 
-    /// The first of the groups; none if there is none.
+    /// Returns the first of the groups; none if there is none.
     fn first(groups: &[&Group]) -> Option<Self> {
         Self::merged(&groups[..groups.len().min(1)])
     }
 
-    /// The groups as one; none if there is none.
+    /// Returns the groups as one; none if there is none.
     fn merged(groups: &[&Group]) -> Option<Self> {
         if groups.is_empty() {
             return None;
@@ -70,7 +70,7 @@ impl Binding {
     }
 }
 
-/// The groups of a file.
+/// Returns the groups of a file.
 ///
 /// One begins with a user-agent line that does not follow another one of its
 /// own (RFC 9309, section 2.1); in the old texts a blank line ends it, too
@@ -105,8 +105,9 @@ fn ends_at_blank_lines(dialect: Dialect) -> bool {
     )
 }
 
-/// Whether the value of a user-agent line means everyone: `*`, or `*` and more
-/// words, as Google reads it. In RFC 9309 marks that cannot be seen may follow.
+/// Reports whether the value of a user-agent line means everyone: `*`, or `*`
+/// and more words, as Google reads it. In RFC 9309 marks that cannot be seen
+/// may follow.
 fn is_everyone(dialect: Dialect, value: &[u8]) -> bool {
     let visible = if dialect == Dialect::Rfc9309 {
         &without_marks(value)
@@ -120,7 +121,7 @@ fn is_everyone(dialect: Dialect, value: &[u8]) -> bool {
     }
 }
 
-/// Whether the value of a user-agent line names the crawler.
+/// Reports whether the value of a user-agent line names the crawler.
 fn names(dialect: Dialect, value: &[u8], token: &str) -> bool {
     if is_everyone(dialect, value) || token.is_empty() {
         return false;
@@ -173,12 +174,13 @@ fn is_part_of(value: &str, token: &str) -> bool {
         .any(|name| !name.is_empty() && token.contains(&name.to_ascii_lowercase()))
 }
 
-/// What stands before the first character for which `ends` holds.
+/// Returns what stands before the first character for which `ends` holds.
 fn until(text: &str, ends: impl Fn(char) -> bool) -> &str {
     text.split(ends).next().unwrap_or_default()
 }
 
-/// A name as text. What is no UTF-8 is taken for Windows-1252, byte by byte.
+/// Returns a name as text. What is no UTF-8 is taken for Windows-1252, byte by
+/// byte.
 fn text(mut bytes: &[u8]) -> String {
     let mut text = String::new();
     while !bytes.is_empty() {
@@ -199,7 +201,8 @@ fn text(mut bytes: &[u8]) -> String {
     text
 }
 
-/// Where Windows-1252 differs from ISO-8859-1: the characters of 0x80 to 0x9F.
+/// Characters of 0x80 to 0x9F in Windows-1252, where it differs from
+/// ISO-8859-1.
 #[rustfmt::skip]
 const WINDOWS_1252: [char; 32] = [
     '€', '\u{FFFD}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{FFFD}', 'Ž', '\u{FFFD}',

@@ -17,15 +17,15 @@ pub(super) enum Kind {
 /// An allow or disallow line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// Its line, from 1.
+    /// Number of the line, from 1.
     pub(super) line: u32,
     /// Which of the two it is.
     pub(super) kind: Kind,
-    /// What stands after the colon, without comment and blanks around it.
+    /// Text after the colon, without comment and blanks around it.
     pub(super) value: Vec<u8>,
 }
 
-/// What a line says.
+/// Meaning of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
     /// Nothing at all; a line with a comment is not blank (1994: it does "not
@@ -39,7 +39,7 @@ pub(super) enum Line {
     Other,
 }
 
-/// The lines of `body`, in order, as `dialect` reads them.
+/// Returns the lines of `body`, in order, as `dialect` reads them.
 pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<Line> {
     let text = decoded(body);
     if text.is_pairs && dialect == Dialect::Rfc9309 && !has_agent_line(&text.bytes) {
@@ -62,7 +62,7 @@ struct Text {
     is_pairs: bool,
 }
 
-/// The bytes as UTF-8: section 2.2.2, "Implementers MAY bridge encoding
+/// Returns the bytes as UTF-8: section 2.2.2, "Implementers MAY bridge encoding
 /// mismatches". A byte order mark belongs to no line.
 fn decoded(body: &[u8]) -> Text {
     let pairs = |bytes, unit| Text {
@@ -82,8 +82,8 @@ fn decoded(body: &[u8]) -> Text {
     }
 }
 
-/// The bytes after the byte order mark of UTF-8. Google's reading: a part of
-/// the mark goes, too.
+/// Returns the bytes after the byte order mark of UTF-8. Google's reading: a
+/// part of the mark goes, too.
 fn without_mark(body: &[u8]) -> &[u8] {
     match body {
         [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => rest,
@@ -91,16 +91,16 @@ fn without_mark(body: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether a line that has an end is an agent line. In RFC 9309, a file that
-/// begins like UTF-16 is read so only if there is one: a stray mark must not
-/// take every rule away.
+/// Reports whether a line that has an end is an agent line. In RFC 9309, a file
+/// that begins like UTF-16 is read so only if there is one: a stray mark must
+/// not take every rule away.
 fn has_agent_line(text: &[u8]) -> bool {
     let mut lines = lines(text);
     lines.pop();
     lines.iter().any(|line| matches!(line, Line::Agent(_)))
 }
 
-/// The bytes after a byte order mark of UTF-16.
+/// Returns the bytes after a byte order mark of UTF-16.
 fn without_mark_of_pairs(body: &[u8]) -> &[u8] {
     match body {
         [0xFF, 0xFE, rest @ ..] | [0xFE, 0xFF, rest @ ..] => rest,
@@ -118,7 +118,8 @@ fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The lines without their ends, which are CR, LF or CRLF (section 2.2, `NL`).
+/// Returns the lines without their ends, which are CR, LF or CRLF (section 2.2,
+/// `NL`).
 fn split(text: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     let mut rest = text;
@@ -135,7 +136,7 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// What `line` says, whose number is `number`.
+/// Returns what `line` says, whose number is `number`.
 fn parsed(number: u32, line: &[u8]) -> Line {
     if trimmed(line).is_empty() {
         return Line::Blank;
@@ -156,14 +157,14 @@ fn parsed(number: u32, line: &[u8]) -> Line {
     }
 }
 
-/// What stands before the comment, without blanks around it.
+/// Returns what stands before the comment, without blanks around it.
 fn content(line: &[u8]) -> &[u8] {
     let comment = line.iter().position(|&byte| byte == b'#');
     trimmed(&line[..comment.unwrap_or(line.len())])
 }
 
-/// The name, in lower case, and the value. Without a colon, a line of exactly
-/// two words is taken for a field that lost it.
+/// Returns the name, in lower case, and the value. Without a colon, a line of
+/// exactly two words is taken for a field that lost it.
 fn field(content: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (name, value) = match content.iter().position(|&byte| byte == b':') {
         Some(colon) => (&content[..colon], &content[colon + 1..]),
@@ -172,7 +173,7 @@ fn field(content: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((trimmed(name).to_ascii_lowercase(), trimmed(value)))
 }
 
-/// The words of a line that has two of them.
+/// Returns the words of a line that has two of them.
 fn two_words(content: &[u8]) -> Option<(&[u8], &[u8])> {
     let parts = content.split(|byte| is_blank(*byte));
     let words: Vec<&[u8]> = parts.filter(|word| !word.is_empty()).collect();
@@ -182,7 +183,7 @@ fn two_words(content: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// The text without blanks around it.
+/// Returns the text without blanks around it.
 fn trimmed(text: &[u8]) -> &[u8] {
     let Some(start) = text.iter().position(|byte| !is_blank(*byte)) else {
         return &[];

@@ -28,7 +28,7 @@ use groups::Binding;
 use lines::{Kind, Rule};
 use pattern::Forms;
 
-/// How a robots.txt is to be read.
+/// Text by which a robots.txt is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// RFC 9309.
@@ -42,7 +42,7 @@ pub enum Dialect {
     /// "An Extended Standard for Robot Exclusion", version 2.0, Sean Conner,
     /// November 1996.
     Conner2,
-    /// What google/robotstxt answers.
+    /// RFC 9309 as google/robotstxt answers it.
     Google,
 }
 
@@ -57,12 +57,12 @@ impl Dialect {
         Self::Google,
     ];
 
-    /// The dialect of that name, as configurations and cases write it.
+    /// Returns the dialect of that name, as configurations and cases write it.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// The name that configurations and cases use.
+    /// Returns the name that configurations and cases use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rfc9309 => "rfc9309",
@@ -75,7 +75,7 @@ impl Dialect {
     }
 }
 
-/// What one robots.txt says to one crawler about one path.
+/// Answer of one robots.txt to one crawler about one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether the path may be fetched.
@@ -86,8 +86,9 @@ pub struct Verdict {
     pub bound: bool,
 }
 
-/// What `body` says to the crawler with the product token `agent` (empty: to
-/// nobody in particular) about `url_path`, a path with its query as sent.
+/// Returns what `body` says to the crawler with the product token `agent`
+/// (empty: to nobody in particular) about `url_path`, a path with its query as
+/// sent.
 ///
 /// A path without its leading slash is read as having one. Under
 /// [`Dialect::Google`] it is to be the path that [`google_path`] gives.
@@ -98,8 +99,8 @@ pub fn decide(dialect: Dialect, body: &[u8], agent: &str, url_path: &str) -> Ver
     verdict((dialect, Forms::WithoutMarks), body, agent, url_path)
 }
 
-/// What [`decide`] says by RFC 9309, where a Disallow matches a path in either
-/// form of its reserved bytes, as servers take them for one.
+/// Returns what [`decide`] says by RFC 9309, where a Disallow matches a path in
+/// either form of its reserved bytes, as servers take them for one.
 pub fn decide_as_served(body: &[u8], agent: &str, url_path: &str) -> Verdict {
     verdict((Dialect::Rfc9309, Forms::AsServed), body, agent, url_path)
 }
@@ -119,8 +120,8 @@ fn verdict(
     }
 }
 
-/// The path, which begins with a slash (RFC 9110, section 4.2.3: no path is
-/// `/`). The textbook's Table 9-3 leaves it out.
+/// Returns the path, which begins with a slash (RFC 9110, section 4.2.3: no
+/// path is `/`). The textbook's Table 9-3 leaves it out.
 fn with_slash(url_path: &str) -> String {
     if url_path.starts_with('/') {
         url_path.to_owned()
@@ -129,7 +130,7 @@ fn with_slash(url_path: &str) -> String {
     }
 }
 
-/// The rule that counts, if any matches.
+/// Returns the rule that counts, if any matches.
 fn deciding_rule<'a>(
     (dialect, forms): (Dialect, Forms),
     rules: &'a [Rule],

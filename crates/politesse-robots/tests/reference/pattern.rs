@@ -14,8 +14,8 @@ pub(super) enum Forms {
     AsServed,
 }
 
-/// The matching rule with the most bytes; of equal ones an Allow, of those the
-/// first in the file (RFC 9309, section 2.2.2).
+/// Returns the matching rule with the most bytes; of equal ones an Allow, of
+/// those the first in the file (RFC 9309, section 2.2.2).
 pub(super) fn most_specific<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -31,7 +31,7 @@ pub(super) fn most_specific<'a>(
     })
 }
 
-/// Whether the rule matches the canonical `path`.
+/// Reports whether the rule matches the canonical `path`.
 ///
 /// In a query a Disallow matches in either form of the reserved bytes, encoded
 /// or not: the second row of section 2.2.2's table can be read both ways, and
@@ -53,9 +53,9 @@ fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
     })
 }
 
-/// The value without what cannot be seen at its end: no-break spaces (in
-/// ISO-8859-1, too, after ASCII), spaces without width, marks of direction, and
-/// the blanks among them.
+/// Returns the value without what cannot be seen at its end: no-break spaces
+/// (in ISO-8859-1, too, after ASCII), spaces without width, marks of direction,
+/// and the blanks among them.
 pub(super) fn without_marks(value: &[u8]) -> Vec<u8> {
     const MARKS: &str = "\u{a0}\u{202f}\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\u{200e}\u{200f}\
         \u{61c}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
@@ -80,7 +80,7 @@ pub(super) fn without_marks(value: &[u8]) -> Vec<u8> {
 /// The value of a rule, ready to be compared.
 #[derive(Debug)]
 struct Pattern {
-    /// Its canonical form. Each `*` in it is a wildcard.
+    /// Canonical form of the pattern. Each `*` in it is a wildcard.
     text: Vec<u8>,
     /// Whether a `$` stood at its end (section 2.2.3).
     is_anchored: bool,
@@ -96,9 +96,9 @@ enum Unit {
 }
 
 impl Pattern {
-    /// The pattern that `value` writes. Section 2.2, `path-pattern`: it begins
-    /// with `/`; section 5.1 shows that `*` will do. Anything else matches
-    /// nothing.
+    /// Returns the pattern that `value` writes. Section 2.2, `path-pattern`: it
+    /// begins with `/`; section 5.1 shows that `*` will do. Anything else
+    /// matches nothing.
     fn of(value: &[u8]) -> Option<Self> {
         if !value.starts_with(b"/") && !value.starts_with(b"*") {
             return None;
@@ -110,7 +110,7 @@ impl Pattern {
         })
     }
 
-    /// How specific it is: its bytes, `*` and `$` counted.
+    /// Returns how specific it is: its bytes, `*` and `$` counted.
     fn bytes(&self) -> usize {
         self.text.len() + usize::from(self.is_anchored)
     }
@@ -123,9 +123,9 @@ impl Pattern {
         self.covers(&path)
     }
 
-    /// The same, with reserved bytes and their escapes alike after the first
-    /// `?` of the path. What is in the query is told by the path: after a `*`
-    /// the pattern cannot know.
+    /// Returns the same, with reserved bytes and their escapes alike after the
+    /// first `?` of the path. What is in the query is told by the path: after a
+    /// `*` the pattern cannot know.
     fn covers_folded(&self, path: &[u8]) -> bool {
         let (before, behind) = split_at_query(path);
         let mut units: Vec<Unit> = before.iter().copied().map(Unit::Byte).collect();
@@ -133,9 +133,9 @@ impl Pattern {
         self.covers(&units)
     }
 
-    /// The same, in the path as well. `%3F` and `%23` stay what they are there:
-    /// to a server they are part of a name, not the beginning of a query or a
-    /// fragment.
+    /// Returns the same, in the path as well. `%3F` and `%23` stay what they
+    /// are there: to a server they are part of a name, not the beginning of a
+    /// query or a fragment.
     fn covers_served(&self, path: &[u8]) -> bool {
         let (before, behind) = split_at_query(path);
         let mut units = either(before, RESERVED_IN_PATH);
@@ -143,8 +143,8 @@ impl Pattern {
         self.covers(&units)
     }
 
-    /// Whether the pattern matches from the first unit of `path`, and up to the
-    /// last if it is anchored.
+    /// Reports whether the pattern matches from the first unit of `path`, and
+    /// up to the last if it is anchored.
     fn covers(&self, path: &[Unit]) -> bool {
         // How many units the bytes up to each can stand for, in order.
         let mut ends = vec![Vec::new(); self.text.len() + 1];
@@ -177,7 +177,7 @@ impl Pattern {
 }
 
 impl Unit {
-    /// How many bytes of `pattern`, which begins with it, it takes.
+    /// Returns how many bytes of `pattern`, which begins with it, it takes.
     fn begins(self, pattern: &[u8]) -> Option<usize> {
         match self {
             Self::Byte(byte) => pattern.starts_with(&[byte]).then_some(1),
@@ -193,17 +193,17 @@ impl Unit {
 /// them as escapes alone.
 const RESERVED: &[u8] = b":/?#[]@!&'()+,;=";
 
-/// Those of them that a path can hold (RFC 3986, section 3.3), and the brackets
-/// that servers take as well.
+/// Reserved bytes that a path can hold (RFC 3986, section 3.3), and the
+/// brackets that servers take as well.
 const RESERVED_IN_PATH: &[u8] = b":/[]@!&'()+,;=";
 
-/// What stands before the query, its `?` included, and the query.
+/// Returns what stands before the query, its `?` included, and the query.
 fn split_at_query(path: &[u8]) -> (&[u8], &[u8]) {
     let query = path.iter().position(|&byte| byte == b'?');
     path.split_at(query.map_or(path.len(), |mark| mark + 1))
 }
 
-/// The units of `text` where the bytes of `reserved` are one with their
+/// Returns the units of `text` where the bytes of `reserved` are one with their
 /// escapes.
 fn either(text: &[u8], reserved: &[u8]) -> Vec<Unit> {
     let mut units = Vec::new();
@@ -220,8 +220,8 @@ fn either(text: &[u8], reserved: &[u8]) -> Vec<Unit> {
     units
 }
 
-/// The reserved byte that a canonical text begins with, and in how many bytes
-/// it is written.
+/// Returns the reserved byte that a canonical text begins with, and in how many
+/// bytes it is written.
 fn foldable(text: &[u8]) -> Option<(u8, usize)> {
     let (byte, length) = match escape(text) {
         Some(byte) => (byte, 3),
@@ -230,7 +230,7 @@ fn foldable(text: &[u8]) -> Option<(u8, usize)> {
     RESERVED.contains(&byte).then_some((byte, length))
 }
 
-/// The canonical form of a URL's path: a `*` or `$` in it is no special
+/// Returns the canonical form of a URL's path: a `*` or `$` in it is no special
 /// character, so it is compared as section 2.2.3 has it written, encoded.
 fn canonical_path(path: &[u8]) -> Vec<u8> {
     let encoded = |byte: u8| match byte {
@@ -240,8 +240,8 @@ fn canonical_path(path: &[u8]) -> Vec<u8> {
     canonical(path).into_iter().flat_map(encoded).collect()
 }
 
-/// The form in which both sides are compared (section 2.2.2): escapes of
-/// unreserved bytes decoded, other escapes in upper case, bytes that a URI
+/// Returns the form in which both sides are compared (section 2.2.2): escapes
+/// of unreserved bytes decoded, other escapes in upper case, bytes that a URI
 /// cannot have encoded, and every `$`. A `%` that begins no escape stays.
 fn canonical(text: &[u8]) -> Vec<u8> {
     let mut canonical = Vec::new();
@@ -262,7 +262,7 @@ fn canonical(text: &[u8]) -> Vec<u8> {
     canonical
 }
 
-/// The byte whose escape `text` begins with.
+/// Returns the byte whose escape `text` begins with.
 pub(super) fn escape(text: &[u8]) -> Option<u8> {
     let [b'%', high, low, ..] = text else {
         return None;

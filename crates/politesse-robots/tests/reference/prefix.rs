@@ -13,8 +13,8 @@ pub(super) enum Unit {
     EscapedSlash,
 }
 
-/// The first rule that matches (1996, section 3.2.2: "in the order they occur
-/// in the record. The first match found is used").
+/// Returns the first rule that matches (1996, section 3.2.2: "in the order they
+/// occur in the record. The first match found is used").
 pub(super) fn first<'a>(
     mut rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -23,8 +23,8 @@ pub(super) fn first<'a>(
     rules.find(|rule| path.starts_with(&units(&rule.value)))
 }
 
-/// The first Disallow that matches. 1994 knows no Allow: "Unrecognised headers
-/// are ignored."
+/// Returns the first Disallow that matches. 1994 knows no Allow: "Unrecognised
+/// headers are ignored."
 pub(super) fn first_disallow<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -32,8 +32,8 @@ pub(super) fn first_disallow<'a>(
     first(rules.filter(|rule| rule.kind == Kind::Disallow), path)
 }
 
-/// The text with its escapes decoded: "If a %xx encoded byte is encountered it
-/// is unencoded prior to comparison".
+/// Returns the text with its escapes decoded: "If a %xx encoded byte is
+/// encountered it is unencoded prior to comparison".
 pub(super) fn units(text: &[u8]) -> Vec<Unit> {
     let mut units = Vec::new();
     let mut rest = text;
@@ -44,7 +44,7 @@ pub(super) fn units(text: &[u8]) -> Vec<Unit> {
     units
 }
 
-/// The first unit and what is after it.
+/// Returns the first unit and what is after it.
 pub(super) fn next(text: &[u8]) -> Option<(Unit, &[u8])> {
     let (&byte, after) = text.split_first()?;
     match escape(text) {

@@ -1,4 +1,4 @@
-//! What may be fetched, but not now. Contract, sections 1 and 3; issue 6.
+//! What may be fetched, but not now.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn reporting(snapshot: &Arc<Snapshot>, path: &str) -> Decision {
 
 const ROBOTS: &str = "User-agent: foobot\nAllow: /a\nDisallow: /\nCrawl-delay: 10\n";
 
-// Contract, section 1 (`later`); the evidence by which it may stays.
+// Ours: the evidence by which it may be fetched stays.
 #[test]
 fn what_is_put_off_keeps_the_rule_that_allowed() {
     let allowed = decided(&file(ROBOTS), "/a");
@@ -65,7 +65,7 @@ fn a_receipt_for_what_was_allowed_is_foreign_to_it() {
     ));
 }
 
-// Issue 6: one that refuses waits for nothing.
+// Ours: one that refuses waits for nothing.
 #[test]
 fn what_is_refused_stays_refused() {
     let refused = decided(&file(ROBOTS), "/x");
@@ -77,8 +77,8 @@ fn what_is_refused_stays_refused() {
     assert_eq!(said(&later), before);
 }
 
-// Contract, section 3: what report mode forwards takes its turn, too, and what
-// was not forwarded was not reported.
+// Ours: what report mode forwards takes its turn, too, and what was not
+// forwarded was not reported.
 #[test]
 fn what_is_only_reported_can_be_put_off() {
     let later = reporting(&file(ROBOTS), "/x").later(delay(Reason::QueueFull));
@@ -87,7 +87,7 @@ fn what_is_only_reported_can_be_put_off() {
     assert_eq!(reported(later), (false, Effect::Enforced));
 }
 
-// Contract, section 3: an override that was of no use is not told as one.
+// Ours: an override that was of no use is not told as one.
 #[test]
 fn what_an_override_opens_can_be_put_off() {
     let policy = laid_down(Candidates::First, &[ANYTHING]);
@@ -99,8 +99,8 @@ fn what_an_override_opens_can_be_put_off() {
     assert_eq!(reported(later), (false, Effect::Enforced));
 }
 
-// Issue 6: what the groups ask for is reached from the decision, whatever it
-// says, and costs nothing where nothing is asked.
+// Ours: what the groups ask for is reached from the decision, whatever it says,
+// and costs nothing where nothing is asked.
 #[test]
 fn what_is_asked_is_part_of_the_ruling() {
     for path in ["/a", "/x", "/a/../x"] {
@@ -115,7 +115,7 @@ fn what_is_asked_is_part_of_the_ruling() {
     assert_eq!(decided(&unavailable, "/a").ruling().asked, None);
 }
 
-// Issue 6: of several candidates that bind, each is heeded.
+// Ours: of several candidates that bind, each is heeded.
 #[test]
 fn of_all_candidates_what_each_asks_for_counts() {
     let robots = file(
@@ -135,8 +135,8 @@ fn of_all_candidates_what_each_asks_for_counts() {
     }
 }
 
-// Contract, section 3: "unreachable" is for what the origin answers badly, or
-// not at all; here nobody asked it.
+// Ours: "unreachable" is for what the origin answers badly, or not at all; here
+// nobody asked it.
 #[test]
 fn only_what_was_not_asked_for_is_put_off_though_it_disallows() {
     let reasons = |cause: Cause| {

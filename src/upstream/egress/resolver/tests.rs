@@ -9,10 +9,10 @@ use crate::upstream::egress::rules::{Deny, EgressLists, EgressPorts};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long `*.slow.test` takes, longer than anybody waits.
+/// Time that a lookup of `*.slow.test` takes, longer than any test waits.
 const SLOW: Duration = Duration::from_secs(12);
 
-/// A resolver whose system answers by the name alone.
+/// Returns a resolver whose system answers by the name alone.
 fn resolver(lookups: usize) -> Resolver {
     resolver_with(lookups, |name| {
         Box::pin(async move {

@@ -33,7 +33,7 @@ LLM-Policy: /p
 sitemap: /t
 ";
 
-/// The records of a text: line, kind, group and value.
+/// Returns the records of a text: line, kind, group and value.
 fn told(text: &str, dialect: Dialect) -> Vec<(u32, RecordKind, Option<usize>, String)> {
     let robots = RobotsTxt::in_dialect(text.to_owned(), dialect);
     let told = robots.records().map(|record| {
@@ -43,7 +43,7 @@ fn told(text: &str, dialect: Dialect) -> Vec<(u32, RecordKind, Option<usize>, St
     told.collect()
 }
 
-// RFC 9309, section 2.2.4; checklist 24.
+// RFC 9309, section 2.2.4.
 #[test]
 fn every_kind_is_kept_with_its_line_group_and_value() {
     use RecordKind::*;
@@ -99,7 +99,7 @@ fn names_are_kept_as_written() {
     assert_eq!(names, expected.map(|(name, kind)| (name.to_owned(), kind)));
 }
 
-// Conner, 1996; checklist, "Conner 2.0".
+// Conner, 1996.
 #[test]
 fn rates_and_times_of_records_can_be_read() {
     let robots = RobotsTxt::parse(
@@ -156,7 +156,7 @@ const OTHERS: [&str; 17] = [
     "Disallow-AI: /",
 ];
 
-/// What a file says to `agent` of `path`: of a rule, its line.
+/// Returns what a file says to `agent` of `path`: of a rule, its line.
 fn said(lines: &[&str], agent: &str, path: &str) -> (bool, Option<u32>, bool) {
     let robots = RobotsTxt::parse(lines.join("\n").as_bytes());
     let binding = robots.binding(&Crawler::parse(agent));
@@ -168,7 +168,7 @@ fn said(lines: &[&str], agent: &str, path: &str) -> (bool, Option<u32>, bool) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // RFC 9309, section 2.2.4: other records must not interfere; checklist 24.
+    // RFC 9309, section 2.2.4: other records must not interfere.
     #[test]
     fn other_records_change_no_verdict_wherever_they_stand(
         lines in vec(prop::sample::select(&LINES), 0..12),

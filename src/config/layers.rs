@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::kinds::Kind;
 use super::problem::{ConfigProblem, Fault, Mistake, Place, dotted, nearest};
-use super::values::{Inline, name_text};
+use super::values::{inline, name_text};
 
 /// Beginning of the variables of the environment that set a key.
 const PREFIX: &str = "POLITESSE_";
@@ -180,7 +180,7 @@ impl<'a> Layers<'a> {
     /// Returns the strongest value of a key as TOML, and its place.
     pub(super) fn shown(&self, key: &str) -> Option<(String, Place)> {
         let written = self.written.get(key)?.last()?;
-        Some((Inline(written.value.get_ref()).to_string(), written.place()))
+        Some((inline(written.value.get_ref()), written.place()))
     }
 
     fn add_defaults(&mut self) {

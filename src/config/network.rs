@@ -291,42 +291,33 @@ impl Kind for ResolveTable {
         };
         let mut seen = BTreeSet::new();
         let entries = table.iter().map(|(name, target)| {
-            let (name, once) = (name.get_ref(), "each name once, in any case,");
-            let entry = resolve(name, target).map_err(|fault| vec![fault])?;
-            // One of two entries for the same name would never count.
-            let is_new = seen.insert((entry.name.clone(), entry.port));
-            is_new
-                .then_some(entry)
-                .ok_or_else(|| vec![named(name, target, once)])
+            let entry = resolve(name.get_ref(), target.get_ref()).and_then(|entry| {
+                // One of two entries for the same name would never count.
+                let is_new = seen.insert((entry.name.clone(), entry.port));
+                is_new
+                    .then_some(entry)
+                    .ok_or("each name once, in any case,")
+            });
+            entry.map_err(|wanted| {
+                let part = ValuePart::Name(name_text(name.get_ref()));
+                vec![Fault::whole(target, wanted.to_owned()).within(part)]
+            })
         });
         all_or_faults(entries)
     }
 }
 
-/// One entry of the table.
-fn resolve(name: &str, target: &Spanned<DeValue<'_>>) -> Result<Resolve, Fault> {
-    let Some((host, from_port)) = name_and_port(name) else {
-        return Err(named(
-            name,
-            target,
-            "\"name\" or \"name:port\" on the left of it",
-        ));
-    };
-    let address = target.get_ref().as_str().and_then(address_and_port);
-    let Some((address, to_port)) = address else {
-        return Err(named(name, target, "an address, with or without a port,"));
-    };
+/// Reads one entry of the table, or returns what is wanted in its place.
+fn resolve(name: &str, target: &DeValue<'_>) -> Result<Resolve, &'static str> {
+    let (host, port) = name_and_port(name).ok_or("\"name\" or \"name:port\" on the left of it")?;
+    let address = target.as_str().and_then(address_and_port);
+    let (address, to_port) = address.ok_or("an address, with or without a port,")?;
     Ok(Resolve {
         name: host,
-        port: from_port,
+        port,
         address,
         to_port,
     })
-}
-
-/// The fault of the entry `name`.
-fn named(name: &str, target: &Spanned<DeValue<'_>>, wanted: &str) -> Fault {
-    Fault::whole(target, wanted.to_owned()).within(ValuePart::Name(name_text(name)))
 }
 
 /// `site.example` or `site.example:443`.

@@ -2,7 +2,6 @@
 //!
 //! Knows no key and no bound.
 
-use std::fmt;
 use std::time::Duration;
 
 use toml::de::DeValue;
@@ -82,38 +81,25 @@ fn quantity_text(amount: u64, units: &[(&str, u64)]) -> String {
         .unwrap_or_default()
 }
 
-/// A value as TOML on one line, whatever lines it was written on.
-pub(super) struct Inline<'a>(pub(super) &'a DeValue<'a>);
-
-impl fmt::Display for Inline<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            DeValue::String(text) => write!(f, "{}", Quoted(text)),
-            DeValue::Integer(number) => write!(f, "{number}"),
-            DeValue::Float(number) => write!(f, "{number}"),
-            DeValue::Boolean(value) => write!(f, "{value}"),
-            DeValue::Datetime(time) => write!(f, "{time}"),
-            DeValue::Array(values) => {
-                let values: Vec<_> = values
-                    .iter()
-                    .map(|value| Inline(value.get_ref()).to_string())
-                    .collect();
-                write!(f, "[{}]", values.join(", "))
-            }
-            DeValue::Table(table) if table.is_empty() => f.write_str("{}"),
-            DeValue::Table(table) => {
-                let entries: Vec<_> = table
-                    .iter()
-                    .map(|(name, value)| {
-                        format!(
-                            "{} = {}",
-                            name_text(name.get_ref()),
-                            Inline(value.get_ref())
-                        )
-                    })
-                    .collect();
-                write!(f, "{{ {} }}", entries.join(", "))
-            }
+/// Writes a value as TOML on one line, whatever lines it was written on.
+pub(super) fn inline(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => quoted(text),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(value) => value.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(values) => {
+            let values = values.iter().map(|value| inline(value.get_ref()));
+            format!("[{}]", values.collect::<Vec<_>>().join(", "))
+        }
+        DeValue::Table(table) if table.is_empty() => "{}".to_owned(),
+        DeValue::Table(table) => {
+            let entries = table.iter().map(|(name, value)| {
+                let name = name_text(name.get_ref());
+                format!("{name} = {}", inline(value.get_ref()))
+            });
+            format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
         }
     }
 }
@@ -122,7 +108,7 @@ impl fmt::Display for Inline<'_> {
 pub(super) fn excerpt(value: &DeValue<'_>) -> String {
     // A line of a terminal; the file and the line number lead to the rest.
     const CHARS: usize = 80;
-    let text = Inline(value).to_string();
+    let text = inline(value);
     match text.char_indices().nth(CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
@@ -135,27 +121,20 @@ pub(super) fn name_text(name: &str) -> String {
     if !name.is_empty() && name.bytes().all(bare) {
         name.to_owned()
     } else {
-        Quoted(name).to_string()
+        quoted(name)
     }
 }
 
-/// A TOML basic string.
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                // TOML forbids them in a basic string, and in a terminal they
-                // could hide the rest of a message.
-                c if c.is_control() => write!(f, "\\u{:04X}", u32::from(c))?,
-                c => write!(f, "{c}")?,
-            }
-        }
-        f.write_str("\"")
-    }
+/// Writes a TOML basic string.
+fn quoted(text: &str) -> String {
+    let letters = text.chars().map(|c| match c {
+        '"' | '\\' => format!("\\{c}"),
+        // TOML forbids them in a basic string, and in a terminal they could hide
+        // the rest of a message.
+        c if c.is_control() => format!("\\u{:04X}", u32::from(c)),
+        c => c.to_string(),
+    });
+    format!("\"{}\"", letters.collect::<String>())
 }
 
 #[cfg(test)]
@@ -216,8 +195,8 @@ mod tests {
     #[test]
     fn values_are_written_as_toml_that_reads_the_same() {
         let text = r#"{ "a.b" = [1, 0x1F, 2.5, true], c = "q\"\\\u0007ü", d = 2026-01-01 }"#;
-        let once = Inline(DeValue::parse(text).unwrap().get_ref()).to_string();
-        let twice = Inline(DeValue::parse(&once).unwrap().get_ref()).to_string();
+        let once = inline(DeValue::parse(text).unwrap().get_ref());
+        let twice = inline(DeValue::parse(&once).unwrap().get_ref());
         assert_eq!(once, twice);
         assert!(once.contains(r#"c = "q\"\\\u0007ü""#), "{once}");
     }

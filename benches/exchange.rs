@@ -105,7 +105,10 @@ fn row(name: &str, time: Duration, direct: Duration) {
 async fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let pages: Vec<Bytes> = PAGES.iter().map(|&page| bytes(page)).collect();
+    let pages: Vec<Bytes> = PAGES
+        .iter()
+        .map(|&(head_kb, coding)| bytes(head_kb, coding))
+        .collect();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let _ = stream.set_nodelay(true);
@@ -142,7 +145,7 @@ fn answer(path: &str, pages: &[Bytes]) -> Response<Full<Bytes>> {
         .expect("a response")
 }
 
-fn bytes((head_kb, coding): (usize, &str)) -> Bytes {
+fn bytes(head_kb: usize, coding: &str) -> Bytes {
     let page = pages::page(head_kb * 1000);
     if coding == "plain" {
         return page.into();

@@ -43,7 +43,7 @@ async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
     finish(python_command(proxy, program, arguments), b"").await
 }
 
-/// Returns the same, not yet run.
+/// Returns the command of [`python`], not yet run.
 pub(crate) fn python_command(proxy: &Proxy, program: &str, arguments: &[&str]) -> Command {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let interpreter = root.join("target/venv/bin/python");

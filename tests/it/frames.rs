@@ -44,14 +44,17 @@ pub(crate) async fn ask(mut stream: impl Duplex, fields: &[(String, String)]) ->
 /// Begins a connection with a request of these fields, without body.
 pub(crate) async fn send(stream: &mut impl Duplex, fields: &[(String, String)]) {
     let mut bytes = PREFACE.to_vec();
-    bytes.extend(frame((SETTINGS, 0), 0, &[]));
-    let block: Vec<u8> = fields.iter().flat_map(literal).collect();
-    bytes.extend(frame((HEADERS, END_STREAM | END_HEADERS), 1, &block));
+    bytes.extend(frame(SETTINGS, 0, 0, &[]));
+    let block: Vec<u8> = fields
+        .iter()
+        .flat_map(|(name, value)| literal(name, value))
+        .collect();
+    bytes.extend(frame(HEADERS, END_STREAM | END_HEADERS, 1, &block));
     stream.write_all(&bytes).await.unwrap();
     stream.flush().await.unwrap();
 }
 
-fn frame((kind, flags): (u8, u8), stream: u8, payload: &[u8]) -> Vec<u8> {
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut bytes = length[1..].to_vec();
     bytes.extend([kind, flags, 0, 0, 0, stream]);
@@ -61,7 +64,7 @@ fn frame((kind, flags): (u8, u8), stream: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Returns a field without indexing, with a new name (RFC 7541, section 6.2.2).
 /// U+0000 to U+00FF are bytes.
-fn literal((name, value): &(String, String)) -> Vec<u8> {
+fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
         let letters = text.chars().map(|letter| u8::try_from(letter).unwrap());

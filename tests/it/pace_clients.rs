@@ -36,12 +36,12 @@ fn by_default(config: Config) -> Config {
 
 /// Returns a site of `count` pages, each of which links to all, that asks for
 /// `delay` seconds; each answer takes `takes`.
-async fn paced(delay: u32, (count, takes): (usize, Duration)) -> TimedOrigin {
+async fn paced(delay: u32, count: usize, takes: Duration) -> TimedOrigin {
     let robots = format!("User-agent: *\nCrawl-delay: {delay}\n");
     let links: String = (0..count)
         .map(|page| format!("<a href=/page/{page}>{page}</a>\n"))
         .collect();
-    TimedOrigin::start((&robots, &links), takes).await
+    TimedOrigin::start(&robots, &links, takes).await
 }
 
 /// Returns how the client asks for `urls` by default.
@@ -66,7 +66,7 @@ fn command(proxy: &Proxy, client: &str, urls: &[String]) -> Command {
 /// lost pages, and how many.
 async fn lost_pages(clients: &[&'static str], delay: u32) -> Vec<(&'static str, usize)> {
     let site = async |client: &str| {
-        let origin = paced(delay, (PAGES, Duration::ZERO)).await;
+        let origin = paced(delay, PAGES, Duration::ZERO).await;
         (format!("{client}.test"), origin)
     };
     let mut sites = Vec::new();
@@ -143,7 +143,7 @@ async fn verified(proxy: &Proxy) {
 
 /// Scrapy, 16 requests at once, at a site that asks for 2 seconds.
 async fn crawl_at_full_speed(pages: usize) {
-    let origin = paced(2, (pages, Duration::from_millis(200))).await;
+    let origin = paced(2, pages, Duration::from_millis(200)).await;
     let proxy = by_default(resolve("shop.test", origin.address()))
         .start()
         .await;

@@ -244,7 +244,8 @@ async fn hold(kind: Kind) {
     let mut count = Count::default();
     let mut disallowed = Vec::new();
     for (place, spelling) in spellings().into_iter().enumerate() {
-        let file = served(&server.direct(&spelling).await);
+        let (status, body) = server.direct(&spelling).await;
+        let file = served(status, &body);
         count.asked += 1;
         count.served_directly += usize::from(file.is_some());
         let is_disallowed = file.as_deref().is_some_and(is_disallowed);
@@ -284,7 +285,7 @@ async fn hold(kind: Kind) {
 /// error of the server, or a refusal that is explained.
 async fn through(proxy: &Proxy, spelling: &str, count: &mut Count) {
     let reply = client::get(proxy, &format!("http://o.test{spelling}")).await;
-    let file = served(&(reply.status(), reply.text()));
+    let file = served(reply.status(), &reply.text());
     assert!(
         !file.as_deref().is_some_and(is_disallowed),
         "{spelling} is {file:?}"
@@ -310,11 +311,11 @@ async fn through(proxy: &Proxy, spelling: &str, count: &mut Count) {
 }
 
 /// Returns the file that an answer is, by the mark in it.
-fn served((status, body): &(u16, String)) -> Option<String> {
+fn served(status: u16, body: &str) -> Option<String> {
     let mark = body
         .split_once("MARK<")
         .and_then(|(_, rest)| rest.split_once('>'));
-    mark.filter(|_| *status == 200)
+    mark.filter(|_| status == 200)
         .map(|(file, _)| file.to_owned())
 }
 
@@ -332,7 +333,7 @@ fn the_reference_serves_what_nginx_serves() {
         let server = start(Kind::Nginx).await;
         for spelling in spellings() {
             let (status, body) = server.direct(&spelling).await;
-            let file = served(&(status, body));
+            let file = served(status, &body);
             let Some(wanted) = nginx::file(&spelling) else {
                 assert_eq!(status, 400, "{spelling}");
                 continue;

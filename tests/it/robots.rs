@@ -397,8 +397,9 @@ fn short_lived(name: &str, address: std::net::SocketAddr) -> Config {
         .set("robots.retry = [\"1s\", \"1s\"]")
 }
 
-/// Asks for `url` until the origin was asked `fetches` times for robots.txt.
-async fn ask_until(proxy: &Proxy, (url, status): (&str, u16), fetched: impl Fn() -> bool) {
+/// Asks for `url`, which is answered with `status`, until robots.txt is
+/// `fetched`.
+async fn ask_until(proxy: &Proxy, url: &str, status: u16, fetched: impl Fn() -> bool) {
     until("robots.txt is asked for again", async || {
         assert_eq!(get(proxy, url).await.status(), status);
         fetched().then_some(())
@@ -429,7 +430,7 @@ fn a_copy_is_revalidated_on_the_wire() {
         ];
         crawler.ask(&lines).await;
         let fetched = || 2 <= origin.robots_requests().len();
-        ask_until(&proxy, ("http://o.test/private", 403), fetched).await;
+        ask_until(&proxy, "http://o.test/private", 403, fetched).await;
         let requests = origin.robots_requests();
         let text = |at: usize| String::from_utf8_lossy(&requests[at]).into_owned();
         assert!(!text(0).contains("If-"), "{}", text(0));
@@ -451,7 +452,7 @@ fn a_304_leaves_the_rules_in_force() {
             .await;
         let proxy = short_lived("o.test", origin.address()).start().await;
         let fetched = || 3 <= origin.robots_fetches();
-        ask_until(&proxy, ("http://o.test/private", 403), fetched).await;
+        ask_until(&proxy, "http://o.test/private", 403, fetched).await;
         origin.assert_only_robots_fetched();
         let told = metrics(&proxy).await;
         let confirmed = "politesse_robots_fetches_total{result=\"confirmed\"} ";
@@ -470,7 +471,7 @@ fn a_copy_outlives_an_origin_that_falls_over() {
             .await;
         let proxy = short_lived("o.test", origin.address()).start().await;
         let fetched = || 3 <= origin.robots_fetches();
-        ask_until(&proxy, ("http://o.test/open", 200), fetched).await;
+        ask_until(&proxy, "http://o.test/open", 200, fetched).await;
         let reply = get(&proxy, "http://o.test/private").await;
         reply.assert_error(403, "http_request_denied");
         let told = reply.json();

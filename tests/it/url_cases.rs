@@ -393,19 +393,19 @@ impl World {
         match case.via {
             Via::Http => {
                 let stream = Crawler::plain(&self.proxy).await.into_stream();
-                over_http1(stream, (case.method(), &case.bytes())).await
+                over_http1(stream, case.method(), &case.bytes()).await
             }
             Via::ConnectPlain => {
                 let stream = self.tunnel(case).await.into_stream();
-                over_http1(stream, (case.method(), &case.bytes())).await
+                over_http1(stream, case.method(), &case.bytes()).await
             }
             Via::ConnectRaw => {
                 let stream = self.tunnel(case).await.into_stream();
-                over_http1(stream, ("GET", &latin1(&case.target))).await
+                over_http1(stream, "GET", &latin1(&case.target)).await
             }
             Via::Connect => {
                 let stream = self.tls(case, "http/1.1").await?;
-                over_http1(stream, (case.method(), &case.bytes())).await
+                over_http1(stream, case.method(), &case.bytes()).await
             }
             Via::H2 => {
                 let stream = self.tls(case, "h2").await?;
@@ -479,7 +479,9 @@ impl Case {
         match expect {
             Expect::Allow => status == Some(200) && self.is_what_was_seen(&seen.lines.concat()),
             Expect::Refuse => {
-                told.as_ref().is_some_and(|told| self.refuses(told)) && seen.has_no_page()
+                told.as_ref()
+                    .is_some_and(|(status, body)| self.refuses(*status, body))
+                    && seen.has_no_page()
             }
             Expect::Close => told.is_none() && seen.is_nothing(),
             // On HTTP/2 a malformed request may just end the stream.
@@ -504,18 +506,18 @@ impl Case {
         rest.map_or(&*self.target, |rest| &rest[start(rest)..])
     }
 
-    /// Reports whether that is a refusal, for the reason that it must have.
-    fn refuses(&self, (status, body): &(u16, Vec<u8>)) -> bool {
+    /// Reports whether an answer is a refusal, for the reason that it must have.
+    fn refuses(&self, status: u16, body: &[u8]) -> bool {
         let reason = if self.robots_redirect.is_some() {
             "unreachable"
         } else {
             "rule"
         };
         if self.method() == "HEAD" {
-            return *status == 403 && body.is_empty();
+            return status == 403 && body.is_empty();
         }
         let problem: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-        *status == 403 && problem["reason"] == reason && problem["status"] == 403
+        status == 403 && problem["reason"] == reason && problem["status"] == 403
     }
 }
 
@@ -527,7 +529,7 @@ fn redirect(location: &str) -> impl Fn(&Message) -> Bytes + Send + Sync + 'stati
     }
 }
 
-async fn over_http1(mut stream: impl Duplex, (method, bytes): (&str, &[u8])) -> Told {
+async fn over_http1(mut stream: impl Duplex, method: &str, bytes: &[u8]) -> Told {
     // The proxy may answer, and close, before it has read all.
     let _ = stream.write_all(bytes).await;
     let _ = stream.flush().await;

@@ -11,7 +11,7 @@ fn entry(json: &str) -> Override {
 
 /// Returns the index of the reading by which an override of `keys` fits a
 /// request.
-fn fits(keys: &str, (agent, origin): (&str, &str), paths: &[(&str, bool)]) -> Option<usize> {
+fn fits(keys: &str, agent: &str, origin: &str, paths: &[(&str, bool)]) -> Option<usize> {
     let entry = entry(&format!("{{ \"reason\": \"x\", {keys} }}"));
     let (scheme, authority) = origin.split_once("://").unwrap();
     let asked = OverrideQuery {
@@ -35,7 +35,7 @@ macro_rules! denying {
         #[test]
         fn $name() {
             let keys = concat!("\"action\": \"deny\", ", $keys);
-            assert_eq!(fits(keys, ($agent, $origin), &[($path, false)]).is_some(), $fits);
+            assert_eq!(fits(keys, $agent, $origin, &[($path, false)]).is_some(), $fits);
         }
     )*};
 }
@@ -75,7 +75,7 @@ macro_rules! reading {
                 r#""origin": "https://h.test", "path": "/open", "until": "2028-01-01T00:00:00Z", "action": "{}""#,
                 $action,
             );
-            assert_eq!(fits(&keys, ("A", "https://h.test"), &$paths), $fits);
+            assert_eq!(fits(&keys, "A", "https://h.test", &$paths), $fits);
         }
     )*};
 }
@@ -93,7 +93,7 @@ reading! {
 #[test]
 fn a_doubtful_query_is_not_allowed() {
     let keys = r#""origin": "https://h.test", "path": "/?u=a:b", "action": "allow", "until": "2028-01-01T00:00:00Z""#;
-    let fits = |path| fits(keys, ("A", "https://h.test"), &[(path, true)]);
+    let fits = |path| fits(keys, "A", "https://h.test", &[(path, true)]);
     assert_eq!(fits("/?u=a:b"), Some(0));
     assert_eq!(fits("/?u=a%3Ab"), None);
 }
@@ -101,7 +101,7 @@ fn a_doubtful_query_is_not_allowed() {
 #[test]
 fn a_doubtful_path_is_not_allowed() {
     let keys = r#""origin": "https://h.test", "path": "/a:b", "action": "allow", "until": "2028-01-01T00:00:00Z""#;
-    let fits = |path| fits(keys, ("A", "https://h.test"), &[(path, true)]);
+    let fits = |path| fits(keys, "A", "https://h.test", &[(path, true)]);
     assert_eq!(fits("/a:b"), Some(0));
     assert_eq!(fits("/a%3Ab"), None);
 }

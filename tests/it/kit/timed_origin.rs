@@ -38,9 +38,9 @@ pub(crate) struct TimedOrigin {
 }
 
 impl TimedOrigin {
-    /// One whose robots.txt is `robots`, and whose every page is `page` in
+    /// Starts an origin whose robots.txt is `robots`, and whose every page is `page` in
     /// HTML, the last byte of which comes `takes` after the others.
-    pub(crate) async fn start((robots, page): (&str, &str), takes: Duration) -> Self {
+    pub(crate) async fn start(robots: &str, page: &str, takes: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let log = Arc::default();

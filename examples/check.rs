@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use politesse::decision::decide::{Inquiry, Policy, Unauthorized, decide};
-use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
@@ -22,8 +22,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for url in arguments {
         let target: Target = url.parse()?;
         let snapshot = Arc::new(Snapshot {
-            origin: target.origin.clone(),
-            token: None,
+            key: CacheKey {
+                origin: target.origin.clone(),
+                token: None,
+            },
             url: target.origin.robots_txt().to_string(),
             hops: Vec::new(),
             status: Some(200),

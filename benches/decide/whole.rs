@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use politesse::decision::decide::{Inquiry, Policy, Unauthorized, decide};
-use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
@@ -31,8 +31,10 @@ pub(crate) fn snapshot(case: &Case) -> Arc<Snapshot> {
     Arc::new(Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        origin: target.origin,
-        token: None,
+        key: CacheKey {
+            origin: target.origin,
+            token: None,
+        },
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

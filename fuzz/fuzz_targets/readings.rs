@@ -17,7 +17,7 @@ use politesse::decision::decide::{
 };
 use politesse_robots::origin::Target;
 use politesse_robots::reading::of_servers;
-use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_fuzz::nginx;
 use politesse_fuzz::reference;
 
@@ -113,8 +113,10 @@ fn said((robots, target): (&[u8], &Target), readings: Readings) -> Ruling {
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        origin: target.origin.clone(),
-        token: None,
+        key: CacheKey {
+            origin: target.origin.clone(),
+            token: None,
+        },
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

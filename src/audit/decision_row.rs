@@ -92,8 +92,8 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
     };
     let hops = (!snapshot.hops.is_empty()).then(|| json_list(&snapshot.hops));
     [
-        snapshot.origin.to_string().into(),
-        snapshot.token.as_ref().map(ToString::to_string).into(),
+        snapshot.key.origin.to_string().into(),
+        snapshot.key.token.as_ref().map(ToString::to_string).into(),
         snapshot.url.clone().into(),
         snapshot.status.into(),
         snapshot.fetched_at.as_microsecond().into(),

@@ -198,7 +198,7 @@ impl PendingSaves {
         count: ResultCount,
     ) -> PendingSave {
         let mut saves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        saves.insert(snapshot.key(), snapshot.clone());
+        saves.insert(snapshot.snapshot.key.clone(), snapshot.clone());
         PendingSave {
             snapshot,
             pending: Arc::clone(self),
@@ -217,7 +217,7 @@ pub(super) struct PendingSave {
 
 impl Drop for PendingSave {
     fn drop(&mut self) {
-        let key = self.snapshot.key();
+        let key = &self.snapshot.snapshot.key;
         let mut saves = self
             .pending
             .0
@@ -225,8 +225,8 @@ impl Drop for PendingSave {
             .unwrap_or_else(PoisonError::into_inner);
         // A later save for the same key may be under way: that one stays.
         let is_own = |other: &StoredSnapshot| Arc::ptr_eq(&other.snapshot, &self.snapshot.snapshot);
-        if saves.get(&key).is_some_and(is_own) {
-            saves.remove(&key);
+        if saves.get(key).is_some_and(is_own) {
+            saves.remove(key);
         }
     }
 }

@@ -182,8 +182,7 @@ fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot
         _ => return None,
     };
     let snapshot = Snapshot {
-        origin,
-        token,
+        key: CacheKey { origin, token },
         url,
         hops,
         status,

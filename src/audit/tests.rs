@@ -36,7 +36,7 @@ use crate::decision::access::{Cause, NoConnection};
 use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
 use crate::decision::digest::Digest;
 use crate::decision::record::{ExchangeEnd, Seen, StoredRecord};
-use crate::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
@@ -156,8 +156,10 @@ fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
 fn snapshot(result: AccessResult, status: Option<u16>) -> Arc<Snapshot> {
     let at: Timestamp = "2126-11-21T04:00:00.123456Z".parse().unwrap();
     Arc::new(Snapshot {
-        origin: "http://o.test".parse::<Target>().unwrap().origin,
-        token: None,
+        key: CacheKey {
+            origin: "http://o.test".parse::<Target>().unwrap().origin,
+            token: None,
+        },
         url: "http://o.test/robots.txt".to_owned(),
         hops: Vec::new(),
         status,

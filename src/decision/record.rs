@@ -19,7 +19,7 @@ use super::access::Cause;
 use super::delay::{Delay, DelayEnd};
 use super::digest::Digest;
 use super::reason::words;
-use super::snapshot::{AccessResult, RobotsFile, Snapshot};
+use super::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use crate::decision::decide::{
     Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide,
 };
@@ -341,10 +341,12 @@ pub fn decision_again(
         method: record.method.clone(),
     });
     let snapshot = Arc::new(Snapshot {
-        origin: inquiry.target.origin.clone(),
         // Verdicts do not depend on the token that a file was fetched for, only
         // on its body.
-        token: None,
+        key: CacheKey {
+            origin: inquiry.target.origin.clone(),
+            token: None,
+        },
         url: stored.url.clone(),
         hops: stored.hops.clone(),
         status: stored.status,

@@ -29,11 +29,8 @@ pub struct CacheKey {
 /// Access result for one origin and product token.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Initial origin, whatever the redirects.
-    pub origin: Origin,
-    /// Product token that the file was fetched for; `None` if one file serves
-    /// all crawlers.
-    pub token: Option<ProductToken>,
+    /// Initial origin, and the product token that it was fetched for.
+    pub key: CacheKey,
     /// URL that was requested last: where the answer came from, if there was
     /// one.
     pub url: String,
@@ -70,8 +67,7 @@ impl Snapshot {
     pub fn unreachable(key: CacheKey, cause: Cause, now: Timestamp) -> Self {
         Self {
             url: key.origin.robots_txt().to_string(),
-            origin: key.origin,
-            token: key.token,
+            key,
             hops: Vec::new(),
             status: None,
             fetched_at: now,
@@ -219,18 +215,10 @@ pub struct StoredSnapshot {
 }
 
 impl StoredSnapshot {
-    /// Returns its key.
-    pub fn key(&self) -> CacheKey {
-        CacheKey {
-            origin: self.snapshot.origin.clone(),
-            token: self.snapshot.token.clone(),
-        }
-    }
-
     /// Reports whether it rests on an answer or a failure of the origin, and so
-    /// outlives the process. A failure of our own, or an address that may not
-    /// be dialled, is found out again at no cost, and the restart may have
-    /// mended it.
+    /// outlives the process. A failure of our own, or an address that may not be
+    /// dialled, is found out again at no cost, and the restart may have mended
+    /// it.
     pub fn is_of_the_origin(&self) -> bool {
         match &self.snapshot.result {
             AccessResult::Unreachable(

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
     use crate::decision::delay::{Delay, DelayEnd};
-    use crate::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+    use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
     use crate::proxy::answer::{AnswerForm, ProxyIdentity};
     use crate::proxy::body::ProxyBody;
     use crate::proxy::problem::Problem;
@@ -298,8 +298,10 @@ mod tests {
         });
         let copy = RobotsFile::new("User-agent: *\nAllow: /a\nCrawl-delay: 10\n".into());
         let snapshot = Arc::new(Snapshot {
-            origin: inquiry.target.origin.clone(),
-            token: None,
+            key: CacheKey {
+                origin: inquiry.target.origin.clone(),
+                token: None,
+            },
             url: "http://h.test/robots.txt".to_owned(),
             hops: Vec::new(),
             status: Some(200),

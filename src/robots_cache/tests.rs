@@ -101,7 +101,7 @@ async fn a_fixed_user_agent_has_one_snapshot_for_all() {
     let one = ask_as(&cache, "http://a.test/", "OneBot").await;
     let two = ask_as(&cache, "http://a.test/", "TwoBot").await;
     assert!(Arc::ptr_eq(&one, &two));
-    assert_eq!(one.token.as_ref().unwrap().as_str(), "Ours");
+    assert_eq!(one.key.token.as_ref().unwrap().as_str(), "Ours");
     let asked = script.log();
     assert_eq!(asked.len(), 1);
     assert_eq!(asked[0].user_agent.as_ref().unwrap(), "Ours/1.0");

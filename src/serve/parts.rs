@@ -146,7 +146,7 @@ impl SnapshotStore for RecordStore {
     }
 
     fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()> {
-        let led_to = self.egress.led_to(&snapshot.snapshot.origin);
+        let led_to = self.egress.led_to(&snapshot.snapshot.key.origin);
         let snapshot = StoredSnapshot { led_to, ..snapshot };
         Box::pin(self.audit.save_snapshot(snapshot))
     }

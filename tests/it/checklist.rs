@@ -10,7 +10,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use politesse::decision::access::Cause;
 use politesse::decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict, decide};
-use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, Judgement, NoteKind, RobotsTxt, RuleKind, whole_lines};
@@ -96,8 +96,10 @@ pub(crate) fn ruling(
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        origin: target.origin,
-        token: None,
+        key: CacheKey {
+            origin: target.origin,
+            token: None,
+        },
         status: Some(status),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

@@ -10,7 +10,7 @@ use politesse::decision::decide::{
 use politesse::decision::record::{
     Again, Effect, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling, decide_again,
 };
-use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::without_dot_segments;
@@ -23,8 +23,10 @@ fn verdict(robots: &str, path: &str) -> Verdict {
     let snapshot = Arc::new(Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        origin: target.origin.clone(),
-        token: None,
+        key: CacheKey {
+            origin: target.origin.clone(),
+            token: None,
+        },
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
@@ -64,8 +66,10 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let snapshot = Snapshot {
         url: stored.url.clone(),
         hops: Vec::new(),
-        origin: target.origin.clone(),
-        token: None,
+        key: CacheKey {
+            origin: target.origin.clone(),
+            token: None,
+        },
         status: stored.status,
         fetched_at: at,
         expires_at: at,

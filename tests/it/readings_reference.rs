@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use politesse::decision::decide::{
     Inquiry, Policy, Readings, Ruling, Unauthorized, Verdict, ruling,
 };
-use politesse::decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::{of_servers, without_dot_segments};
@@ -27,8 +27,10 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        origin: target.origin.clone(),
-        token: None,
+        key: CacheKey {
+            origin: target.origin.clone(),
+            token: None,
+        },
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

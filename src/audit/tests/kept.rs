@@ -30,8 +30,7 @@ fn key(name: &str, token: Option<ProductToken>) -> CacheKey {
 fn kept(key: &CacheKey, result: AccessResult) -> StoredSnapshot {
     let at: Timestamp = "2126-11-21T04:00:00.123456Z".parse().unwrap();
     let snapshot = Snapshot {
-        origin: key.origin.clone(),
-        token: key.token.clone(),
+        key: key.clone(),
         url: key.origin.robots_txt().to_string(),
         hops: Vec::new(),
         status: Some(200),
@@ -62,8 +61,7 @@ fn but(kept: &StoredSnapshot, change: impl FnOnce(&mut Snapshot, &mut u32)) -> S
         AccessResult::Unreachable(cause) => AccessResult::Unreachable(*cause),
     };
     let mut snapshot = Snapshot {
-        origin: old.origin.clone(),
-        token: old.token.clone(),
+        key: old.key.clone(),
         url: old.url.clone(),
         hops: old.hops.clone(),
         result,
@@ -134,11 +132,11 @@ macro_rules! round_trips {
             let saved = $kept;
             let kit = Kit::new(Durability::Queue, 16);
             kit.keep(&saved).await;
-            let loaded = kit.kept(&saved.key()).await.unwrap();
+            let loaded = kit.kept(&saved.snapshot.key).await.unwrap();
             assert!(!Arc::ptr_eq(&loaded.snapshot, &saved.snapshot));
             assert_eq!(told(&loaded), told(&saved));
             let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
-            let loaded = kit.kept(&saved.key()).await.unwrap();
+            let loaded = kit.kept(&saved.snapshot.key).await.unwrap();
             assert_eq!(told(&loaded), told(&saved));
         }
     )*};
@@ -520,8 +518,8 @@ async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
     kit.log.probe().await.unwrap();
     kit.log.probe().await.unwrap();
     assert_eq!((kit.count("kept"), kit.count("body")), (2, 1));
-    assert!(kit.kept(&days(-31).key()).await.is_none());
-    assert!(kit.kept(&days(-29).key()).await.is_some());
+    assert!(kit.kept(&days(-31).snapshot.key).await.is_none());
+    assert!(kit.kept(&days(-29).snapshot.key).await.is_some());
 }
 
 #[test]

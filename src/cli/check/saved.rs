@@ -16,7 +16,7 @@ use super::context::CheckContext;
 use crate::cli::output::Usage;
 use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
-use crate::decision::snapshot::{AccessResult, RobotsBody, RobotsFile, Snapshot};
+use crate::decision::snapshot::{AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot};
 use politesse_robots::origin::Origin;
 
 /// Response that a saved robots.txt stands for.
@@ -55,8 +55,10 @@ impl SavedAnswer {
             }
         };
         Snapshot {
-            origin: origin.clone(),
-            token: None,
+            key: CacheKey {
+                origin: origin.clone(),
+                token: None,
+            },
             url: origin.robots_txt().to_string(),
             hops: Vec::new(),
             status: Some(self.status),

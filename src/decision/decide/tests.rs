@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::decision::access::{Cause, NoConnection};
 use crate::decision::record::{Effect, StoredRuling};
-use crate::decision::snapshot::AccessResult;
+use crate::decision::snapshot::{AccessResult, CacheKey};
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 
@@ -25,8 +25,10 @@ fn snapshot(status: u16, result: AccessResult) -> Arc<Snapshot> {
     Arc::new(Snapshot {
         url: origin.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        origin: origin.origin,
-        token: None,
+        key: CacheKey {
+            origin: origin.origin,
+            token: None,
+        },
         status: Some(status),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

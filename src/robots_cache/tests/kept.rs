@@ -47,7 +47,10 @@ impl Shelf {
     }
 
     fn keep(&self, kept: StoredSnapshot) {
-        self.kept.lock().unwrap().insert(kept.key(), kept);
+        self.kept
+            .lock()
+            .unwrap()
+            .insert(kept.snapshot.key.clone(), kept);
     }
 
     fn only(&self) -> StoredSnapshot {
@@ -73,7 +76,7 @@ impl SnapshotStore for Shelf {
 
     fn save(&self, kept: StoredSnapshot) -> StoreFuture<'_, ()> {
         if let Some(snapshots) = &*self.handed_out.lock().unwrap() {
-            let latest = snapshots.upgrade().unwrap().latest(&kept.key());
+            let latest = snapshots.upgrade().unwrap().latest(&kept.snapshot.key);
             *self.late.lock().unwrap() = Some(latest.is_some());
         }
         self.keep(kept);
@@ -92,8 +95,10 @@ fn from_now(time: Duration) -> Timestamp {
 fn snapshot(result: AccessResult, (fetched_at, expires_at): (Timestamp, Timestamp)) -> Snapshot {
     let inquiry = inquiry("http://a.test/", "ExampleBot/1.0");
     Snapshot {
-        token: inquiry.crawler.token().cloned(),
-        origin: inquiry.target.origin,
+        key: CacheKey {
+            token: inquiry.crawler.token().cloned(),
+            origin: inquiry.target.origin,
+        },
         url: ROBOTS.to_owned(),
         hops: Vec::new(),
         status: Some(200),

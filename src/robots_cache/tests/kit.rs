@@ -244,8 +244,8 @@ pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {
 
 /// Whether a snapshot is the one in force.
 pub(super) fn holds(cache: &RobotsCache<Script>, snapshot: &Arc<Snapshot>) -> bool {
-    let agent = snapshot.token.as_ref().map_or("", ProductToken::as_str);
-    let inquiry = inquiry(&snapshot.origin.robots_txt().to_string(), agent);
+    let agent = snapshot.key.token.as_ref().map_or("", ProductToken::as_str);
+    let inquiry = inquiry(&snapshot.key.origin.robots_txt().to_string(), agent);
     let now = cache.current(&inquiry, snapshot);
     now.is_some_and(|now| Arc::ptr_eq(&now, snapshot))
 }

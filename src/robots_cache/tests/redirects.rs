@@ -92,7 +92,7 @@ async fn another_robots_txt_is_followed_to_unjudged() {
         .at(other, [text("User-agent: *")]);
     let snapshot = ask(&cache(&script)).await;
     assert!(snapshot.file().is_some());
-    assert_eq!(snapshot.origin.to_string(), "http://a.test");
+    assert_eq!(snapshot.key.origin.to_string(), "http://a.test");
     assert_eq!(script.asked(), [ROBOTS, other]);
 }
 

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::decision::decide::Receipt;
 use crate::decision::decide::{Inquiry, Permit, Policy, Unauthorized, decide};
-use crate::decision::snapshot::{AccessResult, Snapshot};
+use crate::decision::snapshot::{AccessResult, CacheKey, Snapshot};
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
 use crate::upstream::body::{BodyError, ResponseBody};
@@ -259,8 +259,10 @@ pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) 
 pub(super) fn permit(url: &str) -> Permit {
     let target: Target = url.parse().unwrap();
     let snapshot = Snapshot {
-        origin: target.origin.clone(),
-        token: None,
+        key: CacheKey {
+            origin: target.origin.clone(),
+            token: None,
+        },
         url: url.to_owned(),
         hops: Vec::new(),
         status: Some(404),

@@ -265,12 +265,6 @@ impl Dialect {
         Self::Google,
     ];
 
-    /// Reports whether this is the dialect used where none is named.
-    #[must_use]
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Returns the name of the dialect in configuration and commands.
     #[must_use]
     pub fn as_str(self) -> &'static str {

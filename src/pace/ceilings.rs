@@ -50,35 +50,46 @@ impl SharedLines {
 
 /// Claim of one request on a start under its ceilings. Dropped, its places in
 /// their lines are given up.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CeilingClaim {
-    /// Ceilings that the request comes under, by kind.
-    keys: [Option<CeilingKey>; KINDS],
-    address: Option<IpAddr>,
-    /// Rates that have counted the request: once, however often the other
+    /// Ceilings that the request comes under, in the order in which it waits
+    /// for them.
+    stops: Vec<CeilingStop>,
+    /// Index of the ceiling that held the request up last.
+    current: Option<usize>,
+    refusal: Option<CeilingRefusal>,
+    lines: SharedLines,
+}
+
+/// One of the ceilings that a request comes under.
+#[derive(Debug)]
+struct CeilingStop {
+    key: CeilingKey,
+    limits: PaceLimits,
+    /// Whether the rate has counted the request: once, however often the other
     /// ceilings hold it up.
-    counted: [bool; KINDS],
-    /// Rate that refused the request, and until when. The request stays in that
-    /// line until then: between two lines that hold each other up it could go
-    /// back and forth without end.
-    refused: Option<(CeilingKey, Uptime)>,
-    /// Waker of the host's driver, if the request waits.
-    waker: Option<Arc<Notify>>,
-    /// Ceiling that held the request up last.
-    current: Option<CeilingKey>,
-    /// Places in lines, by kind: at the current ceiling, and perhaps at the one
-    /// before it.
-    places: [Option<u64>; KINDS],
-    /// Lines in which the places are; `None` if the request comes under no
-    /// ceiling.
-    lines: Option<SharedLines>,
+    is_counted: bool,
+    /// Place in its line: at the current ceiling, and perhaps at the one before
+    /// it.
+    place: Option<u64>,
+}
+
+/// Ceiling that has no room for a request.
+#[derive(Debug, Clone, Copy)]
+struct CeilingRefusal {
+    /// Index of the ceiling.
+    stop: usize,
+    /// Time at which its rate has room. The request stays in that line until
+    /// then: between two lines that hold each other up it could go back and
+    /// forth without end.
+    until: Uptime,
 }
 
 /// Request in flight, counted under its ceilings until this is dropped.
 #[derive(Debug)]
 pub(super) struct CeilingGuard {
     /// Ceilings with a limit of requests in flight.
-    keys: [Option<CeilingKey>; KINDS],
+    keys: Vec<CeilingKey>,
     lines: SharedLines,
 }
 
@@ -101,164 +112,41 @@ impl Ceilings {
     }
 
     /// Makes the claim of a request; one without a crawler is for a robots.txt.
+    /// `None` if the request comes under no ceiling.
     pub(super) fn claim(
         &self,
         crawler: Option<&str>,
         host: &Host,
         address: Option<IpAddr>,
-    ) -> CeilingClaim {
+    ) -> Option<CeilingClaim> {
         let number = |kind: usize| match kind {
             CRAWLER => crawler.map(|crawler| self.number(crawler)),
             DOMAIN => Some(self.number(&registered_domain(host))),
             ADDRESS => address.map(|address| self.number(&address)),
             _ => Some(0),
         };
-        let key = |kind: usize| {
-            let is_limited = !self.limits[kind].are_none();
-            let key = |number| CeilingKey { kind, number };
-            is_limited.then(|| number(kind)).flatten().map(key)
+        let stop = |kind: usize| {
+            let limits = Some(self.limits[kind]).filter(|limits| !limits.are_none())?;
+            let number = number(kind)?;
+            Some(CeilingStop {
+                key: CeilingKey { kind, number },
+                limits,
+                is_counted: false,
+                place: None,
+            })
         };
-        let mut claim = CeilingClaim::default();
-        claim.keys = std::array::from_fn(key);
-        claim.address = address;
-        claim.lines = (!claim.is_empty()).then(|| self.lines.clone());
-        claim
+        let stops: Vec<CeilingStop> = (0..KINDS).filter_map(stop).collect();
+        (!stops.is_empty()).then(|| CeilingClaim {
+            stops,
+            current: None,
+            refusal: None,
+            lines: self.lines.clone(),
+        })
     }
 
     fn number(&self, name: &(impl Hash + ?Sized)) -> u32 {
         let number = self.hasher.hash_one(name) % NUMBERS;
         u32::try_from(number).unwrap_or(0)
-    }
-
-    /// Counts a request in if all of its ceilings let it start at `now`;
-    /// `None` if it comes under none.
-    ///
-    /// # Errors
-    ///
-    /// Time at which to ask again; [`Uptime::MAX`] if the claim's waker is
-    /// notified.
-    pub(super) fn start(
-        &self,
-        claim: &mut CeilingClaim,
-        now: Uptime,
-    ) -> Result<Option<CeilingGuard>, Uptime> {
-        if claim.is_empty() {
-            return Ok(None);
-        }
-        let mut lines = self.lines.lock();
-        if let Err((key, until)) = self.take(claim, now, &mut lines) {
-            claim.refused = until.map(|until| (key, until));
-            return Err(self.wait_for(key, until.unwrap_or(now), claim, &mut lines));
-        }
-        let is_limited = |key: &CeilingKey| self.limits[key.kind].in_flight.is_some();
-        let keys = claim.keys.map(|key| key.filter(is_limited));
-        keys.into_iter().flatten().for_each(|key| lines.begin(key));
-        claim.leave_all(&mut lines);
-        Ok(Some(CeilingGuard {
-            keys,
-            lines: self.lines.clone(),
-        }))
-    }
-
-    /// Counts the claim under its rates if there is room under all ceilings.
-    ///
-    /// # Errors
-    ///
-    /// The ceiling that has no room, and until when, if that is known.
-    fn take(
-        &self,
-        claim: &mut CeilingClaim,
-        now: Uptime,
-        lines: &mut CeilingLines,
-    ) -> Result<(), (CeilingKey, Option<Uptime>)> {
-        if let Some((key, until)) = claim.refused.filter(|(_, until)| now < *until) {
-            return Err((key, Some(until)));
-        }
-        for key in claim.keys.into_iter().flatten() {
-            // A request that waits for one ceiling keeps to the order of that
-            // line and of those behind it. In two lines at once, two requests
-            // could wait for each other.
-            let is_past = claim.current.is_some_and(|current| key.kind < current.kind);
-            let is_next = is_past || lines.is_next(key, claim.places[key.kind]);
-            if self.is_full(key, lines) || !is_next {
-                return Err((key, None));
-            }
-        }
-        for key in claim.keys.into_iter().flatten() {
-            let rate = self.limits[key.kind].rate;
-            if let Some(rate) = rate.filter(|_| !claim.counted[key.kind]) {
-                let counted = lines.count_start(key, rate, now);
-                counted.map_err(|until| (key, Some(until)))?;
-                claim.counted[key.kind] = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts a claim that has a waker in the line of `key`, and returns when to
-    /// ask again.
-    fn wait_for(
-        &self,
-        key: CeilingKey,
-        until: Uptime,
-        claim: &mut CeilingClaim,
-        lines: &mut CeilingLines,
-    ) -> Uptime {
-        let Some(waker) = claim.waker.clone() else {
-            return until.saturating_add(self.wait_behind(key, lines));
-        };
-        if claim.current != Some(key) {
-            for other in claim
-                .keys
-                .into_iter()
-                .flatten()
-                .filter(|other| *other != key)
-            {
-                // A request that goes on to the line of the total keeps the first
-                // place in the one before: those behind it there would come no
-                // further than it has, and go back.
-                let is_first = lines.is_next(other, claim.places[other.kind]);
-                let stays = key.kind == TOTAL && claim.current == Some(other) && is_first;
-                if !stays && let Some(place) = claim.places[other.kind].take() {
-                    lines.leave(other, place);
-                }
-            }
-            claim.current = Some(key);
-            claim.places[key.kind].get_or_insert_with(|| lines.join(key, &waker));
-        }
-        // Only the first of a line watches the clock; it wakes the next one.
-        let is_first = lines.is_next(key, claim.places[key.kind]);
-        let has_rate = self.limits[key.kind].rate.is_some();
-        if is_first && has_rate && !self.is_full(key, lines) {
-            until
-        } else {
-            Uptime::MAX
-        }
-    }
-
-    fn is_full(&self, key: CeilingKey, lines: &CeilingLines) -> bool {
-        let most = self.limits[key.kind].in_flight;
-        most.is_some_and(|most| most.get() <= lines.in_flight(key))
-    }
-
-    /// Returns about how long the rate makes a request wait behind its line.
-    fn wait_behind(&self, key: CeilingKey, lines: &CeilingLines) -> Duration {
-        let rate = self.limits[key.kind].rate;
-        let pause = rate.map_or(Duration::ZERO, |rate| rate.pause());
-        let waiting = u32::try_from(lines.waiting(key)).unwrap_or(u32::MAX);
-        pause.saturating_mul(waiting)
-    }
-
-    /// Returns about how long the rates make a request wait that comes now.
-    pub(super) fn wait(&self, claim: &CeilingClaim) -> Duration {
-        if claim.is_empty() {
-            return Duration::ZERO;
-        }
-        let lines = self.lines.lock();
-        let keys = claim.keys.into_iter().flatten();
-        // The longest, not the sum: time goes by under all rates at once.
-        let waits = keys.map(|key| self.wait_behind(key, &lines));
-        waits.max().unwrap_or_default()
     }
 
     /// Forgets the starts that no longer limit anything.
@@ -278,39 +166,146 @@ impl Ceilings {
 }
 
 impl CeilingClaim {
-    /// Has the request wait in lines, to be woken by `waker`.
-    pub(super) fn wait_with(&mut self, waker: &Arc<Notify>) {
-        self.waker = Some(Arc::clone(waker));
+    /// Counts a request in if all of its ceilings let it start at `now`. One
+    /// that waits in a queue takes a place in line, to be woken by `driver`.
+    ///
+    /// # Errors
+    ///
+    /// Time at which to ask again; [`Uptime::MAX`] if the driver is woken.
+    pub(super) fn start(
+        &mut self,
+        now: Uptime,
+        driver: Option<&Arc<Notify>>,
+    ) -> Result<CeilingGuard, Uptime> {
+        let shared = self.lines.clone();
+        let mut lines = shared.lock();
+        if let Err(refusal) = self.take(&mut lines, now) {
+            self.refusal = Some(refusal);
+            return Err(match driver {
+                Some(driver) => self.wait_for(refusal, driver, &mut lines),
+                None => {
+                    let wait = self.stops[refusal.stop].wait(&lines);
+                    refusal.until.saturating_add(wait)
+                }
+            });
+        }
+        let stops = self.stops.iter();
+        let limited = stops.filter(|stop| stop.limits.in_flight.is_some());
+        let keys: Vec<CeilingKey> = limited.map(|stop| stop.key).collect();
+        keys.iter().for_each(|key| lines.begin(*key));
+        self.leave_all(&mut lines);
+        drop(lines);
+        Ok(CeilingGuard {
+            keys,
+            lines: shared,
+        })
     }
 
-    /// Makes the claim anew, for ceilings that replace those of before.
-    pub(super) fn renew(&mut self, ceilings: &Ceilings, crawler: Option<&str>, host: &Host) {
-        let waker = self.waker.take();
-        *self = ceilings.claim(crawler, host, self.address);
-        self.waker = waker;
+    /// Counts the request under its rates if there is room under all ceilings.
+    fn take(&mut self, lines: &mut CeilingLines, now: Uptime) -> Result<(), CeilingRefusal> {
+        if let Some(refusal) = self.refusal.filter(|refusal| now < refusal.until) {
+            return Err(refusal);
+        }
+        for (index, stop) in self.stops.iter().enumerate() {
+            // A request that waits for one ceiling keeps to the order of that
+            // line and of those behind it. In two lines at once, two requests
+            // could wait for each other.
+            let is_past = self.current.is_some_and(|current| index < current);
+            if stop.is_full(lines) || !(is_past || stop.is_next(lines)) {
+                return Err(CeilingRefusal {
+                    stop: index,
+                    until: now,
+                });
+            }
+        }
+        for (index, stop) in self.stops.iter_mut().enumerate() {
+            if let Some(rate) = stop.limits.rate.filter(|_| !stop.is_counted) {
+                let counted = lines.count_start(stop.key, rate, now);
+                counted.map_err(|until| CeilingRefusal { stop: index, until })?;
+                stop.is_counted = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a request in the line of the ceiling that refused it, and returns
+    /// when to ask again.
+    fn wait_for(
+        &mut self,
+        refusal: CeilingRefusal,
+        driver: &Arc<Notify>,
+        lines: &mut CeilingLines,
+    ) -> Uptime {
+        let CeilingRefusal { stop, until } = refusal;
+        if self.current != Some(stop) {
+            let is_total = self.stops[stop].key.kind == TOTAL;
+            let stops = self.stops.iter_mut().enumerate();
+            for (index, other) in stops.filter(|(index, _)| *index != stop) {
+                // A request that goes on to the line of the total keeps the first
+                // place in the one before: those behind it there would come no
+                // further than it has, and go back.
+                let is_before = is_total && self.current == Some(index);
+                if !(is_before && other.is_next(lines)) {
+                    other.leave(lines);
+                }
+            }
+            self.current = Some(stop);
+        }
+        let stop = &mut self.stops[stop];
+        stop.place
+            .get_or_insert_with(|| lines.join(stop.key, driver));
+        // Only the first of a line watches the clock; it wakes the next one.
+        if stop.is_next(lines) && stop.limits.rate.is_some() && !stop.is_full(lines) {
+            until
+        } else {
+            Uptime::MAX
+        }
+    }
+
+    /// Returns about how long the rates make a request wait that comes now.
+    pub(super) fn wait(&self) -> Duration {
+        let lines = self.lines.lock();
+        // The longest, not the sum: time goes by under all rates at once.
+        let waits = self.stops.iter().map(|stop| stop.wait(&lines));
+        waits.max().unwrap_or_default()
     }
 
     /// Gives up the request's places, because its host holds it up as well:
     /// those behind it must not wait for that.
     pub(super) fn give_way(&mut self) {
-        if self.current.is_some()
-            && let Some(lines) = self.lines.clone()
-        {
-            self.leave_all(&mut lines.lock());
+        if self.current.is_some() {
+            let shared = self.lines.clone();
+            self.leave_all(&mut shared.lock());
         }
     }
 
     fn leave_all(&mut self, lines: &mut CeilingLines) {
         self.current = None;
-        for key in self.keys.into_iter().flatten() {
-            if let Some(place) = self.places[key.kind].take() {
-                lines.leave(key, place);
-            }
-        }
+        self.stops.iter_mut().for_each(|stop| stop.leave(lines));
+    }
+}
+
+impl CeilingStop {
+    fn is_full(&self, lines: &CeilingLines) -> bool {
+        let most = self.limits.in_flight;
+        most.is_some_and(|most| most.get() <= lines.in_flight(self.key))
     }
 
-    fn is_empty(&self) -> bool {
-        self.keys.iter().all(Option::is_none)
+    fn is_next(&self, lines: &CeilingLines) -> bool {
+        lines.is_next(self.key, self.place)
+    }
+
+    /// Returns about how long the rate makes a request wait behind the line.
+    fn wait(&self, lines: &CeilingLines) -> Duration {
+        let pause = self.limits.rate.map_or(Duration::ZERO, |rate| rate.pause());
+        let waiting = u32::try_from(lines.waiting(self.key)).unwrap_or(u32::MAX);
+        pause.saturating_mul(waiting)
+    }
+
+    fn leave(&mut self, lines: &mut CeilingLines) {
+        if let Some(place) = self.place.take() {
+            lines.leave(self.key, place);
+        }
     }
 }
 
@@ -323,10 +318,7 @@ impl Drop for CeilingClaim {
 impl Drop for CeilingGuard {
     fn drop(&mut self) {
         let mut lines = self.lines.lock();
-        self.keys
-            .into_iter()
-            .flatten()
-            .for_each(|key| lines.end(key));
+        self.keys.iter().for_each(|key| lines.end(*key));
     }
 }
 

@@ -3,11 +3,13 @@
 //!
 //! Does not know any queue.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use jiff::Timestamp;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::back_off::BackOff;
 use super::back_off_event::{BackOffChange, BackOffEvent, BackOffListener};
@@ -15,7 +17,9 @@ use super::ceilings::Ceilings;
 use super::options::Options;
 use super::schedule::Uptime;
 use crate::clock;
+use crate::decision::delay::DelayEnd;
 use crate::metrics::Metrics;
+use crate::tasks::Tasks;
 use politesse_robots::origin::Host;
 
 /// Configuration in force, with the ceilings that follow from it.
@@ -29,15 +33,15 @@ pub(super) struct ActivePace {
 }
 
 /// Current time, and the configuration that holds at it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Now<'a> {
+#[derive(Debug)]
+pub(super) struct Now {
     pub(super) uptime: Uptime,
     /// Wall-clock time; read where it is needed if it is not known yet.
     wall: Option<Timestamp>,
-    pub(super) active: &'a ActivePace,
+    pub(super) active: Guard<Arc<ActivePace>>,
 }
 
-impl Now<'_> {
+impl Now {
     pub(super) fn wall(&self) -> Timestamp {
         self.wall.unwrap_or_else(clock::now)
     }
@@ -54,6 +58,15 @@ impl Now<'_> {
     pub(super) fn uptime_at(&self, wall: Timestamp) -> Uptime {
         self.uptime.saturating_add(clock::passed(self.wall(), wall))
     }
+
+    /// Returns the end of a delay that lasts until then; [`Uptime::MAX`] is the
+    /// time of a request that is woken.
+    pub(super) fn end_at(&self, until: Uptime) -> DelayEnd {
+        match until {
+            Uptime::MAX => DelayEnd::OnEvent(Duration::MAX),
+            until => DelayEnd::After(until.saturating_sub(self.uptime)),
+        }
+    }
 }
 
 /// Parts that the scheduler shares with its turns and drivers.
@@ -61,13 +74,16 @@ impl Now<'_> {
 pub(super) struct PaceContext {
     pub(super) active: ArcSwap<ActivePace>,
     /// Begin of [`Uptime`].
-    pub(super) epoch: Instant,
+    epoch: Instant,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) tasks: Tasks,
     pub(super) listener: OnceLock<BackOffListener>,
+    /// Whether requests may no longer wait.
+    pub(super) is_closed: AtomicBool,
 }
 
 impl PaceContext {
-    pub(super) fn new(options: Options, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
         let active = ActivePace {
             ceilings: Ceilings::new(&options, None),
             options,
@@ -77,37 +93,50 @@ impl PaceContext {
             active: ArcSwap::from_pointee(active),
             epoch: clock::instant(),
             metrics,
+            tasks,
             listener: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
         }
     }
 
-    /// Puts other options in force.
-    pub(super) fn set_options(&self, options: Options) -> Arc<ActivePace> {
+    /// Puts other options in force. Returns the ceilings if they are new.
+    pub(super) fn set_options(&self, options: Options) -> Option<Arc<Ceilings>> {
         let previous = self.active.load_full();
         // Equal ceilings stay, and with them the places of requests that wait.
-        let ceilings = if previous.ceilings.are_of(&options) {
-            Arc::clone(&previous.ceilings)
-        } else {
-            Ceilings::new(&options, Some(&previous.ceilings))
-        };
-        let active = Arc::new(ActivePace {
+        let is_same = previous.ceilings.are_of(&options);
+        let replaced = (!is_same).then(|| Ceilings::new(&options, Some(&previous.ceilings)));
+        let ceilings = replaced.as_ref().unwrap_or(&previous.ceilings);
+        self.active.store(Arc::new(ActivePace {
+            ceilings: Arc::clone(ceilings),
             options,
-            ceilings,
             generation: previous.generation.wrapping_add(1),
-        });
-        self.active.store(Arc::clone(&active));
-        active
+        }));
+        replaced
     }
 
     pub(super) fn uptime(&self) -> Uptime {
         clock::instant().saturating_duration_since(self.epoch)
     }
 
-    pub(super) fn now<'a>(&self, active: &'a ActivePace) -> Now<'a> {
+    pub(super) fn now(&self) -> Now {
         Now {
             uptime: self.uptime(),
             wall: None,
-            active,
+            active: self.active.load(),
+        }
+    }
+
+    /// Waits for `event`, until `deadline` at the latest; `None` if that comes
+    /// first.
+    pub(super) async fn wait_until<E: Future>(
+        &self,
+        deadline: Uptime,
+        event: E,
+    ) -> Option<E::Output> {
+        match self.epoch.checked_add(deadline) {
+            Some(deadline) => timeout_at(deadline, event).await.ok(),
+            // The clock does not reach that far.
+            None => Some(event.await),
         }
     }
 

@@ -10,89 +10,72 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::request::Waiter;
+use super::request::{QueuePlace, Waiter};
 use super::schedule::Uptime;
 
 /// Requests that wait at one host, in the order in which they start.
-///
-/// Where a method takes a crawler, `None` stands for our own robots.txt fetch.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     robots: VecDeque<Waiter>,
     /// Whether the last turn went to a robots.txt.
     was_robots: bool,
-    /// Crawlers in the order of their next turns; none is empty.
-    crawlers: VecDeque<CrawlerQueue>,
-    pages: usize,
+    /// Pages of each crawler in the order of arrival, and the crawlers in the
+    /// order of their next turns; none is empty.
+    crawlers: VecDeque<VecDeque<Waiter>>,
     /// Wakes the task that grants turns.
     pub(super) driver: Arc<Notify>,
-}
-
-/// Pages that wait for one crawler, in the order of arrival.
-#[derive(Debug)]
-struct CrawlerQueue {
-    crawler: Arc<str>,
-    waiters: VecDeque<Waiter>,
 }
 
 impl FairQueue {
     /// Returns the number of pages; robots.txt fetches have a bound of their
     /// own.
     pub(super) fn pages(&self) -> usize {
-        self.pages
+        self.crawlers.iter().map(VecDeque::len).sum()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.pages + self.robots.len()
+        self.pages() + self.robots.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.crawlers.is_empty() && self.robots.is_empty()
     }
 
     /// Adds a request, in its place by number of arrival.
-    pub(super) fn push(&mut self, crawler: Option<&Arc<str>>, waiter: Waiter) {
-        let Some(crawler) = crawler else {
-            self.robots.push_back(waiter);
+    pub(super) fn push(&mut self, waiter: Waiter) {
+        let Some(line) = self.line(&waiter.place) else {
+            self.crawlers.push_back(VecDeque::from([waiter]));
             return;
         };
-        self.pages += 1;
-        if let Some(own) = self.crawlers.iter_mut().find(|own| own.crawler == *crawler) {
-            let index = own.before(waiter.arrival);
-            // Only the first of a crawler is looked at. If it is first no more,
-            // it must not keep a place under a ceiling.
-            if let Some(first) = own.waiters.front_mut().filter(|_| index == 0) {
-                first.claim.give_way();
-            }
-            own.waiters.insert(index, waiter);
-            return;
+        let index = before(line, &waiter.place);
+        // Only the first of a line is looked at. If it is first no more, it must
+        // not keep a place under a ceiling.
+        if let Some(first) = line.front_mut().filter(|_| index == 0) {
+            first.give_way();
         }
-        self.crawlers.push_back(CrawlerQueue {
-            crawler: Arc::clone(crawler),
-            waiters: VecDeque::from([waiter]),
-        });
+        line.insert(index, waiter);
     }
 
     /// Returns how many turns come at most before that of a request which joins
-    /// now; without a number of arrival it comes last.
-    pub(super) fn ahead(&self, crawler: Option<&str>, arrival: Option<u64>) -> usize {
-        let robots = self.robots.len();
-        let Some(crawler) = crawler else {
+    /// now.
+    pub(super) fn ahead(&self, place: &QueuePlace) -> usize {
+        let (robots, pages) = (self.robots.len(), self.pages());
+        if place.crawler.is_none() {
             // A page comes between two of them, as long as there are pages.
-            return robots + robots.min(self.pages);
-        };
-        let own = self.crawlers.iter().find(|own| *own.crawler == *crawler);
+            return robots + robots.min(pages);
+        }
+        let own = self.crawlers.iter().find(|line| is_of(line, place));
         let others = self.crawlers.len() - usize::from(own.is_some());
-        let before = own.map_or(0, |own| own.before(arrival));
+        let before = own.map_or(0, |line| before(line, place));
         // Every other crawler may come once before each page of this one.
         let in_turn = before.saturating_add(others.saturating_mul(before + 1));
-        let pages = in_turn.min(self.pages);
+        let pages = in_turn.min(pages);
         pages + robots.min(pages + 1)
     }
 
     /// Returns whether a robots.txt comes next, if there is one.
     pub(super) fn is_robots_turn(&self) -> bool {
-        !self.was_robots || self.pages == 0
+        !self.was_robots || self.crawlers.is_empty()
     }
 
     /// Returns the robots.txt that comes next.
@@ -108,7 +91,7 @@ impl FairQueue {
 
     /// Returns the page that comes next, whether it may start or not.
     pub(super) fn front(&self) -> Option<&Waiter> {
-        self.crawlers.front()?.waiters.front()
+        self.crawlers.front()?.front()
     }
 
     /// Returns the page that comes next, and passes over crawlers whose first
@@ -127,8 +110,8 @@ impl FairQueue {
             earliest = earliest.min(not_before);
             self.crawlers.rotate_left(1);
         }
-        let own = self.crawlers.front_mut();
-        own.and_then(|own| own.waiters.front_mut())
+        let line = self.crawlers.front_mut();
+        line.and_then(VecDeque::front_mut)
             .filter(|first| first.not_before <= now)
             .ok_or(earliest)
     }
@@ -142,92 +125,78 @@ impl FairQueue {
 
     /// Takes out the page that comes next, without a turn.
     pub(super) fn drop_page(&mut self) -> Option<Waiter> {
-        let mut own = self.crawlers.pop_front()?;
-        let waiter = own.waiters.pop_front();
-        self.pages -= usize::from(waiter.is_some());
-        if !own.waiters.is_empty() {
-            self.crawlers.push_back(own);
+        let mut line = self.crawlers.pop_front()?;
+        let waiter = line.pop_front();
+        if !line.is_empty() {
+            self.crawlers.push_back(line);
         }
         waiter
     }
 
     /// Makes room for one more page of a crawler: takes out the latest of the
     /// crawler that has most, if that would still have no fewer than this one.
-    pub(super) fn crowd_out(&mut self, crawler: &str) -> Option<Waiter> {
-        let own = self.crawlers.iter().find(|own| *own.crawler == *crawler);
-        let own_len = own.map_or(0, |own| own.waiters.len());
-        let most = self
-            .crawlers
-            .iter_mut()
-            .max_by_key(|one| one.waiters.len())?;
-        if most.waiters.len() <= own_len + 1 {
+    pub(super) fn crowd_out(&mut self, place: &QueuePlace) -> Option<Waiter> {
+        let own_len = self.line(place).map_or(0, |line| line.len());
+        let most = self.crawlers.iter_mut().max_by_key(|line| line.len())?;
+        if most.len() <= own_len + 1 {
             return None;
         }
-        let latest = most.waiters.pop_back();
-        self.pages -= usize::from(latest.is_some());
-        latest
+        most.pop_back()
     }
 
     /// Takes out a request that waits no longer.
-    pub(super) fn remove(&mut self, crawler: Option<&str>, arrival: u64) -> Option<Waiter> {
-        let Some(crawler) = crawler else {
-            return remove(&mut self.robots, arrival);
-        };
-        let mut crawlers = self.crawlers.iter();
-        let index = crawlers.position(|own| *own.crawler == *crawler)?;
-        let own = self.crawlers.get_mut(index)?;
-        let waiter = remove(&mut own.waiters, arrival)?;
-        self.pages -= 1;
-        if own.waiters.is_empty() {
-            self.crawlers.remove(index);
-        }
-        Some(waiter)
+    pub(super) fn remove(&mut self, place: &QueuePlace) -> Option<Waiter> {
+        let line = self.line(place)?;
+        let index = before(line, place);
+        line.get(index)
+            .filter(|waiter| waiter.place.arrival == place.arrival)?;
+        let waiter = line.remove(index);
+        self.crawlers.retain(|line| !line.is_empty());
+        waiter
     }
 
     /// Takes out the requests for which `leaves` holds.
     pub(super) fn remove_all(&mut self, leaves: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
-        let own = self.crawlers.iter_mut().map(|own| &mut own.waiters);
         let mut gone = Vec::new();
-        for waiters in own.chain([&mut self.robots]) {
-            let (leaving, staying): (Vec<_>, Vec<_>) = waiters.drain(..).partition(&leaves);
+        for line in self.crawlers.iter_mut().chain([&mut self.robots]) {
+            let (leaving, staying): (Vec<_>, Vec<_>) = line.drain(..).partition(&leaves);
             gone.extend(leaving);
-            waiters.extend(staying);
+            line.extend(staying);
         }
-        self.crawlers.retain(|own| !own.waiters.is_empty());
-        self.pages = self.crawlers.iter().map(|own| own.waiters.len()).sum();
+        self.crawlers.retain(|line| !line.is_empty());
         gone
     }
 
-    /// Calls `each` with every request and its crawler.
-    pub(super) fn for_each(&mut self, mut each: impl FnMut(Option<&str>, &mut Waiter)) {
-        self.robots.iter_mut().for_each(|waiter| each(None, waiter));
-        for own in &mut self.crawlers {
-            let waiters = own.waiters.iter_mut();
-            waiters.for_each(|waiter| each(Some(&own.crawler), waiter));
-        }
+    /// Calls `each` with every request.
+    pub(super) fn for_each(&mut self, each: impl FnMut(&mut Waiter)) {
+        let lines = self.crawlers.iter_mut().chain([&mut self.robots]);
+        lines.flatten().for_each(each);
     }
 
     /// Calls `each` with the first page of every crawler.
     pub(super) fn for_each_first(&mut self, each: impl FnMut(&mut Waiter)) {
-        let crawlers = self.crawlers.iter_mut();
-        let first = crawlers.filter_map(|own| own.waiters.front_mut());
-        first.for_each(each);
+        let lines = self.crawlers.iter_mut();
+        lines.filter_map(VecDeque::front_mut).for_each(each);
+    }
+
+    /// Returns the line in which a place is, if there is one.
+    fn line(&mut self, place: &QueuePlace) -> Option<&mut VecDeque<Waiter>> {
+        if place.crawler.is_none() {
+            return Some(&mut self.robots);
+        }
+        self.crawlers.iter_mut().find(|line| is_of(line, place))
     }
 }
 
-impl CrawlerQueue {
-    /// Returns how many requests came before this number of arrival.
-    fn before(&self, arrival: Option<u64>) -> usize {
-        let arrival = arrival.unwrap_or(u64::MAX);
-        self.waiters
-            .partition_point(|waiter| waiter.arrival < Some(arrival))
-    }
+fn is_of(line: &VecDeque<Waiter>, place: &QueuePlace) -> bool {
+    line.front()
+        .is_some_and(|first| first.place.crawler == place.crawler)
 }
 
-fn remove(waiters: &mut VecDeque<Waiter>, arrival: u64) -> Option<Waiter> {
-    // Numbers of arrival rise within a queue.
-    let index = waiters.binary_search_by_key(&Some(arrival), |waiter| waiter.arrival);
-    waiters.remove(index.ok()?)
+/// Returns how many requests of a line came before that of `place`. Numbers of
+/// arrival rise within a line.
+fn before(line: &VecDeque<Waiter>, place: &QueuePlace) -> usize {
+    line.partition_point(|waiter| waiter.place.arrival < place.arrival)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::back_off::{BackOff, BackOffUpdate, ThrottleAnswer};
+use super::ceilings::CeilingClaim;
 use super::context::Now;
 use super::policy::HostTerms;
 use super::request::{Grant, Waiter};
@@ -37,7 +38,7 @@ pub(super) struct HostState {
 }
 
 impl HostState {
-    pub(super) fn new(host: &Host, now: &Now<'_>) -> Self {
+    pub(super) fn new(host: &Host, now: &Now) -> Self {
         Self {
             schedule: Schedule::default(),
             terms: Arc::clone(now.active.options.policy.terms(host)),
@@ -49,7 +50,7 @@ impl HostState {
     }
 
     /// Takes the terms in force, if they are newer.
-    pub(super) fn refresh(&mut self, host: &Host, now: &Now<'_>) {
+    pub(super) fn refresh(&mut self, host: &Host, now: &Now) {
         // Another thread may still hold an older configuration, also after the
         // number has wrapped.
         let ahead = now.active.generation.wrapping_sub(self.generation);
@@ -64,7 +65,7 @@ impl HostState {
     }
 
     /// Estimates the delay of a request that has so many turns `ahead` of it.
-    pub(super) fn estimate(&self, waiter: &Waiter, ahead: usize, now: &Now<'_>) -> Delay {
+    pub(super) fn estimate(&self, waiter: &Waiter, ahead: usize, now: &Now) -> Delay {
         let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
         let next = self.schedule.next(waiter.kind, &limits, now.uptime);
         let back_off = limits.back_off_until.saturating_sub(now.uptime);
@@ -76,7 +77,10 @@ impl HostState {
         };
         let turns = u32::try_from(ahead).unwrap_or(u32::MAX);
         let wait = wait.saturating_add(self.schedule.step(&limits).saturating_mul(turns));
-        let ceilings = now.active.ceilings.wait(&waiter.claim);
+        let ceilings = waiter
+            .claim
+            .as_ref()
+            .map_or(Duration::ZERO, CeilingClaim::wait);
         if wait < ceilings {
             Delay::of_host(Reason::Ceiling, DelayEnd::After(ceilings))
         } else {
@@ -89,7 +93,7 @@ impl HostState {
     /// # Errors
     ///
     /// The [`Delay`] of a request that may not start now.
-    pub(super) fn start(&mut self, waiter: &mut Waiter, now: &Now<'_>) -> Result<Grant, Delay> {
+    pub(super) fn start(&mut self, waiter: &mut Waiter, now: &Now) -> Result<Grant, Delay> {
         let (kind, uptime) = (waiter.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
         let mut delay = self.schedule.next(kind, &limits, uptime);
@@ -98,17 +102,14 @@ impl HostState {
             delay = self.schedule.next(kind, &limits, uptime);
         }
         if !delay.is_over() {
-            waiter.claim.give_way();
+            waiter.give_way();
             return Err(delay);
         }
-        let guard = now.active.ceilings.start(&mut waiter.claim, uptime);
-        let ceilings = guard.map_err(|until| {
-            let end = match until {
-                Uptime::MAX => DelayEnd::OnEvent(Duration::MAX),
-                until => DelayEnd::After(until.saturating_sub(uptime)),
-            };
-            Delay::of_crawler(Reason::Ceiling, end)
-        })?;
+        let claim = waiter.claim.as_mut();
+        let driver = waiter.driver.as_ref();
+        let guard = claim.map(|claim| claim.start(uptime, driver)).transpose();
+        let ceilings =
+            guard.map_err(|until| Delay::of_crawler(Reason::Ceiling, now.end_at(until)))?;
         Ok(Grant {
             start: self.schedule.start(kind, &limits, uptime)?,
             ceilings,
@@ -120,7 +121,7 @@ impl HostState {
     }
 
     /// Returns the limits of one request.
-    fn limits(&self, records: Option<&PaceRecords>, kind: Kind, now: &Now<'_>) -> StartLimits {
+    fn limits(&self, records: Option<&PaceRecords>, kind: Kind, now: &Now) -> StartLimits {
         let terms = &*self.terms;
         let mut limits = StartLimits {
             in_flight: terms.in_flight,
@@ -156,7 +157,7 @@ impl HostState {
 
     /// Returns the records with the longest delay that was asked of a crawler of
     /// late, as long as their robots.txt is held.
-    fn longest_records(&self, now: &Now<'_>) -> Option<Arc<PaceRecords>> {
+    fn longest_records(&self, now: &Now) -> Option<Arc<PaceRecords>> {
         let (records, last) = self.longest.as_ref()?;
         let records = records.upgrade()?;
         let (delay, _) = records.delay(now.wall())?;
@@ -167,7 +168,7 @@ impl HostState {
     /// Records what a site asks of a crawler. The longest delay binds every
     /// request to the host, whatever the scheme, port and crawler: it is one
     /// host that has to answer them. Returns whether this one is longer.
-    pub(super) fn record_crawl_delay(&mut self, records: &Arc<PaceRecords>, now: &Now<'_>) -> bool {
+    pub(super) fn record_crawl_delay(&mut self, records: &Arc<PaceRecords>, now: &Now) -> bool {
         let wall = now.wall();
         let Some((delay, _)) = records.delay(wall) else {
             return false;
@@ -203,11 +204,7 @@ impl HostState {
     }
 
     /// Records a response that asks for less.
-    pub(super) fn record_throttle(
-        &mut self,
-        answer: ThrottleAnswer,
-        now: &Now<'_>,
-    ) -> BackOffUpdate {
+    pub(super) fn record_throttle(&mut self, answer: ThrottleAnswer, now: &Now) -> BackOffUpdate {
         let back_off = self.back_off.get_or_insert_default();
         back_off.record(answer, &now.active.options.back_off, now.uptime)
     }
@@ -236,14 +233,14 @@ impl HostState {
 
     /// Returns the delay of a request of which its site asks nothing; `None` if
     /// it may start.
-    pub(super) fn delay(&self, kind: Kind, now: &Now<'_>) -> Option<Delay> {
+    pub(super) fn delay(&self, kind: Kind, now: &Now) -> Option<Delay> {
         let limits = self.limits(None, kind, now);
         let delay = self.schedule.next(kind, &limits, now.uptime);
         (!delay.is_over()).then_some(delay)
     }
 
     /// Returns whether a new state in its place would allow the same.
-    pub(super) fn is_idle(&self, now: &Now<'_>) -> bool {
+    pub(super) fn is_idle(&self, now: &Now) -> bool {
         let back_off_limits = &now.active.options.back_off;
         let is_forgiven = |back_off: &BackOff| back_off.is_forgiven(back_off_limits, now.uptime);
         let limits = StartLimits {
@@ -257,7 +254,7 @@ impl HostState {
 
     /// Returns whether nothing happened of late. An idle host is kept until
     /// then: a crawler may come that is asked for a longer delay than the last.
-    pub(super) fn is_at_rest(&self, now: &Now<'_>) -> bool {
+    pub(super) fn is_at_rest(&self, now: &Now) -> bool {
         self.schedule.latest().saturating_add(REMEMBERED) <= now.uptime
     }
 }

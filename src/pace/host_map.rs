@@ -49,7 +49,7 @@ impl HostMap {
 
     /// Returns the queue of a host; `None` where there are too many, and all
     /// that were looked at are in use.
-    pub(super) fn queue(&self, host: &Host, now: &Now<'_>) -> Option<Arc<HostQueue>> {
+    pub(super) fn queue(&self, host: &Host, now: &Now) -> Option<Arc<HostQueue>> {
         if let Some(queue) = self.queues.get(host) {
             return Some(Arc::clone(&queue));
         }
@@ -68,7 +68,7 @@ impl HostMap {
     }
 
     /// Forgets some idle queues; returns whether there is room now.
-    fn make_room(&self, now: &Now<'_>) -> bool {
+    fn make_room(&self, now: &Now) -> bool {
         // Each search begins behind the one before. If all began at the first
         // queue, those that are in use there would hide idle ones from it.
         let searched = self.next_search.fetch_add(SEARCHED, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl HostMap {
 
     /// Forgets the queues that have been idle for long, and returns the
     /// back-offs that are over and unreported.
-    pub(super) fn sweep(&self, now: &Now<'_>) -> Vec<(Host, BackOff)> {
+    pub(super) fn sweep(&self, now: &Now) -> Vec<(Host, BackOff)> {
         let mut ended = Vec::new();
         self.queues.retain(|host, queue| {
             if let Some(back_off) = queue.with_host(|host| host.take_back_off_end(now.uptime)) {
@@ -103,7 +103,9 @@ impl HostMap {
             let stays = !is_at_rest || !is_forgettable(queue, now);
             // Counted at once: a request that looks for room meanwhile would
             // find neither an idle queue nor a place.
-            self.count_forgotten(usize::from(!stays));
+            if !stays {
+                self.count_forgotten(1);
+            }
             stays
         });
         // A crawl that has moved on should not keep the memory of its peak.
@@ -129,6 +131,6 @@ impl HostMap {
 
 /// Returns whether a queue may be forgotten: not while anything else refers to
 /// it, because a request could still start through that reference.
-fn is_forgettable(queue: &Arc<HostQueue>, now: &Now<'_>) -> bool {
+fn is_forgettable(queue: &Arc<HostQueue>, now: &Now) -> bool {
     Arc::strong_count(queue) == 1 && queue.is_idle(now)
 }

@@ -6,11 +6,10 @@
 //! never crosses an await, and no lock of another host is taken under it.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep_until;
 
 use super::back_off::{BackOffUpdate, ThrottleAnswer};
 use super::ceilings::Ceilings;
@@ -18,9 +17,9 @@ use super::context::{Now, PaceContext};
 use super::fair_queue::FairQueue;
 use super::host::HostState;
 use super::host_pace::HostPace;
-use super::request::{Grant, TurnAnswer, TurnRequest, Waiter};
+use super::request::{Grant, QueuePlace, TurnAnswer, Waiter};
 use super::schedule::{Kind, Uptime};
-use crate::decision::delay::{Delay, DelayEnd, DelayScope};
+use crate::decision::delay::{Delay, DelayScope};
 use crate::decision::reason::Reason;
 use politesse_robots::origin::Host;
 
@@ -35,27 +34,8 @@ struct QueueState {
     waiting: Option<Box<FairQueue>>,
 }
 
-/// Place that a request took in a queue.
-#[derive(Debug)]
-pub(super) struct Joined {
-    pub(super) arrival: u64,
-    pub(super) answer: oneshot::Receiver<TurnAnswer>,
-    /// Whether the caller has to spawn [`HostQueue::drive`].
-    pub(super) needs_driver: bool,
-}
-
-/// Next step of a driver.
-#[derive(Debug)]
-enum DriverStep {
-    Continue,
-    /// Sleeps until then, or until woken.
-    Sleep(Uptime, Arc<Notify>),
-    /// Ends: no request waits.
-    End,
-}
-
 impl HostQueue {
-    pub(super) fn new(host: &Host, now: &Now<'_>) -> Self {
+    pub(super) fn new(host: &Host, now: &Now) -> Self {
         Self(Mutex::new(QueueState {
             host: HostState::new(host, now),
             waiting: None,
@@ -81,14 +61,15 @@ impl HostQueue {
 
     /// Takes the options in force. Requests that wait are looked at again, under
     /// `ceilings` if those are new.
-    pub(super) fn refresh(&self, host: &Host, now: &Now<'_>, ceilings: Option<&Ceilings>) {
+    pub(super) fn refresh(&self, host: &Host, now: &Now, ceilings: Option<&Ceilings>) {
         let mut state = self.lock();
         state.host.refresh(host, now);
         if let Some(waiting) = &mut state.waiting {
-            waiting.for_each(|crawler, waiter| {
+            waiting.for_each(|waiter| {
                 waiter.not_before = Uptime::ZERO;
                 if let Some(ceilings) = ceilings {
-                    waiter.claim.renew(ceilings, crawler, host);
+                    let crawler = waiter.place.crawler.as_deref();
+                    waiter.claim = ceilings.claim(crawler, host, waiter.address);
                 }
             });
         }
@@ -102,12 +83,12 @@ impl HostQueue {
     /// The estimated [`Delay`].
     pub(super) fn start(
         &self,
-        request: &TurnRequest<'_>,
+        host: &Host,
         waiter: &mut Waiter,
-        now: &Now<'_>,
+        now: &Now,
     ) -> Result<Grant, Delay> {
         let mut state = self.lock();
-        state.host.refresh(request.host, now);
+        state.host.refresh(host, now);
         let records = waiter.pace_records.as_ref();
         let is_longest = records.is_some_and(|records| state.host.record_crawl_delay(records, now));
         let waiting = state.waiting.as_ref();
@@ -117,59 +98,57 @@ impl HostQueue {
         if is_longest {
             waiting.driver.notify_one();
         }
-        let ahead = waiting.ahead(request.crawler, waiter.arrival);
+        let ahead = waiting.ahead(&waiter.place);
         Err(state.host.estimate(waiter, ahead, now))
     }
 
     /// Estimates the delay of a request that comes now.
-    pub(super) fn estimate(&self, waiter: &Waiter, crawler: Option<&str>, now: &Now<'_>) -> Delay {
+    pub(super) fn estimate(&self, waiter: &Waiter, now: &Now) -> Delay {
         let state = self.lock();
         let waiting = state.waiting.as_ref();
-        let ahead = waiting.map_or(0, |waiting| waiting.ahead(crawler, None));
+        let ahead = waiting.map_or(0, |waiting| waiting.ahead(&waiter.place));
         state.host.estimate(waiter, ahead, now)
     }
 
     /// Returns whether anything delays a robots.txt now.
-    pub(super) fn delays_robots(&self, now: &Now<'_>) -> bool {
+    pub(super) fn delays_robots(&self, now: &Now) -> bool {
         let state = self.lock();
         state.waiting.is_some() || state.host.delay(Kind::RobotsTxt, now).is_some()
     }
 
-    /// Joins the queue; `None` if `pages_max` pages wait. `arrivals` numbers the
-    /// requests that have no place in the order of arrival yet.
+    /// Joins the queue; `None` if too many pages wait (`pace.queue.origin`).
     pub(super) fn join(
-        &self,
+        self: &Arc<Self>,
         mut waiter: Waiter,
-        crawler: Option<&Arc<str>>,
-        pages_max: usize,
-        arrivals: &AtomicU64,
-    ) -> Option<Joined> {
+        context: &Arc<PaceContext>,
+        now: &Now,
+    ) -> Option<oneshot::Receiver<TurnAnswer>> {
         let mut state = self.lock();
-        if let Some(crawler) = crawler {
-            state.make_room(crawler, pages_max)?;
-        }
-        let needs_driver = state.waiting.is_none();
+        state.make_room(&waiter.place, now)?;
+        let is_driven = state.waiting.is_some();
         let waiting = state.waiting.get_or_insert_default();
-        // Under the lock, so that numbers rise along the queue.
-        let next = || arrivals.fetch_add(1, Ordering::Relaxed);
-        let arrival = waiter.arrival.unwrap_or_else(next);
+        let driver = Arc::clone(&waiting.driver);
         let (sender, answer) = oneshot::channel();
-        waiter.arrival = Some(arrival);
         waiter.ticket = Some(sender);
-        waiter.claim.wait_with(&waiting.driver);
-        waiting.push(crawler, waiter);
-        waiting.driver.notify_one();
-        Some(Joined {
-            arrival,
-            answer,
-            needs_driver,
-        })
+        waiter.driver = Some(Arc::clone(&driver));
+        waiting.push(waiter);
+        driver.notify_one();
+        drop(state);
+        // Read behind the queue's lock, so that none joins unseen by `close`.
+        if context.is_closed.load(Ordering::SeqCst) {
+            self.close();
+        }
+        if !is_driven {
+            let drive = Arc::clone(self).drive(Arc::clone(context), driver);
+            context.tasks.0.spawn(drive);
+        }
+        Some(answer)
     }
 
     /// Leaves the queue before a turn; `None` if the request was answered.
-    pub(super) fn leave(&self, crawler: Option<&str>, arrival: u64) -> Option<Waiter> {
+    pub(super) fn leave(&self, place: &QueuePlace) -> Option<Waiter> {
         let mut state = self.lock();
-        let waiter = state.waiting.as_mut()?.remove(crawler, arrival)?;
+        let waiter = state.waiting.as_mut()?.remove(place)?;
         state.wake_driver();
         Some(waiter)
     }
@@ -188,7 +167,7 @@ impl HostQueue {
 
     /// Records a response that asks for less. Requests whose patience ends
     /// before the back-off are answered at once.
-    pub(super) fn record_throttle(&self, answer: ThrottleAnswer, now: &Now<'_>) -> BackOffUpdate {
+    pub(super) fn record_throttle(&self, answer: ThrottleAnswer, now: &Now) -> BackOffUpdate {
         let mut state = self.lock();
         let update = state.host.record_throttle(answer, now);
         let until = state.host.back_off_until(now.uptime);
@@ -196,9 +175,8 @@ impl HostQueue {
             return update;
         };
         state.wake_driver();
-        let end = DelayEnd::After(until.saturating_sub(now.uptime));
-        let delay = Delay::of_host(Reason::BackOff, end);
-        let hopeless = |waiter: &Waiter| waiter.is_hopeless(&delay, now.uptime);
+        let delay = Delay::of_host(Reason::BackOff, now.end_at(until));
+        let hopeless = |waiter: &Waiter| waiter.is_hopeless(&delay, now);
         let waiting = state.waiting.as_mut();
         let gone = waiting.map(|waiting| waiting.remove_all(hopeless));
         drop(state);
@@ -209,17 +187,17 @@ impl HostQueue {
     }
 
     /// Returns whether a new queue in its place would allow the same.
-    pub(super) fn is_idle(&self, now: &Now<'_>) -> bool {
+    pub(super) fn is_idle(&self, now: &Now) -> bool {
         let state = self.lock();
         state.waiting.is_none() && state.host.is_idle(now)
     }
 
     /// Describes the queue for people.
-    pub(super) fn snapshot(&self, host: &Host, now: &Now<'_>) -> HostPace {
+    pub(super) fn snapshot(&self, host: &Host, now: &Now) -> HostPace {
         let state = self.lock();
         let waiting = state.waiting.as_deref();
         // Where the host is free, the first request is held up alone.
-        let own_delay = || own_delay(waiting?.front()?, now.uptime);
+        let own_delay = || waiting?.front()?.own_delay(now);
         let delay = state.host.delay(Kind::Page, now).or_else(own_delay);
         let back_off = state.host.back_off_until(now.uptime);
         let queued = waiting.map_or(0, FairQueue::len);
@@ -235,48 +213,34 @@ impl HostQueue {
     }
 
     /// Grants turns for as long as requests wait.
-    pub(super) async fn drive(self: Arc<Self>, context: Arc<PaceContext>) {
-        loop {
-            context.metrics.pace_wakeups.inc();
-            let step = {
-                let active = context.active.load();
-                self.step(&context.now(&active))
-            };
-            match step {
-                DriverStep::Continue => {}
-                DriverStep::End => return,
-                DriverStep::Sleep(until, driver) => match context.epoch.checked_add(until) {
-                    None => driver.notified().await,
-                    Some(until) => tokio::select! {
-                        () = driver.notified() => {}
-                        () = sleep_until(until) => {}
-                    },
-                },
-            }
+    async fn drive(self: Arc<Self>, context: Arc<PaceContext>, driver: Arc<Notify>) {
+        while let Some(until) = self.grant_turns(&context) {
+            context.wait_until(until, driver.notified()).await;
         }
     }
 
-    /// Grants one turn, if one is due.
-    fn step(&self, now: &Now<'_>) -> DriverStep {
-        let mut state = self.lock();
-        let waiting = state.waiting.take();
-        let Some(mut waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
-            return DriverStep::End;
-        };
-        // A wake-up does not say whom it is for.
-        waiting.for_each_first(Waiter::wake);
-        let served = state.serve(&mut waiting, now);
-        let driver = Arc::clone(&waiting.driver);
-        state.waiting = Some(waiting);
-        drop(state);
-        match served {
-            Err(until) => DriverStep::Sleep(until, driver),
-            Ok((waiter, grant)) => {
-                // Nobody takes it: the client hung up since.
-                if let Some(unused) = waiter.answer(Ok(grant)) {
-                    self.update(|host| host.give_back(&unused));
+    /// Grants the turns that are due. Returns when to look again, unless the
+    /// driver is woken before; `None` if no request waits.
+    fn grant_turns(&self, context: &PaceContext) -> Option<Uptime> {
+        loop {
+            context.metrics.pace_wakeups.inc();
+            let now = context.now();
+            let mut state = self.lock();
+            let waiting = state.waiting.take();
+            let mut waiting = waiting.filter(|waiting| !waiting.is_empty())?;
+            // A wake-up does not say whom it is for.
+            waiting.for_each_first(Waiter::wake);
+            let served = state.serve(&mut waiting, &now);
+            state.waiting = Some(waiting);
+            drop(state);
+            match served {
+                Err(until) => return Some(until),
+                Ok((waiter, grant)) => {
+                    // Nobody takes it: the client hung up since.
+                    if let Some(unused) = waiter.answer(Ok(grant)) {
+                        self.update(|host| host.give_back(&unused));
+                    }
                 }
-                DriverStep::Continue
             }
         }
     }
@@ -291,12 +255,13 @@ impl QueueState {
 
     /// Makes room for one more page, if there is none: the crawler with most
     /// pages gives way to one that has fewer.
-    fn make_room(&mut self, crawler: &str, pages_max: usize) -> Option<()> {
+    fn make_room(&mut self, place: &QueuePlace, now: &Now) -> Option<()> {
+        let pages_max = now.active.options.queue.origin.get();
         let waiting = self.waiting.as_mut();
-        if let Some(waiting) = waiting.filter(|waiting| pages_max <= waiting.pages()) {
-            let crowded_out = waiting.crowd_out(crawler)?;
-            let end = DelayEnd::OnEvent(Uptime::MAX);
-            crowded_out.answer(Err(Delay::of_crawler(Reason::QueueFull, end)));
+        let full = waiting.filter(|waiting| pages_max <= waiting.pages());
+        if let Some(waiting) = full.filter(|_| place.crawler.is_some()) {
+            let delay = Delay::of_crawler(Reason::QueueFull, now.end_at(Uptime::MAX));
+            waiting.crowd_out(place)?.answer(Err(delay));
         }
         Some(())
     }
@@ -306,7 +271,7 @@ impl QueueState {
     /// # Errors
     ///
     /// Time at which to look again; [`Uptime::MAX`] if the driver is woken.
-    fn serve(&mut self, waiting: &mut FairQueue, now: &Now<'_>) -> Result<(Waiter, Grant), Uptime> {
+    fn serve(&mut self, waiting: &mut FairQueue, now: &Now) -> Result<(Waiter, Grant), Uptime> {
         let kinds = if waiting.is_robots_turn() {
             [Self::serve_robots, Self::serve_page]
         } else {
@@ -325,7 +290,7 @@ impl QueueState {
     fn serve_robots(
         &mut self,
         waiting: &mut FairQueue,
-        now: &Now<'_>,
+        now: &Now,
     ) -> Result<(Waiter, Grant), Uptime> {
         let waiter = waiting.first_robots().ok_or(Uptime::MAX)?;
         let started = self.host.start(waiter, now);
@@ -337,7 +302,7 @@ impl QueueState {
     fn serve_page(
         &mut self,
         waiting: &mut FairQueue,
-        now: &Now<'_>,
+        now: &Now,
     ) -> Result<(Waiter, Grant), Uptime> {
         loop {
             let waiter = waiting.first_page(now.uptime)?;
@@ -349,7 +314,7 @@ impl QueueState {
                 Err(delay) => delay,
             };
             let until = now.uptime.saturating_add(delay.recheck_after());
-            if waiter.is_hopeless(&delay, now.uptime) {
+            if waiter.is_hopeless(&delay, now) {
                 if let Some(waiter) = waiting.drop_page() {
                     waiter.answer(Err(delay));
                 }
@@ -358,18 +323,9 @@ impl QueueState {
                 (waiter.not_before, waiter.held_by) = (until, Some(delay.reason));
             } else {
                 waiter.held_by = None;
-                waiting.for_each_first(|first| first.claim.give_way());
+                waiting.for_each_first(Waiter::give_way);
                 return Err(until);
             }
         }
     }
-}
-
-/// Returns the delay that a request met alone.
-fn own_delay(waiter: &Waiter, now: Uptime) -> Option<Delay> {
-    let end = match waiter.not_before {
-        Uptime::MAX => DelayEnd::OnEvent(Uptime::MAX),
-        until => DelayEnd::After(until.saturating_sub(now)),
-    };
-    Some(Delay::of_crawler(waiter.held_by?, end))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::back_off::BackOff;
 use super::ceilings::{CeilingClaim, CeilingGuard};
@@ -43,7 +43,8 @@ pub struct TurnRequest<'a> {
     pub arrival: Option<u64>,
 }
 
-/// Whether a robots.txt had to be fetched before a page.
+/// Robots.txt that had to be fetched before a page, from which the page keeps its
+/// distance or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RobotsFetch {
     /// The cached one was used.
@@ -61,20 +62,33 @@ pub enum RobotsFetch {
 /// Answer to a request that waits.
 pub(super) type TurnAnswer = Result<Grant, Delay>;
 
+/// Place of a request in the queue of its host.
+#[derive(Debug, Clone)]
+pub(super) struct QueuePlace {
+    /// Crawler that takes turns with the others; `None` for our own robots.txt
+    /// fetch.
+    pub(super) crawler: Option<Arc<str>>,
+    /// Number of arrival, by which the requests of one crawler are in order.
+    pub(super) arrival: u64,
+}
+
 /// Request from when it asks for its turn until it starts or leaves.
 #[derive(Debug)]
 pub(super) struct Waiter {
+    pub(super) place: QueuePlace,
     pub(super) kind: Kind,
     pub(super) pace_records: Option<Arc<PaceRecords>>,
-    pub(super) claim: CeilingClaim,
-    /// Place in the order of arrival; `None` before the request joins a queue.
-    pub(super) arrival: Option<u64>,
+    pub(super) address: Option<IpAddr>,
+    /// Claim on a start under its ceilings, if it comes under any.
+    pub(super) claim: Option<CeilingClaim>,
     pub(super) deadline: Uptime,
     /// Time before which the request need not be looked at; [`Uptime::MAX`]
     /// until the driver is woken.
     pub(super) not_before: Uptime,
     /// Reason that holds up this request while its host is free.
     pub(super) held_by: Option<Reason>,
+    /// Wakes the driver of the queue; `None` before the request joins one.
+    pub(super) driver: Option<Arc<Notify>>,
     /// Way to the ticket; `None` before the request joins a queue.
     pub(super) ticket: Option<oneshot::Sender<TurnAnswer>>,
 }
@@ -110,7 +124,8 @@ impl<'a> TurnRequest<'a> {
 }
 
 impl Waiter {
-    pub(super) fn new(request: &TurnRequest<'_>, now: &Now<'_>) -> Self {
+    /// Makes the waiter of a request; `arrival` is its number if it has none.
+    pub(super) fn new(request: &TurnRequest<'_>, arrival: u64, now: &Now) -> Self {
         let kind = match (request.crawler, request.robots_fetch) {
             (None, _) => Kind::RobotsTxt,
             (Some(_), RobotsFetch::No | RobotsFetch::Once) => Kind::Page,
@@ -118,13 +133,18 @@ impl Waiter {
         };
         let ceilings = &now.active.ceilings;
         Self {
+            place: QueuePlace {
+                crawler: request.crawler.map(Arc::from),
+                arrival: request.arrival.unwrap_or(arrival),
+            },
             kind,
             pace_records: request.pace_records.clone(),
+            address: request.address,
             claim: ceilings.claim(request.crawler, request.host, request.address),
-            arrival: request.arrival,
             deadline: now.uptime.saturating_add(request.max_wait),
             not_before: Uptime::ZERO,
             held_by: None,
+            driver: None,
             ticket: None,
         }
     }
@@ -135,6 +155,14 @@ impl Waiter {
         self.ticket?.send(answer).err()?.ok()
     }
 
+    /// Gives up the request's places under its ceilings
+    /// ([`CeilingClaim::give_way`]).
+    pub(super) fn give_way(&mut self) {
+        if let Some(claim) = &mut self.claim {
+            claim.give_way();
+        }
+    }
+
     /// Has the request looked at again, if it waits to be woken.
     pub(super) fn wake(&mut self) {
         if self.not_before == Uptime::MAX {
@@ -143,8 +171,14 @@ impl Waiter {
     }
 
     /// Returns whether `delay` is longer than the request may wait.
-    pub(super) fn is_hopeless(&self, delay: &Delay, now: Uptime) -> bool {
-        let until = delay.wait().map(|wait| now.saturating_add(wait));
+    pub(super) fn is_hopeless(&self, delay: &Delay, now: &Now) -> bool {
+        let until = delay.wait().map(|wait| now.uptime.saturating_add(wait));
         until.is_some_and(|until| self.deadline < until)
+    }
+
+    /// Returns the delay that holds up this request while its host is free.
+    pub(super) fn own_delay(&self, now: &Now) -> Option<Delay> {
+        let end = now.end_at(self.not_before);
+        Some(Delay::of_crawler(self.held_by?, end))
     }
 }

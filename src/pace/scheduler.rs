@@ -9,7 +9,7 @@
 //! in time, and so is the number of hosts (`pace.max_hosts`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -42,42 +42,34 @@ pub struct Scheduler {
     pub(super) context: Arc<PaceContext>,
     hosts: Arc<HostMap>,
     seats: Arc<Seats>,
-    tasks: Tasks,
     /// Wall-clock time at which this process began.
     began: Timestamp,
     /// Next number of arrival.
     arrivals: AtomicU64,
     /// Uptime of the next sweep, in seconds.
     next_sweep: AtomicU64,
-    /// Whether requests may no longer wait.
-    is_closed: AtomicBool,
 }
 
 impl Scheduler {
     /// Makes a scheduler that knows no host yet.
     pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
         Self {
-            context: Arc::new(PaceContext::new(options, Arc::clone(&metrics))),
+            context: Arc::new(PaceContext::new(options, Arc::clone(&metrics), tasks)),
             hosts: Arc::new(HostMap::new(Arc::clone(&metrics))),
             seats: Seats::new(metrics),
-            tasks,
             began: clock::now(),
             arrivals: AtomicU64::new(0),
             next_sweep: AtomicU64::new(SWEEP_SECONDS),
-            is_closed: AtomicBool::new(false),
         }
     }
 
     /// Puts other options in force, also for requests that wait. Requests in
     /// flight stay as they are.
     pub fn set_options(&self, options: Options) {
-        let previous = self.context.active.load_full();
-        let active = self.context.set_options(options);
-        let is_same = Arc::ptr_eq(&previous.ceilings, &active.ceilings);
-        let ceilings = (!is_same).then_some(&*active.ceilings);
-        let now = self.context.now(&active);
+        let ceilings = self.context.set_options(options);
+        let now = self.context.now();
         self.hosts
-            .for_each(|host, queue| queue.refresh(host, &now, ceilings));
+            .for_each(|host, queue| queue.refresh(host, &now, ceilings.as_deref()));
     }
 
     /// Sets the listener. Only the first call counts: with two listeners each
@@ -92,9 +84,8 @@ impl Scheduler {
     /// may have been wrong when a back-off was saved. One that is over and not
     /// forgiven yet keeps its incidents, so that the host's next is longer.
     pub fn restore_back_offs(&self, saved: impl IntoIterator<Item = SavedBackOff>) {
-        let active = self.context.active.load();
-        let now = self.context.now(&active);
-        let (wall, limits) = (clock::now(), active.options.back_off);
+        let now = self.context.now();
+        let (wall, limits) = (clock::now(), now.active.options.back_off);
         for entry in saved {
             if limits.forgive <= clock::passed(entry.quiet_since, wall) {
                 continue;
@@ -111,7 +102,7 @@ impl Scheduler {
     /// Ends all waits, since the process stops: requests that cannot start at
     /// once are put off from now on ([`Reason::Overload`]).
     pub fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
+        self.context.is_closed.store(true, Ordering::SeqCst);
         self.hosts.for_each(|_, queue| queue.close());
     }
 
@@ -138,8 +129,7 @@ impl Scheduler {
     /// Applies the pace records of a robots.txt to its host now, without a
     /// request for a page.
     pub fn record_crawl_delay(&self, host: &Host, records: &Arc<PaceRecords>) {
-        let active = self.context.active.load();
-        let now = self.context.now(&active);
+        let now = self.context.now();
         if let Some(queue) = self.hosts.queue(host, &now) {
             queue.update(|host| host.record_crawl_delay(records, &now));
         }
@@ -153,12 +143,9 @@ impl Scheduler {
     /// Puts off a request whose robots.txt cannot be fetched now; `None` if its
     /// host delays no robots.txt.
     pub fn put_off_robots(&self, host: &Host) -> Option<Delay> {
-        let is_delayed = {
-            let active = self.context.active.load();
-            let now = self.context.now(&active);
-            let queue = self.hosts.queue(host, &now);
-            queue.is_some_and(|queue| queue.delays_robots(&now))
-        };
+        let now = self.context.now();
+        let queue = self.hosts.queue(host, &now);
+        let is_delayed = queue.is_some_and(|queue| queue.delays_robots(&now));
         is_delayed.then(|| self.put_off(host, self.estimate_robots(host)))
     }
 
@@ -182,8 +169,7 @@ impl Scheduler {
 
     /// Describes every host that is remembered.
     pub fn snapshot(&self) -> Vec<HostPace> {
-        let active = self.context.active.load();
-        let now = self.context.now(&active).with_wall();
+        let now = self.context.now().with_wall();
         let mut hosts = Vec::new();
         self.hosts
             .for_each(|host, queue| hosts.push(queue.snapshot(host, &now)));
@@ -198,55 +184,45 @@ impl Scheduler {
     }
 
     async fn start_or_wait(&self, request: &TurnRequest<'_>) -> Result<Turn, Delay> {
-        match self.start_or_join(request)? {
-            Ok(turn) => Ok(turn),
-            Err(ticket) => ticket.turn(&self.context, request.host).await,
-        }
+        let ticket = {
+            let now = self.context.now();
+            self.sweep_if_due(now.uptime);
+            let queue = self.hosts.queue(request.host, &now);
+            let queue = queue.ok_or_else(too_many_hosts)?;
+            // The previous process may have asked for a page just before it
+            // ended. That is stored nowhere, so a request at the start is
+            // assumed.
+            if request.robots_fetched_at.is_some_and(|at| at < self.began) {
+                queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
+            }
+            let mut waiter = self.waiter(request, &now);
+            let may_wait = |delay: &Delay, waiter: &Waiter| {
+                !request.max_wait.is_zero() && !waiter.is_hopeless(delay, &now)
+            };
+            let mut started = queue.start(request.host, &mut waiter, &now);
+            if request.robots_fetch == RobotsFetch::Once
+                && let Err(delay) = &started
+                && !may_wait(delay, &waiter)
+            {
+                waiter.kind = Kind::PageAtOnce;
+                started = queue.start(request.host, &mut waiter, &now);
+            }
+            match started {
+                Ok(grant) => {
+                    let context = Arc::clone(&self.context);
+                    return Ok(Turn::new(context, queue, request.host, grant));
+                }
+                Err(delay) if !may_wait(&delay, &waiter) => return Err(delay),
+                Err(delay) => self.join(queue, waiter, &now).map_err(|detail| {
+                    Delay::of_host(Reason::QueueFull, delay.end).explained(detail)
+                })?,
+            }
+        };
+        ticket.turn(&self.context, request.host).await
     }
 
-    /// Starts a request, or has it join the queue of its host.
-    ///
-    /// # Errors
-    ///
-    /// The [`Delay`] of a request that may do neither.
-    fn start_or_join(&self, request: &TurnRequest<'_>) -> Result<Result<Turn, Ticket>, Delay> {
-        let active = self.context.active.load();
-        let now = self.context.now(&active);
-        self.sweep_if_due(now.uptime);
-        let Some(queue) = self.hosts.queue(request.host, &now) else {
-            return Err(too_many_hosts());
-        };
-        // The previous process may have asked for a page just before it ended.
-        // That is stored nowhere, so a request at the start is assumed.
-        if request.robots_fetched_at.is_some_and(|at| at < self.began) {
-            queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
-        }
-        let mut waiter = Waiter::new(request, &now);
-        let may_wait = |delay: &Delay, waiter: &Waiter| {
-            !request.max_wait.is_zero() && !waiter.is_hopeless(delay, now.uptime)
-        };
-        let mut started = queue.start(request, &mut waiter, &now);
-        if request.robots_fetch == RobotsFetch::Once
-            && let Err(delay) = &started
-            && !may_wait(delay, &waiter)
-        {
-            waiter.kind = Kind::PageAtOnce;
-            started = queue.start(request, &mut waiter, &now);
-        }
-        let delay = match started {
-            Ok(grant) => {
-                let context = Arc::clone(&self.context);
-                return Ok(Ok(Turn::new(context, queue, request.host, grant)));
-            }
-            Err(delay) => delay,
-        };
-        if !may_wait(&delay, &waiter) {
-            return Err(delay);
-        }
-        let crawler = request.crawler.map(Arc::from);
-        let ticket = self.join(queue, waiter, crawler, &now);
-        let full = |detail| Delay::of_host(Reason::QueueFull, delay.end).explained(detail);
-        ticket.map(Err).map_err(full)
+    fn waiter(&self, request: &TurnRequest<'_>, now: &Now) -> Waiter {
+        Waiter::new(request, self.arrivals.fetch_add(1, Ordering::Relaxed), now)
     }
 
     /// Has a request join a queue, on a seat if it is a page.
@@ -258,31 +234,21 @@ impl Scheduler {
         &self,
         queue: Arc<HostQueue>,
         waiter: Waiter,
-        crawler: Option<Arc<str>>,
-        now: &Now<'_>,
+        now: &Now,
     ) -> Result<Ticket, &'static str> {
+        let (place, deadline) = (waiter.place.clone(), waiter.deadline);
         let limits = &now.active.options.queue;
-        let seat = match &crawler {
+        let seat = match &place.crawler {
             Some(crawler) => Some(self.seats.take(crawler, limits)?),
             None => None,
         };
-        let (deadline, pages_max) = (waiter.deadline, limits.origin.get());
-        let Some(joined) = queue.join(waiter, crawler.as_ref(), pages_max, &self.arrivals) else {
-            return Err("too many requests for this host wait already");
-        };
-        // Read behind the queue's lock, so that none joins unseen by `close`.
-        if self.is_closed.load(Ordering::SeqCst) {
-            queue.close();
-        }
-        if joined.needs_driver {
-            let driver = Arc::clone(&queue).drive(Arc::clone(&self.context));
-            self.tasks.0.spawn(driver);
-        }
+        let answer = queue
+            .join(waiter, &self.context, now)
+            .ok_or("too many requests for this host wait already")?;
         Ok(Ticket {
             queue,
-            crawler,
-            arrival: joined.arrival,
-            answer: joined.answer,
+            place,
+            answer,
             joined_at: now.uptime,
             deadline,
             _seat: seat,
@@ -290,13 +256,12 @@ impl Scheduler {
     }
 
     fn estimate_robots(&self, host: &Host) -> Delay {
-        let active = self.context.active.load();
-        let now = self.context.now(&active);
+        let now = self.context.now();
         let Some(queue) = self.hosts.queue(host, &now) else {
             return too_many_hosts();
         };
         let request = TurnRequest::robots(host, Duration::ZERO);
-        queue.estimate(&Waiter::new(&request, &now), None, &now)
+        queue.estimate(&self.waiter(&request, &now), &now)
     }
 
     /// Counts a request that is put off, and explains its delay if it is not
@@ -304,7 +269,7 @@ impl Scheduler {
     fn put_off(&self, host: &Host, delay: Delay) -> Delay {
         let delay = if !delay.detail.is_empty() {
             delay
-        } else if self.is_closed.load(Ordering::SeqCst) {
+        } else if self.context.is_closed.load(Ordering::SeqCst) {
             stopping()
         } else {
             let why = self.operators_reason(host, delay.reason);
@@ -338,18 +303,18 @@ impl Scheduler {
             let (context, hosts) = (Arc::clone(&self.context), Arc::clone(&self.hosts));
             // With many hosts it takes milliseconds, in which no request of this
             // thread would go on.
-            self.tasks.0.spawn_blocking(move || sweep(&context, &hosts));
+            let tasks = &self.context.tasks;
+            tasks.0.spawn_blocking(move || sweep(&context, &hosts));
         }
     }
 }
 
 fn sweep(context: &PaceContext, hosts: &HostMap) {
-    let active = context.active.load();
-    let now = context.now(&active).with_wall();
+    let now = context.now().with_wall();
     for (host, back_off) in hosts.sweep(&now) {
         context.report(&host, back_off, None);
     }
-    active.ceilings.sweep(now.uptime);
+    now.active.ceilings.sweep(now.uptime);
 }
 
 fn too_many_hosts() -> Delay {

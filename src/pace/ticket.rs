@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
 
-use super::context::PaceContext;
+use super::context::{Now, PaceContext};
 use super::options::QueueLimits;
 use super::queue::HostQueue;
-use super::request::{TurnAnswer, Waiter};
+use super::request::{QueuePlace, TurnAnswer, Waiter};
 use super::schedule::Uptime;
 use super::turn::Turn;
 use crate::decision::delay::{Delay, DelayEnd};
@@ -98,9 +97,7 @@ impl Drop for Seat {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) queue: Arc<HostQueue>,
-    /// `None` for our own robots.txt fetch.
-    pub(super) crawler: Option<Arc<str>>,
-    pub(super) arrival: u64,
+    pub(super) place: QueuePlace,
     pub(super) answer: oneshot::Receiver<TurnAnswer>,
     pub(super) joined_at: Uptime,
     pub(super) deadline: Uptime,
@@ -120,14 +117,11 @@ impl Ticket {
         context: &Arc<PaceContext>,
         host: &Host,
     ) -> Result<Turn, Delay> {
-        let in_time = match context.epoch.checked_add(self.deadline) {
-            Some(deadline) => timeout_at(deadline, &mut self.answer).await,
-            None => Ok((&mut self.answer).await),
-        };
-        let answer = match in_time {
-            Ok(answer) => answer,
-            Err(_elapsed) => match self.leave() {
-                Some(waiter) => return Err(self.final_delay(&waiter, context)),
+        let answered = context.wait_until(self.deadline, &mut self.answer);
+        let answer = match answered.await {
+            Some(answer) => answer,
+            None => match self.queue.leave(&self.place) {
+                Some(waiter) => return Err(self.final_delay(waiter, &context.now())),
                 // It was taken out of the queue: its answer is on the way.
                 None => (&mut self.answer).await,
             },
@@ -137,18 +131,14 @@ impl Ticket {
         let waited = context.uptime().saturating_sub(self.joined_at);
         let (context, queue) = (Arc::clone(context), Arc::clone(&self.queue));
         let turn = Turn::new(context, queue, host, grant);
-        Ok(turn.after_wait(waited, self.arrival))
-    }
-
-    fn leave(&self) -> Option<Waiter> {
-        self.queue.leave(self.crawler.as_deref(), self.arrival)
+        Ok(turn.after_wait(waited, self.place.arrival))
     }
 
     /// Returns the delay of a request whose deadline has passed.
-    fn final_delay(&self, waiter: &Waiter, context: &PaceContext) -> Delay {
-        let active = context.active.load();
-        let crawler = self.crawler.as_deref();
-        let mut delay = self.queue.estimate(waiter, crawler, &context.now(&active));
+    fn final_delay(&self, mut waiter: Waiter, now: &Now) -> Delay {
+        // It has left the queue, and would be the last if it came again.
+        waiter.place.arrival = u64::MAX;
+        let mut delay = self.queue.estimate(&waiter, now);
         // Where nothing else would delay the request now, it waited for what
         // held it up alone.
         if let Some(reason) = waiter.held_by.filter(|_| delay.is_over()) {
@@ -160,7 +150,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.leave();
+        self.queue.leave(&self.place);
         // From here on no turn can be granted; one may have been before.
         self.answer.close();
         if let Ok(Ok(unused)) = self.answer.try_recv() {

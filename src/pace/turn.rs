@@ -121,9 +121,7 @@ impl Turn {
             return BackOffUpdate::None;
         }
         answer.chance = chance();
-        let active = self.context.active.load();
-        let now = self.context.now(&active);
-        let update = self.queue.record_throttle(answer, &now);
+        let update = self.queue.record_throttle(answer, &self.context.now());
         if update == BackOffUpdate::Entered {
             self.context.metrics.pace_backoffs.inc();
         }

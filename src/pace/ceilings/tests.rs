@@ -42,23 +42,26 @@ impl Kit {
     }
 
     fn claim(&self, crawler: &str, name: &str) -> CeilingClaim {
-        self.ceilings.claim(Some(crawler), &host(name), None)
+        self.ceilings
+            .claim(Some(crawler), &host(name), None)
+            .unwrap()
     }
 
     /// A claim of one that waits, and what it is told by.
     fn waiting(&self, crawler: &str, name: &str) -> (CeilingClaim, Arc<Notify>) {
-        let mut claim = self.claim(crawler, name);
-        let told = Arc::new(Notify::new());
-        claim.wait_with(&told);
-        (claim, told)
+        (self.claim(crawler, name), Arc::default())
     }
 
     fn now(&self) -> Uptime {
         clock::instant() - self.epoch
     }
 
-    fn start(&self, claim: &mut CeilingClaim) -> Result<Option<CeilingGuard>, Uptime> {
-        self.ceilings.start(claim, self.now())
+    fn start(&self, claim: &mut CeilingClaim) -> Result<CeilingGuard, Uptime> {
+        claim.start(self.now(), None)
+    }
+
+    fn wait(&self, claim: &mut CeilingClaim, told: &Arc<Notify>) -> Result<CeilingGuard, Uptime> {
+        claim.start(self.now(), Some(told))
     }
 
     /// Number of lines that are remembered, after a sweep.
@@ -97,11 +100,11 @@ async fn a_rate_has_no_burst_and_counts_a_request_once() {
         ..Options::default()
     });
     assert!(kit.start(&mut kit.claim("a", "site.example")).is_ok());
-    let (mut waiting, _) = kit.waiting("b", "site.example");
-    let refused = kit.start(&mut waiting);
+    let (mut waiting, told) = kit.waiting("b", "site.example");
+    let refused = kit.wait(&mut waiting, &told);
     assert_eq!(refused.unwrap_err().as_millis(), 500);
     advance(Duration::from_millis(500)).await;
-    assert!(kit.start(&mut waiting).is_ok());
+    assert!(kit.wait(&mut waiting, &told).is_ok());
     advance(Duration::from_secs(60)).await;
     assert_eq!(kit.len(), 0);
 }
@@ -115,26 +118,26 @@ async fn who_waits_for_a_rate_is_told_in_order() {
         ..Options::default()
     });
     assert!(kit.start(&mut kit.claim("a", "site.example")).is_ok());
-    let (mut first, _) = kit.waiting("a", "one.example");
+    let (mut first, told_first) = kit.waiting("a", "one.example");
     let (mut second, told) = kit.waiting("a", "two.example");
     let (mut third, told_third) = kit.waiting("a", "three.example");
-    assert_eq!(kit.start(&mut first).unwrap_err().as_secs(), 1);
-    assert_eq!(kit.start(&mut second).unwrap_err(), Uptime::MAX);
-    assert_eq!(kit.start(&mut third).unwrap_err(), Uptime::MAX);
+    assert_eq!(kit.wait(&mut first, &told_first).unwrap_err().as_secs(), 1);
+    assert_eq!(kit.wait(&mut second, &told).unwrap_err(), Uptime::MAX);
+    assert_eq!(kit.wait(&mut third, &told_third).unwrap_err(), Uptime::MAX);
     let new = kit.start(&mut kit.claim("a", "new.example"));
     assert_eq!(new.unwrap_err().as_secs(), 3);
     advance(Duration::from_secs(1)).await;
-    assert_eq!(kit.start(&mut second).unwrap_err(), Uptime::MAX);
+    assert_eq!(kit.wait(&mut second, &told).unwrap_err(), Uptime::MAX);
     assert!(!is_told(&told).await);
-    assert!(kit.start(&mut first).is_ok());
+    assert!(kit.wait(&mut first, &told_first).is_ok());
     assert!(is_told(&told).await && !is_told(&told_third).await);
-    assert_eq!(kit.start(&mut second).unwrap_err().as_secs(), 2);
+    assert_eq!(kit.wait(&mut second, &told).unwrap_err().as_secs(), 2);
     // Who leaves, or cannot start for another reason, lets the next one go.
     second.give_way();
     assert!(is_told(&told_third).await);
-    assert_eq!(kit.start(&mut third).unwrap_err().as_secs(), 2);
+    assert_eq!(kit.wait(&mut third, &told_third).unwrap_err().as_secs(), 2);
     drop(third);
-    assert_eq!(kit.start(&mut second).unwrap_err().as_secs(), 2);
+    assert_eq!(kit.wait(&mut second, &told).unwrap_err().as_secs(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,8 +149,8 @@ async fn what_is_under_way_is_counted_until_it_ends() {
     });
     let ip: IpAddr = "192.0.2.7".parse().unwrap();
     let ask = |name: &str, address| {
-        let mut claim = kit.ceilings.claim(Some("a"), &host(name), address);
-        kit.start(&mut claim)
+        let claim = kit.ceilings.claim(Some("a"), &host(name), address);
+        kit.start(&mut claim.unwrap())
     };
     let held = ask("a.one.example", Some(ip)).unwrap();
     assert!(ask("b.one.example", None).is_err());
@@ -173,18 +176,24 @@ async fn who_ends_a_request_tells_the_first_that_waits() {
     let held = kit.start(&mut kit.claim("a", "site.example")).unwrap();
     let (mut first, told) = kit.waiting("a", "one.example");
     let (mut second, told_second) = kit.waiting("a", "two.example");
-    assert_eq!(kit.start(&mut first).unwrap_err(), Uptime::MAX);
-    assert_eq!(kit.start(&mut second).unwrap_err(), Uptime::MAX);
+    assert_eq!(kit.wait(&mut first, &told).unwrap_err(), Uptime::MAX);
+    assert_eq!(
+        kit.wait(&mut second, &told_second).unwrap_err(),
+        Uptime::MAX
+    );
     assert!(!is_told(&told).await);
     drop(held);
     assert!(is_told(&told).await && !is_told(&told_second).await);
     // There is room, but it is too early.
-    assert_eq!(kit.start(&mut first).unwrap_err().as_secs(), 1);
+    assert_eq!(kit.wait(&mut first, &told).unwrap_err().as_secs(), 1);
     assert!(!is_told(&told).await);
     advance(Duration::from_secs(1)).await;
-    let held = kit.start(&mut first).unwrap();
+    let held = kit.wait(&mut first, &told).unwrap();
     assert!(is_told(&told_second).await);
-    assert_eq!(kit.start(&mut second).unwrap_err(), Uptime::MAX);
+    assert_eq!(
+        kit.wait(&mut second, &told_second).unwrap_err(),
+        Uptime::MAX
+    );
     drop((held, second));
     advance(Duration::from_secs(60)).await;
     assert_eq!(kit.len(), 0);
@@ -219,7 +228,10 @@ async fn a_robots_txt_comes_under_the_total() {
         total: at_once(1),
         ..Options::default()
     });
-    let robots = || kit.ceilings.claim(None, &host("site.example"), None);
+    let robots = || {
+        let claim = kit.ceilings.claim(None, &host("site.example"), None);
+        claim.unwrap()
+    };
     let held = kit.start(&mut robots()).unwrap();
     assert!(kit.start(&mut robots()).is_err());
     drop(held);
@@ -238,15 +250,15 @@ async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
         ..Options::default()
     });
     drop(kit.start(&mut kit.claim("a", "one.example")).unwrap());
-    let (mut waiting, _told) = kit.waiting("a", "one.example");
-    let until = kit.start(&mut waiting).unwrap_err();
+    let (mut waiting, told) = kit.waiting("a", "one.example");
+    let until = kit.wait(&mut waiting, &told).unwrap_err();
     assert_eq!(until, Duration::from_secs(1));
     let total = kit.start(&mut kit.claim("b", "two.example")).unwrap();
-    assert_eq!(kit.start(&mut waiting).unwrap_err(), until);
+    assert_eq!(kit.wait(&mut waiting, &told).unwrap_err(), until);
     advance(Duration::from_secs(1)).await;
-    assert_eq!(kit.start(&mut waiting).unwrap_err(), Uptime::MAX);
+    assert_eq!(kit.wait(&mut waiting, &told).unwrap_err(), Uptime::MAX);
     drop(total);
-    assert!(kit.start(&mut waiting).is_ok());
+    assert!(kit.wait(&mut waiting, &told).is_ok());
 }
 
 // Ours: who has left is not waited for, nor remembered behind one who waits.
@@ -257,12 +269,12 @@ async fn who_left_a_line_does_not_count_in_it() {
         ..Options::default()
     });
     drop(kit.start(&mut kit.claim("a", "one.example")).unwrap());
-    let (mut first, _told) = kit.waiting("a", "one.example");
-    assert!(kit.start(&mut first).is_err());
+    let (mut first, told) = kit.waiting("a", "one.example");
+    assert!(kit.wait(&mut first, &told).is_err());
     for _ in 0..100 {
-        let (mut leaving, _told) = kit.waiting("b", "two.example");
-        assert!(kit.start(&mut leaving).is_err());
+        let (mut leaving, told) = kit.waiting("b", "two.example");
+        assert!(kit.wait(&mut leaving, &told).is_err());
     }
-    let wait = kit.ceilings.wait(&kit.claim("c", "three.example"));
+    let wait = kit.claim("c", "three.example").wait();
     assert_eq!(wait, Duration::from_secs(1));
 }

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::columns::{ColumnReader, integer, with_digest};
 use super::pages::NumberedTable;
-use crate::pace::back_off_event::BackOffEvent;
+use crate::pace::back_off::BackOffEvent;
 
 /// Columns that the digest of an event is over.
 pub(super) const EVENT_COLUMNS: usize = 7;

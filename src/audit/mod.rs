@@ -76,7 +76,7 @@ use crate::decision::decide::Receipt;
 use crate::decision::record::Record;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};
-use crate::pace::back_off_event::{BackOffEvent, SavedBackOff};
+use crate::pace::back_off::{BackOffEvent, SavedBackOff};
 use crate::throttle::REPEATING;
 use politesse_robots::Dialect;
 

@@ -22,7 +22,7 @@ use super::error::{AuditError, WriteError};
 use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
-use crate::pace::back_off_event::BackOffEvent;
+use crate::pace::back_off::BackOffEvent;
 
 /// Error of an exchange that was dropped before its end.
 const CLIENT_GONE: &str = "client_gone";

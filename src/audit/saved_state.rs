@@ -25,7 +25,7 @@ use crate::decision::digest::Digest;
 use crate::decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
 };
-use crate::pace::back_off_event::SavedBackOff;
+use crate::pace::back_off::SavedBackOff;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Target;

@@ -24,7 +24,7 @@ use crate::decision::decide::Policy;
 use crate::decision::digest::Digest;
 use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{Snapshot, StoredSnapshot};
-use crate::pace::back_off_event::{BackOffChange, BackOffEvent};
+use crate::pace::back_off::{BackOffChange, BackOffEvent};
 
 /// Snapshots and policies remembered as written. One that is forgotten is looked
 /// up in the database again.

@@ -2,11 +2,20 @@
 //!
 //! `Retry-After` is obeyed (RFC 9110, section 10.2.3; RFC 6585, section 4).
 //! Without it the pause is the operator's, and doubles from one back-off to the
-//! next until the host was quiet for a while. Does not know clocks or chance.
+//! next until the host was quiet for a while. Does not know clocks or chance, nor
+//! the record of back-offs: `serve` connects the listener to it.
 
+use std::fmt;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::schedule::Uptime;
+use politesse_robots::origin::Host;
+
+/// Back-offs that end sooner are not saved for a restart, which takes about as
+/// long.
+const WORTH_SAVING: Duration = Duration::from_secs(60);
 
 /// Growth and forgiveness of back-offs (`pace.backoff`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,24 +38,10 @@ impl Default for BackOffLimits {
     }
 }
 
-/// Response head, as far as it may ask to come back later.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ThrottleAnswer {
-    /// Status code.
-    pub status: u16,
-    /// Time from now that `Retry-After` names.
-    pub retry_after: Option<Duration>,
-    /// Random number from 0 to 1: the part of the jitter that is added.
-    pub chance: f64,
-}
-
-impl ThrottleAnswer {
-    /// Returns whether the status asks to come back later: those for which
-    /// RFC 9110 and RFC 6585 name `Retry-After`. A 403 says whether, not when.
-    #[must_use]
-    pub fn asks_for_less(&self) -> bool {
-        matches!(self.status, 429 | 503)
-    }
+/// Returns whether a status asks to come back later: those for which RFC 9110
+/// and RFC 6585 name `Retry-After`. A 403 says whether, not when.
+pub(super) fn asks_for_less(status: u16) -> bool {
+    matches!(status, 429 | 503)
 }
 
 /// Effect of a response on the back-off of its host.
@@ -62,12 +57,14 @@ pub enum BackOffUpdate {
 
 /// Back-off of one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BackOff {
-    /// End of the latest back-off.
-    until: Option<Uptime>,
+pub(super) struct BackOff {
+    /// End of the latest back-off, over or not.
+    pub(super) end: Option<Uptime>,
     /// Back-offs in a row whose pause was the operator's.
-    incidents: u32,
-    is_end_unreported: bool,
+    pub(super) incidents: u32,
+    /// Whether no event has reported the end. A request that would have shown it
+    /// and was not sent leaves it unreported.
+    pub(super) is_end_unreported: bool,
 }
 
 impl BackOff {
@@ -75,88 +72,56 @@ impl BackOff {
     /// do not come back all at once. Nothing is ever taken off.
     const JITTER: f64 = 0.1;
 
-    /// Restores the back-off that a previous process left behind.
-    #[must_use]
-    pub fn restored(until: Uptime, incidents: u32) -> Self {
-        Self {
-            until: Some(until),
-            incidents,
-            is_end_unreported: true,
-        }
-    }
-
-    /// Records a response.
-    pub fn record(
+    /// Records a response that asks for less, with the time from now that its
+    /// `Retry-After` names. `chance`, from 0 to 1, is the part of the jitter
+    /// that is added to a pause of the operator's.
+    pub(super) fn record(
         &mut self,
-        answer: ThrottleAnswer,
+        retry_after: Option<Duration>,
+        chance: f64,
         limits: &BackOffLimits,
         now: Uptime,
     ) -> BackOffUpdate {
-        if !answer.asks_for_less() {
-            return BackOffUpdate::None;
-        }
         // A date in the past says nothing about when.
-        let retry_after = answer.retry_after.filter(|pause| !pause.is_zero());
+        let retry_after = retry_after.filter(|pause| !pause.is_zero());
         let named = retry_after.map(|pause| pause.min(limits.longest));
         if self.until(now).is_some() {
             // Responses within one back-off were on their way when it began:
-            // they may make it longer, but count as one incident.
-            return self.extend(named.map(|pause| now.saturating_add(pause)));
+            // they may make it longer, but count as one incident. `None`, a
+            // response that names no time, is less than any time.
+            let end = named.map(|pause| now.saturating_add(pause));
+            if end <= self.end {
+                return BackOffUpdate::None;
+            }
+            self.end = end;
+            return BackOffUpdate::Extended;
         }
         if self.is_forgiven(limits, now) {
             self.incidents = 0;
         }
-        let pause = named.unwrap_or_else(|| self.grown_pause(answer.chance, limits));
-        self.until = Some(now.saturating_add(pause.min(limits.longest)));
+        let pause = named.unwrap_or_else(|| self.grown_pause(chance, limits));
+        self.end = Some(now.saturating_add(pause.min(limits.longest)));
         self.is_end_unreported = true;
         BackOffUpdate::Entered
     }
 
     /// Returns until when nothing is sent; `None` if something may be.
-    #[must_use]
-    pub fn until(&self, now: Uptime) -> Option<Uptime> {
-        self.until.filter(|until| now < *until)
+    pub(super) fn until(&self, now: Uptime) -> Option<Uptime> {
+        self.end.filter(|end| now < *end)
     }
 
-    /// Returns the end of the latest back-off, over or not.
-    #[must_use]
-    pub fn end(&self) -> Option<Uptime> {
-        self.until
-    }
-
-    /// Returns how many back-offs in a row had a pause of the operator's.
-    #[must_use]
-    pub fn incidents(&self) -> u32 {
-        self.incidents
-    }
-
-    /// Returns whether the back-off is over and its end unreported, and marks
-    /// the end as reported.
-    pub fn take_end(&mut self, now: Uptime) -> bool {
-        self.until(now).is_none() && std::mem::take(&mut self.is_end_unreported)
-    }
-
-    /// Marks the end as unreported again: the request that would have shown it
-    /// was not sent.
-    pub fn untake_end(&mut self) {
-        self.is_end_unreported = true;
+    /// Returns a back-off that is over and whose end is unreported, and marks it
+    /// as reported.
+    pub(super) fn take_end(&mut self, now: Uptime) -> Option<Self> {
+        let is_new = self.until(now).is_none() && std::mem::take(&mut self.is_end_unreported);
+        is_new.then_some(*self)
     }
 
     /// Returns whether the host was quiet for so long that nothing of it has to
     /// be remembered.
-    #[must_use]
-    pub fn is_forgiven(&self, limits: &BackOffLimits, now: Uptime) -> bool {
-        let is_quiet = |until: Uptime| until.saturating_add(limits.forgive) <= now;
-        self.until.is_none_or(is_quiet)
-    }
-
-    fn extend(&mut self, until: Option<Uptime>) -> BackOffUpdate {
-        // `None`, a response that names no time, is less than any time.
-        if self.until < until {
-            self.until = until;
-            return BackOffUpdate::Extended;
-        }
-        BackOffUpdate::None
+    pub(super) fn is_forgiven(&self, limits: &BackOffLimits, now: Uptime) -> bool {
+        let is_quiet = |end: Uptime| end.saturating_add(limits.forgive) <= now;
+        self.end.is_none_or(is_quiet)
     }
 
     /// Returns the next pause of the operator's, and counts it.
@@ -168,6 +133,81 @@ impl BackOff {
         let part = chance.clamp(0.0, 1.0).max(0.0) * Self::JITTER;
         pause.saturating_add(pause.mul_f64(part))
     }
+}
+
+/// Receives every back-off event, in order.
+pub struct BackOffListener(pub Box<dyn Fn(BackOffEvent) + Send + Sync>);
+
+impl fmt::Debug for BackOffListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BackOffListener")
+    }
+}
+
+/// End of a back-off that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackOffChange {
+    /// The host answered 429 or 503, and is left alone for a while.
+    Entered,
+    /// The host may be asked again.
+    Left,
+}
+
+impl BackOffChange {
+    /// Returns the word of the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Entered => "backoff_entered",
+            Self::Left => "backoff_left",
+        }
+    }
+}
+
+/// Beginning or end of a back-off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackOffEvent {
+    /// Time of the event.
+    pub at: Timestamp,
+    /// Host, on all its ports.
+    pub host: Host,
+    /// Beginning or end.
+    pub change: BackOffChange,
+    /// Status that the host answered; none at the end of a back-off.
+    pub status: Option<u16>,
+    /// End of the back-off.
+    pub until: Timestamp,
+    /// Back-offs in a row in which the host named no time.
+    pub incidents: u32,
+}
+
+impl BackOffEvent {
+    /// Returns the back-off that the next process has to know; `None` if the
+    /// host is free again, or will be within a minute.
+    #[must_use]
+    pub fn saved(&self) -> Option<SavedBackOff> {
+        let remaining = Duration::try_from(self.until.duration_since(self.at)).unwrap_or_default();
+        let is_worth_it = self.change == BackOffChange::Entered && WORTH_SAVING < remaining;
+        is_worth_it.then(|| SavedBackOff {
+            host: self.host.clone(),
+            until: self.until,
+            incidents: self.incidents,
+            quiet_since: self.until,
+        })
+    }
+}
+
+/// Back-off that a previous process saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedBackOff {
+    /// Host, on all its ports.
+    pub host: Host,
+    /// End of the back-off.
+    pub until: Timestamp,
+    /// Back-offs in a row in which the host named no time.
+    pub incidents: u32,
+    /// Time from which forgiving is counted; it may lie ahead.
+    pub quiet_since: Timestamp,
 }
 
 #[cfg(test)]
@@ -186,12 +226,11 @@ mod tests {
 
     impl Host {
         fn says(&mut self, status: u16, retry_after: Option<u64>, now: u64) -> BackOffUpdate {
-            let answered = ThrottleAnswer {
-                status,
-                retry_after: retry_after.map(at),
-                chance: 0.0,
-            };
-            self.0.record(answered, &BackOffLimits::default(), at(now))
+            if !asks_for_less(status) {
+                return BackOffUpdate::None;
+            }
+            let limits = BackOffLimits::default();
+            self.0.record(retry_after.map(at), 0.0, &limits, at(now))
         }
 
         fn until(&self, now: u64) -> Option<u64> {
@@ -261,7 +300,7 @@ mod tests {
             assert_eq!(host.says(429, None, now), BackOffUpdate::None);
         }
         assert_eq!(host.until(20), Some(60));
-        assert_eq!(host.0.incidents(), 1);
+        assert_eq!(host.0.incidents, 1);
         host.says(429, None, 60);
         assert_eq!(host.until(60), Some(180));
     }
@@ -313,12 +352,7 @@ mod tests {
     fn jitter_lengthens_by_a_tenth_at_most() {
         let pause = |chance, retry_after| {
             let mut state = BackOff::default();
-            let answered = ThrottleAnswer {
-                status: 429,
-                retry_after,
-                chance,
-            };
-            state.record(answered, &BackOffLimits::default(), at(0));
+            state.record(retry_after, chance, &BackOffLimits::default(), at(0));
             state.until(at(0)).unwrap().as_secs_f64()
         };
         let rows = [
@@ -339,24 +373,59 @@ mod tests {
     #[test]
     fn the_end_is_told_once() {
         let mut host = Host::default();
-        assert!(!host.0.take_end(at(0)));
+        assert!(host.0.take_end(at(0)).is_none());
         host.says(429, Some(10), 0);
-        assert!(!host.0.take_end(at(9)));
-        assert!(host.0.take_end(at(10)));
-        assert!(!host.0.take_end(at(11)));
+        assert!(host.0.take_end(at(9)).is_none());
+        assert!(host.0.take_end(at(10)).is_some());
+        assert!(host.0.take_end(at(11)).is_none());
     }
 
     #[test]
     fn what_was_kept_goes_on() {
-        let mut state = BackOff::restored(at(100), 3);
-        assert_eq!(state.until(at(99)), Some(at(100)));
-        assert!(state.take_end(at(100)));
-        let answered = ThrottleAnswer {
-            status: 503,
-            retry_after: None,
-            chance: 0.0,
+        let mut state = BackOff {
+            end: Some(at(100)),
+            incidents: 3,
+            is_end_unreported: true,
         };
-        state.record(answered, &BackOffLimits::default(), at(100));
+        assert_eq!(state.until(at(99)), Some(at(100)));
+        assert!(state.take_end(at(100)).is_some());
+        state.record(None, 0.0, &BackOffLimits::default(), at(100));
         assert_eq!(state.until(at(100)), Some(at(100 + 8 * 60)));
+    }
+
+    fn event(change: BackOffChange, until: &str) -> BackOffEvent {
+        BackOffEvent {
+            at: "2026-11-21T10:00:00Z".parse().unwrap(),
+            host: "o.test".parse().unwrap(),
+            change,
+            status: Some(429),
+            until: until.parse().unwrap(),
+            incidents: 2,
+        }
+    }
+
+    // Ours: long ones survive.
+    #[test]
+    fn a_back_off_of_more_than_a_minute_is_kept() {
+        let entered = event(BackOffChange::Entered, "2026-11-21T10:01:00.001Z");
+        let kept = entered.saved().unwrap();
+        assert_eq!(
+            (kept.until, kept.quiet_since),
+            (entered.until, entered.until)
+        );
+        assert_eq!((kept.host, kept.incidents), (entered.host, 2));
+    }
+
+    #[test]
+    fn one_of_a_minute_or_one_that_is_over_is_not() {
+        for until in ["2026-11-21T10:01:00Z", "2026-11-20T10:00:00Z"] {
+            assert_eq!(
+                event(BackOffChange::Entered, until).saved(),
+                None,
+                "{until}"
+            );
+        }
+        let left = event(BackOffChange::Left, "2026-11-21T11:00:00Z");
+        assert_eq!(left.saved(), None);
     }
 }

@@ -11,8 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
-use super::back_off::BackOff;
-use super::back_off_event::{BackOffChange, BackOffEvent, BackOffListener};
+use super::back_off::{BackOff, BackOffChange, BackOffEvent, BackOffListener};
 use super::ceilings::Ceilings;
 use super::options::Options;
 use super::schedule::Uptime;
@@ -143,7 +142,7 @@ impl PaceContext {
     /// Reports that `host` entered the back-off with this `status`, or left it
     /// (no status).
     pub(super) fn report(&self, host: &Host, back_off: BackOff, status: Option<u16>) {
-        let (Some(listener), Some(end)) = (self.listener.get(), back_off.end()) else {
+        let (Some(listener), Some(end)) = (self.listener.get(), back_off.end) else {
             return;
         };
         let (wall, uptime) = (clock::now(), self.uptime());
@@ -164,7 +163,7 @@ impl PaceContext {
             change,
             status,
             until,
-            incidents: back_off.incidents(),
+            incidents: back_off.incidents,
         });
     }
 }

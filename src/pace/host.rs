@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::back_off::{BackOff, BackOffUpdate, ThrottleAnswer};
+use super::back_off::BackOff;
 use super::ceilings::CeilingClaim;
 use super::context::Now;
 use super::policy::HostTerms;
@@ -32,7 +32,7 @@ pub(super) struct HostState {
     /// Records with the longest delay that was asked of a crawler of late, and
     /// when last. Weak, so that they count only while their robots.txt is held.
     longest: Option<(Weak<PaceRecords>, Uptime)>,
-    back_off: Option<Box<BackOff>>,
+    pub(super) back_off: BackOff,
     /// Overruns that no turn has reported yet.
     overruns: u32,
 }
@@ -44,7 +44,7 @@ impl HostState {
             terms: Arc::clone(now.active.options.policy.terms(host)),
             generation: now.active.generation,
             longest: None,
-            back_off: None,
+            back_off: BackOff::default(),
             overruns: 0,
         }
     }
@@ -115,7 +115,7 @@ impl HostState {
             ceilings,
             at: uptime,
             pause: self.schedule.step(&limits),
-            ended_back_off: self.take_back_off_end(uptime),
+            ended_back_off: self.back_off.take_end(uptime),
             overruns: std::mem::take(&mut self.overruns),
         })
     }
@@ -128,7 +128,7 @@ impl HostState {
             spacing: terms.rate.map_or(Duration::ZERO, |rate| rate.pause()),
             delay: Duration::ZERO,
             delay_reason: Reason::CrawlDelay,
-            back_off_until: self.back_off_until(now.uptime).unwrap_or_default(),
+            back_off_until: self.back_off.until(now.uptime).unwrap_or_default(),
             opens_at: Uptime::ZERO,
             max_turn: now.active.options.max_turn,
         };
@@ -187,11 +187,7 @@ impl HostState {
     /// it would have shown is reported by the next one.
     pub(super) fn give_back(&mut self, grant: &Grant) {
         self.schedule.give_back(grant.start);
-        if let Some(back_off) = &mut self.back_off
-            && grant.ended_back_off.is_some()
-        {
-            back_off.untake_end();
-        }
+        self.back_off.is_end_unreported |= grant.ended_back_off.is_some();
     }
 
     /// Ends a request.
@@ -201,34 +197,6 @@ impl HostState {
             let duration = now.saturating_sub(grant.at);
             self.schedule.adapt(adaptive, duration, outcome);
         }
-    }
-
-    /// Records a response that asks for less.
-    pub(super) fn record_throttle(&mut self, answer: ThrottleAnswer, now: &Now) -> BackOffUpdate {
-        let back_off = self.back_off.get_or_insert_default();
-        back_off.record(answer, &now.active.options.back_off, now.uptime)
-    }
-
-    /// Returns the latest back-off, over or not.
-    pub(super) fn back_off(&self) -> Option<BackOff> {
-        self.back_off.as_deref().copied()
-    }
-
-    /// Returns the end of the current back-off.
-    pub(super) fn back_off_until(&self, now: Uptime) -> Option<Uptime> {
-        self.back_off.as_ref()?.until(now)
-    }
-
-    /// Restores what the previous process knew.
-    pub(super) fn restore_back_off(&mut self, back_off: BackOff) {
-        self.back_off = Some(Box::new(back_off));
-    }
-
-    /// Returns a back-off that is over and whose end is unreported, and marks it
-    /// as reported.
-    pub(super) fn take_back_off_end(&mut self, now: Uptime) -> Option<BackOff> {
-        let back_off = self.back_off.as_mut()?;
-        back_off.take_end(now).then_some(**back_off)
     }
 
     /// Returns the delay of a request of which its site asks nothing; `None` if
@@ -242,13 +210,12 @@ impl HostState {
     /// Returns whether a new state in its place would allow the same.
     pub(super) fn is_idle(&self, now: &Now) -> bool {
         let back_off_limits = &now.active.options.back_off;
-        let is_forgiven = |back_off: &BackOff| back_off.is_forgiven(back_off_limits, now.uptime);
         let limits = StartLimits {
             // Hours are the policy's, which forgets nothing.
             opens_at: Uptime::ZERO,
             ..self.limits(None, Kind::Page, now)
         };
-        self.back_off.as_deref().is_none_or(is_forgiven)
+        self.back_off.is_forgiven(back_off_limits, now.uptime)
             && self.schedule.is_idle(&limits, now.uptime)
     }
 

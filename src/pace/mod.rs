@@ -32,8 +32,6 @@ mod ceiling_lines;
 
 pub mod host_pace;
 
-pub mod back_off_event;
-
 pub mod options;
 
 pub mod back_off;

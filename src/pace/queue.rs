@@ -8,10 +8,11 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::back_off::{BackOffUpdate, ThrottleAnswer};
+use super::back_off::BackOffUpdate;
 use super::ceilings::Ceilings;
 use super::context::{Now, PaceContext};
 use super::fair_queue::FairQueue;
@@ -167,10 +168,16 @@ impl HostQueue {
 
     /// Records a response that asks for less. Requests whose patience ends
     /// before the back-off are answered at once.
-    pub(super) fn record_throttle(&self, answer: ThrottleAnswer, now: &Now) -> BackOffUpdate {
+    pub(super) fn record_throttle(
+        &self,
+        retry_after: Option<Duration>,
+        chance: f64,
+        now: &Now,
+    ) -> BackOffUpdate {
         let mut state = self.lock();
-        let update = state.host.record_throttle(answer, now);
-        let until = state.host.back_off_until(now.uptime);
+        let (back_off, limits) = (&mut state.host.back_off, &now.active.options.back_off);
+        let update = back_off.record(retry_after, chance, limits, now.uptime);
+        let until = back_off.until(now.uptime);
         let Some(until) = until.filter(|_| update != BackOffUpdate::None) else {
             return update;
         };
@@ -199,7 +206,7 @@ impl HostQueue {
         // Where the host is free, the first request is held up alone.
         let own_delay = || waiting?.front()?.own_delay(now);
         let delay = state.host.delay(Kind::Page, now).or_else(own_delay);
-        let back_off = state.host.back_off_until(now.uptime);
+        let back_off = state.host.back_off.until(now.uptime);
         let queued = waiting.map_or(0, FairQueue::len);
         let at = |wait| now.wall().checked_add(wait).ok();
         HostPace {

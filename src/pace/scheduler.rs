@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::back_off::BackOff;
-use super::back_off_event::{BackOffListener, SavedBackOff};
+use super::back_off::{BackOff, BackOffListener, SavedBackOff};
 use super::context::{Now, PaceContext};
 use super::host_map::HostMap;
 use super::host_pace::HostPace;
@@ -91,10 +90,13 @@ impl Scheduler {
                 continue;
             }
             let remaining = clock::passed(wall, entry.until).min(limits.longest);
-            let until = now.uptime.saturating_add(remaining);
+            let back_off = BackOff {
+                end: Some(now.uptime.saturating_add(remaining)),
+                incidents: entry.incidents,
+                is_end_unreported: true,
+            };
             if let Some(queue) = self.hosts.queue(&entry.host, &now) {
-                let back_off = BackOff::restored(until, entry.incidents);
-                queue.update(|host| host.restore_back_off(back_off));
+                queue.update(|host| host.back_off = back_off);
             }
         }
     }

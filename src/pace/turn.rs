@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Response;
 
-use super::back_off::{BackOffUpdate, ThrottleAnswer};
+use super::back_off::{BackOffUpdate, asks_for_less};
 use super::context::PaceContext;
 use super::queue::HostQueue;
 use super::request::Grant;
@@ -100,10 +100,8 @@ impl Turn {
         if self.record_status(status, retry_after) == BackOffUpdate::None {
             return;
         }
-        let back_off = self.queue.with_host(|host| host.back_off());
-        if let Some(back_off) = back_off {
-            self.context.report(host, back_off, Some(status));
-        }
+        let back_off = self.queue.with_host(|host| host.back_off);
+        self.context.report(host, back_off, Some(status));
     }
 
     /// Records the status of a response and its `Retry-After` (RFC 9110, section
@@ -112,16 +110,11 @@ impl Turn {
     pub fn record_status(&self, status: u16, retry_after: Option<Duration>) -> BackOffUpdate {
         // A 0 would mean that the turn was not used.
         self.status.store(status.max(SENT), Ordering::Relaxed);
-        let mut answer = ThrottleAnswer {
-            status,
-            retry_after,
-            chance: 0.0,
-        };
-        if !answer.asks_for_less() {
+        if !asks_for_less(status) {
             return BackOffUpdate::None;
         }
-        answer.chance = chance();
-        let update = self.queue.record_throttle(answer, &self.context.now());
+        let now = self.context.now();
+        let update = self.queue.record_throttle(retry_after, chance(), &now);
         if update == BackOffUpdate::Entered {
             self.context.metrics.pace_backoffs.inc();
         }

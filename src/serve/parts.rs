@@ -15,7 +15,7 @@ use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::Metrics;
 use crate::pace::Scheduler;
-use crate::pace::back_off_event::BackOffListener;
+use crate::pace::back_off::BackOffListener;
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::{HttpsMode, Interceptor};

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::metrics::ResultLabel;
-use crate::pace::back_off_event::{BackOffChange, BackOffEvent, SavedBackOff};
+use crate::pace::back_off::{BackOffChange, BackOffEvent, SavedBackOff};
 
 fn at() -> Timestamp {
     "2126-11-21T10:00:00.5Z".parse().unwrap()

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use super::kit::*;
 use crate::decision::reason::Reason;
-use crate::pace::back_off::BackOffUpdate;
-use crate::pace::back_off_event::{BackOffChange, BackOffEvent, BackOffListener, SavedBackOff};
+use crate::pace::back_off::{
+    BackOffChange, BackOffEvent, BackOffListener, BackOffUpdate, SavedBackOff,
+};
 use crate::pace::policy::Profile;
 use tokio::time::{advance, sleep};
 

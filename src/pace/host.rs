@@ -117,6 +117,8 @@ impl HostState {
             pause: self.schedule.step(&limits),
             ended_back_off: self.back_off.take_end(uptime),
             overruns: std::mem::take(&mut self.overruns),
+            waited: Duration::ZERO,
+            arrival: None,
         })
     }
 

@@ -9,7 +9,7 @@ use politesse_robots::origin::{Host, InvalidTarget, Origin};
 
 /// Hosts that a rule is about. A host has one pace for all schemes and ports, so
 /// that an origin stands for its host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// `site.example`, or an origin there.
     One(Host),
@@ -45,43 +45,35 @@ impl fmt::Display for HostPattern {
 
 /// Index of the first pattern of a list that fits a host. A look-up takes as
 /// many steps as the name has labels, whatever the length of the list.
-#[derive(Clone, Debug, Default)]
-pub(super) struct FirstByHost {
-    one: HashMap<Host, usize>,
-    below: HashMap<Box<str>, usize>,
-}
+#[derive(Clone, Debug)]
+pub(super) struct FirstByHost(HashMap<HostPattern, usize>);
 
 impl FirstByHost {
     /// Makes the index of `patterns`.
     pub(super) fn of<'a>(patterns: impl Iterator<Item = &'a HostPattern>) -> Self {
-        let mut first = Self::default();
+        let mut first = HashMap::new();
         for (place, pattern) in patterns.enumerate() {
-            match pattern {
-                HostPattern::One(host) => first.one.entry(host.clone()).or_insert(place),
-                HostPattern::Below(name) => first.below.entry(name.clone()).or_insert(place),
-            };
+            first.entry(pattern.clone()).or_insert(place);
         }
-        first
+        Self(first)
     }
 
     /// Returns the place of the first pattern that fits `host`.
     pub(super) fn place(&self, host: &Host) -> Option<usize> {
-        let one = self.one.get(host).copied();
-        let below = match host {
-            Host::Name(name) if !self.below.is_empty() => self.place_below(name),
-            Host::Name(_) | Host::Address(_) => None,
+        if self.0.is_empty() {
+            return None;
+        }
+        let name = match host {
+            Host::Name(name) => name,
+            Host::Address(_) => "",
         };
+        let above = name.match_indices('.');
+        let above = above.filter_map(|(dot, _)| name.get(dot + 1..));
+        let below = above.map(|name| HostPattern::Below(name.into()));
+        let patterns = below.chain([HostPattern::One(host.clone())]);
         // The first rule of the file counts, even if a later one names the host
         // more exactly.
-        one.into_iter().chain(below).min()
-    }
-
-    fn place_below(&self, name: &str) -> Option<usize> {
-        let above = name
-            .match_indices('.')
-            .filter_map(|(dot, _)| name.get(dot + 1..));
-        let places = above.filter_map(|name| self.below.get(name));
-        places.copied().min()
+        patterns.filter_map(|fits| self.0.get(&fits).copied()).min()
     }
 }
 

@@ -10,13 +10,13 @@
 
 mod scheduler;
 
-mod ticket;
-
 mod turn;
 
 mod host_map;
 
 mod queue;
+
+mod seats;
 
 mod fair_queue;
 
@@ -47,5 +47,5 @@ mod tests;
 
 pub use self::request::{RobotsFetch, TurnRequest};
 pub use self::scheduler::Scheduler;
-pub use self::ticket::Seat;
+pub use self::seats::Seat;
 pub use self::turn::Turn;

@@ -20,7 +20,8 @@ use super::host::HostState;
 use super::host_pace::HostPace;
 use super::request::{Grant, QueuePlace, TurnAnswer, Waiter};
 use super::schedule::{Kind, Uptime};
-use crate::decision::delay::{Delay, DelayScope};
+use super::seats::Seat;
+use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
 use politesse_robots::origin::Host;
 
@@ -33,6 +34,19 @@ struct QueueState {
     host: HostState,
     /// Present as long as a task drives it; most hosts have none.
     waiting: Option<Box<FairQueue>>,
+}
+
+/// Ticket of a request that waits in a queue. Dropped, its place is free, and so
+/// is a turn that was granted and not taken.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) queue: Arc<HostQueue>,
+    place: QueuePlace,
+    answer: oneshot::Receiver<TurnAnswer>,
+    joined_at: Uptime,
+    deadline: Uptime,
+    /// Counts the request as long as it waits; a robots.txt has none.
+    _seat: Option<Seat>,
 }
 
 impl HostQueue {
@@ -117,13 +131,15 @@ impl HostQueue {
         state.waiting.is_some() || state.host.delay(Kind::RobotsTxt, now).is_some()
     }
 
-    /// Joins the queue; `None` if too many pages wait (`pace.queue.origin`).
+    /// Joins the queue, with the seat that it takes; `None` if too many pages
+    /// wait (`pace.queue.origin`).
     pub(super) fn join(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         mut waiter: Waiter,
+        seat: Option<Seat>,
         context: &Arc<PaceContext>,
         now: &Now,
-    ) -> Option<oneshot::Receiver<TurnAnswer>> {
+    ) -> Option<Ticket> {
         let mut state = self.lock();
         state.make_room(&waiter.place, now)?;
         let is_driven = state.waiting.is_some();
@@ -132,6 +148,7 @@ impl HostQueue {
         let (sender, answer) = oneshot::channel();
         waiter.ticket = Some(sender);
         waiter.driver = Some(Arc::clone(&driver));
+        let (place, deadline) = (waiter.place.clone(), waiter.deadline);
         waiting.push(waiter);
         driver.notify_one();
         drop(state);
@@ -140,14 +157,21 @@ impl HostQueue {
             self.close();
         }
         if !is_driven {
-            let drive = Arc::clone(self).drive(Arc::clone(context), driver);
+            let drive = Arc::clone(&self).drive(Arc::clone(context), driver);
             context.tasks.0.spawn(drive);
         }
-        Some(answer)
+        Some(Ticket {
+            queue: self,
+            place,
+            answer,
+            joined_at: now.uptime,
+            deadline,
+            _seat: seat,
+        })
     }
 
     /// Leaves the queue before a turn; `None` if the request was answered.
-    pub(super) fn leave(&self, place: &QueuePlace) -> Option<Waiter> {
+    fn leave(&self, place: &QueuePlace) -> Option<Waiter> {
         let mut state = self.lock();
         let waiter = state.waiting.as_mut()?.remove(place)?;
         state.wake_driver();
@@ -335,4 +359,61 @@ impl QueueState {
             }
         }
     }
+}
+
+impl Ticket {
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    ///
+    /// The [`Delay`] that is longer than the request may wait: as soon as that
+    /// is known, at the deadline at the latest.
+    pub(super) async fn grant(mut self, context: &PaceContext) -> Result<Grant, Delay> {
+        let answered = context.wait_until(self.deadline, &mut self.answer);
+        let answer = match answered.await {
+            Some(answer) => answer,
+            None => match self.queue.leave(&self.place) {
+                Some(waiter) => return Err(self.final_delay(waiter, &context.now())),
+                // It was taken out of the queue: its answer is on the way.
+                None => (&mut self.answer).await,
+            },
+        };
+        // The sender is gone when the queue was closed.
+        let grant = answer.unwrap_or_else(|_closed| Err(stopping()))?;
+        Ok(Grant {
+            waited: context.uptime().saturating_sub(self.joined_at),
+            arrival: Some(self.place.arrival),
+            ..grant
+        })
+    }
+
+    /// Returns the delay of a request whose deadline has passed.
+    fn final_delay(&self, mut waiter: Waiter, now: &Now) -> Delay {
+        // It has left the queue, and would be the last if it came again.
+        waiter.place.arrival = u64::MAX;
+        let mut delay = self.queue.estimate(&waiter, now);
+        // Where nothing else would delay the request now, it waited for what
+        // held it up alone.
+        if let Some(reason) = waiter.held_by.filter(|_| delay.is_over()) {
+            delay.reason = reason;
+        }
+        delay
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.queue.leave(&self.place);
+        // From here on no turn can be granted; one may have been before.
+        self.answer.close();
+        if let Ok(Ok(unused)) = self.answer.try_recv() {
+            self.queue.update(|host| host.give_back(&unused));
+        }
+    }
+}
+
+/// Makes the delay of a request that would have to wait while the proxy stops.
+pub(super) fn stopping() -> Delay {
+    let end = DelayEnd::OnEvent(Uptime::MAX);
+    Delay::of_host(Reason::Overload, end).explained("the proxy is stopping")
 }

@@ -105,6 +105,10 @@ pub(super) struct Grant {
     pub(super) ended_back_off: Option<BackOff>,
     /// Overruns since the last start.
     pub(super) overruns: u32,
+    /// Time that the request waited.
+    pub(super) waited: Duration,
+    /// Number of arrival, if the request waited.
+    pub(super) arrival: Option<u64>,
 }
 
 impl<'a> TurnRequest<'a> {

@@ -19,10 +19,10 @@ use super::context::{Now, PaceContext};
 use super::host_map::HostMap;
 use super::host_pace::HostPace;
 use super::options::Options;
-use super::queue::HostQueue;
+use super::queue::{HostQueue, Ticket, stopping};
 use super::request::{RobotsFetch, TurnRequest, Waiter};
 use super::schedule::{Kind, Uptime};
-use super::ticket::{Seat, Seats, Ticket, stopping};
+use super::seats::{Seat, Seats};
 use super::turn::Turn;
 use crate::clock;
 use crate::decision::delay::{Delay, DelayEnd};
@@ -220,7 +220,14 @@ impl Scheduler {
                 })?,
             }
         };
-        ticket.turn(&self.context, request.host).await
+        let queue = Arc::clone(&ticket.queue);
+        let grant = ticket.grant(&self.context).await?;
+        Ok(Turn::new(
+            Arc::clone(&self.context),
+            queue,
+            request.host,
+            grant,
+        ))
     }
 
     fn waiter(&self, request: &TurnRequest<'_>, now: &Now) -> Waiter {
@@ -238,23 +245,11 @@ impl Scheduler {
         waiter: Waiter,
         now: &Now,
     ) -> Result<Ticket, &'static str> {
-        let (place, deadline) = (waiter.place.clone(), waiter.deadline);
         let limits = &now.active.options.queue;
-        let seat = match &place.crawler {
-            Some(crawler) => Some(self.seats.take(crawler, limits)?),
-            None => None,
-        };
-        let answer = queue
-            .join(waiter, &self.context, now)
-            .ok_or("too many requests for this host wait already")?;
-        Ok(Ticket {
-            queue,
-            place,
-            answer,
-            joined_at: now.uptime,
-            deadline,
-            _seat: seat,
-        })
+        let crawler = waiter.place.crawler.as_ref();
+        let seat = crawler.map(|crawler| self.seats.take(crawler, limits));
+        let ticket = queue.join(waiter, seat.transpose()?, &self.context, now);
+        ticket.ok_or("too many requests for this host wait already")
     }
 
     fn estimate_robots(&self, host: &Host) -> Delay {

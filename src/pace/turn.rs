@@ -30,14 +30,12 @@ pub struct Turn {
     context: Arc<PaceContext>,
     queue: Arc<HostQueue>,
     grant: Grant,
-    waited: Duration,
-    arrival: Option<u64>,
     /// [`UNUSED`], [`SENT`], or the status of the response.
     status: AtomicU16,
 }
 
 impl Turn {
-    /// Makes the turn of a request that did not wait.
+    /// Makes the turn of a grant.
     pub(super) fn new(
         context: Arc<PaceContext>,
         queue: Arc<HostQueue>,
@@ -47,6 +45,10 @@ impl Turn {
         context.metrics.pace_in_flight.inc();
         let overruns = &context.metrics.pace_overruns;
         overruns.inc_by(grant.overruns.into());
+        if grant.arrival.is_some() {
+            let waits = &context.metrics.pace_wait_seconds;
+            waits.observe(grant.waited.as_secs_f64());
+        }
         // Reported once, also if the turn is given back.
         if let Some(back_off) = grant.ended_back_off.take() {
             context.report(host, back_off, None);
@@ -55,29 +57,19 @@ impl Turn {
             context,
             queue,
             grant,
-            waited: Duration::ZERO,
-            arrival: None,
             status: AtomicU16::new(UNUSED),
         }
-    }
-
-    /// Adds the wait of a request that waited.
-    pub(super) fn after_wait(mut self, waited: Duration, arrival: u64) -> Self {
-        let waits = &self.context.metrics.pace_wait_seconds;
-        waits.observe(waited.as_secs_f64());
-        (self.waited, self.arrival) = (waited, Some(arrival));
-        self
     }
 
     /// Returns the request's number of arrival, if it waited. A request that
     /// gives its turn back and asks again with it has its place again.
     pub fn arrival(&self) -> Option<u64> {
-        self.arrival
+        self.grant.arrival
     }
 
     /// Returns how long the request waited.
     pub fn waited(&self) -> Duration {
-        self.waited
+        self.grant.waited
     }
 
     /// Returns the least time until the next start at the host.

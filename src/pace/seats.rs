@@ -1,21 +1,13 @@
-//! Tickets of requests that wait in a queue, and the seats that count requests
-//! that wait (`pace.queue`).
+//! Seats, by which the requests that wait are counted for each crawler and in
+//! all (`pace.queue`).
+//!
+//! Does not know where they wait: in a queue, or for their robots.txt.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
-
-use super::context::{Now, PaceContext};
 use super::options::QueueLimits;
-use super::queue::HostQueue;
-use super::request::{QueuePlace, TurnAnswer, Waiter};
-use super::schedule::Uptime;
-use super::turn::Turn;
-use crate::decision::delay::{Delay, DelayEnd};
-use crate::decision::reason::Reason;
 use crate::metrics::Metrics;
-use politesse_robots::origin::Host;
 
 /// Seats of all requests that wait, in a queue or for their robots.txt.
 #[derive(Debug)]
@@ -90,79 +82,6 @@ impl Drop for Seat {
         }
         self.seats.metrics.pace_queued.dec();
     }
-}
-
-/// Ticket of a request that waits in a queue. Dropped, its place is free, and so
-/// is a turn that was granted and not taken.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    pub(super) queue: Arc<HostQueue>,
-    pub(super) place: QueuePlace,
-    pub(super) answer: oneshot::Receiver<TurnAnswer>,
-    pub(super) joined_at: Uptime,
-    pub(super) deadline: Uptime,
-    /// Counts the request as long as it waits; a robots.txt has none.
-    pub(super) _seat: Option<Seat>,
-}
-
-impl Ticket {
-    /// Waits for the turn at `host`.
-    ///
-    /// # Errors
-    ///
-    /// The [`Delay`] that is longer than the request may wait: as soon as that
-    /// is known, at the deadline at the latest.
-    pub(super) async fn turn(
-        mut self,
-        context: &Arc<PaceContext>,
-        host: &Host,
-    ) -> Result<Turn, Delay> {
-        let answered = context.wait_until(self.deadline, &mut self.answer);
-        let answer = match answered.await {
-            Some(answer) => answer,
-            None => match self.queue.leave(&self.place) {
-                Some(waiter) => return Err(self.final_delay(waiter, &context.now())),
-                // It was taken out of the queue: its answer is on the way.
-                None => (&mut self.answer).await,
-            },
-        };
-        // The sender is gone when the queue was closed.
-        let grant = answer.unwrap_or_else(|_closed| Err(stopping()))?;
-        let waited = context.uptime().saturating_sub(self.joined_at);
-        let (context, queue) = (Arc::clone(context), Arc::clone(&self.queue));
-        let turn = Turn::new(context, queue, host, grant);
-        Ok(turn.after_wait(waited, self.place.arrival))
-    }
-
-    /// Returns the delay of a request whose deadline has passed.
-    fn final_delay(&self, mut waiter: Waiter, now: &Now) -> Delay {
-        // It has left the queue, and would be the last if it came again.
-        waiter.place.arrival = u64::MAX;
-        let mut delay = self.queue.estimate(&waiter, now);
-        // Where nothing else would delay the request now, it waited for what
-        // held it up alone.
-        if let Some(reason) = waiter.held_by.filter(|_| delay.is_over()) {
-            delay.reason = reason;
-        }
-        delay
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.queue.leave(&self.place);
-        // From here on no turn can be granted; one may have been before.
-        self.answer.close();
-        if let Ok(Ok(unused)) = self.answer.try_recv() {
-            self.queue.update(|host| host.give_back(&unused));
-        }
-    }
-}
-
-/// Makes the delay of a request that would have to wait while the proxy stops.
-pub(super) fn stopping() -> Delay {
-    let end = DelayEnd::OnEvent(Uptime::MAX);
-    Delay::of_host(Reason::Overload, end).explained("the proxy is stopping")
 }
 
 #[cfg(test)]

@@ -3,15 +3,19 @@
 //! A robots.txt comes first, since pages wait for it, but not twice in a row
 //! while a page waits. Pages are taken from each crawler in turn, so that a
 //! crawler with a thousand requests delays another by one turn; those of one
-//! crawler start in the order of arrival. Does not know what delays a request.
+//! crawler start in the order of arrival. Does not know what delays a request:
+//! the state of the host says that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::request::{QueuePlace, Waiter};
+use super::context::Now;
+use super::host::HostState;
+use super::request::{Grant, QueuePlace, Waiter};
 use super::schedule::Uptime;
+use crate::decision::delay::DelayScope;
 
 /// Requests that wait at one host, in the order in which they start.
 #[derive(Debug, Default)]
@@ -73,18 +77,72 @@ impl FairQueue {
         pages + robots.min(pages + 1)
     }
 
+    /// Starts the request that comes next.
+    ///
+    /// # Errors
+    ///
+    /// Time at which to look again; [`Uptime::MAX`] if the driver is woken.
+    pub(super) fn serve(
+        &mut self,
+        host: &mut HostState,
+        now: &Now,
+    ) -> Result<(Waiter, Grant), Uptime> {
+        let kinds = if self.is_robots_turn() {
+            [Self::serve_robots, Self::serve_page]
+        } else {
+            [Self::serve_page, Self::serve_robots]
+        };
+        let mut earliest = Uptime::MAX;
+        for serve in kinds {
+            match serve(self, host, now) {
+                Ok(served) => return Ok(served),
+                Err(until) => earliest = earliest.min(until),
+            }
+        }
+        Err(earliest)
+    }
+
+    fn serve_robots(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {
+        let waiter = self.robots.front_mut().ok_or(Uptime::MAX)?;
+        let started = host.start(waiter, now);
+        let grant = started.map_err(|delay| now.uptime.saturating_add(delay.recheck_after()))?;
+        let waiter = self.pop_robots().ok_or(now.uptime)?;
+        Ok((waiter, grant))
+    }
+
+    fn serve_page(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {
+        loop {
+            let waiter = self.first_page(now.uptime)?;
+            let delay = match host.start(waiter, now) {
+                Ok(grant) => {
+                    let waiter = self.pop_page().ok_or(now.uptime)?;
+                    return Ok((waiter, grant));
+                }
+                Err(delay) => delay,
+            };
+            let until = now.uptime.saturating_add(delay.recheck_after());
+            if waiter.is_hopeless(&delay, now) {
+                if let Some(waiter) = self.drop_page() {
+                    waiter.answer(Err(delay));
+                }
+            } else if delay.scope == DelayScope::Crawler {
+                // Other crawlers need not wait for this one's hours or ceilings.
+                (waiter.not_before, waiter.held_by) = (until, Some(delay.reason));
+            } else {
+                waiter.held_by = None;
+                self.for_each_first(Waiter::give_way);
+                return Err(until);
+            }
+        }
+    }
+
     /// Returns whether a robots.txt comes next, if there is one.
-    pub(super) fn is_robots_turn(&self) -> bool {
+    fn is_robots_turn(&self) -> bool {
         !self.was_robots || self.crawlers.is_empty()
     }
 
-    /// Returns the robots.txt that comes next.
-    pub(super) fn first_robots(&mut self) -> Option<&mut Waiter> {
-        self.robots.front_mut()
-    }
-
     /// Takes out the robots.txt that comes next, for its turn.
-    pub(super) fn pop_robots(&mut self) -> Option<Waiter> {
+    fn pop_robots(&mut self) -> Option<Waiter> {
         self.was_robots = true;
         self.robots.pop_front()
     }
@@ -100,7 +158,7 @@ impl FairQueue {
     /// # Errors
     ///
     /// Time at which to look at the first of those, if there is no other.
-    pub(super) fn first_page(&mut self, now: Uptime) -> Result<&mut Waiter, Uptime> {
+    fn first_page(&mut self, now: Uptime) -> Result<&mut Waiter, Uptime> {
         let mut earliest = Uptime::MAX;
         for _ in 0..self.crawlers.len() {
             let not_before = self.front().map_or(Uptime::MAX, |first| first.not_before);
@@ -118,13 +176,13 @@ impl FairQueue {
 
     /// Takes out the page that comes next, for its turn; its crawler comes last
     /// then.
-    pub(super) fn pop_page(&mut self) -> Option<Waiter> {
+    fn pop_page(&mut self) -> Option<Waiter> {
         self.was_robots = false;
         self.drop_page()
     }
 
     /// Takes out the page that comes next, without a turn.
-    pub(super) fn drop_page(&mut self) -> Option<Waiter> {
+    fn drop_page(&mut self) -> Option<Waiter> {
         let mut line = self.crawlers.pop_front()?;
         let waiter = line.pop_front();
         if !line.is_empty() {

@@ -21,7 +21,7 @@ use super::host_pace::HostPace;
 use super::request::{Grant, QueuePlace, TurnAnswer, Waiter};
 use super::schedule::{Kind, Uptime};
 use super::seats::Seat;
-use crate::decision::delay::{Delay, DelayEnd, DelayScope};
+use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
 use politesse_robots::origin::Host;
 
@@ -261,7 +261,7 @@ impl HostQueue {
             let mut waiting = waiting.filter(|waiting| !waiting.is_empty())?;
             // A wake-up does not say whom it is for.
             waiting.for_each_first(Waiter::wake);
-            let served = state.serve(&mut waiting, &now);
+            let served = waiting.serve(&mut state.host, &now);
             state.waiting = Some(waiting);
             drop(state);
             match served {
@@ -295,69 +295,6 @@ impl QueueState {
             waiting.crowd_out(place)?.answer(Err(delay));
         }
         Some(())
-    }
-
-    /// Starts the request that comes next.
-    ///
-    /// # Errors
-    ///
-    /// Time at which to look again; [`Uptime::MAX`] if the driver is woken.
-    fn serve(&mut self, waiting: &mut FairQueue, now: &Now) -> Result<(Waiter, Grant), Uptime> {
-        let kinds = if waiting.is_robots_turn() {
-            [Self::serve_robots, Self::serve_page]
-        } else {
-            [Self::serve_page, Self::serve_robots]
-        };
-        let mut earliest = Uptime::MAX;
-        for serve in kinds {
-            match serve(self, waiting, now) {
-                Ok(served) => return Ok(served),
-                Err(until) => earliest = earliest.min(until),
-            }
-        }
-        Err(earliest)
-    }
-
-    fn serve_robots(
-        &mut self,
-        waiting: &mut FairQueue,
-        now: &Now,
-    ) -> Result<(Waiter, Grant), Uptime> {
-        let waiter = waiting.first_robots().ok_or(Uptime::MAX)?;
-        let started = self.host.start(waiter, now);
-        let grant = started.map_err(|delay| now.uptime.saturating_add(delay.recheck_after()))?;
-        let waiter = waiting.pop_robots().ok_or(now.uptime)?;
-        Ok((waiter, grant))
-    }
-
-    fn serve_page(
-        &mut self,
-        waiting: &mut FairQueue,
-        now: &Now,
-    ) -> Result<(Waiter, Grant), Uptime> {
-        loop {
-            let waiter = waiting.first_page(now.uptime)?;
-            let delay = match self.host.start(waiter, now) {
-                Ok(grant) => {
-                    let waiter = waiting.pop_page().ok_or(now.uptime)?;
-                    return Ok((waiter, grant));
-                }
-                Err(delay) => delay,
-            };
-            let until = now.uptime.saturating_add(delay.recheck_after());
-            if waiter.is_hopeless(&delay, now) {
-                if let Some(waiter) = waiting.drop_page() {
-                    waiter.answer(Err(delay));
-                }
-            } else if delay.scope == DelayScope::Crawler {
-                // Other crawlers need not wait for this one's hours or ceilings.
-                (waiter.not_before, waiter.held_by) = (until, Some(delay.reason));
-            } else {
-                waiter.held_by = None;
-                waiting.for_each_first(Waiter::give_way);
-                return Err(until);
-            }
-        }
     }
 }
 

@@ -64,7 +64,7 @@ fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
     assert_eq!((queue.pages(), queue.len()), (2, 4));
     assert!(queue.is_robots_turn());
     assert_eq!(
-        queue.first_robots().map(|first| first.place.arrival),
+        queue.robots.front().map(|first| first.place.arrival),
         Some(3)
     );
     assert_eq!(arrival(queue.pop_robots()), Some(3));

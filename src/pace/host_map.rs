@@ -5,12 +5,15 @@
 use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use dashmap::DashMap;
 
 use super::back_off::BackOff;
 use super::context::Now;
 use super::queue::HostQueue;
+use crate::decision::delay::{Delay, DelayEnd};
+use crate::decision::reason::Reason;
 use crate::metrics::Metrics;
 use politesse_robots::origin::Host;
 
@@ -47,15 +50,21 @@ impl HostMap {
         }
     }
 
-    /// Returns the queue of a host; `None` where there are too many, and all
-    /// that were looked at are in use.
-    pub(super) fn queue(&self, host: &Host, now: &Now) -> Option<Arc<HostQueue>> {
+    /// Returns the queue of a host.
+    ///
+    /// # Errors
+    ///
+    /// The [`Delay`] of a request where there are too many hosts, and all that
+    /// were looked at are in use.
+    pub(super) fn queue(&self, host: &Host, now: &Now) -> Result<Arc<HostQueue>, Delay> {
         if let Some(queue) = self.queues.get(host) {
-            return Some(Arc::clone(&queue));
+            return Ok(Arc::clone(&queue));
         }
         let max_hosts = now.active.options.max_hosts.get();
         if max_hosts <= self.len.load(Ordering::Relaxed) && !self.make_room(now) {
-            return None;
+            let end = DelayEnd::After(Duration::from_secs(1));
+            let delay = Delay::of_host(Reason::Overload, end);
+            return Err(delay.explained("the paces of too many hosts have to be remembered"));
         }
         // Requests that come at the same moment may exceed the bound together,
         // by as many as there are threads.
@@ -64,7 +73,7 @@ impl HostMap {
             self.metrics.pace_hosts.inc();
             Arc::new(HostQueue::new(host, now))
         });
-        Some(Arc::clone(&queue))
+        Ok(Arc::clone(&queue))
     }
 
     /// Forgets some idle queues; returns whether there is room now.

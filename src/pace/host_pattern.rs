@@ -1,7 +1,7 @@
 //! Hosts that a rule of the operator is about, and the first of many rules that
 //! fits a host.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use politesse_robots::origin::{Host, InvalidTarget, Origin};
 
 /// Hosts that a rule is about. A host has one pace for all schemes and ports, so
 /// that an origin stands for its host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostPattern {
     /// `site.example`, or an origin there.
     One(Host),
@@ -43,15 +43,15 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// Index of the first pattern of a list that fits a host. A look-up takes as
-/// many steps as the name has labels, whatever the length of the list.
+/// Index of the first pattern of a list that fits a host. A look-up takes one
+/// search for each label of the name, and does not go through the list.
 #[derive(Clone, Debug)]
-pub(super) struct FirstByHost(HashMap<HostPattern, usize>);
+pub(super) struct FirstByHost(BTreeMap<HostPattern, usize>);
 
 impl FirstByHost {
     /// Makes the index of `patterns`.
     pub(super) fn of<'a>(patterns: impl Iterator<Item = &'a HostPattern>) -> Self {
-        let mut first = HashMap::new();
+        let mut first = BTreeMap::new();
         for (place, pattern) in patterns.enumerate() {
             first.entry(pattern.clone()).or_insert(place);
         }

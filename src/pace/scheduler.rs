@@ -95,7 +95,7 @@ impl Scheduler {
                 incidents: entry.incidents,
                 is_end_unreported: true,
             };
-            if let Some(queue) = self.hosts.queue(&entry.host, &now) {
+            if let Ok(queue) = self.hosts.queue(&entry.host, &now) {
                 queue.update(|host| host.back_off = back_off);
             }
         }
@@ -132,7 +132,7 @@ impl Scheduler {
     /// request for a page.
     pub fn record_crawl_delay(&self, host: &Host, records: &Arc<PaceRecords>) {
         let now = self.context.now();
-        if let Some(queue) = self.hosts.queue(host, &now) {
+        if let Ok(queue) = self.hosts.queue(host, &now) {
             queue.update(|host| host.record_crawl_delay(records, &now));
         }
     }
@@ -147,16 +147,17 @@ impl Scheduler {
     pub fn put_off_robots(&self, host: &Host) -> Option<Delay> {
         let now = self.context.now();
         let queue = self.hosts.queue(host, &now);
-        let is_delayed = queue.is_some_and(|queue| queue.delays_robots(&now));
+        let is_delayed = queue.is_ok_and(|queue| queue.delays_robots(&now));
         is_delayed.then(|| self.put_off(host, self.estimate_robots(host)))
     }
 
     /// Returns the delay of a request whose robots.txt would have to wait for
     /// `wait`, or for which no [`Scheduler::seat`] is free.
     pub fn put_off_robots_by(&self, host: &Host, crawler: &str, wait: Duration) -> Delay {
-        let estimated = self.estimate_robots(host);
+        // Of the estimate only the reason counts: how long its fetch waits was
+        // found when that joined the queue.
         let reason = match self.seat(crawler) {
-            Some(_seat) => estimated.reason,
+            Some(_seat) => self.estimate_robots(host).reason,
             None => Reason::QueueFull,
         };
         self.put_off(host, Delay::of_host(reason, DelayEnd::After(wait)))
@@ -186,11 +187,14 @@ impl Scheduler {
     }
 
     async fn start_or_wait(&self, request: &TurnRequest<'_>) -> Result<Turn, Delay> {
+        let turn = |queue, grant| {
+            let context = Arc::clone(&self.context);
+            Turn::new(context, queue, request.host, grant)
+        };
         let ticket = {
             let now = self.context.now();
             self.sweep_if_due(now.uptime);
-            let queue = self.hosts.queue(request.host, &now);
-            let queue = queue.ok_or_else(too_many_hosts)?;
+            let queue = self.hosts.queue(request.host, &now)?;
             // The previous process may have asked for a page just before it
             // ended. That is stored nowhere, so a request at the start is
             // assumed.
@@ -203,17 +207,17 @@ impl Scheduler {
             };
             let mut started = queue.start(request.host, &mut waiter, &now);
             if request.robots_fetch == RobotsFetch::Once
-                && let Err(delay) = &started
-                && !may_wait(delay, &waiter)
+                && started
+                    .as_ref()
+                    .is_err_and(|delay| !may_wait(delay, &waiter))
             {
+                // Put off now, it would find its robots.txt expired whenever it
+                // comes again, and keep a distance from that without end.
                 waiter.kind = Kind::PageAtOnce;
                 started = queue.start(request.host, &mut waiter, &now);
             }
             match started {
-                Ok(grant) => {
-                    let context = Arc::clone(&self.context);
-                    return Ok(Turn::new(context, queue, request.host, grant));
-                }
+                Ok(grant) => return Ok(turn(queue, grant)),
                 Err(delay) if !may_wait(&delay, &waiter) => return Err(delay),
                 Err(delay) => self.join(queue, waiter, &now).map_err(|detail| {
                     Delay::of_host(Reason::QueueFull, delay.end).explained(detail)
@@ -222,12 +226,7 @@ impl Scheduler {
         };
         let queue = Arc::clone(&ticket.queue);
         let grant = ticket.grant(&self.context).await?;
-        Ok(Turn::new(
-            Arc::clone(&self.context),
-            queue,
-            request.host,
-            grant,
-        ))
+        Ok(turn(queue, grant))
     }
 
     fn waiter(&self, request: &TurnRequest<'_>, now: &Now) -> Waiter {
@@ -254,11 +253,11 @@ impl Scheduler {
 
     fn estimate_robots(&self, host: &Host) -> Delay {
         let now = self.context.now();
-        let Some(queue) = self.hosts.queue(host, &now) else {
-            return too_many_hosts();
-        };
         let request = TurnRequest::robots(host, Duration::ZERO);
-        queue.estimate(&self.waiter(&request, &now), &now)
+        match self.hosts.queue(host, &now) {
+            Ok(queue) => queue.estimate(&self.waiter(&request, &now), &now),
+            Err(delay) => delay,
+        }
     }
 
     /// Counts a request that is put off, and explains its delay if it is not
@@ -312,12 +311,6 @@ fn sweep(context: &PaceContext, hosts: &HostMap) {
         context.report(&host, back_off, None);
     }
     now.active.ceilings.sweep(now.uptime);
-}
-
-fn too_many_hosts() -> Delay {
-    let end = DelayEnd::After(Duration::from_secs(1));
-    let delay = Delay::of_host(Reason::Overload, end);
-    delay.explained("the paces of too many hosts have to be remembered")
 }
 
 fn in_words(reason: Reason) -> &'static str {

@@ -48,8 +48,8 @@ impl SharedLines {
     }
 }
 
-/// Claim of one request on a start under its ceilings. Dropped, its places in
-/// their lines are given up.
+/// Claim of one request on its ceilings: on a start, and when that was made on
+/// its part of those in flight. Given up when this is dropped.
 #[derive(Debug)]
 pub(super) struct CeilingClaim {
     /// Ceilings that the request comes under, in the order in which it waits
@@ -58,6 +58,7 @@ pub(super) struct CeilingClaim {
     /// Index of the ceiling that held the request up last.
     current: Option<usize>,
     refusal: Option<CeilingRefusal>,
+    is_started: bool,
     lines: SharedLines,
 }
 
@@ -83,14 +84,6 @@ struct CeilingRefusal {
     /// then: between two lines that hold each other up it could go back and
     /// forth without end.
     until: Uptime,
-}
-
-/// Request in flight, counted under its ceilings until this is dropped.
-#[derive(Debug)]
-pub(super) struct CeilingGuard {
-    /// Ceilings with a limit of requests in flight.
-    keys: Vec<CeilingKey>,
-    lines: SharedLines,
 }
 
 impl Ceilings {
@@ -140,6 +133,7 @@ impl Ceilings {
             stops,
             current: None,
             refusal: None,
+            is_started: false,
             lines: self.lines.clone(),
         })
     }
@@ -166,7 +160,7 @@ impl Ceilings {
 }
 
 impl CeilingClaim {
-    /// Counts a request in if all of its ceilings let it start at `now`. One
+    /// Counts the request in if all of its ceilings let it start at `now`. One
     /// that waits in a queue takes a place in line, to be woken by `driver`.
     ///
     /// # Errors
@@ -176,7 +170,7 @@ impl CeilingClaim {
         &mut self,
         now: Uptime,
         driver: Option<&Arc<Notify>>,
-    ) -> Result<CeilingGuard, Uptime> {
+    ) -> Result<(), Uptime> {
         let shared = self.lines.clone();
         let mut lines = shared.lock();
         if let Err(refusal) = self.take(&mut lines, now) {
@@ -189,16 +183,11 @@ impl CeilingClaim {
                 }
             });
         }
-        let stops = self.stops.iter();
-        let limited = stops.filter(|stop| stop.limits.in_flight.is_some());
-        let keys: Vec<CeilingKey> = limited.map(|stop| stop.key).collect();
-        keys.iter().for_each(|key| lines.begin(*key));
+        let keys = self.limited_in_flight();
+        keys.for_each(|key| lines.begin(key));
         self.leave_all(&mut lines);
-        drop(lines);
-        Ok(CeilingGuard {
-            keys,
-            lines: shared,
-        })
+        self.is_started = true;
+        Ok(())
     }
 
     /// Counts the request under its rates if there is room under all ceilings.
@@ -279,6 +268,12 @@ impl CeilingClaim {
         }
     }
 
+    /// Returns the ceilings with a limit of requests in flight.
+    fn limited_in_flight(&self) -> impl Iterator<Item = CeilingKey> + '_ {
+        let limited = |stop: &&CeilingStop| stop.limits.in_flight.is_some();
+        self.stops.iter().filter(limited).map(|stop| stop.key)
+    }
+
     fn leave_all(&mut self, lines: &mut CeilingLines) {
         self.current = None;
         self.stops.iter_mut().for_each(|stop| stop.leave(lines));
@@ -311,14 +306,11 @@ impl CeilingStop {
 
 impl Drop for CeilingClaim {
     fn drop(&mut self) {
+        if self.is_started {
+            let mut lines = self.lines.lock();
+            self.limited_in_flight().for_each(|key| lines.end(key));
+        }
         self.give_way();
-    }
-}
-
-impl Drop for CeilingGuard {
-    fn drop(&mut self) {
-        let mut lines = self.lines.lock();
-        self.keys.iter().for_each(|key| lines.end(*key));
     }
 }
 

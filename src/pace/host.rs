@@ -96,23 +96,19 @@ impl HostState {
     pub(super) fn start(&mut self, waiter: &mut Waiter, now: &Now) -> Result<Grant, Delay> {
         let (kind, uptime) = (waiter.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
-        let mut delay = self.schedule.next(kind, &limits, uptime);
-        if !delay.is_over() && self.schedule.overrun(&limits, uptime) {
-            self.overruns += 1;
-            delay = self.schedule.next(kind, &limits, uptime);
-        }
+        self.overruns += u32::from(self.schedule.overrun(&limits, uptime));
+        let delay = self.schedule.next(kind, &limits, uptime);
         if !delay.is_over() {
             waiter.give_way();
             return Err(delay);
         }
-        let claim = waiter.claim.as_mut();
-        let driver = waiter.driver.as_ref();
-        let guard = claim.map(|claim| claim.start(uptime, driver)).transpose();
-        let ceilings =
-            guard.map_err(|until| Delay::of_crawler(Reason::Ceiling, now.end_at(until)))?;
+        if let Some(claim) = &mut waiter.claim {
+            let started = claim.start(uptime, waiter.driver.as_ref());
+            started.map_err(|until| Delay::of_crawler(Reason::Ceiling, now.end_at(until)))?;
+        }
         Ok(Grant {
             start: self.schedule.start(kind, &limits, uptime)?,
-            ceilings,
+            ceilings: waiter.claim.take(),
             at: uptime,
             pause: self.schedule.step(&limits),
             ended_back_off: self.back_off.take_end(uptime),

@@ -10,11 +10,10 @@ use std::time::Duration;
 use dashmap::DashMap;
 
 use super::back_off::BackOff;
-use super::context::Now;
+use super::context::{Now, PaceContext};
 use super::queue::HostQueue;
 use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
-use crate::metrics::Metrics;
 use politesse_robots::origin::Host;
 
 /// Parts of the map, each behind a lock. A sweep holds one at a time, so that
@@ -37,16 +36,16 @@ pub(super) struct HostMap {
     len: AtomicUsize,
     /// Queue at which the next search for room begins.
     next_search: AtomicUsize,
-    metrics: Arc<Metrics>,
+    context: Arc<PaceContext>,
 }
 
 impl HostMap {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(context: Arc<PaceContext>) -> Self {
         Self {
             queues: DashMap::with_hasher_and_shard_amount(RandomState::new(), SHARDS),
             len: AtomicUsize::new(0),
             next_search: AtomicUsize::new(0),
-            metrics,
+            context,
         }
     }
 
@@ -70,8 +69,8 @@ impl HostMap {
         // by as many as there are threads.
         let queue = self.queues.entry(host.clone()).or_insert_with(|| {
             self.len.fetch_add(1, Ordering::Relaxed);
-            self.metrics.pace_hosts.inc();
-            Arc::new(HostQueue::new(host, now))
+            self.context.metrics.pace_hosts.inc();
+            Arc::new(HostQueue::new(&self.context, host, now))
         });
         Ok(Arc::clone(&queue))
     }
@@ -127,7 +126,7 @@ impl HostMap {
     fn count_forgotten(&self, forgotten: usize) {
         self.len.fetch_sub(forgotten, Ordering::Relaxed);
         let forgotten = i64::try_from(forgotten).unwrap_or(0);
-        self.metrics.pace_hosts.dec_by(forgotten);
+        self.context.metrics.pace_hosts.dec_by(forgotten);
     }
 
     /// Calls `look` with every host, under the lock of its part of the map.

@@ -27,7 +27,10 @@ use politesse_robots::origin::Host;
 
 /// Queue of one host.
 #[derive(Debug)]
-pub(super) struct HostQueue(Mutex<QueueState>);
+pub(super) struct HostQueue {
+    pub(super) context: Arc<PaceContext>,
+    state: Mutex<QueueState>,
+}
 
 #[derive(Debug)]
 struct QueueState {
@@ -50,15 +53,18 @@ pub(super) struct Ticket {
 }
 
 impl HostQueue {
-    pub(super) fn new(host: &Host, now: &Now) -> Self {
-        Self(Mutex::new(QueueState {
-            host: HostState::new(host, now),
-            waiting: None,
-        }))
+    pub(super) fn new(context: &Arc<PaceContext>, host: &Host, now: &Now) -> Self {
+        Self {
+            context: Arc::clone(context),
+            state: Mutex::new(QueueState {
+                host: HostState::new(host, now),
+                waiting: None,
+            }),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the state of the host.
@@ -137,7 +143,6 @@ impl HostQueue {
         self: Arc<Self>,
         mut waiter: Waiter,
         seat: Option<Seat>,
-        context: &Arc<PaceContext>,
         now: &Now,
     ) -> Option<Ticket> {
         let mut state = self.lock();
@@ -153,12 +158,12 @@ impl HostQueue {
         driver.notify_one();
         drop(state);
         // Read behind the queue's lock, so that none joins unseen by `close`.
-        if context.is_closed.load(Ordering::SeqCst) {
+        if self.context.is_closed.load(Ordering::SeqCst) {
             self.close();
         }
         if !is_driven {
-            let drive = Arc::clone(&self).drive(Arc::clone(context), driver);
-            context.tasks.0.spawn(drive);
+            let drive = Arc::clone(&self).drive(driver);
+            self.context.tasks.0.spawn(drive);
         }
         Some(Ticket {
             queue: self,
@@ -196,8 +201,8 @@ impl HostQueue {
         &self,
         retry_after: Option<Duration>,
         chance: f64,
-        now: &Now,
     ) -> BackOffUpdate {
+        let now = &self.context.now();
         let mut state = self.lock();
         let (back_off, limits) = (&mut state.host.back_off, &now.active.options.back_off);
         let update = back_off.record(retry_after, chance, limits, now.uptime);
@@ -244,18 +249,18 @@ impl HostQueue {
     }
 
     /// Grants turns for as long as requests wait.
-    async fn drive(self: Arc<Self>, context: Arc<PaceContext>, driver: Arc<Notify>) {
-        while let Some(until) = self.grant_turns(&context) {
-            context.wait_until(until, driver.notified()).await;
+    async fn drive(self: Arc<Self>, driver: Arc<Notify>) {
+        while let Some(until) = self.grant_turns() {
+            self.context.wait_until(until, driver.notified()).await;
         }
     }
 
     /// Grants the turns that are due. Returns when to look again, unless the
     /// driver is woken before; `None` if no request waits.
-    fn grant_turns(&self, context: &PaceContext) -> Option<Uptime> {
+    fn grant_turns(&self) -> Option<Uptime> {
         loop {
-            context.metrics.pace_wakeups.inc();
-            let now = context.now();
+            self.context.metrics.pace_wakeups.inc();
+            let now = self.context.now();
             let mut state = self.lock();
             let waiting = state.waiting.take();
             let mut waiting = waiting.filter(|waiting| !waiting.is_empty())?;
@@ -305,7 +310,8 @@ impl Ticket {
     ///
     /// The [`Delay`] that is longer than the request may wait: as soon as that
     /// is known, at the deadline at the latest.
-    pub(super) async fn grant(mut self, context: &PaceContext) -> Result<Grant, Delay> {
+    pub(super) async fn grant(mut self) -> Result<Grant, Delay> {
+        let context = &self.queue.context;
         let answered = context.wait_until(self.deadline, &mut self.answer);
         let answer = match answered.await {
             Some(answer) => answer,

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
 use super::back_off::BackOff;
-use super::ceilings::{CeilingClaim, CeilingGuard};
+use super::ceilings::CeilingClaim;
 use super::context::Now;
 use super::schedule::{Kind, Start, Uptime};
 use crate::decision::delay::Delay;
@@ -79,7 +79,7 @@ pub(super) struct Waiter {
     pub(super) kind: Kind,
     pub(super) pace_records: Option<Arc<PaceRecords>>,
     pub(super) address: Option<IpAddr>,
-    /// Claim on a start under its ceilings, if it comes under any.
+    /// Claim on its ceilings, if it comes under any.
     pub(super) claim: Option<CeilingClaim>,
     pub(super) deadline: Uptime,
     /// Time before which the request need not be looked at; [`Uptime::MAX`]
@@ -97,7 +97,7 @@ pub(super) struct Waiter {
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) start: Start,
-    pub(super) ceilings: Option<CeilingGuard>,
+    pub(super) ceilings: Option<CeilingClaim>,
     pub(super) at: Uptime,
     /// Least time until the next start at the host.
     pub(super) pause: Duration,

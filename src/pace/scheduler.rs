@@ -52,9 +52,10 @@ pub struct Scheduler {
 impl Scheduler {
     /// Makes a scheduler that knows no host yet.
     pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
+        let context = Arc::new(PaceContext::new(options, Arc::clone(&metrics), tasks));
         Self {
-            context: Arc::new(PaceContext::new(options, Arc::clone(&metrics), tasks)),
-            hosts: Arc::new(HostMap::new(Arc::clone(&metrics))),
+            hosts: Arc::new(HostMap::new(Arc::clone(&context))),
+            context,
             seats: Seats::new(metrics),
             began: clock::now(),
             arrivals: AtomicU64::new(0),
@@ -187,10 +188,6 @@ impl Scheduler {
     }
 
     async fn start_or_wait(&self, request: &TurnRequest<'_>) -> Result<Turn, Delay> {
-        let turn = |queue, grant| {
-            let context = Arc::clone(&self.context);
-            Turn::new(context, queue, request.host, grant)
-        };
         let ticket = {
             let now = self.context.now();
             self.sweep_if_due(now.uptime);
@@ -217,7 +214,7 @@ impl Scheduler {
                 started = queue.start(request.host, &mut waiter, &now);
             }
             match started {
-                Ok(grant) => return Ok(turn(queue, grant)),
+                Ok(grant) => return Ok(Turn::new(queue, request.host, grant)),
                 Err(delay) if !may_wait(&delay, &waiter) => return Err(delay),
                 Err(delay) => self.join(queue, waiter, &now).map_err(|detail| {
                     Delay::of_host(Reason::QueueFull, delay.end).explained(detail)
@@ -225,8 +222,7 @@ impl Scheduler {
             }
         };
         let queue = Arc::clone(&ticket.queue);
-        let grant = ticket.grant(&self.context).await?;
-        Ok(turn(queue, grant))
+        Ok(Turn::new(queue, request.host, ticket.grant().await?))
     }
 
     fn waiter(&self, request: &TurnRequest<'_>, now: &Now) -> Waiter {
@@ -247,7 +243,7 @@ impl Scheduler {
         let limits = &now.active.options.queue;
         let crawler = waiter.place.crawler.as_ref();
         let seat = crawler.map(|crawler| self.seats.take(crawler, limits));
-        let ticket = queue.join(waiter, seat.transpose()?, &self.context, now);
+        let ticket = queue.join(waiter, seat.transpose()?, now);
         ticket.ok_or("too many requests for this host wait already")
     }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use http::Response;
 
 use super::back_off::{BackOffUpdate, asks_for_less};
-use super::context::PaceContext;
 use super::queue::HostQueue;
 use super::request::Grant;
 use super::schedule::Outcome;
@@ -27,7 +26,6 @@ const SENT: u16 = 1;
 /// there; dropped before anything was sent, the turn is given back.
 #[derive(Debug)]
 pub struct Turn {
-    context: Arc<PaceContext>,
     queue: Arc<HostQueue>,
     grant: Grant,
     /// [`UNUSED`], [`SENT`], or the status of the response.
@@ -36,25 +34,19 @@ pub struct Turn {
 
 impl Turn {
     /// Makes the turn of a grant.
-    pub(super) fn new(
-        context: Arc<PaceContext>,
-        queue: Arc<HostQueue>,
-        host: &Host,
-        mut grant: Grant,
-    ) -> Self {
-        context.metrics.pace_in_flight.inc();
-        let overruns = &context.metrics.pace_overruns;
-        overruns.inc_by(grant.overruns.into());
+    pub(super) fn new(queue: Arc<HostQueue>, host: &Host, mut grant: Grant) -> Self {
+        let metrics = &queue.context.metrics;
+        metrics.pace_in_flight.inc();
+        metrics.pace_overruns.inc_by(grant.overruns.into());
         if grant.arrival.is_some() {
-            let waits = &context.metrics.pace_wait_seconds;
-            waits.observe(grant.waited.as_secs_f64());
+            let waited = grant.waited.as_secs_f64();
+            metrics.pace_wait_seconds.observe(waited);
         }
         // Reported once, also if the turn is given back.
         if let Some(back_off) = grant.ended_back_off.take() {
-            context.report(host, back_off, None);
+            queue.context.report(host, back_off, None);
         }
         Self {
-            context,
             queue,
             grant,
             status: AtomicU16::new(UNUSED),
@@ -93,7 +85,7 @@ impl Turn {
             return;
         }
         let back_off = self.queue.with_host(|host| host.back_off);
-        self.context.report(host, back_off, Some(status));
+        self.queue.context.report(host, back_off, Some(status));
     }
 
     /// Records the status of a response and its `Retry-After` (RFC 9110, section
@@ -105,10 +97,9 @@ impl Turn {
         if !asks_for_less(status) {
             return BackOffUpdate::None;
         }
-        let now = self.context.now();
-        let update = self.queue.record_throttle(retry_after, chance(), &now);
+        let update = self.queue.record_throttle(retry_after, chance());
         if update == BackOffUpdate::Entered {
-            self.context.metrics.pace_backoffs.inc();
+            self.queue.context.metrics.pace_backoffs.inc();
         }
         update
     }
@@ -116,7 +107,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.context.metrics.pace_in_flight.dec();
+        self.queue.context.metrics.pace_in_flight.dec();
         // Before the host's driver is woken, or it would find the ceiling full.
         drop(self.grant.ceilings.take());
         let outcome = match self.status.load(Ordering::Relaxed) {
@@ -124,7 +115,7 @@ impl Drop for Turn {
             SENT | 400.. => Outcome::Failed,
             _ => Outcome::Served,
         };
-        let now = self.context.uptime();
+        let now = self.queue.context.uptime();
         self.queue
             .update(|host| host.end(&self.grant, outcome, now));
     }

@@ -56,11 +56,11 @@ impl Kit {
         clock::instant() - self.epoch
     }
 
-    fn start(&self, claim: &mut CeilingClaim) -> Result<CeilingGuard, Uptime> {
-        claim.start(self.now(), None)
+    fn start(&self, mut claim: CeilingClaim) -> Result<CeilingClaim, Uptime> {
+        claim.start(self.now(), None).map(|()| claim)
     }
 
-    fn wait(&self, claim: &mut CeilingClaim, told: &Arc<Notify>) -> Result<CeilingGuard, Uptime> {
+    fn wait(&self, claim: &mut CeilingClaim, told: &Arc<Notify>) -> Result<(), Uptime> {
         claim.start(self.now(), Some(told))
     }
 
@@ -99,7 +99,7 @@ async fn a_rate_has_no_burst_and_counts_a_request_once() {
         total: rate(2),
         ..Options::default()
     });
-    assert!(kit.start(&mut kit.claim("a", "site.example")).is_ok());
+    assert!(kit.start(kit.claim("a", "site.example")).is_ok());
     let (mut waiting, told) = kit.waiting("b", "site.example");
     let refused = kit.wait(&mut waiting, &told);
     assert_eq!(refused.unwrap_err().as_millis(), 500);
@@ -117,14 +117,14 @@ async fn who_waits_for_a_rate_is_told_in_order() {
         total: rate(1),
         ..Options::default()
     });
-    assert!(kit.start(&mut kit.claim("a", "site.example")).is_ok());
+    assert!(kit.start(kit.claim("a", "site.example")).is_ok());
     let (mut first, told_first) = kit.waiting("a", "one.example");
     let (mut second, told) = kit.waiting("a", "two.example");
     let (mut third, told_third) = kit.waiting("a", "three.example");
     assert_eq!(kit.wait(&mut first, &told_first).unwrap_err().as_secs(), 1);
     assert_eq!(kit.wait(&mut second, &told).unwrap_err(), Uptime::MAX);
     assert_eq!(kit.wait(&mut third, &told_third).unwrap_err(), Uptime::MAX);
-    let new = kit.start(&mut kit.claim("a", "new.example"));
+    let new = kit.start(kit.claim("a", "new.example"));
     assert_eq!(new.unwrap_err().as_secs(), 3);
     advance(Duration::from_secs(1)).await;
     assert_eq!(kit.wait(&mut second, &told).unwrap_err(), Uptime::MAX);
@@ -150,7 +150,7 @@ async fn what_is_under_way_is_counted_until_it_ends() {
     let ip: IpAddr = "192.0.2.7".parse().unwrap();
     let ask = |name: &str, address| {
         let claim = kit.ceilings.claim(Some("a"), &host(name), address);
-        kit.start(&mut claim.unwrap())
+        kit.start(claim.unwrap())
     };
     let held = ask("a.one.example", Some(ip)).unwrap();
     assert!(ask("b.one.example", None).is_err());
@@ -173,7 +173,7 @@ async fn who_ends_a_request_tells_the_first_that_waits() {
         crawler: limits,
         ..Options::default()
     });
-    let held = kit.start(&mut kit.claim("a", "site.example")).unwrap();
+    let held = kit.start(kit.claim("a", "site.example")).unwrap();
     let (mut first, told) = kit.waiting("a", "one.example");
     let (mut second, told_second) = kit.waiting("a", "two.example");
     assert_eq!(kit.wait(&mut first, &told).unwrap_err(), Uptime::MAX);
@@ -188,13 +188,13 @@ async fn who_ends_a_request_tells_the_first_that_waits() {
     assert_eq!(kit.wait(&mut first, &told).unwrap_err().as_secs(), 1);
     assert!(!is_told(&told).await);
     advance(Duration::from_secs(1)).await;
-    let held = kit.wait(&mut first, &told).unwrap();
+    kit.wait(&mut first, &told).unwrap();
     assert!(is_told(&told_second).await);
     assert_eq!(
         kit.wait(&mut second, &told_second).unwrap_err(),
         Uptime::MAX
     );
-    drop((held, second));
+    drop((first, second));
     advance(Duration::from_secs(60)).await;
     assert_eq!(kit.len(), 0);
 }
@@ -208,14 +208,14 @@ async fn what_is_under_way_counts_under_new_ceilings_too() {
         ..Options::default()
     };
     let kit = Kit::new(&options(1));
-    let held = kit.start(&mut kit.claim("a", "site.example")).unwrap();
+    let held = kit.start(kit.claim("a", "site.example")).unwrap();
     let ceilings = Ceilings::new(&options(2), Some(&kit.ceilings));
     assert!(ceilings.are_of(&options(2)));
     let kit = Kit { ceilings, ..kit };
-    let second = kit.start(&mut kit.claim("a", "site.example")).unwrap();
-    assert!(kit.start(&mut kit.claim("a", "site.example")).is_err());
+    let second = kit.start(kit.claim("a", "site.example")).unwrap();
+    assert!(kit.start(kit.claim("a", "site.example")).is_err());
     drop(held);
-    assert!(kit.start(&mut kit.claim("a", "site.example")).is_ok());
+    assert!(kit.start(kit.claim("a", "site.example")).is_ok());
     drop(second);
     assert_eq!(kit.len(), 0);
 }
@@ -232,11 +232,11 @@ async fn a_robots_txt_comes_under_the_total() {
         let claim = kit.ceilings.claim(None, &host("site.example"), None);
         claim.unwrap()
     };
-    let held = kit.start(&mut robots()).unwrap();
-    assert!(kit.start(&mut robots()).is_err());
+    let held = kit.start(robots()).unwrap();
+    assert!(kit.start(robots()).is_err());
     drop(held);
-    let held = kit.start(&mut kit.claim("a", "site.example")).unwrap();
-    assert!(kit.start(&mut robots()).is_err());
+    let held = kit.start(kit.claim("a", "site.example")).unwrap();
+    assert!(kit.start(robots()).is_err());
     drop(held);
 }
 
@@ -249,11 +249,11 @@ async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
         total: at_once(1),
         ..Options::default()
     });
-    drop(kit.start(&mut kit.claim("a", "one.example")).unwrap());
+    drop(kit.start(kit.claim("a", "one.example")).unwrap());
     let (mut waiting, told) = kit.waiting("a", "one.example");
     let until = kit.wait(&mut waiting, &told).unwrap_err();
     assert_eq!(until, Duration::from_secs(1));
-    let total = kit.start(&mut kit.claim("b", "two.example")).unwrap();
+    let total = kit.start(kit.claim("b", "two.example")).unwrap();
     assert_eq!(kit.wait(&mut waiting, &told).unwrap_err(), until);
     advance(Duration::from_secs(1)).await;
     assert_eq!(kit.wait(&mut waiting, &told).unwrap_err(), Uptime::MAX);
@@ -268,7 +268,7 @@ async fn who_left_a_line_does_not_count_in_it() {
         total: rate(1),
         ..Options::default()
     });
-    drop(kit.start(&mut kit.claim("a", "one.example")).unwrap());
+    drop(kit.start(kit.claim("a", "one.example")).unwrap());
     let (mut first, told) = kit.waiting("a", "one.example");
     assert!(kit.wait(&mut first, &told).is_err());
     for _ in 0..100 {

@@ -92,7 +92,8 @@ fn one_that_comes_back_has_its_place() {
     let ceilings = Ceilings::new(&options, None);
     let host = "site.example".parse().unwrap();
     let claim = || ceilings.claim(Some("a"), &host, None).unwrap();
-    let in_flight = claim().start(Uptime::ZERO, None);
+    let mut in_flight = claim();
+    in_flight.start(Uptime::ZERO, None).unwrap();
     let mut waits = claim();
     let driver = Arc::default();
     assert!(waits.start(Uptime::ZERO, Some(&driver)).is_err());

@@ -53,11 +53,6 @@ impl Now {
         }
     }
 
-    /// Converts a wall-clock time that lies ahead.
-    pub(super) fn uptime_at(&self, wall: Timestamp) -> Uptime {
-        self.uptime.saturating_add(clock::passed(self.wall(), wall))
-    }
-
     /// Returns the end of a delay that lasts until then; [`Uptime::MAX`] is the
     /// time of a request that is woken.
     pub(super) fn end_at(&self, until: Uptime) -> DelayEnd {

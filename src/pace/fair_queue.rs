@@ -15,7 +15,8 @@ use super::context::Now;
 use super::host::HostState;
 use super::request::{Grant, QueuePlace, Waiter};
 use super::schedule::Uptime;
-use crate::decision::delay::DelayScope;
+use crate::decision::delay::{Delay, DelayEnd, DelayScope};
+use crate::decision::reason::Reason;
 
 /// Requests that wait at one host, in the order in which they start.
 #[derive(Debug, Default)]
@@ -191,15 +192,22 @@ impl FairQueue {
         waiter
     }
 
-    /// Makes room for one more page of a crawler: takes out the latest of the
-    /// crawler that has most, if that would still have no fewer than this one.
-    pub(super) fn crowd_out(&mut self, place: &QueuePlace) -> Option<Waiter> {
-        let own_len = self.line(place).map_or(0, |line| line.len());
-        let most = self.crawlers.iter_mut().max_by_key(|line| line.len())?;
-        if most.len() <= own_len + 1 {
-            return None;
+    /// Makes room for one more request where `pages_max` pages wait: puts off the
+    /// latest of the crawler that has most, if that would still have no fewer
+    /// than this one. Returns whether there is room.
+    pub(super) fn make_room(&mut self, place: &QueuePlace, pages_max: usize) -> bool {
+        if place.crawler.is_none() || self.pages() < pages_max {
+            return true;
         }
-        most.pop_back()
+        let own_len = self.line(place).map_or(0, |line| line.len());
+        let most = self.crawlers.iter_mut().max_by_key(|line| line.len());
+        let most = most.filter(|line| own_len + 1 < line.len());
+        let Some(latest) = most.and_then(VecDeque::pop_back) else {
+            return false;
+        };
+        let end = DelayEnd::OnEvent(Uptime::MAX);
+        latest.answer(Err(Delay::of_crawler(Reason::QueueFull, end)));
+        true
     }
 
     /// Takes out a request that waits no longer.

@@ -13,6 +13,7 @@ use super::context::Now;
 use super::policy::HostTerms;
 use super::request::{Grant, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
+use crate::clock;
 use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
 use politesse_robots::PaceRecords;
@@ -147,8 +148,10 @@ impl HostState {
         if kind != Kind::RobotsTxt {
             let site = records.and_then(|records| records.opens(wall));
             let operator = terms.hours.and_then(|hours| hours.opens(wall));
-            let opening = site.max(operator);
-            limits.opens_at = opening.map_or(Uptime::ZERO, |opening| now.uptime_at(opening));
+            if let Some(opening) = site.max(operator) {
+                let ahead = clock::passed(wall, opening);
+                limits.opens_at = now.uptime.saturating_add(ahead);
+            }
         }
         limits
     }

@@ -146,9 +146,12 @@ impl HostQueue {
         now: &Now,
     ) -> Option<Ticket> {
         let mut state = self.lock();
-        state.make_room(&waiter.place, now)?;
         let is_driven = state.waiting.is_some();
         let waiting = state.waiting.get_or_insert_default();
+        let pages_max = now.active.options.queue.origin.get();
+        if !waiting.make_room(&waiter.place, pages_max) {
+            return None;
+        }
         let driver = Arc::clone(&waiting.driver);
         let (sender, answer) = oneshot::channel();
         waiter.ticket = Some(sender);
@@ -287,19 +290,6 @@ impl QueueState {
         if let Some(waiting) = &self.waiting {
             waiting.driver.notify_one();
         }
-    }
-
-    /// Makes room for one more page, if there is none: the crawler with most
-    /// pages gives way to one that has fewer.
-    fn make_room(&mut self, place: &QueuePlace, now: &Now) -> Option<()> {
-        let pages_max = now.active.options.queue.origin.get();
-        let waiting = self.waiting.as_mut();
-        let full = waiting.filter(|waiting| pages_max <= waiting.pages());
-        if let Some(waiting) = full.filter(|_| place.crawler.is_some()) {
-            let delay = Delay::of_crawler(Reason::QueueFull, now.end_at(Uptime::MAX));
-            waiting.crowd_out(place)?.answer(Err(delay));
-        }
-        Some(())
     }
 }
 

@@ -35,24 +35,11 @@ pub(super) struct ActivePace {
 #[derive(Debug)]
 pub(super) struct Now {
     pub(super) uptime: Uptime,
-    /// Wall-clock time; read where it is needed if it is not known yet.
-    wall: Option<Timestamp>,
+    pub(super) wall: Timestamp,
     pub(super) active: Guard<Arc<ActivePace>>,
 }
 
 impl Now {
-    pub(super) fn wall(&self) -> Timestamp {
-        self.wall.unwrap_or_else(clock::now)
-    }
-
-    /// Reads the wall clock now, for a caller that looks at many hosts.
-    pub(super) fn with_wall(self) -> Self {
-        Self {
-            wall: Some(clock::now()),
-            ..self
-        }
-    }
-
     /// Returns the end of a delay that lasts until then; [`Uptime::MAX`] is the
     /// time of a request that is woken.
     pub(super) fn end_at(&self, until: Uptime) -> DelayEnd {
@@ -115,7 +102,7 @@ impl PaceContext {
     pub(super) fn now(&self) -> Now {
         Now {
             uptime: self.uptime(),
-            wall: None,
+            wall: clock::now(),
             active: self.active.load(),
         }
     }

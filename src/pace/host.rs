@@ -131,11 +131,11 @@ impl HostState {
             opens_at: Uptime::ZERO,
             max_turn: now.active.options.max_turn,
         };
-        // Most hosts ask for nothing, and the wall clock is not read for them.
+        // Most hosts ask for nothing.
         if records.is_none() && self.longest.is_none() && terms.hours.is_none() {
             return limits;
         }
-        let wall = now.wall();
+        let wall = now.wall;
         let longest = self.longest_records(now);
         for records in records.into_iter().chain(longest.as_deref()) {
             if let Some((delay, record)) = records.delay(wall)
@@ -161,7 +161,7 @@ impl HostState {
     fn longest_records(&self, now: &Now) -> Option<Arc<PaceRecords>> {
         let (records, last) = self.longest.as_ref()?;
         let records = records.upgrade()?;
-        let (delay, _) = records.delay(now.wall())?;
+        let (delay, _) = records.delay(now.wall)?;
         let until = last.saturating_add(delay.max(REMEMBERED));
         (now.uptime <= until).then_some(records)
     }
@@ -170,7 +170,7 @@ impl HostState {
     /// request to the host, whatever the scheme, port and crawler: it is one
     /// host that has to answer them. Returns whether this one is longer.
     pub(super) fn record_crawl_delay(&mut self, records: &Arc<PaceRecords>, now: &Now) -> bool {
-        let wall = now.wall();
+        let wall = now.wall;
         let Some((delay, _)) = records.delay(wall) else {
             return false;
         };

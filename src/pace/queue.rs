@@ -240,7 +240,7 @@ impl HostQueue {
         let delay = state.host.delay(Kind::Page, now).or_else(own_delay);
         let back_off = state.host.back_off.until(now.uptime);
         let queued = waiting.map_or(0, FairQueue::len);
-        let at = |wait| now.wall().checked_add(wait).ok();
+        let at = |wait| now.wall.checked_add(wait).ok();
         HostPace {
             host: host.to_string(),
             in_flight: state.host.schedule.in_flight(),

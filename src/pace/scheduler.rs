@@ -85,12 +85,12 @@ impl Scheduler {
     /// forgiven yet keeps its incidents, so that the host's next is longer.
     pub fn restore_back_offs(&self, saved: impl IntoIterator<Item = SavedBackOff>) {
         let now = self.context.now();
-        let (wall, limits) = (clock::now(), now.active.options.back_off);
+        let limits = now.active.options.back_off;
         for entry in saved {
-            if limits.forgive <= clock::passed(entry.quiet_since, wall) {
+            if limits.forgive <= clock::passed(entry.quiet_since, now.wall) {
                 continue;
             }
-            let remaining = clock::passed(wall, entry.until).min(limits.longest);
+            let remaining = clock::passed(now.wall, entry.until).min(limits.longest);
             let back_off = BackOff {
                 end: Some(now.uptime.saturating_add(remaining)),
                 incidents: entry.incidents,
@@ -173,7 +173,7 @@ impl Scheduler {
 
     /// Describes every host that is remembered.
     pub fn snapshot(&self) -> Vec<HostPace> {
-        let now = self.context.now().with_wall();
+        let now = self.context.now();
         let mut hosts = Vec::new();
         self.hosts
             .for_each(|host, queue| hosts.push(queue.snapshot(host, &now)));
@@ -302,7 +302,7 @@ impl Scheduler {
 }
 
 fn sweep(context: &PaceContext, hosts: &HostMap) {
-    let now = context.now().with_wall();
+    let now = context.now();
     for (host, back_off) in hosts.sweep(&now) {
         context.report(&host, back_off, None);
     }

@@ -64,7 +64,7 @@ impl HostPaces {
 mod tests {
     use super::*;
 
-    fn host(host: &str, (in_flight, queued): (u32, u32)) -> HostPace {
+    fn host(host: &str, in_flight: u32, queued: u32) -> HostPace {
         HostPace {
             host: host.to_owned(),
             in_flight,
@@ -78,14 +78,14 @@ mod tests {
     fn five() -> Vec<HostPace> {
         let left_alone = HostPace {
             backoff_until: Some("2026-11-21T10:00:00Z".parse().unwrap()),
-            ..host("left-alone.test", (0, 0))
+            ..host("left-alone.test", 0, 0)
         };
         vec![
-            host("rests.test", (0, 0)),
-            host("asked.test", (2, 0)),
+            host("rests.test", 0, 0),
+            host("asked.test", 2, 0),
             left_alone,
-            host("waits.test", (1, 1)),
-            host("waits-long.test", (1, 7)),
+            host("waits.test", 1, 1),
+            host("waits-long.test", 1, 7),
         ]
     }
 

@@ -27,7 +27,7 @@ use crate::upstream::body::BodyError;
 use crate::upstream::client::UpstreamError;
 use politesse_robots::crawler::Crawler;
 
-// decisions, "Proxy": a crawler that hangs up cancels its own exchange only.
+// Ours: a crawler that hangs up cancels its own exchange only.
 #[tokio::test(start_paused = true)]
 async fn a_fetch_survives_the_one_who_asked_for_it() {
     let script = Script::default().at(ROBOTS, [after(5 * SECOND, text(""))]);
@@ -39,7 +39,7 @@ async fn a_fetch_survives_the_one_who_asked_for_it() {
     assert_eq!(script.asked().len(), 1);
 }
 
-// RFC 9309, section 2.4: no longer than 24 hours; checklist 32.
+// RFC 9309, section 2.4: no longer than 24 hours.
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_holds_until_it_expires_or_is_replaced() {
     let script = Script::default().at(ROBOTS, [text("User-agent: *")]);
@@ -56,8 +56,7 @@ async fn a_snapshot_holds_until_it_expires_or_is_replaced() {
     assert_eq!(script.asked().len(), 2);
 }
 
-// decisions, "Robots": asked again after 30 s, doubling to 30 min. RFC 9309,
-// section 2.3.1.4; checklist 29 and 30.
+// RFC 9309, section 2.3.1.4. Ours: asked again after 30 s, doubling to 30 min.
 #[tokio::test(start_paused = true)]
 async fn the_pause_after_failures_doubles_up_to_the_longest() {
     let mut replies = vec![status(503); 8];
@@ -75,7 +74,7 @@ async fn the_pause_after_failures_doubles_up_to_the_longest() {
     assert_eq!(asked_again_in(&*ask(&cache).await), 30);
 }
 
-// security, section 2.4: no crawler is judged by the file another was given.
+// Ours: no crawler is judged by a file that another one was given.
 #[tokio::test(start_paused = true)]
 async fn each_product_token_has_its_own_snapshot() {
     let script = Script::default().at(ROBOTS, [status(404), text("User-agent: *")]);
@@ -118,7 +117,7 @@ async fn a_fetch_that_panics_is_unreachable_and_tried_again() {
     assert!(ask(&cache).await.file().is_some());
 }
 
-// RFC 9309, section 2.3.1; decisions, "Robots"; checklist 29.
+// RFC 9309, section 2.3.1.
 #[tokio::test(start_paused = true)]
 async fn failures_are_told_apart() {
     let refused = || UpstreamError::NoConnection(NoConnection::Refused).into();
@@ -142,7 +141,7 @@ async fn failures_are_told_apart() {
     );
 }
 
-// RFC 9309, section 2.4; decisions, "Robots"; checklist 32.
+// RFC 9309, section 2.4.
 #[tokio::test(start_paused = true)]
 async fn lifetimes_are_stated_within_bounds() {
     let says = |status, value| Reply::Answer(status, vec![("cache-control", value)], "");

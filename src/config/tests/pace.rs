@@ -1,5 +1,4 @@
-//! Pace: tables that may be given in part, and rules. Contract, section 2;
-//! the defaults are those of decisions, Pace.
+//! Pace: tables that may be given in part, and rules. All ours; docs/pace.md.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! Who is who, and overrides: lists of tables. Contract, section 2.
+//! Crawlers and overrides: lists of tables. All ours; docs/configuration.md.
 
 use std::time::Duration;
 
 use super::{file, problems, read, text};
 use politesse_robots::crawler::ProductToken;
 
-/// By which tokens a configuration knows a crawler.
+/// Returns the product tokens by which a configuration knows a crawler.
 fn known_as(configuration: &str, agent: &str, client: &str) -> Vec<String> {
     let config = file(configuration).unwrap();
     let identities = &config.settings().exchange.request.identities;
@@ -179,7 +179,7 @@ fn overrides_are_read_in_order_as_the_policy_keeps_them() {
     assert_eq!(settings.robots.policy.digest(), settings.policy.digest());
 }
 
-// Security, section 2.1.
+// Ours: two policies that judge by other readings have other digests.
 #[test]
 fn readings_are_part_of_the_policy() {
     let config = file("robots.readings = \"dots\"\n").unwrap();

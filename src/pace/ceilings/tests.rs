@@ -261,7 +261,8 @@ async fn who_a_rate_holds_up_waits_for_that_alone_until_it_lets_him() {
     assert!(kit.wait(&mut waiting, &told).is_ok());
 }
 
-// Ours: who has left is not waited for, nor remembered behind one who waits.
+// Ours: a request that has left is not waited for, nor remembered while another
+// one waits.
 #[tokio::test(start_paused = true)]
 async fn who_left_a_line_does_not_count_in_it() {
     let kit = Kit::new(&Options {

@@ -218,7 +218,7 @@ fn an_adaptive_pause_follows_responses_within_bounds_and_no_error_shortens_it() 
     assert_eq!(from(&schedule, Kind::Page, &FREE).0, 0);
 }
 
-/// What may happen to a schedule.
+/// Event that may happen to a schedule.
 #[derive(Debug, Clone)]
 enum Happens {
     Passes(u64),

@@ -36,7 +36,7 @@ pub(super) fn asked(seconds: u64) -> Option<Arc<PaceRecords>> {
     }))
 }
 
-/// What a profile lays down, and nothing else.
+/// Returns the options of a profile, with defaults for all else.
 pub(super) fn profile(profile: Profile) -> Options {
     let policy = PacePolicy::new(profile, &PaceLimits::default(), Vec::new());
     Options {
@@ -64,7 +64,7 @@ pub(super) struct Get {
     pub(super) crawler: String,
     pub(super) asked: Option<Arc<PaceRecords>>,
     pub(super) longest: Duration,
-    /// How long the origin takes.
+    /// Time that the origin takes to answer.
     pub(super) takes: Duration,
     pub(super) robots_from: Option<Timestamp>,
     pub(super) robots: RobotsFetch,
@@ -143,13 +143,13 @@ impl Origin {
         self.starts.lock().unwrap().push((at, crawler));
     }
 
-    /// Who started, in order.
+    /// Returns the crawlers that started, in order.
     pub(super) fn order(&self) -> Vec<String> {
         let starts = self.starts.lock().unwrap();
         starts.iter().map(|(_, crawler)| crawler.clone()).collect()
     }
 
-    /// When, in milliseconds.
+    /// Returns the times of the starts, in milliseconds.
     pub(super) fn times(&self) -> Vec<u128> {
         let starts = self.starts.lock().unwrap();
         starts.iter().map(|(at, _)| at.as_millis()).collect()

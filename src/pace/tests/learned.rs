@@ -159,8 +159,8 @@ async fn a_back_off_ends_the_wait_for_a_robots_txt() {
     );
 }
 
-// Ours: an event where a host leaves its back-off, also if
-// the first behind it has hung up.
+// Ours: an event where a host leaves its back-off, also if the first request
+// after it has hung up.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
     let origin = Origin::new(profile(Profile::Owned));

@@ -1,4 +1,4 @@
-//! What is bounded: time, number, bytes.
+//! Bounds of the cache: time, number, bytes.
 
 use std::num::NonZeroUsize;
 
@@ -25,7 +25,7 @@ async fn a_thousand_askers_share_one_fetch() {
     assert_eq!(script.asked(), [ROBOTS]);
 }
 
-// RFC 9309, section 2.3.1.4; checklist 29.
+// RFC 9309, section 2.3.1.4.
 #[tokio::test(start_paused = true)]
 async fn all_hops_together_have_one_time_limit() {
     let script = Script::default()
@@ -66,7 +66,8 @@ async fn the_bytes_of_snapshots_are_bounded() {
     assert_eq!(cache.worker.table.len(), 5);
 }
 
-// Ours: the same by redirects to long URLs, with no file behind them.
+// Ours: a wildcard domain can also redirect to long URLs, with no file at the
+// end.
 #[tokio::test(start_paused = true)]
 async fn the_bytes_of_hops_are_bounded() {
     let long: &str = format!("/{}", "x".repeat(7_900)).leak();
@@ -184,8 +185,8 @@ async fn a_judged_redirect_finds_a_place() {
     assert!(ask(&cache_with(options, &script)).await.file().is_some());
 }
 
-// Security, section 6: a large file is read off the threads that serve, and
-// its rules are ready when the first decision needs them.
+// Ours: a large file is read off the threads that serve, and its rules are
+// ready when the first decision needs them.
 #[tokio::test]
 async fn the_rules_of_a_file_are_ready_for_who_asked() {
     for rules in [1, 20_000] {
@@ -203,7 +204,7 @@ async fn the_rules_of_a_file_are_ready_for_who_asked() {
     }
 }
 
-// Issue, Deliver 1; architecture, invariant 8.
+// Ours: each fetch is counted by its outcome.
 #[tokio::test(start_paused = true)]
 async fn metrics_tell_what_fetches_came_to() {
     let tagged = Reply::Answer(200, vec![("etag", "1")], "");
@@ -260,8 +261,8 @@ async fn an_origin_that_was_not_asked_has_not_failed() {
     assert_eq!(later(Duration::ZERO, c).await, (None, 86_400));
 }
 
-// Security, section 6: not even those that wait are without number, whoever
-// hung up meanwhile. An earlier copy serves on.
+// Ours: the fetches that wait are bounded too, whichever clients hung up
+// meanwhile (ARCHITECTURE.md, invariant 8). An earlier copy serves on.
 #[tokio::test(start_paused = true)]
 async fn only_so_many_are_waited_for() {
     let b = "http://b.test/robots.txt";
@@ -296,7 +297,7 @@ async fn only_so_many_are_waited_for() {
     }
 }
 
-// Security, section 6: who hung up does not stand before those who wait, but a
+// Ours: a client that hung up does not stand before those that wait, but a
 // fetch that has begun is of use to the next.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_behind_those_who_hung_up() {

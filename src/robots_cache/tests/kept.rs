@@ -1,7 +1,8 @@
-//! What outlives the memory of the cache, and the process.
+//! Snapshots that outlive the memory of the cache, and the process.
 //!
-//! Issue, Deliver 1: snapshots survive a restart, so that a restart asks no
-//! origin anew; a bounded number in memory, the rest in the store.
+//! All ours: a restart asks no origin anew, and of all snapshots a bounded
+//! number is in memory, the rest in the store
+//! (docs/decisions/008-robots-cache.md).
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -159,7 +160,7 @@ async fn what_the_store_has_is_asked_for_ahead_of_its_end_too() {
     assert_eq!(asked_again_in(&shelf.only().snapshot), 86_399);
 }
 
-// Issue, Must hold: who was asked ahead of time, in vain, is asked no sooner
+// Ours: an origin that was asked ahead of time, in vain, is asked no sooner
 // after a restart.
 #[tokio::test(start_paused = true)]
 async fn the_pause_after_a_vain_refresh_outlives_a_restart() {
@@ -201,14 +202,14 @@ async fn what_the_store_has_expired_is_the_earlier_copy() {
             ("\"1\"", fetches)
         );
         if stale.is_some() {
-            // Two failures before: the pause is four times the first.
+            // After two earlier failures the pause is four times the first.
             assert_eq!((asked_again_in(&restored), shelf.only().failures), (120, 3));
             assert_eq!(restored.fetched_at, times.0);
         }
     }
 }
 
-// Decisions, "Status": at most 30 days, restarts or not.
+// Ours (`robots.stale`): at most 30 days, restarts or not.
 #[tokio::test(start_paused = true)]
 async fn a_copy_in_the_store_gets_no_older_than_30_days() {
     let day = HOUR * 24;
@@ -220,7 +221,7 @@ async fn a_copy_in_the_store_gets_no_older_than_30_days() {
     }
 }
 
-// Security, section 2.4: how old it is cannot be told.
+// Ours: with such a clock the age of the entry is unknown.
 #[tokio::test(start_paused = true)]
 async fn with_a_clock_set_back_the_origin_is_asked() {
     let times = (from_now(HOUR), from_now(HOUR * 25));
@@ -268,8 +269,8 @@ async fn every_answer_is_saved() {
     }
 }
 
-// Issue, Deliver 1: a store that hangs holds nobody for long, and what it was
-// not seen to have may be the copy to live by for the next 30 days.
+// Ours: a store that hangs delays no request for long. A failure is not saved
+// then: the store may have a file that is of use for the next 30 days.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_holds_nobody_and_loses_nothing() {
     for (reply, is_saved) in [
@@ -295,7 +296,7 @@ async fn a_store_that_hangs_holds_nobody_and_loses_nothing() {
     }
 }
 
-// Security, section 2.4: no file is used that was given to another.
+// Ours: no file is used that another crawler was given.
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_was_fetched_in_another_name_is_not_used() {
     let shelf = Arc::new(Shelf::default());
@@ -311,7 +312,7 @@ async fn a_copy_that_was_fetched_in_another_name_is_not_used() {
     }
 }
 
-// Issue, Must hold: a restart in the middle asks for nothing again, so what a
+// Ours: a restart in the middle asks for nothing again, so the snapshot that a
 // decision rests on is on its way to the disk before there is a decision.
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_is_saved_before_it_is_handed_out() {
@@ -324,7 +325,7 @@ async fn a_snapshot_is_saved_before_it_is_handed_out() {
     assert_eq!(*shelf.late.lock().unwrap(), Some(false));
 }
 
-// Invariant 4.
+// ARCHITECTURE.md, invariant 4.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_panics_allows_nothing() {
     let shelf = Shelf {
@@ -336,7 +337,7 @@ async fn a_store_that_panics_allows_nothing() {
     assert_eq!(cause(&*ask(&cache).await), Some(Cause::Internal));
 }
 
-// Issue, Deliver 1: a bounded number in memory with the rest on disk.
+// Ours: a bounded number in memory, the rest on disk.
 #[tokio::test(start_paused = true)]
 async fn what_is_evicted_comes_back_from_the_store() {
     let urls: Vec<String> = (0..20)

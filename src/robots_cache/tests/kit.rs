@@ -19,7 +19,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const ROBOTS: &str = "http://a.test/robots.txt";
 
-/// What a scripted origin does when it is asked.
+/// Behaviour of a scripted origin when it is asked.
 #[derive(Clone)]
 pub(super) enum Reply {
     Answer(u16, Vec<(&'static str, &'static str)>, &'static str),
@@ -55,7 +55,7 @@ pub(super) struct Scripted {
     replies: HashMap<String, VecDeque<Reply>>,
     asked: Vec<Asked>,
     turns: Vec<String>,
-    /// How long turns are waited for, and how long that is said to be.
+    /// Wait for each turn, and the wait that is announced.
     pause: Option<(Duration, Duration)>,
 }
 
@@ -82,7 +82,7 @@ impl Script {
         self.log().into_iter().map(|asked| asked.url).collect()
     }
 
-    /// All that was asked for.
+    /// Returns all requests, in order.
     pub(super) fn log(&self) -> Vec<Asked> {
         self.0.lock().unwrap().asked.clone()
     }

@@ -18,8 +18,8 @@
 //! | asked for by nobody any more | as if they waited | `a_fetch_survives_the_one_who_asked_for_it` |
 //! | panicked | unreachable, or stale | `a_fetch_that_panics_is_unreachable_and_tried_again` |
 //!
-//! Sources: RFC 9309, sections 2.3.1.4 and 2.4; decisions, "Robots" (status,
-//! lifetime); checklist 28 to 30 and 32.
+//! Sources: RFC 9309, sections 2.3.1.4 and 2.4;
+//! docs/decisions/008-robots-cache.md.
 
 use tokio::time::{advance, sleep};
 
@@ -51,7 +51,7 @@ fn etags(script: &Script) -> Vec<Option<String>> {
     log.map(|asked| asked.known.and_then(etag)).collect()
 }
 
-/// Lets the fetches behind go on to their end.
+/// Lets the fetches in the background go on to their end.
 async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }
@@ -85,7 +85,7 @@ async fn what_is_fresh_is_not_asked_for() {
     }
 }
 
-// Decisions, "Lifetime": refresh ahead of expiry for origins in use.
+// Ours: refresh ahead of expiry for origins in use.
 #[tokio::test(start_paused = true)]
 async fn a_copy_in_use_is_asked_for_ahead_of_its_end() {
     for second in [text("User-agent: *"), tagged(304, "\"1\"", "")] {
@@ -109,8 +109,8 @@ async fn a_copy_in_use_is_asked_for_ahead_of_its_end() {
     }
 }
 
-// Decisions, "A verdict does not age": what was replaced is not in force,
-// whatever became of what replaced it.
+// Ours: a snapshot that was replaced is not in force, whatever became of the
+// one that replaced it.
 #[tokio::test(start_paused = true)]
 async fn what_was_replaced_holds_no_more() {
     let short = Reply::Answer(200, vec![("cache-control", "max-age=300")], "");
@@ -127,7 +127,7 @@ async fn what_was_replaced_holds_no_more() {
     assert!(clock::now() < first.expires_at);
 }
 
-// Decisions, "Lifetime": for origins in use, and for no others.
+// Ours: refresh for origins in use, and for no others.
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_uses_is_not_asked_for() {
     let script = Script::default().at(ROBOTS, [text(FILE)]);
@@ -237,7 +237,7 @@ async fn a_last_modified_alone_is_asked_with() {
     assert_eq!(known.last_modified.unwrap(), "yesterday");
 }
 
-// Decisions, "Status": a 304 not asked for is unreachable.
+// Ours: a 304 to an unconditional request counts as unreachable.
 #[tokio::test(start_paused = true)]
 async fn a_304_that_was_not_asked_for_confirms_nothing() {
     let script = Script::default().at(ROBOTS, [text(FILE), status(304)]);
@@ -262,8 +262,8 @@ async fn a_validator_over_its_limit_is_not_kept() {
     }
 }
 
-// RFC 9110, section 8.8: a validator is of one resource. The copy came from
-// behind a redirect, so only there is it asked with.
+// RFC 9110, section 8.8: a validator is of one resource. The copy came by a
+// redirect, so only the request for the last URL carries its validator.
 #[tokio::test(start_paused = true)]
 async fn a_validator_is_sent_only_where_the_copy_came_from() {
     let (there, elsewhere) = ("http://a.test/r", "http://a.test/s");
@@ -284,7 +284,7 @@ async fn a_validator_is_sent_only_where_the_copy_came_from() {
     advance(DAY).await;
     let third = ask(&cache).await;
     assert_eq!(third.stale, Some(Cause::Status));
-    // Security, section 2.3: the hops are those of the copy.
+    // The hops are those of the copy.
     assert_eq!((third.url.as_str(), &third.hops), (there, &second.hops));
     let conditional: Vec<_> = script
         .log()
@@ -295,7 +295,7 @@ async fn a_validator_is_sent_only_where_the_copy_came_from() {
     assert_eq!(conditional, [there]);
 }
 
-// Security, section 2.4: no crawler's copy is confirmed for another.
+// Ours: no crawler's copy is confirmed for another.
 #[tokio::test(start_paused = true)]
 async fn a_validator_is_sent_only_for_its_own_token() {
     let script = Script::default().at(ROBOTS, [tagged(200, "\"1\"", FILE)]);
@@ -305,8 +305,8 @@ async fn a_validator_is_sent_only_for_its_own_token() {
     assert_eq!(etags(&script), [None, None]);
 }
 
-// Decisions, "Status": at most 30 days, counted from when the origin last said
-// so; then it disallows.
+// Ours (`robots.stale`): at most 30 days, counted from when the origin last
+// sent or confirmed the file; then it disallows.
 #[tokio::test(start_paused = true)]
 async fn a_copy_outlives_its_origin_for_30_days() {
     let replies = [tagged(200, "\"1\"", FILE), status(304), status(500)];
@@ -352,7 +352,7 @@ async fn how_long_a_copy_outlives_its_origin_is_configured() {
     }
 }
 
-// Decisions: whatever makes an origin unreachable.
+// Ours: whatever makes an origin unreachable.
 #[tokio::test(start_paused = true)]
 async fn a_copy_outlives_every_cause() {
     let refused = || Cause::from(UpstreamError::NoConnection(NoConnection::Refused));
@@ -394,7 +394,7 @@ async fn a_stale_copy_ends_with_an_answer() {
     let recovered = ask(&cache).await;
     assert_eq!((recovered.stale, held_for(&recovered)), (None, 86_400));
     advance(DAY).await;
-    // The failures before do not count any more.
+    // The earlier failures do not count any more.
     assert_eq!(asked_again_in(&*ask(&cache).await), 30);
 }
 
@@ -431,7 +431,7 @@ async fn that_there_is_no_file_is_not_used_beyond_its_end() {
     assert_eq!(script.asked().len(), 3);
 }
 
-// RFC 9110, section 10.2.3; security, section 6: clamped to 24 hours.
+// RFC 9110, section 10.2.3. Ours: at most 24 hours.
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_lengthens_the_pause() {
     for (code, value, seconds) in [

@@ -1,4 +1,4 @@
-//! Fetches that wait for their turns at a host. Issue 6, deliverables 1 and 4.
+//! Fetches that wait for their turns at a host. All ours.
 
 use super::kit::*;
 use super::*;
@@ -31,7 +31,7 @@ async fn ask_within(cache: &RobotsCache<Script>, patience: Duration) -> RobotsLo
     cache.snapshot(&inquiry, &asker, patience, gone).await
 }
 
-// Deliverable 4: a wait, bounded by what the crawler allows.
+// Ours: the wait is bounded by the patience of the crawler.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_longer_for_a_turn_than_he_may() {
     let rows: [(u32, u32, u64); 4] = [
@@ -109,8 +109,8 @@ async fn a_host_is_asked_in_one_turn_wherever_it_redirects_to() {
     assert_eq!(script.turns(), turns);
 }
 
-// The issue, "must hold": a verdict does not age. What is in force when the turn
-// comes decides; and where that has expired, nothing does.
+// Ours: the snapshot in force when the turn comes decides; where that has
+// expired, none does.
 #[tokio::test(start_paused = true)]
 async fn what_an_origin_says_while_somebody_waits_decides() {
     let closed = "User-agent: *\nDisallow: /";

@@ -4,7 +4,7 @@ use super::kit::*;
 use super::*;
 use crate::decision::snapshot::AccessResult;
 
-// RFC 9309, section 2.3.1.2: at least five are followed; checklist 27.
+// RFC 9309, section 2.3.1.2: at least five are followed.
 #[tokio::test(start_paused = true)]
 async fn five_redirects_are_followed_and_a_sixth_is_not() {
     let mut script = Script::default().at(ROBOTS, [to("/1")]);
@@ -23,7 +23,7 @@ async fn five_redirects_are_followed_and_a_sixth_is_not() {
     assert_eq!(script.asked().len(), 12);
 }
 
-// RFC 9309, section 2.3.1.4; checklist 27 and 29.
+// RFC 9309, section 2.3.1.4.
 #[tokio::test(start_paused = true)]
 async fn redirects_that_lead_round_or_nowhere_are_unreachable() {
     for (reply, expected) in [
@@ -39,7 +39,7 @@ async fn redirects_that_lead_round_or_nowhere_are_unreachable() {
     }
 }
 
-// security, section 2.3: each hop is in the audit, whatever ends the fetch.
+// Ours: the snapshot has each hop, whatever ends the fetch.
 #[tokio::test(start_paused = true)]
 async fn what_fails_behind_redirects_tells_where_it_has_been() {
     let (second, third) = ("http://www.a.test/robots.txt", "http://a.test/x");
@@ -71,7 +71,7 @@ fn unconnected() -> Cause {
     UpstreamError::NoConnection(NoConnection::Refused).into()
 }
 
-// security, section 2.3: no less of an answer that is no file.
+// Ours: the hops are known also where there is no file.
 #[tokio::test(start_paused = true)]
 async fn that_there_is_none_tells_how_that_was_found() {
     let script = Script::default()
@@ -82,8 +82,7 @@ async fn that_there_is_none_tells_how_that_was_found() {
     assert_eq!(snapshot.hops, [ROBOTS]);
 }
 
-// RFC 9309, section 2.3.1.2: across authorities, for the initial one; checklist
-// 27.
+// RFC 9309, section 2.3.1.2: across authorities, for the initial one.
 #[tokio::test(start_paused = true)]
 async fn another_robots_txt_is_followed_to_unjudged() {
     let other = "https://www.a.test/robots.txt";
@@ -96,7 +95,7 @@ async fn another_robots_txt_is_followed_to_unjudged() {
     assert_eq!(script.asked(), [ROBOTS, other]);
 }
 
-// security, section 2.3: a redirect would make us fetch what is disallowed.
+// Ours: a redirect must not lead the proxy to fetch a page that is disallowed.
 #[tokio::test(start_paused = true)]
 async fn a_page_of_another_origin_is_judged_before_it_is_asked_for() {
     let rules = "User-agent: *\nDisallow: /private";
@@ -125,7 +124,7 @@ async fn a_page_whose_rules_cannot_be_told_is_not_asked_for() {
     }
 }
 
-// decisions, "Robots": two origins could wait for each other.
+// Ours: two origins could wait for each other.
 #[tokio::test(start_paused = true)]
 async fn two_origins_that_judge_each_other_do_not_wait() {
     let second = after(SECOND, to("http://a.test/y"));
@@ -144,7 +143,7 @@ async fn two_origins_that_judge_each_other_do_not_wait() {
     assert_eq!(script.asked().len(), 2);
 }
 
-// decisions, "Robots": nor could three.
+// Ours: nor do three.
 #[tokio::test(start_paused = true)]
 async fn three_origins_in_a_ring_do_not_wait() {
     let page = |name: &str| to(format!("http://{name}.test/x").leak());
@@ -167,7 +166,7 @@ async fn three_origins_in_a_ring_do_not_wait() {
     assert_eq!(script.asked().len(), 3);
 }
 
-// security, section 2.3: five hops, however different they look.
+// Ours: five hops, however different they look.
 #[tokio::test(start_paused = true)]
 async fn a_redirect_to_itself_with_a_growing_query_ends() {
     let mut script = Script::default();

@@ -316,8 +316,8 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a bomb may take: the tables of br at their largest, and the limit a few
-/// times.
+/// Most memory that decoding a bomb may take: the largest tables of br, and a
+/// few times the limit.
 const MEMORY_MAX: u64 = 6 * 1024 * 1024;
 
 // Ours: a field that names thousands of codings makes no decoder each.

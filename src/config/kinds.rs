@@ -93,7 +93,7 @@ impl<T> Kind for Count<T> {
     }
 }
 
-/// How long a request may wait: not at all, or as long as a crawler may.
+/// Range of `max_wait`, from no wait at all to an hour.
 pub(super) const WAIT: Span = Span(Duration::ZERO..=Duration::from_secs(60 * 60));
 
 /// A duration within bounds, written as a string.

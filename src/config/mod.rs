@@ -1,5 +1,5 @@
 //! Configuration: built-in defaults, a TOML file, the environment and `--set`, each
-//! stronger than the one before.
+//! stronger than the previous one.
 //!
 //! All sources are read against one table of keys (`keys.rs`), every problem in
 //! them is reported at once, and the values are split into the `Options` of each

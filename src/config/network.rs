@@ -1,6 +1,6 @@
 //! Kinds of keys that name addresses, networks, hosts, ports, fields and files.
 //!
-//! What is dialled or opened is not known here.
+//! Does not know which of them are dialled or opened.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +35,7 @@ pub(super) const CLIENTS: Text<Vec<IpNet>> = Text {
     },
 };
 
-/// A contact, or none.
+/// Contact for people who ask about a refusal, or `none`.
 pub(super) const CONTACT: Text<Option<String>> = Text {
     wanted: "\"none\", or a line of 1 to 200 characters, such as \"crawl@site.example\"",
     parse: |text| {
@@ -44,7 +44,7 @@ pub(super) const CONTACT: Text<Option<String>> = Text {
     },
 };
 
-/// An address range that is not dialled.
+/// Address range that is not dialled.
 pub(super) const DENY: Text<Deny> = Text {
     wanted: "\"default\", an address, or a network such as \"203.0.113.0/24\"",
     parse: |text| match text {
@@ -53,7 +53,7 @@ pub(super) const DENY: Text<Deny> = Text {
     },
 };
 
-/// An address range or a host that is dialled although it is denied.
+/// Address range or host that is dialled although it is denied.
 pub(super) const ALLOW: Text<Allow> = Text {
     wanted: "an address, a network such as \"10.1.0.0/16\", or a host name",
     parse: |text| {
@@ -63,7 +63,8 @@ pub(super) const ALLOW: Text<Allow> = Text {
     },
 };
 
-/// Ports that may be asked for: a number, or a string for what is none.
+/// Ports that may be dialled: one as a number, or a string with a port, a range
+/// or `default`.
 pub(super) struct PortRange;
 
 impl Kind for PortRange {
@@ -84,7 +85,7 @@ impl Kind for PortRange {
     }
 }
 
-/// `default`, `8080` or `9000-9100`.
+/// Reads `default`, `8080` or `9000-9100`.
 fn port_range(text: &str) -> Option<EgressPorts> {
     if text == "default" {
         return Some(EgressPorts::Default);
@@ -107,20 +108,20 @@ pub(super) const TOKEN: Text<String> = Text {
     },
 };
 
-/// The name of a response field that is ours (RFC 9110, section 5.1): one of an
-/// origin would be taken off its responses.
+/// Name of the response field in which the proxy states the directives in force
+/// (RFC 9110, section 5.1).
 pub(super) const FIELD_NAME: Text<HeaderName> = Text {
     wanted: "a field name that no origin uses, such as \"Robots-Directives\"",
     parse: |text| {
         let name = HeaderName::from_bytes(text.as_bytes()).ok();
-        // An origin's field of our name is removed, since a crawler must not
-        // take it for ours. With one of these names that would take away what
-        // the crawler needs.
+        // The proxy removes a field of this name from an origin's response, or
+        // a crawler could take it for the proxy's own. A field that crawlers
+        // need must not be lost that way.
         name.filter(|name| !is_in_use(name.as_str()))
     },
 };
 
-/// Tells whether a field has another meaning, to this proxy or to crawlers.
+/// Reports whether a field has another meaning, to this proxy or to crawlers.
 fn is_in_use(name: &str) -> bool {
     const BEGINNINGS: [&str; 4] = ["content-", "proxy-", "access-control-", "sec-"];
     const NAMES: [&str; 31] = [
@@ -159,7 +160,8 @@ fn is_in_use(name: &str) -> bool {
     NAMES.contains(&name) || BEGINNINGS.iter().any(|start| name.starts_with(start))
 }
 
-/// `User-Agent` of our own fetches (RFC 9110, section 10.1.5).
+/// `User-Agent` of the proxy's own fetches of robots.txt (RFC 9110, section
+/// 10.1.5).
 pub(super) const USER_AGENT: Text<UserAgent> = Text {
     wanted: "\"crawler\", or a User-Agent of printable ASCII, at most 512 bytes",
     parse: |text| {
@@ -173,7 +175,7 @@ pub(super) const USER_AGENT: Text<UserAgent> = Text {
     },
 };
 
-/// Certificates that others are verified by.
+/// Source of the root certificates by which the proxy verifies origins.
 pub(super) const ROOTS: Text<Roots> = Text {
     wanted: "\"system\", \"webpki\", or the path of a PEM file, without ~",
     parse: |text| match text {
@@ -183,7 +185,7 @@ pub(super) const ROOTS: Text<Roots> = Text {
     },
 };
 
-/// A proxy to go through, if any.
+/// Parent proxy to send requests through, or `none`.
 pub(super) const PARENT: Text<Option<Parent>> = Text {
     wanted: "\"none\", or a proxy spoken to in the clear, such as \"http://proxy.example:3128\"",
     parse: |text| match text {
@@ -192,7 +194,7 @@ pub(super) const PARENT: Text<Option<Parent>> = Text {
     },
 };
 
-/// A file, or none.
+/// Path of a file, or `none`.
 pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
     wanted: "\"none\" or a path without ~",
     parse: |text| match text {
@@ -201,19 +203,19 @@ pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
     },
 };
 
-/// A file.
+/// Path of a file.
 pub(super) const PATH: Text<PathBuf> = Text {
     wanted: "a path without ~",
     parse: path,
 };
 
-/// Place of the record; the value is the file's path.
+/// Store of the record; the value is the path of its file.
 pub(super) const STORE: Text<PathBuf> = Text {
     wanted: "\"sqlite:\" and a path without ~",
     parse: |text| text.strip_prefix("sqlite:").and_then(path),
 };
 
-/// A path that can name a file.
+/// Reads a path that can name a file.
 ///
 /// Only a shell reads `~` as the user's folder: here it would name a folder
 /// `~` and hide the record in it. `./~` names such a folder.
@@ -230,25 +232,25 @@ const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 /// 3.1).
 const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
-/// A network in CIDR form, or one address.
+/// Reads a network in CIDR form, or one address.
 ///
 /// `10.1.2.3/8` is refused: it may mean one address or sixteen million, and
-/// who is let in must not hang on a guess.
+/// access must not depend on a guess.
 fn network(text: &str) -> Option<IpNet> {
     let single = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let network = text.parse::<IpNet>().ok().or_else(single)?;
     (network == network.trunc()).then_some(network)
 }
 
-/// A port; 0 is none.
+/// Reads a port from 1 to 65535.
 fn port(text: &str) -> Option<u16> {
     // The standard library reads `+80` as a number, too.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|&port| digits && 0 < port)
 }
 
-/// A host name in lower case, without the dot of the root (RFC 1123, section
-/// 2.1, and the underscore that is in use).
+/// Reads a host name; returns it in lower case, without the dot of the root
+/// (RFC 1123, section 2.1, and the underscore that is in use).
 ///
 /// A last label of digits alone would make it an address.
 fn host_name(text: &str) -> Option<String> {
@@ -270,7 +272,8 @@ fn host_name(text: &str) -> Option<String> {
 pub(super) struct ResolveTable;
 
 impl ResolveTable {
-    /// As many entries as programs write; looking one up takes no longer.
+    /// Largest number of entries. It is high because programs may write the
+    /// table, and a look-up takes no longer in a large one.
     const LEN: usize = 1_000_000;
 }
 
@@ -307,7 +310,12 @@ impl Kind for ResolveTable {
     }
 }
 
-/// Reads one entry of the table, or returns what is wanted in its place.
+/// Reads an entry of the table: `name` on the left of `=`, `target` on the
+/// right.
+///
+/// # Errors
+///
+/// A description of the values that are right.
 fn resolve(name: &str, target: &DeValue<'_>) -> Result<Resolve, &'static str> {
     let (host, port) = name_and_port(name).ok_or("\"name\" or \"name:port\" on the left of it")?;
     let address = target.as_str().and_then(address_and_port);
@@ -320,7 +328,7 @@ fn resolve(name: &str, target: &DeValue<'_>) -> Result<Resolve, &'static str> {
     })
 }
 
-/// `site.example` or `site.example:443`.
+/// Reads `site.example` or `site.example:443`.
 fn name_and_port(text: &str) -> Option<(String, Option<u16>)> {
     match text.rsplit_once(':') {
         Some((name, after)) => Some((host_name(name)?, Some(port(after)?))),
@@ -328,7 +336,7 @@ fn name_and_port(text: &str) -> Option<(String, Option<u16>)> {
     }
 }
 
-/// `127.0.0.1`, `127.0.0.1:8443`, `::1`, `[::1]` or `[::1]:8443`.
+/// Reads `127.0.0.1`, `127.0.0.1:8443`, `::1`, `[::1]` or `[::1]:8443`.
 fn address_and_port(text: &str) -> Option<(IpAddr, Option<u16>)> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return (address.port() != 0).then_some((address.ip(), Some(address.port())));

@@ -38,14 +38,14 @@ pub struct Settings {
     pub ca: ca::Options,
     /// The field that states the directives in force.
     pub annotate: annotate::Options,
-    /// How robots.txt is fetched and kept.
+    /// Options of the robots.txt cache.
     pub robots: robots_cache::Options,
     /// Product tokens that one client may use at an origin (`robots.max_names`).
     /// `None` with a fixed User-Agent: all crawlers share one robots.txt then.
     pub max_names: Option<NonZeroUsize>,
     /// The operator's policy, by which decisions are made.
     pub policy: Policy,
-    /// How requests are paced.
+    /// Options of the pace layer.
     pub pace: pace::Options,
     /// Connections to origins.
     pub upstream: upstream::Options,

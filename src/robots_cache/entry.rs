@@ -33,7 +33,7 @@ const BUSY_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 pub(super) struct CacheEntry {
     pub(super) snapshot: Arc<Snapshot>,
     expires: Instant,
-    /// When the origin last sent or confirmed it.
+    /// Time at which the origin last sent or confirmed the snapshot.
     confirmed: Stamp,
     /// Start of the time in which it is refreshed while still in force; absent
     /// where the origin did not answer.
@@ -45,8 +45,7 @@ pub(super) struct CacheEntry {
 }
 
 impl CacheEntry {
-    /// Returns the entry that follows from `outcome`, where `earlier` was held
-    /// before.
+    /// Returns the entry that follows from `outcome`, in place of `earlier`.
     pub(super) fn new(outcome: &FetchOutcome, options: &Options, earlier: Option<&Self>) -> Self {
         let lifetime = match outcome.snapshot.result {
             AccessResult::Successful(_) => options.file_lifetime(outcome.stated),

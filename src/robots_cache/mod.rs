@@ -164,8 +164,9 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         }
     }
 
-    /// Sets the policy for pages that a robots.txt redirects to. Its dialect is
-    /// that of before: the files that are held were read by it.
+    /// Sets the policy for pages that a robots.txt redirects to. Its dialect
+    /// must be that of the policy in force: the files in memory were read by
+    /// it.
     pub fn set_redirect_policy(&self, policy: &Policy) {
         let policy = Arc::new(policy.for_redirects());
         self.worker.redirect_policy.store(policy);
@@ -177,7 +178,7 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         let key = self.worker.key(inquiry);
         match self.worker.table.latest(&key) {
             Some(entry) => entry.is_fresh().then(|| Arc::clone(&entry.snapshot)),
-            // Evicted for lack of room, which makes it no less true.
+            // Evicted for lack of room: the snapshot has not expired by that.
             None => (clock::now() < before.expires_at).then(|| Arc::clone(before)),
         }
     }

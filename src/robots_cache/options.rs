@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::decision::decide::Policy;
 
-/// Longest time for which anything is used without asking the origin again
+/// Longest time for which an entry is used without asking the origin again
 /// (RFC 9309, section 2.4).
 pub(super) const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -21,11 +21,11 @@ const LIFETIME_MIN: Duration = Duration::from_secs(1);
 /// (`robots.user_agent`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserAgent {
-    /// That of the crawler that needs the file; one cache entry for each
-    /// product token.
+    /// The `User-Agent` of the crawler that needs the file; one cache entry for
+    /// each product token.
     Crawler,
-    /// This text; one cache entry for all crawlers, under the product token in
-    /// it.
+    /// A fixed text; one cache entry for all crawlers, under the product token
+    /// in it.
     Fixed(String),
 }
 
@@ -34,7 +34,7 @@ pub enum UserAgent {
 pub struct Options {
     /// `User-Agent` of the requests.
     pub user_agent: UserAgent,
-    /// Bytes of a file that are read.
+    /// Largest number of bytes that are read of a file.
     pub max_bytes: usize,
     /// Lifetime of a file whose response states none, and longest lifetime of
     /// any file.
@@ -50,22 +50,24 @@ pub struct Options {
     pub retry_first: Duration,
     /// Longest pause, unless the origin asks for more.
     pub retry_longest: Duration,
-    /// Redirects that are followed.
+    /// Largest number of redirects that a fetch follows.
     pub redirects: u8,
     /// Longest duration of a fetch, all redirects and bodies included.
     pub timeout: Duration,
     /// Fetches that may make a request at the same time; others wait.
     pub max_fetches: NonZeroUsize,
-    /// Fetches that may do so for one client.
+    /// Fetches that may make a request at the same time for one client; others
+    /// wait.
     pub max_fetches_per_client: NonZeroUsize,
     /// Fetches that may run or wait; others are refused.
     pub max_waiting: NonZeroUsize,
     /// Entries that are held in memory.
     pub max_snapshots: NonZeroUsize,
-    /// Bytes that they take together, about.
+    /// Approximate number of bytes that all entries in memory take together.
     pub max_snapshot_bytes: usize,
-    /// Policy by which pages are decided, those that a robots.txt redirects to
-    /// among them.
+    /// Policy of the proxy. It names the dialect that files are read by, and
+    /// decides whether a fetch may follow a redirect to a page of another
+    /// origin.
     pub policy: Policy,
 }
 
@@ -81,8 +83,11 @@ impl Options {
         bounded(stated.unwrap_or_default().max(self.unavailable_ttl))
     }
 
-    /// Returns the pause before an origin is asked again that has failed
-    /// `failures` times in a row before, and asks for a pause of `requested`.
+    /// Returns the pause after a failed fetch, before the origin is asked
+    /// again.
+    ///
+    /// `failures` counts the failures in a row before this one; `requested` is
+    /// the pause that the origin itself asked for, if it did.
     pub(super) fn retry_pause(&self, failures: u32, requested: Option<Duration>) -> Duration {
         // Saturating: the failures of a month would overflow.
         let factor = 2_u32.saturating_pow(failures);

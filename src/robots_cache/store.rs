@@ -53,16 +53,16 @@ pub trait SnapshotStore: Debug + Send + Sync + 'static {
 /// Progress of a running fetch, as seen by the requests that wait for it.
 #[derive(Debug, Clone)]
 pub(super) enum FetchState {
-    /// It makes a request.
+    /// The fetch makes a request.
     Requesting,
-    /// It waits for a turn at `host`, which comes at about `until`.
+    /// The fetch waits for a turn at `host`, which comes at about `until`.
     Queued { host: Host, until: Instant },
-    /// It waits for the robots.txt of another origin, to which it was
+    /// The fetch waits for the robots.txt of another origin, to which it was
     /// redirected.
     CheckingRedirect,
-    /// It has ended with this entry.
+    /// The fetch has ended with this entry.
     Done(Arc<CacheEntry>),
-    /// It has ended without one, since no request waited for it.
+    /// The fetch has ended without an entry, since no request waited for it.
     Abandoned,
 }
 
@@ -200,7 +200,7 @@ impl EntryTable {
 /// failure, so that no request waits for ever.
 pub(super) struct RunningFetch {
     pub(super) key: CacheKey,
-    /// Entry from before.
+    /// Entry that the fetch replaces, from memory or from the store on disk.
     pub(super) earlier: Option<Arc<CacheEntry>>,
     table: Arc<EntryTable>,
     state: watch::Sender<FetchState>,

@@ -1,9 +1,9 @@
 //! Fetches of the cache: each is a task that waits for admission, makes the
 //! requests, follows redirects, and ends with a cache entry.
 //!
-//! RFC 9309, section 2.3.1.2. Not knowing means no: a fetch that fails, by a
-//! panic of our own too, ends with a snapshot that disallows. Does not know the
-//! requests that wait for a fetch.
+//! RFC 9309, section 2.3.1.2. Not knowing means no (ARCHITECTURE.md, invariant
+//! 4): a fetch that fails, by a panic of our own too, ends with a snapshot that
+//! disallows. Does not know the requests that wait for a fetch.
 
 use std::future::ready;
 use std::mem;
@@ -33,7 +33,7 @@ use politesse_robots::Dialect;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Host, ROBOTS_TXT, Target};
 
-/// Longest wait for the store, whose queue is long after a restart. Behind it
+/// Longest wait for the store, whose queue is long after a restart. After that
 /// the origin is asked.
 pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -146,7 +146,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         let admission = tokio::select! {
             biased;
             // First: an admission that has come is used, and its file serves
-            // whoever comes next.
+            // the next requests.
             admission = walk.admit() => admission,
             // Every request that waited has hung up: their fetch would only
             // delay others.

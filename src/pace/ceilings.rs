@@ -36,7 +36,7 @@ pub(super) struct Ceilings {
     hasher: RandomState,
 }
 
-/// Lines of all ceilings, behind one lock: a request starts under all of its
+/// Lines of all ceilings, under one lock: a request starts under all of its
 /// ceilings or under none. Shared by all configurations, since requests are in
 /// flight across a reload.
 #[derive(Debug, Clone, Default)]
@@ -70,8 +70,8 @@ struct CeilingStop {
     /// Whether the rate has counted the request: once, however often the other
     /// ceilings hold it up.
     is_counted: bool,
-    /// Place in its line: at the current ceiling, and perhaps at the one before
-    /// it.
+    /// Place in its line: at the current ceiling, and perhaps at the previous
+    /// one.
     place: Option<u64>,
 }
 
@@ -87,14 +87,13 @@ struct CeilingRefusal {
 }
 
 impl Ceilings {
-    /// Makes the ceilings of `options`; starts and requests in flight are those
-    /// of the ceilings before.
+    /// Makes the ceilings of `options`. The ceilings in force `before` hand
+    /// over their starts and their requests in flight.
     pub(super) fn new(options: &Options, before: Option<&Self>) -> Arc<Self> {
         Arc::new(Self {
             limits: limits_of(options),
             lines: before.map_or_else(SharedLines::default, |before| before.lines.clone()),
-            // The hasher of before, too: by another one the lines would belong
-            // to other names.
+            // With another hasher the lines would belong to other names.
             hasher: before.map_or_else(RandomState::new, |before| before.hasher.clone()),
         })
     }
@@ -197,8 +196,8 @@ impl CeilingClaim {
         }
         for (index, stop) in self.stops.iter().enumerate() {
             // A request that waits for one ceiling keeps to the order of that
-            // line and of those behind it. In two lines at once, two requests
-            // could wait for each other.
+            // line and of the lines after it, not of those that it has passed.
+            // In two lines at once, two requests could wait for each other.
             let is_past = self.current.is_some_and(|current| index < current);
             if stop.is_full(lines) || !(is_past || stop.is_next(lines)) {
                 return Err(CeilingRefusal {
@@ -231,7 +230,7 @@ impl CeilingClaim {
             let stops = self.stops.iter_mut().enumerate();
             for (index, other) in stops.filter(|(index, _)| *index != stop) {
                 // A request that goes on to the line of the total keeps the first
-                // place in the one before: those behind it there would come no
+                // place in the previous line: the next ones there would come no
                 // further than it has, and go back.
                 let is_before = is_total && self.current == Some(index);
                 if !(is_before && other.is_next(lines)) {
@@ -259,8 +258,8 @@ impl CeilingClaim {
         waits.max().unwrap_or_default()
     }
 
-    /// Gives up the request's places, because its host holds it up as well:
-    /// those behind it must not wait for that.
+    /// Gives up the request's places, because its host holds it up as well: the
+    /// requests after it in these lines must not wait for that.
     pub(super) fn give_way(&mut self) {
         if self.current.is_some() {
             let shared = self.lines.clone();
@@ -290,7 +289,8 @@ impl CeilingStop {
         lines.is_next(self.key, self.place)
     }
 
-    /// Returns about how long the rate makes a request wait behind the line.
+    /// Returns about how long the rate makes a request wait at the end of the
+    /// line.
     fn wait(&self, lines: &CeilingLines) -> Duration {
         let pause = self.limits.rate.map_or(Duration::ZERO, |rate| rate.pause());
         let waiting = u32::try_from(lines.waiting(self.key)).unwrap_or(u32::MAX);

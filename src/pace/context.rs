@@ -40,8 +40,10 @@ pub(super) struct Now {
 }
 
 impl Now {
-    /// Returns the end of a delay that lasts until then; [`Uptime::MAX`] is the
-    /// time of a request that is woken.
+    /// Returns the end of a delay that lasts until `until`.
+    ///
+    /// [`Uptime::MAX`] stands for no known time: the request waits for another
+    /// one to end or to leave, and is woken then.
     pub(super) fn end_at(&self, until: Uptime) -> DelayEnd {
         match until {
             Uptime::MAX => DelayEnd::OnEvent(Duration::MAX),
@@ -54,7 +56,7 @@ impl Now {
 #[derive(Debug)]
 pub(super) struct PaceContext {
     pub(super) active: ArcSwap<ActivePace>,
-    /// Begin of [`Uptime`].
+    /// Moment from which [`Uptime`] counts.
     epoch: Instant,
     pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: Tasks,

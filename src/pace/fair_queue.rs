@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -205,7 +206,8 @@ impl FairQueue {
         let Some(latest) = most.and_then(VecDeque::pop_back) else {
             return false;
         };
-        let end = DelayEnd::OnEvent(Uptime::MAX);
+        // When the queue has room again is not known.
+        let end = DelayEnd::OnEvent(Duration::MAX);
         latest.answer(Err(Delay::of_crawler(Reason::QueueFull, end)));
         true
     }

@@ -1,8 +1,9 @@
-//! State of one host, and the delay of a request that follows from it: the
-//! schedule under what the site asks for, the operator's terms, back-off, and
-//! the ceilings over many hosts.
+//! State of one host, and the delay of a request that follows from it.
 //!
-//! Does not know the queue.
+//! The delay is the longest of those that come from the pace records of the
+//! site, the operator's terms for the host, its back-off, and the ceilings over
+//! many hosts. The schedule counts it from earlier requests to the host. Does
+//! not know the queue.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,8 +20,8 @@ use crate::decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 
-/// Time for which a crawl delay binds the whole host after a crawler was last
-/// asked for it; a longer delay binds for as long as it lasts.
+/// Time for which a crawl delay binds the whole host after a request last
+/// recorded it; a delay longer than this binds for its own length.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// State of one host; small, because there are many.
@@ -28,10 +29,11 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 pub(super) struct HostState {
     pub(super) schedule: Schedule,
     terms: Arc<HostTerms>,
-    /// Number of the configuration that `terms` are of.
+    /// Number of the configuration that `terms` come from.
     generation: u32,
-    /// Records with the longest delay that was asked of a crawler of late, and
-    /// when last. Weak, so that they count only while their robots.txt is held.
+    /// Pace records with the longest crawl delay, and the time at which a
+    /// request last recorded them ([`HostState::record_crawl_delay`]). Weak, so
+    /// that they count only while their robots.txt is in memory.
     longest: Option<(Weak<PaceRecords>, Uptime)>,
     pub(super) back_off: BackOff,
     /// Overruns that no turn has reported yet.
@@ -50,7 +52,7 @@ impl HostState {
         }
     }
 
-    /// Takes the terms in force, if they are newer.
+    /// Takes over the terms of the configuration in force, if that is newer.
     pub(super) fn refresh(&mut self, host: &Host, now: &Now) {
         // Another thread may still hold an older configuration, also after the
         // number has wrapped.
@@ -65,7 +67,7 @@ impl HostState {
         }
     }
 
-    /// Estimates the delay of a request that has so many turns `ahead` of it.
+    /// Estimates the delay of a request that starts after `ahead` others.
     pub(super) fn estimate(&self, waiter: &Waiter, ahead: usize, now: &Now) -> Delay {
         let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
         let next = self.schedule.next(waiter.kind, &limits, now.uptime);
@@ -131,7 +133,8 @@ impl HostState {
             opens_at: Uptime::ZERO,
             max_turn: now.active.options.max_turn,
         };
-        // Most hosts ask for nothing.
+        // A short cut for most hosts, which have neither pace records nor
+        // hours.
         if records.is_none() && self.longest.is_none() && terms.hours.is_none() {
             return limits;
         }
@@ -144,7 +147,7 @@ impl HostState {
                 (limits.delay, limits.delay_reason) = (delay, record.into());
             }
         }
-        // A robots.txt is asked for at any hour: it says which hours they are.
+        // A robots.txt is fetched at any hour: it states which hours they are.
         if kind != Kind::RobotsTxt {
             let site = records.and_then(|records| records.opens(wall));
             let operator = terms.hours.and_then(|hours| hours.opens(wall));
@@ -156,8 +159,9 @@ impl HostState {
         limits
     }
 
-    /// Returns the records with the longest delay that was asked of a crawler of
-    /// late, as long as their robots.txt is held.
+    /// Returns the pace records with the longest crawl delay, for as long as
+    /// they bind the whole host ([`REMEMBERED`]) and their robots.txt is in
+    /// memory.
     fn longest_records(&self, now: &Now) -> Option<Arc<PaceRecords>> {
         let (records, last) = self.longest.as_ref()?;
         let records = records.upgrade()?;
@@ -166,9 +170,11 @@ impl HostState {
         (now.uptime <= until).then_some(records)
     }
 
-    /// Records what a site asks of a crawler. The longest delay binds every
-    /// request to the host, whatever the scheme, port and crawler: it is one
-    /// host that has to answer them. Returns whether this one is longer.
+    /// Records the crawl delay that a site asks of a crawler; returns whether
+    /// it is longer than the one so far.
+    ///
+    /// The longest delay binds every request to the host, whatever the scheme,
+    /// port and crawler: it is one host that has to answer them.
     pub(super) fn record_crawl_delay(&mut self, records: &Arc<PaceRecords>, now: &Now) -> bool {
         let wall = now.wall;
         let Some((delay, _)) = records.delay(wall) else {
@@ -184,8 +190,8 @@ impl HostState {
         longest < delay
     }
 
-    /// Takes back a start of which nothing was sent. The end of a back-off that
-    /// it would have shown is reported by the next one.
+    /// Takes back a start of which nothing was sent. If it ended a back-off,
+    /// the next start reports that.
     pub(super) fn give_back(&mut self, grant: &Grant) {
         self.schedule.give_back(grant.start);
         self.back_off.is_end_unreported |= grant.ended_back_off.is_some();
@@ -200,19 +206,21 @@ impl HostState {
         }
     }
 
-    /// Returns the delay of a request of which its site asks nothing; `None` if
-    /// it may start.
+    /// Returns the delay of a request without pace records of its own; `None`
+    /// if it may start. The longest crawl delay of the host counts all the
+    /// same.
     pub(super) fn delay(&self, kind: Kind, now: &Now) -> Option<Delay> {
         let limits = self.limits(None, kind, now);
         let delay = self.schedule.next(kind, &limits, now.uptime);
         (!delay.is_over()).then_some(delay)
     }
 
-    /// Returns whether a new state in its place would allow the same.
+    /// Returns whether this state delays nothing that a new one would not delay
+    /// too, so that it can be forgotten.
     pub(super) fn is_idle(&self, now: &Now) -> bool {
         let back_off_limits = &now.active.options.back_off;
         let limits = StartLimits {
-            // Hours are the policy's, which forgets nothing.
+            // A new state takes the operator's hours from the policy again.
             opens_at: Uptime::ZERO,
             ..self.limits(None, Kind::Page, now)
         };
@@ -220,8 +228,9 @@ impl HostState {
             && self.schedule.is_idle(&limits, now.uptime)
     }
 
-    /// Returns whether nothing happened of late. An idle host is kept until
-    /// then: a crawler may come that is asked for a longer delay than the last.
+    /// Returns whether the last request started or ended [`REMEMBERED`] ago or
+    /// earlier. An idle host is kept until then: the next crawler may be asked
+    /// for a longer delay, which counts from that request.
     pub(super) fn is_at_rest(&self, now: &Now) -> bool {
         self.schedule.latest().saturating_add(REMEMBERED) <= now.uptime
     }

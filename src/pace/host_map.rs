@@ -1,6 +1,7 @@
 //! Queues of all hosts, bounded (`pace.max_hosts`).
 //!
-//! A queue is forgotten only when a new one in its place would allow the same.
+//! A queue is forgotten only when it delays nothing that a new one would not
+//! delay too.
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
 use politesse_robots::origin::Host;
 
-/// Parts of the map, each behind a lock. A sweep holds one at a time, so that
-/// fewer than one request in a hundred can meet it.
+/// Parts of the map, each under a lock of its own. A sweep holds one at a time,
+/// so that fewer than one request in a hundred can meet it.
 const SHARDS: usize = 1024;
 
 /// Queues that one search for room looks at; if none of them is idle there is
@@ -32,7 +33,7 @@ const FORGOTTEN: usize = 64;
 #[derive(Debug)]
 pub(super) struct HostMap {
     queues: DashMap<Host, Arc<HostQueue>, RandomState>,
-    /// Length of `queues`, which could be had from all locks only.
+    /// Length of `queues`: to ask the map itself would take all of its locks.
     len: AtomicUsize,
     /// Queue at which the next search for room begins.
     next_search: AtomicUsize,
@@ -77,8 +78,9 @@ impl HostMap {
 
     /// Forgets some idle queues; returns whether there is room now.
     fn make_room(&self, now: &Now) -> bool {
-        // Each search begins behind the one before. If all began at the first
-        // queue, those that are in use there would hide idle ones from it.
+        // Each search begins a stretch after the previous one. If all began at
+        // the first queue, queues in use there would hide the idle ones after
+        // them.
         let searched = self.next_search.fetch_add(SEARCHED, Ordering::Relaxed);
         let begin = searched % self.len.load(Ordering::Relaxed).max(1);
         let all = self.queues.iter().skip(begin).chain(self.queues.iter());
@@ -99,7 +101,7 @@ impl HostMap {
         0 < forgotten || self.len.load(Ordering::Relaxed) < max_hosts
     }
 
-    /// Forgets the queues that have been idle for long, and returns the
+    /// Forgets the queues that have been at rest for long, and returns the
     /// back-offs that are over and unreported.
     pub(super) fn sweep(&self, now: &Now) -> Vec<(Host, BackOff)> {
         let mut ended = Vec::new();

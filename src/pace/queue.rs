@@ -67,7 +67,7 @@ impl HostQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the state of the host.
+    /// Calls `look` with the state of the host, and does not wake the driver.
     pub(super) fn with_host<T>(&self, look: impl FnOnce(&mut HostState) -> T) -> T {
         look(&mut self.lock().host)
     }
@@ -137,8 +137,8 @@ impl HostQueue {
         state.waiting.is_some() || state.host.delay(Kind::RobotsTxt, now).is_some()
     }
 
-    /// Joins the queue, with the seat that it takes; `None` if too many pages
-    /// wait (`pace.queue.origin`).
+    /// Adds a request to the queue, with the seat that it takes; `None` if too
+    /// many pages wait (`pace.queue.origin`).
     pub(super) fn join(
         self: Arc<Self>,
         mut waiter: Waiter,
@@ -160,7 +160,8 @@ impl HostQueue {
         waiting.push(waiter);
         driver.notify_one();
         drop(state);
-        // Read behind the queue's lock, so that none joins unseen by `close`.
+        // Read after the request has joined: the scheduler sets it before it
+        // closes the queues, so a request that `close` missed is found here.
         if self.context.is_closed.load(Ordering::SeqCst) {
             self.close();
         }
@@ -225,7 +226,8 @@ impl HostQueue {
         update
     }
 
-    /// Returns whether a new queue in its place would allow the same.
+    /// Returns whether no request waits and the host's state can be forgotten
+    /// ([`HostState::is_idle`]).
     pub(super) fn is_idle(&self, now: &Now) -> bool {
         let state = self.lock();
         state.waiting.is_none() && state.host.is_idle(now)
@@ -347,6 +349,7 @@ impl Drop for Ticket {
 
 /// Makes the delay of a request that would have to wait while the proxy stops.
 pub(super) fn stopping() -> Delay {
-    let end = DelayEnd::OnEvent(Uptime::MAX);
+    // When the next process takes requests is not known.
+    let end = DelayEnd::OnEvent(Duration::MAX);
     Delay::of_host(Reason::Overload, end).explained("the proxy is stopping")
 }

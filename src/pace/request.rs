@@ -29,7 +29,7 @@ pub struct TurnRequest<'a> {
     pub crawler: Option<&'a str>,
     /// Address of the host, if known; for `pace.address`.
     pub address: Option<IpAddr>,
-    /// Pace that the site asks of this crawler.
+    /// Pace records that the site states for this crawler.
     pub pace_records: Option<Arc<PaceRecords>>,
     /// Longest wait.
     pub max_wait: Duration,
@@ -38,7 +38,7 @@ pub struct TurnRequest<'a> {
     pub robots_fetched_at: Option<Timestamp>,
     /// Whether the origin's robots.txt had to be fetched first.
     pub robots_fetch: RobotsFetch,
-    /// Number of arrival that the request was given before
+    /// Number of arrival that the request has from a turn that it gave back
     /// ([`super::Turn::arrival`]).
     pub arrival: Option<u64>,
 }
@@ -47,15 +47,15 @@ pub struct TurnRequest<'a> {
 /// distance or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RobotsFetch {
-    /// The cached one was used.
+    /// No fetch: the cached robots.txt was used.
     #[default]
     No,
-    /// It was fetched after the request came. The page keeps its distance from
-    /// it, unless that takes longer than the request may wait: its crawler,
-    /// which comes again, would find the robots.txt expired again.
+    /// Fetched after the request came. The page keeps its distance from it,
+    /// unless that takes longer than the request may wait: its crawler, which
+    /// comes again, would find the robots.txt expired again.
     Once,
-    /// It was fetched after the page's turn came: it expires before the delay is
-    /// over, so that the page follows at once.
+    /// Fetched after the page's turn came. It expires before the delay is over,
+    /// so the page follows at once.
     Again,
 }
 
@@ -96,14 +96,17 @@ pub(super) struct Waiter {
 /// Start that was granted, with all that has to be undone or reported with it.
 #[derive(Debug)]
 pub(super) struct Grant {
+    /// Start in the host's schedule, to be ended or given back.
     pub(super) start: Start,
+    /// Claim on the ceilings, which counts the request in until it is dropped.
     pub(super) ceilings: Option<CeilingClaim>,
+    /// Time of the start.
     pub(super) at: Uptime,
     /// Least time until the next start at the host.
     pub(super) pause: Duration,
     /// Back-off that ended before this start, not reported yet.
     pub(super) ended_back_off: Option<BackOff>,
-    /// Overruns since the last start.
+    /// Overruns of the host since the previous grant, for the metrics.
     pub(super) overruns: u32,
     /// Time that the request waited.
     pub(super) waited: Duration,
@@ -112,7 +115,7 @@ pub(super) struct Grant {
 }
 
 impl<'a> TurnRequest<'a> {
-    /// Makes the request for a robots.txt, of which no site asks anything.
+    /// Makes the request for a robots.txt, to which no pace records apply.
     pub(super) fn robots(host: &'a Host, max_wait: Duration) -> Self {
         Self {
             host,
@@ -167,7 +170,7 @@ impl Waiter {
         }
     }
 
-    /// Has the request looked at again, if it waits to be woken.
+    /// Lets the driver look at the request again, if it waits to be woken.
     pub(super) fn wake(&mut self) {
         if self.not_before == Uptime::MAX {
             self.not_before = Uptime::ZERO;

@@ -4,7 +4,7 @@
 //! of the next, and lets one request be in flight at a time. Does not know which
 //! request comes next, nor where a limit comes from.
 //!
-//! Invariant: between two starts lies the longer delay that either asks for,
+//! Between two starts always lies the longer delay that either asks for,
 //! whatever was given back, ended or changed in between. The exceptions are a
 //! robots.txt before the first page, and the page that follows its robots.txt
 //! at once ([`Kind`]).
@@ -58,7 +58,7 @@ pub(super) struct Start {
     number: u32,
     /// [`Schedule::overruns`] when it was made.
     overruns: u32,
-    /// Start before this one, restored if it is given back.
+    /// Time of the previous start, restored if this one is given back.
     previous_start: Option<Uptime>,
     previous_delay: Duration,
 }
@@ -232,7 +232,7 @@ impl Schedule {
         if track.number != start.number {
             return;
         }
-        // The start before is the latest again, and may be given back too.
+        // The previous start is the latest again, and may be given back too.
         track.number = track.number.wrapping_sub(1);
         track.started = start.previous_start;
         if start.kind != Kind::RobotsTxt {
@@ -284,7 +284,7 @@ impl Schedule {
         latest.unwrap_or_default()
     }
 
-    /// Returns whether nothing of it delays a start.
+    /// Returns whether nothing is in flight and any request could start.
     pub(super) fn is_idle(&self, limits: &StartLimits, now: Uptime) -> bool {
         // Whatever delays a page delays a robots.txt, too.
         self.in_flight == 0 && self.next(Kind::RobotsTxt, limits, now).is_over()

@@ -5,8 +5,8 @@
 //! where it may do neither. Does not know whether a request may be sent at all,
 //! and sends nothing.
 //!
-//! Invariant 8: the requests that wait are bounded in number (`pace.queue`) and
-//! in time, and so is the number of hosts (`pace.max_hosts`).
+//! The requests that wait are bounded in number (`pace.queue`) and in time, and
+//! so is the number of hosts (`pace.max_hosts`; ARCHITECTURE.md, invariant 8).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -112,13 +112,11 @@ impl AsyncRead for Socket {
             // so that the next turn of the loop waits.
             loop {
                 ready!(stream.poll_read_ready(cx))?;
-                match stream.try_read(buffer.initialize_unfilled()) {
+                // `try_read` wants an initialised buffer. hyper's has up to 400
+                // KB, and to zero it for each read costs more than the read.
+                match stream.try_read_buf(buffer) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Poll::Ready(Err(error)),
-                    Ok(bytes) => {
-                        buffer.advance(bytes);
-                        return Poll::Ready(Ok(()));
-                    }
+                    read => return Poll::Ready(read.map(drop)),
                 }
             }
         })

@@ -1,9 +1,12 @@
-//! SHA-256 values, by which robots.txt bodies, policies and decisions are named.
+//! SHA-256 values, by which robots.txt bodies, policies and decisions are named,
+//! and the encoding of values that a digest is over.
 
 use std::fmt;
+use std::io::Write as _;
 use std::str::FromStr;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use jiff::Timestamp;
 use thiserror::Error;
 
 /// A SHA-256 value; written and read as 64 lower-case hexadecimal digits.
@@ -39,6 +42,71 @@ impl fmt::Display for Digest {
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Digest({self})")
+    }
+}
+
+/// Values in the canonical encoding: no two lists of values have the same bytes.
+///
+/// Written in the order of the calls (docs/decisions/021-decision-digest.md):
+/// a number and a time as 8 bytes, big-endian; a text as its length in 4 bytes,
+/// big-endian, and its bytes; a digest as its 32 bytes; an optional value as the
+/// byte 0, or the byte 1 and the value.
+#[derive(Debug)]
+pub struct CanonicalBytes(Vec<u8>);
+
+impl CanonicalBytes {
+    /// Most lists of values are shorter.
+    const USUAL_BYTES: usize = 256;
+
+    /// Begins a list of values.
+    pub fn new() -> Self {
+        Self(Vec::with_capacity(Self::USUAL_BYTES))
+    }
+
+    /// Appends a number.
+    pub fn number(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// Appends a time, in microseconds since 1970.
+    pub fn time(&mut self, at: Timestamp) {
+        self.0.extend_from_slice(&at.as_microsecond().to_be_bytes());
+    }
+
+    /// Appends a text.
+    pub fn text(&mut self, value: impl fmt::Display) {
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0; 4]);
+        // Writing to a vector does not fail.
+        let _ = write!(self.0, "{value}");
+        let bytes = self.0.len() - start - 4;
+        // No text is longer than the head of a request.
+        let length = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.0[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// Appends a digest.
+    pub fn digest(&mut self, value: Digest) {
+        self.0.extend_from_slice(&value.0);
+    }
+
+    /// Appends an optional value, which `append` appends if it is there.
+    pub fn optional<T>(&mut self, value: Option<T>, append: impl FnOnce(&mut Self, T)) {
+        self.0.push(value.is_some().into());
+        if let Some(value) = value {
+            append(self, value);
+        }
+    }
+
+    /// Returns the bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Default for CanonicalBytes {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

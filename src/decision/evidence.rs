@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::access::Cause;
 use super::delay::Delay;
-use super::digest::Digest;
+use super::digest::{CanonicalBytes, Digest};
 use super::inquiry::Inquiry;
 use super::policy::{EnforcementMode, Policy};
 use super::ruling::{Reason, Ruling, Verdict};
@@ -87,23 +87,30 @@ impl Evidence {
 
     /// Returns the digest of all that tells one decision from another.
     pub(super) fn digest(&self) -> Digest {
-        let ruling = &self.ruling;
+        Digest::of(self.canonical_bytes().as_bytes())
+    }
+
+    /// Encodes all that tells one decision from another
+    /// (docs/decisions/021-decision-digest.md).
+    fn canonical_bytes(&self) -> CanonicalBytes {
+        let (inquiry, ruling) = (&self.inquiry, &self.ruling);
         let snapshot = self.snapshot.as_deref();
-        let text = format!(
-            "{} {}\n{:?}\n{} {} {:?}\n{:?} {:?}\n{} {}",
-            self.inquiry.method,
-            self.inquiry.target,
-            self.inquiry.crawler.token(),
-            ruling.verdict.as_str(),
-            ruling.reason.as_str(),
-            // The line stands for its text: the digest of the file is part of
-            // this, too.
-            ruling.rule.as_ref().map(|rule| rule.line),
-            snapshot.map(|snapshot| snapshot.fetched_at),
-            snapshot.and_then(Snapshot::file).map(|file| file.digest),
-            self.policy.digest(),
-            self.at,
-        );
-        Digest::of(text.as_bytes())
+        let mut bytes = CanonicalBytes::new();
+        bytes.text(&inquiry.method);
+        bytes.text(&inquiry.target);
+        bytes.optional(inquiry.crawler.token(), CanonicalBytes::text);
+        bytes.text(ruling.verdict.as_str());
+        bytes.text(ruling.reason.as_str());
+        // The line stands for its text: the digest of the file is part of this,
+        // too.
+        bytes.optional(ruling.rule.as_ref(), |bytes, rule| {
+            bytes.number(rule.line.into());
+        });
+        bytes.optional(snapshot.map(|from| from.fetched_at), CanonicalBytes::time);
+        let file = snapshot.and_then(Snapshot::file);
+        bytes.optional(file.map(|file| file.digest), CanonicalBytes::digest);
+        bytes.digest(self.policy.digest());
+        bytes.time(self.at);
+        bytes
     }
 }

@@ -212,11 +212,18 @@ impl Origin {
     /// Returns the value of `Host` for it: without a default port (RFC 9110,
     /// 7.2).
     pub fn authority(&self) -> String {
-        if self.port == self.scheme.default_port() {
-            self.host.to_string()
-        } else {
-            format!("{}:{}", self.host, self.port)
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write_authority(&mut text);
+        text
+    }
+
+    fn write_authority(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        write!(out, "{}", self.host)?;
+        if self.port != self.scheme.default_port() {
+            write!(out, ":{}", self.port)?;
         }
+        Ok(())
     }
 
     /// Returns the URL of its robots.txt (RFC 9309, section 2.3).
@@ -248,7 +255,8 @@ fn parse_port(digits: &str) -> Result<NonZeroU16, InvalidTarget> {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.scheme.as_str(), self.authority())
+        write!(f, "{}://", self.scheme.as_str())?;
+        self.write_authority(f)
     }
 }
 

@@ -197,6 +197,53 @@ fn a_permit_wants_the_receipt_for_its_own_decision() {
     ));
 }
 
+// Ours: docs/decisions/021-decision-digest.md, read by a second implementation.
+#[test]
+fn the_digest_is_over_the_documented_encoding() {
+    let text = |text: &str| {
+        let length = u32::try_from(text.len()).unwrap().to_be_bytes();
+        [&length[..], text.as_bytes()].concat()
+    };
+    let some = |bytes: &[u8]| [&[1], bytes].concat();
+    let number = |value: i64| value.to_be_bytes().to_vec();
+    let robots = "User-agent: *\nAllow: /a\nDisallow: /\n";
+    let policy = Policy::new(Unauthorized::Allow).digest();
+    let at = number(now().as_microsecond());
+    let rest = |file: Vec<u8>| {
+        [
+            some(&number(0)),
+            file,
+            policy.as_bytes().to_vec(),
+            at.clone(),
+        ]
+    };
+    let with_file = rest(some(Digest::of(robots.as_bytes()).as_bytes())).concat();
+    let rows = [
+        (
+            decided(&file(robots), "/a/é?b"),
+            [
+                text("http://h.test/a/é?b"),
+                some(&text("FooBot")),
+                [text("allow"), text("rule"), some(&number(2))].concat(),
+                with_file,
+            ],
+        ),
+        (
+            decided(&snapshot(404, AccessResult::Unavailable), "/"),
+            [
+                text("http://h.test/"),
+                some(&text("FooBot")),
+                [text("allow"), text("unavailable"), vec![0]].concat(),
+                rest(vec![0]).concat(),
+            ],
+        ),
+    ];
+    for (decision, parts) in rows {
+        let bytes = [text("GET"), parts.concat()].concat();
+        assert_eq!(decision.digest(), Digest::of(&bytes));
+    }
+}
+
 #[test]
 fn only_a_whole_copy_that_came_as_a_200_answers_for_the_origin() {
     let whole = decided(&file("User-agent: *\n"), "/robots.txt");

@@ -79,10 +79,20 @@ impl Identities {
         user_agent: Option<&[u8]>,
         client: Option<IpAddr>,
     ) -> (Crawler, Option<Duration>) {
-        match self.0.iter().find(|entry| entry.fits(user_agent, client)) {
-            Some(entry) => (Crawler::known_as(&entry.tokens, user_agent), entry.max_wait),
-            None => (Crawler::from_user_agent(user_agent), None),
-        }
+        let known = self.known(user_agent, client);
+        known.unwrap_or_else(|| (Crawler::from_user_agent(user_agent), None))
+    }
+
+    /// Returns the crawler of the first entry that fits, with its longest wait;
+    /// `None` if the names in its `User-Agent` count.
+    pub fn known(
+        &self,
+        user_agent: Option<&[u8]>,
+        client: Option<IpAddr>,
+    ) -> Option<(Crawler, Option<Duration>)> {
+        let mut entries = self.0.iter();
+        let entry = entries.find(|entry| entry.fits(user_agent, client))?;
+        Some((Crawler::known_as(&entry.tokens, user_agent), entry.max_wait))
     }
 }
 

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, StatusCode, response::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use tokio::time::timeout_at;
@@ -22,7 +22,6 @@ use crate::decision::decide::Evidence;
 use crate::decision::record::Effect;
 use crate::metrics::{AnnotationLabels, Metrics};
 use crate::upstream::body::ResponseBody;
-use crate::upstream::client::OutgoingHead;
 use politesse_directives::{
     Annotation, AnnotationContext, DirectiveLimits, FieldFormat, GeneralKey, PageReader,
     PartialReason, PreferenceListing, ResponseHead, RobotsContext, TokenKeys,
@@ -78,9 +77,14 @@ pub struct Annotator {
 /// Properties of a request that the annotation of its response depends on.
 #[derive(Debug)]
 pub struct AnnotationRequest {
-    evidence: Arc<Evidence>,
-    seq: u64,
-    conditional: ConditionalRequest,
+    /// Decision on the request.
+    pub evidence: Arc<Evidence>,
+    /// Number of the decision in the record.
+    pub seq: u64,
+    /// Method.
+    pub method: Method,
+    /// Fields, as received.
+    pub fields: HeaderMap,
 }
 
 /// A response whose head was scanned, as far as the scan went.
@@ -97,23 +101,6 @@ pub struct AnnotatedResponse {
 }
 
 impl AnnotationRequest {
-    /// Reads the request `outgoing`, decided by `evidence`, which the audit
-    /// record has under the number `seq`.
-    pub fn of(evidence: &Arc<Evidence>, seq: u64, outgoing: &OutgoingHead) -> Self {
-        let url = evidence.inquiry.target.to_string();
-        let tokens = tokens(&evidence.inquiry.crawler);
-        Self {
-            conditional: ConditionalRequest::of(&outgoing.method, &url, &tokens, &outgoing.headers),
-            evidence: Arc::clone(evidence),
-            seq,
-        }
-    }
-
-    /// Returns the method of the request.
-    pub fn method(&self) -> &Method {
-        &self.conditional.method
-    }
-
     fn crawler(&self) -> &Crawler {
         &self.evidence.inquiry.crawler
     }
@@ -168,8 +155,13 @@ impl Annotator {
         parts: &Parts,
         rest: ResponseBody,
     ) -> AnnotatedResponse {
-        let conditional = &request.conditional;
         let tokens = tokens(request.crawler());
+        let conditional = ConditionalRequest {
+            method: &request.method,
+            target: &request.evidence.inquiry.target,
+            tokens: &tokens,
+            fields: &request.fields,
+        };
         let reading = AnnotationContext {
             tokens: &tokens,
             now: clock::now(),
@@ -180,12 +172,12 @@ impl Annotator {
         // page said comes from the cache
         // (docs/decisions/017-doubt-is-partial.md).
         let known = if parts.status == StatusCode::NOT_MODIFIED {
-            self.cache.recall(conditional, &parts.headers)
+            self.cache.recall(&conditional, &parts.headers)
         } else {
             None
         };
         let response = ResponseHead {
-            method: &conditional.method,
+            method: &request.method,
             status: parts.status,
             fields: &parts.headers,
             known: known.as_deref(),
@@ -194,10 +186,15 @@ impl Annotator {
         for value in parts.headers.get_all(self.field()) {
             page.add_forged(self.field(), value);
         }
-        let (held, rest) = self.hold(&mut page, rest).await;
+        let (held, rest) = if page.wants_more() {
+            // Boxed: most responses have no head to hold back.
+            Box::pin(self.hold(&mut page, rest)).await
+        } else {
+            (HeldBody::default(), rest)
+        };
         let annotation = page.annotation();
         self.cache.keep(
-            conditional,
+            &conditional,
             parts.status,
             &parts.headers,
             annotation.known(),
@@ -251,9 +248,6 @@ impl Annotator {
         mut rest: ResponseBody,
     ) -> (HeldBody, ResponseBody) {
         let mut held = HeldBody::default();
-        if !page.wants_more() {
-            return (held, rest);
-        }
         let mut share = self.budget.share();
         charge(&mut share, 0, page);
         // One deadline for the whole head. A timeout for each part would let a

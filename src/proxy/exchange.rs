@@ -14,6 +14,7 @@ use super::annotate::{AnnotationRequest, Annotator};
 use super::answer::{self, AnswerForm, ProxyIdentity, status_member};
 use super::body::{OriginBody, ProxyBody};
 use super::completion::RecordCompletion;
+use super::crawler_names::CrawlerNames;
 use super::fields::{self, PROXY_STATUS};
 use super::max_forwards;
 use super::problem::Problem;
@@ -49,6 +50,8 @@ pub struct Options {
 pub struct Proxy {
     /// Settings.
     pub options: Options,
+    /// Names found in `User-Agent` values.
+    pub crawler_names: Arc<CrawlerNames>,
     /// Decides requests and waits for their turns.
     pub turns: TurnDecider,
     /// Sends what is permitted.
@@ -113,7 +116,12 @@ impl Proxy {
         // Read before the request is taken apart, given after: a malformed
         // request is refused whatever its `Max-Forwards` says.
         let own_answer = max_forwards::answer(&request, &self.options.request.fields.name)?;
-        let request = ProxyRequest::read(request, connection, &self.options.request)?;
+        let request = ProxyRequest::read(
+            request,
+            connection,
+            &self.options.request,
+            &self.crawler_names,
+        )?;
         if let Some(answer) = own_answer {
             return Ok(answer);
         }
@@ -128,7 +136,12 @@ impl Proxy {
         }
         let evidence = Arc::clone(decision.evidence());
         let permit = decision.into_permit(&receipt)?;
-        let annotation = AnnotationRequest::of(&evidence, receipt.seq(), &request.outgoing);
+        let annotation = AnnotationRequest {
+            evidence: Arc::clone(&evidence),
+            seq: receipt.seq(),
+            method: request.outgoing.method.clone(),
+            fields: request.received,
+        };
         // From here on the host may have seen the request, so its turn is used
         // up even if no response comes.
         turns.mark_sent();
@@ -191,7 +204,7 @@ impl Proxy {
         let (mut parts, rest) = response.into_parts();
         let annotated = self.annotator.annotate(request, &parts, rest).await;
         let reserved = self.annotator.field();
-        let length = if has_no_body(request.method(), parts.status) {
+        let length = if has_no_body(&request.method, parts.status) {
             None
         } else {
             annotated.length()

@@ -58,4 +58,6 @@ pub mod problem_details;
 
 pub mod names;
 
+pub mod crawler_names;
+
 pub mod tally;

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use hyper::body::Body as _;
 use hyper::body::Incoming;
 
+use super::crawler_names::CrawlerNames;
 use super::fields::{self, RequestFields};
 use super::max_forwards;
 use super::problem::{MalformedRequest, Problem};
@@ -64,6 +65,8 @@ pub struct ProxyRequest {
     pub preferred_wait: Option<Duration>,
     /// Client on whose behalf robots.txt is asked for.
     pub asker: Asker,
+    /// Fields as received.
+    pub received: HeaderMap,
     /// Method and fields to send.
     pub outgoing: OutgoingHead,
     /// The body, unread.
@@ -71,7 +74,8 @@ pub struct ProxyRequest {
 }
 
 impl ProxyRequest {
-    /// Reads a request that came over `connection`.
+    /// Reads a request that came over `connection`, from a crawler that `names`
+    /// may remember.
     ///
     /// # Errors
     ///
@@ -80,6 +84,7 @@ impl ProxyRequest {
         request: Request<Incoming>,
         connection: &ConnectionInfo,
         options: &Options,
+        names: &CrawlerNames,
     ) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let target = target(&parts, connection)?;
@@ -99,7 +104,8 @@ impl ProxyRequest {
         max_forwards::take_one(&parts.method, &mut fields)?;
         let user_agent = parts.headers.get(USER_AGENT);
         let agent = user_agent.map(HeaderValue::as_bytes);
-        let (crawler, max_wait) = options.identities.look_up(agent, Some(connection.client));
+        let known = options.identities.known(agent, Some(connection.client));
+        let (crawler, max_wait) = known.unwrap_or_else(|| (names.crawler(agent), None));
         // robots.txt could mean a name that was not looked at.
         if crawler.is_cut() {
             return Err(MalformedRequest::Names.into());
@@ -124,6 +130,7 @@ impl ProxyRequest {
                 host_at,
                 extensions: parts.extensions,
             },
+            received: parts.headers,
             upload: ClientUpload::new(body, options.upload_idle),
         })
     }

@@ -147,6 +147,7 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
     let policy = Arc::new(settings.policy.clone());
     Ok(Proxy {
         options: settings.exchange.clone(),
+        crawler_names: Arc::default(),
         turns: TurnDecider {
             options: settings.exchange.turns.clone(),
             decider: Decider {

@@ -98,6 +98,7 @@ impl<'a> Reload<'a> {
         let clients = self.origin_clients(before, shared)?;
         let proxy = Proxy {
             options: settings.exchange.clone(),
+            crawler_names: Arc::clone(&before.crawler_names),
             turns: TurnDecider {
                 options: settings.exchange.turns.clone(),
                 decider: Decider {

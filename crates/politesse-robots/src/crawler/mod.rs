@@ -19,7 +19,7 @@ pub use self::token::{InvalidToken, ProductToken};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crawler {
     candidates: Arc<[ProductToken]>,
-    user_agent: Option<String>,
+    user_agent: Option<Arc<str>>,
     naming: Naming,
     is_cut: bool,
 }
@@ -54,7 +54,7 @@ impl Crawler {
         let derived = user_agent::candidates(&values);
         Self {
             candidates: derived.candidates.into(),
-            user_agent: (!user_agent.is_empty()).then_some(user_agent),
+            user_agent: (!user_agent.is_empty()).then(|| user_agent.into()),
             naming: Naming::UserAgent,
             is_cut: derived.is_cut,
         }
@@ -66,7 +66,7 @@ impl Crawler {
         let said = user_agent.map(|value| String::from_utf8_lossy(value).trim().to_owned());
         Self {
             candidates: candidates.into(),
-            user_agent: said.filter(|value| !value.is_empty()),
+            user_agent: said.filter(|value| !value.is_empty()).map(Arc::from),
             naming: Naming::Operator,
             is_cut: false,
         }
@@ -85,7 +85,7 @@ impl Crawler {
     pub fn restore(candidates: Vec<ProductToken>, user_agent: Option<String>) -> Self {
         Self {
             candidates: candidates.into(),
-            user_agent,
+            user_agent: user_agent.map(Arc::from),
             naming: Naming::UserAgent,
             is_cut: false,
         }

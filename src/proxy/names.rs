@@ -33,7 +33,10 @@ const SETS_MAX: u64 = 50_000;
 #[derive(Debug)]
 pub struct NameLimiter {
     most: NonZeroUsize,
-    seen: Cache<(IpAddr, Origin), Arc<NameWindow>>,
+    /// Windows by the hash of client and origin. Two pairs of one hash, should
+    /// they ever meet, share their tokens; a pair as the key would be copied for
+    /// each request.
+    seen: Cache<u64, Arc<NameWindow>>,
     hasher: RandomState,
     refused: Counter,
 }
@@ -85,17 +88,17 @@ impl NameLimiter {
         origin: &Origin,
         name: &ProductToken,
     ) -> Result<(), Timestamp> {
-        let key = (client, origin.clone());
+        let key = self.hasher.hash_one((client, origin));
         // The cache expires by the monotonic clock alone. Where the wall clock
         // is an hour further, the machine slept meanwhile.
-        if self
-            .seen
-            .get(&key)
-            .is_some_and(|seen| WINDOW <= seen.since.age())
-        {
-            self.seen.invalidate(&key);
-        }
-        let seen = self.seen.get_with(key, || Arc::new(NameWindow::new()));
+        let known = self.seen.get(&key);
+        let seen = match known.filter(|seen| seen.since.age() < WINDOW) {
+            Some(seen) => seen,
+            None => {
+                self.seen.invalidate(&key);
+                self.seen.get_with(key, || Arc::new(NameWindow::new()))
+            }
+        };
         let hash = self.hasher.hash_one(name);
         let mut names = seen.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.contains(&hash) {

@@ -183,7 +183,8 @@ metrics! {
     config_last_reload_timestamp_seconds: Gauge;
     /// Reloads of the configuration.
     config_reloads: Family<ResultLabel, Counter>;
-    /// Lines that the log left out because too many were alike (`log.burst`).
+    /// Lines that the log left out because too many were alike (`log.burst`), or
+    /// because it was not read as fast as it was written.
     log_lines_left_out: Counter = LOG_LINES_LEFT_OUT.clone();
 }
 

@@ -3,11 +3,15 @@
 //! Events whose target is [`REPEATING`], and those of other crates, are
 //! throttled by callsite: the first `log.burst` of a kind are written at once,
 //! then one line a second, which says how many were left out.
+//!
+//! Lines are written by a thread of their own, so that no request waits for a
+//! terminal or a pipe. Errors are written at once: they may be the last.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Write};
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,29 +21,38 @@ use tokio::time::Instant;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, reload};
 
 use crate::clock;
-use crate::config::{LogFormat, Settings};
+use crate::config::{LogFormat, LogOptions, Settings};
 use crate::metrics::LOG_LINES_LEFT_OUT;
+use crate::proxy::completion::EXCHANGES;
 use crate::throttle::{Fate, PAUSE, REPEATING, Throttle};
 
 /// Beginning of the targets of this program's own events.
 const OWN: &str = "politesse";
 
-/// Log of this process. Dropping it reports the lines that were left out.
+/// Lines that may wait for the thread that writes them. More are left out.
+const WAITING_LINES_MAX: usize = 8192;
+
+/// Log of this process. Dropping it reports the lines that were left out, and
+/// writes all that wait.
 pub(super) struct ProcessLog {
     reload: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>,
     repeats: Repeats,
+    // Last: what the drop of the others writes is written, too.
+    _writer: WorkerGuard,
 }
 
 impl ProcessLog {
-    /// Sets the lowest level that is written.
-    pub(super) fn set_level(&self, level: Level) {
+    /// Sets which events are written: the lowest level, and the exchanges.
+    pub(super) fn set_filter(&self, options: &LogOptions) {
         let set = |filter| (self.reload)(filter).map_err(anyhow::Error::from);
-        if let Err(error) = filter(level).and_then(set) {
+        if let Err(error) = filter(options).and_then(set) {
             tracing::warn!(%error, "log.level stays as it was");
         }
     }
@@ -51,21 +64,63 @@ impl Drop for ProcessLog {
     }
 }
 
-fn filter(level: Level) -> anyhow::Result<EnvFilter> {
+fn filter(options: &LogOptions) -> anyhow::Result<EnvFilter> {
+    let level = options.level;
+    let exchanges = if options.exchanges || Level::DEBUG <= level {
+        "info"
+    } else {
+        "off"
+    };
     EnvFilter::builder()
-        .parse(format!("warn,{OWN}={level}"))
+        .parse(format!("warn,{OWN}={level},{EXCHANGES}={exchanges}"))
         .context("log.level")
+}
+
+/// Writer that hands lines to a thread, and counts those that find no place.
+#[derive(Clone)]
+struct QueuedWriter {
+    queue: NonBlocking,
+    /// Dropped lines that are in the metric already.
+    counted: Arc<AtomicUsize>,
+}
+
+impl QueuedWriter {
+    /// Starts the thread, which writes to stderr until the guard is dropped.
+    fn start() -> (Self, WorkerGuard) {
+        let (queue, guard) = NonBlockingBuilder::default()
+            .buffered_lines_limit(WAITING_LINES_MAX)
+            .thread_name("log-writer")
+            .finish(io::stderr());
+        let counted = Arc::default();
+        (Self { queue, counted }, guard)
+    }
+}
+
+impl Write for QueuedWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let written = self.queue.write(line);
+        let dropped = self.queue.error_counter().dropped_lines();
+        let counted = self.counted.fetch_max(dropped, Ordering::Relaxed);
+        LOG_LINES_LEFT_OUT.inc_by(dropped.saturating_sub(counted) as u64);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.queue.flush()
+    }
 }
 
 /// Starts the log, in the configured form.
 pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
+    let (writer, guard) = QueuedWriter::start();
+    let errors = io::stderr.with_max_level(Level::ERROR);
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(settings.log.level)?)
-        .with_writer(std::io::stderr)
+        .with_env_filter(filter(&settings.log)?)
+        .with_writer(errors.or_else(move || writer.clone()))
         .with_target(false)
         // If stderr is closed, exchanges go on.
         .log_internal_errors(false);
-    let terminal = std::io::stderr().is_terminal();
+    let terminal = io::stderr().is_terminal();
     let pretty = match settings.log.format {
         LogFormat::Pretty => true,
         LogFormat::Json => false,
@@ -85,7 +140,11 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
         (builder.finish().with(layer).try_init(), Box::new(reload))
     };
     started.map_err(|error| anyhow::anyhow!("cannot log: {error}"))?;
-    Ok(ProcessLog { reload, repeats })
+    Ok(ProcessLog {
+        reload,
+        repeats,
+        _writer: guard,
+    })
 }
 
 /// Events that repeat, by callsite.

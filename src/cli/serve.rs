@@ -50,7 +50,7 @@ pub(super) fn serve(
         while signals.next().await == SignalRequest::Reload {
             if let Some(settings) = running.reload(|| Ok(configuration.settings()?)) {
                 warn_of_shortages(settings);
-                log.set_level(settings.log.level);
+                log.set_filter(&settings.log);
             }
         }
         tracing::info!("stopping");

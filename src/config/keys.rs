@@ -513,12 +513,16 @@ keys! {
         /// "pretty" for people, "json" for programs; "auto" is pretty on a terminal,
         /// else JSON.
         format: LogFormat = r#""auto""#, Choice(&[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)]);
-        /// The least urgent events that are written. "info" has one an exchange.
+        /// The least urgent events that are written. "debug" has a line for each
+        /// exchange.
         level: Level = r#""info""#, Choice(&[("error", Level::ERROR), ("warn", Level::WARN), ("info", Level::INFO), ("debug", Level::DEBUG), ("trace", Level::TRACE)]);
+        /// Whether each exchange has a line, whatever the level. The record has
+        /// all exchanges anyway.
+        exchanges: bool = "false", Flag;
         /// How many lines of one kind are written at once, of those that whoever
         /// reaches the proxy can cause: connections turned away, failed handshakes, a
         /// lack of descriptors. Of more there is one line a second, which says how many
-        /// were left out. Exchanges are never left out.
+        /// were left out.
         burst: NonZeroU32 = "5", places(1..=1_000_000);
     }
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keys::{Audit, Directives, Effective, Egress, LogFormat, Pace, Proxy, Robots, Upstream};
+use super::keys::{
+    Audit, Directives, Effective, Egress, Log, LogFormat, Pace, Proxy, Robots, Upstream,
+};
 use super::layers::Folders;
 use super::print::Values;
 use crate::decision::decide::Policy;
@@ -68,6 +70,8 @@ pub struct LogOptions {
     pub format: LogFormat,
     /// The least urgent level that is written.
     pub level: tracing::Level,
+    /// Whether each exchange has a line, whatever the level.
+    pub exchanges: bool,
     /// Lines of one kind that are written at once, of those that clients can cause
     /// as often as they like.
     pub burst: NonZeroU32,
@@ -137,11 +141,7 @@ impl Settings {
                 listen: effective.admin.listen,
                 token_file: data.join(effective.admin.token_file),
             },
-            log: LogOptions {
-                format: effective.log.format,
-                level: effective.log.level,
-                burst: effective.log.burst,
-            },
+            log: log_options(&effective.log),
             values: Values::default(),
         }
     }
@@ -171,6 +171,15 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
         queue: audit.queue,
         wal_max: u64::try_from(audit.wal_max).unwrap_or(u64::MAX),
         new_record: false,
+    }
+}
+
+fn log_options(log: &Log) -> LogOptions {
+    LogOptions {
+        format: log.format,
+        level: log.level,
+        exchanges: log.exchanges,
+        burst: log.burst,
     }
 }
 

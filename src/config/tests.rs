@@ -524,6 +524,7 @@ bounds! {
     log_format: "log.format" refuses ["text"] takes ["auto" "pretty" "json"];
     log_burst: "log.burst" refuses ["0" "1_000_001" "'1'"] takes ["1" "1_000_000"];
     log_level: "log.level" refuses ["INFO" "off"] takes ["error" "warn" "info" "debug" "trace"];
+    log_exchanges: "log.exchanges" refuses ["yes" "1" "'true'"] takes ["true" "false"];
 }
 
 #[test]

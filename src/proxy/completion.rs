@@ -15,6 +15,9 @@ use crate::decision::decide::Evidence;
 use crate::decision::record::{ExchangeEnd, Seen};
 use politesse_directives::Quotations;
 
+/// Target of the log's line for each exchange: `log.exchanges` turns it on.
+pub const EXCHANGES: &str = "politesse::exchanges";
+
 /// Statements of a response about its own use, for its row in the audit record.
 /// Trailers may add to the quotations.
 #[derive(Debug)]
@@ -84,6 +87,7 @@ impl RecordCompletion {
         };
         let (inquiry, ruling) = (&evidence.inquiry, &evidence.ruling);
         tracing::info!(
+            target: EXCHANGES,
             seq = row.seq(),
             method = inquiry.method,
             url = %inquiry.target,

@@ -18,8 +18,6 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 pub use self::own::OwnAddresses;
 use self::own::OwnListeners;
 use self::resolver::{Resolver, ResolverLimits};
@@ -91,8 +89,8 @@ impl DialTarget {
     }
 }
 
-/// Addresses with ports; more than four are rare.
-pub type Addresses = SmallVec<[SocketAddr; 4]>;
+/// Addresses with ports.
+pub type Addresses = Vec<SocketAddr>;
 
 /// Server that a connection leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,7 +201,7 @@ impl Egress {
     /// resolver.
     async fn found(&self, place: &Origin) -> Result<Addresses, DialError> {
         if let Some(address) = self.fixed(place) {
-            return Ok(Addresses::from_iter([address]));
+            return Ok(vec![address]);
         }
         // `fixed` has answered for every literal.
         let Host::Name(name) = place.host() else {

@@ -407,15 +407,27 @@ fn the_level_of_the_log_changes() {
     run(async {
         let origin = Script::robots(ROBOTS).start().await;
         let proxy = to(&origin).start().await;
-        reload(&proxy, &to(&origin).set("log.level = \"warn\"")).await;
-        get(&proxy, "http://o.test/quiet").await;
-        reload(&proxy, &to(&origin)).await;
-        get(&proxy, "http://o.test/told").await;
-        until("event", async || {
-            proxy.log().contains("o.test/told").then_some(())
+        // Exchanges have a line at `debug` alone, or where that is asked for at
+        // any level.
+        let logged = [
+            ("a", "log.level = \"warn\"", false),
+            ("b", "log.level = \"info\"", false),
+            ("c", "log.level = \"debug\"", true),
+            ("d", "log.level = \"error\"\nlog.exchanges = true", true),
+        ];
+        for (page, lines, _) in logged {
+            let config = lines.lines().fold(to(&origin), Config::set);
+            reload(&proxy, &config).await;
+            get(&proxy, &format!("http://o.test/{page}")).await;
+        }
+        until("the last line", async || {
+            proxy.log().contains("http://o.test/d").then_some(())
         })
         .await;
-        assert!(!proxy.log().contains("o.test/quiet"), "{}", proxy.log());
+        for (page, lines, is_logged) in logged {
+            let found = proxy.log().contains(&format!("http://o.test/{page}"));
+            assert_eq!(found, is_logged, "{lines}");
+        }
     });
 }
 

@@ -80,6 +80,7 @@ pub(super) fn run(
 fn quiet(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     settings.log.level = tracing::Level::WARN;
+    settings.log.exchanges = false;
     settings
 }
 

@@ -1,6 +1,5 @@
 use super::*;
 use politesse_robots::origin::Scheme;
-use smallvec::smallvec;
 
 fn options() -> Options {
     Options {
@@ -315,7 +314,7 @@ async fn with_a_parent_names_and_literals_are_judged_and_it_is_dialled() {
     });
     for authority in ["nowhere.test", "93.184.216.34"] {
         let admitted = egress.admits(&origin(authority)).await.unwrap();
-        let addresses: Addresses = smallvec!["10.0.0.5:3128".parse().unwrap()];
+        let addresses: Addresses = vec!["10.0.0.5:3128".parse().unwrap()];
         let hop = NextHop::Parent;
         assert_eq!(admitted, DialTarget { hop, addresses }, "{authority}");
     }

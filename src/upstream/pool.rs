@@ -7,8 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 use super::connect::Connection;
 use crate::clock::Stamp;
@@ -25,8 +28,8 @@ pub(super) struct PoolLimits {
     pub(super) total: NonZeroUsize,
 }
 
-/// Idle connections. Those that were idle for too long are closed whenever the
-/// pool is used.
+/// Idle connections. Each is closed when it was idle for too long, whether the
+/// pool is used or not.
 #[derive(Debug)]
 pub(super) struct Pool {
     limits: PoolLimits,
@@ -40,6 +43,8 @@ struct IdleConnections {
     next: u64,
     connections: BTreeMap<u64, IdleConnection>,
     by_origin: HashMap<Origin, VecDeque<u64>>,
+    /// Whether a task waits for the first connection to expire.
+    has_closer: bool,
 }
 
 #[derive(Debug)]
@@ -70,7 +75,7 @@ impl Pool {
     }
 
     /// Puts a connection in; the oldest are closed where there are too many.
-    pub(super) fn put(&self, origin: Origin, connection: Connection) {
+    pub(super) fn put(self: &Arc<Self>, origin: Origin, connection: Connection) {
         let mut free = self.free();
         free.close_expired(self.limits.idle_timeout);
         let own = free.by_origin.get(&origin);
@@ -84,6 +89,26 @@ impl Pool {
             free.remove(oldest);
         }
         free.add(origin, connection);
+        // A body may be dropped where no runtime is, at the end of a process.
+        if !free.has_closer
+            && let Ok(runtime) = Handle::try_current()
+        {
+            free.has_closer = true;
+            // No task that a stop waits for: it may sleep for a minute.
+            runtime.spawn(close_in_time(Arc::downgrade(self)));
+        }
+    }
+
+    /// Closes the connections that have expired. Returns how long the next one has
+    /// left; `None` if there is none.
+    fn close_expired(&self) -> Option<Duration> {
+        let idle_timeout = self.limits.idle_timeout;
+        let mut free = self.free();
+        free.close_expired(idle_timeout);
+        let next = free.connections.first_key_value();
+        let left = next.map(|(_, idle)| idle_timeout.saturating_sub(idle.since.age()));
+        free.has_closer = left.is_some();
+        left
     }
 
     /// Closes the idle connections to `origin`. HTTP/2 exchanges go on.
@@ -96,6 +121,14 @@ impl Pool {
 
     fn free(&self) -> MutexGuard<'_, IdleConnections> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes connections as they expire, until there is none.
+async fn close_in_time(pool: Weak<Pool>) {
+    // The pool is not kept alive by this.
+    while let Some(left) = pool.upgrade().and_then(|pool| pool.close_expired()) {
+        sleep(left).await;
     }
 }
 

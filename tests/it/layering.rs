@@ -110,6 +110,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "robots_cache/worker.rs",
         "upstream/connect.rs",
         "upstream/parent.rs",
+        "upstream/pool.rs",
         "upstream/egress/resolver.rs",
         "pace/queue.rs",
         "pace/scheduler.rs",

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::rt::Executor;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::decision::decide::Receipt;
 use crate::decision::decide::{Inquiry, Permit, Policy, Unauthorized, decide};
@@ -43,6 +44,8 @@ pub(super) struct RawOrigin {
     pub(super) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
+    /// Connections that have ended.
+    ended: watch::Sender<usize>,
 }
 
 impl RawOrigin {
@@ -54,17 +57,23 @@ impl RawOrigin {
             address: listener.local_addr().unwrap(),
             requests: Arc::default(),
             connections: Arc::default(),
+            ended: watch::Sender::new(0),
         };
         let (requests, connections) = (
             Arc::clone(&origin.requests),
             Arc::clone(&origin.connections),
         );
+        let ended = origin.ended.clone();
         let scripts = scripts.to_vec();
         Tasks::default().execute(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let number = connections.fetch_add(1, Ordering::SeqCst);
                 let script = scripts[number.min(scripts.len() - 1)];
-                Tasks::default().execute(play(stream, script, Arc::clone(&requests)));
+                let (requests, ended) = (Arc::clone(&requests), ended.clone());
+                Tasks::default().execute(async move {
+                    play(stream, script, requests).await;
+                    ended.send_modify(|ended| *ended += 1);
+                });
             }
         });
         origin
@@ -72,6 +81,12 @@ impl RawOrigin {
 
     pub(super) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
+    }
+
+    /// Waits until so many connections have ended.
+    pub(super) async fn ended(&self, count: usize) {
+        let mut ended = self.ended.subscribe();
+        ended.wait_for(|ended| count <= *ended).await.unwrap();
     }
 
     pub(super) fn connections(&self) -> usize {

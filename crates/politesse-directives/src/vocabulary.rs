@@ -65,7 +65,7 @@ pub(super) struct Restriction {
 pub(super) const NOINDEX: &TokenRef = token_ref("noindex");
 pub(super) const NOFOLLOW: &TokenRef = token_ref("nofollow");
 
-const WORDS: [DirectiveWord; 29] = [
+static WORDS: [DirectiveWord; 29] = [
     word("all", Kind::Permission),
     word("index", Kind::Permission),
     word("follow", Kind::Permission),
@@ -107,9 +107,15 @@ const fn word(name: &'static str, kind: Kind) -> DirectiveWord {
 /// Returns the directive of this name, in any case. Whole words only:
 /// `noimageindex` is not `noindex`.
 pub(super) fn lookup(text: &str) -> Option<DirectiveWord> {
-    WORDS
-        .into_iter()
-        .find(|word| word.name.as_str().eq_ignore_ascii_case(text))
+    // The description of a page is looked through word by word, and hardly one
+    // begins and is as long as a directive.
+    let (first, length) = (text.as_bytes().first()? | 0x20, text.len());
+    let mut words = WORDS.iter().filter(|word| {
+        let name = word.name.as_str();
+        name.len() == length && name.as_bytes()[0] == first
+    });
+    let found = words.find(|word| word.name.as_str().eq_ignore_ascii_case(text));
+    found.copied()
 }
 
 impl DirectiveWord {

@@ -304,7 +304,7 @@ impl TurnDecider {
                     robots_fetch: RobotsFetch::No,
                     ..request
                 };
-                self.scheduler.turn(request).await
+                Box::pin(self.scheduler.turn(request)).await
             }
         }
     }

@@ -235,7 +235,7 @@ impl Upstream {
         // does not break for its age.
         self.metrics.upstream_retries.inc();
         let connection = self.connect(origin).await?;
-        let sent = self.exchange(connection, message, body).await;
+        let sent = Box::pin(self.exchange(connection, message, body)).await;
         sent.map_err(|failed| failed.error)
     }
 
@@ -264,7 +264,9 @@ impl Upstream {
     }
 
     async fn connect(&self, origin: &Origin) -> Result<Connection, UpstreamError> {
-        let connection = self.connector.connect(origin).await?;
+        // Boxed, as is all that most requests do not do: the future of an exchange
+        // is moved, and a handshake has many times the size of the rest.
+        let connection = Box::pin(self.connector.connect(origin)).await?;
         // In the pool from the first exchange on, so that requests that come
         // meanwhile share the connection and open none.
         if let Some(shared) = connection.shared() {

@@ -67,7 +67,7 @@ impl ClientConnection {
             info: ConnectionInfo {
                 client,
                 opened_for: None,
-                end: slot.socket.client_end(),
+                end: slot.client_end.clone(),
                 tally: slot.group.tally.clone(),
             },
             slot,
@@ -165,7 +165,7 @@ impl ClientConnection {
                 // At once, dropping what is under way: the time for exchanges
                 // to end is over.
                 () = group.abort.cancelled() => return,
-                () = self.slot.socket.reset() => return,
+                () = self.slot.client_end.reset() => return,
                 () = &mut first_head, if awaits_head => {
                     awaits_head = false;
                     if !self.activity.has_begun() {

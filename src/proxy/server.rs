@@ -17,7 +17,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::connect::Interceptor;
 use super::exchange::Proxy;
-use super::socket::Socket;
+use super::socket::{ClientEnd, Socket};
 use super::tally::Tally;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
@@ -141,7 +141,7 @@ impl ListenerGroup {
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     pub(super) server: Arc<ProxyServer>,
-    pub(super) socket: Socket,
+    pub(super) client_end: ClientEnd,
     pub(super) group: Arc<ListenerGroup>,
     _open: TaskTrackerToken,
 }
@@ -164,7 +164,7 @@ impl ConnectionSlot {
         server.metrics.connections.inc();
         Some(Arc::new(Self {
             server: Arc::clone(server),
-            socket: socket.clone(),
+            client_end: socket.client_end(),
             group: Arc::clone(group),
             _open: group.connections.token(),
         }))

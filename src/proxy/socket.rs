@@ -16,29 +16,37 @@ use std::task::{Context, Poll, ready};
 use rustix::net::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::tasks::ReadBudget;
 
-/// Handle on a client's connection. Any of its clones can read and write.
-#[derive(Debug, Clone)]
+/// Client's connection.
+///
+/// In halves for [`OwnedReadHalf`], whose reads know when the system has no more:
+/// a read that does not fill the buffer is not followed by one that finds nothing.
+/// A stream that is shared in another way has no such read.
+#[derive(Debug)]
 pub struct Socket {
-    stream: Arc<TcpStream>,
+    read: OwnedReadHalf,
+    write: Arc<OwnedWriteHalf>,
     budget: ReadBudget,
 }
 
 impl From<TcpStream> for Socket {
     fn from(stream: TcpStream) -> Self {
+        let (read, write) = stream.into_split();
         Self {
-            stream: Arc::new(stream),
+            read,
+            write: Arc::new(write),
             budget: ReadBudget::default(),
         }
     }
 }
 
-/// The client's end of a connection whose requests come one after the other. The
-/// default has no connection, and never ends.
+/// Client's end of a connection, which can be watched while others read and
+/// write. The default has no connection, and never ends.
 #[derive(Debug, Clone, Default)]
-pub struct ClientEnd(Option<Arc<TcpStream>>);
+pub struct ClientEnd(Option<Arc<OwnedWriteHalf>>);
 
 /// Events that say that the peer sends no more. Linux reports it ahead of unread
 /// data (`EPOLLRDHUP`); other systems do not report it.
@@ -54,11 +62,11 @@ impl ClientEnd {
     /// Reads nothing, so it costs no memory and works inside TLS. It does not
     /// see an end after more bytes than the system's receive buffer takes (an
     /// upload, requests in a pipeline), nor a TLS session that is closed alone.
-    /// It does not return after a reset: [`Socket::reset`] does, and ends the
+    /// It does not return after a reset: [`ClientEnd::reset`] does, and ends the
     /// exchange.
     pub async fn ended(&self) {
-        if let Some(stream) = &self.0
-            && let Ok(ready) = stream.ready(END).await
+        if let Some(socket) = &self.0
+            && let Ok(ready) = socket.ready(END).await
             && ready.is_read_closed()
             && !ready.is_error()
         {
@@ -66,22 +74,25 @@ impl ClientEnd {
         }
         pending::<()>().await;
     }
+
+    /// Waits until the client has reset the connection.
+    pub async fn reset(&self) {
+        let Some(socket) = &self.0 else {
+            return pending().await;
+        };
+        loop {
+            match socket.ready(Interest::ERROR).await {
+                Ok(ready) if !ready.is_error() => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
 }
 
 impl Socket {
     /// Returns the client's end of the connection.
     pub fn client_end(&self) -> ClientEnd {
-        ClientEnd(Some(Arc::clone(&self.stream)))
-    }
-
-    /// Waits until the peer has reset the connection.
-    pub async fn reset(&self) {
-        loop {
-            match self.stream.ready(Interest::ERROR).await {
-                Ok(ready) if !ready.is_error() => {}
-                Ok(_) | Err(_) => return,
-            }
-        }
+        ClientEnd(Some(Arc::clone(&self.write)))
     }
 
     /// Writes once the socket takes something.
@@ -90,9 +101,10 @@ impl Socket {
         cx: &mut Context<'_>,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        let stream: &TcpStream = (*self.write).as_ref();
         loop {
-            ready!(self.stream.poll_write_ready(cx))?;
-            match write(&self.stream) {
+            ready!(stream.poll_write_ready(cx))?;
+            match write(stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
@@ -106,19 +118,9 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, budget } = self.get_mut();
+        let Self { read, budget, .. } = self.get_mut();
         budget.poll_read(cx, buffer, |cx, buffer| {
-            // Readiness may be out of date. A read that would block clears it,
-            // so that the next turn of the loop waits.
-            loop {
-                ready!(stream.poll_read_ready(cx))?;
-                // `try_read` wants an initialised buffer. hyper's has up to 400
-                // KB, and to zero it for each read costs more than the read.
-                match stream.try_read_buf(buffer) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    read => return Poll::Ready(read.map(drop)),
-                }
-            }
+            Pin::new(read).poll_read(cx, buffer)
         })
     }
 }
@@ -149,7 +151,10 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(shutdown(&*self.stream, Shutdown::Write).map_err(io::Error::from))
+        Poll::Ready(
+            shutdown::<&TcpStream>((*self.write).as_ref(), Shutdown::Write)
+                .map_err(io::Error::from),
+        )
     }
 }
 
@@ -241,12 +246,12 @@ mod tests {
         let (mut socket, mut peer) = pair().await;
         peer.shutdown().await.unwrap();
         assert_eq!(socket.read(&mut [0; 1]).await.unwrap(), 0);
-        let watched = socket.clone();
+        let watched = socket.client_end();
         assert!(futures_now(watched.reset()).await.is_none());
         socket.write_all(b"an answer").await.unwrap();
         // Closing with something unread resets the connection.
         drop(peer);
-        socket.reset().await;
+        watched.reset().await;
     }
 
     // RFC 9293, section 3.6. A crawler may have more after its request: a body,
@@ -269,8 +274,9 @@ mod tests {
         let (socket, peer) = pair().await;
         peer.set_zero_linger().unwrap();
         drop(peer);
-        socket.reset().await;
-        assert!(soon(socket.client_end().ended()).await.is_none());
+        let end = socket.client_end();
+        end.reset().await;
+        assert!(soon(end.ended()).await.is_none());
     }
 
     /// Returns what `future` comes to, if it does.

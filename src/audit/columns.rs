@@ -77,10 +77,10 @@ pub(super) fn read_digest(bytes: &[u8]) -> Option<Digest> {
     <[u8; 32]>::try_from(bytes).ok().map(Digest::from)
 }
 
-/// Makes the column of a count. SQLite's integers are signed; a greater count is
+/// Makes the number of a column. SQLite's integers are signed; a greater count is
 /// written as the greatest of them.
-pub(super) fn integer(count: u64) -> Value {
-    Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Reads a count: a negative one, which is never written, is 0.
@@ -162,11 +162,6 @@ impl<'a> ColumnReader<'a> {
     /// Passes over a column.
     pub(super) fn skip(&mut self) {
         self.next += 1;
-    }
-
-    /// Reports whether the next column is null. Does not pass over it.
-    pub(super) fn is_null(&self) -> rusqlite::Result<bool> {
-        Ok(self.row.get_ref(self.next)? == ValueRef::Null)
     }
 
     fn value(&mut self) -> rusqlite::Result<ValueRef<'a>> {

@@ -1,276 +1,300 @@
-//! Rows of `decision`, with the snapshot and the policy that each rests on: as
-//! the writer makes them, as they are read, and as JSON.
+//! Rows of `decision` with their endings: as they are read, with what they refer
+//! to, and as JSON.
 //!
 //! Does not know which rows are read, nor where they are shown.
 
-use rusqlite::Row;
-use rusqlite::types::{Value, ValueRef};
+use std::sync::Arc;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
-use super::columns::{ColumnReader, blob, digest_of, integer, is_digest, json_list, text_bytes};
+use super::columns::{ColumnReader, count, is_digest, text_bytes};
+use super::dictionary_cache::{DictionaryValue, DictionaryValues};
+use super::leaf::{DecisionValues, EndingValues, RecordId};
 use super::pages::NumberedTable;
-use crate::decision::digest::Digest;
+use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::record::{
-    Effect, ExchangeEnd, Record, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling,
-    result_word,
+    RecordedSnapshot, Seen, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
-use crate::decision::snapshot::{AccessResult, Snapshot};
 
-/// Columns of a decision that are fixed when it is written.
-pub(super) const DECISION_COLUMNS: usize = 18;
-
-/// Columns of a snapshot.
-pub(super) const SNAPSHOT_COLUMNS: usize = 10;
-
-/// Columns that are set when the exchange has ended.
-pub(super) const ENDING_COLUMNS: usize = 5;
-
-/// All decisions with what they rest on, for [`DecisionReader`]. A row is found
-/// even if what it refers to was taken away, so that verification can say so.
+/// All decisions with their endings, for [`DecisionReader`].
 pub(super) const DECISIONS: NumberedTable = NumberedTable {
     name: "decision",
     select: "
-SELECT d.seq, d.time_us, d.client, d.candidates, d.crawler, d.user_agent,
-       d.method, d.url, d.host, d.verdict, d.reason, d.effect, d.line, d.rule,
-       d.groups, d.reading, d.wait_ms, d.policy,
-       s.origin, s.token, s.url, s.status, s.fetched_us, s.expires_us,
-       s.result, s.cause, s.body, s.hops,
-       p.json, d.status, d.directives, d.said, d.bytes, d.error, d.digest,
-       d.ended
-FROM decision AS d
-LEFT JOIN snapshot AS s ON s.id = d.snapshot
-LEFT JOIN policy AS p ON p.sha256 = d.policy",
+SELECT d.seq, d.time_us, d.client, d.crawler, d.method, d.origin, d.path, d.ruling,
+       d.reading, d.wait_ms, d.policy, d.snapshot, d.salt, d.leaf,
+       e.seq, e.status, e.directives, e.bytes, e.error, e.leaf
+FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
+    key: "seq",
     number: "d.seq",
 };
 
-/// Position of the policy's digest.
-const POLICY_KEY_AT: usize = DECISION_COLUMNS - 1;
+/// Position of the number of the ending in [`DECISIONS`]; null without one.
+const ENDING_AT: usize = 14;
 
-/// Position of the policy's JSON, after all that the row's digest is over.
-const POLICY_AT: usize = DECISION_COLUMNS + SNAPSHOT_COLUMNS;
+/// Endings whose decision is gone: the decision's number, and their own.
+pub(super) const ORPHANS: NumberedTable = NumberedTable {
+    name: "ending",
+    select: "SELECT e.decision, e.seq FROM ending AS e",
+    key: "decision",
+    number: "e.decision",
+};
 
-/// Position of the hops.
-const HOPS_AT: usize = POLICY_AT - 1;
-
-/// Position of the row's digest; that of its ending stands after it.
-const DIGEST_AT: usize = POLICY_AT + 1 + ENDING_COLUMNS;
-
-/// Makes the values of a decision, in the order of [`DECISIONS`].
-pub(super) fn decision_values(seq: u64, record: &Record) -> [Value; DECISION_COLUMNS] {
-    let inquiry = &record.evidence.inquiry;
-    let crawler = &inquiry.crawler;
-    let ruling = StoredRuling::of(&record.evidence);
-    let candidates = crawler.candidates().iter().map(ToString::to_string);
-    let wait_ms = u64::try_from(record.waited.as_millis()).unwrap_or(u64::MAX);
-    [
-        integer(seq),
-        record.evidence.at.as_microsecond().into(),
-        record.client.to_string().into(),
-        json_list(&candidates.collect::<Vec<_>>()).into(),
-        ruling.crawler.into(),
-        crawler.user_agent().map(str::to_owned).into(),
-        inquiry.method.clone().into(),
-        inquiry.target.to_string().into(),
-        inquiry.target.origin.host().to_string().into(),
-        ruling.verdict.into(),
-        ruling.reason.into(),
-        record.effect.as_str().to_owned().into(),
-        ruling.line.into(),
-        ruling.rule.into(),
-        json_list(&ruling.group).into(),
-        ruling.reading.into(),
-        integer(wait_ms),
-        blob(record.evidence.policy.digest()),
-    ]
-}
-
-/// Makes the values of a snapshot, in the order of [`DECISIONS`].
-pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] {
-    let cause = match &snapshot.result {
-        AccessResult::Unreachable(cause) => Some(*cause),
-        AccessResult::Successful(_) | AccessResult::Unavailable => snapshot.stale,
-    };
-    let hops = (!snapshot.hops.is_empty()).then(|| json_list(&snapshot.hops));
-    [
-        snapshot.key.origin.to_string().into(),
-        snapshot.key.token.as_ref().map(ToString::to_string).into(),
-        snapshot.url.clone().into(),
-        snapshot.status.into(),
-        snapshot.fetched_at.as_microsecond().into(),
-        snapshot.expires_at.as_microsecond().into(),
-        result_word(&snapshot.result).to_owned().into(),
-        cause.map(|cause| cause.as_str().to_owned()).into(),
-        snapshot
-            .file()
-            .map_or(Value::Null, |copy| blob(copy.digest)),
-        hops.into(),
-    ]
-}
-
-/// Makes the values of an ending, in the order of [`DECISIONS`].
-pub(super) fn ending_values(outcome: &ExchangeEnd) -> [Value; ENDING_COLUMNS] {
-    let seen = outcome.seen.as_ref();
-    [
-        outcome.status.into(),
-        seen.map(|seen| seen.directives.clone()).into(),
-        seen.and_then(|seen| seen.said.clone()).into(),
-        integer(outcome.bytes),
-        outcome.error.map(str::to_owned).into(),
-    ]
-}
-
-/// Computes the digest of the ending of row `seq`.
-pub(super) fn ending_digest<'a>(
-    seq: ValueRef<'a>,
-    values: impl IntoIterator<Item = ValueRef<'a>>,
-) -> Digest {
-    // With the number, the ending of one row cannot be given to another.
-    digest_of([seq].into_iter().chain(values))
-}
-
-/// Computes the digest of a decision: over its own values and those of its
-/// snapshot, in the order of [`DECISIONS`].
-pub(super) fn decision_digest<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> Digest {
-    // The column of hops is younger than the first rows, so it counts only where
-    // there are some. It stands last, and each value is encoded with its type
-    // and length, so that no row with hops has the encoding of one without.
-    let counts = |(at, value): &(usize, ValueRef<'_>)| *at != HOPS_AT || *value != ValueRef::Null;
-    let counted = values.into_iter().enumerate().filter(counts);
-    digest_of(counted.map(|(_, value)| value))
-}
+/// Condition that chooses [`ORPHANS`].
+pub(super) const IS_ORPHAN: &str =
+    "NOT EXISTS (SELECT 1 FROM decision AS d WHERE d.seq = e.decision)";
 
 /// A decision record, and whether its row is the one that was written.
 #[derive(Debug, Clone)]
 pub struct CheckedRecord {
     /// The record.
     pub record: StoredRecord,
-    /// Whether the row holds the values it was written with, and names the
-    /// policy it is joined with.
+    /// Whether the row and its ending hold the values they were written with, and
+    /// so does all that they refer to.
     pub is_as_written: bool,
+    /// Row of the origin.
+    pub(super) origin: i64,
+    /// Number of the ending, if there is one.
+    pub(super) ending: Option<i64>,
 }
 
-/// Reads rows of [`DECISIONS`]. Rows that follow one another mostly rest
-/// on one policy, whose text is long: it is read once and shared by them.
-#[derive(Debug, Default)]
-pub(super) struct DecisionReader {
-    /// The policy of the row before, and the key it was found under.
-    last_policy: Option<(Vec<u8>, StoredPolicy)>,
+/// Reads rows of [`DECISIONS`], and what they refer to.
+#[derive(Debug)]
+pub(super) struct DecisionReader<'a> {
+    connection: &'a Connection,
+    record: RecordId,
+    values: DictionaryValues,
+    bytes: CanonicalBytes,
 }
 
-impl DecisionReader {
-    /// Reads the record in a row.
-    pub(super) fn record(&mut self, row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
-        let policy = self.policy(row)?;
-        read_record(row, policy)
-    }
+/// Row of a decision with all that it refers to; `None` for rows that are gone.
+struct DecisionParts<'a> {
+    row: &'a Row<'a>,
+    client: Option<DictionaryValue<str>>,
+    crawler: Option<DictionaryValue<StoredCrawler>>,
+    method: Option<DictionaryValue<str>>,
+    origin: Option<DictionaryValue<str>>,
+    ruling: Option<DictionaryValue<StoredRuling>>,
+    policy: Option<DictionaryValue<StoredPolicy>>,
+    snapshot: Reference<RecordedSnapshot>,
+    ending: Option<EndingParts>,
+}
 
-    /// Reads the record in a row, and compares the row with its digests.
-    pub(super) fn checked(&mut self, row: &Row<'_>) -> rusqlite::Result<CheckedRecord> {
-        Ok(CheckedRecord {
-            record: self.record(row)?,
-            is_as_written: is_decision_as_written(row)? && is_ending_as_written(row)?,
+/// Ending with all that it refers to.
+struct EndingParts {
+    seq: i64,
+    status: Option<i64>,
+    directives: Reference<Seen>,
+    bytes: i64,
+    error: Reference<str>,
+}
+
+/// Value of a column that may be null.
+struct Reference<T: ?Sized> {
+    /// Whether the column is not null.
+    is_set: bool,
+    value: Option<DictionaryValue<T>>,
+}
+
+impl<T: ?Sized> Reference<T> {
+    fn read(
+        row: &Row<'_>,
+        column: usize,
+        find: impl FnOnce(i64) -> rusqlite::Result<Option<DictionaryValue<T>>>,
+    ) -> rusqlite::Result<Self> {
+        let id: Option<i64> = row.get(column)?;
+        Ok(Self {
+            is_set: id.is_some(),
+            value: id.map(find).transpose()?.flatten(),
         })
     }
 
-    fn policy(&mut self, row: &Row<'_>) -> rusqlite::Result<StoredPolicy> {
-        let key = text_bytes(row.get_ref(POLICY_KEY_AT)?).unwrap_or_default();
-        if let Some((last, policy)) = &self.last_policy
-            && last == key
-        {
-            return Ok(policy.clone());
+    /// Returns the digest under a leaf, if there is a value; `Err` if the value
+    /// is gone or was changed.
+    fn sha256(&self) -> Result<Option<Digest>, Altered> {
+        if !self.is_set {
+            return Ok(None);
         }
-        let json = text_bytes(row.get_ref(POLICY_AT)?).unwrap_or_default();
-        let policy = StoredPolicy::new(&String::from_utf8_lossy(json));
-        self.last_policy = Some((key.to_vec(), policy.clone()));
-        Ok(policy)
+        sha256(self.value.as_ref()).map(Some)
+    }
+
+    fn value(&self) -> Option<Arc<T>> {
+        let value = self.value.as_ref()?;
+        Some(Arc::clone(&value.value))
     }
 }
 
-fn is_decision_as_written(row: &Row<'_>) -> rusqlite::Result<bool> {
-    let values = (0..POLICY_AT).map(|column| row.get_ref(column));
-    let digest = decision_digest(values.collect::<rusqlite::Result<Vec<_>>>()?);
-    let key = row.get_ref(POLICY_KEY_AT)?;
-    let policy = text_bytes(row.get_ref(POLICY_AT)?);
-    let is_own_policy = policy.is_some_and(|json| is_digest(key, Digest::of(json)));
-    Ok(is_digest(row.get_ref(DIGEST_AT)?, digest) && is_own_policy)
+/// A value that an entry refers to is gone, or is not as it was written.
+struct Altered;
+
+fn sha256<T: ?Sized>(value: Option<&DictionaryValue<T>>) -> Result<Digest, Altered> {
+    match value {
+        Some(value) if value.is_whole => Ok(value.sha256),
+        _ => Err(Altered),
+    }
 }
 
-/// Reports whether the ending of a row is the one it was completed with. A row
-/// that is not completed has no digest of it.
-fn is_ending_as_written(row: &Row<'_>) -> rusqlite::Result<bool> {
-    let values = (POLICY_AT + 1..DIGEST_AT)
-        .map(|column| row.get_ref(column))
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    let written = row.get_ref(DIGEST_AT + 1)?;
-    let digest = ending_digest(row.get_ref(0)?, values);
-    Ok(written == ValueRef::Null || is_digest(written, digest))
+fn text(value: Option<&DictionaryValue<str>>) -> Arc<str> {
+    value.map_or_else(|| Arc::from(""), |value| Arc::clone(&value.value))
 }
 
-fn read_record(row: &Row<'_>, policy: StoredPolicy) -> rusqlite::Result<StoredRecord> {
-    let mut columns = ColumnReader::new(row);
-    let seq = columns.count()?;
-    let at = columns.time()?;
-    let client = columns.word()?;
-    let candidates = columns.list()?;
-    let crawler = columns.text()?;
-    let user_agent = columns.text()?;
-    let method = columns.word()?;
-    let url = columns.word()?;
-    // The host is part of the URL, and a column of its own for its index.
-    columns.skip();
-    let (verdict, reason) = (columns.word()?, columns.word()?);
-    let effect = columns.word()?;
-    let ruling = StoredRuling {
-        verdict,
-        reason,
-        line: columns.number()?,
-        rule: columns.text()?,
-        group: columns.list()?,
-        crawler,
-        reading: columns.text()?,
-        exception: Effect::exception(&effect),
-    };
-    let wait_ms = columns.count()?;
-    columns.skip();
-    // Without a row to join with, every column of the snapshot is null.
-    let is_asked = !columns.is_null()?;
-    let snapshot = read_snapshot(&mut columns)?;
-    columns.skip();
-    Ok(StoredRecord {
-        seq,
-        at,
-        client,
-        candidates,
-        user_agent,
-        method,
-        url,
-        ruling,
-        effect,
-        snapshot: is_asked.then_some(snapshot),
-        policy,
-        wait_ms,
-        status: columns.number()?,
-        directives: columns.text()?,
-        said: columns.text()?,
-        bytes: columns.number()?,
-        error: columns.text()?,
-    })
+fn shared<T: Default>(value: Option<&DictionaryValue<T>>) -> Arc<T> {
+    value
+        .map(|value| Arc::clone(&value.value))
+        .unwrap_or_default()
 }
 
-/// Reads the columns of a snapshot, of which the first is its origin.
-pub(super) fn read_snapshot(columns: &mut ColumnReader<'_>) -> rusqlite::Result<RecordedSnapshot> {
-    columns.skip();
-    Ok(RecordedSnapshot {
-        token: columns.text()?,
-        url: columns.word()?,
-        status: columns.number()?,
-        fetched_at: columns.time()?,
-        expires_at: columns.time()?,
-        result: columns.word()?,
-        cause: columns.text()?,
-        sha256: columns.digest()?,
-        hops: columns.list()?,
-    })
+impl<'a> DecisionReader<'a> {
+    /// Makes a reader of the record `record`.
+    pub(super) fn new(connection: &'a Connection, record: RecordId) -> Self {
+        Self {
+            connection,
+            record,
+            values: DictionaryValues::default(),
+            bytes: CanonicalBytes::default(),
+        }
+    }
+
+    /// Reads the record in a row.
+    pub(super) fn record(&mut self, row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
+        self.parts(row)?.record()
+    }
+
+    /// Reads the record in a row, and compares row and ending with their leaves.
+    pub(super) fn checked(&mut self, row: &Row<'_>) -> rusqlite::Result<CheckedRecord> {
+        // Values that were changed make no leaf, whatever digest they are kept under.
+        let parts = self.parts(row)?;
+        let leaf = parts.leaf(self.record, &mut self.bytes)?;
+        let is_own = leaf.is_ok_and(|leaf| row.get_ref(13).is_ok_and(|own| is_digest(own, leaf)));
+        let has_own_ending = match &parts.ending {
+            None => true,
+            Some(ending) => {
+                let leaf = ending.leaf(row.get(0)?, self.record, &mut self.bytes);
+                let own = row.get_ref(ENDING_AT + 5)?;
+                leaf.is_ok_and(|leaf| is_digest(own, leaf))
+            }
+        };
+        Ok(CheckedRecord {
+            record: parts.record()?,
+            is_as_written: is_own && has_own_ending,
+            origin: row.get(5)?,
+            ending: parts.ending.map(|ending| ending.seq),
+        })
+    }
+
+    fn parts<'r>(&mut self, row: &'r Row<'r>) -> rusqlite::Result<DecisionParts<'r>> {
+        let (values, connection) = (&mut self.values, self.connection);
+        let ending = if row.get_ref(ENDING_AT)? == ValueRef::Null {
+            None
+        } else {
+            Some(EndingParts {
+                seq: row.get(ENDING_AT)?,
+                status: row.get(ENDING_AT + 1)?,
+                directives: Reference::read(row, ENDING_AT + 2, |id| {
+                    values.directives(connection, id)
+                })?,
+                bytes: row.get(ENDING_AT + 3)?,
+                error: Reference::read(row, ENDING_AT + 4, |id| values.term(connection, id))?,
+            })
+        };
+        Ok(DecisionParts {
+            row,
+            client: values.client(connection, row.get(2)?)?,
+            crawler: values.crawler(connection, row.get(3)?)?,
+            method: values.term(connection, row.get(4)?)?,
+            origin: values.origin(connection, row.get(5)?)?,
+            ruling: values.ruling(connection, row.get(7)?)?,
+            policy: values.policy(connection, row.get(10)?)?,
+            snapshot: Reference::read(row, 11, |id| values.snapshot(connection, id))?,
+            ending,
+        })
+    }
+}
+
+impl DecisionParts<'_> {
+    /// Computes the leaf that the row must have.
+    fn leaf(
+        &self,
+        record: RecordId,
+        bytes: &mut CanonicalBytes,
+    ) -> rusqlite::Result<Result<Digest, Altered>> {
+        let row = self.row;
+        let path = text_bytes(row.get_ref(6)?).unwrap_or_default();
+        let reading = text_bytes(row.get_ref(8)?);
+        let salt = row.get_ref(12)?.as_bytes().unwrap_or_default();
+        let (seq, time_us, wait_ms) = (row.get(0)?, row.get(1)?, row.get(9)?);
+        let values = || {
+            Ok(DecisionValues {
+                seq,
+                time_us,
+                client: sha256(self.client.as_ref())?,
+                crawler: sha256(self.crawler.as_ref())?,
+                method: sha256(self.method.as_ref())?,
+                origin: sha256(self.origin.as_ref())?,
+                path,
+                ruling: sha256(self.ruling.as_ref())?,
+                reading,
+                wait_ms,
+                policy: sha256(self.policy.as_ref())?,
+                snapshot: self.snapshot.sha256()?,
+                salt,
+            })
+        };
+        Ok(values().map(|values| values.leaf(record, bytes)))
+    }
+
+    fn record(&self) -> rusqlite::Result<StoredRecord> {
+        let mut columns = ColumnReader::new(self.row);
+        let (seq, at) = (columns.count()?, columns.time()?);
+        let path = text_bytes(self.row.get_ref(6)?).unwrap_or_default();
+        let mut url = text(self.origin.as_ref()).to_string();
+        url.push_str(&String::from_utf8_lossy(path));
+        let reading = text_bytes(self.row.get_ref(8)?);
+        let ending = self.ending.as_ref();
+        let status = ending.and_then(|ending| ending.status);
+        let bytes = ending.map(|ending| ending.bytes);
+        Ok(StoredRecord {
+            seq,
+            at,
+            client: text(self.client.as_ref()),
+            crawler: shared(self.crawler.as_ref()),
+            method: text(self.method.as_ref()),
+            url,
+            ruling: shared(self.ruling.as_ref()),
+            reading: reading.map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
+            snapshot: self.snapshot.value(),
+            policy: match &self.policy {
+                Some(policy) => Arc::clone(&policy.value),
+                None => Arc::new(StoredPolicy::new("")),
+            },
+            wait_ms: self.row.get(9).map(count)?,
+            status: status.and_then(|status| u16::try_from(status).ok()),
+            directives: ending.and_then(|ending| ending.directives.value()),
+            bytes: bytes.and_then(|bytes| u64::try_from(bytes).ok()),
+            error: ending.and_then(|ending| ending.error.value()),
+        })
+    }
+}
+
+impl EndingParts {
+    /// Computes the leaf that the ending of `decision` must have.
+    fn leaf(
+        &self,
+        decision: i64,
+        record: RecordId,
+        bytes: &mut CanonicalBytes,
+    ) -> Result<Digest, Altered> {
+        let values = EndingValues {
+            decision,
+            seq: self.seq,
+            status: self.status,
+            directives: self.directives.sha256()?,
+            bytes: self.bytes,
+            error: self.error.sha256()?,
+        };
+        Ok(values.leaf(record, bytes))
+    }
 }
 
 /// Makes the JSON of a decision record, as `audit list` and others print it.
@@ -279,28 +303,32 @@ pub fn row_json(record: &StoredRecord) -> Json {
     json!({
         "seq": record.seq,
         "time": record.at.to_string(),
-        "client": record.client,
+        "client": &*record.client,
         "crawler": ruling.crawler,
-        "user_agent": record.user_agent,
-        "method": record.method,
+        "user_agent": record.crawler.user_agent,
+        "method": &*record.method,
         "url": record.url,
         "verdict": ruling.verdict,
         "reason": ruling.reason,
-        "effect": record.effect,
+        "effect": ruling.effect,
         "line": ruling.line,
         "rule": ruling.rule,
         "group": (!ruling.group.is_empty()).then_some(&ruling.group),
-        "reading": ruling.reading,
-        "robots": record.snapshot.as_ref().map(robots_json),
+        "reading": record.reading,
+        "robots": record.snapshot.as_deref().map(robots_json),
         "policy": record.policy.sha256.to_string(),
         "wait_ms": record.wait_ms,
         "status": record.status,
-        "directives": record.directives.as_ref().map(|value| json!({
-            "value": value,
-            "said": record.said.as_deref().map_or_else(|| json!([]), said_json),
-        })),
+        "directives": record.directives.as_deref().map(directives_json),
         "bytes": record.bytes,
-        "error": record.error,
+        "error": record.error.as_deref(),
+    })
+}
+
+fn directives_json(seen: &Seen) -> Json {
+    json!({
+        "value": seen.directives,
+        "said": seen.said.as_deref().map_or_else(|| json!([]), said_json),
     })
 }
 

@@ -41,7 +41,7 @@ pub enum AuditError {
     },
     /// The record holds less than its marker says.
     #[error(
-        "the record in {} is not whole: {database} had at least {last} decisions (record \
+        "the record in {} is not whole: {database} had at least {last} entries (record \
          {record}), and now {defect}; restore its files, or start once with `politesse serve \
          --new-record`, which sets aside what is left and begins a new record",
         folder.display()
@@ -51,7 +51,7 @@ pub enum AuditError {
         folder: PathBuf,
         /// Name of the database, as the marker has it.
         database: String,
-        /// Least number of decisions.
+        /// Least number of entries.
         last: u64,
         /// Id of the record.
         record: String,

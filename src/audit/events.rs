@@ -9,16 +9,18 @@ use rusqlite::Row;
 use rusqlite::types::Value;
 use serde_json::{Value as Json, json};
 
-use super::columns::{ColumnReader, integer, with_digest};
+use super::columns::{ColumnReader, blob, is_digest, signed, text_bytes};
+use super::leaf::{EventValues, RecordId};
 use super::pages::NumberedTable;
+use crate::decision::digest::CanonicalBytes;
 use crate::pace::back_off::BackOffEvent;
 
-/// Columns that the digest of an event is over.
-pub(super) const EVENT_COLUMNS: usize = 7;
+/// Position of the leaf in [`EVENTS`].
+const LEAF_AT: usize = 7;
 
 /// Inserts [`EventRow::values`].
 pub(super) const INSERT_EVENT: &str = "
-INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, digest)
+INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, leaf)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Finds the kind of the last event of a host.
@@ -29,7 +31,8 @@ SELECT kind FROM event WHERE host = ? ORDER BY seq DESC LIMIT 1";
 pub(super) const EVENTS: NumberedTable = NumberedTable {
     name: "event",
     select: "
-SELECT seq, time_us, host, kind, status, until_us, incidents, digest FROM event",
+SELECT seq, time_us, host, kind, status, until_us, incidents, leaf FROM event",
+    key: "seq",
     number: "seq",
 };
 
@@ -39,7 +42,7 @@ const RECORD_BEGUN: &str = "record_begun";
 /// An event of the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRow {
-    /// Number among the events, from 1.
+    /// Its number in the record, from 1.
     pub seq: u64,
     /// Time of the event.
     pub at: Timestamp,
@@ -69,9 +72,9 @@ impl EventRow {
         }
     }
 
-    /// Makes the first row of an audit record that begins at `at`, after one
-    /// that had at least `decisions` decisions.
-    pub(super) fn record_begun(decisions: u64, at: Timestamp) -> Self {
+    /// Makes the first row of a record that begins at `at`, after one that had at
+    /// least `entries` entries.
+    pub(super) fn record_begun(entries: u64, at: Timestamp) -> Self {
         Self {
             seq: 1,
             at,
@@ -81,21 +84,33 @@ impl EventRow {
             kind: RECORD_BEGUN.to_owned(),
             status: None,
             until: at,
-            incidents: decisions,
+            incidents: entries,
         }
     }
 
-    /// Makes the values of [`INSERT_EVENT`], the digest last.
-    pub(super) fn values(self) -> Vec<Value> {
-        with_digest(vec![
-            integer(self.seq),
+    /// Makes the values of [`INSERT_EVENT`], the leaf last.
+    pub(super) fn values(self, record: RecordId) -> Vec<Value> {
+        let (seq, incidents) = (signed(self.seq), signed(self.incidents));
+        let leaf = EventValues {
+            seq,
+            time_us: self.at.as_microsecond(),
+            host: self.host.as_bytes(),
+            kind: self.kind.as_bytes(),
+            status: self.status.map(i64::from),
+            until_us: self.until.as_microsecond(),
+            incidents,
+        }
+        .leaf(record, &mut CanonicalBytes::default());
+        vec![
+            seq.into(),
             self.at.as_microsecond().into(),
             self.host.into(),
             self.kind.into(),
             self.status.into(),
             self.until.as_microsecond().into(),
-            integer(self.incidents),
-        ])
+            incidents.into(),
+            blob(leaf),
+        ]
     }
 
     /// Reads a row of [`EVENTS`].
@@ -112,21 +127,21 @@ impl EventRow {
         })
     }
 
-    /// Returns how many decisions the record before this one had at least, if
-    /// the event says that this one began after it.
-    pub fn decisions_before(&self) -> Option<u64> {
+    /// Returns how many entries the record before this one had at least, if the
+    /// event says that this one began after it.
+    pub fn entries_before(&self) -> Option<u64> {
         (self.kind == RECORD_BEGUN).then_some(self.incidents)
     }
 
     /// Makes the JSON of the event, as `audit events` prints it.
     pub fn json(&self) -> Json {
         // The columns of a back-off mean nothing in this row.
-        if let Some(before) = self.decisions_before() {
+        if let Some(before) = self.entries_before() {
             return json!({
                 "seq": self.seq,
                 "time": self.at.to_string(),
                 "kind": self.kind,
-                "decisions_before": before,
+                "entries_before": before,
             });
         }
         json!({
@@ -139,4 +154,19 @@ impl EventRow {
             "incidents": self.incidents,
         })
     }
+}
+
+/// Reports whether a row of [`EVENTS`] is the one that was written to `record`.
+pub(super) fn is_event_as_written(row: &Row<'_>, record: RecordId) -> rusqlite::Result<bool> {
+    let leaf = EventValues {
+        seq: row.get(0)?,
+        time_us: row.get(1)?,
+        host: text_bytes(row.get_ref(2)?).unwrap_or_default(),
+        kind: text_bytes(row.get_ref(3)?).unwrap_or_default(),
+        status: row.get(4)?,
+        until_us: row.get(5)?,
+        incidents: row.get(6)?,
+    }
+    .leaf(record, &mut CanonicalBytes::default());
+    Ok(is_digest(row.get_ref(LEAF_AT)?, leaf))
 }

@@ -5,10 +5,12 @@
 use std::str::FromStr;
 
 use jiff::Timestamp;
+use rusqlite::Connection;
 use thiserror::Error;
 
 use super::order::TimeRange;
 use super::pages::SqlConditions;
+use super::parts::{PartFilter, PartKey};
 use crate::decision::record::StoredRecord;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
@@ -48,20 +50,66 @@ impl DecisionFilter {
         let no_token = |token: &str| if token == "*" { "" } else { token }.to_owned();
         let crawler = self.crawler.as_deref().map(no_token);
         let url = self.url.as_ref();
+        let rule = self.rule.as_ref().map(|rule| rule.path.clone());
         let mut conditions = SqlConditions::default();
         conditions.add("d.time_us >= ?", micros(self.from));
         conditions.add("d.time_us < ?", micros(self.until));
-        conditions.add("d.host = ?", self.host.as_deref().map(normal_host));
-        // Implied by the next one, and found by an index.
-        conditions.add("d.host = ?", url.and_then(|url| url.host.clone()));
-        conditions.add("d.url GLOB ?", url.map(UrlPattern::glob));
-        conditions.add("coalesce(d.crawler, '') = ? COLLATE NOCASE", crawler);
-        let rule = self.rule.as_ref().map(|rule| rule.path.clone());
-        conditions.add("instr(d.rule, ?) > 0", rule);
-        conditions.add("d.verdict = ?", self.verdict.clone());
-        conditions.add("d.reason = ?", self.reason.clone());
-        conditions.add("d.effect = ?", self.effect.clone());
+        conditions.add(
+            "(SELECT host FROM origin WHERE id = d.origin) = ?",
+            self.host.as_deref().map(normal_host),
+        );
+        conditions.add(
+            "(SELECT origin FROM origin WHERE id = d.origin) || d.path GLOB ?",
+            url.map(UrlPattern::glob),
+        );
+        conditions.add(
+            "(SELECT coalesce(crawler, '') FROM ruling WHERE id = d.ruling) = ? COLLATE NOCASE",
+            crawler,
+        );
+        conditions.add(
+            "(SELECT instr(rule, ?) FROM ruling WHERE id = d.ruling) > 0",
+            rule,
+        );
+        for (column, word) in [
+            (
+                "(SELECT verdict FROM ruling WHERE id = d.ruling) = ?",
+                &self.verdict,
+            ),
+            (
+                "(SELECT reason FROM ruling WHERE id = d.ruling) = ?",
+                &self.reason,
+            ),
+            (
+                "(SELECT effect FROM ruling WHERE id = d.ruling) = ?",
+                &self.effect,
+            ),
+        ] {
+            conditions.add(column, word.clone());
+        }
         conditions
+    }
+
+    /// Finds the stretches of the record in which rows of the host and the verdict
+    /// may be.
+    pub(super) fn parts(&self, connection: &Connection) -> rusqlite::Result<PartFilter> {
+        let mut parts = PartFilter::new(connection)?;
+        let of_url = self.url.as_ref().and_then(|url| url.host.clone());
+        for host in self
+            .host
+            .as_deref()
+            .map(normal_host)
+            .into_iter()
+            .chain(of_url)
+        {
+            let sql = "SELECT id FROM origin WHERE host = ?";
+            let mut statement = connection.prepare_cached(sql)?;
+            let origins = statement.query_map([host], |row| row.get(0).map(PartKey::of_origin))?;
+            parts.add(origins.collect::<rusqlite::Result<_>>()?);
+        }
+        if let Some(verdict) = &self.verdict {
+            parts.add(PartKey::of_verdict(verdict).into_iter().collect());
+        }
+        Ok(parts)
     }
 
     /// Reports whether `record`, which meets the conditions in SQL, meets them

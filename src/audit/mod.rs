@@ -21,16 +21,17 @@ pub mod robots_history;
 pub mod verify;
 mod writer;
 
+mod number_check;
 mod queue;
 pub mod reader;
 mod store;
 
 pub mod filter;
 mod opening;
+mod tasks;
 mod transaction;
 
 mod folder;
-mod order;
 mod saved_state;
 
 mod record_id;
@@ -39,36 +40,45 @@ mod schema;
 mod decision_row;
 mod error;
 pub mod events;
+mod interning;
+mod sequence;
 
+mod dictionary_cache;
 mod files;
 mod pages;
 mod wal;
 
+mod dictionary;
+mod parts;
+mod snapshot_row;
+
 mod columns;
+mod leaf;
+mod order;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+use self::columns::count;
 pub use self::decision_row::{CheckedRecord, row_json};
 pub use self::error::{AuditError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};
 pub use self::files::{FileChange, FileFault};
 pub use self::opening::{Durability, Options};
-pub use self::pages::Direction;
+pub use self::order::Direction;
 use self::pages::KeyScan;
 pub use self::queue::RecordEnding;
-use self::queue::{
-    CommitResult, EntryQueue, PendingEvent, PendingSave, PendingSaves, ResultCount, WriterTask,
-};
+use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader_pool::ReaderPool;
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 use self::store::AuditStore;
+use self::tasks::{CommitResult, PendingEvent, PendingSave, PendingSaves, ResultCount, WriterTask};
 pub use self::wal::WalFull;
 use self::writer::AuditWriter;
 use crate::clock;
@@ -95,10 +105,6 @@ pub struct AuditLog {
     durability: Durability,
     /// Whether the writer's last attempt failed.
     failing: Arc<AtomicBool>,
-    /// The next number, where numbers are given on queueing. It is held while
-    /// an entry is queued, so that the order of numbers is that of the queue
-    /// and a crash can only take the last ones.
-    next: Mutex<u64>,
     pending: Arc<PendingSaves>,
     readers: Arc<ReaderPool>,
     folder: PathBuf,
@@ -123,9 +129,26 @@ impl AuditLog {
         tracker: &TaskTracker,
     ) -> Result<Self, AuditError> {
         let store = AuditStore::open(options, &metrics)?;
-        let next = 1 + store.last;
+        let sequence = store.sequence();
+        let next = 1 + count(sequence.last);
         let folder = store.folder.path().to_owned();
-        let (sender, entries) = mpsc::unbounded_channel();
+        // An exchange needs two places, one for its record and one for its
+        // ending.
+        let places = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
+        let mode = match options.durability {
+            Durability::Commit => QueueMode::Commit,
+            Durability::Queue => {
+                let reserved = count(sequence.reserved);
+                let block = reserved + 1 - next;
+                let numbers = NumberRange {
+                    next,
+                    reserved,
+                    block,
+                };
+                QueueMode::gather(numbers, places)
+            }
+        };
+        let (queue, entries) = EntryQueue::new(mode, metrics.audit_queue.clone());
         let failing = Arc::new(AtomicBool::new(false));
         let writer = AuditWriter {
             store,
@@ -134,23 +157,16 @@ impl AuditLog {
             next,
             metrics: Arc::clone(&metrics),
             batch: Vec::new(),
+            lost: Vec::new(),
             prune_at: clock::instant(),
         };
         tracker.spawn_blocking(move || writer.run());
-        let queue = EntryQueue {
-            entries: sender,
-            waiting: metrics.audit_queue.clone(),
-        };
-        // An exchange needs two places, one for its decision record and one for
-        // its ending.
-        let slots = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
         Ok(Self {
             queue,
-            slots: Arc::new(Semaphore::new(slots)),
+            slots: Arc::new(Semaphore::new(places)),
             event_slots: Arc::new(Semaphore::new(EVENTS_WAITING_MAX)),
             durability: options.durability,
             failing,
-            next: Mutex::new(next),
             pending: Arc::default(),
             readers: Arc::new(ReaderPool::new(options.path.clone())),
             folder,
@@ -165,7 +181,8 @@ impl AuditLog {
     }
 
     /// Writes a decision down. When this returns it is on disk, or queued if
-    /// that was chosen; [`AuditError::Full`] comes after a second.
+    /// that was chosen; [`AuditError::Full`] comes after a second, or at once if no
+    /// number is reserved that could be told.
     ///
     /// If the future is dropped meanwhile, the row, if there will be one, is
     /// completed as `client_gone`.
@@ -189,12 +206,9 @@ impl AuditLog {
         let decision = record.digest;
         let seq = ending.seq.clone();
         if is_queued {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            seq.set(*next);
             let ack = None;
             self.queue
                 .send(WriterTask::Record { record, seq, ack }, slot)?;
-            *next += 1;
         } else {
             let (ack, committed) = oneshot::channel();
             let ack = Some(ack);
@@ -229,8 +243,7 @@ impl AuditLog {
     pub fn close(&self) {
         self.slots.close();
         self.readers.close();
-        // If the writer is gone, nothing is left to close.
-        self.queue.send(WriterTask::Close, None).unwrap_or_default();
+        self.queue.close();
     }
 
     /// Writes an event, and saves or forgets what the next process must know of

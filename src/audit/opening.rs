@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode};
 
-use super::decision_row::DECISIONS;
+use super::columns::count;
 use super::error::AuditError;
 use super::files::{beside, name_of};
 use super::folder::LockedFolder;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
+use super::sequence::Sequence;
 use crate::clock;
 
 /// Location of the record, and what it promises.
@@ -164,7 +165,7 @@ fn compare(
         Some(id) => return Ok(Some(format!("it is another record ({id})"))),
         None => return Ok(Some("it is another record, without an id".to_owned())),
     }
-    let last = DECISIONS.last_number(&connection)?;
+    let last = Sequence::read(&connection)?.map_or(0, |sequence| count(sequence.last));
     if last < marker.last {
         return Ok(Some(format!("it ends at {last}")));
     }

@@ -8,8 +8,8 @@
 //! no time is more than [`SLACK_US`] earlier than any time before it, whatever
 //! the reason, so that a binary search with that margin misses no row.
 //!
-//! Rows before the first run were written by schema 4, which had no such table.
-//! Nothing is known of their order, and each of them is looked at.
+//! The first row begins a run. If there are rows before the first run, somebody
+//! took it away: nothing is known of their order, and each of them is looked at.
 
 use std::iter;
 use std::ops::Range;
@@ -110,6 +110,15 @@ impl OrderCheck {
     }
 }
 
+/// Order in which rows are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// By ascending numbers.
+    OldestFirst,
+    /// By descending numbers.
+    NewestFirst,
+}
+
 /// Times of decisions, from the first included to the second excluded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TimeRange {
@@ -134,8 +143,8 @@ pub(super) fn ranges(
         return Ok(all_below(end));
     }
     let starts = run_starts(connection)?;
-    // Rows before the first run are of versions that noted no order, so all of
-    // them are looked at.
+    // Nothing is known of rows before the first run, so all of them are looked
+    // at.
     let unordered = i64::MIN..starts.first().map_or(end, |start| *start).min(end);
     let mut ranges = vec![unordered];
     for (at, start) in starts.iter().enumerate() {

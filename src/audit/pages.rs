@@ -13,7 +13,8 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
-use super::columns::count;
+use super::order::Direction;
+use super::parts::PartFilter;
 use crate::clock;
 
 /// Rows looked at in one transaction, matching or not.
@@ -22,6 +23,11 @@ const ROWS_SEEN_MAX: i64 = 4096;
 /// Rows handed over at a time.
 const ROWS_MAX: usize = 512;
 
+/// Rows of the first page, and how many times more there are in each that follows:
+/// whoever wants a few rows does not wait for hundreds.
+const FIRST_ROWS: usize = 64;
+const GROWTH: usize = 2;
+
 /// Bytes handed over at a time, but for the last row: rows may hold long URLs.
 const BYTES_MAX: usize = 1 << 20;
 
@@ -29,14 +35,19 @@ const BYTES_MAX: usize = 1 << 20;
 /// the others are reached within milliseconds.
 const TIME_MAX: Duration = Duration::from_millis(200);
 
-/// Conditions in SQL, each with the value for its `?`.
+/// Conditions in SQL, each with the value for its `?`, if it has one.
 #[derive(Debug, Default)]
-pub(super) struct SqlConditions(Vec<(&'static str, Value)>);
+pub(super) struct SqlConditions(Vec<(&'static str, Option<Value>)>);
 
 impl SqlConditions {
     /// Adds the condition `sql`, if there is a value for it.
     pub(super) fn add(&mut self, sql: &'static str, value: Option<impl Into<Value>>) {
-        self.0.extend(value.map(|value| (sql, value.into())));
+        self.0.extend(value.map(|value| (sql, Some(value.into()))));
+    }
+
+    /// Adds the condition `sql`, which needs no value.
+    pub(super) fn add_plain(&mut self, sql: &'static str) {
+        self.0.push((sql, None));
     }
 }
 
@@ -47,40 +58,20 @@ pub(super) struct NumberedTable {
     pub(super) name: &'static str,
     /// Query without conditions; its first column is the number.
     pub(super) select: &'static str,
-    /// Column of the number, as the query names it.
+    /// Column of the number.
+    pub(super) key: &'static str,
+    /// The same column, as the query names it.
     pub(super) number: &'static str,
 }
 
 impl NumberedTable {
-    /// Finds the highest number ever given to a row; 0 if none was.
-    pub(super) fn last_number(&self, connection: &Connection) -> rusqlite::Result<u64> {
-        // SQLite keeps the highest number that it ever gave out, so that
-        // verification notices rows that were removed from the end.
-        let name = self.name;
-        let sql = format!(
-            "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{name}'), 0),
-                        coalesce((SELECT max(seq) FROM {name}), 0))"
-        );
-        let mut statement = connection.prepare_cached(&sql)?;
-        statement.query_row([], |row| row.get(0).map(count))
-    }
-
-    /// Finds the number after the last row.
+    /// Finds the number behind the last row.
     pub(super) fn end(&self, connection: &Connection) -> rusqlite::Result<i64> {
-        let sql = format!("SELECT max(seq) FROM {}", self.name);
+        let sql = format!("SELECT max({}) FROM {}", self.key, self.name);
         let mut statement = connection.prepare_cached(&sql)?;
         let last: Option<i64> = statement.query_row([], |row| row.get(0))?;
         Ok(last.unwrap_or_default().saturating_add(1))
     }
-}
-
-/// Order in which rows are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// By ascending numbers.
-    OldestFirst,
-    /// By descending numbers.
-    NewestFirst,
 }
 
 /// Scan of the rows that meet all conditions and have a number in one of the
@@ -90,7 +81,10 @@ pub(super) struct TableScan<'a> {
     connection: &'a Connection,
     table: NumberedTable,
     conditions: SqlConditions,
+    parts: PartFilter,
     direction: Direction,
+    /// Rows of the next page at most.
+    rows_max: usize,
     /// Numbers that are still to be looked at, the next ones last.
     ranges: Vec<Range<i64>>,
 }
@@ -116,9 +110,16 @@ impl<'a> TableScan<'a> {
             connection,
             table,
             conditions,
+            parts: PartFilter::default(),
             direction: Direction::OldestFirst,
+            rows_max: FIRST_ROWS,
             ranges,
         }
+    }
+
+    /// Narrows the scan to the stretches of `parts`.
+    pub(super) fn within(self, parts: PartFilter) -> Self {
+        Self { parts, ..self }
     }
 
     /// Turns the scan round, so that the newest rows come first.
@@ -137,11 +138,17 @@ impl<'a> TableScan<'a> {
         mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Option<Vec<T>>> {
         while let Some(rest) = self.ranges.pop() {
-            let Some(window) = self.next_window(&rest)? else {
+            let next = self.parts.next(self.connection, &rest, self.direction)?;
+            let Some(stretch) = next else {
+                continue;
+            };
+            let Some(window) = self.next_window(&stretch)? else {
+                self.ranges.push(self.rest(rest, &stretch, None));
                 continue;
             };
             let page = self.page(&window, &mut read)?;
             self.ranges.push(self.rest(rest, &window, page.cut_at));
+            self.rows_max = ROWS_MAX.min(self.rows_max * GROWTH);
             if !page.rows.is_empty() {
                 return Ok(Some(page.rows));
             }
@@ -153,9 +160,9 @@ impl<'a> TableScan<'a> {
     /// gap of any width is passed over at once.
     fn next_window(&self, rest: &Range<i64>) -> rusqlite::Result<Option<Range<i64>>> {
         let order = self.order();
-        let name = self.table.name;
+        let NumberedTable { name, key, .. } = self.table;
         let sql = format!(
-            "SELECT seq FROM {name} WHERE ? <= seq AND seq < ? ORDER BY seq {order} LIMIT 1"
+            "SELECT {key} FROM {name} WHERE ? <= {key} AND {key} < ? ORDER BY {key} {order} LIMIT 1"
         );
         let next: Option<i64> = self
             .connection
@@ -202,7 +209,7 @@ impl<'a> TableScan<'a> {
         while let Some(row) = found.next()? {
             bytes += row_bytes(row)?;
             rows.push(read(row)?);
-            let is_full = ROWS_MAX <= rows.len()
+            let is_full = self.rows_max <= rows.len()
                 || BYTES_MAX <= bytes
                 || TIME_MAX <= clock::instant().duration_since(began);
             if is_full {
@@ -220,20 +227,18 @@ impl<'a> TableScan<'a> {
         for (condition, value) in &self.conditions.0 {
             sql.push_str(" AND ");
             sql.push_str(condition);
-            values.push(value.clone());
+            values.extend(value.clone());
         }
         sql.push_str(&format!(" ORDER BY {number} {}", self.order()));
         (sql, values)
     }
 }
 
-/// Counts the bytes of text in the first columns of a row.
+/// Counts the bytes of text in a row. Values that many rows share are kept apart,
+/// and are not counted.
 fn row_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
-    // The policy, which many rows share, stands after them and is not fetched
-    // for this.
-    const COLUMNS: usize = 16;
     let mut bytes = 0;
-    for column in 0..COLUMNS.min(row.as_ref().column_count()) {
+    for column in 0..row.as_ref().column_count() {
         if let ValueRef::Text(text) = row.get_ref(column)? {
             bytes += text.len();
         }

@@ -1,62 +1,257 @@
-//! Queue to the writer: what can be asked of it, and how each request is
-//! answered.
+//! Queue to the writer, and the numbers that are given in it.
 //!
 //! The queue has no bound of its own: whoever sends holds a place, which goes
 //! with the entry until it is written or refused. `Drop` cannot wait for one,
 //! so the place of an exchange's ending is reserved before its decision is
 //! written: an exchange that is dropped half-way still completes its row.
 //!
+//! With `audit.durability = "queue"` nobody waits for a commit. The writer then
+//! gathers entries for a moment, so that a commit is shared by many, and an entry
+//! gets its number as it is queued: the order of numbers is that of the queue, and
+//! a crash can only take the last ones.
+//!
 //! Does not know how entries are written.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
-use super::error::{AuditError, WriteError};
-use crate::decision::record::{ExchangeEnd, Record};
-use crate::decision::snapshot::{CacheKey, StoredSnapshot};
-use crate::metrics::ResultLabel;
-use crate::pace::back_off::BackOffEvent;
+use super::error::AuditError;
+use super::tasks::{SharedSeq, WriterTask};
+use crate::clock;
+use crate::decision::record::ExchangeEnd;
 
 /// Error of an exchange that was dropped before its end.
 const CLIENT_GONE: &str = "client_gone";
 
-/// Sender to the writer.
-#[derive(Debug, Clone)]
+/// Entries taken from the queue at a time.
+const BATCH_MAX: usize = 512;
+
+/// Time for which entries are gathered that nobody waits for. A crash loses them,
+/// so it is short; a commit costs as much as hundreds of rows, so it is not
+/// shorter.
+const GATHER_TIME: Duration = Duration::from_millis(20);
+
+/// Entries that are written without waiting for more: beyond this a batch is
+/// hardly cheaper for each.
+const GATHER_ENTRIES: usize = 256;
+
+/// Part of a reserved block, one in so many, that is kept for decisions: while
+/// nothing can be written, events come and are lost, and each uses up a number.
+const KEPT_FROM_EVENTS: u64 = 16;
+
+/// Numbers that may be given on queueing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NumberRange {
+    /// The next number.
+    pub(super) next: u64,
+    /// Highest number that is reserved on disk: none beyond it may be told.
+    pub(super) reserved: u64,
+    /// Numbers that are reserved at a time.
+    pub(super) block: u64,
+}
+
+impl NumberRange {
+    /// Takes the number of `task`; `None` if too few are reserved.
+    fn take(&mut self, task: &WriterTask) -> Option<u64> {
+        let left = self.reserved.saturating_sub(self.next - 1);
+        let wanted = match task {
+            WriterTask::Event(_) => self.block / KEPT_FROM_EVENTS,
+            // The number of an ending is told to nobody. One that a crash takes
+            // may be given again.
+            WriterTask::Complete { .. } => 0,
+            WriterTask::Record { .. } | WriterTask::SaveSnapshot(_) | WriterTask::Probe { .. } => 1,
+        };
+        if left < wanted {
+            return None;
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+}
+
+/// Way in which entries are queued (`audit.durability`).
+#[derive(Debug, Clone, Copy)]
+pub(super) enum QueueMode {
+    /// Entries are written as soon as the writer is free, which numbers them.
+    Commit,
+    /// Entries are numbered here, and gathered.
+    Gather {
+        /// Numbers that may be given.
+        numbers: NumberRange,
+        /// Entries that are written without waiting for more.
+        enough: usize,
+    },
+}
+
+impl QueueMode {
+    /// Makes the mode that gathers, for a queue of `places`.
+    pub(super) fn gather(numbers: NumberRange, places: usize) -> Self {
+        // Where places are few, exchanges wait for those that entries hold.
+        let enough = GATHER_ENTRIES.min(places / 2).max(1);
+        Self::Gather { numbers, enough }
+    }
+}
+
+#[derive(Debug)]
+struct EntryQueueState {
+    entries: VecDeque<WriterEntry>,
+    mode: QueueMode,
+    /// Time at which the first of the entries was queued.
+    waiting_since: Option<Instant>,
+    /// Whether somebody waits for one of the entries.
+    is_awaited: bool,
+    is_closed: bool,
+}
+
+impl EntryQueueState {
+    /// Returns for how long more entries may be gathered at `now`; `None` if those
+    /// that are there must be written.
+    fn gather_for(&self, now: Instant) -> Option<Duration> {
+        let QueueMode::Gather { enough, .. } = self.mode else {
+            return None;
+        };
+        if enough <= self.entries.len() || self.is_awaited || self.is_closed {
+            return None;
+        }
+        let waited = now.saturating_duration_since(self.waiting_since?);
+        let left = GATHER_TIME.checked_sub(waited)?;
+        Some(left).filter(|left| !left.is_zero())
+    }
+
+    /// Numbers `task`, if numbers are given here and it needs one: 0 if not, `None`
+    /// if too few are reserved.
+    fn number(&mut self, task: &WriterTask) -> Option<u64> {
+        match &mut self.mode {
+            QueueMode::Gather { numbers, .. } if task.has_number() => numbers.take(task),
+            QueueMode::Gather { .. } | QueueMode::Commit => Some(0),
+        }
+    }
+
+    /// Reports whether the last entry is one that the writer is to be woken
+    /// for. It waits for the first one, and then for the end of the time to
+    /// gather: most entries cost no system call.
+    fn must_wake(&self) -> bool {
+        let count = self.entries.len();
+        let is_enough = match self.mode {
+            QueueMode::Gather { enough, .. } => count == enough,
+            QueueMode::Commit => false,
+        };
+        count == 1 || is_enough || self.is_awaited
+    }
+}
+
+/// The queue as its two ends share it.
+#[derive(Debug)]
+struct SharedQueue {
+    state: Mutex<EntryQueueState>,
+    /// Wakes the writer.
+    ready: Condvar,
+    senders: AtomicUsize,
+}
+
+impl SharedQueue {
+    fn lock(&self) -> MutexGuard<'_, EntryQueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sender to the writer. The queue is closed when the last one is dropped.
+#[derive(Debug)]
 pub(super) struct EntryQueue {
-    /// The queue.
-    pub(super) entries: UnboundedSender<WriterEntry>,
+    shared: Arc<SharedQueue>,
     /// Entries that wait there.
-    pub(super) waiting: Gauge,
+    waiting: Gauge,
+}
+
+impl Clone for EntryQueue {
+    fn clone(&self) -> Self {
+        self.shared.senders.fetch_add(1, Ordering::Relaxed);
+        Self {
+            shared: Arc::clone(&self.shared),
+            waiting: self.waiting.clone(),
+        }
+    }
+}
+
+impl Drop for EntryQueue {
+    fn drop(&mut self) {
+        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.close();
+        }
+    }
 }
 
 impl EntryQueue {
+    /// Makes a queue, and the end from which the writer takes. `waiting` shows how
+    /// many entries are in it.
+    pub(super) fn new(mode: QueueMode, waiting: Gauge) -> (Self, EntryReceiver) {
+        let state = EntryQueueState {
+            entries: VecDeque::new(),
+            mode,
+            waiting_since: None,
+            is_awaited: false,
+            is_closed: false,
+        };
+        let shared = Arc::new(SharedQueue {
+            state: Mutex::new(state),
+            ready: Condvar::new(),
+            senders: AtomicUsize::new(1),
+        });
+        let receiver = EntryReceiver {
+            shared: Arc::clone(&shared),
+        };
+        (Self { shared, waiting }, receiver)
+    }
+
     /// Sends `task`, which holds `slot` until it is done or refused. Does not
     /// wait.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Closed`] if the writer takes no more.
+    /// [`AuditError::Closed`] if the writer takes no more, and
+    /// [`AuditError::Full`] if no number is reserved for the entry.
     pub(super) fn send(
         &self,
         task: WriterTask,
-        slot: impl Into<Option<OwnedSemaphorePermit>>,
+        slot: OwnedSemaphorePermit,
     ) -> Result<(), AuditError> {
-        self.waiting.inc();
-        let entry = WriterEntry {
+        let mut state = self.shared.lock();
+        if state.is_closed {
+            return Err(AuditError::Closed);
+        }
+        let number = state.number(&task).ok_or(AuditError::Full)?;
+        if let WriterTask::Record { seq, .. } = &task {
+            seq.set(number);
+        }
+        state.is_awaited |= task.is_awaited();
+        if state.entries.is_empty() {
+            state.waiting_since = Some(clock::instant());
+        }
+        state.entries.push_back(WriterEntry {
             task,
-            _slot: slot.into(),
-        };
-        self.entries.send(entry).map_err(|_| {
-            self.waiting.dec();
-            AuditError::Closed
-        })
+            number,
+            _slot: slot,
+        });
+        self.waiting.inc();
+        let must_wake = state.must_wake();
+        drop(state);
+        if must_wake {
+            self.shared.ready.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes no more entries. The writer ends when it has written those there are.
+    pub(super) fn close(&self) {
+        self.shared.lock().is_closed = true;
+        self.shared.ready.notify_one();
     }
 }
 
@@ -64,185 +259,61 @@ impl EntryQueue {
 #[derive(Debug)]
 pub(super) struct WriterEntry {
     pub(super) task: WriterTask,
-    _slot: Option<OwnedSemaphorePermit>,
+    /// Number given on queueing; 0 if the writer gives one, or none is needed.
+    pub(super) number: u64,
+    _slot: OwnedSemaphorePermit,
 }
 
-/// Result of a task: it is on disk, or why it is not.
-pub(super) type CommitResult = Result<(), Arc<WriteError>>;
-
-/// Task of the writer.
+/// End of the queue from which the writer takes.
 #[derive(Debug)]
-pub(super) enum WriterTask {
-    /// Write a decision. Without `ack` it was accepted when it was queued, and
-    /// may not be refused any more.
-    Record {
-        record: Record,
-        seq: SharedSeq,
-        ack: Option<oneshot::Sender<CommitResult>>,
-    },
-    /// Complete a decision.
-    Complete {
-        seq: SharedSeq,
-        outcome: ExchangeEnd,
-    },
-    /// Save the last that is known of a robots.txt.
-    SaveSnapshot(PendingSave),
-    /// Write an event.
-    Event(PendingEvent),
-    /// Find out whether a decision could be written.
-    Probe { ack: oneshot::Sender<CommitResult> },
-    /// Take no more.
-    Close,
+pub(super) struct EntryReceiver {
+    shared: Arc<SharedQueue>,
 }
 
-impl WriterTask {
-    /// Reports whether there is something to write: a decision that was refused
-    /// has no row that could be completed.
-    pub(super) fn has_row(&self) -> bool {
-        match self {
-            Self::Complete { seq, .. } => seq.get() != 0,
-            Self::Close => false,
-            Self::Record { .. } | Self::SaveSnapshot(_) | Self::Event(_) | Self::Probe { .. } => {
-                true
+impl EntryReceiver {
+    /// Waits for entries and appends them to `batch`. Returns whether there were
+    /// any; if not, the queue is closed.
+    pub(super) fn receive(&self, batch: &mut Vec<WriterEntry>) -> bool {
+        let ready = &self.shared.ready;
+        let mut state = self.shared.lock();
+        while state.entries.is_empty() {
+            if state.is_closed {
+                return false;
+            }
+            state = ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        while let Some(left) = state.gather_for(clock::instant()) {
+            let woken = ready.wait_timeout(state, left);
+            let (woken_state, time) = woken.unwrap_or_else(PoisonError::into_inner);
+            state = woken_state;
+            // In a test the clock may stand still.
+            if time.timed_out() {
+                break;
             }
         }
+        let count = state.entries.len().min(BATCH_MAX);
+        batch.extend(state.entries.drain(..count));
+        // What is left has waited long enough.
+        state.is_awaited = !state.entries.is_empty();
+        true
     }
 
-    /// Reports whether the task may be given up so that decisions are written.
-    pub(super) fn is_dispensable(&self) -> bool {
-        matches!(self, Self::SaveSnapshot(_) | Self::Event(_))
-    }
-
-    /// Reports whether the task was accepted when it was queued: it is tried
-    /// until it is written.
-    pub(super) fn is_accepted(&self) -> bool {
-        matches!(
-            self,
-            Self::Record { ack: None, .. } | Self::Complete { .. } | Self::Close
-        )
-    }
-
-    /// Ends the task: answers whoever waits for it, and counts what nobody waits
-    /// for.
-    pub(super) fn end(self, result: CommitResult) {
-        match self {
-            Self::Record { ack: Some(ack), .. } | Self::Probe { ack } => {
-                // The receiver may be gone: the client hung up, and the ending
-                // of its exchange is on the way.
-                ack.send(result).unwrap_or_default();
-            }
-            Self::SaveSnapshot(mut save) if result.is_ok() => save.count.result = "saved",
-            Self::Event(mut pending) if result.is_ok() => pending.count.result = "written",
-            Self::Record { ack: None, .. }
-            | Self::Complete { .. }
-            | Self::SaveSnapshot(_)
-            | Self::Event(_)
-            | Self::Close => {}
+    /// Notes that the numbers up to `last` are reserved on disk.
+    pub(super) fn reserve(&self, last: u64) {
+        if let QueueMode::Gather { numbers, .. } = &mut self.shared.lock().mode {
+            numbers.reserved = last;
         }
     }
 }
 
-/// Counts the result of something once, when it is dropped: `lost` unless
-/// something better is known until then.
-#[derive(Debug)]
-pub(super) struct ResultCount {
-    counter: Family<ResultLabel, Counter>,
-    result: &'static str,
-}
-
-impl ResultCount {
-    /// Begins to count in `counter`.
-    pub(super) fn new(counter: &Family<ResultLabel, Counter>) -> Self {
-        Self {
-            counter: counter.clone(),
-            result: "lost",
-        }
-    }
-}
-
-impl Drop for ResultCount {
+impl Drop for EntryReceiver {
     fn drop(&mut self) {
-        let result = self.result;
-        self.counter.get_or_create(&ResultLabel { result }).inc();
-    }
-}
-
-/// An event on its way to the record.
-#[derive(Debug)]
-pub(super) struct PendingEvent {
-    pub(super) event: BackOffEvent,
-    pub(super) count: ResultCount,
-}
-
-/// Snapshots on their way to the disk. Until they are there they are found
-/// here, so that a site is not asked again because its answer was forgotten
-/// before it was written.
-///
-/// Each save holds a place in the queue, or waits a second for one; that bounds
-/// them.
-#[derive(Debug, Default)]
-pub(super) struct PendingSaves(Mutex<HashMap<CacheKey, StoredSnapshot>>);
-
-impl PendingSaves {
-    /// Finds the snapshot that is being saved for `key`.
-    pub(super) fn find(&self, key: &CacheKey) -> Option<StoredSnapshot> {
-        let saves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        saves.get(key).cloned()
-    }
-
-    /// Begins to save `snapshot`, in place of the one that is being saved for
-    /// the same key.
-    pub(super) fn begin(
-        self: &Arc<Self>,
-        snapshot: StoredSnapshot,
-        count: ResultCount,
-    ) -> PendingSave {
-        let mut saves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        saves.insert(snapshot.snapshot.key.clone(), snapshot.clone());
-        PendingSave {
-            snapshot,
-            pending: Arc::clone(self),
-            count,
-        }
-    }
-}
-
-/// A save under way. When it is dropped it is no longer pending.
-#[derive(Debug)]
-pub(super) struct PendingSave {
-    pub(super) snapshot: StoredSnapshot,
-    pending: Arc<PendingSaves>,
-    count: ResultCount,
-}
-
-impl Drop for PendingSave {
-    fn drop(&mut self) {
-        let key = &self.snapshot.snapshot.key;
-        let mut saves = self
-            .pending
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        // A later save for the same key may be under way: that one stays.
-        let is_own = |other: &StoredSnapshot| Arc::ptr_eq(&other.snapshot, &self.snapshot.snapshot);
-        if saves.get(key).is_some_and(is_own) {
-            saves.remove(key);
-        }
-    }
-}
-
-/// Sequence number of a decision, shared by the writer and the exchange: 0 until
-/// there is one.
-#[derive(Debug, Clone, Default)]
-pub(super) struct SharedSeq(Arc<AtomicU64>);
-
-impl SharedSeq {
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    pub(super) fn set(&self, seq: u64) {
-        self.0.store(seq, Ordering::Release);
+        // Without a writer nothing is accepted, and whoever waits is refused.
+        let mut state = self.shared.lock();
+        state.is_closed = true;
+        let entries = mem::take(&mut state.entries);
+        drop(state);
+        drop(entries);
     }
 }
 
@@ -252,7 +323,7 @@ impl SharedSeq {
 #[derive(Debug)]
 #[must_use = "dropping it says that the client has gone"]
 pub struct RecordEnding {
-    /// Number of the row, set when the decision is numbered.
+    /// Number of the decision, set when there is one.
     pub(super) seq: SharedSeq,
     /// The queue and a place in it, so that the ending can always be written.
     reserved: Option<(EntryQueue, OwnedSemaphorePermit)>,
@@ -275,7 +346,7 @@ impl RecordEnding {
         }
     }
 
-    /// Returns the sequence number of the row.
+    /// Returns the number of the decision.
     pub fn seq(&self) -> u64 {
         self.seq.get()
     }
@@ -297,5 +368,116 @@ impl Drop for RecordEnding {
         };
         // A writer that has ended writes no more: the row stays as it is.
         queue.send(task, slot).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::{Semaphore, oneshot};
+
+    use super::*;
+
+    fn gathering(reserved: u64, places: usize) -> QueueMode {
+        let numbers = NumberRange {
+            next: 1,
+            reserved,
+            block: 64,
+        };
+        QueueMode::gather(numbers, places)
+    }
+
+    fn slot() -> OwnedSemaphorePermit {
+        Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap()
+    }
+
+    /// Returns the ending of decision 1.
+    fn ending() -> WriterTask {
+        let seq = SharedSeq::default();
+        seq.set(1);
+        let outcome = ExchangeEnd {
+            status: None,
+            seen: None,
+            bytes: 0,
+            error: None,
+        };
+        WriterTask::Complete { seq, outcome }
+    }
+
+    fn gather_for(queue: &EntryQueue, after: Duration) -> Option<Duration> {
+        let state = queue.shared.lock();
+        let since = state.waiting_since.unwrap();
+        state.gather_for(since + after)
+    }
+
+    // Ours: `queue` never costs more than `commit`.
+    #[test]
+    fn entries_are_gathered_for_20_ms_and_no_longer() {
+        let (queue, _receiver) = EntryQueue::new(gathering(100, 1000), Gauge::default());
+        queue.send(ending(), slot()).unwrap();
+        let ms = Duration::from_millis;
+        assert_eq!(gather_for(&queue, ms(0)), Some(ms(20)));
+        assert_eq!(gather_for(&queue, ms(19)), Some(ms(1)));
+        assert_eq!(gather_for(&queue, ms(20)), None);
+        assert_eq!(gather_for(&queue, ms(70)), None);
+    }
+
+    // Ours: nobody waits for more entries than a commit can share.
+    #[test]
+    fn entries_are_not_gathered_when_there_are_enough_or_somebody_waits() {
+        for (places, enough) in [(1000, GATHER_ENTRIES), (8, 4), (2, 1)] {
+            let (queue, receiver) = EntryQueue::new(gathering(100, places), Gauge::default());
+            for count in 1..=enough {
+                queue.send(ending(), slot()).unwrap();
+                let is_enough = gather_for(&queue, Duration::ZERO).is_none();
+                assert_eq!(is_enough, count == enough, "{count} of {places}");
+            }
+            let mut batch = Vec::new();
+            assert!(receiver.receive(&mut batch));
+            assert!(batch.iter().map(|entry| entry.number).eq(1..=enough as u64));
+        }
+        let (queue, _receiver) = EntryQueue::new(gathering(100, 1000), Gauge::default());
+        queue.send(ending(), slot()).unwrap();
+        let (ack, _wait) = oneshot::channel();
+        queue.send(WriterTask::Probe { ack }, slot()).unwrap();
+        assert_eq!(gather_for(&queue, Duration::ZERO), None);
+        let (queue, _receiver) = EntryQueue::new(QueueMode::Commit, Gauge::default());
+        queue.send(ending(), slot()).unwrap();
+        assert_eq!(gather_for(&queue, Duration::ZERO), None);
+    }
+
+    // Ours: a number is told once, so none is told that is not reserved.
+    #[test]
+    fn no_number_beyond_the_reserved_ones_is_told() {
+        let mut numbers = NumberRange {
+            next: 1,
+            reserved: 2,
+            block: 64,
+        };
+        let (ack, _wait) = oneshot::channel();
+        // Stands for a decision, which needs more to be made.
+        let told = WriterTask::Probe { ack };
+        assert_eq!(
+            [(); 3].map(|()| numbers.take(&told)),
+            [Some(1), Some(2), None]
+        );
+        assert_eq!(numbers.take(&ending()), Some(3));
+    }
+
+    // Invariant 3: what comes after the end is refused, not forgotten.
+    #[test]
+    fn a_queue_is_closed_by_its_last_sender_and_by_its_receiver() {
+        let (queue, receiver) = EntryQueue::new(QueueMode::Commit, Gauge::default());
+        let other = queue.clone();
+        drop(queue);
+        other.send(ending(), slot()).unwrap();
+        let shared = Arc::clone(&other.shared);
+        drop(other);
+        let mut batch = Vec::new();
+        assert!(receiver.receive(&mut batch) && batch.len() == 1);
+        assert!(!receiver.receive(&mut batch) && shared.lock().is_closed);
+        let (queue, receiver) = EntryQueue::new(QueueMode::Commit, Gauge::default());
+        drop(receiver);
+        let sent = queue.send(ending(), slot());
+        assert!(matches!(sent, Err(AuditError::Closed)));
     }
 }

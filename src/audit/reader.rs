@@ -14,8 +14,9 @@ use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
 use super::error::AuditError;
 use super::events::{EVENTS, EventRow};
 use super::filter::{DecisionFilter, EventFilter};
-use super::order::{self, TimeRange};
-use super::pages::{Direction, NumberedTable, TableScan};
+use super::leaf::RecordId;
+use super::order::{self, Direction, TimeRange};
+use super::pages::{NumberedTable, TableScan};
 use super::record_id::{RecordMarker, read_id};
 use super::schema;
 use crate::decision::digest::Digest;
@@ -31,8 +32,10 @@ const DECISION_NUMBERS: NumberedTable = NumberedTable {
 #[derive(Debug)]
 pub struct AuditReader {
     pub(super) connection: Connection,
-    /// Highest number of a decision that the marker beside the database names; 0
-    /// if there is none, or if it is that of another record.
+    /// Id of the record, which its leaves have.
+    pub(super) record_id: RecordId,
+    /// Highest number that the marker beside the database names; 0 if there is
+    /// none, or if it is that of another record.
     pub(super) last_in_marker: u64,
 }
 
@@ -64,6 +67,7 @@ impl AuditReader {
             .filter(|marker| Some(&marker.record) == id.as_ref());
         Ok(Self {
             connection,
+            record_id: id.as_deref().map(RecordId::parse).unwrap_or_default(),
             last_in_marker: marker.map_or(0, |marker| marker.last),
         })
     }
@@ -80,10 +84,8 @@ impl AuditReader {
         direction: Direction,
         mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
-        let mut rows = DecisionReader::default();
-        let mut scan = self
-            .scan(DECISIONS, filter, filter.times())?
-            .in_direction(direction);
+        let mut rows = self.decision_reader();
+        let mut scan = self.narrow_scan(DECISIONS, filter)?.in_direction(direction);
         while let Some(page) = scan.next_page(|row| rows.record(row))? {
             let mut admitted = page.into_iter().filter(|record| filter.admits(record));
             if admitted.try_for_each(&mut visit).is_break() {
@@ -123,7 +125,7 @@ impl AuditReader {
     /// [`AuditError::Read`].
     pub fn count(&self, filter: &DecisionFilter) -> Result<u64, AuditError> {
         let mut count = 0;
-        let mut scan = self.scan(DECISION_NUMBERS, filter, filter.times())?;
+        let mut scan = self.narrow_scan(DECISION_NUMBERS, filter)?;
         while let Some(page) = scan.next_page(|_| Ok(()))? {
             count += page.len() as u64;
         }
@@ -141,7 +143,7 @@ impl AuditReader {
         };
         let sql = format!("{}\nWHERE d.seq = ?", DECISIONS.select);
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let record = statement.query_row([seq], |row| DecisionReader::default().checked(row));
+        let record = statement.query_row([seq], |row| self.decision_reader().checked(row));
         Ok(record.optional()?)
     }
 
@@ -177,10 +179,30 @@ impl AuditReader {
         }))
     }
 
-    /// Makes the scan of `table`, a select of decisions, for `filter`, the
-    /// oldest first. Looks only at numbers that rows of the given times may have:
-    /// those of the filter, or all where somebody's changes are to be found.
-    pub(super) fn scan(
+    /// Makes a reader of decisions.
+    pub(super) fn decision_reader(&self) -> DecisionReader<'_> {
+        DecisionReader::new(&self.connection, self.record_id)
+    }
+
+    /// Makes the scan of all decisions for `filter`, the oldest first. Looks at
+    /// every row, where somebody's changes are to be found.
+    pub(super) fn whole_scan(&self, filter: &DecisionFilter) -> rusqlite::Result<TableScan<'_>> {
+        self.scan(DECISIONS, filter, TimeRange::default())
+    }
+
+    /// Makes the scan of `table`, a select of decisions, for `filter`, the oldest
+    /// first. Looks only at numbers that rows of the times, the host and the
+    /// verdict may have.
+    fn narrow_scan(
+        &self,
+        table: NumberedTable,
+        filter: &DecisionFilter,
+    ) -> rusqlite::Result<TableScan<'_>> {
+        let parts = filter.parts(&self.connection)?;
+        Ok(self.scan(table, filter, filter.times())?.within(parts))
+    }
+
+    fn scan(
         &self,
         table: NumberedTable,
         filter: &DecisionFilter,

@@ -2,7 +2,7 @@
 //! file beside it, the marker.
 //!
 //! A deleted database leaves no trace of itself. The marker does: it states the
-//! highest number of a decision that is known to be on disk. A checkpoint is
+//! highest number of an entry that is known to be on disk. A checkpoint is
 //! written first and the marker after it, so that the marker may lag behind the
 //! database and never leads it. The id says whether a database is the one that a
 //! marker was written for; it is no secret.
@@ -17,9 +17,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params_from_iter};
 use serde::{Deserialize, Serialize};
 
-use super::columns::{integer, with_digest};
+use super::columns::{signed, with_digest};
 use super::events::{EventRow, INSERT_EVENT};
 use super::files::name_of;
+use super::leaf::RecordId;
 
 /// Name of the marker in the folder of the record.
 const NAME: &str = "record";
@@ -53,7 +54,7 @@ pub(super) struct RecordMarker {
     pub(super) record: String,
     /// Name of the database.
     pub(super) database: String,
-    /// Highest number of a decision that is known to be on disk.
+    /// Highest number of an entry that is known to be on disk.
     pub(super) last: u64,
     /// Length of the database's file after the last checkpoint.
     pub(super) bytes: u64,
@@ -121,8 +122,8 @@ pub(super) fn marker_path(folder: &Path) -> PathBuf {
     folder.join(NAME)
 }
 
-/// Reads the id of the record in `connection`. A record of schema 5 or before
-/// has none until it is first opened for writing.
+/// Reads the id of the record in `connection`. A database has none until it is
+/// first opened for writing.
 pub(super) fn read_id(connection: &Connection) -> rusqlite::Result<Option<String>> {
     connection
         .query_row(SELECT_RECORD, [], |row| row.get(0))
@@ -149,13 +150,13 @@ pub(super) fn read_or_make_id(
         id.clone().into(),
         now.as_microsecond().into(),
         before.map(|marker| marker.record.clone()).into(),
-        before.map_or(Value::Null, |marker| integer(marker.last)),
+        before.map_or(Value::Null, |marker| signed(marker.last).into()),
     ]);
     transaction
         .prepare(INSERT_RECORD)?
         .insert(params_from_iter(values))?;
     if let Some(marker) = before {
-        let values = EventRow::record_begun(marker.last, now).values();
+        let values = EventRow::record_begun(marker.last, now).values(RecordId::parse(&id));
         transaction
             .prepare(INSERT_EVENT)?
             .insert(params_from_iter(values))?;

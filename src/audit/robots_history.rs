@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::columns::ColumnReader;
-use super::decision_row::{SNAPSHOT_COLUMNS, read_snapshot};
 use super::error::AuditError;
 use super::filter::normal_host;
 use super::reader::AuditReader;
+use super::snapshot_row::{SNAPSHOT_COLUMNS, read_snapshot};
 use crate::decision::record::RecordedSnapshot;
 use politesse_robots::origin::Origin;
 

@@ -18,8 +18,8 @@ use rusqlite::types::{FromSql, Value};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::columns::{ColumnReader, is_as_written, read_digest, with_digest};
-use super::decision_row::{SNAPSHOT_COLUMNS, snapshot_values};
 use super::pages::KeyedTable;
+use super::snapshot_row::{SNAPSHOT_COLUMNS, snapshot_values};
 use crate::decision::access::Cause;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{

@@ -1,7 +1,7 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
 //! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 3 are older than the first release and are not read.
+//! read. Versions 1 to 6 are older than the first release and are not read.
 //!
 //! Does not know what is in a row.
 
@@ -13,31 +13,48 @@ use super::error::AuditError;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 6;
+const SCHEMA_VERSION: i64 = 7;
 
-/// Oldest version that is read, and upgraded by a writer.
-const OLDEST_VERSION: i64 = 4;
+/// Statements that a connection keeps prepared: more than there are.
+const STATEMENTS: usize = 64;
 
-/// Version from which on a file has an id, in the table `record`.
-pub(super) const RECORD_SINCE: i64 = 6;
-
-/// Tables of [`OLDEST_VERSION`]; a new file gets the others as an old one does.
+/// Tables, as docs/decisions/020-thin-record.md explains them.
 ///
-/// `AUTOINCREMENT` keeps the highest number ever given, so that one is never
-/// given twice and rows taken off the end are missed. The hops are a JSON list,
-/// and NULL where there are none. The token in `kept` is '' where one snapshot
-/// serves every crawler: two nulls would be two rows. `NOCASE` folds what
-/// [`ProductToken`] folds.
+/// What is written for each request is numbers and the path. References of
+/// `decision` and `ending` are not declared: SQLite would look each of them up
+/// again, and `verify` finds those that lead nowhere. The token in `kept` is ''
+/// where one snapshot serves every crawler: two nulls would be two rows. `NOCASE`
+/// folds what [`ProductToken`] folds.
 ///
 /// [`ProductToken`]: politesse_robots::crawler::ProductToken
 const TABLES: &str = "
+CREATE TABLE record (
+  id TEXT NOT NULL PRIMARY KEY,
+  begun_us INTEGER NOT NULL,
+  before TEXT,
+  before_last INTEGER,
+  digest BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE sequence (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  last INTEGER NOT NULL,
+  reserved INTEGER NOT NULL,
+  digest BLOB NOT NULL
+) STRICT;
+CREATE TABLE lost_range (
+  first INTEGER PRIMARY KEY,
+  last INTEGER NOT NULL,
+  time_us INTEGER NOT NULL,
+  digest BLOB NOT NULL
+) STRICT;
 CREATE TABLE body (
   sha256 BLOB NOT NULL PRIMARY KEY,
   body BLOB NOT NULL
 ) STRICT;
 CREATE TABLE policy (
-  sha256 BLOB NOT NULL PRIMARY KEY,
-  json TEXT NOT NULL
+  id INTEGER PRIMARY KEY,
+  json TEXT NOT NULL,
+  sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE TABLE snapshot (
   id INTEGER PRIMARY KEY,
@@ -50,38 +67,85 @@ CREATE TABLE snapshot (
   result TEXT NOT NULL,
   cause TEXT,
   body BLOB REFERENCES body,
-  hops TEXT
+  hops TEXT,
+  sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE INDEX snapshot_origin ON snapshot (origin, fetched_us);
-CREATE TABLE decision (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT,
-  time_us INTEGER NOT NULL,
-  client TEXT NOT NULL,
+CREATE TABLE client (
+  id INTEGER PRIMARY KEY,
+  address TEXT NOT NULL,
+  credential TEXT,
+  sha256 BLOB NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE crawler (
+  id INTEGER PRIMARY KEY,
   candidates TEXT NOT NULL,
-  crawler TEXT,
   user_agent TEXT,
-  method TEXT NOT NULL,
-  url TEXT NOT NULL,
+  sha256 BLOB NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE origin (
+  id INTEGER PRIMARY KEY,
+  origin TEXT NOT NULL,
   host TEXT NOT NULL,
+  sha256 BLOB NOT NULL UNIQUE
+) STRICT;
+CREATE INDEX origin_host ON origin (host);
+CREATE TABLE ruling (
+  id INTEGER PRIMARY KEY,
   verdict TEXT NOT NULL,
   reason TEXT NOT NULL,
   effect TEXT NOT NULL,
   line INTEGER,
   rule TEXT,
   groups TEXT NOT NULL,
+  crawler TEXT,
+  sha256 BLOB NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE directives (
+  id INTEGER PRIMARY KEY,
+  value TEXT NOT NULL,
+  said TEXT,
+  sha256 BLOB NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE term (
+  id INTEGER PRIMARY KEY,
+  text TEXT NOT NULL,
+  sha256 BLOB NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE decision (
+  seq INTEGER PRIMARY KEY,
+  time_us INTEGER NOT NULL,
+  client INTEGER NOT NULL,
+  crawler INTEGER NOT NULL,
+  method INTEGER NOT NULL,
+  origin INTEGER NOT NULL,
+  path TEXT NOT NULL,
+  ruling INTEGER NOT NULL,
   reading TEXT,
   wait_ms INTEGER NOT NULL,
-  policy BLOB NOT NULL REFERENCES policy,
-  snapshot INTEGER REFERENCES snapshot,
-  digest BLOB NOT NULL,
-  status INTEGER,
-  bytes INTEGER,
-  error TEXT,
-  directives TEXT,
-  said TEXT,
-  ended BLOB
+  policy INTEGER NOT NULL,
+  snapshot INTEGER,
+  salt BLOB NOT NULL,
+  leaf BLOB NOT NULL
 ) STRICT;
-CREATE INDEX decision_host ON decision (host);
+CREATE TABLE ending (
+  decision INTEGER PRIMARY KEY,
+  seq INTEGER NOT NULL,
+  status INTEGER,
+  directives INTEGER,
+  bytes INTEGER NOT NULL,
+  error INTEGER,
+  leaf BLOB NOT NULL
+) STRICT;
+CREATE TABLE clock_step (seq INTEGER PRIMARY KEY) STRICT;
+CREATE TABLE part (
+  part INTEGER NOT NULL,
+  field INTEGER NOT NULL,
+  value INTEGER NOT NULL,
+  first INTEGER NOT NULL,
+  last INTEGER NOT NULL,
+  PRIMARY KEY (part, field, value)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE kept (
   origin TEXT NOT NULL,
   token TEXT NOT NULL COLLATE NOCASE,
@@ -104,14 +168,14 @@ CREATE TABLE kept (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX kept_expires ON kept (expires_us);
 CREATE TABLE event (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  seq INTEGER PRIMARY KEY,
   time_us INTEGER NOT NULL,
   host TEXT NOT NULL,
   kind TEXT NOT NULL,
   status INTEGER,
   until_us INTEGER NOT NULL,
   incidents INTEGER NOT NULL,
-  digest BLOB NOT NULL
+  leaf BLOB NOT NULL
 ) STRICT;
 CREATE INDEX event_host ON event (host);
 CREATE TABLE back_off (
@@ -122,25 +186,21 @@ CREATE TABLE back_off (
   digest BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX back_off_until ON back_off (until_us);
+CREATE VIEW audit_log AS
+SELECT d.seq, d.time_us, c.address AS client, a.user_agent, m.text AS method,
+       o.origin || d.path AS url, o.host, r.verdict, r.reason, r.effect, r.line, r.rule,
+       r.groups, r.crawler, d.reading, d.wait_ms, e.status, s.value AS directives,
+       e.bytes, t.text AS error
+FROM decision AS d
+LEFT JOIN ending AS e ON e.decision = d.seq
+LEFT JOIN client AS c ON c.id = d.client
+LEFT JOIN crawler AS a ON a.id = d.crawler
+LEFT JOIN term AS m ON m.id = d.method
+LEFT JOIN origin AS o ON o.id = d.origin
+LEFT JOIN ruling AS r ON r.id = d.ruling
+LEFT JOIN directives AS s ON s.id = e.directives
+LEFT JOIN term AS t ON t.id = e.error;
 ";
-
-/// Tables that later versions have added: the version, and the table.
-///
-/// `clock_step` holds the numbers that begin a run (see `order`), `record` the
-/// one row with the record's id, which is written when the file is opened.
-const ADDED_TABLES: [(i64, &str); 2] = [
-    (5, "clock_step (seq INTEGER PRIMARY KEY) STRICT"),
-    (
-        RECORD_SINCE,
-        "record (
-  id TEXT NOT NULL PRIMARY KEY,
-  begun_us INTEGER NOT NULL,
-  before TEXT,
-  before_last INTEGER,
-  digest BLOB NOT NULL
-) STRICT, WITHOUT ROWID",
-    ),
-];
 
 /// Settings of a connection that writes.
 ///
@@ -152,8 +212,7 @@ PRAGMA synchronous = FULL;
 PRAGMA foreign_keys = ON;
 PRAGMA journal_size_limit = 67108864;";
 
-/// Opens the database at `path` for writing. Makes the tables if it is empty,
-/// and upgrades one of an older version.
+/// Opens the database at `path` for writing. Makes the tables if it is empty.
 ///
 /// # Errors
 ///
@@ -170,12 +229,9 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let prepare = || {
         if is_new {
-            make(&connection, TABLES, OLDEST_VERSION)?;
-        }
-        for (version, table) in ADDED_TABLES {
-            if schema_version(&connection)? < version {
-                make(&connection, &format!("CREATE TABLE {table};"), version)?;
-            }
+            connection.execute_batch(&format!(
+                "BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            ))?;
         }
         connection.execute_batch(DURABLE)
     };
@@ -194,15 +250,7 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
         return Err(AuditError::Missing(path.to_owned()));
     }
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let found = check_version(&connection, path)?;
-    for (version, table) in ADDED_TABLES {
-        // Reading changes no file: a table that an older one lacks is an empty
-        // one of this connection.
-        if found < version {
-            let made = connection.execute_batch(&format!("CREATE TEMP TABLE {table};"));
-            made.map_err(open_error(path))?;
-        }
-    }
+    check_version(&connection, path)?;
     Ok(connection)
 }
 
@@ -210,21 +258,18 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, AuditError> {
     // Without SQLite's own lock: rusqlite lets one thread at a time use a
     // connection.
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(path, flags)
+    let connection = Connection::open_with_flags(path, flags)
         .and_then(|connection| connection.busy_timeout(BUSY_TIMEOUT).map(|()| connection))
-        .map_err(open_error(path))
+        .map_err(open_error(path))?;
+    // By default 16 are kept, and each of the others would be parsed anew
+    // whenever it is used.
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
 }
 
 /// Wraps an error of SQLite with the path of the database that it opened.
 pub(super) fn open_error(path: &Path) -> impl FnOnce(rusqlite::Error) -> AuditError {
     |error| AuditError::Open(path.to_owned(), error)
-}
-
-/// Makes tables and sets the version, or does neither.
-fn make(connection: &Connection, tables: &str, version: i64) -> rusqlite::Result<()> {
-    connection.execute_batch(&format!(
-        "BEGIN IMMEDIATE; {tables} PRAGMA user_version = {version}; COMMIT;"
-    ))
 }
 
 /// Reports whether the file is new: no version, no tables.
@@ -234,21 +279,20 @@ fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(tables == 0 && schema_version(connection)? == 0)
 }
 
-/// Reads the version of the tables.
-pub(super) fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
+fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Reads the version of the tables, which must be one that is supported.
-fn check_version(connection: &Connection, path: &Path) -> Result<i64, AuditError> {
+/// Reads the version of the tables, which must be the one of this program.
+fn check_version(connection: &Connection, path: &Path) -> Result<(), AuditError> {
     let found = schema_version(connection).map_err(open_error(path))?;
     let path = path.to_owned();
     match found {
-        OLDEST_VERSION..=SCHEMA_VERSION => Ok(found),
-        1..OLDEST_VERSION => Err(AuditError::Outdated {
+        SCHEMA_VERSION => Ok(()),
+        1..SCHEMA_VERSION => Err(AuditError::Outdated {
             path,
             found,
-            oldest: OLDEST_VERSION,
+            oldest: SCHEMA_VERSION,
         }),
         _ => Err(AuditError::Schema {
             path,

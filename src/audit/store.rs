@@ -8,24 +8,28 @@ use std::io;
 
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::decision_row::DECISIONS;
+use super::columns::count;
 use super::error::{AuditError, WriteError};
 use super::files::{FileFault, OpenFiles};
 use super::folder::LockedFolder;
-use super::opening::{self, OpenRecord, Options};
+use super::leaf::RecordId;
+use super::opening::{self, Durability, OpenRecord, Options};
 use super::record_id::RecordMarker;
 use super::schema::open_error;
-use super::transaction::{AuditTransaction, WrittenRows};
+use super::sequence::{Sequence, block_of};
+use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
 use super::wal::Wal;
+use crate::clock;
 use crate::metrics::Metrics;
 
 /// The audit record, locked and open for writing.
 #[derive(Debug)]
 pub(super) struct AuditStore {
     connection: Connection,
-    written: WrittenRows,
+    memory: WriterMemory,
+    plan: RecordPlan,
     wal: Wal,
     files: OpenFiles,
     /// A fault that only a restart ends.
@@ -34,9 +38,8 @@ pub(super) struct AuditStore {
     marker: RecordMarker,
     /// Whether the last attempt at a checkpoint, or at the marker, failed.
     is_upkeep_failing: bool,
-    /// Highest number that was committed to the files that were opened; 0 if none
-    /// was.
-    pub(super) last: u64,
+    /// Numbers that were committed to the files that were opened.
+    sequence: Sequence,
     /// Locked for as long as the store is open.
     pub(super) folder: LockedFolder,
 }
@@ -57,20 +60,26 @@ impl AuditStore {
         let gauge = metrics.audit_wal_bytes.clone();
         let wal = Wal::take_over(&mut connection, options.wal_max, gauge)
             .map_err(open_error(&folder.database))?;
-        let last = DECISIONS
-            .last_number(&connection)
-            .map_err(open_error(&folder.database))?;
+        let plan = RecordPlan {
+            record: RecordId::parse(&marker.record),
+            block: match options.durability {
+                Durability::Commit => 0,
+                Durability::Queue => block_of(options.queue.get()),
+            },
+        };
+        let sequence = resume(&mut connection, plan).map_err(open_error(&folder.database))?;
         let files = OpenFiles::note(&folder.database, &options.path)
             .map_err(|error| AuditError::Inspect(folder.database.clone(), error))?;
         let mut store = Self {
             connection,
-            written: WrittenRows::default(),
+            memory: WriterMemory::default(),
+            plan,
             wal,
             files,
             fault: None,
             marker,
             is_upkeep_failing: false,
-            last,
+            sequence,
             folder,
         };
         // What a crash has left in the WAL is moved now, so that the marker
@@ -94,7 +103,7 @@ impl AuditStore {
         if let Err(error) = &done {
             // What this transaction wrote is not there, so nothing may be
             // remembered of it.
-            self.written = WrittenRows::default();
+            self.memory = WriterMemory::default();
             self.note_failure(error);
         }
         done
@@ -109,15 +118,21 @@ impl AuditStore {
         self.check_files().map_err(WriteError::Files)?;
         self.wal.make_room(&self.connection)?;
         let mut transaction =
-            AuditTransaction::begin(&mut self.connection, &mut self.written, self.last)?;
+            AuditTransaction::begin(&self.connection, &mut self.memory, self.plan, self.sequence)?;
         work(&mut transaction)?;
-        let last = transaction.commit()?;
+        let sequence = transaction.commit()?;
         // After the commit, because files can be lost while it is under way: an
         // acknowledged decision is in files that the next start will find.
         self.check_files().map_err(WriteError::FilesAfterCommit)?;
         self.wal.note_commit();
-        self.last = last;
+        self.sequence = sequence;
         Ok(())
+    }
+
+    /// Returns the highest number that was committed to the files that were
+    /// opened, and the highest that is reserved there.
+    pub(super) fn sequence(&self) -> Sequence {
+        self.sequence
     }
 
     /// Compares the files with those that were opened.
@@ -154,7 +169,7 @@ impl AuditStore {
         if fault.is_final() {
             self.fault = Some(fault);
         }
-        if self.marker.last < self.last {
+        if self.marker.last < count(self.sequence.last) {
             let written = self.write_marker(self.marker.bytes);
             self.note_upkeep(written.map_err(|error| error.to_string()));
         }
@@ -198,7 +213,7 @@ impl AuditStore {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
         let marker = RecordMarker {
-            last: self.last,
+            last: count(self.sequence.last),
             bytes,
             ..self.marker.clone()
         };
@@ -219,6 +234,18 @@ impl AuditStore {
             ),
             _ => {}
         }
+    }
+
+    /// Gives reserved numbers back that nobody was told, so that the next start
+    /// does not take them for lost. To be called when all is written.
+    pub(super) fn release_numbers(&mut self) {
+        self.plan.block = 0;
+        if self.sequence.with_reserve(0) == self.sequence {
+            return;
+        }
+        // Whatever is in the way was logged with an earlier commit, or will be
+        // when the record is closed.
+        self.write(|_| Ok(())).unwrap_or_default();
     }
 
     /// Closes the record: all of it is in the database then. Where the files are
@@ -269,4 +296,15 @@ impl AuditStore {
             .prepare_cached(sql)?
             .execute(params![before.as_microsecond(), most])
     }
+}
+
+/// Takes up the numbers where the process before has ended, and reserves the first
+/// block.
+fn resume(connection: &mut Connection, plan: RecordPlan) -> rusqlite::Result<Sequence> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let sequence = Sequence::resume(&transaction, plan.record, clock::now())?;
+    let reserved = sequence.with_reserve(plan.block);
+    reserved.write(&transaction, plan.record)?;
+    transaction.commit()?;
+    Ok(reserved)
 }

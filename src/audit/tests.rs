@@ -8,9 +8,13 @@ mod kept;
 
 mod later;
 
+mod numbers;
+
 mod order;
 
 mod pages;
+
+mod parts;
 
 mod revision;
 
@@ -30,6 +34,7 @@ use tokio::task::JoinSet;
 use super::events::EventRow;
 use super::filter::{DecisionFilter, EventFilter};
 use super::reader::AuditReader;
+use super::sequence::Sequence;
 use super::verify::Verification;
 use super::*;
 use crate::decision::access::{Cause, NoConnection};
@@ -129,13 +134,6 @@ impl Kit {
         self.tracker.wait().await;
         self.folder
     }
-
-    /// Closes it as versions before 6 did, which made no marker.
-    async fn closed_without_marker(self) -> TempDir {
-        let folder = self.closed().await;
-        std::fs::remove_file(file(folder.path()).with_file_name("record")).unwrap();
-        folder
-    }
 }
 
 fn file(folder: &Path) -> PathBuf {
@@ -220,8 +218,8 @@ fn done(status: u16) -> ExchangeEnd {
 const BREAK: &str = "CREATE TRIGGER broken BEFORE INSERT ON decision
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
-/// Trigger that makes the completion of a row fail.
-const BREAK_ENDINGS: &str = "CREATE TRIGGER broken_ending BEFORE UPDATE ON decision
+/// The same for endings.
+const BREAK_ENDINGS: &str = "CREATE TRIGGER broken_ending BEFORE INSERT ON ending
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
 // Invariant 3 (ARCHITECTURE.md).
@@ -231,7 +229,7 @@ async fn a_receipt_is_given_when_the_row_is_on_disk() {
     let other = Connection::open(kit.path()).unwrap();
     let decision = decision("/private/x");
     let (receipt, ending) = kit.log.record(record_of(&decision)).await.unwrap();
-    let url = "SELECT url FROM decision WHERE seq = 1";
+    let url = "SELECT url FROM audit_log WHERE seq = 1";
     let url: String = other.query_row(url, [], |row| row.get(0)).unwrap();
     assert_eq!(url, "http://o.test/private/x");
     assert_eq!((receipt.seq(), ending.seq()), (1, 1));
@@ -297,8 +295,9 @@ async fn a_full_queue_refuses_after_a_second_and_uses_up_no_number() {
             Err(AuditError::Full)
         ));
         drop(ending);
+        // The first ending has number 2.
         let (receipt, _ending) = kit.log.record(record("/c")).await.unwrap();
-        assert_eq!(receipt.seq(), 2);
+        assert_eq!(receipt.seq(), 3);
     }
 }
 
@@ -333,9 +332,10 @@ async fn what_the_disk_refuses_is_refused_until_it_takes_it_again() {
     assert!(3 <= kit.metrics.audit_failures.get());
     assert_eq!(kit.rows()[0].status, None);
     kit.sql("DROP TRIGGER broken; DROP TRIGGER broken_ending;");
-    // The refused decision has used up no number, and the ending was kept.
+    // The refused decision has used up no number, and the ending, which was kept,
+    // has number 2.
     let (receipt, _ending) = kit.log.record(record("/c")).await.unwrap();
-    assert_eq!(receipt.seq(), 2);
+    assert_eq!(receipt.seq(), 3);
     assert_eq!(kit.rows()[1].status, Some(200));
 }
 
@@ -353,7 +353,7 @@ async fn a_queue_that_cannot_be_written_takes_no_more_and_loses_nothing() {
     assert!(kit.rows().is_empty());
     kit.sql("DROP TRIGGER broken");
     let (receipt, ending) = kit.log.record(record("/c")).await.unwrap();
-    assert_eq!(receipt.seq(), 2);
+    assert_eq!(receipt.seq(), 3);
     drop(ending);
     let folder = kit.closed().await;
     let rows = AuditReader::open(&file(folder.path())).unwrap();
@@ -389,13 +389,16 @@ async fn two_thousand_exchanges_at_once_are_numbered_without_a_gap() {
             });
         }
         let given: BTreeSet<u64> = exchanges.join_all().await.into_iter().collect();
-        assert!(given.iter().copied().eq(1..=2000));
+        assert_eq!(given.len(), 2000);
         let metrics = Arc::clone(&kit.metrics);
         let folder = kit.closed().await;
         assert_eq!(metrics.audit_queue.get(), 0);
         let kit = Kit::reopened(folder, durability, 16);
         let rows = kit.rows();
-        assert!(rows.iter().map(|row| row.seq).eq((1..=2000).rev()));
+        assert!(rows.iter().rev().map(|row| row.seq).eq(given));
+        let (sums, found) = verify(&kit);
+        assert_eq!((sums.decided, sums.lost, found), (2000, 0, Vec::new()));
+        assert_eq!(sequence(&kit).last, 4000);
         assert!(rows.iter().all(|row| row.status == Some(200)));
         let snapshots = "SELECT count(*) FROM snapshot";
         let connection = Connection::open(kit.path()).unwrap();
@@ -443,64 +446,16 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
             .complete(done(200));
     }
     kit.log.probe().await.unwrap();
-    kit.sql("DELETE FROM decision WHERE seq = 3");
+    kit.sql("DELETE FROM decision WHERE seq = 5");
     let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
     let (receipt, _ending) = kit.log.record(record("/a")).await.unwrap();
-    assert_eq!(receipt.seq(), 4);
-}
-
-/// Takes a file back to version 5.
-const TO_5: &str = "DROP TABLE record; PRAGMA user_version = 5;";
-
-/// Takes a file of version 5 back to version 4.
-const TO_4: &str = "DROP TABLE clock_step; PRAGMA user_version = 4;";
-
-/// Holds that a log which `back` made an older one is read as it is, and taken
-/// up by the writer with all that is in it.
-async fn assert_taken_up(back: &[&str]) -> Kit {
-    let kit = one_of_each().await;
-    let count = kit.rows().len();
-    for sql in back {
-        kit.sql(sql);
-    }
-    let assert_whole = |path: &Path| {
-        let reader = AuditReader::open(path).unwrap();
-        let rows = reader.list(&DecisionFilter::default(), 0).unwrap();
-        assert_eq!(rows.len(), count);
-        let sums = verify::verify(&reader, &DecisionFilter::default(), |_| {}).unwrap();
-        assert_eq!((sums.mismatches, sums.missing), (0, 0));
-        order::assert_found_by_time(&reader);
-    };
-    assert_whole(&kit.path());
-    let version = |kit: &Kit| -> i64 {
-        let connection = Connection::open(kit.path()).unwrap();
-        let version = "PRAGMA user_version";
-        connection.query_row(version, [], |row| row.get(0)).unwrap()
-    };
-    let old = version(&kit);
-    let folder = kit.closed_without_marker().await;
-    let kit = Kit::reopened(folder, Durability::Commit, 16);
-    assert_eq!((old < 6, version(&kit)), (true, 6));
-    assert_whole(&kit.path());
-    kit
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_4_is_read_as_it_is_and_written_as_version_6() {
-    let kit = assert_taken_up(&[TO_5, TO_4]).await;
-    kept::assert_keeps(&kit).await;
-    events::assert_notes(&kit).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_5_is_read_as_it_is_and_written_as_version_6() {
-    assert_taken_up(&[TO_5]).await;
+    assert_eq!(receipt.seq(), 7);
 }
 
 // Ours: versions before the first release are not read, and not touched either.
 #[tokio::test]
 async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
-    for version in 1..4 {
+    for version in 1..7 {
         let kit = one_of_each().await;
         kit.sql(&format!("PRAGMA user_version = {version}"));
         // As a crash leaves it: with decisions in the WAL alone.
@@ -539,7 +494,7 @@ async fn a_file_of_another_version_or_kind_is_left_alone() {
             error,
             AuditError::Schema {
                 found: 9,
-                known: 6,
+                known: 7,
                 ..
             }
         )
@@ -627,6 +582,11 @@ async fn one_of_each() -> Kit {
     kit
 }
 
+fn sequence(kit: &Kit) -> Sequence {
+    let connection = Connection::open(kit.path()).unwrap();
+    Sequence::read(&connection).unwrap().unwrap()
+}
+
 fn verify(kit: &Kit) -> (Verification, Vec<String>) {
     let mut found = Vec::new();
     let report = |finding| found.push(finding);
@@ -646,6 +606,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         form_only: 1,
         mismatches: 0,
         missing: 0,
+        lost: 0,
         kept: 0,
         events: 0,
         back_offs: 0,
@@ -672,51 +633,97 @@ macro_rules! tampering {
     )*};
 }
 
-// Ours: what `audit verify` says of each change.
+// Ours: what `audit verify` says of each change. Entries 1, 3, 5, … are decisions,
+// the others their endings.
 tampering! {
-    a_changed_verdict_is_found: "UPDATE decision SET verdict = 'allow' WHERE seq = 2"
-        => ["2: the row says allow rule for FooBot (line 2, \"Disallow: /private\"), its evidence disallow rule"];
-    a_changed_verdict_without_evidence_is_found: "UPDATE decision SET verdict = 'allow' WHERE seq = 6"
-        => ["6: cannot be decided again: its verdict is \"allow\""];
-    a_changed_reason_is_found: "UPDATE decision SET reason = 'no_group' WHERE seq = 1"
-        => ["1: the row says allow no_group"];
-    a_changed_line_is_found: "UPDATE decision SET line = 3 WHERE seq = 2" => ["2: the row says"];
-    a_changed_rule_is_found: "UPDATE decision SET rule = 'Disallow: /' WHERE seq = 2" => ["2: the row says"];
-    a_changed_reading_is_found: "UPDATE decision SET reading = NULL WHERE seq = 3" => ["3: the row says"];
-    a_changed_group_is_found: "UPDATE decision SET groups = '[' WHERE seq = 2" => ["2: the row says"];
-    a_changed_url_is_found: "UPDATE decision SET url = 'http://o.test/e' WHERE seq = 1"
+    a_changed_verdict_is_found: "UPDATE ruling SET verdict = 'allow' WHERE id = 2" => [
+        "ruling 2: the value has another digest",
+        "3: the row says allow rule for FooBot (line 2, \"Disallow: /private\"), its evidence disallow rule",
+        "5: the row says allow rule"
+    ];
+    the_ruling_of_another_row_is_found: "UPDATE decision SET ruling = 1 WHERE seq = 3"
+        => ["3: the row says allow no_rule for FooBot, its evidence disallow rule"];
+    a_changed_verdict_without_evidence_is_found: "UPDATE ruling SET verdict = 'allow' WHERE reason = 'egress'"
+        => ["ruling 5: ", "11: cannot be decided again: its verdict is \"allow\""];
+    a_changed_reason_is_found: "UPDATE ruling SET reason = 'no_group' WHERE id = 1"
+        => ["ruling 1: ", "1: the row says allow no_group"];
+    a_changed_line_is_found: "UPDATE ruling SET line = 3 WHERE id = 2"
+        => ["ruling 2: ", "3: the row says", "5: the row says"];
+    a_changed_rule_is_found: "UPDATE ruling SET rule = 'Disallow: /' WHERE id = 2"
+        => ["ruling 2: ", "3: the row says", "5: the row says"];
+    a_changed_reading_is_found: "UPDATE decision SET reading = NULL WHERE seq = 5" => ["5: the row says"];
+    a_changed_group_is_found: "UPDATE ruling SET groups = '[' WHERE id = 2"
+        => ["ruling 2: ", "3: the row says", "5: the row says"];
+    a_changed_url_is_found: "UPDATE decision SET path = '/e' WHERE seq = 1"
         => ["1: the row is not as it was written"];
-    an_unreadable_url_is_found: "UPDATE decision SET url = '' WHERE seq = 1"
+    an_unreadable_url_is_found: "UPDATE decision SET path = ' ' WHERE seq = 1"
         => ["1: cannot be decided again: its url cannot be read"];
-    a_changed_host_is_found: "UPDATE decision SET host = 'p.test' WHERE seq = 1"
+    a_changed_host_is_found: "UPDATE origin SET host = 'p.test'; DELETE FROM decision WHERE 3 < seq;
+            DELETE FROM ending WHERE 3 < decision; UPDATE sequence SET last = 4"
+        => [
+        "origin 1: the value has another digest",
+        "the record's highest number",
+        "1: the row is not as it was written",
+        "3: the row is not as it was written"
+    ];
+    changed_candidates_are_found: r#"INSERT INTO crawler SELECT 9, '["FooBot","B"]', user_agent, x'00' FROM crawler;
+            UPDATE decision SET crawler = 9 WHERE seq = 7"#
+        => ["crawler 9: ", "7: the row is not as it was written"];
+    candidates_that_bind_another_group_are_found: r#"INSERT INTO crawler SELECT 9, '["B"]', user_agent, x'00' FROM crawler;
+            UPDATE decision SET crawler = 9 WHERE seq = 3"#
+        => ["crawler 9: ", "3: the row says"];
+    a_changed_client_is_found: "INSERT INTO client SELECT 9, '127.0.0.2', credential, x'00' FROM client;
+            UPDATE decision SET client = 9 WHERE seq = 11"
+        => ["client 9: ", "11: the row is not as it was written"];
+    a_client_taken_away_is_found: "DELETE FROM client; DELETE FROM decision WHERE seq = 1"
+        => ["1: no such row", "3: the row is not", "5: ", "7: ", "9: ", "11: the row is not"];
+    a_changed_wait_is_found: "UPDATE decision SET wait_ms = 8 WHERE seq = 1"
         => ["1: the row is not as it was written"];
-    changed_candidates_are_found: r#"UPDATE decision SET candidates = '["FooBot","B"]' WHERE seq = 4"#
-        => ["4: the row is not as it was written"];
-    candidates_that_bind_another_group_are_found: r#"UPDATE decision SET candidates = '["B"]' WHERE seq = 2"#
-        => ["2: the row says"];
-    a_changed_client_is_found: "UPDATE decision SET client = '127.0.0.2' WHERE seq = 6"
-        => ["6: the row is not as it was written"];
+    a_changed_time_is_found: "UPDATE decision SET time_us = time_us + 1 WHERE seq = 1"
+        => ["1: the row is not as it was written"];
+    a_changed_method_is_found: "INSERT INTO term VALUES (9, 'PUT', x'00'); UPDATE decision SET method = 9 WHERE seq = 1"
+        => ["term 9: ", "1: the row is not as it was written"];
+    a_changed_salt_is_found: "UPDATE decision SET salt = zeroblob(16) WHERE seq = 1"
+        => ["1: the row is not as it was written"];
     a_changed_snapshot_is_found: "UPDATE snapshot SET cause = 'timeout' WHERE cause IS NOT NULL"
-        => ["5: the row is not as it was written"];
+        => ["snapshot 3: ", "9: the row is not as it was written"];
     a_snapshot_taken_away_is_found: "DELETE FROM snapshot WHERE status = 404"
-        => ["4: cannot be decided again: its reason"];
+        => ["7: cannot be decided again: its reason"];
     a_changed_body_is_found: "UPDATE body SET body = x'00'"
-        => ["robots.txt ", "1: cannot be decided again: the body kept as", "2: ", "3: "];
-    a_body_taken_away_is_found: "DELETE FROM body" => ["1: cannot", "2: cannot", "3: cannot"];
+        => ["robots.txt ", "1: cannot be decided again: the body kept as", "3: ", "5: "];
+    a_body_taken_away_is_found: "DELETE FROM body" => ["1: cannot", "3: cannot", "5: cannot"];
     a_changed_policy_is_found: "UPDATE policy SET json = replace(json, 'refuse', 'allow')"
-        => ["policy ", "5: the row is not as it was written"];
-    a_changed_status_is_found: "UPDATE decision SET status = 403 WHERE seq = 2"
-        => ["2: the row is not as it was written"];
-    changed_directives_are_found: "UPDATE decision SET directives = 'foobot=();state=complete' WHERE seq = 2"
-        => ["2: the row is not as it was written"];
-    changed_statements_are_found: "UPDATE decision SET said = '[]' WHERE seq = 2"
-        => ["2: the row is not as it was written"];
-    an_ending_of_another_row_is_found: "UPDATE decision SET ended = (SELECT ended FROM decision WHERE seq = 1) WHERE seq = 2"
-        => ["2: the row is not as it was written"];
-    rows_taken_away_are_told: "DELETE FROM decision WHERE seq IN (1, 3, 4, 6)"
-        => ["1: no such row", "3 to 4: no such rows", "6: no such row"];
-    a_row_that_was_slipped_in_is_found: "UPDATE decision SET seq = 9 WHERE seq = 6"
-        => ["6 to 8: no such rows", "9: the row is not as it was written"];
+        => ["policy 2: the value has another digest", "9: the row is not as it was written"];
+    a_changed_status_is_found: "UPDATE ending SET status = 403 WHERE decision = 3"
+        => ["3: the row is not as it was written"];
+    a_changed_count_of_bytes_is_found: "UPDATE ending SET bytes = 43 WHERE decision = 3"
+        => ["3: the row is not as it was written"];
+    changed_directives_are_found: "INSERT INTO directives SELECT 9, 'foobot=();state=complete', said, x'00' FROM directives;
+            UPDATE ending SET directives = 9 WHERE decision = 3"
+        => ["directives 9: ", "3: the row is not as it was written"];
+    changed_statements_are_found: "INSERT INTO directives SELECT 9, value, '[]', x'00' FROM directives;
+            UPDATE ending SET directives = 9 WHERE decision = 3"
+        => ["directives 9: ", "3: the row is not as it was written"];
+    directives_taken_away_are_found: "UPDATE ending SET directives = 9 WHERE decision = 3"
+        => ["3: the row is not as it was written"];
+    an_ending_of_another_row_is_found: "UPDATE ending SET leaf = (SELECT leaf FROM ending WHERE decision = 1) WHERE decision = 3"
+        => ["3: the row is not as it was written"];
+    an_ending_taken_away_is_told: "DELETE FROM ending WHERE decision = 3" => ["4: no such row"];
+    an_ending_with_another_number_is_found: "UPDATE ending SET seq = 40 WHERE decision = 3"
+        => ["3: the row is not as it was written", "4: no such row", "13 to 39: no such rows"];
+    an_ending_with_the_number_of_another_is_found: "UPDATE ending SET seq = 2 WHERE decision = 3"
+        => ["2: two entries have this number", "3: the row is not as it was written", "4: no such row"];
+    rows_taken_away_are_told: "DELETE FROM decision WHERE seq IN (1, 5, 11); DELETE FROM ending WHERE decision = 5"
+        => ["1: no such row", "5 to 6: no such rows", "11: no such row"];
+    a_row_that_was_slipped_in_is_found: "UPDATE decision SET seq = 99 WHERE seq = 11"
+        => ["11: no such row", "13 to 98: no such rows", "99: the row is not as it was written"];
+    a_changed_highest_number_is_found: "UPDATE sequence SET last = 9, reserved = 9"
+        => ["the record's highest number is not as it was written"];
+    a_sequence_taken_away_is_found: "DELETE FROM sequence"
+        => ["the record's highest number is not as it was written"];
+    a_lost_range_of_another_hand_is_found: "DELETE FROM ending WHERE decision = 3;
+            INSERT INTO lost_range VALUES (4, 4, 0, x'00')"
+        => ["4: the lost range is not as it was written"];
 }
 
 #[tokio::test]
@@ -730,9 +737,9 @@ async fn a_filter_narrows_what_is_listed_and_verified() {
     };
     assert_eq!(
         filter(|f| f.verdict = Some("disallow".into())),
-        [6, 5, 3, 2]
+        [11, 9, 5, 3]
     );
-    assert_eq!(filter(|f| f.reason = Some("unreachable".into())), [5]);
+    assert_eq!(filter(|f| f.reason = Some("unreachable".into())), [9]);
     assert_eq!(filter(|f| f.host = Some("O.Test.".into())).len(), 6);
     assert_eq!(filter(|f| f.host = Some("p.test".into())).len(), 0);
     assert_eq!(filter(|f| f.crawler = Some("FOOBOT".into())).len(), 6);
@@ -746,7 +753,8 @@ async fn a_filter_narrows_what_is_listed_and_verified() {
     );
 
     let newest = kit.reader().list(&DecisionFilter::default(), 2).unwrap();
-    assert_eq!(newest.iter().map(|row| row.seq).collect::<Vec<_>>(), [6, 5]);
+    let newest = newest.iter().map(|row| row.seq);
+    assert_eq!(newest.collect::<Vec<_>>(), [11, 9]);
     let narrow = DecisionFilter {
         reason: Some("rule".into()),
         ..DecisionFilter::default()
@@ -771,7 +779,7 @@ async fn every_row_is_visited_once_the_oldest_first() {
     let mut seen = Vec::new();
     let visit = |row: StoredRecord| {
         seen.push(row.seq);
-        if row.seq < 1099 {
+        if row.seq < 2197 {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
@@ -780,7 +788,7 @@ async fn every_row_is_visited_once_the_oldest_first() {
     kit.reader()
         .visit_decisions(&DecisionFilter::default(), Direction::OldestFirst, visit)
         .unwrap();
-    assert!(seen.into_iter().eq(1..=1099));
+    assert!(seen.into_iter().eq((1..=2197).step_by(2)));
 }
 
 // Ours: the members of a row, as docs/record.md lists them.
@@ -791,7 +799,7 @@ async fn a_row_is_printed_with_the_names_of_the_contract() {
     let row = row_json(&rows[4]);
     let said = serde_json::json!([{ "by": "x-robots-tag", "said": "NoIndex, spam" }]);
     let expected = serde_json::json!({
-        "seq": 2, "time": "2126-11-21T04:30:00Z", "client": "127.0.0.1",
+        "seq": 3, "time": "2126-11-21T04:30:00Z", "client": "127.0.0.1",
         "crawler": "FooBot", "user_agent": "FooBot/2.1", "method": "GET",
         "url": "http://o.test/private/x", "verdict": "disallow", "reason": "rule",
         "effect": "enforced", "line": 2, "rule": "Disallow: /private",

@@ -1,126 +1,212 @@
 //! Transaction of the writer: what a batch writes to the tables.
 //!
-//! Evidence is kept once: bodies and policies by digest, snapshots by what they
-//! say. Does not know when a transaction begins, nor what a failure means.
+//! Evidence is kept once: bodies by digest, all else in dictionaries. Does not
+//! know when a transaction begins, nor what a failure means.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use rusqlite::types::Value;
+use aws_lc_rs::rand;
+use jiff::Timestamp;
 use rusqlite::{
-    Connection, OptionalExtension, Params, Transaction, TransactionBehavior, params,
-    params_from_iter,
+    CachedStatement, Connection, OptionalExtension, Params, Transaction, TransactionBehavior,
+    params, params_from_iter,
 };
+use serde::{Serialize, Serializer as _};
 
-use super::columns::{blob, integer};
-use super::decision_row::{
-    SNAPSHOT_COLUMNS, decision_digest, decision_values, ending_digest, ending_values,
-    snapshot_values,
-};
-use super::events::{EVENTS, EventRow, INSERT_EVENT, LAST_KIND};
+use super::columns::{blob, signed};
+use super::dictionary::{CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, ORIGINS, RULINGS, TERMS};
+use super::events::{EventRow, INSERT_EVENT, LAST_KIND};
+use super::interning::InternedValues;
+use super::leaf::{DecisionValues, EndingValues, LostRange, RecordId, SALT_BYTES};
 use super::order::{BEGIN_RUN, ClockOrder};
+use super::parts::{OpenPart, PartKey};
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
-use crate::decision::decide::Policy;
-use crate::decision::digest::Digest;
-use crate::decision::record::{ExchangeEnd, Record};
+use super::sequence::{Sequence, write_lost};
+use super::snapshot_row::snapshot_values;
+use crate::decision::digest::CanonicalBytes;
+use crate::decision::record::{ExchangeEnd, Record, Seen, bound_token};
 use crate::decision::snapshot::{Snapshot, StoredSnapshot};
 use crate::pace::back_off::{BackOffChange, BackOffEvent};
 
-/// Snapshots and policies remembered as written. One that is forgotten is looked
-/// up in the database again.
-const REMEMBERED_MAX: usize = 4096;
+/// Salts that are drawn at a time: a call costs as much as a hundred bytes.
+const SALTS: usize = 64;
 
 const INSERT_DECISION: &str = "
-INSERT INTO decision (seq, time_us, client, candidates, crawler, user_agent,
-  method, url, host, verdict, reason, effect, line, rule, groups, reading,
-  wait_ms, policy, snapshot, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+INSERT INTO decision (seq, time_us, client, crawler, method, origin, path, ruling,
+  reading, wait_ms, policy, snapshot, salt, leaf)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-const COMPLETE_DECISION: &str = "
-UPDATE decision SET status = ?, directives = ?, said = ?, bytes = ?, error = ?, ended = ?
-WHERE seq = ?";
+const INSERT_ENDING: &str = "
+INSERT INTO ending (decision, seq, status, directives, bytes, error, leaf)
+VALUES (?, ?, ?, ?, ?, ?, ?)";
 
-const FIND_SNAPSHOT: &str = "
-SELECT id FROM snapshot WHERE origin = ? AND token IS ? AND url = ? AND status IS ?
-  AND fetched_us = ? AND expires_us = ? AND result = ? AND cause IS ? AND body IS ?
-  AND hops IS ?";
-
-const INSERT_SNAPSHOT: &str = "
-INSERT INTO snapshot (origin, token, url, status, fetched_us, expires_us, result,
-  cause, body, hops)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-
-/// Values under a decision's digest where the site was not asked.
-const NO_SNAPSHOT: [Value; SNAPSHOT_COLUMNS] = [const { Value::Null }; SNAPSHOT_COLUMNS];
-
-/// Number of the row that a probe writes and removes; no decision has it.
+/// Number of the rows that a probe writes and removes; no entry has it.
 const PROBE_SEQ: i64 = 0;
+
+/// Identity of the record that is written, and how it reserves numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RecordPlan {
+    pub(super) record: RecordId,
+    /// Numbers to be reserved at a time; 0 if none are told before they are
+    /// written.
+    pub(super) block: i64,
+}
 
 /// A transaction under way. It is rolled back if it is dropped.
 pub(super) struct AuditTransaction<'a> {
+    // Statements before the transaction: they are reset before it ends.
+    insert_decision: CachedStatement<'a>,
+    insert_ending: CachedStatement<'a>,
     transaction: Transaction<'a>,
-    written: &'a mut WrittenRows,
-    /// Highest number of a decision that was written.
-    last: u64,
+    memory: &'a mut WriterMemory,
+    plan: RecordPlan,
+    before: Sequence,
+    now: Sequence,
+}
+
+/// Numbers of an ending.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndingNumbers {
+    pub(super) decision: u64,
+    pub(super) seq: u64,
 }
 
 impl<'a> AuditTransaction<'a> {
-    /// Begins a transaction. The highest number in the database is `last`.
+    /// Begins a transaction. The database has the numbers `sequence`.
     pub(super) fn begin(
-        connection: &'a mut Connection,
-        written: &'a mut WrittenRows,
-        last: u64,
+        connection: &'a Connection,
+        memory: &'a mut WriterMemory,
+        plan: RecordPlan,
+        sequence: Sequence,
     ) -> rusqlite::Result<Self> {
         // Immediate: with the lock from the start, no statement of the batch can
         // fail for want of it.
         let behavior = TransactionBehavior::Immediate;
         Ok(Self {
-            transaction: connection.transaction_with_behavior(behavior)?,
-            written,
-            last,
+            transaction: Transaction::new_unchecked(connection, behavior)?,
+            insert_decision: connection.prepare_cached(INSERT_DECISION)?,
+            insert_ending: connection.prepare_cached(INSERT_ENDING)?,
+            memory,
+            plan,
+            before: sequence,
+            now: sequence,
         })
     }
 
-    /// Commits, and returns the highest number in the database.
-    pub(super) fn commit(self) -> rusqlite::Result<u64> {
+    /// Commits, and returns the numbers in the database.
+    pub(super) fn commit(self) -> rusqlite::Result<Sequence> {
+        let sequence = self.now.with_reserve(self.plan.block);
+        if sequence != self.before {
+            sequence.write(&self.transaction, self.plan.record)?;
+        }
+        drop((self.insert_decision, self.insert_ending));
         self.transaction.commit()?;
-        Ok(self.last)
+        Ok(sequence)
     }
 
     /// Writes a decision, and what it rests on.
     pub(super) fn write_decision(&mut self, seq: u64, record: &Record) -> rusqlite::Result<()> {
+        let seq = self.take(seq);
         let evidence = &record.evidence;
-        self.last = self.last.max(seq);
-        self.write_policy(&evidence.policy)?;
-        let (id, snapshot) = match &evidence.snapshot {
-            Some(snapshot) => (
-                Some(self.write_snapshot(snapshot)?),
-                snapshot_values(snapshot),
-            ),
-            None => (None, NO_SNAPSHOT),
+        let inquiry = &evidence.inquiry;
+        let client = self.intern_client(record)?;
+        let crawler = self.intern_crawler(record)?;
+        let method = self.intern_term(&inquiry.method)?;
+        let origin = self.intern_origin(record)?;
+        let ruling = self.intern_ruling(record)?;
+        let policy = self
+            .memory
+            .interned
+            .policy(&self.transaction, &evidence.policy)?;
+        let snapshot = match &evidence.snapshot {
+            Some(snapshot) => Some(self.intern_snapshot(snapshot)?),
+            None => None,
         };
-        let decision = decision_values(seq, record);
-        let digest = decision_digest(decision.iter().chain(&snapshot).map(Into::into));
-        let order = &mut self.written.order;
-        if order.begins_run(&self.transaction, evidence.at)? {
-            self.execute(BEGIN_RUN, [integer(seq)])?;
+        self.note_for_searches(seq, record, origin)?;
+        let path = inquiry.target.path_and_query();
+        let reading = evidence.ruling.reading.as_deref();
+        let wait_ms = i64::try_from(record.waited.as_millis()).unwrap_or(i64::MAX);
+        let time_us = evidence.at.as_microsecond();
+        let salt = self.memory.salts.next()?;
+        let leaf = DecisionValues {
+            seq,
+            time_us,
+            client: client.sha256,
+            crawler: crawler.sha256,
+            method: method.sha256,
+            origin: origin.sha256,
+            path: path.as_bytes(),
+            ruling: ruling.sha256,
+            reading: reading.map(str::as_bytes),
+            wait_ms,
+            policy: policy.sha256,
+            snapshot: snapshot.map(|snapshot| snapshot.sha256),
+            salt: &salt,
         }
-        let rest = [id.into(), blob(digest)];
-        self.execute(
-            INSERT_DECISION,
-            params_from_iter(decision.into_iter().chain(rest)),
-        )
+        .leaf(self.plan.record, &mut self.memory.bytes);
+        let snapshot = snapshot.map(|snapshot| snapshot.id);
+        self.insert_decision.execute(params![
+            seq,
+            time_us,
+            client.id,
+            crawler.id,
+            method.id,
+            origin.id,
+            path,
+            ruling.id,
+            reading,
+            wait_ms,
+            policy.id,
+            snapshot,
+            salt.as_slice(),
+            leaf.as_bytes().as_slice(),
+        ])?;
+        Ok(())
     }
 
-    /// Completes the decision `seq`.
-    pub(super) fn write_ending(&self, seq: u64, outcome: &ExchangeEnd) -> rusqlite::Result<()> {
-        let values = ending_values(outcome);
-        let seq = integer(seq);
-        let digest = ending_digest((&seq).into(), values.iter().map(Into::into));
-        self.execute(
-            COMPLETE_DECISION,
-            params_from_iter(values.into_iter().chain([blob(digest), seq])),
-        )
+    /// Writes the ending of a decision.
+    pub(super) fn write_ending(
+        &mut self,
+        numbers: EndingNumbers,
+        outcome: &ExchangeEnd,
+    ) -> rusqlite::Result<()> {
+        let (decision, seq) = (signed(numbers.decision), self.take(numbers.seq));
+        let directives = outcome
+            .seen
+            .as_ref()
+            .map(|seen| self.intern_directives(seen));
+        let directives = directives.transpose()?;
+        let error = outcome
+            .error
+            .map(|error| self.intern_term(error))
+            .transpose()?;
+        let status = outcome.status.map(i64::from);
+        let bytes = signed(outcome.bytes);
+        let leaf = EndingValues {
+            decision,
+            seq,
+            status,
+            directives: directives.map(|directives| directives.sha256),
+            bytes,
+            error: error.map(|error| error.sha256),
+        }
+        .leaf(self.plan.record, &mut self.memory.bytes);
+        self.insert_ending.execute(params![
+            decision,
+            seq,
+            status,
+            directives.map(|directives| directives.id),
+            bytes,
+            error.map(|error| error.id),
+            leaf.as_bytes().as_slice(),
+        ])?;
+        Ok(())
+    }
+
+    /// Notes that the numbers from `first` to `last` have no entry.
+    pub(super) fn write_lost(&mut self, lost: LostRange) -> rusqlite::Result<()> {
+        self.now.last = self.now.last.max(lost.last);
+        write_lost(&self.transaction, self.plan.record, lost)
     }
 
     /// Writes the last that is known of a robots.txt, in place of what was known
@@ -130,20 +216,28 @@ impl<'a> AuditTransaction<'a> {
         self.execute(SAVE_SNAPSHOT, params_from_iter(snapshot_row_values(saved)))
     }
 
-    /// Writes an event, and what the next process must know after it.
-    pub(super) fn write_event(&self, event: &BackOffEvent) -> rusqlite::Result<()> {
-        let has_left = event.change == BackOffChange::Left;
-        // A process that starts while a back-off is saved reports once more that
-        // it is over. Once is enough.
-        if has_left && self.is_left(event)? {
-            return Ok(());
+    /// Reports whether `event` says once more that a back-off is over: a process
+    /// that starts while one is saved does. Once is enough.
+    pub(super) fn is_repeated(&self, event: &BackOffEvent) -> rusqlite::Result<bool> {
+        if event.change != BackOffChange::Left {
+            return Ok(false);
         }
-        let seq = 1 + EVENTS.last_number(&self.transaction)?;
-        let values = EventRow::of_back_off(seq, event).values();
+        let last: Option<String> = self
+            .transaction
+            .prepare_cached(LAST_KIND)?
+            .query_row([event.host.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(last.is_some_and(|kind| kind == BackOffChange::Left.as_str()))
+    }
+
+    /// Writes an event, and what the next process must know after it.
+    pub(super) fn write_event(&mut self, seq: u64, event: &BackOffEvent) -> rusqlite::Result<()> {
+        self.take(seq);
+        let values = EventRow::of_back_off(seq, event).values(self.plan.record);
         self.execute(INSERT_EVENT, params_from_iter(values))?;
         match event.saved() {
             // The end says nothing new: it was saved with the beginning.
-            _ if has_left => Ok(()),
+            _ if event.change == BackOffChange::Left => Ok(()),
             Some(back_off) => {
                 self.execute(SAVE_BACK_OFF, params_from_iter(back_off_values(&back_off)))
             }
@@ -154,68 +248,131 @@ impl<'a> AuditTransaction<'a> {
         }
     }
 
-    /// Reports whether the last event of the host is that it may be asked
-    /// again.
-    fn is_left(&self, event: &BackOffEvent) -> rusqlite::Result<bool> {
-        let last: Option<String> = self
-            .transaction
-            .prepare_cached(LAST_KIND)?
-            .query_row([event.host.to_string()], |row| row.get(0))
-            .optional()?;
-        Ok(last.is_some_and(|kind| kind == BackOffChange::Left.as_str()))
-    }
-
-    /// Writes a decision as any other, and removes it: whatever would keep a
-    /// real one from being written makes this fail, too.
+    /// Writes a decision with its ending as any other, and removes them: what
+    /// would keep a record out keeps these out.
     pub(super) fn probe(&self) -> rusqlite::Result<()> {
-        const NO_POLICY: [u8; 32] = [0; 32];
+        let nothing = [0_u8; 32];
+        self.execute("INSERT INTO term (text, sha256) VALUES ('', ?)", [nothing])?;
         self.execute(
-            "INSERT INTO policy (sha256, json) VALUES (?, '')",
-            [NO_POLICY],
+            "INSERT INTO decision (seq, time_us, client, crawler, method, origin, path,
+               ruling, wait_ms, policy, salt, leaf)
+             VALUES (?, 0, 0, 0, 0, 0, '', 0, 0, 0, x'', x'')",
+            [PROBE_SEQ],
         )?;
         self.execute(
-            "INSERT INTO decision (seq, time_us, client, candidates, method, url,
-               host, verdict, reason, effect, groups, wait_ms, policy, digest)
-             VALUES (?, 0, '', '', '', '', '', '', '', '', '', 0, ?, x'')",
-            params![PROBE_SEQ, NO_POLICY],
+            "INSERT INTO ending (decision, seq, bytes, leaf) VALUES (?, 0, 0, x'')",
+            [PROBE_SEQ],
         )?;
+        self.execute("DELETE FROM ending WHERE decision = ?", [PROBE_SEQ])?;
         self.execute("DELETE FROM decision WHERE seq = ?", [PROBE_SEQ])?;
-        self.execute("DELETE FROM policy WHERE sha256 = ?", [NO_POLICY])
+        self.execute("DELETE FROM term WHERE sha256 = ?", [nothing])
     }
 
-    fn write_policy(&mut self, policy: &Policy) -> rusqlite::Result<()> {
-        if self.written.policies.contains(&policy.digest()) {
-            return Ok(());
-        }
-        self.execute(
-            "INSERT INTO policy (sha256, json) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            params![blob(policy.digest()), policy.json()],
-        )?;
-        self.written.remember_policy(policy.digest());
-        Ok(())
+    /// Takes in the number of an entry that is written.
+    fn take(&mut self, seq: u64) -> i64 {
+        let seq = signed(seq);
+        self.now.last = self.now.last.max(seq);
+        seq
     }
 
-    /// Returns the row of `snapshot`, written if it is not there.
-    fn write_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> rusqlite::Result<i64> {
-        if let Some(id) = self.written.snapshot(snapshot) {
-            return Ok(id);
+    /// Notes what searches by time, host and verdict need to know of a decision.
+    fn note_for_searches(
+        &mut self,
+        seq: i64,
+        record: &Record,
+        origin: DictionaryRef,
+    ) -> rusqlite::Result<()> {
+        let connection = &self.transaction;
+        let evidence = &record.evidence;
+        if self.memory.order.begins_run(connection, evidence.at)? {
+            self.execute(BEGIN_RUN, [seq])?;
         }
-        let values = snapshot_values(snapshot);
-        let found = self
-            .transaction
-            .prepare_cached(FIND_SNAPSHOT)?
-            .query_row(params_from_iter(&values), |row| row.get(0))
-            .optional()?;
-        let id = match found {
-            Some(id) => id,
-            None => {
-                self.write_body(snapshot)?;
-                self.execute(INSERT_SNAPSHOT, params_from_iter(&values))?;
-                self.transaction.last_insert_rowid()
-            }
+        let verdict = PartKey::of_verdict(evidence.ruling.verdict.as_str());
+        let keys = [Some(PartKey::of_origin(origin.id)), verdict];
+        self.memory.part.add(connection, seq, keys)
+    }
+
+    fn intern_client(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
+        let encode = |bytes: &mut CanonicalBytes| {
+            bytes.text(record.client);
+            bytes.optional(None, CanonicalBytes::bytes);
         };
-        self.written.remember_snapshot(snapshot, id);
-        Ok(id)
+        self.memory
+            .interned
+            .intern(&self.transaction, &CLIENTS, encode)
+    }
+
+    fn intern_crawler(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
+        let crawler = &record.evidence.inquiry.crawler;
+        let encode = |bytes: &mut CanonicalBytes| {
+            let tokens = crawler.candidates().iter().map(|token| token.as_str());
+            write_list(bytes, tokens);
+            bytes.optional(crawler.user_agent(), |bytes, agent| {
+                bytes.bytes(agent.as_bytes());
+            });
+        };
+        self.memory
+            .interned
+            .intern(&self.transaction, &CRAWLERS, encode)
+    }
+
+    fn intern_origin(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
+        let origin = &record.evidence.inquiry.target.origin;
+        let encode = |bytes: &mut CanonicalBytes| {
+            bytes.text(origin);
+            bytes.text(origin.host());
+        };
+        self.memory
+            .interned
+            .intern(&self.transaction, &ORIGINS, encode)
+    }
+
+    fn intern_ruling(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
+        let ruling = &record.evidence.ruling;
+        let encode = |bytes: &mut CanonicalBytes| {
+            bytes.bytes(ruling.verdict.as_str().as_bytes());
+            bytes.bytes(ruling.reason.as_str().as_bytes());
+            bytes.bytes(record.effect.as_str().as_bytes());
+            let rule = ruling.rule.as_ref();
+            let line = rule.map(|rule| i64::from(rule.line));
+            bytes.optional(line, CanonicalBytes::integer);
+            bytes.optional(rule, |bytes, rule| bytes.bytes(rule.text.as_bytes()));
+            write_list(bytes, &ruling.group);
+            let token = bound_token(&record.evidence);
+            bytes.optional(token, |bytes, token| bytes.bytes(token.as_str().as_bytes()));
+        };
+        self.memory
+            .interned
+            .intern(&self.transaction, &RULINGS, encode)
+    }
+
+    fn intern_directives(&mut self, seen: &Seen) -> rusqlite::Result<DictionaryRef> {
+        let encode = |bytes: &mut CanonicalBytes| {
+            bytes.bytes(seen.directives.as_bytes());
+            bytes.optional(seen.said.as_deref(), |bytes, said| {
+                bytes.bytes(said.as_bytes());
+            });
+        };
+        self.memory
+            .interned
+            .intern(&self.transaction, &DIRECTIVES, encode)
+    }
+
+    fn intern_term(&mut self, text: &str) -> rusqlite::Result<DictionaryRef> {
+        let encode = |bytes: &mut CanonicalBytes| bytes.bytes(text.as_bytes());
+        self.memory
+            .interned
+            .intern(&self.transaction, &TERMS, encode)
+    }
+
+    fn intern_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> rusqlite::Result<DictionaryRef> {
+        if !self.memory.interned.has_snapshot(snapshot) {
+            self.write_body(snapshot)?;
+        }
+        let values = || snapshot_values(snapshot).into();
+        self.memory
+            .interned
+            .snapshot(&self.transaction, snapshot, values)
     }
 
     fn write_body(&self, snapshot: &Snapshot) -> rusqlite::Result<()> {
@@ -234,37 +391,63 @@ impl<'a> AuditTransaction<'a> {
     }
 }
 
-/// Rows that are known to be in the database, so that they are not written
-/// again.
-#[derive(Debug, Default)]
-pub(super) struct WrittenRows {
-    /// Rows of snapshots by address. The weak reference keeps the address from
-    /// being given to another snapshot.
-    snapshots: HashMap<usize, (Weak<Snapshot>, i64)>,
-    policies: HashSet<Digest>,
-    order: ClockOrder,
+/// Appends a list of texts as JSON.
+fn write_list<T: Serialize>(bytes: &mut CanonicalBytes, list: impl IntoIterator<Item = T>) {
+    bytes.written(|text| {
+        let mut json = serde_json::Serializer::new(text);
+        // There is no text that JSON cannot hold.
+        json.collect_seq(list).unwrap_or_default();
+    });
 }
 
-impl WrittenRows {
-    fn snapshot(&self, snapshot: &Arc<Snapshot>) -> Option<i64> {
-        let address = Arc::as_ptr(snapshot).addr();
-        self.snapshots.get(&address).map(|(_, id)| *id)
-    }
+/// Memory of the writer. What a transaction has added to it holds only if that
+/// was committed.
+#[derive(Debug, Default)]
+pub(super) struct WriterMemory {
+    interned: InternedValues,
+    order: ClockOrder,
+    part: OpenPart,
+    salts: Salts,
+    /// Room for the encoding of an entry.
+    bytes: CanonicalBytes,
+}
 
-    fn remember_snapshot(&mut self, snapshot: &Arc<Snapshot>, id: i64) {
-        if REMEMBERED_MAX <= self.snapshots.len() {
-            // All at once: what is still in use is looked up once, and is back.
-            self.snapshots.clear();
-        }
-        let address = Arc::as_ptr(snapshot).addr();
-        self.snapshots
-            .insert(address, (Arc::downgrade(snapshot), id));
-    }
+/// Random salts, drawn many at a time.
+#[derive(Debug)]
+struct Salts {
+    drawn: [u8; SALTS * SALT_BYTES],
+    used: usize,
+}
 
-    fn remember_policy(&mut self, digest: Digest) {
-        if REMEMBERED_MAX <= self.policies.len() {
-            self.policies.clear();
+impl Default for Salts {
+    fn default() -> Self {
+        Self {
+            drawn: [0; SALTS * SALT_BYTES],
+            used: SALTS,
         }
-        self.policies.insert(digest);
+    }
+}
+
+impl Salts {
+    fn next(&mut self) -> rusqlite::Result<[u8; SALT_BYTES]> {
+        if self.used == SALTS {
+            // Without random numbers nothing is recorded, and so nothing is sent.
+            rand::fill(&mut self.drawn)
+                .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+            self.used = 0;
+        }
+        let (salts, _) = self.drawn.as_chunks::<SALT_BYTES>();
+        let salt = salts.get(self.used).copied().unwrap_or_default();
+        self.used += 1;
+        Ok(salt)
+    }
+}
+
+/// Makes the range of one lost number, noticed at `now`.
+pub(super) fn lost_number(seq: u64, now: Timestamp) -> LostRange {
+    LostRange {
+        first: signed(seq),
+        last: signed(seq),
+        time_us: now.as_microsecond(),
     }
 }

@@ -9,26 +9,32 @@
 //! A finding is a mismatch if it contradicts the record. Two kinds do not, and
 //! are counted apart: rows that are gone, since those that are left may be
 //! right; and decisions that another revision of the engine made otherwise.
-
-use std::ops::Range;
+//! Numbers that the proxy itself has noted as lost are counted and no finding.
 
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
-use super::columns::{ColumnReader, is_as_written, read_digest};
-use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
+use super::columns::{ColumnReader, count, is_as_written, is_digest, read_digest};
+use super::decision_row::CheckedRecord;
+use super::dictionary::{DICTIONARIES, DictionaryTable, POLICIES};
 use super::error::AuditError;
-use super::events::{EVENT_COLUMNS, EVENTS};
+use super::events::is_event_as_written;
 use super::filter::{DecisionFilter, EventFilter};
-use super::order::{OrderCheck, TimeRange};
+use super::number_check::{NumberCheck, NumberFinding};
+use super::order::OrderCheck;
 use super::pages::{KeyScan, KeyedTable};
+use super::parts::PART_NUMBERS;
 use super::reader::AuditReader;
 use super::record_id::{RECORD_COLUMNS, SELECT_RECORD};
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
-use super::schema::{RECORD_SINCE, schema_version};
+use super::sequence::is_sequence_as_written;
+use crate::decision::again::{Again, EvidenceCache, decide_again};
 use crate::decision::decide::Revision;
-use crate::decision::digest::Digest;
-use crate::decision::record::{Again, StoredRecord, StoredRuling, decide_again};
+use crate::decision::digest::{CanonicalBytes, Digest};
+use crate::decision::record::StoredRuling;
+
+/// Dictionary values looked at in one transaction.
+const VALUES: usize = 512;
 
 /// Sums of a verification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,6 +50,9 @@ pub struct Verification {
     pub mismatches: u64,
     /// Rows that are gone.
     pub missing: u64,
+    /// Numbers that the proxy itself has noted to have no entry: those that were
+    /// reserved at a crash, and events that were given up. They are no mismatches.
+    pub lost: u64,
     /// Saved snapshots that were looked at.
     pub kept: u64,
     /// Events that were looked at.
@@ -55,8 +64,8 @@ pub struct Verification {
 /// Decides every row that meets `filter` again, from what is stored, and hands
 /// each finding to `report`.
 ///
-/// Bodies, events, saved state and gaps concern the audit record as a whole;
-/// they are looked at if `filter` is open.
+/// Bodies, dictionaries, events, saved state and gaps concern the record as a
+/// whole; they are looked at if `filter` is open.
 ///
 /// # Errors
 ///
@@ -70,31 +79,14 @@ pub fn verify(
         reader,
         report,
         sums: Verification::default(),
-        body: None,
+        evidence: EvidenceCache::default(),
         order: OrderCheck::new(&reader.connection)?,
     };
-    // Policies with any filter: every decision rests on one.
-    run.check_digests("SELECT rowid, sha256, json FROM policy", |key| {
-        format!("policy {key}: the text has another digest")
-    })?;
     if filter.is_open() {
-        run.check_digests("SELECT rowid, sha256, body FROM body", |key| {
-            format!("robots.txt {key}: the body has another digest")
-        })?;
-        run.sums.kept = run.check_saved(SAVED_SNAPSHOTS, SAVED_SNAPSHOT_COLUMNS, |columns| {
-            let (origin, token) = (columns.word()?, columns.word()?);
-            Ok(format!(
-                "{origin} {token}: what is kept is not as it was written"
-            ))
-        })?;
-        run.check_record_id()?;
-        run.check_events()?;
-        run.sums.back_offs = run.check_saved(BACK_OFFS, BACK_OFF_COLUMNS, |columns| {
-            let host = columns.word()?;
-            Ok(format!(
-                "{host}: the back-off kept is not as it was written"
-            ))
-        })?;
+        run.check_whole()?;
+    } else {
+        // With any filter: every decision rests on a policy.
+        run.check_dictionary(&POLICIES)?;
     }
     run.check_decisions(filter)?;
     Ok(run.sums)
@@ -105,8 +97,8 @@ struct VerificationRun<'a, F> {
     reader: &'a AuditReader,
     report: F,
     sums: Verification,
-    /// The body read last: rows of one origin stand close together.
-    body: Option<(Digest, Bytes)>,
+    /// Evidence that many rows rest on.
+    evidence: EvidenceCache,
     order: OrderCheck,
 }
 
@@ -116,42 +108,80 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         (self.report)(finding);
     }
 
-    /// Reports the numbers of `gap`, which no row has. `name` stands before them.
-    fn add_gap(&mut self, name: &str, gap: Range<u64>) {
-        if gap.is_empty() {
-            return;
+    /// Reports what was found about numbers.
+    fn add_number(&mut self, finding: NumberFinding) {
+        match finding {
+            NumberFinding::Missing { first, last } => {
+                self.sums.missing += count(last - first + 1);
+                (self.report)(if first == last {
+                    format!("{first}: no such row")
+                } else {
+                    format!("{first} to {last}: no such rows")
+                });
+            }
+            NumberFinding::Twice(seq) => {
+                self.add_mismatch(format!("{seq}: two entries have this number"));
+            }
+            NumberFinding::Lost { range, is_own } => {
+                self.sums.lost += count(range.last.saturating_sub(range.first).saturating_add(1));
+                if !is_own {
+                    let first = range.first;
+                    self.add_mismatch(format!("{first}: the lost range is not as it was written"));
+                }
+            }
+            NumberFinding::Unsummed(part) => {
+                let (first, last) = (part * PART_NUMBERS, (part + 1) * PART_NUMBERS - 1);
+                self.add_mismatch(format!(
+                    "{first} to {last}: the table part does not have all of these decisions: a \
+                     search by host or verdict may miss some"
+                ));
+            }
         }
-        self.sums.missing += gap.end - gap.start;
-        let (first, last) = (gap.start, gap.end - 1);
-        (self.report)(match (name, first == last) {
-            ("", true) => format!("{first}: no such row"),
-            ("", false) => format!("{first} to {last}: no such rows"),
-            (name, true) => format!("{name} {first}: no such row"),
-            (name, false) => format!("{name}s {first} to {last}: no such rows"),
-        });
+    }
+
+    /// Looks at what concerns the record as a whole.
+    fn check_whole(&mut self) -> Result<(), AuditError> {
+        for table in DICTIONARIES {
+            self.check_dictionary(table)?;
+        }
+        self.check_bodies()?;
+        self.sums.kept = self.check_saved(SAVED_SNAPSHOTS, SAVED_SNAPSHOT_COLUMNS, |columns| {
+            let (origin, token) = (columns.word()?, columns.word()?);
+            Ok(format!(
+                "{origin} {token}: what is kept is not as it was written"
+            ))
+        })?;
+        self.check_record_id()?;
+        self.check_events()?;
+        self.sums.back_offs = self.check_saved(BACK_OFFS, BACK_OFF_COLUMNS, |columns| {
+            let host = columns.word()?;
+            Ok(format!(
+                "{host}: the back-off kept is not as it was written"
+            ))
+        })?;
+        Ok(())
     }
 
     fn check_decisions(&mut self, filter: &DecisionFilter) -> Result<(), AuditError> {
         let reader = self.reader;
-        let last = DECISIONS.last_number(&reader.connection)?;
-        let end = last.max(reader.last_in_marker).saturating_add(1);
-        let mut rows = DecisionReader::default();
-        let mut expected = 1;
+        let mut rows = reader.decision_reader();
+        let mut numbers = match filter.is_open() {
+            true => Some(NumberCheck::new(reader)?),
+            false => None,
+        };
         // Every row, whatever its number says of its time: somebody may have
         // changed it.
-        let mut scan = reader.scan(DECISIONS, filter, TimeRange::default())?;
+        let mut scan = reader.whole_scan(filter)?;
         while let Some(page) = scan.next_page(|row| rows.checked(row))? {
             for row in page {
-                let seq = row.record.seq;
-                if filter.is_open() {
-                    self.add_gap("", expected..seq);
+                if let Some(numbers) = &mut numbers {
+                    numbers.add(&row, |finding| self.add_number(finding))?;
                 }
-                expected = seq.saturating_add(1);
                 self.check_decision(row)?;
             }
         }
-        if filter.is_open() {
-            self.add_gap("", expected..end);
+        if let Some(numbers) = numbers {
+            numbers.end(|finding| self.add_number(finding))?;
         }
         Ok(())
     }
@@ -160,8 +190,11 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         let record = row.record;
         let seq = record.seq;
         let is_in_order = self.order.holds(seq, record.at);
-        let body = self.body_of(&record)?;
-        match decide_again(&record, body) {
+        let body = match self.evidence.wanted_body(&record) {
+            Some(wanted) => self.reader.body(wanted)?.map(Bytes::from),
+            None => None,
+        };
+        match decide_again(&record, body, &mut self.evidence) {
             Ok(Again::Differs(again)) => {
                 self.sums.decided += 1;
                 let (found, again) = (ruling_line(&record.ruling), ruling_line(&again));
@@ -199,52 +232,38 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         Ok(())
     }
 
-    /// Reads the robots.txt that a decision rests on, if it is there.
-    fn body_of(&mut self, record: &StoredRecord) -> Result<Option<Bytes>, AuditError> {
-        let snapshot = record.snapshot.as_ref();
-        let Some(wanted) = snapshot.and_then(|snapshot| snapshot.sha256) else {
-            return Ok(None);
-        };
-        if self.body.as_ref().is_none_or(|(key, _)| *key != wanted) {
-            let body = self.reader.body(wanted)?;
-            self.body = body.map(|body| (wanted, Bytes::from(body)));
-        }
-        Ok(self.body.as_ref().map(|(_, body)| body.clone()))
-    }
-
-    /// Looks at the row with the record's id.
+    /// Looks at the rows with the record's id and its numbers.
     fn check_record_id(&mut self) -> rusqlite::Result<()> {
         let connection = &self.reader.connection;
         let is_own = connection
             .query_row(SELECT_RECORD, [], |row| is_as_written(row, RECORD_COLUMNS))
             .optional()?;
-        // Records of older versions have no such row.
-        if !is_own.unwrap_or(schema_version(connection)? < RECORD_SINCE) {
+        let has_own_numbers = is_sequence_as_written(connection, self.reader.record_id)?;
+        if is_own != Some(true) {
             self.add_mismatch("the record's id is not as it was written".to_owned());
+        }
+        if !has_own_numbers {
+            self.add_mismatch("the record's highest number is not as it was written".to_owned());
         }
         Ok(())
     }
 
     fn check_events(&mut self) -> rusqlite::Result<()> {
         let reader = self.reader;
-        let last = EVENTS.last_number(&reader.connection)?;
         let mut scan = reader.event_scan(&EventFilter::default())?;
         let read = |row: &Row<'_>| {
             let seq = ColumnReader::new(row).count()?;
-            Ok((seq, is_as_written(row, EVENT_COLUMNS)?))
+            let is_own = is_event_as_written(row, reader.record_id)?;
+            Ok((seq, is_own))
         };
-        let mut expected = 1;
         while let Some(page) = scan.next_page(read)? {
             for (seq, is_own) in page {
                 self.sums.events += 1;
-                self.add_gap("event", expected..seq);
-                expected = seq.saturating_add(1);
                 if !is_own {
                     self.add_mismatch(format!("event {seq}: the row is not as it was written"));
                 }
             }
         }
-        self.add_gap("event", expected..last.saturating_add(1));
         Ok(())
     }
 
@@ -274,37 +293,70 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         Ok(count)
     }
 
-    /// Compares every content that `select` finds with the digest it is kept
-    /// under.
-    fn check_digests(
-        &mut self,
-        select: &str,
-        finding: impl Fn(String) -> String,
-    ) -> rusqlite::Result<()> {
-        let sql = format!("{select} WHERE rowid > ? ORDER BY rowid LIMIT 1");
-        let mut statement = self.reader.connection.prepare_cached(&sql)?;
+    /// Compares every body with the digest it is kept under.
+    fn check_bodies(&mut self) -> rusqlite::Result<()> {
+        let sql = "SELECT rowid, sha256, body FROM body WHERE rowid > ? ORDER BY rowid LIMIT 1";
+        let mut statement = self.reader.connection.prepare_cached(sql)?;
         let mut after = i64::MIN;
         // One row at a time: a body may be large.
-        while let Some((row, key, is_own)) =
-            statement.query_row([after], read_content).optional()?
-        {
-            after = row;
-            if !is_own {
-                self.add_mismatch(finding(key));
+        while let Some(body) = statement.query_row([after], CheckedBody::read).optional()? {
+            after = body.row;
+            if !body.is_own {
+                let key = body.key;
+                self.add_mismatch(format!("robots.txt {key}: the body has another digest"));
             }
         }
         Ok(())
     }
+
+    /// Compares every value of a dictionary with the digest it is kept under.
+    fn check_dictionary(&mut self, table: &DictionaryTable) -> rusqlite::Result<()> {
+        let sql = format!("{} WHERE id > ? ORDER BY id LIMIT {VALUES}", table.select());
+        let mut statement = self.reader.connection.prepare_cached(&sql)?;
+        let mut bytes = CanonicalBytes::default();
+        let mut after = i64::MIN;
+        loop {
+            let mut rows = statement.query([after])?;
+            let mut altered = Vec::new();
+            let mut found = 0;
+            while let Some(row) = rows.next()? {
+                found += 1;
+                after = row.get(table.width() + 1)?;
+                let digest = table.digest(row, &mut bytes)?;
+                if !is_digest(row.get_ref(table.width())?, digest) {
+                    altered.push(after);
+                }
+            }
+            drop(rows);
+            for id in altered {
+                let name = table.name;
+                self.add_mismatch(format!("{name} {id}: the value has another digest"));
+            }
+            if found < VALUES {
+                return Ok(());
+            }
+        }
+    }
 }
 
-/// Reads the number of a row, its key in hexadecimal, and whether the key is the
-/// digest of its content.
-fn read_content(row: &Row<'_>) -> rusqlite::Result<(i64, String, bool)> {
-    let key: Vec<u8> = row.get(1)?;
-    let content = row.get_ref(2)?.as_bytes().unwrap_or_default();
-    let hexadecimal = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    let is_own = read_digest(&key) == Some(Digest::of(content));
-    Ok((row.get(0)?, hexadecimal, is_own))
+/// A body, and whether it is the one that was written.
+struct CheckedBody {
+    row: i64,
+    /// Its digest, in hexadecimal.
+    key: String,
+    is_own: bool,
+}
+
+impl CheckedBody {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let key: Vec<u8> = row.get(1)?;
+        let content = row.get_ref(2)?.as_bytes().unwrap_or_default();
+        Ok(Self {
+            row: row.get(0)?,
+            is_own: read_digest(&key) == Some(Digest::of(content)),
+            key: key.iter().map(|byte| format!("{byte:02x}")).collect(),
+        })
+    }
 }
 
 /// Makes one line of a ruling.
@@ -314,7 +366,7 @@ fn ruling_line(ruling: &StoredRuling) -> String {
     if let (Some(number), Some(rule)) = (ruling.line, &ruling.rule) {
         line.push_str(&format!(" (line {number}, {rule:?})"));
     }
-    if let Some(effect) = ruling.exception {
+    if let Some(effect) = ruling.exception() {
         line.push_str(&format!(", {}", effect.as_str()));
     }
     line

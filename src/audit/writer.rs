@@ -11,19 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
+use super::columns::count;
 use super::error::WriteError;
-use super::queue::{WriterEntry, WriterTask};
+use super::leaf::LostRange;
+use super::queue::{EntryReceiver, WriterEntry};
 use super::store::AuditStore;
-use super::transaction::AuditTransaction;
+use super::tasks::WriterTask;
+use super::transaction::{AuditTransaction, EndingNumbers, lost_number};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::throttle::REPEATING;
-
-/// Entries taken from the queue at a time, beside those left from before.
-const BATCH_MAX: usize = 512;
 
 /// Time for which a saved snapshot outlasts its expiry: no file is used for
 /// longer while its site is unreachable (`robots.stale`).
@@ -47,15 +46,17 @@ pub(super) struct AuditWriter {
     /// The store.
     pub(super) store: AuditStore,
     /// Receiver of entries.
-    pub(super) entries: UnboundedReceiver<WriterEntry>,
+    pub(super) entries: EntryReceiver,
     /// Whether the last attempt to write failed.
     pub(super) failing: Arc<AtomicBool>,
-    /// Number of the next decision that has none.
+    /// Number of the next entry that has none.
     pub(super) next: u64,
     /// Metrics of commits.
     pub(super) metrics: Arc<Metrics>,
     /// Entries to be written next, in the order of arrival.
     pub(super) batch: Vec<WriterEntry>,
+    /// Numbers of entries that were given up, to be noted with the next batch.
+    pub(super) lost: Vec<LostRange>,
     /// Time of the next search for rows to remove.
     pub(super) prune_at: Instant,
 }
@@ -63,7 +64,7 @@ pub(super) struct AuditWriter {
 impl AuditWriter {
     /// Writes what comes until the queue is closed, then all that is left.
     pub(super) fn run(mut self) {
-        while 0 < self.entries.blocking_recv_many(&mut self.batch, BATCH_MAX) {
+        while self.entries.receive(&mut self.batch) {
             self.take_turn();
         }
         if !self.batch.is_empty() {
@@ -76,6 +77,11 @@ impl AuditWriter {
                 "entries of the audit log could not be written before the end"
             );
         }
+        // What could not be written is found as lost by the next start, and its
+        // numbers are not given again.
+        if self.batch.is_empty() && self.lost.is_empty() {
+            self.store.release_numbers();
+        }
         self.store.close();
     }
 
@@ -83,12 +89,6 @@ impl AuditWriter {
     /// left in it.
     fn take_turn(&mut self) {
         let taken = self.batch.len();
-        let is_close = |entry: &WriterEntry| matches!(entry.task, WriterTask::Close);
-        if self.batch.iter().any(is_close) {
-            self.entries.close();
-        }
-        let first = self.next;
-        self.number();
         self.batch.retain(|entry| entry.task.has_row());
         if !self.batch.is_empty() {
             match self.commit_what_can_be() {
@@ -99,28 +99,11 @@ impl AuditWriter {
                     self.store.checkpoint_if_due();
                 }
                 Err(error @ WriteError::FilesAfterCommit(_)) => self.disown(error),
-                Err(error) => {
-                    // The numbers are given out again, so that none is missing.
-                    self.next = first;
-                    self.refuse(error);
-                }
+                Err(error) => self.refuse(error),
             }
         }
         let settled = i64::try_from(taken - self.batch.len()).unwrap_or(i64::MAX);
         self.metrics.audit_queue.dec_by(settled);
-    }
-
-    /// Numbers the decisions that have no number, in the order in which they are
-    /// written: numbers are given by commits, and leave no gap.
-    fn number(&mut self) {
-        for entry in &self.batch {
-            if let WriterTask::Record { seq, .. } = &entry.task
-                && seq.get() == 0
-            {
-                seq.set(self.next);
-                self.next += 1;
-            }
-        }
     }
 
     /// Commits the batch; if that fails, without snapshots and events: what no
@@ -131,28 +114,46 @@ impl AuditWriter {
             done => return done,
         };
         let all = self.batch.len();
-        self.batch.retain(|entry| !entry.task.is_dispensable());
-        let lost = all - self.batch.len();
-        if lost == 0 || self.batch.is_empty() {
+        let lost = &mut self.lost;
+        self.batch.retain(|entry| {
+            let is_kept = !entry.task.is_dispensable();
+            if !is_kept {
+                note_lost(lost, entry);
+            }
+            is_kept
+        });
+        let given_up = all - self.batch.len();
+        if given_up == 0 || self.batch.is_empty() {
             return Err(error.into());
         }
         self.commit()?;
-        tracing::warn!(target: REPEATING, %error, lost, "copies of robots.txt or events could not be kept");
+        tracing::warn!(target: REPEATING, %error, lost = given_up, "copies of robots.txt or events could not be kept");
         Ok(())
     }
 
+    /// Commits the batch and the numbers that were lost before it. Numbers are
+    /// used up by a commit alone: those of a batch that fails are given again.
     fn commit(&mut self) -> Result<(), WriteError> {
-        let batch = &self.batch;
+        let (batch, lost) = (&self.batch, &self.lost);
+        let mut next = self.next;
         let start = clock::instant();
         let done = self.store.write(|transaction| {
+            for range in lost {
+                transaction.write_lost(*range)?;
+            }
             batch
                 .iter()
-                .try_for_each(|entry| write(&entry.task, transaction))
+                .try_for_each(|entry| write(entry, transaction, &mut next))
         });
         let taken = clock::instant().duration_since(start);
         self.metrics
             .audit_commit_seconds
             .observe(taken.as_secs_f64());
+        if matches!(done, Ok(()) | Err(WriteError::FilesAfterCommit(_))) {
+            self.next = next;
+            self.lost.clear();
+            self.entries.reserve(count(self.store.sequence().reserved));
+        }
         done
     }
 
@@ -181,8 +182,9 @@ impl AuditWriter {
         let refused = self.batch.extract_if(.., |entry| !entry.task.is_accepted());
         for entry in refused {
             if let WriterTask::Record { seq, .. } = &entry.task {
-                seq.set(0);
+                seq.refuse();
             }
+            note_lost(&mut self.lost, &entry);
             entry.task.end(Err(Arc::clone(&error)));
         }
     }
@@ -220,13 +222,53 @@ impl AuditWriter {
     }
 }
 
-fn write(task: &WriterTask, transaction: &mut AuditTransaction<'_>) -> rusqlite::Result<()> {
-    match task {
-        WriterTask::Record { record, seq, .. } => transaction.write_decision(seq.get(), record),
-        WriterTask::Complete { seq, outcome } => transaction.write_ending(seq.get(), outcome),
+/// Notes the number of an entry that is given up, if it has one already.
+fn note_lost(lost: &mut Vec<LostRange>, entry: &WriterEntry) {
+    if entry.number == 0 {
+        return;
+    }
+    let number = lost_number(entry.number, clock::now());
+    match lost.last_mut() {
+        Some(last) if last.last + 1 == number.first => last.last = number.last,
+        _ => lost.push(number),
+    }
+}
+
+/// Writes an entry under the number it was given on queueing, else under `next`.
+fn write(
+    entry: &WriterEntry,
+    transaction: &mut AuditTransaction<'_>,
+    next: &mut u64,
+) -> rusqlite::Result<()> {
+    let mut number = || match entry.number {
+        0 => {
+            *next += 1;
+            *next - 1
+        }
+        number => number,
+    };
+    match &entry.task {
+        WriterTask::Record { record, seq, .. } => {
+            let number = number();
+            seq.set(number);
+            transaction.write_decision(number, record)
+        }
+        WriterTask::Complete { seq, outcome } => {
+            let numbers = EndingNumbers {
+                decision: seq.get(),
+                seq: number(),
+            };
+            transaction.write_ending(numbers, outcome)
+        }
+        // Asked before the number is taken: what is not written needs none.
+        WriterTask::Event(pending) if transaction.is_repeated(&pending.event)? => {
+            match entry.number {
+                0 => Ok(()),
+                number => transaction.write_lost(lost_number(number, clock::now())),
+            }
+        }
+        WriterTask::Event(pending) => transaction.write_event(number(), &pending.event),
         WriterTask::SaveSnapshot(save) => transaction.save_snapshot(&save.snapshot),
-        WriterTask::Event(pending) => transaction.write_event(&pending.event),
         WriterTask::Probe { .. } => transaction.probe(),
-        WriterTask::Close => Ok(()),
     }
 }

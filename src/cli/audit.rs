@@ -216,6 +216,7 @@ fn verification(
                 "form_only": sums.form_only,
                 "mismatches": sums.mismatches,
                 "missing": sums.missing,
+                "lost": sums.lost,
                 "kept": sums.kept,
                 "events": sums.events,
                 "back_offs": sums.back_offs,
@@ -227,9 +228,14 @@ fn verification(
                 0 => String::new(),
                 rows => format!(", {rows} decided otherwise by another revision"),
             };
+            let lost = match sums.lost {
+                0 => String::new(),
+                numbers => format!(", {numbers} numbers lost in a crash or given up"),
+            };
             writeln!(
                 out,
-                "{} decided again, {} checked for form, {} mismatches, {} missing{other_revision}",
+                "{} decided again, {} checked for form, {} mismatches, {} missing{other_revision}\
+                 {lost}",
                 sums.decided, sums.form_only, sums.mismatches, sums.missing
             )?;
         }

@@ -63,6 +63,38 @@ impl CanonicalBytes {
         Self(Vec::with_capacity(Self::USUAL_BYTES))
     }
 
+    /// Begins a new list of values in the same memory. The bytes `kind` stand
+    /// before it and tell lists of one kind from those of another.
+    pub fn begin(&mut self, kind: &[u8]) {
+        self.0.clear();
+        self.raw(kind);
+    }
+
+    /// Appends bytes whose length is known from what they are.
+    pub fn raw(&mut self, value: &[u8]) {
+        self.0.extend_from_slice(value);
+    }
+
+    /// Appends a signed number.
+    pub fn integer(&mut self, value: i64) {
+        self.0.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// Appends bytes, as a text is appended.
+    pub fn bytes(&mut self, value: &[u8]) {
+        self.0.extend_from_slice(&length(value.len()));
+        self.0.extend_from_slice(value);
+    }
+
+    /// Appends a text that `write` makes.
+    pub fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0; 4]);
+        write(&mut self.0);
+        let bytes = length(self.0.len() - start - 4);
+        self.0[start..start + 4].copy_from_slice(&bytes);
+    }
+
     /// Appends a number.
     pub fn number(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_be_bytes());
@@ -75,14 +107,8 @@ impl CanonicalBytes {
 
     /// Appends a text.
     pub fn text(&mut self, value: impl fmt::Display) {
-        let start = self.0.len();
-        self.0.extend_from_slice(&[0; 4]);
         // Writing to a vector does not fail.
-        let _ = write!(self.0, "{value}");
-        let bytes = self.0.len() - start - 4;
-        // No text is longer than the head of a request.
-        let length = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.0[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        self.written(|text| write!(text, "{value}").unwrap_or_default());
     }
 
     /// Appends a digest.
@@ -102,6 +128,13 @@ impl CanonicalBytes {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// Encodes the length of a text.
+fn length(bytes: usize) -> [u8; 4] {
+    // No text is longer than the head of a request, and no row of the store than
+    // 1 GB.
+    u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes()
 }
 
 impl Default for CanonicalBytes {

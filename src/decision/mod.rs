@@ -6,6 +6,8 @@
 //!
 //! In reading order; a module uses only those below it (`tests/it/layering.rs`):
 
+pub mod again;
+
 pub mod record;
 
 pub mod decide;

@@ -69,7 +69,7 @@ fn a_log_that_cannot_be_written_stops_the_crawl() {
         proxy
             .place()
             .database()
-            .execute_batch("DROP INDEX decision_host; DROP TABLE decision;")
+            .execute_batch("DROP VIEW audit_log; DROP TABLE decision;")
             .unwrap();
         let reply = get(&proxy, "http://o.test/after").await;
         assert_eq!(reply.status(), 503, "{}", reply.text());

@@ -32,7 +32,10 @@ fn a_list_has_a_header_the_reading_and_the_wait() {
         let (_origin, place) = recorded().await;
         place
             .database()
-            .execute("UPDATE decision SET wait_ms = 1250 WHERE seq = 2", [])
+            .execute(
+                "UPDATE decision SET wait_ms = 1250 WHERE seq = ?",
+                [place.number(2).to_string()],
+            )
             .unwrap();
         let list = place.run(&["audit", "list"]).await;
         let lines: Vec<_> = list.stdout.lines().collect();
@@ -149,14 +152,19 @@ fn a_filter_that_is_not_understood_exits_with_2_and_says_what_is_wanted() {
 fn control_characters_are_shown_as_escapes_in_every_form() {
     run(async {
         let (_origin, place) = recorded().await;
-        let evil = "UPDATE decision SET url = 'http://o.test/' || char(27) || '[2J' || char(8238),
-                      crawler = char(155), rule = char(13) || 'x' WHERE seq = 2";
-        place.database().execute(evil, []).unwrap();
+        let second = place.number(2);
+        let evil = format!(
+            "UPDATE decision SET path = '/' || char(27) || '[2J' || char(8238) WHERE seq = {second}"
+        );
+        place.database().execute_batch(&evil).unwrap();
+        let columns = "verdict, reason, effect, line, char(13) || 'x', groups, char(155)";
+        place.refer_to_copy(2, "ruling", columns);
+        let second = second.to_string();
         for arguments in [
             &["audit", "list"][..],
             &["audit", "list", "--json"],
-            &["audit", "show", "2"],
-            &["audit", "show", "2", "--json"],
+            &["audit", "show", &second],
+            &["audit", "show", &second, "--json"],
             &["audit", "verify"],
             &["audit", "verify", "--json"],
         ] {
@@ -177,15 +185,16 @@ fn control_characters_are_shown_as_escapes_in_every_form() {
 fn multiply(place: &Place, count: u32) {
     let sql = format!(
         "CREATE TEMP TABLE one AS SELECT * FROM decision WHERE seq = 1;
-         DELETE FROM decision;
+         CREATE TEMP TABLE its_end AS SELECT * FROM ending WHERE decision = 1;
+         DELETE FROM decision; DELETE FROM ending;
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
-         INSERT INTO decision (seq, time_us, client, candidates, crawler, user_agent, method,
-           url, host, verdict, reason, effect, line, rule, groups, wait_ms, policy, snapshot,
-           digest, status)
-         SELECT i, time_us + i * 1000000, client, candidates, crawler, user_agent, method,
-           'http://o.test/' || i, host, verdict, reason, effect, line, rule, groups, wait_ms,
-           policy, snapshot, digest, 200
-         FROM n JOIN one;"
+         INSERT INTO decision (seq, time_us, client, crawler, method, origin, path, ruling,
+           wait_ms, policy, snapshot, salt, leaf)
+         SELECT i, time_us + i * 1000000, client, crawler, method, origin, '/' || i, ruling,
+           wait_ms, policy, snapshot, salt, leaf
+         FROM n JOIN one;
+         INSERT INTO ending SELECT d.seq, 0, 200, directives, bytes, error, e.leaf
+         FROM decision AS d JOIN its_end AS e;"
     );
     place.database().execute_batch(&sql).unwrap();
 }

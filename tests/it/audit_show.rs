@@ -80,7 +80,7 @@ fn show_tells_all_of_a_decision() {
             assert_eq!(json[key], row[key], "{key}");
         }
 
-        let (text, _) = shown(place, "2").await;
+        let (text, _) = shown(place, &place.number(2).to_string()).await;
         assert!(text.contains("reading      /private/x: "), "{text}");
         assert!(
             text.contains("crawler      InHouse; named by the configuration"),
@@ -101,19 +101,22 @@ fn show_of_a_url_is_its_newest_decision_and_counts_the_others() {
         proxy.place().completed(6).await;
         let place = proxy.place();
         let (text, json) = shown(place, "HTTP://O.test:80/a").await;
-        assert_eq!((&json["seq"], &json["others"]), (&3.into(), &1.into()));
+        let third = place.number(3).into();
+        assert_eq!((&json["seq"], &json["others"]), (&third, &1.into()));
         assert!(
             text.contains("others       1 more about this URL: "),
             "{text}"
         );
         let (text, json) = shown(place, "http://o.test/b").await;
-        assert_eq!((&json["seq"], &json["others"]), (&2.into(), &0.into()));
+        let second = place.number(2).into();
+        assert_eq!((&json["seq"], &json["others"]), (&second, &0.into()));
         assert!(!text.contains("others"), "{text}");
-        let (text, _) = shown(place, "6").await;
+        let last = place.number(6);
+        let (text, _) = shown(place, &last.to_string()).await;
         assert!(text.contains(r"--url 'http://o.test/it'\''s'"), "{text}");
         for (subject, code, told) in [
             ("http://o.test/c", 1, "no decision about http://o.test/c"),
-            ("7", 1, "its decisions are 1 to 6"),
+            ("99", 1, format!("its decisions are 1 to {last}").as_str()),
             ("o.test", 2, "a whole URL"),
             ("-1", 2, ""),
         ] {
@@ -134,13 +137,14 @@ fn show_says_that_a_row_was_changed() {
         get(&proxy, "http://o.test/b").await;
         proxy.place().completed(2).await;
         let place = proxy.stop().await;
-        let change = "UPDATE decision SET client = '192.0.2.1' WHERE seq = 1;
-                      UPDATE decision SET url = 'http://o.test/private' WHERE seq = 2;";
-        place.database().execute_batch(change).unwrap();
+        let second = place.number(2);
+        place.refer_to_copy(1, "client", "'192.0.2.1', credential");
+        let change = format!("UPDATE decision SET path = '/private' WHERE seq = {second}");
+        place.database().execute_batch(&change).unwrap();
         let (text, json) = shown(&place, "1").await;
         assert!(text.contains("THE ROW IS NOT AS IT WAS WRITTEN"), "{text}");
         assert_eq!(json["as_written"], false);
-        let (text, json) = shown(&place, "2").await;
+        let (text, json) = shown(&place, &second.to_string()).await;
         assert!(
             text.contains("deciding again gives disallow rule"),
             "{text}"

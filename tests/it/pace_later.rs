@@ -182,7 +182,7 @@ fn the_record_tells_what_was_put_off_and_why() {
         // Invariant 2 (ARCHITECTURE.md): the evidence is why it might have
         // come.
         let changed = place.database().execute(
-            "UPDATE decision SET verdict = 'allow' WHERE verdict = 'later'",
+            "UPDATE ruling SET verdict = 'allow' WHERE verdict = 'later'",
             [],
         );
         assert_eq!(changed.unwrap(), 1);

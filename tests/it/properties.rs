@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use politesse::decision::again::{Again, EvidenceCache, decide_again};
 use politesse::decision::decide::{
     Candidates, Inquiry, Policy, Readings, Unauthorized, Verdict, decide,
 };
 use politesse::decision::record::{
-    Again, Effect, RecordedSnapshot, StoredPolicy, StoredRecord, StoredRuling, decide_again,
+    RecordedSnapshot, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
 use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
@@ -85,24 +86,26 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let candidates = inquiry.crawler.candidates().iter();
     let record = StoredRecord {
         directives: None,
-        said: None,
         seq: 1,
         at: decision.evidence().at,
         client: "127.0.0.1".into(),
-        candidates: candidates.map(ToString::to_string).collect(),
-        user_agent: inquiry.crawler.user_agent().map(str::to_owned),
-        method: inquiry.method.clone(),
+        crawler: Arc::new(StoredCrawler {
+            candidates: candidates.map(ToString::to_string).collect(),
+            user_agent: inquiry.crawler.user_agent().map(str::to_owned),
+        }),
+        method: inquiry.method.as_str().into(),
         url: inquiry.target.to_string(),
-        ruling: StoredRuling::of(decision.evidence()),
-        effect: Effect::of(decision.evidence()).as_str().to_owned(),
-        snapshot: Some(stored),
-        policy: StoredPolicy::new(policy.json()),
+        ruling: Arc::new(StoredRuling::of(decision.evidence())),
+        reading: decision.ruling().reading.clone(),
+        snapshot: Some(Arc::new(stored)),
+        policy: Arc::new(StoredPolicy::new(policy.json())),
         wait_ms: 0,
         status: None,
         bytes: None,
         error: None,
     };
-    decide_again(&record, Some(Bytes::from(robots.to_owned()))).unwrap()
+    let body = Some(Bytes::from(robots.to_owned()));
+    decide_again(&record, body, &mut EvidenceCache::default()).unwrap()
 }
 
 fn rules() -> impl Strategy<Value = String> {

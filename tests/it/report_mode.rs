@@ -162,7 +162,7 @@ fn what_no_rule_refuses_is_refused_in_report_mode_too() {
         proxy
             .place()
             .database()
-            .execute_batch("DROP INDEX decision_host; DROP TABLE decision;")
+            .execute_batch("DROP VIEW audit_log; DROP TABLE decision;")
             .unwrap();
         let unrecorded = get(&proxy, "http://o.test/private/a").await;
         assert_eq!(unrecorded.status(), 503, "{}", unrecorded.text());
@@ -323,14 +323,14 @@ fn an_effect_that_its_policy_does_not_give_is_found() {
         ] {
             let place = crawled(mode).await;
             assert_eq!(verify(&place).await.code, Some(0), "{mode}");
-            let sql = "UPDATE decision SET effect = ?1 WHERE verdict = 'disallow' AND effect = ?2";
+            let sql = "UPDATE ruling SET effect = ?1 WHERE verdict = 'disallow' AND effect = ?2";
             let changed = place.database().execute(sql, [forged, honest]).unwrap();
             assert_eq!(changed, 1, "{mode}");
             let outcome = verify(&place).await;
             assert_eq!(outcome.code, Some(1), "{mode}: {outcome:?}");
             let says =
                 "1: the row says disallow rule for ExampleBot (line 2, \"Disallow: /private\")";
-            assert!(outcome.stdout.starts_with(says), "{outcome:?}");
+            assert!(outcome.stdout.contains(&format!("\n{says}")), "{outcome:?}");
             assert!(outcome.stdout.contains(", reported"), "{outcome:?}");
         }
     });

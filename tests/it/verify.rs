@@ -99,10 +99,8 @@ fn rows_are_decided_again_by_the_readings_of_their_policy() {
 fn a_verdict_changed_by_hand_is_found_by_its_number() {
     run(async {
         let place = crawled().await;
-        change(
-            &place,
-            "UPDATE decision SET verdict = 'allow' WHERE seq = 1",
-        );
+        let columns = "'allow', reason, effect, line, rule, groups, crawler";
+        place.refer_to_copy(1, "ruling", columns);
         let outcome = verify(&place).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         assert!(
@@ -118,11 +116,13 @@ fn a_verdict_changed_by_hand_is_found_by_its_number() {
 fn changed_evidence_is_found() {
     run(async {
         for sql in [
-            "UPDATE decision SET verdict = 'disallow' WHERE seq = 3",
-            "UPDATE decision SET url = 'http://o.test/open' WHERE seq = 1",
-            "UPDATE decision SET rule = 'Disallow: /' WHERE seq = 1",
-            "UPDATE decision SET reason = 'no_rule' WHERE seq = 1",
-            "UPDATE decision SET line = 7 WHERE seq = 1",
+            "UPDATE ruling SET verdict = 'disallow' WHERE reason = 'no_rule'",
+            "UPDATE decision SET path = '/open' WHERE seq = 1",
+            "UPDATE ruling SET rule = 'Disallow: /' WHERE rule IS NOT NULL",
+            "UPDATE ruling SET reason = 'no_rule' WHERE reason = 'rule'",
+            "UPDATE ruling SET line = 7 WHERE line IS NOT NULL",
+            "UPDATE decision SET ruling = (SELECT id FROM ruling WHERE reason = 'no_rule') WHERE seq = 1",
+            "UPDATE ending SET status = 200 WHERE decision = 1",
             "UPDATE snapshot SET status = 200 WHERE status = 404",
             "UPDATE body SET body = x'00'",
             "UPDATE policy SET json = replace(json, '{', '{ ')",
@@ -140,7 +140,11 @@ fn changed_evidence_is_found() {
 fn a_missing_row_is_told() {
     run(async {
         let place = crawled().await;
-        change(&place, "DELETE FROM decision WHERE seq = 2");
+        let second = place.number(2);
+        change(
+            &place,
+            &format!("DELETE FROM decision WHERE seq = {second}"),
+        );
         let outcome = verify(&place).await;
         assert!(outcome.stdout.contains("1 missing"), "{}", outcome.stdout);
         assert_eq!(outcome.code, Some(1));
@@ -163,13 +167,38 @@ fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
     run(async {
         let place = crawled().await;
         let before = place.rows().await.len();
-        change(
-            &place,
-            "UPDATE decision SET user_agent = CAST(x'ff' AS TEXT) WHERE seq = 1",
-        );
+        place.refer_to_copy(1, "crawler", "candidates, CAST(x'ff' AS TEXT)");
         let outcome = verify(&place).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.stdout.starts_with("1: "), "{outcome:?}");
+        assert!(outcome.stdout.starts_with("crawler 9999: "), "{outcome:?}");
+        assert!(outcome.stdout.contains("\n1: "), "{outcome:?}");
         assert_eq!(place.rows().await.len(), before);
+    });
+}
+
+// Ours: with `queue` a number is told before it is on disk, and is not told twice.
+#[test]
+fn numbers_that_a_crash_took_are_told_apart_from_rows_that_are_gone() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+            .start()
+            .await;
+        let config = resolve("o.test", origin.address()).set("audit.durability = \"queue\"");
+        let mut proxy = config.start().await;
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            let refused = get(&proxy, "http://o.test/private").await.json();
+            let number: u64 = refused["decision"].as_str().unwrap().parse().unwrap();
+            assert!(told.last().is_none_or(|last| *last < number), "{number}");
+            told.push(number);
+            proxy = proxy.kill().await.start().await;
+            let outcome = verify(proxy.place()).await;
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            assert!(outcome.stdout.contains("0 missing, "), "{outcome:?}");
+            assert!(outcome.stdout.contains(" numbers lost"), "{outcome:?}");
+        }
+        let place = proxy.stop().await;
+        let before = verify(&place).await.stdout;
+        assert_eq!(verify(place.start().await.place()).await.stdout, before);
     });
 }

@@ -1,10 +1,6 @@
 //! Redirects that led to a robots.txt, as evidence: each hop is in the audit
 //! record.
 
-use rusqlite::types::Value;
-
-use super::super::columns::digest_of;
-use super::super::decision_row::{decision_digest, decision_values, snapshot_values};
 use super::*;
 
 const FIRST: &str = "http://o.test/robots.txt";
@@ -39,7 +35,7 @@ async fn redirected() -> Kit {
 async fn hops_are_read_back_in_order() {
     let kit = redirected().await;
     let rows = kit.rows();
-    let hops = |row: &StoredRecord| row.snapshot.clone().unwrap().hops;
+    let hops = |row: &StoredRecord| row.snapshot.as_ref().unwrap().hops.clone();
     assert_eq!(hops(&rows[1]), [FIRST, SECOND]);
     assert_eq!(hops(&rows[0]), [""; 0]);
     assert_eq!(
@@ -71,35 +67,16 @@ async fn changed_hops_are_found() {
         ("hops = '[]' WHERE hops IS NOT NULL", 1),
         ("hops = replace(hops, 'p.test', 'q.test')", 1),
         ("hops = CAST(x'ff' AS TEXT) WHERE hops IS NOT NULL", 1),
-        ("hops = '' WHERE hops IS NULL", 2),
-        ("hops = '[]' WHERE hops IS NULL", 2),
-        ("hops = '[\"http://q.test/\"]' WHERE hops IS NULL", 2),
+        ("hops = '' WHERE hops IS NULL", 3),
+        ("hops = '[]' WHERE hops IS NULL", 3),
+        ("hops = '[\"http://q.test/\"]' WHERE hops IS NULL", 3),
     ] {
         let kit = redirected().await;
         kit.sql(&format!("UPDATE snapshot SET {changed}"));
         let (verification, found) = verify(&kit);
         assert_eq!((verification.decided, kit.rows().len()), (2, 2));
-        assert_eq!(
-            found,
-            [format!("{row}: the row is not as it was written")],
-            "{changed}"
-        );
+        assert_eq!(found.len(), 2, "{changed}");
+        assert!(found[0].starts_with("snapshot "), "{found:?}");
+        assert_eq!(found[1], format!("{row}: the row is not as it was written"));
     }
-}
-
-// Ours: the column of hops is younger than the first rows, whose digests hold.
-#[test]
-fn without_hops_a_row_has_the_digest_of_earlier_versions() {
-    let values = |hops: &[&str]| {
-        let record = behind_record(hops);
-        let said = snapshot_values(record.evidence.snapshot.as_deref().unwrap());
-        Vec::from_iter(decision_values(1, &record).into_iter().chain(said))
-    };
-    let digest = |values: &[Value]| decision_digest(values.iter().map(Into::into));
-    let (without, with) = (values(&[]), values(&[FIRST]));
-    let (_, before) = without.split_last().unwrap();
-    assert_eq!(before.len(), 18 + 9);
-    assert_eq!(digest(&without), digest_of(before.iter().map(Into::into)));
-    assert_eq!(digest(&with), digest_of(with.iter().map(Into::into)));
-    assert_ne!(digest(&with), digest(&without));
 }

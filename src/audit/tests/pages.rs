@@ -14,12 +14,18 @@ async fn many(count: u64) -> Kit {
     kit.log.probe().await.unwrap();
     kit.sql(&format!(
         "CREATE TEMP TABLE columns AS SELECT * FROM decision;
-         WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
-         INSERT INTO decision (seq, time_us, client, candidates, crawler, method, url, host,
-           verdict, reason, effect, line, rule, groups, wait_ms, policy, snapshot, digest, status)
-         SELECT i, time_us, client, candidates, crawler, method, url || i, host, verdict,
-           reason, effect, line, rule, groups, wait_ms, policy, snapshot, digest, status
-         FROM n JOIN columns ON seq = CASE i % 10 WHEN 0 THEN 1 ELSE 2 END ORDER BY i;"
+         CREATE TEMP TABLE ends AS SELECT * FROM ending WHERE decision = 1;
+         DELETE FROM decision; DELETE FROM ending;
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+         INSERT INTO decision (seq, time_us, client, crawler, method, origin, path, ruling,
+           wait_ms, policy, snapshot, salt, leaf)
+         SELECT i, time_us, client, crawler, method, origin,
+           path || CASE WHEN i < 3 THEN '' ELSE i END, ruling, wait_ms, policy, snapshot,
+           salt, leaf
+         FROM n JOIN columns ON seq = CASE WHEN i = 1 OR i % 10 = 0 THEN 1 ELSE 3 END
+         ORDER BY i;
+         INSERT INTO ending SELECT d.seq, 0, status, directives, bytes, error, e.leaf
+         FROM decision AS d JOIN ends AS e;"
     ));
     kit
 }
@@ -29,7 +35,7 @@ async fn many(count: u64) -> Kit {
 fn can_checkpoint(kit: &Kit) -> bool {
     let writer = Connection::open(kit.path()).unwrap();
     writer
-        .execute_batch("UPDATE decision SET bytes = 1 WHERE seq = 1")
+        .execute_batch("UPDATE ending SET bytes = 1 WHERE decision = 1")
         .unwrap();
     let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
     let busy: i64 = writer.query_row(checkpoint, [], |row| row.get(0)).unwrap();
@@ -74,7 +80,7 @@ async fn no_transaction_is_open_while_rows_are_handed_over() {
 async fn every_row_that_matches_is_handed_over_once() {
     let kit = many(12_000).await;
     kit.sql("DELETE FROM decision WHERE seq BETWEEN 2000 AND 8000");
-    kit.sql("UPDATE decision SET url = 'http://o.test/rare' WHERE seq IN (11, 1999, 8001, 11999)");
+    kit.sql("UPDATE decision SET path = '/rare' WHERE seq IN (11, 1999, 8001, 11999)");
     let reader = kit.reader();
     let rare = DecisionFilter {
         url: "http://o.test/rare".parse().ok(),

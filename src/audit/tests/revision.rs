@@ -52,7 +52,7 @@ async fn what_an_earlier_revision_decided_otherwise_is_told_and_is_no_mismatch()
     assert_eq!(
         found,
         [
-            "2: decided by revision 1: allow no_rule for FooBot; revision 2 says disallow rule \
+            "3: decided by revision 1: allow no_rule for FooBot; revision 2 says disallow rule \
              for FooBot (line 2, \"Disallow: /private\")"
         ]
     );
@@ -69,7 +69,7 @@ async fn what_a_later_revision_decided_otherwise_is_told_and_is_no_mismatch() {
     let later = current().replace(r#""revision":2"#, r#""revision":99"#);
     let (verification, found) = verify(&kit(&later).await);
     assert!(
-        found[0].starts_with("2: decided by revision 99: "),
+        found[0].starts_with("3: decided by revision 99: "),
         "{found:?}"
     );
     assert_eq!(verification.mismatches, 0);
@@ -78,7 +78,7 @@ async fn what_a_later_revision_decided_otherwise_is_told_and_is_no_mismatch() {
 #[tokio::test]
 async fn what_this_revision_does_not_decide_is_a_mismatch() {
     let (verification, found) = verify(&kit(&current()).await);
-    assert!(found[0].starts_with("2: the row says allow"), "{found:?}");
+    assert!(found[0].starts_with("3: the row says allow"), "{found:?}");
     let sums = (verification.other_revision, verification.mismatches);
     assert_eq!(sums, (0, 1));
 }
@@ -113,12 +113,13 @@ macro_rules! tampering {
 }
 
 tampering! {
-    a_changed_verdict_of_revision_1_is_found: "UPDATE decision SET verdict = 'later', reason = 'crawl_delay' WHERE seq = 2"
-        => "2: the row is not as it was written";
-    a_changed_url_of_revision_1_is_found: "UPDATE decision SET url = 'http://o.test/private/y' WHERE seq = 2"
-        => "2: the row is not as it was written";
+    a_changed_verdict_of_revision_1_is_found: "INSERT INTO ruling SELECT 9, 'later', 'crawl_delay', effect, line, rule, groups, crawler, x'00' FROM ruling;
+            UPDATE decision SET ruling = 9 WHERE seq = 3"
+        => "3: the row is not as it was written";
+    a_changed_url_of_revision_1_is_found: "UPDATE decision SET path = '/private/y' WHERE seq = 3"
+        => "3: the row is not as it was written";
     a_changed_body_of_revision_1_is_found: "UPDATE body SET body = x'00'"
-        => "2: cannot be decided again: the body kept as";
+        => "3: cannot be decided again: the body kept as";
     a_revision_taken_out_of_a_policy_is_found: "UPDATE policy SET json = replace(json, '\"revision\":2,', '')"
         => "policy ";
     a_revision_put_into_a_policy_is_found: "UPDATE policy SET json = replace(json, '{\"una', '{\"revision\":9,\"una')"

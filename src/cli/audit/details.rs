@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
 use crate::audit::{CheckedRecord, row_json};
+use crate::decision::again::{Again, EvidenceCache, decide_again, decision_again};
 use crate::decision::decide::{Evidence, Policy};
-use crate::decision::record::{Again, StoredRecord, decide_again, decision_again};
+use crate::decision::record::StoredRecord;
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
 
@@ -43,13 +44,15 @@ impl DecisionDetails {
         let CheckedRecord {
             record,
             is_as_written,
+            ..
         } = row;
         let snapshot = record.snapshot.as_ref();
         let body = match snapshot.and_then(|snapshot| snapshot.sha256) {
             Some(sha256) => reader.body(sha256)?.map(Bytes::from),
             None => None,
         };
-        let again = match decide_again(&record, body.clone()) {
+        let mut cache = EvidenceCache::default();
+        let again = match decide_again(&record, body.clone(), &mut cache) {
             Ok(Again::Same | Again::FormOnly) => Ok(()),
             Ok(Again::Differs(again)) => Err(format!(
                 "deciding again gives {} {}",
@@ -61,7 +64,9 @@ impl DecisionDetails {
             )),
             Err(why) => Err(format!("it cannot be decided again: {why}")),
         };
-        let decision = decision_again(&record, body.clone()).ok().flatten();
+        let decision = decision_again(&record, body.clone(), &mut cache)
+            .ok()
+            .flatten();
         let all = match record.url.parse() {
             Ok(target) => reader.count(&of_url(UrlPattern::exact(&target)))?,
             // Somebody changed it into what is no URL, and so no filter.
@@ -87,10 +92,10 @@ impl DecisionDetails {
 
     /// Reports whether the tokens are those that the User-Agent gives.
     pub(super) fn is_known_by_user_agent(&self) -> bool {
-        let user_agent = self.record.user_agent.as_deref().unwrap_or_default();
-        let crawler = Crawler::parse(user_agent);
+        let stored = &self.record.crawler;
+        let crawler = Crawler::parse(stored.user_agent.as_deref().unwrap_or_default());
         let tokens = crawler.candidates().iter().map(|token| token.as_str());
-        tokens.eq(self.record.candidates.iter().map(String::as_str))
+        tokens.eq(stored.candidates.iter().map(String::as_str))
     }
 
     /// Returns the override that decided, if one did.
@@ -119,7 +124,7 @@ impl DecisionDetails {
             robots["text"] = json!(self.robots().map(|robots| robots.text().into_owned()));
         }
         let policy = serde_json::from_str(&self.record.policy.json);
-        row["candidates"] = json!(self.record.candidates);
+        row["candidates"] = json!(self.record.crawler.candidates);
         row["agent_line"] = json!(self.agent_line());
         row["override"] = json!(self.overriding());
         row["policy_json"] = policy.unwrap_or(Value::Null);

@@ -177,11 +177,11 @@ fn details(record: &StoredRecord) -> String {
     if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
         details.push_str(&format!("  (line {line}: {rule})"));
     }
-    if let Some(reading) = &ruling.reading {
+    if let Some(reading) = &record.reading {
         details.push_str(&format!("  read as {reading}"));
     }
-    if record.effect != "enforced" {
-        details.push_str(&format!("  {}", record.effect));
+    if ruling.effect != "enforced" {
+        details.push_str(&format!("  {}", ruling.effect));
     }
     if let Some(error) = &record.error {
         details.push_str(&format!("  [{error}]"));
@@ -199,9 +199,9 @@ pub(super) fn event_line(event: &EventRow) -> String {
         .status
         .map_or(String::new(), |status| format!("{status}, "));
     let time = format!("{:.0}", event.at);
-    if let Some(before) = event.decisions_before() {
+    if let Some(before) = event.entries_before() {
         return format!(
-            "{:>6} {time:<20} {:<15} after a record of at least {before} decisions that was not whole",
+            "{:>6} {time:<20} {:<15} after a record of at least {before} entries that was not whole",
             event.seq, event.kind,
         );
     }
@@ -252,6 +252,8 @@ pub(super) fn cut(text: &str, columns: Option<usize>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::decision::record::{StoredPolicy, StoredRuling};
 
@@ -259,30 +261,27 @@ mod tests {
         StoredRecord {
             seq: 12,
             at: "2026-11-22T10:00:00.123456Z".parse().unwrap(),
-            client: "127.0.0.1".to_owned(),
-            candidates: Vec::new(),
-            user_agent: None,
-            method: "GET".to_owned(),
+            client: "127.0.0.1".into(),
+            crawler: Arc::default(),
+            method: "GET".into(),
             url: url.to_owned(),
-            ruling: StoredRuling {
+            ruling: Arc::new(StoredRuling {
                 verdict: "disallow".to_owned(),
                 reason: "rule".to_owned(),
+                effect: "reported".to_owned(),
                 line: Some(2),
                 rule: Some("Disallow: /private".to_owned()),
                 group: Vec::new(),
                 crawler: Some("FooBot".to_owned()),
-                reading: Some("/private/a".to_owned()),
-                exception: None,
-            },
-            effect: "reported".to_owned(),
+            }),
+            reading: Some("/private/a".to_owned()),
             snapshot: None,
-            policy: StoredPolicy::new("{}"),
+            policy: Arc::new(StoredPolicy::new("{}")),
             wait_ms: 1250,
             status: Some(200),
             directives: None,
-            said: None,
             bytes: None,
-            error: Some("client_gone".to_owned()),
+            error: Some("client_gone".into()),
         }
     }
 
@@ -320,8 +319,9 @@ mod tests {
     #[test]
     fn a_line_holds_no_control_characters() {
         let mut evil = record("http://h.test/\u{1b}[2J");
-        evil.ruling.crawler = Some("Foo\u{9b}\nBot".to_owned());
-        evil.ruling.rule = Some("Disallow: /\u{202e}x".to_owned());
+        let ruling = Arc::make_mut(&mut evil.ruling);
+        ruling.crawler = Some("Foo\u{9b}\nBot".to_owned());
+        ruling.rule = Some("Disallow: /\u{202e}x".to_owned());
         let line = record_line(&evil, Screen { columns: Some(300) });
         assert!(
             !line.contains(['\u{1b}', '\u{9b}', '\n', '\u{202e}']),

@@ -53,13 +53,14 @@ impl Facts {
         self.add("time", record.at);
         self.add("request", format!("{} {}", record.method, record.url));
         self.add("client", &record.client);
-        let user_agent = record.user_agent.as_deref();
+        let user_agent = record.crawler.user_agent.as_deref();
         self.add("user_agent", user_agent.unwrap_or("none was sent"));
         let bound = record.ruling.crawler.as_deref().unwrap_or("*");
-        let names = record.candidates.join(", ");
+        let candidates = &record.crawler.candidates;
+        let names = candidates.join(", ");
         self.add(
             "crawler",
-            match (record.candidates.len(), details.is_known_by_user_agent()) {
+            match (candidates.len(), details.is_known_by_user_agent()) {
                 (0, _) => "none: no name that a group could have; bound by the group of everyone"
                     .to_owned(),
                 (1, true) => format!("{bound}, as its User-Agent says"),
@@ -88,13 +89,13 @@ impl Facts {
                 None => self.add("group", group),
             }
         }
-        if let Some(reading) = &ruling.reading {
+        if let Some(reading) = &details.record.reading {
             self.add(
                 "reading",
                 format!("{reading}: the path as a server may read it"),
             );
         }
-        let effect = details.record.effect.as_str();
+        let effect = ruling.effect.as_str();
         self.add("effect", format!("{effect}: {}", effect_meaning(effect)));
     }
 
@@ -115,10 +116,13 @@ impl Facts {
         if let Some(error) = &record.error {
             self.add("error", error);
         }
-        if let Some(directives) = &record.directives {
-            self.add("directives", directives);
+        let seen = record.directives.as_deref();
+        if let Some(seen) = seen {
+            self.add("directives", &seen.directives);
         }
-        let said = record.said.as_deref().unwrap_or_default();
+        let said = seen
+            .and_then(|seen| seen.said.as_deref())
+            .unwrap_or_default();
         for statement in serde_json::from_str::<Vec<Value>>(said).unwrap_or_default() {
             let word = |name| statement.get(name).and_then(Value::as_str).unwrap_or("?");
             self.add("  said", format!("{}: {}", word("by"), word("said")));

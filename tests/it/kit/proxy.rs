@@ -134,6 +134,28 @@ impl Place {
             .await
     }
 
+    /// The number of a decision: of the first, the second and so on. Endings have
+    /// numbers, too, and stand between them.
+    pub(crate) fn number(&self, nth: usize) -> u64 {
+        let sql = "SELECT seq FROM decision ORDER BY seq LIMIT 1 OFFSET ?";
+        let row = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+        let number = self.database().query_row(sql, [nth as i64 - 1], row);
+        number.unwrap().try_into().unwrap()
+    }
+
+    /// Changes the `nth` decision's own copy of what it refers to in the
+    /// dictionary `table`, as somebody would who knows the tables: `columns` are
+    /// those of the copy, its digest excepted.
+    pub(crate) fn refer_to_copy(&self, nth: usize, table: &str, columns: &str) {
+        let seq = self.number(nth);
+        let sql = format!(
+            "INSERT INTO {table} SELECT 9999, {columns}, x'00' FROM {table}
+             WHERE id = (SELECT {table} FROM decision WHERE seq = {seq});
+             UPDATE decision SET {table} = 9999 WHERE seq = {seq};"
+        );
+        self.database().execute_batch(&sql).unwrap();
+    }
+
     /// Opens the audit's file as somebody would who does not have the program.
     pub(crate) fn database(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.path("audit.db")).unwrap()

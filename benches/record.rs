@@ -1,0 +1,274 @@
+//! What the record costs for a decision with its ending: CPU time of the writer,
+//! bytes on disk, and how fast the record is read and verified again.
+//!
+//! `cargo bench --bench record`, or with `ROWS=5000000` for the searches of a long
+//! record. The writer runs on a thread of its own, whose CPU time the system
+//! counts; waits for the disk are no part of it.
+
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use politesse::audit::filter::DecisionFilter;
+use politesse::audit::reader::AuditReader;
+use politesse::audit::verify::verify;
+use politesse::audit::{AuditLog, Direction, Durability, Options};
+use politesse::clock;
+use politesse::decision::decide::{Decision, Inquiry, Policy, Unauthorized, decide};
+use politesse::decision::record::{ExchangeEnd, Record, Seen};
+use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse::metrics::Metrics;
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+use tokio::task::JoinSet;
+use tokio_util::task::TaskTracker;
+
+/// Allocator of the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\nCrawl-delay: 1\n";
+
+/// Decisions of a row, unless `ROWS` says otherwise.
+const ROWS: usize = 300_000;
+
+/// Connections that wait for their commits at the same time.
+const CONNECTIONS: usize = 32;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let rows = std::env::var("ROWS")
+        .ok()
+        .and_then(|rows| rows.parse().ok());
+    let rows = rows.unwrap_or(ROWS);
+    println!("| durability | hosts | CPU of the writer | wall time | bytes beside the path |");
+    println!("|---|---|---|---|---|");
+    for hosts in [1, 10_000] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let work = Work::new(Durability::Queue, hosts, rows);
+        Arc::new(work).run(folder.path()).await;
+        if hosts == 10_000 {
+            read(&folder.path().join("audit.db"));
+        }
+    }
+    for hosts in [1, 10_000] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let work = Work::new(Durability::Commit, hosts, rows / 3);
+        Arc::new(work).run(folder.path()).await;
+    }
+}
+
+/// Decisions to be recorded.
+struct Work {
+    durability: Durability,
+    snapshots: Vec<Arc<Snapshot>>,
+    rows: usize,
+    policy: Arc<Policy>,
+    crawler: Crawler,
+    /// Time of the first decision.
+    began: jiff::Timestamp,
+}
+
+impl Work {
+    fn new(durability: Durability, hosts: usize, rows: usize) -> Self {
+        Self {
+            durability,
+            snapshots: (0..hosts).map(snapshot).collect(),
+            rows,
+            policy: Arc::new(Policy::new(Unauthorized::Allow)),
+            crawler: Crawler::parse("ExampleBot/2.1 (+https://example.test/bot)"),
+            began: clock::now(),
+        }
+    }
+
+    /// Records all decisions and prints what they cost.
+    async fn run(self: Arc<Self>, folder: &Path) {
+        let path = folder.join("audit.db");
+        let options = Options {
+            path: path.clone(),
+            durability: self.durability,
+            queue: NonZeroUsize::new(16_384).expect("it is not 0"),
+            wal_max: 1 << 30,
+            new_record: false,
+        };
+        let tracker = TaskTracker::new();
+        let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker);
+        let log = Arc::new(log.expect("a record"));
+        let tasks = match self.durability {
+            Durability::Commit => CONNECTIONS,
+            Durability::Queue => 1,
+        };
+        let before = cpu_of_writers();
+        let start = clock::instant();
+        let mut lanes = JoinSet::new();
+        for lane in 0..tasks {
+            let (work, log) = (Arc::clone(&self), Arc::clone(&log));
+            lanes.spawn(async move { work.record_each(&log, lane, tasks).await });
+        }
+        let path_bytes: usize = lanes.join_all().await.into_iter().sum();
+        log.close();
+        tracker.close();
+        tracker.wait().await;
+        let cpu = cpu_of_writers().saturating_sub(before);
+        let wall = clock::instant().duration_since(start);
+        let size = std::fs::metadata(&path).expect("a database").len();
+        let count = self.rows as f64;
+        println!(
+            "| {} | {} | {:.2} µs | {:.2} µs | {:.1} |",
+            match self.durability {
+                Durability::Commit => "commit",
+                Durability::Queue => "queue",
+            },
+            self.snapshots.len(),
+            cpu.as_secs_f64() * 1e6 / count,
+            wall.as_secs_f64() * 1e6 / count,
+            (size as f64 - path_bytes as f64) / count,
+        );
+    }
+
+    /// Records every decision whose number is `lane` modulo `lanes`. Returns the
+    /// bytes of their paths.
+    async fn record_each(&self, log: &AuditLog, lane: usize, lanes: usize) -> usize {
+        let mut path_bytes = 0;
+        for number in (lane..self.rows).step_by(lanes) {
+            let decision = self.decision(number);
+            path_bytes += decision.evidence().inquiry.target.path_and_query().len();
+            let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            let record = Record::of(&decision, client, Duration::ZERO);
+            let (_, ending) = log.record(record).await.expect("a receipt");
+            ending.complete(ExchangeEnd {
+                status: Some(200),
+                seen: Some(Seen {
+                    directives: "*=();state=complete".to_owned(),
+                    said: None,
+                }),
+                bytes: 10_240,
+                error: None,
+            });
+        }
+        path_bytes
+    }
+
+    fn decision(&self, number: usize) -> Decision {
+        // A stride that is prime to the hosts: neighbours are of other hosts.
+        let snapshot = &self.snapshots[number * 7919 % self.snapshots.len()];
+        let path = format!(
+            "/catalog/category-{}/page?id={number}&sort=asc",
+            number % 977
+        );
+        let inquiry = Arc::new(Inquiry {
+            crawler: self.crawler.clone(),
+            target: Target::new(snapshot.key.origin.clone(), &path).expect("a URL"),
+            method: "GET".to_owned(),
+        });
+        // A hundred decisions a second, so that a search by time has a record of
+        // hours before it.
+        let at = self.began + Duration::from_millis(10 * number as u64);
+        decide(&inquiry, snapshot, &self.policy, at)
+    }
+}
+
+fn snapshot(host: usize) -> Arc<Snapshot> {
+    let target: Target = format!("https://host-{host}.example.test/robots.txt")
+        .parse()
+        .expect("a URL");
+    let file = RobotsFile::new(Bytes::from_static(ROBOTS.as_bytes()));
+    let now = clock::now();
+    Arc::new(Snapshot {
+        url: target.to_string(),
+        key: CacheKey {
+            origin: target.origin,
+            token: None,
+        },
+        hops: Vec::new(),
+        status: Some(200),
+        fetched_at: now,
+        expires_at: now + jiff::SignedDuration::from_hours(24),
+        result: AccessResult::Successful(Arc::new(file)),
+        stale: None,
+    })
+}
+
+/// Returns the CPU time of all threads but the main one, on which the decisions
+/// are made. A thread outlives its writer by some seconds.
+fn cpu_of_writers() -> Duration {
+    let own = std::process::id().to_string();
+    let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
+    let others = tasks.flatten().filter(|task| *task.file_name() != *own);
+    let times = others.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(times.sum::<u64>())
+}
+
+/// Lists and verifies the record, and prints how long it takes.
+fn read(path: &Path) {
+    let reader = AuditReader::open(path).expect("a record");
+    let start = clock::instant();
+    let sums = verify(&reader, &DecisionFilter::default(), |finding| {
+        panic!("{finding}")
+    });
+    let decided = sums.expect("it can be read").decided as f64;
+    let rate = decided / clock::instant().duration_since(start).as_secs_f64();
+    println!("\nverify: {rate:.0} decisions a second");
+    let middle = middle(&reader);
+    let host = |host: &str| DecisionFilter {
+        host: Some(host.to_owned()),
+        ..DecisionFilter::default()
+    };
+    for (name, filter) in [
+        ("newest", DecisionFilter::default()),
+        ("by host", host("host-17.example.test")),
+        ("by unknown host", host("none.example.test")),
+        (
+            "by time",
+            DecisionFilter {
+                until: Some(middle),
+                ..DecisionFilter::default()
+            },
+        ),
+        (
+            "by verdict",
+            DecisionFilter {
+                verdict: Some("later".to_owned()),
+                ..DecisionFilter::default()
+            },
+        ),
+    ] {
+        let start = clock::instant();
+        let mut found = 0;
+        let visit = |_| {
+            found += 1;
+            match found {
+                50 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        };
+        let visited = reader.visit_decisions(&filter, Direction::NewestFirst, visit);
+        visited.expect("it can be read");
+        println!(
+            "list {name}: {found} rows in {:.2?}",
+            clock::instant().duration_since(start)
+        );
+    }
+}
+
+/// Returns the time of a decision in the middle of the record.
+fn middle(reader: &AuditReader) -> jiff::Timestamp {
+    let range = reader.seq_range().expect("it can be read");
+    let range = range.expect("it has decisions");
+    let mut number = range.last.midpoint(range.first);
+    loop {
+        if let Some(row) = reader.record(number).expect("it can be read") {
+            return row.record.at;
+        }
+        number += 1;
+    }
+}

@@ -1,0 +1,383 @@
+//! Dictionaries: tables of values that many entries share, each kept once under
+//! its SHA-256.
+//!
+//! An entry refers to a value by the number of its row. Numbers are short, and
+//! mean something in one file alone: leaves have the SHA-256 of the value in
+//! their place. Does not know which entries refer to a value, nor what it means.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::mem;
+
+use rusqlite::Row;
+use rusqlite::types::{Value, ValueRef};
+
+use super::columns::text_bytes;
+use crate::decision::digest::{CanonicalBytes, Digest};
+
+use ColumnKind::{Integer, OptionalBlob, OptionalInteger, OptionalText, Text};
+
+/// Values that a [`BoundedMap`] remembers, counted in each of its halves.
+const HALF_MAX: usize = 16_384;
+
+/// Bytes that they may have.
+const HALF_BYTES_MAX: usize = 8 << 20;
+
+/// Type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ColumnKind {
+    Text,
+    OptionalText,
+    Integer,
+    OptionalInteger,
+    OptionalBlob,
+}
+
+/// Column of a dictionary.
+#[derive(Debug)]
+pub(super) struct DictionaryColumn {
+    name: &'static str,
+    kind: ColumnKind,
+}
+
+const fn column(name: &'static str, kind: ColumnKind) -> DictionaryColumn {
+    DictionaryColumn { name, kind }
+}
+
+/// A dictionary: `id`, its columns, `sha256`.
+#[derive(Debug)]
+pub(super) struct DictionaryTable {
+    pub(super) name: &'static str,
+    /// First byte of a value's encoding; `None` if the digest is that of the text
+    /// in the only column.
+    kind: Option<u8>,
+    columns: &'static [DictionaryColumn],
+}
+
+/// Addresses of clients, with room for a credential.
+pub(super) const CLIENTS: DictionaryTable = DictionaryTable {
+    name: "client",
+    kind: Some(b'c'),
+    columns: &[column("address", Text), column("credential", OptionalText)],
+};
+
+/// Crawlers: candidate tokens (a JSON list) and User-Agent.
+pub(super) const CRAWLERS: DictionaryTable = DictionaryTable {
+    name: "crawler",
+    kind: Some(b'a'),
+    columns: &[
+        column("candidates", Text),
+        column("user_agent", OptionalText),
+    ],
+};
+
+/// Origins, with the host alone, by which decisions are searched.
+pub(super) const ORIGINS: DictionaryTable = DictionaryTable {
+    name: "origin",
+    kind: Some(b'o'),
+    columns: &[column("origin", Text), column("host", Text)],
+};
+
+/// Rulings but for the reading of a path. The groups are a JSON list.
+pub(super) const RULINGS: DictionaryTable = DictionaryTable {
+    name: "ruling",
+    kind: Some(b'r'),
+    columns: &[
+        column("verdict", Text),
+        column("reason", Text),
+        column("effect", Text),
+        column("line", OptionalInteger),
+        column("rule", OptionalText),
+        column("groups", Text),
+        column("crawler", OptionalText),
+    ],
+};
+
+/// Sets of directives, with the statements that they follow from (JSON).
+pub(super) const DIRECTIVES: DictionaryTable = DictionaryTable {
+    name: "directives",
+    kind: Some(b'd'),
+    columns: &[column("value", Text), column("said", OptionalText)],
+};
+
+/// Methods, and errors that ended an exchange.
+pub(super) const TERMS: DictionaryTable = DictionaryTable {
+    name: "term",
+    kind: Some(b't'),
+    columns: &[column("text", Text)],
+};
+
+/// Policies. A policy is known by the SHA-256 of its JSON outside the record, too.
+pub(super) const POLICIES: DictionaryTable = DictionaryTable {
+    name: "policy",
+    kind: None,
+    columns: &[column("json", Text)],
+};
+
+/// Snapshots. The hops are a JSON list, and absent where there are none.
+pub(super) const SNAPSHOTS: DictionaryTable = DictionaryTable {
+    name: "snapshot",
+    kind: Some(b's'),
+    columns: &[
+        column("origin", Text),
+        column("token", OptionalText),
+        column("url", Text),
+        column("status", OptionalInteger),
+        column("fetched_us", Integer),
+        column("expires_us", Integer),
+        column("result", Text),
+        column("cause", OptionalText),
+        column("body", OptionalBlob),
+        column("hops", OptionalText),
+    ],
+};
+
+/// Every dictionary.
+pub(super) const DICTIONARIES: [&DictionaryTable; 8] = [
+    &CLIENTS,
+    &CRAWLERS,
+    &ORIGINS,
+    &RULINGS,
+    &DIRECTIVES,
+    &TERMS,
+    &POLICIES,
+    &SNAPSHOTS,
+];
+
+/// Row of a dictionary, as entries refer to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DictionaryRef {
+    pub(super) id: i64,
+    pub(super) sha256: Digest,
+}
+
+impl DictionaryTable {
+    /// Begins the encoding of a value in `bytes`.
+    pub(super) fn begin(&self, bytes: &mut CanonicalBytes) {
+        bytes.begin(self.kind.as_slice());
+    }
+
+    /// Makes the query for rows: the columns, the digest, the number. Conditions
+    /// are to be appended.
+    pub(super) fn select(&self) -> String {
+        format!("SELECT {}, sha256, id FROM {}", self.names(), self.name)
+    }
+
+    /// Makes the statement that inserts the columns and the digest.
+    pub(super) fn insert(&self) -> String {
+        let places = "?, ".repeat(self.columns.len());
+        let names = self.names();
+        format!(
+            "INSERT INTO {} ({names}, sha256) VALUES ({places}?)",
+            self.name
+        )
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<_> = self.columns.iter().map(|column| column.name).collect();
+        names.join(", ")
+    }
+
+    /// Returns how many columns a value has. Behind them stands the digest.
+    pub(super) fn width(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Computes the digest of the value in a row of [`DictionaryTable::select`].
+    /// `bytes` is room for the encoding.
+    pub(super) fn digest(
+        &self,
+        row: &Row<'_>,
+        bytes: &mut CanonicalBytes,
+    ) -> rusqlite::Result<Digest> {
+        // Answers and logs name a policy by the digest of its JSON, so the record
+        // does as well.
+        if self.kind.is_none() {
+            let text = row.get_ref(0)?;
+            return Ok(Digest::of(text_bytes(text).unwrap_or_default()));
+        }
+        self.begin(bytes);
+        for (at, column) in self.columns.iter().enumerate() {
+            column.encode(row.get_ref(at)?, bytes);
+        }
+        Ok(Digest::of(bytes.as_bytes()))
+    }
+
+    /// Computes the digest of a value by its columns.
+    pub(super) fn digest_of(&self, values: &[Value], bytes: &mut CanonicalBytes) -> Digest {
+        self.begin(bytes);
+        for (column, value) in self.columns.iter().zip(values) {
+            column.encode(value.into(), bytes);
+        }
+        Digest::of(bytes.as_bytes())
+    }
+
+    /// Makes the values of the columns from their encoding, which was made for
+    /// this table.
+    pub(super) fn decode(&self, encoded: &[u8]) -> Vec<Value> {
+        let mut rest = EncodedValues(encoded.get(1..).unwrap_or_default());
+        let columns = self.columns.iter();
+        columns.map(|column| column.decode(&mut rest)).collect()
+    }
+}
+
+impl DictionaryColumn {
+    fn encode(&self, value: ValueRef<'_>, bytes: &mut CanonicalBytes) {
+        match self.kind {
+            Text => bytes.bytes(text_bytes(value).unwrap_or_default()),
+            OptionalText | OptionalBlob => {
+                bytes.optional(text_bytes(value), CanonicalBytes::bytes);
+            }
+            Integer => bytes.integer(value.as_i64().unwrap_or_default()),
+            OptionalInteger => {
+                let number = value.as_i64_or_null().unwrap_or_default();
+                bytes.optional(number, CanonicalBytes::integer);
+            }
+        }
+    }
+
+    fn decode(&self, rest: &mut EncodedValues<'_>) -> Value {
+        let is_optional = matches!(self.kind, OptionalText | OptionalBlob | OptionalInteger);
+        if is_optional && rest.take(1) == [0] {
+            return Value::Null;
+        }
+        match self.kind {
+            Text | OptionalText => Value::Text(String::from_utf8_lossy(rest.bytes()).into_owned()),
+            OptionalBlob => Value::Blob(rest.bytes().to_vec()),
+            Integer | OptionalInteger => Value::Integer(rest.number()),
+        }
+    }
+}
+
+/// Rest of an encoding that is read. Behind its end it reads zeros.
+struct EncodedValues<'a>(&'a [u8]);
+
+impl<'a> EncodedValues<'a> {
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (head, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        head
+    }
+
+    fn number(&mut self) -> i64 {
+        let bytes = self.take(8).try_into();
+        bytes.map(i64::from_be_bytes).unwrap_or_default()
+    }
+
+    fn bytes(&mut self) -> &'a [u8] {
+        let length = self.take(4).try_into();
+        let length = length.map(u32::from_be_bytes).unwrap_or_default();
+        self.take(usize::try_from(length).unwrap_or(usize::MAX))
+    }
+}
+
+/// Map that forgets what was not used for the longest time, roughly: it has two
+/// halves, and the older one is dropped when the younger one is full.
+#[derive(Debug)]
+pub(super) struct BoundedMap<K, V> {
+    young: HashMap<K, BoundedEntry<V>>,
+    old: HashMap<K, BoundedEntry<V>>,
+    young_bytes: usize,
+}
+
+#[derive(Debug)]
+struct BoundedEntry<V> {
+    value: V,
+    bytes: usize,
+}
+
+impl<K, V> Default for BoundedMap<K, V> {
+    fn default() -> Self {
+        Self {
+            young: HashMap::new(),
+            old: HashMap::new(),
+            young_bytes: 0,
+        }
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> BoundedMap<K, V> {
+    /// Finds the value of `key`.
+    pub(super) fn get<Q>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        if let Some(found) = self.young.get(key) {
+            return Some(found.value.clone());
+        }
+        // Moved to the younger half: what is in use outlasts the older one.
+        let (key, found) = self.old.remove_entry(key)?;
+        let value = found.value.clone();
+        self.put(key, found);
+        Some(value)
+    }
+
+    /// Remembers `value`, which takes about `bytes` with its key.
+    pub(super) fn insert(&mut self, key: K, value: V, bytes: usize) {
+        self.put(key, BoundedEntry { value, bytes });
+    }
+
+    fn put(&mut self, key: K, entry: BoundedEntry<V>) {
+        if HALF_MAX <= self.young.len() || HALF_BYTES_MAX <= self.young_bytes {
+            self.old = mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        self.young_bytes += entry.bytes;
+        self.young.insert(key, entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours.
+    #[test]
+    fn values_are_decoded_as_they_were_encoded() {
+        let mut bytes = CanonicalBytes::default();
+        SNAPSHOTS.begin(&mut bytes);
+        bytes.bytes(b"http://o.test");
+        bytes.optional(None, CanonicalBytes::bytes);
+        bytes.bytes(b"");
+        bytes.optional(Some(200), CanonicalBytes::integer);
+        bytes.integer(-5);
+        bytes.integer(i64::MAX);
+        bytes.bytes(b"successful");
+        bytes.optional(Some(&b"dns_error"[..]), CanonicalBytes::bytes);
+        bytes.optional(Some(&[0, 255][..]), CanonicalBytes::bytes);
+        bytes.optional(None, CanonicalBytes::bytes);
+        let text = |text: &str| Value::Text(text.to_owned());
+        let expected = [
+            text("http://o.test"),
+            Value::Null,
+            text(""),
+            Value::Integer(200),
+            Value::Integer(-5),
+            Value::Integer(i64::MAX),
+            text("successful"),
+            text("dns_error"),
+            Value::Blob(vec![0, 255]),
+            Value::Null,
+        ];
+        assert_eq!(SNAPSHOTS.decode(bytes.as_bytes()), expected);
+    }
+
+    // Invariant 8.
+    #[test]
+    fn a_map_forgets_what_was_not_used_and_keeps_what_was() {
+        let mut map = BoundedMap::default();
+        map.insert(0, "used", 1);
+        map.insert(1, "left", 1);
+        for key in 2..4 * HALF_MAX {
+            map.insert(key, "other", 1);
+            assert_eq!(map.get(&0), Some("used"));
+        }
+        assert_eq!(map.get(&1), None);
+        assert!(map.young.len() + map.old.len() <= 2 * HALF_MAX);
+        map.insert(1, "large", HALF_BYTES_MAX);
+        map.insert(2, "next", 1);
+        assert_eq!((map.young.len(), map.get(&1)), (1, Some("large")));
+    }
+}

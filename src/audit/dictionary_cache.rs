@@ -1,0 +1,185 @@
+//! Dictionary values as a reader meets them: read once, checked once, shared by
+//! the records that refer to them.
+//!
+//! A value that was changed, or a row that is gone, must not keep a record from
+//! being read: the record is shown with what there is, and found not to be as it
+//! was written.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::columns::{ColumnReader, is_digest};
+use super::dictionary::{
+    BoundedMap, CLIENTS, CRAWLERS, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES, RULINGS,
+    SNAPSHOTS, TERMS,
+};
+use super::snapshot_row::read_snapshot;
+use crate::decision::digest::{CanonicalBytes, Digest};
+use crate::decision::record::{RecordedSnapshot, Seen, StoredCrawler, StoredPolicy, StoredRuling};
+
+/// A value, and whether its row is the one that was written.
+#[derive(Debug)]
+pub(super) struct DictionaryValue<T: ?Sized> {
+    pub(super) value: Arc<T>,
+    /// Digest of the value, which leaves have. That of a value that was changed
+    /// is not the one it is kept under.
+    pub(super) sha256: Digest,
+    /// Whether the value is kept under that digest.
+    pub(super) is_whole: bool,
+}
+
+impl<T: ?Sized> Clone for DictionaryValue<T> {
+    fn clone(&self) -> Self {
+        Self {
+            value: Arc::clone(&self.value),
+            ..*self
+        }
+    }
+}
+
+/// Values of one dictionary by their number.
+struct DictionaryCache<T: ?Sized> {
+    table: &'static DictionaryTable,
+    read: fn(&mut ColumnReader<'_>) -> rusqlite::Result<Arc<T>>,
+    values: BoundedMap<i64, DictionaryValue<T>>,
+}
+
+impl<T: ?Sized> DictionaryCache<T> {
+    fn new(
+        table: &'static DictionaryTable,
+        read: fn(&mut ColumnReader<'_>) -> rusqlite::Result<Arc<T>>,
+    ) -> Self {
+        Self {
+            table,
+            read,
+            values: BoundedMap::default(),
+        }
+    }
+
+    /// Finds the value in row `id`; `None` if there is no such row.
+    fn get(
+        &mut self,
+        connection: &Connection,
+        id: i64,
+    ) -> rusqlite::Result<Option<DictionaryValue<T>>> {
+        if let Some(found) = self.values.get(&id) {
+            return Ok(Some(found));
+        }
+        let sql = format!("{} WHERE id = ?", self.table.select());
+        let mut bytes = CanonicalBytes::default();
+        let found = connection
+            .prepare_cached(&sql)?
+            .query_row([id], |row| {
+                let sha256 = self.table.digest(row, &mut bytes)?;
+                Ok(DictionaryValue {
+                    is_whole: is_digest(row.get_ref(self.table.width())?, sha256),
+                    value: (self.read)(&mut ColumnReader::new(row))?,
+                    sha256,
+                })
+            })
+            .optional()?;
+        if let Some(found) = &found {
+            // As large as its encoding, roughly.
+            let size = bytes.as_bytes().len();
+            self.values.insert(id, found.clone(), size);
+        }
+        Ok(found)
+    }
+}
+
+/// Values of all dictionaries that decisions and endings refer to.
+pub(super) struct DictionaryValues {
+    clients: DictionaryCache<str>,
+    crawlers: DictionaryCache<StoredCrawler>,
+    origins: DictionaryCache<str>,
+    rulings: DictionaryCache<StoredRuling>,
+    directives: DictionaryCache<Seen>,
+    terms: DictionaryCache<str>,
+    policies: DictionaryCache<StoredPolicy>,
+    snapshots: DictionaryCache<RecordedSnapshot>,
+}
+
+impl fmt::Debug for DictionaryValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DictionaryValues")
+    }
+}
+
+/// Defines the methods that find a value by the number of its row.
+macro_rules! finders {
+    ($($(#[$doc:meta])+ $name:ident in $field:ident: $Value:ty;)+) => {$(
+        $(#[$doc])+
+        pub(super) fn $name(
+            &mut self,
+            connection: &Connection,
+            id: i64,
+        ) -> rusqlite::Result<Option<DictionaryValue<$Value>>> {
+            self.$field.get(connection, id)
+        }
+    )+};
+}
+
+impl DictionaryValues {
+    finders! {
+        /// Finds the address of a client.
+        client in clients: str;
+        /// Finds a crawler.
+        crawler in crawlers: StoredCrawler;
+        /// Finds the text of an origin.
+        origin in origins: str;
+        /// Finds a ruling.
+        ruling in rulings: StoredRuling;
+        /// Finds a set of directives.
+        directives in directives: Seen;
+        /// Finds a method or an error.
+        term in terms: str;
+        /// Finds a policy.
+        policy in policies: StoredPolicy;
+        /// Finds a snapshot.
+        snapshot in snapshots: RecordedSnapshot;
+    }
+}
+
+impl Default for DictionaryValues {
+    fn default() -> Self {
+        let first_text = |columns: &mut ColumnReader<'_>| Ok(Arc::from(columns.word()?));
+        Self {
+            clients: DictionaryCache::new(&CLIENTS, first_text),
+            crawlers: DictionaryCache::new(&CRAWLERS, |columns| {
+                Ok(Arc::new(StoredCrawler {
+                    candidates: columns.list()?,
+                    user_agent: columns.text()?,
+                }))
+            }),
+            origins: DictionaryCache::new(&ORIGINS, first_text),
+            rulings: DictionaryCache::new(&RULINGS, |columns| read_ruling(columns).map(Arc::new)),
+            directives: DictionaryCache::new(&DIRECTIVES, |columns| {
+                Ok(Arc::new(Seen {
+                    directives: columns.word()?,
+                    said: columns.text()?,
+                }))
+            }),
+            terms: DictionaryCache::new(&TERMS, first_text),
+            policies: DictionaryCache::new(&POLICIES, |columns| {
+                Ok(Arc::new(StoredPolicy::new(&columns.word()?)))
+            }),
+            snapshots: DictionaryCache::new(&SNAPSHOTS, |columns| {
+                read_snapshot(columns).map(Arc::new)
+            }),
+        }
+    }
+}
+
+fn read_ruling(columns: &mut ColumnReader<'_>) -> rusqlite::Result<StoredRuling> {
+    Ok(StoredRuling {
+        verdict: columns.word()?,
+        reason: columns.word()?,
+        effect: columns.word()?,
+        line: columns.number()?,
+        rule: columns.text()?,
+        group: columns.list()?,
+        crawler: columns.text()?,
+    })
+}

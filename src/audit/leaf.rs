@@ -1,0 +1,295 @@
+//! Canonical encoding of what the record holds, and the hash of each entry: its
+//! leaf.
+//!
+//! docs/decisions/020-thin-record.md has the encoding byte by byte. It covers
+//! values, and SHA-256 values of what is kept once, never numbers that mean
+//! something in one file alone. What may have to be redacted (the client, the URL
+//! and its reading) enters a leaf through one salted commitment, so that the rest
+//! of an entry can be verified without it.
+//!
+//! Pure functions. Does not know tables.
+
+use crate::decision::digest::{CanonicalBytes, Digest};
+
+/// Bytes of the salt of a decision.
+pub(super) const SALT_BYTES: usize = 16;
+
+/// First byte of the encoding of an entry. Dictionary values have others.
+const DECISION: u8 = b'D';
+const ENDING: u8 = b'E';
+const EVENT: u8 = b'V';
+const NUMBERS: u8 = b'N';
+const LOST: u8 = b'L';
+
+/// Id of a record, as it stands in every leaf: an entry of one record is none of
+/// another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct RecordId([u8; 16]);
+
+impl RecordId {
+    /// Reads an id of 32 hexadecimal digits. Another text stands for zeros: its
+    /// entries are found not to be as they were written.
+    pub(super) fn parse(text: &str) -> Self {
+        let number = u128::from_str_radix(text, 16).unwrap_or_default();
+        Self(number.to_be_bytes())
+    }
+}
+
+/// Begins the encoding of an entry of `record`.
+fn begin_entry(bytes: &mut CanonicalBytes, kind: u8, record: RecordId) {
+    bytes.begin(&[kind]);
+    bytes.raw(&record.0);
+}
+
+/// Values of a decision. Digests are those of dictionary values.
+#[derive(Debug)]
+pub(super) struct DecisionValues<'a> {
+    pub(super) seq: i64,
+    pub(super) time_us: i64,
+    pub(super) client: Digest,
+    pub(super) crawler: Digest,
+    pub(super) method: Digest,
+    pub(super) origin: Digest,
+    pub(super) path: &'a [u8],
+    pub(super) ruling: Digest,
+    pub(super) reading: Option<&'a [u8]>,
+    pub(super) wait_ms: i64,
+    pub(super) policy: Digest,
+    pub(super) snapshot: Option<Digest>,
+    pub(super) salt: &'a [u8],
+}
+
+impl DecisionValues<'_> {
+    /// Computes the commitment to the values that may have to be redacted.
+    fn commitment(&self, bytes: &mut CanonicalBytes) -> Digest {
+        // The salt first: without it nobody can try out addresses and URLs.
+        bytes.begin(self.salt);
+        bytes.digest(self.client);
+        bytes.digest(self.origin);
+        bytes.bytes(self.path);
+        bytes.optional(self.reading, CanonicalBytes::bytes);
+        Digest::of(bytes.as_bytes())
+    }
+
+    /// Computes the leaf. `bytes` is room for the encoding.
+    pub(super) fn leaf(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
+        let commitment = self.commitment(bytes);
+        begin_entry(bytes, DECISION, record);
+        bytes.integer(self.seq);
+        bytes.integer(self.time_us);
+        bytes.digest(commitment);
+        bytes.digest(self.crawler);
+        bytes.digest(self.method);
+        bytes.digest(self.ruling);
+        bytes.integer(self.wait_ms);
+        bytes.digest(self.policy);
+        bytes.optional(self.snapshot, CanonicalBytes::digest);
+        Digest::of(bytes.as_bytes())
+    }
+}
+
+/// Values of an ending. Digests are those of dictionary values.
+#[derive(Debug)]
+pub(super) struct EndingValues {
+    pub(super) decision: i64,
+    pub(super) seq: i64,
+    pub(super) status: Option<i64>,
+    pub(super) directives: Option<Digest>,
+    pub(super) bytes: i64,
+    pub(super) error: Option<Digest>,
+}
+
+impl EndingValues {
+    /// Computes the leaf. With the number of the decision in it, the ending of
+    /// one cannot be given to another.
+    pub(super) fn leaf(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
+        begin_entry(bytes, ENDING, record);
+        bytes.integer(self.decision);
+        bytes.integer(self.seq);
+        bytes.optional(self.status, CanonicalBytes::integer);
+        bytes.optional(self.directives, CanonicalBytes::digest);
+        bytes.integer(self.bytes);
+        bytes.optional(self.error, CanonicalBytes::digest);
+        Digest::of(bytes.as_bytes())
+    }
+}
+
+/// Values of an event.
+#[derive(Debug)]
+pub(super) struct EventValues<'a> {
+    pub(super) seq: i64,
+    pub(super) time_us: i64,
+    pub(super) host: &'a [u8],
+    pub(super) kind: &'a [u8],
+    pub(super) status: Option<i64>,
+    pub(super) until_us: i64,
+    pub(super) incidents: i64,
+}
+
+impl EventValues<'_> {
+    /// Computes the leaf.
+    pub(super) fn leaf(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
+        begin_entry(bytes, EVENT, record);
+        bytes.integer(self.seq);
+        bytes.integer(self.time_us);
+        bytes.bytes(self.host);
+        bytes.bytes(self.kind);
+        bytes.optional(self.status, CanonicalBytes::integer);
+        bytes.integer(self.until_us);
+        bytes.integer(self.incidents);
+        Digest::of(bytes.as_bytes())
+    }
+}
+
+/// Computes the digest of the highest number and of the highest reserved one.
+pub(super) fn numbers_digest(record: RecordId, last: i64, reserved: i64) -> Digest {
+    let mut bytes = CanonicalBytes::default();
+    begin_entry(&mut bytes, NUMBERS, record);
+    bytes.integer(last);
+    bytes.integer(reserved);
+    Digest::of(bytes.as_bytes())
+}
+
+/// Values of a range of numbers that have no entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LostRange {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    /// Time at which the loss was noticed.
+    pub(super) time_us: i64,
+}
+
+impl LostRange {
+    /// Computes the digest.
+    pub(super) fn digest(self, record: RecordId) -> Digest {
+        let mut bytes = CanonicalBytes::default();
+        begin_entry(&mut bytes, LOST, record);
+        bytes.integer(self.first);
+        bytes.integer(self.last);
+        bytes.integer(self.time_us);
+        Digest::of(bytes.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes the documented encoding a second time, from a list of parts.
+    fn sha256(parts: &[&[u8]]) -> Digest {
+        Digest::of(&parts.concat())
+    }
+
+    fn be(value: i64) -> [u8; 8] {
+        value.to_be_bytes()
+    }
+
+    const ID: &str = "000102030405060708090a0b0c0d0e0f";
+    const ID_BYTES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+    // Ours: docs/decisions/020-thin-record.md, "Leaves".
+    #[test]
+    fn a_leaf_of_a_decision_is_what_the_document_says() {
+        let digest = |name: &str| Digest::of(name.as_bytes());
+        for (reading, snapshot) in [(None, None), (Some(&b"/x"[..]), Some(digest("snapshot")))] {
+            let values = DecisionValues {
+                seq: 7,
+                time_us: -1,
+                client: digest("client"),
+                crawler: digest("crawler"),
+                method: digest("method"),
+                origin: digest("origin"),
+                path: b"/a?b",
+                ruling: digest("ruling"),
+                reading,
+                wait_ms: 12,
+                policy: digest("policy"),
+                snapshot,
+                salt: &[9; SALT_BYTES],
+            };
+            let of = |name: &str| *digest(name).as_bytes();
+            let reading: &[u8] = reading.map_or(&[0], |_| b"\x01\0\0\0\x02/x");
+            let (client, origin) = (of("client"), of("origin"));
+            let parts: [&[u8]; 6] = [&[9; 16], &client, &origin, b"\0\0\0\x04", b"/a?b", reading];
+            let commitment = sha256(&parts);
+            let snapshot =
+                snapshot.map_or(vec![0], |digest| [&[1], &digest.as_bytes()[..]].concat());
+            let expected = sha256(&[
+                b"D",
+                &ID_BYTES,
+                &be(7),
+                &be(-1),
+                commitment.as_bytes(),
+                &of("crawler"),
+                &of("method"),
+                &of("ruling"),
+                &be(12),
+                &of("policy"),
+                &snapshot,
+            ]);
+            let mut room = CanonicalBytes::default();
+            assert_eq!(values.leaf(RecordId::parse(ID), &mut room), expected);
+        }
+    }
+
+    // Ours: the same document.
+    #[test]
+    fn leaves_of_endings_and_events_are_what_the_document_says() {
+        let mut room = CanonicalBytes::default();
+        let id = RecordId::parse(ID);
+        let error = Digest::of(b"error");
+        let ending = EndingValues {
+            decision: 7,
+            seq: 8,
+            status: Some(200),
+            directives: None,
+            bytes: 42,
+            error: Some(error),
+        };
+        let status = [&[1][..], &be(200)].concat();
+        let parts: [&[u8]; 9] = [
+            b"E",
+            &ID_BYTES,
+            &be(7),
+            &be(8),
+            &status,
+            &[0],
+            &be(42),
+            &[1],
+            error.as_bytes(),
+        ];
+        assert_eq!(ending.leaf(id, &mut room), sha256(&parts));
+        let event = EventValues {
+            seq: 9,
+            time_us: 1,
+            host: b"o.test",
+            kind: b"k",
+            status: None,
+            until_us: 2,
+            incidents: 3,
+        };
+        let parts: [&[u8]; 11] = [
+            b"V",
+            &ID_BYTES,
+            &be(9),
+            &be(1),
+            b"\0\0\0\x06",
+            b"o.test",
+            b"\0\0\0\x01k",
+            &[0],
+            &be(2),
+            &be(3),
+            b"",
+        ];
+        assert_eq!(event.leaf(id, &mut room), sha256(&parts));
+        let lost = LostRange {
+            first: 3,
+            last: 5,
+            time_us: 4,
+        };
+        let parts: [&[u8]; 5] = [b"L", &ID_BYTES, &be(3), &be(5), &be(4)];
+        assert_eq!(lost.digest(id), sha256(&parts));
+        let parts: [&[u8]; 4] = [b"N", &ID_BYTES, &be(5), &be(6)];
+        assert_eq!(numbers_digest(id, 5, 6), sha256(&parts));
+    }
+}

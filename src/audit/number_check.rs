@@ -1,0 +1,251 @@
+//! Check of the numbers of a record: whether each has an entry, or is noted as
+//! lost; and of the summary by which decisions are searched.
+//!
+//! Decisions come in the order of their numbers, and each with the number of its
+//! ending, which is greater. So all numbers up to a decision are known when it is
+//! reached, and what has to be remembered is the endings of exchanges that were
+//! under way at a time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rusqlite::{Connection, Row};
+
+use super::columns::signed;
+use super::decision_row::{CheckedRecord, IS_ORPHAN, ORPHANS};
+use super::events::EVENTS;
+use super::leaf::LostRange;
+use super::order::all_below;
+use super::pages::{NumberedTable, SqlConditions, TableScan};
+use super::parts::{PartKey, PartSums, part_of};
+use super::reader::AuditReader;
+use super::sequence::{CheckedRange, LOST_RANGES, Sequence};
+
+/// Numbers of the events alone.
+const EVENT_NUMBERS: NumberedTable = NumberedTable {
+    select: "SELECT seq FROM event",
+    ..EVENTS
+};
+
+/// What is found about numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NumberFinding {
+    /// Numbers without an entry.
+    Missing { first: i64, last: i64 },
+    /// A number that two entries have.
+    Twice(i64),
+    /// Numbers that are noted as lost, and whether the note is the one that was
+    /// written.
+    Lost { range: LostRange, is_own: bool },
+    /// A part whose summary lacks decisions.
+    Unsummed(i64),
+}
+
+/// Number of an entry, or a range of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Numbers {
+    first: i64,
+    last: i64,
+}
+
+impl Numbers {
+    fn one(seq: i64) -> Self {
+        Self {
+            first: seq,
+            last: seq,
+        }
+    }
+}
+
+/// Ending whose decision is gone.
+#[derive(Debug, Clone, Copy)]
+struct Orphan {
+    decision: i64,
+    seq: i64,
+}
+
+/// Rows of a scan, looked at one by one.
+struct RowFeed<'a, T> {
+    scan: TableScan<'a>,
+    rows: VecDeque<T>,
+}
+
+impl<'a, T: Copy> RowFeed<'a, T> {
+    fn new(
+        connection: &'a Connection,
+        table: NumberedTable,
+        conditions: SqlConditions,
+    ) -> rusqlite::Result<Self> {
+        let ranges = all_below(table.end(connection)?);
+        Ok(Self {
+            scan: TableScan::new(connection, table, conditions, ranges),
+            rows: VecDeque::new(),
+        })
+    }
+
+    /// Returns the next row if `is_wanted`, and passes over it.
+    fn next_if(
+        &mut self,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+        is_wanted: impl FnOnce(&T) -> bool,
+    ) -> rusqlite::Result<Option<T>> {
+        if self.rows.is_empty()
+            && let Some(page) = self.scan.next_page(read)?
+        {
+            self.rows = page.into();
+        }
+        Ok(match self.rows.front() {
+            Some(row) if is_wanted(row) => self.rows.pop_front(),
+            _ => None,
+        })
+    }
+}
+
+/// A check under way.
+pub(super) struct NumberCheck<'a> {
+    reader: &'a AuditReader,
+    events: RowFeed<'a, Numbers>,
+    lost: RowFeed<'a, CheckedRange>,
+    orphans: RowFeed<'a, Orphan>,
+    /// Numbers ahead of the last decision, the lowest on top.
+    ahead: BinaryHeap<Reverse<Numbers>>,
+    /// Lowest number that nothing is known of.
+    expected: i64,
+    sums: PartSums,
+    /// Parts up to this one are summed up.
+    last_part: i64,
+}
+
+impl<'a> NumberCheck<'a> {
+    /// Begins before the first number.
+    pub(super) fn new(reader: &'a AuditReader) -> rusqlite::Result<Self> {
+        let connection = &reader.connection;
+        let mut is_orphan = SqlConditions::default();
+        is_orphan.add_plain(IS_ORPHAN);
+        let sql = "SELECT max(part) FROM part";
+        let last_part: Option<i64> = connection.query_row(sql, [], |row| row.get(0))?;
+        Ok(Self {
+            reader,
+            events: RowFeed::new(connection, EVENT_NUMBERS, SqlConditions::default())?,
+            lost: RowFeed::new(connection, LOST_RANGES, SqlConditions::default())?,
+            orphans: RowFeed::new(connection, ORPHANS, is_orphan)?,
+            ahead: BinaryHeap::new(),
+            expected: 1,
+            sums: PartSums::new(0),
+            last_part: last_part.unwrap_or(-1),
+        })
+    }
+
+    /// Takes in the next decision, with its ending.
+    pub(super) fn add(
+        &mut self,
+        row: &CheckedRecord,
+        mut report: impl FnMut(NumberFinding),
+    ) -> rusqlite::Result<()> {
+        let seq = signed(row.record.seq);
+        self.gather_below(seq, &mut report)?;
+        self.ahead.push(Reverse(Numbers::one(seq)));
+        if let Some(ending) = row.ending {
+            self.ahead.push(Reverse(Numbers::one(ending)));
+        }
+        self.settle(seq, &mut report);
+        self.sum_up(seq, row, &mut report)
+    }
+
+    /// Ends behind the last number that was given.
+    pub(super) fn end(mut self, mut report: impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
+        self.gather_below(i64::MAX, &mut report)?;
+        self.settle(i64::MAX, &mut report);
+        let sequence = Sequence::read(&self.reader.connection)?.unwrap_or_default();
+        // The marker knows of rows that were taken off the end together with the
+        // row of the sequence.
+        let last = sequence.last.max(signed(self.reader.last_in_marker));
+        self.expect(last.saturating_add(1), &mut report);
+        self.check_sums(&mut report)
+    }
+
+    /// Puts ahead what is known of the numbers below the decision `seq`.
+    fn gather_below(
+        &mut self,
+        seq: i64,
+        report: &mut impl FnMut(NumberFinding),
+    ) -> rusqlite::Result<()> {
+        let read = |row: &Row<'_>| row.get(0).map(Numbers::one);
+        while let Some(event) = self.events.next_if(read, |event| event.first < seq)? {
+            self.ahead.push(Reverse(event));
+        }
+        let record = self.reader.record_id;
+        let read = |row: &Row<'_>| CheckedRange::read(row, record);
+        while let Some(lost) = self.lost.next_if(read, |lost| lost.range.first < seq)? {
+            let (range, is_own) = (lost.range, lost.is_as_written);
+            report(NumberFinding::Lost { range, is_own });
+            self.ahead.push(Reverse(Numbers {
+                first: range.first,
+                last: range.last,
+            }));
+        }
+        let read = |row: &Row<'_>| {
+            Ok(Orphan {
+                decision: row.get(0)?,
+                seq: row.get(1)?,
+            })
+        };
+        while let Some(orphan) = self.orphans.next_if(read, |orphan| orphan.decision < seq)? {
+            self.ahead.push(Reverse(Numbers::one(orphan.seq)));
+        }
+        Ok(())
+    }
+
+    /// Compares all numbers up to `last` with those that are expected.
+    fn settle(&mut self, last: i64, report: &mut impl FnMut(NumberFinding)) {
+        while let Some(Reverse(next)) = self.ahead.peek().copied()
+            && next.first <= last
+        {
+            self.ahead.pop();
+            // Numbers come in ascending order, so a lower one was met before.
+            if next.first < self.expected {
+                report(NumberFinding::Twice(next.first));
+            }
+            self.expect(next.first, report);
+            self.expected = self.expected.max(next.last.saturating_add(1));
+        }
+    }
+
+    /// Reports what is missing below `seq`.
+    fn expect(&mut self, seq: i64, report: &mut impl FnMut(NumberFinding)) {
+        if self.expected < seq {
+            report(NumberFinding::Missing {
+                first: self.expected,
+                last: seq - 1,
+            });
+            self.expected = seq;
+        }
+    }
+
+    fn sum_up(
+        &mut self,
+        seq: i64,
+        row: &CheckedRecord,
+        report: &mut impl FnMut(NumberFinding),
+    ) -> rusqlite::Result<()> {
+        // Decisions come in order: the part before is complete.
+        if self.sums.part() != part_of(seq) {
+            self.check_sums(report)?;
+            self.sums = PartSums::new(part_of(seq));
+        }
+        self.sums.add(seq, PartKey::of_origin(row.origin));
+        // A word that no version writes is a finding of its row.
+        if let Some(key) = PartKey::of_verdict(&row.record.ruling.verdict) {
+            self.sums.add(seq, key);
+        }
+        Ok(())
+    }
+
+    fn check_sums(&self, report: &mut impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
+        let part = self.sums.part();
+        if part <= self.last_part && !self.sums.are_in(&self.reader.connection)? {
+            report(NumberFinding::Unsummed(part));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,325 @@
+//! Summary of the decisions by host and by verdict, in place of indexes.
+//!
+//! An index by host is written to at a random place for each decision, which
+//! costs more than the decision itself. So the numbers are divided into parts of
+//! 8,192. For each host and each verdict the table `part` has the first and the
+//! last decision in a part, written in order when the part is over. A search
+//! looks at those stretches only, and at all of the last part.
+//!
+//! Does not know how rows are read.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::order::Direction;
+use crate::decision::decide::Verdict;
+
+/// Numbers of a part: decisions, endings and events share them.
+pub(super) const PART_NUMBERS: i64 = 8192;
+
+/// Fields that are summed up, as the table names them.
+const HOST: i64 = 1;
+const VERDICT: i64 = 2;
+
+const INSERT: &str = "
+REPLACE INTO part (part, field, value, first, last) VALUES (?, ?, ?, ?, ?)";
+
+/// Returns the part of a number.
+pub(super) fn part_of(seq: i64) -> i64 {
+    seq.div_euclid(PART_NUMBERS)
+}
+
+fn numbers_of(part: i64) -> Range<i64> {
+    let start = part.saturating_mul(PART_NUMBERS);
+    start..start.saturating_add(PART_NUMBERS)
+}
+
+/// Field of a decision with its value: the row of its origin, or the place of its
+/// verdict in the list of verdicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct PartKey {
+    field: i64,
+    value: i64,
+}
+
+impl PartKey {
+    /// Makes the key of decisions about the origin in row `id`.
+    pub(super) fn of_origin(id: i64) -> Self {
+        Self {
+            field: HOST,
+            value: id,
+        }
+    }
+
+    /// Makes the key of decisions with a verdict; `None` for a word that no
+    /// version writes.
+    pub(super) fn of_verdict(word: &str) -> Option<Self> {
+        let mut verdicts = Verdict::ALL.into_iter();
+        let place = verdicts.position(|verdict| verdict.as_str() == word)?;
+        Some(Self {
+            field: VERDICT,
+            value: i64::try_from(place).ok()?,
+        })
+    }
+}
+
+/// First and last number of some decisions, counted from the start of their part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PartSpan {
+    first: i64,
+    last: i64,
+}
+
+impl PartSpan {
+    /// Returns the span from the first of both to the last of both.
+    fn with(self, other: Self) -> Self {
+        Self {
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+        }
+    }
+}
+
+/// Sums of one part, of decisions in ascending order.
+#[derive(Debug, Default)]
+pub(super) struct PartSums {
+    part: i64,
+    spans: HashMap<PartKey, PartSpan>,
+}
+
+impl PartSums {
+    /// Begins the sums of `part`.
+    pub(super) fn new(part: i64) -> Self {
+        Self {
+            part,
+            spans: HashMap::new(),
+        }
+    }
+
+    /// Returns the part.
+    pub(super) fn part(&self) -> i64 {
+        self.part
+    }
+
+    /// Adds the decision `seq`, which is in the part.
+    pub(super) fn add(&mut self, seq: i64, key: PartKey) {
+        let at = seq - numbers_of(self.part).start;
+        let span = PartSpan {
+            first: at,
+            last: at,
+        };
+        self.spans.entry(key).or_insert(span).last = at;
+    }
+
+    /// Writes the sums, in the order of the table.
+    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut spans: Vec<_> = self.spans.iter().collect();
+        spans.sort_unstable_by_key(|(key, _)| **key);
+        let mut statement = connection.prepare_cached(INSERT)?;
+        for (key, span) in spans {
+            statement.insert(params![
+                self.part, key.field, key.value, span.first, span.last
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Reports whether the table has all of these decisions in its stretches.
+    pub(super) fn are_in(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        let sql = "SELECT field, value, first, last FROM part WHERE part = ?";
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut rows = statement.query([self.part])?;
+        let mut found = 0;
+        while let Some(row) = rows.next()? {
+            let key = PartKey {
+                field: row.get(0)?,
+                value: row.get(1)?,
+            };
+            let (first, last): (i64, i64) = (row.get(2)?, row.get(3)?);
+            let own = self.spans.get(&key);
+            found += usize::from(own.is_some_and(|own| first <= own.first && own.last <= last));
+        }
+        Ok(found == self.spans.len())
+    }
+}
+
+/// Sums of the part that is being written.
+#[derive(Debug, Default)]
+pub(super) struct OpenPart {
+    /// `None` until the file was asked.
+    sums: Option<PartSums>,
+}
+
+impl OpenPart {
+    /// Takes in the decision `seq` that is written next, with its origin's row and
+    /// its verdict. Writes the sums of the part before if that is over.
+    pub(super) fn add(
+        &mut self,
+        connection: &Connection,
+        seq: i64,
+        keys: [Option<PartKey>; 2],
+    ) -> rusqlite::Result<()> {
+        // Taken out: if the next lines fail, the transaction does, and the file is
+        // asked again.
+        let mut sums = match self.sums.take() {
+            Some(sums) => sums,
+            None => last_in(connection)?,
+        };
+        // In the transaction of the decision that begins the next part: a part is
+        // summed up whole or not at all.
+        if sums.part() < part_of(seq) {
+            sums.write(connection)?;
+            sums = PartSums::new(part_of(seq));
+        }
+        for key in keys.into_iter().flatten() {
+            sums.add(seq, key);
+        }
+        self.sums = Some(sums);
+        Ok(())
+    }
+}
+
+/// Sums up the part of the last decision, which no later one has had written.
+fn last_in(connection: &Connection) -> rusqlite::Result<PartSums> {
+    let last: Option<i64> =
+        connection.query_row("SELECT max(seq) FROM decision", [], |row| row.get(0))?;
+    let mut sums = PartSums::new(part_of(last.unwrap_or_default()));
+    let mut statement = connection.prepare_cached(
+        "SELECT d.seq, d.origin, r.verdict FROM decision AS d
+         LEFT JOIN ruling AS r ON r.id = d.ruling WHERE ? <= d.seq ORDER BY d.seq",
+    )?;
+    let mut rows = statement.query([numbers_of(sums.part()).start])?;
+    while let Some(row) = rows.next()? {
+        let seq = row.get(0)?;
+        sums.add(seq, PartKey::of_origin(row.get(1)?));
+        // A verdict that no version writes is not found by its word either.
+        if let Ok(word) = row.get_ref(2)?.as_str()
+            && let Some(key) = PartKey::of_verdict(word)
+        {
+            sums.add(seq, key);
+        }
+    }
+    Ok(sums)
+}
+
+/// Stretches of numbers in which decisions with certain values may be.
+#[derive(Debug, Default)]
+pub(super) struct PartFilter {
+    /// For each condition the values that meet it.
+    conditions: Vec<Vec<PartKey>>,
+    /// First number that is not summed up.
+    open_from: i64,
+}
+
+impl PartFilter {
+    /// Makes a filter that all decisions pass.
+    pub(super) fn new(connection: &Connection) -> rusqlite::Result<Self> {
+        let sql = "SELECT max(part) FROM part";
+        let last: Option<i64> = connection.query_row(sql, [], |row| row.get(0))?;
+        Ok(Self {
+            conditions: Vec::new(),
+            open_from: last.map_or(i64::MIN, |last| numbers_of(last).end),
+        })
+    }
+
+    /// Adds a condition: one of `keys` must be met.
+    pub(super) fn add(&mut self, keys: Vec<PartKey>) {
+        self.conditions.push(keys);
+    }
+
+    /// Finds the stretch within `rest` that is to be looked at next; `None` if
+    /// there is no more.
+    pub(super) fn next(
+        &self,
+        connection: &Connection,
+        rest: &Range<i64>,
+        direction: Direction,
+    ) -> rusqlite::Result<Option<Range<i64>>> {
+        if self.conditions.is_empty() {
+            return Ok(Some(rest.clone()).filter(|rest| !rest.is_empty()));
+        }
+        let mut left = rest.clone();
+        while !left.is_empty() {
+            let near = match direction {
+                Direction::OldestFirst => left.start,
+                Direction::NewestFirst => left.end - 1,
+            };
+            // Behind the last part nothing is summed up: all of it is looked at.
+            let open = self.open_from.max(left.start)..left.end;
+            if open.contains(&near) {
+                return Ok(Some(open));
+            }
+            let Some(part) = next_part(connection, part_of(near), direction)? else {
+                // Oldest first, the open part is still to come.
+                left.start = self.open_from.max(near + 1);
+                if direction == Direction::NewestFirst {
+                    break;
+                }
+                continue;
+            };
+            let found = self.stretch(connection, part)?;
+            // Somebody may have put anything into the table, so that the stretch
+            // is kept within what is left to look at.
+            let found = found.start.max(left.start)..found.end.min(left.end);
+            if !found.is_empty() {
+                return Ok(Some(found));
+            }
+            match direction {
+                Direction::OldestFirst => left.start = numbers_of(part).end.max(near + 1),
+                Direction::NewestFirst => left.end = numbers_of(part).start.min(near),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds the stretch of `part` that may meet every condition.
+    fn stretch(&self, connection: &Connection, part: i64) -> rusqlite::Result<Range<i64>> {
+        let sql = "SELECT first, last FROM part WHERE part = ? AND field = ? AND value = ?";
+        let mut statement = connection.prepare_cached(sql)?;
+        let read = |row: &Row<'_>| {
+            Ok(PartSpan {
+                first: row.get(0)?,
+                last: row.get(1)?,
+            })
+        };
+        let start = numbers_of(part).start;
+        let mut whole = numbers_of(part);
+        for keys in &self.conditions {
+            let mut met: Option<PartSpan> = None;
+            for key in keys {
+                let place = [part, key.field, key.value];
+                let span = statement.query_row(place, read).optional()?;
+                met = match (met, span) {
+                    (Some(one), Some(other)) => Some(one.with(other)),
+                    (one, other) => one.or(other),
+                };
+            }
+            let Some(met) = met else {
+                return Ok(start..start);
+            };
+            whole.start = whole.start.max(start.saturating_add(met.first));
+            whole.end = whole
+                .end
+                .min(start.saturating_add(met.last).saturating_add(1));
+        }
+        Ok(whole)
+    }
+}
+
+/// Finds the part nearest to `part`, itself included, that is summed up.
+fn next_part(
+    connection: &Connection,
+    part: i64,
+    direction: Direction,
+) -> rusqlite::Result<Option<i64>> {
+    let sql = match direction {
+        Direction::OldestFirst => "SELECT part FROM part WHERE ? <= part ORDER BY part LIMIT 1",
+        Direction::NewestFirst => {
+            "SELECT part FROM part WHERE part <= ? ORDER BY part DESC LIMIT 1"
+        }
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.query_row([part], |row| row.get(0)).optional()
+}

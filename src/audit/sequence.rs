@@ -1,0 +1,199 @@
+//! Numbers of the record: one sequence without a gap for decisions, endings and
+//! events.
+//!
+//! The table `sequence` has the highest number that is accounted for, and the
+//! highest that is reserved. With `audit.durability = "queue"` a number is told
+//! before its entry is on disk, so numbers are reserved on disk in blocks. A
+//! start that finds reserved numbers without entries notes them as lost
+//! (`lost_range`) and goes on behind them: no number is told twice.
+//!
+//! Does not know what has a number.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::columns::{blob, is_digest};
+use super::leaf::{LostRange, RecordId, numbers_digest};
+use super::pages::NumberedTable;
+
+/// Numbers that are reserved at a time. They are used up within a second at most
+/// loads, and cost one row whatever they are.
+const BLOCK_MIN: i64 = 65_536;
+
+/// Block for each place in the queue: half a block must outlast all that may wait.
+const BLOCK_PER_PLACE: i64 = 4;
+
+const SELECT_SEQUENCE: &str = "SELECT last, reserved, digest FROM sequence";
+
+/// All lost ranges: first, last, time, digest.
+pub(super) const LOST_RANGES: NumberedTable = NumberedTable {
+    name: "lost_range",
+    select: "SELECT first, last, time_us, digest FROM lost_range",
+    key: "first",
+    number: "first",
+};
+
+/// Highest numbers of a record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sequence {
+    /// Highest number that has an entry, or is noted as lost.
+    pub(super) last: i64,
+    /// Highest number that may have been told; at least `last`.
+    pub(super) reserved: i64,
+}
+
+impl Sequence {
+    /// Reads the numbers; `None` if there is no such row.
+    pub(super) fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
+        let read = |row: &Row<'_>| {
+            Ok(Self {
+                last: row.get(0)?,
+                reserved: row.get(1)?,
+            })
+        };
+        let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
+        statement.query_row([], read).optional()
+    }
+
+    /// Returns the sequence whose reservation is due to be extended by `block`
+    /// numbers, extended.
+    pub(super) fn with_reserve(self, block: i64) -> Self {
+        // Extended when half is used: the other half outlasts the entries that may
+        // wait for their commit.
+        let left = self.reserved - self.last;
+        let reserved = if block == 0 {
+            self.last
+        } else if left < block / 2 {
+            self.last + block
+        } else {
+            self.reserved
+        };
+        Self { reserved, ..self }
+    }
+
+    /// Writes the numbers of `record`.
+    pub(super) fn write(self, connection: &Connection, record: RecordId) -> rusqlite::Result<()> {
+        let digest = numbers_digest(record, self.last, self.reserved);
+        let sql = "REPLACE INTO sequence (id, last, reserved, digest) VALUES (1, ?, ?, ?)";
+        let mut statement = connection.prepare_cached(sql)?;
+        let values = params![self.last, self.reserved, blob(digest)];
+        statement.insert(values).map(drop)
+    }
+
+    /// Takes up the numbers where the process before has ended. `connection` is in
+    /// a transaction; numbers that were reserved and have no entry are noted as
+    /// lost.
+    pub(super) fn resume(
+        connection: &Connection,
+        record: RecordId,
+        now: Timestamp,
+    ) -> rusqlite::Result<Self> {
+        let found = Self::read(connection)?;
+        let mut last = highest(connection)?.max(found.map_or(0, |found| found.last));
+        // Which of the reserved numbers were told is not known: that is why none of
+        // them is given again.
+        if let Some(found) = found
+            && last < found.reserved
+        {
+            let lost = LostRange {
+                first: last + 1,
+                last: found.reserved,
+                time_us: now.as_microsecond(),
+            };
+            write_lost(connection, record, lost)?;
+            last = found.reserved;
+        }
+        Ok(Self {
+            last,
+            reserved: last,
+        })
+    }
+}
+
+/// Returns how many numbers are reserved at a time where `places` entries may
+/// wait.
+pub(super) fn block_of(places: usize) -> i64 {
+    let places = i64::try_from(places).unwrap_or(i64::MAX);
+    places.saturating_mul(BLOCK_PER_PLACE).max(BLOCK_MIN)
+}
+
+/// Finds the highest number of a row. Somebody who changed `sequence` must not
+/// have new rows collide with old ones.
+fn highest(connection: &Connection) -> rusqlite::Result<i64> {
+    let sql = "SELECT max(coalesce((SELECT max(seq) FROM decision), 0),
+                          coalesce((SELECT max(seq) FROM event), 0))";
+    connection.query_row(sql, [], |row| row.get(0))
+}
+
+/// Notes numbers that have no entry.
+pub(super) fn write_lost(
+    connection: &Connection,
+    record: RecordId,
+    lost: LostRange,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO lost_range (first, last, time_us, digest) VALUES (?, ?, ?, ?)";
+    let mut statement = connection.prepare_cached(sql)?;
+    let digest = blob(lost.digest(record));
+    let values = params![lost.first, lost.last, lost.time_us, digest];
+    statement.insert(values).map(drop)
+}
+
+/// A lost range as read, and whether its row is the one that was written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CheckedRange {
+    pub(super) range: LostRange,
+    pub(super) is_as_written: bool,
+}
+
+impl CheckedRange {
+    /// Reads a row of [`LOST_RANGES`] in the record `record`.
+    pub(super) fn read(row: &Row<'_>, record: RecordId) -> rusqlite::Result<Self> {
+        let range = LostRange {
+            first: row.get(0)?,
+            last: row.get(1)?,
+            time_us: row.get(2)?,
+        };
+        Ok(Self {
+            is_as_written: is_digest(row.get_ref(3)?, range.digest(record)),
+            range,
+        })
+    }
+}
+
+/// Reports whether the row of the sequence is as it was written.
+pub(super) fn is_sequence_as_written(
+    connection: &Connection,
+    record: RecordId,
+) -> rusqlite::Result<bool> {
+    let check = |row: &Row<'_>| {
+        let digest = numbers_digest(record, row.get(0)?, row.get(1)?);
+        Ok(is_digest(row.get_ref(2)?, digest))
+    };
+    let found = connection
+        .query_row(SELECT_SEQUENCE, [], check)
+        .optional()?;
+    Ok(found.unwrap_or(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: what may wait is always reserved.
+    #[test]
+    fn a_reservation_is_extended_before_half_of_it_is_used() {
+        let block = block_of(0);
+        assert_eq!(block, BLOCK_MIN);
+        assert_eq!(block_of(100_000), 400_000);
+        let sequence = |last, reserved| Sequence { last, reserved };
+        assert_eq!(sequence(0, 0).with_reserve(block), sequence(0, block));
+        let half = sequence(block / 2, block);
+        assert_eq!(half.with_reserve(block), half);
+        let less = sequence(block / 2 + 1, block);
+        assert_eq!(less.with_reserve(block).reserved, less.last + block);
+        // Without blocks nothing is reserved.
+        for reserved in [3, 9] {
+            assert_eq!(sequence(7, reserved).with_reserve(0), sequence(7, 7));
+        }
+    }
+}

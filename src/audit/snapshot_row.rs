@@ -1,0 +1,52 @@
+//! Columns of a snapshot, in the dictionary `snapshot` and in the table `kept`.
+//!
+//! Does not know which decisions rest on a snapshot.
+
+use rusqlite::types::Value;
+
+use super::columns::{ColumnReader, blob, json_list};
+use crate::decision::record::{RecordedSnapshot, result_word};
+use crate::decision::snapshot::{AccessResult, Snapshot};
+
+/// Number of the columns.
+pub(super) const SNAPSHOT_COLUMNS: usize = 10;
+
+/// Makes the values of the columns: origin, token, URL, status, times of fetch and
+/// expiry, result, cause, SHA-256 of the body, hops.
+pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] {
+    let cause = match &snapshot.result {
+        AccessResult::Unreachable(cause) => Some(*cause),
+        AccessResult::Successful(_) | AccessResult::Unavailable => snapshot.stale,
+    };
+    let hops = (!snapshot.hops.is_empty()).then(|| json_list(&snapshot.hops));
+    [
+        snapshot.key.origin.to_string().into(),
+        snapshot.key.token.as_ref().map(ToString::to_string).into(),
+        snapshot.url.clone().into(),
+        snapshot.status.into(),
+        snapshot.fetched_at.as_microsecond().into(),
+        snapshot.expires_at.as_microsecond().into(),
+        result_word(&snapshot.result).to_owned().into(),
+        cause.map(|cause| cause.as_str().to_owned()).into(),
+        snapshot
+            .file()
+            .map_or(Value::Null, |copy| blob(copy.digest)),
+        hops.into(),
+    ]
+}
+
+/// Reads the columns of a snapshot, of which the first is its origin.
+pub(super) fn read_snapshot(columns: &mut ColumnReader<'_>) -> rusqlite::Result<RecordedSnapshot> {
+    columns.skip();
+    Ok(RecordedSnapshot {
+        token: columns.text()?,
+        url: columns.word()?,
+        status: columns.number()?,
+        fetched_at: columns.time()?,
+        expires_at: columns.time()?,
+        result: columns.word()?,
+        cause: columns.text()?,
+        sha256: columns.digest()?,
+        hops: columns.list()?,
+    })
+}

@@ -1,0 +1,149 @@
+//! Searches by host and verdict, by the summary of parts.
+
+use jiff::SignedDuration;
+
+use super::*;
+
+/// Decisions of the record, which with their endings take up more than two parts.
+const DECISIONS: u32 = 9000;
+
+/// Path and host of decision `number`: some hosts are rare, and so are refusals.
+fn url(number: u32) -> String {
+    let host = match number {
+        10 | 8000 => "rare.test",
+        5000 => "once.test",
+        _ if number.is_multiple_of(7) => "b.test:8080",
+        _ if number < 4000 => "a.test",
+        _ => "b.test",
+    };
+    let path = match number % 1000 {
+        3 => "/private/x",
+        _ => "/a",
+    };
+    format!("http://{host}{path}")
+}
+
+async fn write(kit: &Kit, numbers: std::ops::Range<u32>) {
+    let (robots, policy) = (robots(), policy());
+    for number in numbers {
+        let inquiry = Arc::new(Inquiry {
+            crawler: Crawler::parse("FooBot/2.1"),
+            target: url(number).parse().unwrap(),
+            method: "GET".to_owned(),
+        });
+        let at = now() + SignedDuration::from_secs(number.into());
+        let record = record_of(&decide(&inquiry, &robots, &policy, at));
+        let (_, ending) = kit.log.record(record).await.unwrap();
+        drop(ending);
+    }
+    kit.log.probe().await.unwrap();
+}
+
+/// A record of several parts, of which one was begun by a process and ended by
+/// another, after a write that failed.
+async fn parts() -> Kit {
+    let kit = Kit::new(Durability::Queue, 4096);
+    write(&kit, 0..2000).await;
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    kit.sql(BREAK);
+    kit.log.record(record("/a")).await.unwrap_err();
+    kit.sql("DROP TRIGGER broken");
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    write(&kit, 2000..DECISIONS).await;
+    kit
+}
+
+fn filters() -> Vec<DecisionFilter> {
+    let hosts = [
+        None,
+        Some("a.test"),
+        Some("b.test"),
+        Some("rare.test"),
+        Some("once.test"),
+        Some("no.test"),
+    ];
+    let verdicts = [None, Some("allow"), Some("disallow"), Some("later")];
+    let times = [None, Some(now() + SignedDuration::from_secs(5000))];
+    let mut filters = Vec::new();
+    for host in hosts {
+        for verdict in verdicts {
+            for until in times {
+                filters.push(DecisionFilter {
+                    host: host.map(str::to_owned),
+                    verdict: verdict.map(str::to_owned),
+                    until,
+                    ..DecisionFilter::default()
+                });
+            }
+        }
+    }
+    filters
+}
+
+// Ours: a search by the summary finds what a look at each row finds.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_found_by_host_and_verdict_as_by_a_look_at_each() {
+    let kit = parts().await;
+    let reader = kit.reader();
+    let all = reader.list(&DecisionFilter::default(), 0).unwrap();
+    assert_eq!(all.len(), DECISIONS as usize);
+    for filter in filters() {
+        let is_wanted = |row: &&StoredRecord| {
+            let target: Target = row.url.parse().unwrap();
+            let host = target.origin.host().to_string();
+            filter.host.as_ref().is_none_or(|wanted| *wanted == host)
+                && filter
+                    .verdict
+                    .as_ref()
+                    .is_none_or(|wanted| *wanted == row.ruling.verdict)
+                && filter.until.is_none_or(|until| row.at < until)
+        };
+        let wanted: Vec<_> = all.iter().filter(is_wanted).map(|row| row.seq).collect();
+        let found = reader.list(&filter, 0).unwrap();
+        let found: Vec<_> = found.iter().map(|row| row.seq).collect();
+        assert_eq!(found, wanted, "{filter:?}");
+        assert_eq!(reader.count(&filter).unwrap(), wanted.len() as u64);
+        let mut oldest = Vec::new();
+        let visit = |row: StoredRecord| {
+            oldest.push(row.seq);
+            ControlFlow::Continue(())
+        };
+        reader
+            .visit_decisions(&filter, Direction::OldestFirst, visit)
+            .unwrap();
+        assert!(oldest.iter().eq(wanted.iter().rev()), "{filter:?}");
+    }
+    let (sums, found) = verify(&kit);
+    assert_eq!((sums.decided, found), (u64::from(DECISIONS), Vec::new()));
+    // Ours: a search is not led astray in silence.
+    for change in [
+        "DELETE FROM part WHERE part = 0 AND field = 1 AND value = 1",
+        "UPDATE part SET first = first + 1 WHERE part = 1 AND field = 2 AND value = 0",
+    ] {
+        kit.sql(change);
+    }
+    let (sums, found) = verify(&kit);
+    assert_eq!(sums.mismatches, 2);
+    assert!(
+        found[0].starts_with("0 to 8191: the table part does not have all"),
+        "{found:?}"
+    );
+    assert!(found[1].starts_with("8192 to 16383: "), "{found:?}");
+}
+
+// Ours: numbers that no version gives end a search all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_by_host_ends_whatever_the_parts_are() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    write(&kit, 0..20).await;
+    kit.sql(
+        "UPDATE decision SET seq = seq + 4000000000000000000 WHERE 10 < seq;
+         UPDATE decision SET seq = -9223372036854775807 WHERE seq = 1;
+         INSERT INTO part VALUES (-9223372036854775807, 1, 1, 0, 9223372036854775807),
+           (9223372036854775807, 1, 1, 0, 0), (0, 1, 1, -5, 9223372036854775807);",
+    );
+    for filter in filters() {
+        kit.reader().list(&filter, 0).unwrap();
+        kit.reader().count(&filter).unwrap();
+    }
+}

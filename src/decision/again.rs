@@ -1,0 +1,358 @@
+//! Deciding again from a decision record.
+//!
+//! Invariant 2 (ARCHITECTURE.md): the answer must be the same, years later and
+//! offline. What many records share (crawler, policy, parsed robots.txt) is
+//! restored once. Does not know how rows are stored.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::access::Cause;
+use super::delay::{Delay, DelayEnd};
+use super::digest::Digest;
+use super::record::{RecordedSnapshot, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling};
+use super::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use crate::decision::decide::{Decision, Inquiry, Policy, Reason, Revision, Verdict, decide};
+use politesse_robots::Dialect;
+use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::origin::{InvalidTarget, Origin};
+
+/// Crawlers and policies, and snapshots, that an [`EvidenceCache`] remembers.
+const REMEMBERED_MAX: usize = 16_384;
+
+/// Bytes of the robots.txt files that an [`EvidenceCache`] remembers. Parsed they
+/// take a small multiple of that.
+const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// Result of making a recorded decision again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Again {
+    /// Deciding again gives the same answer.
+    Same,
+    /// Another answer, by the revision that decided the row: the row or its
+    /// evidence has changed.
+    Differs(Box<StoredRuling>),
+    /// Another answer, but the row was decided by another revision of the
+    /// engine, so that it may well be the answer of then.
+    OfRevision {
+        /// The revision that decided the row.
+        decided_by: Revision,
+        /// The answer of this one.
+        now: Box<StoredRuling>,
+    },
+    /// The decision rests on no snapshot (`egress`); its form is right.
+    FormOnly,
+}
+
+/// Reason why a recorded decision cannot be made again: the store was changed
+/// by another hand, or written by a later version.
+#[derive(Debug, Error)]
+pub enum Undecidable {
+    /// The URL is none.
+    #[error("its url cannot be read")]
+    Url(#[from] InvalidTarget),
+    /// The policy is none.
+    #[error("its policy cannot be read")]
+    Policy(#[from] serde_json::Error),
+    /// A word or value that no version writes.
+    #[error("its {field} is {value:?}, which is not known")]
+    Value {
+        /// The column.
+        field: &'static str,
+        /// Value in the column.
+        value: String,
+    },
+    /// The body of robots.txt is not in the store.
+    #[error("the body {0} of its robots.txt is missing")]
+    BodyMissing(Digest),
+    /// The body of robots.txt is not the one that was decided by.
+    #[error("the body kept as {0} has another digest")]
+    BodyChanged(Digest),
+}
+
+/// Makes a recorded decision again from what is stored: the values of the
+/// record, and the body of robots.txt that its snapshot names, unless `cache` has
+/// it parsed.
+///
+/// # Errors
+///
+/// [`Undecidable`], with what keeps it from being decided.
+pub fn decide_again(
+    record: &StoredRecord,
+    body: Option<Bytes>,
+    cache: &mut EvidenceCache,
+) -> Result<Again, Undecidable> {
+    let Some(decision) = decision_again(record, body, cache)? else {
+        return form_only(record);
+    };
+    let evidence = decision.evidence();
+    let is_same_reading = record.reading == evidence.ruling.reading;
+    let now = || Box::new(StoredRuling::of(evidence));
+    Ok(match evidence.policy.terms().revision {
+        // Equal answers need no excuse, whatever revision decided the row.
+        _ if is_same_reading && record.ruling.is_of(evidence) => Again::Same,
+        Revision::CURRENT => Again::Differs(now()),
+        decided_by => Again::OfRevision {
+            decided_by,
+            now: now(),
+        },
+    })
+}
+
+/// Makes a recorded decision again; `None` if it rests on no snapshot.
+///
+/// # Errors
+///
+/// [`Undecidable`], with what keeps it from being decided.
+pub fn decision_again(
+    record: &StoredRecord,
+    body: Option<Bytes>,
+    cache: &mut EvidenceCache,
+) -> Result<Option<Decision>, Undecidable> {
+    let target = record.url.parse()?;
+    // Before the snapshot is looked for: a row without one must have a policy
+    // that can be read, too.
+    let policy = cache.policy(&record.policy)?;
+    let Some(stored) = &record.snapshot else {
+        return Ok(None);
+    };
+    let inquiry = Arc::new(Inquiry {
+        crawler: cache.crawler(&record.crawler)?,
+        target,
+        method: record.method.to_string(),
+    });
+    let pair = SnapshotPair {
+        snapshot: Arc::clone(stored),
+        policy: Arc::clone(&record.policy),
+    };
+    let snapshot = match cache.snapshot(&pair) {
+        Some(snapshot) => snapshot,
+        None => {
+            let bytes = body.as_ref().map_or(0, Bytes::len);
+            let origin = inquiry.target.origin.clone();
+            let snapshot = restore_snapshot(stored, origin, body, policy.terms().dialect)?;
+            cache.remember_snapshot(pair, &snapshot, bytes);
+            snapshot
+        }
+    };
+    let decision = decide(&inquiry, &snapshot, &policy, record.at);
+    Ok(Some(match delay_reason(&record.ruling)? {
+        // No wait and no explanation: neither is part of the ruling that is
+        // compared.
+        Some(reason) => decision.later(Delay::of_host(reason, DelayEnd::After(Duration::ZERO))),
+        None => decision,
+    }))
+}
+
+fn restore_snapshot(
+    stored: &RecordedSnapshot,
+    origin: Origin,
+    body: Option<Bytes>,
+    dialect: Dialect,
+) -> Result<Arc<Snapshot>, Undecidable> {
+    Ok(Arc::new(Snapshot {
+        key: CacheKey {
+            origin,
+            // Verdicts do not depend on the token that a file was fetched for,
+            // only on its body.
+            token: None,
+        },
+        url: stored.url.clone(),
+        hops: stored.hops.clone(),
+        status: stored.status,
+        fetched_at: stored.fetched_at,
+        expires_at: stored.expires_at,
+        result: restore_result(stored, body, dialect)?,
+        // The cause of an unreachable origin is part of its access result.
+        stale: match stored.result.as_str() {
+            "successful" => restore_cause(stored)?,
+            _ => None,
+        },
+    }))
+}
+
+/// Checks the form of a decision record without a snapshot. Only an egress
+/// refusal is decided without asking the origin.
+fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
+    let ruling = &record.ruling;
+    if ruling.reason != Reason::Egress.as_str() {
+        return Err(unknown("reason", &ruling.reason));
+    }
+    if ruling.verdict != Verdict::Disallow.as_str() {
+        return Err(unknown("verdict", &ruling.verdict));
+    }
+    if let Some(effect) = ruling.exception() {
+        return Err(unknown("effect", effect.as_str()));
+    }
+    Ok(Again::FormOnly)
+}
+
+/// Returns the reason of a delay. The pace of that hour is not stored; that the
+/// request was let through, and by which rule, must follow again.
+fn delay_reason(ruling: &StoredRuling) -> Result<Option<Reason>, Undecidable> {
+    if ruling.verdict != Verdict::Later.as_str() {
+        return Ok(None);
+    }
+    let mut reasons = Reason::OF_PACE.into_iter();
+    let known = reasons.find(|reason| reason.as_str() == ruling.reason);
+    known
+        .map(Some)
+        .ok_or_else(|| unknown("reason", &ruling.reason))
+}
+
+fn tokens(candidates: &[String]) -> Result<Vec<ProductToken>, Undecidable> {
+    candidates
+        .iter()
+        .map(|token| ProductToken::new(token).map_err(|_| unknown("candidates", token)))
+        .collect()
+}
+
+fn restore_result(
+    stored: &RecordedSnapshot,
+    body: Option<Bytes>,
+    dialect: Dialect,
+) -> Result<AccessResult, Undecidable> {
+    match (stored.result.as_str(), stored.sha256) {
+        ("successful", Some(digest)) => {
+            let body = body.ok_or(Undecidable::BodyMissing(digest))?;
+            // The body was stored as it was cut, so it is read as a whole file:
+            // rules behind the cut decided nothing.
+            let copy = RobotsFile::read(body, dialect);
+            if copy.digest != digest {
+                return Err(Undecidable::BodyChanged(digest));
+            }
+            Ok(AccessResult::Successful(Arc::new(copy)))
+        }
+        ("unavailable", _) => Ok(AccessResult::Unavailable),
+        ("unreachable", _) => restore_cause(stored)?
+            .map(AccessResult::Unreachable)
+            .ok_or_else(|| unknown("result", &stored.result)),
+        (result, _) => Err(unknown("result", result)),
+    }
+}
+
+fn restore_cause(stored: &RecordedSnapshot) -> Result<Option<Cause>, Undecidable> {
+    let read = |cause: &String| cause.parse().map_err(|_| unknown("cause", cause));
+    stored.cause.as_ref().map(read).transpose()
+}
+
+fn unknown(field: &'static str, value: &str) -> Undecidable {
+    Undecidable::Value {
+        field,
+        value: value.to_owned(),
+    }
+}
+
+/// Evidence that was restored and may be met again.
+///
+/// An entry is found by the address of its stored form. It holds that form, so
+/// that no other value gets the address.
+#[derive(Debug, Default)]
+pub struct EvidenceCache {
+    crawlers: HashMap<usize, RestoredPart<Arc<StoredCrawler>, Crawler>>,
+    policies: HashMap<usize, RestoredPart<Arc<StoredPolicy>, Arc<Policy>>>,
+    snapshots: HashMap<SnapshotKey, RestoredPart<SnapshotPair, Arc<Snapshot>>>,
+    body_bytes: usize,
+}
+
+#[derive(Debug)]
+struct RestoredPart<S, R> {
+    /// Never read: keeps the address from being used again.
+    _stored: S,
+    restored: R,
+}
+
+/// A snapshot, and the policy whose dialect its file is read by.
+#[derive(Debug)]
+struct SnapshotPair {
+    snapshot: Arc<RecordedSnapshot>,
+    policy: Arc<StoredPolicy>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct SnapshotKey {
+    snapshot: usize,
+    policy: usize,
+}
+
+impl SnapshotPair {
+    fn key(&self) -> SnapshotKey {
+        SnapshotKey {
+            snapshot: Arc::as_ptr(&self.snapshot).addr(),
+            policy: Arc::as_ptr(&self.policy).addr(),
+        }
+    }
+}
+
+impl EvidenceCache {
+    /// Returns the digest of the body that is needed to decide `record` again;
+    /// `None` if there is none, or if it was parsed before.
+    pub fn wanted_body(&self, record: &StoredRecord) -> Option<Digest> {
+        let stored = record.snapshot.as_ref()?;
+        let key = SnapshotKey {
+            snapshot: Arc::as_ptr(stored).addr(),
+            policy: Arc::as_ptr(&record.policy).addr(),
+        };
+        stored.sha256.filter(|_| !self.snapshots.contains_key(&key))
+    }
+
+    fn crawler(&mut self, stored: &Arc<StoredCrawler>) -> Result<Crawler, Undecidable> {
+        remember(&mut self.crawlers, stored, |stored| {
+            let tokens = tokens(&stored.candidates)?;
+            Ok(Crawler::restore(tokens, stored.user_agent.clone()))
+        })
+    }
+
+    fn policy(&mut self, stored: &Arc<StoredPolicy>) -> Result<Arc<Policy>, Undecidable> {
+        remember(&mut self.policies, stored, |stored| {
+            Ok(Arc::new(Policy::restore(&stored.json)?))
+        })
+    }
+
+    fn snapshot(&self, pair: &SnapshotPair) -> Option<Arc<Snapshot>> {
+        let found = self.snapshots.get(&pair.key())?;
+        Some(Arc::clone(&found.restored))
+    }
+
+    fn remember_snapshot(&mut self, pair: SnapshotPair, snapshot: &Arc<Snapshot>, bytes: usize) {
+        self.body_bytes += bytes;
+        // All at once: rows of one time rest on the same snapshots, and those of
+        // another time on others.
+        if REMEMBERED_MAX <= self.snapshots.len() || BODY_BYTES_MAX < self.body_bytes {
+            self.snapshots.clear();
+            self.body_bytes = bytes;
+        }
+        let key = pair.key();
+        let part = RestoredPart {
+            restored: Arc::clone(snapshot),
+            _stored: pair,
+        };
+        self.snapshots.insert(key, part);
+    }
+}
+
+/// Returns the restored form of `stored`, made by `restore` if it is new.
+fn remember<S, R: Clone>(
+    known: &mut HashMap<usize, RestoredPart<Arc<S>, R>>,
+    stored: &Arc<S>,
+    restore: impl FnOnce(&S) -> Result<R, Undecidable>,
+) -> Result<R, Undecidable> {
+    let address = Arc::as_ptr(stored).addr();
+    if let Some(found) = known.get(&address) {
+        return Ok(found.restored.clone());
+    }
+    let restored = restore(stored)?;
+    if REMEMBERED_MAX <= known.len() {
+        known.clear();
+    }
+    let part = RestoredPart {
+        _stored: Arc::clone(stored),
+        restored: restored.clone(),
+    };
+    known.insert(address, part);
+    Ok(restored)
+}

@@ -118,6 +118,33 @@ pub(super) fn lookup(text: &str) -> Option<DirectiveWord> {
     found.copied()
 }
 
+/// Reports whether `text` holds the name of a restriction anywhere, in any case
+/// and as a part of another word, too. A text that does not restricts nothing.
+///
+/// Nearly all metas of a page are descriptions, and to read one as a list of
+/// directives costs many times as much as this.
+pub(super) fn may_restrict(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let holds_name = |at: usize| {
+        let rest = &bytes[at..];
+        let mut names = WORDS.iter().filter(|word| word.kind != Kind::Permission);
+        names.any(|word| {
+            let name = word.name.as_str().as_bytes();
+            let start = rest.get(..name.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(name))
+        })
+    };
+    let pairs = bytes.windows(2).enumerate();
+    let mut starts = pairs.filter(|(_, pair)| begins_restriction(pair));
+    starts.any(|(at, _)| holds_name(at))
+}
+
+/// Reports whether the names of some restrictions begin with these two letters.
+fn begins_restriction(pair: &[u8]) -> bool {
+    let lower = [pair[0] | 0x20, pair[1] | 0x20];
+    matches!(&lower, b"no" | b"ma" | b"un" | b"in" | b"sp" | b"di")
+}
+
 impl DirectiveWord {
     /// Returns the restrictions of the word with the value after it, which is
     /// empty where there is none. An invalid value, or one that sets no limit,
@@ -217,6 +244,23 @@ mod tests {
         assert!(lookup("NoIndex").is_some());
         assert!(lookup("noindexfoo").is_none());
         assert!(lookup("").is_none());
+    }
+
+    // Ours: what is passed over must be without any restriction.
+    #[test]
+    fn a_text_that_may_restrict_is_not_passed_over() {
+        for word in &WORDS {
+            let restricts = word.kind != Kind::Permission;
+            let name = word.name.as_str();
+            for text in [
+                name.to_owned(),
+                format!("a description, {}: 20", name.to_ascii_uppercase()),
+                format!("n\u{f6}{name}"),
+            ] {
+                assert_eq!(may_restrict(&text), restricts, "{text}");
+            }
+        }
+        assert!(!may_restrict("") && !may_restrict("words of a head that a parser must read now"));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::ca::Ca;
 use super::ca_files::CaError;
 use super::first_bytes::{FirstBytes, ForeignProtocol, ProtocolRefusal, TLS_HANDSHAKE};
 use crate::decision::digest::Digest;
+use crate::upstream::client::crypto_provider;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme};
 
 /// Settings of CONNECT interception (`https.*`).
@@ -143,11 +144,12 @@ impl Interceptor {
     ///
     /// [`rustls::Error`] if the system has no randomness for ticket keys.
     pub fn new(ca: Arc<Ca>, timeout: Duration) -> Result<Self, rustls::Error> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut base = ServerConfig::builder_with_provider(provider)
+        let mut base = ServerConfig::builder_with_provider(crypto_provider())
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(FixedCertificate(None)));
+        // Of the suites that the client offers, the first of ours.
+        base.ignore_client_order = true;
         // h2 first: rustls takes the first of this list that the client offers.
         base.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         base.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;

@@ -35,7 +35,7 @@ use crate::tasks::Tasks;
 use politesse_robots::origin::Origin;
 
 pub use super::head::{OutgoingHead, TargetForm};
-pub use super::tls::{Roots, UpstreamSetupError};
+pub use super::tls::{Roots, UpstreamSetupError, crypto_provider};
 pub use crate::upstream::error::UpstreamError;
 
 /// Longest wait for a connection to become free after its last response.

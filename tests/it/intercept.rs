@@ -4,6 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use http::Version;
+use rustls::CipherSuite;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
@@ -409,5 +410,20 @@ fn curl_gets_pages_and_refusals_over_both_versions() {
             assert!(head.stdout.contains("http_request_denied"), "{head:?}");
         }
         assert_eq!(origin.targets(), ["/a", "/a"]);
+    });
+}
+
+// Ours: the client puts AES-256 first, as rustls and OpenSSL do, whose handshake
+// costs a third more.
+#[test]
+fn of_the_suites_that_a_client_offers_aes_128_is_taken() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let raw = Crawler::connect(&proxy, "o.test:443").await.into_stream();
+        let client = certificates::client(&proxy.ca(), &["http/1.1"]);
+        let name = ServerName::try_from("o.test").unwrap();
+        let stream = TlsConnector::from(client).connect(name, raw).await.unwrap();
+        let taken = stream.get_ref().1.negotiated_cipher_suite().unwrap();
+        assert_eq!(taken.suite(), CipherSuite::TLS13_AES_128_GCM_SHA256);
     });
 }

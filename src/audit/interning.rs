@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::columns::blob;
 use super::dictionary::{BoundedMap, DictionaryRef, DictionaryTable, POLICIES, SNAPSHOTS};
+use super::snapshot_row::snapshot_values;
 use crate::decision::decide::Policy;
 use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::snapshot::Snapshot;
@@ -28,15 +29,22 @@ pub(super) struct InternedValues {
     /// Rows of snapshots by address: to encode one takes longer than all the rest
     /// of a decision. The weak reference keeps the address from being given to
     /// another snapshot.
-    snapshots: BoundedMap<usize, SnapshotRow>,
+    snapshots: BoundedMap<usize, KnownSnapshot>,
     /// Room for the encoding of a value.
     value: CanonicalBytes,
 }
 
 #[derive(Debug, Clone)]
-struct SnapshotRow {
+struct KnownSnapshot {
     _snapshot: Weak<Snapshot>,
-    row: DictionaryRef,
+    rows: SnapshotRows,
+}
+
+/// Rows of a snapshot and of its origin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SnapshotRows {
+    pub(super) snapshot: DictionaryRef,
+    pub(super) origin: DictionaryRef,
 }
 
 impl InternedValues {
@@ -76,34 +84,36 @@ impl InternedValues {
         Ok(row)
     }
 
-    /// Returns the row of `snapshot`, whose columns `values` makes if it is not
-    /// known. Its body must be there.
+    /// Finds the rows of `snapshot`, if they are known.
+    pub(super) fn known_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> Option<SnapshotRows> {
+        let known = self.snapshots.get(&Arc::as_ptr(snapshot).addr())?;
+        Some(known.rows)
+    }
+
+    /// Finds or writes the row of `snapshot`, whose columns are `values` and whose
+    /// origin is in the row `origin`. Its body must be there.
     pub(super) fn snapshot(
         &mut self,
         connection: &Connection,
         snapshot: &Arc<Snapshot>,
-        values: impl FnOnce() -> Vec<Value>,
-    ) -> rusqlite::Result<DictionaryRef> {
-        let address = Arc::as_ptr(snapshot).addr();
-        if let Some(found) = self.snapshots.get(&address) {
-            return Ok(found.row);
-        }
+        origin: DictionaryRef,
+    ) -> rusqlite::Result<SnapshotRows> {
         // The same answer may be in memory twice: after a restart, and where two
         // processes of a cache have read it.
-        let values = values();
+        let values = Vec::from(snapshot_values(snapshot));
         let sha256 = SNAPSHOTS.digest_of(&values, &mut self.value);
-        let row = find_or_insert(connection, &SNAPSHOTS, sha256, || values)?;
-        let known = SnapshotRow {
-            _snapshot: Arc::downgrade(snapshot),
-            row,
+        let snapshot_row = find_or_insert(connection, &SNAPSHOTS, sha256, || values)?;
+        let rows = SnapshotRows {
+            snapshot: snapshot_row,
+            origin,
         };
+        let known = KnownSnapshot {
+            _snapshot: Arc::downgrade(snapshot),
+            rows,
+        };
+        let address = Arc::as_ptr(snapshot).addr();
         self.snapshots.insert(address, known, REF_BYTES);
-        Ok(row)
-    }
-
-    /// Reports whether the row of `snapshot` is known, and with it its body.
-    pub(super) fn has_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> bool {
-        self.snapshots.get(&Arc::as_ptr(snapshot).addr()).is_some()
+        Ok(rows)
     }
 }
 

@@ -17,7 +17,7 @@ use super::events::EVENTS;
 use super::leaf::LostRange;
 use super::order::all_below;
 use super::pages::{NumberedTable, SqlConditions, TableScan};
-use super::parts::{PartKey, PartSums, part_of};
+use super::parts::{PartKey, PartSums, last_part, part_of};
 use super::reader::AuditReader;
 use super::sequence::{CheckedRange, LOST_RANGES, Sequence};
 
@@ -122,8 +122,7 @@ impl<'a> NumberCheck<'a> {
         let connection = &reader.connection;
         let mut is_orphan = SqlConditions::default();
         is_orphan.add_plain(IS_ORPHAN);
-        let sql = "SELECT max(part) FROM part";
-        let last_part: Option<i64> = connection.query_row(sql, [], |row| row.get(0))?;
+        let last_part = last_part(connection)?;
         Ok(Self {
             reader,
             events: RowFeed::new(connection, EVENT_NUMBERS, SqlConditions::default())?,

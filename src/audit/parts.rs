@@ -9,7 +9,7 @@
 //! Does not know how rows are read.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -19,16 +19,46 @@ use crate::decision::decide::Verdict;
 /// Numbers of a part: decisions, endings and events share them.
 pub(super) const PART_NUMBERS: i64 = 8192;
 
-/// Fields that are summed up, as the table names them.
-const HOST: i64 = 1;
-const VERDICT: i64 = 2;
+/// Parts looked at in one transaction, which takes some milliseconds.
+const PARTS_SEEN_MAX: usize = 1024;
+
+/// Fields that are summed up, as the table names them. Hosts are many and come
+/// last in the table, so that their rows are appended to it; verdicts are few and
+/// lie together.
+const VERDICT: i64 = 1;
+const HOST: i64 = 2;
 
 const INSERT: &str = "
-REPLACE INTO part (part, field, value, first, last) VALUES (?, ?, ?, ?, ?)";
+REPLACE INTO part (field, part, value, first, last) VALUES (?, ?, ?, ?, ?)";
+
+/// Finds the last part that is summed up; every decision has a verdict.
+const LAST_PART: &str = "SELECT max(part) FROM part WHERE field = 1";
+
+/// Finds the part of the first row from a key on.
+const NEXT_PART: &str = "
+SELECT part FROM part WHERE field = ? AND (part, value) >= (?, ?)
+ORDER BY part, value LIMIT 1";
+
+/// Finds the part of the last row up to a key.
+const PREVIOUS_PART: &str = "
+SELECT part FROM part WHERE field = ? AND (part, value) <= (?, ?)
+ORDER BY part DESC, value DESC LIMIT 1";
+
+/// Finds the next part with a verdict, and the previous one: one by one, since they
+/// lie together.
+const NEXT_WITH_VERDICT: &str = "
+SELECT part FROM part WHERE field = ? AND part >= ? AND value = ? ORDER BY part LIMIT 1";
+const PREVIOUS_WITH_VERDICT: &str = "
+SELECT part FROM part WHERE field = ? AND part <= ? AND value = ? ORDER BY part DESC LIMIT 1";
 
 /// Returns the part of a number.
 pub(super) fn part_of(seq: i64) -> i64 {
     seq.div_euclid(PART_NUMBERS)
+}
+
+/// Finds the last part that is summed up.
+pub(super) fn last_part(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    connection.query_row(LAST_PART, [], |row| row.get(0))
 }
 
 fn numbers_of(part: i64) -> Range<i64> {
@@ -120,7 +150,7 @@ impl PartSums {
         let mut statement = connection.prepare_cached(INSERT)?;
         for (key, span) in spans {
             statement.insert(params![
-                self.part, key.field, key.value, span.first, span.last
+                key.field, self.part, key.value, span.first, span.last
             ])?;
         }
         Ok(())
@@ -128,7 +158,8 @@ impl PartSums {
 
     /// Reports whether the table has all of these decisions in its stretches.
     pub(super) fn are_in(&self, connection: &Connection) -> rusqlite::Result<bool> {
-        let sql = "SELECT field, value, first, last FROM part WHERE part = ?";
+        let sql = "SELECT field, value, first, last FROM part
+                   WHERE field IN (1, 2) AND part = ?";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([self.part])?;
         let mut found = 0;
@@ -216,8 +247,7 @@ pub(super) struct PartFilter {
 impl PartFilter {
     /// Makes a filter that all decisions pass.
     pub(super) fn new(connection: &Connection) -> rusqlite::Result<Self> {
-        let sql = "SELECT max(part) FROM part";
-        let last: Option<i64> = connection.query_row(sql, [], |row| row.get(0))?;
+        let last = last_part(connection)?;
         Ok(Self {
             conditions: Vec::new(),
             open_from: last.map_or(i64::MIN, |last| numbers_of(last).end),
@@ -241,42 +271,105 @@ impl PartFilter {
             return Ok(Some(rest.clone()).filter(|rest| !rest.is_empty()));
         }
         let mut left = rest.clone();
-        while !left.is_empty() {
-            let near = match direction {
-                Direction::OldestFirst => left.start,
-                Direction::NewestFirst => left.end - 1,
-            };
-            // Behind the last part nothing is summed up: all of it is looked at.
-            let open = self.open_from.max(left.start)..left.end;
-            if open.contains(&near) {
-                return Ok(Some(open));
-            }
-            let Some(part) = next_part(connection, part_of(near), direction)? else {
-                // Oldest first, the open part is still to come.
-                left.start = self.open_from.max(near + 1);
-                if direction == Direction::NewestFirst {
-                    break;
+        loop {
+            // One for many parts: to begin and end one takes longer than to look at
+            // a part.
+            let transaction = connection.unchecked_transaction()?;
+            for _ in 0..PARTS_SEEN_MAX {
+                if let ControlFlow::Break(found) = self.look(&transaction, &mut left, direction)? {
+                    return Ok(found);
                 }
-                continue;
-            };
-            let found = self.stretch(connection, part)?;
-            // Somebody may have put anything into the table, so that the stretch
-            // is kept within what is left to look at.
-            let found = found.start.max(left.start)..found.end.min(left.end);
-            if !found.is_empty() {
-                return Ok(Some(found));
-            }
-            match direction {
-                Direction::OldestFirst => left.start = numbers_of(part).end.max(near + 1),
-                Direction::NewestFirst => left.end = numbers_of(part).start.min(near),
             }
         }
-        Ok(None)
+    }
+
+    /// Looks at the part that comes next in `left`. Breaks with what is to be
+    /// looked at row by row, or with nothing if no part is left; else takes the
+    /// part out of `left`.
+    fn look(
+        &self,
+        connection: &Connection,
+        left: &mut Range<i64>,
+        direction: Direction,
+    ) -> rusqlite::Result<ControlFlow<Option<Range<i64>>>> {
+        if left.is_empty() {
+            return Ok(ControlFlow::Break(None));
+        }
+        let near = match direction {
+            Direction::OldestFirst => left.start,
+            Direction::NewestFirst => left.end - 1,
+        };
+        // After the last part nothing is summed up: all of it is looked at.
+        let open = self.open_from.max(left.start)..left.end;
+        if open.contains(&near) {
+            return Ok(ControlFlow::Break(Some(open)));
+        }
+        let part = part_of(near);
+        let nearest = self.nearest(connection, part, direction)?;
+        if nearest == Some(part) {
+            // Somebody may have put anything into the table, so that the stretch
+            // is kept within what is left to look at.
+            let found = self.stretch(connection, part)?;
+            let found = found.start.max(left.start)..found.end.min(left.end);
+            if !found.is_empty() {
+                return Ok(ControlFlow::Break(Some(found)));
+            }
+        }
+        match (direction, nearest) {
+            (Direction::OldestFirst, nearest) => {
+                let next = match nearest {
+                    // The open part is still to come.
+                    None => self.open_from,
+                    Some(nearest) if nearest == part => numbers_of(part).end,
+                    Some(nearest) => numbers_of(nearest).start,
+                };
+                left.start = next.max(near + 1);
+            }
+            (Direction::NewestFirst, None) => return Ok(ControlFlow::Break(None)),
+            (Direction::NewestFirst, Some(nearest)) => {
+                let end = if nearest == part {
+                    numbers_of(part).start
+                } else {
+                    numbers_of(nearest).end
+                };
+                left.end = end.min(near);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Finds the part nearest to `part`, itself included, that may have decisions
+    /// which meet the first condition; `None` if none has.
+    fn nearest(
+        &self,
+        connection: &Connection,
+        part: i64,
+        direction: Direction,
+    ) -> rusqlite::Result<Option<i64>> {
+        // By the key that is met last: a part that has none up to that one has
+        // none of them. So a part costs one look at one page, whatever is in it.
+        let keys = self.conditions.first().map_or(&[][..], Vec::as_slice);
+        let key = match direction {
+            Direction::OldestFirst => keys.iter().min(),
+            Direction::NewestFirst => keys.iter().max(),
+        };
+        let Some(key) = key else {
+            return Ok(None);
+        };
+        let sql = match (direction, key.field) {
+            (Direction::OldestFirst, VERDICT) => NEXT_WITH_VERDICT,
+            (Direction::NewestFirst, VERDICT) => PREVIOUS_WITH_VERDICT,
+            (Direction::OldestFirst, _) => NEXT_PART,
+            (Direction::NewestFirst, _) => PREVIOUS_PART,
+        };
+        let mut statement = connection.prepare_cached(sql)?;
+        let place = [key.field, part, key.value];
+        statement.query_row(place, |row| row.get(0)).optional()
     }
 
     /// Finds the stretch of `part` that may meet every condition.
     fn stretch(&self, connection: &Connection, part: i64) -> rusqlite::Result<Range<i64>> {
-        let sql = "SELECT first, last FROM part WHERE part = ? AND field = ? AND value = ?";
+        let sql = "SELECT first, last FROM part WHERE field = ? AND part = ? AND value = ?";
         let mut statement = connection.prepare_cached(sql)?;
         let read = |row: &Row<'_>| {
             Ok(PartSpan {
@@ -289,7 +382,7 @@ impl PartFilter {
         for keys in &self.conditions {
             let mut met: Option<PartSpan> = None;
             for key in keys {
-                let place = [part, key.field, key.value];
+                let place = [key.field, part, key.value];
                 let span = statement.query_row(place, read).optional()?;
                 met = match (met, span) {
                     (Some(one), Some(other)) => Some(one.with(other)),
@@ -306,20 +399,4 @@ impl PartFilter {
         }
         Ok(whole)
     }
-}
-
-/// Finds the part nearest to `part`, itself included, that is summed up.
-fn next_part(
-    connection: &Connection,
-    part: i64,
-    direction: Direction,
-) -> rusqlite::Result<Option<i64>> {
-    let sql = match direction {
-        Direction::OldestFirst => "SELECT part FROM part WHERE ? <= part ORDER BY part LIMIT 1",
-        Direction::NewestFirst => {
-            "SELECT part FROM part WHERE part <= ? ORDER BY part DESC LIMIT 1"
-        }
-    };
-    let mut statement = connection.prepare_cached(sql)?;
-    statement.query_row([part], |row| row.get(0)).optional()
 }

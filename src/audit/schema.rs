@@ -139,12 +139,12 @@ CREATE TABLE ending (
 ) STRICT;
 CREATE TABLE clock_step (seq INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE part (
-  part INTEGER NOT NULL,
   field INTEGER NOT NULL,
+  part INTEGER NOT NULL,
   value INTEGER NOT NULL,
   first INTEGER NOT NULL,
   last INTEGER NOT NULL,
-  PRIMARY KEY (part, field, value)
+  PRIMARY KEY (field, part, value)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE kept (
   origin TEXT NOT NULL,

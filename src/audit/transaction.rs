@@ -3,8 +3,6 @@
 //! Evidence is kept once: bodies by digest, all else in dictionaries. Does not
 //! know when a transaction begins, nor what a failure means.
 
-use std::sync::Arc;
-
 use aws_lc_rs::rand;
 use jiff::Timestamp;
 use rusqlite::{
@@ -22,11 +20,12 @@ use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use super::sequence::{Sequence, write_lost};
-use super::snapshot_row::snapshot_values;
+use crate::decision::decide::Evidence;
 use crate::decision::digest::CanonicalBytes;
 use crate::decision::record::{ExchangeEnd, Record, Seen, bound_token};
 use crate::decision::snapshot::{Snapshot, StoredSnapshot};
 use crate::pace::back_off::{BackOffChange, BackOffEvent};
+use politesse_robots::origin::Origin;
 
 /// Salts that are drawn at a time: a call costs as much as a hundred bytes.
 const SALTS: usize = 64;
@@ -112,16 +111,12 @@ impl<'a> AuditTransaction<'a> {
         let client = self.intern_client(record)?;
         let crawler = self.intern_crawler(record)?;
         let method = self.intern_term(&inquiry.method)?;
-        let origin = self.intern_origin(record)?;
+        let (origin, snapshot) = self.intern_origin_and_snapshot(&record.evidence)?;
         let ruling = self.intern_ruling(record)?;
         let policy = self
             .memory
             .interned
             .policy(&self.transaction, &evidence.policy)?;
-        let snapshot = match &evidence.snapshot {
-            Some(snapshot) => Some(self.intern_snapshot(snapshot)?),
-            None => None,
-        };
         self.note_for_searches(seq, record, origin)?;
         let path = inquiry.target.path_and_query();
         let reading = evidence.ruling.reading.as_deref();
@@ -316,8 +311,37 @@ impl<'a> AuditTransaction<'a> {
             .intern(&self.transaction, &CRAWLERS, encode)
     }
 
-    fn intern_origin(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
-        let origin = &record.evidence.inquiry.target.origin;
+    /// Interns the origin of the URL and the snapshot, if there is one.
+    fn intern_origin_and_snapshot(
+        &mut self,
+        evidence: &Evidence,
+    ) -> rusqlite::Result<(DictionaryRef, Option<DictionaryRef>)> {
+        let wanted = &evidence.inquiry.target.origin;
+        let Some(snapshot) = &evidence.snapshot else {
+            return Ok((self.intern_origin(wanted)?, None));
+        };
+        let rows = match self.memory.interned.known_snapshot(snapshot) {
+            Some(rows) => rows,
+            None => {
+                self.write_body(snapshot)?;
+                let origin = self.intern_origin(&snapshot.key.origin)?;
+                let connection = &self.transaction;
+                self.memory
+                    .interned
+                    .snapshot(connection, snapshot, origin)?
+            }
+        };
+        // A robots.txt is that of the URL's origin, whose row need not be looked
+        // up then: to make its text takes as long as a statement.
+        let origin = if snapshot.key.origin == *wanted {
+            rows.origin
+        } else {
+            self.intern_origin(wanted)?
+        };
+        Ok((origin, Some(rows.snapshot)))
+    }
+
+    fn intern_origin(&mut self, origin: &Origin) -> rusqlite::Result<DictionaryRef> {
         let encode = |bytes: &mut CanonicalBytes| {
             bytes.text(origin);
             bytes.text(origin.host());
@@ -363,16 +387,6 @@ impl<'a> AuditTransaction<'a> {
         self.memory
             .interned
             .intern(&self.transaction, &TERMS, encode)
-    }
-
-    fn intern_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> rusqlite::Result<DictionaryRef> {
-        if !self.memory.interned.has_snapshot(snapshot) {
-            self.write_body(snapshot)?;
-        }
-        let values = || snapshot_values(snapshot).into();
-        self.memory
-            .interned
-            .snapshot(&self.transaction, snapshot, values)
     }
 
     fn write_body(&self, snapshot: &Snapshot) -> rusqlite::Result<()> {

@@ -117,8 +117,8 @@ async fn rows_are_found_by_host_and_verdict_as_by_a_look_at_each() {
     assert_eq!((sums.decided, found), (u64::from(DECISIONS), Vec::new()));
     // Ours: a search is not led astray in silence.
     for change in [
-        "DELETE FROM part WHERE part = 0 AND field = 1 AND value = 1",
-        "UPDATE part SET first = first + 1 WHERE part = 1 AND field = 2 AND value = 0",
+        "DELETE FROM part WHERE part = 0 AND field = 2 AND value = 2",
+        "UPDATE part SET first = first + 1 WHERE part = 1 AND field = 1 AND value = 0",
     ] {
         kit.sql(change);
     }
@@ -139,8 +139,9 @@ async fn a_search_by_host_ends_whatever_the_parts_are() {
     kit.sql(
         "UPDATE decision SET seq = seq + 4000000000000000000 WHERE 10 < seq;
          UPDATE decision SET seq = -9223372036854775807 WHERE seq = 1;
-         INSERT INTO part VALUES (-9223372036854775807, 1, 1, 0, 9223372036854775807),
-           (9223372036854775807, 1, 1, 0, 0), (0, 1, 1, -5, 9223372036854775807);",
+         INSERT INTO part VALUES (1, -9223372036854775807, 1, 0, 9223372036854775807),
+           (1, 9223372036854775807, 1, 0, 0), (1, 0, 1, -5, 9223372036854775807),
+           (2, 9223372036854775807, 2, 0, 0), (2, 0, 2, -5, 9223372036854775807);",
     );
     for filter in filters() {
         kit.reader().list(&filter, 0).unwrap();

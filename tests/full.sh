@@ -28,6 +28,16 @@ cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows --
 echo '== A crawl of 100,000 origins'
 cargo test --locked --profile quick --test it many_origins -- --ignored --nocapture
 
+echo '== Instructions and system calls of a request'
+need=()
+command -v valgrind >/dev/null || need+=(valgrind)
+command -v strace >/dev/null || need+=(strace)
+if [ ${#need[@]} -gt 0 ]; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${need[@]}"
+fi
+cargo bench --locked --profile quick --bench path
+
 echo '== Licences, sources and duplicates of what the tree depends on'
 tool cargo-deny
 target/tools/bin/cargo-deny --locked check bans licenses sources

@@ -63,6 +63,7 @@ mod pace_streams;
 mod pace_turns;
 mod pace_unread;
 mod parent;
+mod path_bench;
 mod places;
 mod properties;
 mod reading_the_field;

@@ -1,0 +1,161 @@
+//! Budgets: the table of `benches/README.md`, a row for each part, a column for
+//! each kind of exchange.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::Context as _;
+
+use crate::kinds::KINDS;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/README.md");
+
+/// First cell of the table, by which it is found.
+const CORNER: &str = "| a request |";
+
+/// A figure may exceed its budget by this factor: the work of timers, batches
+/// and wake-ups differs from run to run.
+const TOLERANCE: f64 = 1.2;
+
+/// Share of all instructions by which a part may exceed its budget: a body of
+/// 1 MiB comes in more pieces when the machine is busy.
+const NOISE: f64 = 0.005;
+
+/// System calls by which a request may exceed its budget: the smaller the
+/// batches of the record, the more there are.
+const CALLS_NOISE: f64 = 0.4;
+
+/// Smallest budget of instructions. Below it a figure is noise.
+const SMALLEST: f64 = 500.0;
+
+/// Rows without budgets where the record waits for the disk: how many requests
+/// share a commit is then up to the disk, and to how slow valgrind is beside it.
+const UP_TO_THE_DISK: [&str; 4] = ["record", "sqlite3", "all", "system calls"];
+
+/// Figures of one kind of exchange by row: instructions of each part, their
+/// sum, allocations, system calls.
+pub(crate) type Figures = BTreeMap<String, f64>;
+
+/// Budgets by kind of exchange.
+pub(crate) struct Budgets(BTreeMap<String, Figures>);
+
+impl Budgets {
+    /// Reads the table of the repository.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or has no table.
+    pub(crate) fn read() -> anyhow::Result<Self> {
+        Self::parse(&fs::read_to_string(FILE)?)
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let mut table = text.lines().skip_while(|line| !line.starts_with(CORNER));
+        let header = table.next().context("benches/README.md has no budgets")?;
+        let kinds: Vec<_> = cells(header).skip(1).collect();
+        let mut budgets = BTreeMap::new();
+        // The line below the header separates it.
+        for line in table.skip(1).take_while(|line| line.starts_with('|')) {
+            let mut row = cells(line);
+            let Some(name) = row.next() else { continue };
+            for (kind, cell) in kinds.iter().zip(row) {
+                let figures: &mut Figures = budgets.entry((*kind).to_owned()).or_default();
+                if let Ok(budget) = cell.replace(',', "").parse() {
+                    figures.insert(name.to_owned(), budget);
+                }
+            }
+        }
+        Ok(Self(budgets))
+    }
+
+    /// Returns the budget of a row.
+    pub(crate) fn of(&self, kind: &str, row: &str) -> Option<f64> {
+        self.0.get(kind)?.get(row).copied()
+    }
+
+    /// Returns a sentence for each figure that exceeds its budget.
+    pub(crate) fn exceeded(&self, kind: &str, figures: &Figures) -> Vec<String> {
+        let all = self.of(kind, "all").unwrap_or_default();
+        let over = figures.iter().filter_map(|(row, &found)| {
+            let budget = self.of(kind, row)?;
+            let noise = match row.as_str() {
+                "allocations" => 0.0,
+                "system calls" => CALLS_NOISE,
+                _ => all * NOISE,
+            };
+            (found > budget * TOLERANCE && found > budget + noise).then(|| {
+                let (found, budget) = (display(found), display(budget));
+                format!("{kind}: {row} takes {found} a request; the budget is {budget}")
+            })
+        });
+        over.collect()
+    }
+}
+
+/// Replaces the table of the repository by one of what was found.
+///
+/// # Errors
+///
+/// If the file cannot be read or written, or has no table.
+pub(crate) fn write(rows: &[&str], found: &BTreeMap<&str, Figures>) -> anyhow::Result<()> {
+    let text = fs::read_to_string(FILE)?;
+    let start = text
+        .find(CORNER)
+        .context("benches/README.md has no budgets")?;
+    let length = text[start..]
+        .split_inclusive('\n')
+        .take_while(|line| line.starts_with('|'))
+        .map(str::len)
+        .sum::<usize>();
+    let mut table = CORNER.to_owned();
+    for kind in &KINDS {
+        let _ = write!(table, " {} |", kind.name);
+    }
+    let _ = writeln!(table, "\n|---|{}", "---|".repeat(KINDS.len()));
+    for row in rows {
+        let _ = write!(table, "| {row} |");
+        for kind in &KINDS {
+            let has_budget = kind.durability == "queue" || !UP_TO_THE_DISK.contains(row);
+            let figures = found.get(kind.name).filter(|_| has_budget);
+            let found = figures.and_then(|figures| figures.get(*row));
+            let budget = found.map_or_else(String::new, |found| display(budget(row, *found)));
+            let _ = write!(table, " {budget} |");
+        }
+        table.push('\n');
+    }
+    let (before, after) = (&text[..start], &text[start + length..]);
+    Ok(fs::write(FILE, format!("{before}{table}{after}"))?)
+}
+
+/// Returns the budget for a figure: rounded up, instructions to two digits.
+fn budget(row: &str, found: f64) -> f64 {
+    match row {
+        "allocations" => found.ceil(),
+        "system calls" => (found * 2.0).ceil().max(1.0) / 2.0,
+        _ => {
+            let unit = 10_f64.powi(found.max(1.0).log10().floor() as i32 - 1);
+            ((found / unit).ceil() * unit).max(SMALLEST)
+        }
+    }
+}
+
+/// Writes a figure: `27,000`, `0.5`.
+pub(crate) fn display(figure: f64) -> String {
+    if figure.abs() < 20.0 && figure.fract() != 0.0 {
+        return format!("{figure:.1}");
+    }
+    let digits = format!("{:.0}", figure.max(0.0));
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn cells(line: &str) -> impl Iterator<Item = &str> {
+    line.trim_matches('|').split('|').map(str::trim)
+}

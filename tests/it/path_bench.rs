@@ -1,0 +1,153 @@
+//! How the bench `path` reads the output of its tools.
+
+#[path = "../../benches/path/callgrind.rs"]
+#[expect(dead_code, reason = "the bench divides what it has read")]
+mod callgrind;
+#[path = "../../benches/path/parts.rs"]
+#[expect(dead_code, reason = "the bench prints the parts")]
+mod parts;
+#[path = "../../benches/path/syscalls.rs"]
+#[expect(dead_code, reason = "the bench prints the calls")]
+mod syscalls;
+
+use callgrind::{Cost, Profile};
+use parts::{FileRole, Part, role};
+use syscalls::{CallGroup, SystemCalls};
+
+/// A profile in which `drive` of hyper has code of the pace inlined, and calls
+/// functions of the standard library and the allocator.
+const PROFILE: &str = "\
+# callgrind format
+version: 1
+cmd: politesse serve
+positions: line
+events: Ir
+
+ob=(1) /target/politesse
+fl=(1) /root/.cargo/registry/src/index.crates.io-1/hyper-1.12.0/src/proto/h1/dispatch.rs
+fn=(1) hyper::drive
+10 100
+fi=(2) /rustc/1/library/core/src/option.rs
+20 5
+fi=(3) /work/src/pace/queue.rs
++3 30
+fi=(2)
+* 7
+cfi=(4) /rustc/1/library/core/src/str/mod.rs
+cfn=(2) core::str::trim
+calls=2 50
+* 40
+fe=(1)
+11 2
+cfi=(4)
+cfn=(2)
+calls=6 50
+* 120
+cfi=(5) libmimalloc-sys-0.1/c_src/alloc.c
+cfn=(3) mi_malloc
+calls=4 1
+* 80
+
+fl=(4)
+fn=(2)
+50 160
+
+fl=(6) /root/.cargo/registry/src/index.crates.io-1/libmimalloc-sys-0.1.49/c_src/alloc.c
+fn=(3)
+1 60
+cfn=(4) _mi_malloc_generic
+calls=1 2
+* 20
+fn=(4)
+2 20
+totals: 504
+";
+
+fn instructions(profile: Profile, part: Part) -> f64 {
+    let parts = profile.parts();
+    parts.get(&part).copied().unwrap_or_default().instructions
+}
+
+// Callgrind Format Specification: `fl`, `fi` and `fe` name the file of the lines
+// below, and the line after `calls` has the cost of the callee.
+#[test]
+fn inlined_code_counts_for_its_own_file_and_neutral_code_for_the_code_before_it() {
+    // 30 of its own, 7 beside it, and 40 of 160 that `trim` takes in all.
+    assert_eq!(instructions(Profile::parse(PROFILE), Part::Pace), 77.0);
+    // 100 and 2 of its own, 5 beside it, and 120 of 160 of `trim`.
+    assert_eq!(instructions(Profile::parse(PROFILE), Part::Hyper), 227.0);
+}
+
+// Ours.
+#[test]
+fn an_allocation_that_calls_the_allocator_again_counts_once() {
+    let parts = Profile::parse(PROFILE).parts();
+    assert_eq!(parts[&Part::Hyper].allocations, 4.0);
+    let allocations: f64 = parts.values().map(|cost| cost.allocations).sum();
+    assert_eq!(allocations, 4.0);
+    assert_eq!(parts[&Part::Allocation].instructions, 80.0);
+}
+
+// Ours.
+#[test]
+fn every_instruction_counts_for_one_part() {
+    let costs: Vec<Cost> = Profile::parse(PROFILE).parts().into_values().collect();
+    let sum: f64 = costs.iter().map(|cost| cost.instructions).sum();
+    assert_eq!(sum, 384.0);
+}
+
+// Ours.
+#[test]
+fn a_run_less_itself_costs_nothing() {
+    let profile = Profile::parse(PROFILE).less(&Profile::parse(PROFILE));
+    let parts = profile.parts();
+    assert!(
+        parts.values().all(|cost| *cost == Cost::default()),
+        "{parts:?}"
+    );
+}
+
+// Ours.
+#[test]
+fn files_have_the_parts_of_their_crates_and_folders() {
+    let registry = "/root/.cargo/registry/src/index.crates.io-1";
+    let http = format!("{registry}/http-1.5.0/src/header/map.rs");
+    let sqlite = format!("{registry}/libsqlite3-sys-0.39.1/sqlite3/sqlite3.c");
+    let robots = "/work/crates/politesse-robots/src/origin.rs";
+    let owners = [
+        (http.as_str(), Part::Http),
+        (sqlite.as_str(), Part::Sqlite),
+        (robots, Part::Decision),
+        ("src/proxy/request.rs", Part::Heads),
+        ("/work/src/proxy/exchange.rs", Part::Forwarding),
+        ("/aws-lc/crypto/fipsmodule/sha/sha256.c", Part::Sha256),
+        ("/aws-lc/crypto/fipsmodule/aes/aes.c", Part::Tls),
+    ];
+    for (path, part) in owners {
+        assert_eq!(role(path), FileRole::Owner(part), "{path}");
+    }
+    let copy = "./string/../sysdeps/x86_64/multiarch/memmove-vec-unaligned-erms.S";
+    assert_eq!(role(copy), FileRole::Service(Part::Copies));
+    assert_eq!(role("./nptl/pthread_mutex_lock.c"), FileRole::Neutral);
+    let library = "/rustc/1/library/core/src/option.rs";
+    assert_eq!(role(library), FileRole::Neutral);
+}
+
+// strace(1), `-c`.
+#[test]
+fn system_calls_are_those_of_the_longer_run_on_top_of_the_shorter() {
+    let summary = |sends: u32| {
+        format!(
+            "% time     seconds  usecs/call     calls    errors syscall\n\
+             ------ ----------- ----------- --------- --------- ----------------\n \
+             60.00    0.000600          30       {sends}        13 sendto\n \
+             40.00    0.000400          20        20           pwrite64\n\
+             ------ ----------- ----------- --------- --------- ----------------\n\
+             100.00    0.001000          25       120        13 total\n"
+        )
+    };
+    let shorter = SystemCalls::parse(&summary(100));
+    let calls = SystemCalls::parse(&summary(300)).less(&shorter, 100.0);
+    assert_eq!(calls.of_group(CallGroup::SocketWrites), 2.0);
+    assert_eq!(calls.of_group(CallGroup::Beside), 0.0);
+}

@@ -100,23 +100,24 @@ impl ClientConnection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let this = Arc::new(self);
-        let order = StartOrder::default();
         let served = Arc::clone(&this);
-        let service = service_fn(move |request| {
+        let respond = move |request| {
             let connection = Arc::clone(&served);
             let waiting = connection.activity.begin_request();
-            order.next(async move {
+            async move {
                 let response = connection.respond(request).await;
                 drop(waiting);
                 let activity = Arc::clone(&connection.activity);
                 Ok::<_, Infallible>(response.map(|body| body.watched_by(activity)))
-            })
-        });
+            }
+        };
         let io = TokioIo::new(stream);
         match protocol {
             Protocol::Http1 => {
+                // One after the other: hyper starts a request when the one before
+                // was answered.
                 let connection = http1_builder(this.idle_timeout)
-                    .serve_connection(io, service)
+                    .serve_connection(io, service_fn(respond))
                     .with_upgrades();
                 this.drive(pin!(connection), |connection| {
                     connection.graceful_shutdown();
@@ -125,6 +126,8 @@ impl ClientConnection {
             }
             Protocol::Http2 => {
                 let tasks = this.slot.server.tasks.clone();
+                let order = StartOrder::default();
+                let service = service_fn(move |request| order.next(respond(request)));
                 let connection = http2_builder(tasks).serve_connection(io, service);
                 this.drive(pin!(connection), |connection| {
                     connection.graceful_shutdown();

@@ -149,7 +149,12 @@ fn absolute_target(parts: &Parts) -> Result<Target, MalformedRequest> {
     let (Some(scheme), Some(authority)) = (parts.uri.scheme_str(), parts.uri.authority()) else {
         return Err(MalformedRequest::NotAbsolute);
     };
-    host(parts)?;
+    // A `Host` that says the same needs no reading of its own.
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let first = hosts.next().filter(|_| hosts.next().is_none());
+    if first.is_none_or(|host| host != authority.as_str()) {
+        host(parts)?;
+    }
     let origin = Origin::new(scheme.parse()?, authority.as_str())?;
     path_under(origin, &parts.uri)
 }

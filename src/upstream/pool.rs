@@ -77,7 +77,6 @@ impl Pool {
     /// Puts a connection in; the oldest are closed where there are too many.
     pub(super) fn put(self: &Arc<Self>, origin: Origin, connection: Connection) {
         let mut free = self.free();
-        free.close_expired(self.limits.idle_timeout);
         let own = free.by_origin.get(&origin);
         let full = own.filter(|own| self.limits.per_origin.get() <= own.len());
         if let Some(oldest) = full.and_then(VecDeque::front).copied() {

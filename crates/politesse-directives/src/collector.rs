@@ -15,7 +15,7 @@ use super::context::{AnnotationContext, BothFields};
 use super::directive_set::{Directive, DirectiveSource};
 use super::field_line::FieldLine;
 use super::findings::{Meta, Notice};
-use super::quotations::Quotations;
+use super::quotations::{self, Quotations};
 use super::segment::{self, Scope};
 use super::vocabulary::Restriction;
 
@@ -57,6 +57,10 @@ impl<'a> DirectiveCollector<'a> {
 
     /// Adds all fields of a response.
     pub fn add_fields(&mut self, fields: &HeaderMap) {
+        // Most responses have none of them, and this is done for each.
+        if !fields.keys().any(quotations::is_read) {
+            return;
+        }
         let ignores_old = self.context.limits.both_fields == BothFields::RobotsTag
             && fields.contains_key("robots-tag");
         for (name, value) in fields {

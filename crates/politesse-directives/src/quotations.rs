@@ -36,6 +36,12 @@ const FIELDS: [&str; 7] = [
 /// Mark at the end of a text that was cut.
 const CUT: &str = "…";
 
+/// Reports whether fields of this name are read: for directives, or for what they
+/// say about uses of the content.
+pub(super) fn is_read(name: &HeaderName) -> bool {
+    FIELDS.contains(&name.as_str())
+}
+
 impl Quotations {
     /// Bytes kept of one response. A field of 32 KiB is an attack, or a mistake
     /// that its beginning shows as well.
@@ -43,8 +49,8 @@ impl Quotations {
 
     /// Adds a field line, if it is one of [`FIELDS`].
     pub(super) fn field(&mut self, name: &HeaderName, value: &HeaderValue) {
+        let says = is_read(name);
         let name = name.as_str();
-        let says = FIELDS.contains(&name);
         // Most links are not about licences.
         if says && (name != "link" || holds_license(value.as_bytes())) {
             self.add(name, value.as_bytes());

@@ -111,6 +111,9 @@ pub(super) struct NumberCheck<'a> {
     ahead: BinaryHeap<Reverse<Numbers>>,
     /// Lowest number that nothing is known of.
     expected: i64,
+    /// Highest number when the check began. A proxy may be writing: of numbers
+    /// above it, some entries are seen and others are not.
+    last: i64,
     sums: PartSums,
     /// Parts up to this one are summed up.
     last_part: i64,
@@ -120,6 +123,8 @@ impl<'a> NumberCheck<'a> {
     /// Begins before the first number.
     pub(super) fn new(reader: &'a AuditReader) -> rusqlite::Result<Self> {
         let connection = &reader.connection;
+        // First of all: what is read later has all entries up to this number.
+        let sequence = Sequence::read(connection)?.unwrap_or_default();
         let mut is_orphan = SqlConditions::default();
         is_orphan.add_plain(IS_ORPHAN);
         let last_part = last_part(connection)?;
@@ -130,6 +135,9 @@ impl<'a> NumberCheck<'a> {
             orphans: RowFeed::new(connection, ORPHANS, is_orphan)?,
             ahead: BinaryHeap::new(),
             expected: 1,
+            // The marker knows of rows that were taken off the end together with
+            // the row of the sequence.
+            last: sequence.last.max(signed(reader.last_in_marker)),
             sums: PartSums::new(0),
             last_part: last_part.unwrap_or(-1),
         })
@@ -155,11 +163,7 @@ impl<'a> NumberCheck<'a> {
     pub(super) fn end(mut self, mut report: impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
         self.gather_below(i64::MAX, &mut report)?;
         self.settle(i64::MAX, &mut report);
-        let sequence = Sequence::read(&self.reader.connection)?.unwrap_or_default();
-        // The marker knows of rows that were taken off the end together with the
-        // row of the sequence.
-        let last = sequence.last.max(signed(self.reader.last_in_marker));
-        self.expect(last.saturating_add(1), &mut report);
+        self.expect(i64::MAX, &mut report);
         self.check_sums(&mut report)
     }
 
@@ -212,13 +216,14 @@ impl<'a> NumberCheck<'a> {
 
     /// Reports what is missing below `seq`.
     fn expect(&mut self, seq: i64, report: &mut impl FnMut(NumberFinding)) {
-        if self.expected < seq {
+        let end = seq.min(self.last.saturating_add(1));
+        if self.expected < end {
             report(NumberFinding::Missing {
                 first: self.expected,
-                last: seq - 1,
+                last: end - 1,
             });
-            self.expected = seq;
         }
+        self.expected = self.expected.max(seq);
     }
 
     fn sum_up(

@@ -200,3 +200,27 @@ async fn the_view_joins_what_a_row_refers_to() {
          foobot=(noindex;src=x);state=complete o.test"
     );
 }
+
+// Ours: what a proxy writes meanwhile is not taken for missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_is_verified_while_it_is_written() {
+    for durability in [Durability::Commit, Durability::Queue] {
+        let kit = Kit::new(durability, 64);
+        let log = Arc::clone(&kit.log);
+        let writing = tokio::spawn(async move {
+            for number in 0..600 {
+                let (_, ending) = log.record(record("/a")).await.unwrap();
+                log.record_event(entered("o.test", 90 + number));
+                let (_, second) = log.record(record("/private/x")).await.unwrap();
+                drop(ending);
+                drop(second);
+            }
+        });
+        while !writing.is_finished() {
+            kit.assert_gapless(0);
+        }
+        writing.await.unwrap();
+        kit.log.probe().await.unwrap();
+        kit.assert_gapless(0);
+    }
+}

@@ -42,6 +42,10 @@ const GATHER_TIME: Duration = Duration::from_millis(20);
 /// hardly cheaper for each.
 const GATHER_ENTRIES: usize = 256;
 
+/// Time after which entries that could not be written are tried again though no
+/// other has come: they may hold all places, and then none can come.
+const RETRY_TIME: Duration = Duration::from_secs(1);
+
 /// Part of a reserved block, one in so many, that is kept for decisions: while
 /// nothing can be written, events come and are lost, and each uses up a number.
 const KEPT_FROM_EVENTS: u64 = 16;
@@ -271,8 +275,8 @@ pub(super) struct EntryReceiver {
 }
 
 impl EntryReceiver {
-    /// Waits for entries and appends them to `batch`. Returns whether there were
-    /// any; if not, the queue is closed.
+    /// Waits for entries and appends them to `batch`; for a second only if that
+    /// has some already. Returns `false` if there were none and the queue is closed.
     pub(super) fn receive(&self, batch: &mut Vec<WriterEntry>) -> bool {
         let ready = &self.shared.ready;
         let mut state = self.shared.lock();
@@ -280,7 +284,16 @@ impl EntryReceiver {
             if state.is_closed {
                 return false;
             }
-            state = ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if batch.is_empty() {
+                state = ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let woken = ready.wait_timeout(state, RETRY_TIME);
+            let (woken_state, time) = woken.unwrap_or_else(PoisonError::into_inner);
+            state = woken_state;
+            if time.timed_out() {
+                return true;
+            }
         }
         while let Some(left) = state.gather_for(clock::instant()) {
             let woken = ready.wait_timeout(state, left);

@@ -611,3 +611,26 @@ permissions! {
     a_folder_that_others_may_read_is_opened: "." 0o755 => true;
     a_marker_that_others_may_write_is_refused: "record" 0o622 => false;
 }
+
+// Ours: entries that were accepted are tried again though nobody can send another,
+// because they hold every place.
+#[tokio::test]
+async fn a_full_queue_is_written_when_the_disk_is_well_again() {
+    let kit = Kit::new(Durability::Queue, 2);
+    kit.sql(BREAK);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    drop(ending);
+    while kit.metrics.audit_failures.get() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(matches!(kit.log.probe().await, Err(AuditError::Full)));
+    kit.sql("DROP TRIGGER broken");
+    timeout(Duration::from_secs(5), async {
+        while kit.rows().is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    drop(kit.log.record(record("/b")).await.unwrap());
+}

@@ -40,6 +40,9 @@ pub(super) struct AuditStore {
     is_upkeep_failing: bool,
     /// Numbers that were committed to the files that were opened.
     sequence: Sequence,
+    /// Numbers as the connection has them: ahead of the others after a commit to
+    /// files that may be gone.
+    written: Sequence,
     /// Locked for as long as the store is open.
     pub(super) folder: LockedFolder,
 }
@@ -80,6 +83,7 @@ impl AuditStore {
             marker,
             is_upkeep_failing: false,
             sequence,
+            written: sequence,
             folder,
         };
         // What a crash has left in the WAL is moved now, so that the marker
@@ -118,14 +122,14 @@ impl AuditStore {
         self.check_files().map_err(WriteError::Files)?;
         self.wal.make_room(&self.connection)?;
         let mut transaction =
-            AuditTransaction::begin(&self.connection, &mut self.memory, self.plan, self.sequence)?;
+            AuditTransaction::begin(&self.connection, &mut self.memory, self.plan, self.written)?;
         work(&mut transaction)?;
-        let sequence = transaction.commit()?;
+        self.written = transaction.commit()?;
         // After the commit, because files can be lost while it is under way: an
         // acknowledged decision is in files that the next start will find.
         self.check_files().map_err(WriteError::FilesAfterCommit)?;
         self.wal.note_commit();
-        self.sequence = sequence;
+        self.sequence = self.written;
         Ok(())
     }
 
@@ -240,7 +244,7 @@ impl AuditStore {
     /// does not take them for lost. To be called when all is written.
     pub(super) fn release_numbers(&mut self) {
         self.plan.block = 0;
-        if self.sequence.with_reserve(0) == self.sequence {
+        if self.written.with_reserve(0) == self.written {
             return;
         }
         // Whatever is in the way was logged with an earlier commit, or will be

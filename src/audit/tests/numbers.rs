@@ -4,6 +4,9 @@
 use super::events::{entered, left};
 use super::faults::crash;
 use super::*;
+use crate::audit::error::WriteError;
+use crate::audit::store::AuditStore;
+use crate::audit::transaction::EndingNumbers;
 
 /// Files of a record that is open.
 const FILES: [&str; 3] = ["audit.db", "audit.db-wal", "record"];
@@ -73,6 +76,34 @@ async fn numbers_that_a_crash_took_are_lost_and_not_given_again() {
     third.log.probe().await.unwrap();
     let (sums, found) = verify(&third);
     assert_eq!((sums.decided, sums.missing, found), (3, 0, Vec::new()));
+}
+
+// Ours: no number is given twice, though its commit was not acknowledged.
+#[tokio::test]
+async fn numbers_written_to_files_that_came_back_are_not_given_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path(), Durability::Queue, 64);
+    let mut store = AuditStore::open(&options, &Metrics::default()).unwrap();
+    let (path, away) = (file(folder.path()), folder.path().join("away"));
+    let record = record("/a");
+    let written = store.write(|transaction| {
+        transaction.write_decision(1, &record)?;
+        let numbers = EndingNumbers {
+            decision: 1,
+            seq: 2,
+        };
+        transaction.write_ending(numbers, &done(200))?;
+        std::fs::rename(&path, &away).unwrap();
+        Ok(())
+    });
+    assert!(matches!(written, Err(WriteError::FilesAfterCommit(_))));
+    std::fs::rename(&away, &path).unwrap();
+    store.release_numbers();
+    store.close();
+    let kit = Kit::reopened(folder, Durability::Queue, 64);
+    assert_eq!(kit.record_one("/b").await, 3);
+    kit.log.probe().await.unwrap();
+    kit.assert_gapless(0);
 }
 
 #[tokio::test]

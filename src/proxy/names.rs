@@ -94,9 +94,12 @@ impl NameLimiter {
         let known = self.seen.get(&key);
         let seen = match known.filter(|seen| seen.since.age() < WINDOW) {
             Some(seen) => seen,
+            // In one step: another request may have begun the window meanwhile.
             None => {
-                self.seen.invalidate(&key);
-                self.seen.get_with(key, || Arc::new(NameWindow::new()))
+                let is_over = |seen: &Arc<NameWindow>| WINDOW <= seen.since.age();
+                let entry = self.seen.entry(key);
+                let entry = entry.or_insert_with_if(|| Arc::new(NameWindow::new()), is_over);
+                entry.into_value()
             }
         };
         let hash = self.hasher.hash_one(name);
@@ -150,6 +153,25 @@ mod tests {
             );
         }
         assert_eq!(names.refused.get(), 2);
+    }
+
+    // Ours: requests that come at once are in one window.
+    #[test]
+    fn names_that_come_at_once_are_counted_together() {
+        let names = NameLimiter::new(NonZeroUsize::MIN, Counter::default());
+        for round in 0..500 {
+            let origin = format!("http://{round}.test/");
+            let start = std::sync::Barrier::new(4);
+            let admit = &|name: &str| {
+                start.wait();
+                admitted(&names, 1, &origin, name)
+            };
+            let count = std::thread::scope(|scope| {
+                let threads = ["A", "B", "C", "D"].map(|name| scope.spawn(move || admit(name)));
+                threads.map(|thread| usize::from(thread.join().unwrap()))
+            });
+            assert_eq!(count.iter().sum::<usize>(), 1, "round {round}");
+        }
     }
 
     // Ours: the hour is over by either clock.

@@ -24,7 +24,7 @@ const NOISE: f64 = 0.005;
 
 /// System calls by which a request may exceed its budget: the smaller the
 /// batches of the record, the more there are.
-const CALLS_NOISE: f64 = 0.4;
+const CALLS_NOISE: f64 = 1.0;
 
 /// Smallest budget of instructions. Below it a figure is noise.
 const SMALLEST: f64 = 500.0;

@@ -80,7 +80,7 @@ impl Sequence {
         statement.insert(values).map(drop)
     }
 
-    /// Takes up the numbers where the process before has ended. `connection` is in
+    /// Takes up the numbers where the previous process has ended. `connection` is in
     /// a transaction; numbers that were reserved and have no entry are noted as
     /// lost.
     pub(super) fn resume(
@@ -101,6 +101,12 @@ impl Sequence {
                 time_us: now.as_microsecond(),
             };
             write_lost(connection, record, lost)?;
+            tracing::warn!(
+                first = lost.first,
+                last = lost.last,
+                "the previous process did not end cleanly: numbers of the record that it may have \
+                 given are noted as lost"
+            );
             last = found.reserved;
         }
         Ok(Self {

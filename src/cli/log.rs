@@ -40,7 +40,8 @@ const OWN: &str = "politesse";
 const WAITING_LINES_MAX: usize = 8192;
 
 /// Log of this process. Dropping it reports the lines that were left out, and
-/// writes all that wait.
+/// writes those that wait. A reader that does not take them within a second loses
+/// them: a stop must not wait for it.
 pub(super) struct ProcessLog {
     reload: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>,
     repeats: Repeats,

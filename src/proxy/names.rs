@@ -97,9 +97,9 @@ impl NameLimiter {
             // In one step: another request may have begun the window meanwhile.
             None => {
                 let is_over = |seen: &Arc<NameWindow>| WINDOW <= seen.since.age();
-                let entry = self.seen.entry(key);
-                let entry = entry.or_insert_with_if(|| Arc::new(NameWindow::new()), is_over);
-                entry.into_value()
+                let begin = || Arc::new(NameWindow::new());
+                let begun = self.seen.entry(key).or_insert_with_if(begin, is_over);
+                begun.into_value()
             }
         };
         let hash = self.hasher.hash_one(name);

@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 /// the proxy has a connection to the origin for each of them from then on.
 pub(crate) const GATHERING: &str = "gather";
 
-/// Where the origin listens.
+/// Addresses of the origin.
 #[derive(Clone, Copy)]
 pub(crate) struct OriginAddresses {
     pub(crate) plain: SocketAddr,

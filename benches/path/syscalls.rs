@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a system call is for, by its name.
+/// Purpose of a system call, by its name.
 ///
 /// Sockets are read and written by calls of their own, files by others, so the
 /// name is enough.

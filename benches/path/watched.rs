@@ -70,7 +70,7 @@ pub(crate) struct WatchedProxy {
     tool: Tool,
     child: Child,
     folder: TempDir,
-    /// Where crawlers connect.
+    /// Address for crawlers.
     pub(crate) address: SocketAddr,
     /// Certificate of the proxy's authority.
     pub(crate) authority_pem: String,

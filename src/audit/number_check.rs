@@ -27,7 +27,7 @@ const EVENT_NUMBERS: NumberedTable = NumberedTable {
     ..EVENTS
 };
 
-/// What is found about numbers.
+/// Finding about numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NumberFinding {
     /// Numbers without an entry.

@@ -60,7 +60,7 @@ pub(super) struct NumberedTable {
     pub(super) select: &'static str,
     /// Column of the number.
     pub(super) key: &'static str,
-    /// The same column, as the query names it.
+    /// Column of the number, as the query names it.
     pub(super) number: &'static str,
 }
 

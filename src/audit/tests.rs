@@ -218,7 +218,7 @@ fn done(status: u16) -> ExchangeEnd {
 const BREAK: &str = "CREATE TRIGGER broken BEFORE INSERT ON decision
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
-/// The same for endings.
+/// Makes every new ending fail.
 const BREAK_ENDINGS: &str = "CREATE TRIGGER broken_ending BEFORE INSERT ON ending
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 

@@ -29,7 +29,7 @@ fn=(1) hyper::drive
 10 100
 fi=(2) /rustc/1/library/core/src/option.rs
 20 5
-fi=(3) /work/src/pace/queue.rs
+fi=(3) /build/src/pace/queue.rs
 +3 30
 fi=(2)
 * 7
@@ -113,13 +113,13 @@ fn files_have_the_parts_of_their_crates_and_folders() {
     let registry = "/root/.cargo/registry/src/index.crates.io-1";
     let http = format!("{registry}/http-1.5.0/src/header/map.rs");
     let sqlite = format!("{registry}/libsqlite3-sys-0.39.1/sqlite3/sqlite3.c");
-    let robots = "/work/crates/politesse-robots/src/origin.rs";
+    let robots = "/build/crates/politesse-robots/src/origin.rs";
     let owners = [
         (http.as_str(), Part::Http),
         (sqlite.as_str(), Part::Sqlite),
         (robots, Part::Decision),
         ("src/proxy/request.rs", Part::Heads),
-        ("/work/src/proxy/exchange.rs", Part::Forwarding),
+        ("/build/src/proxy/exchange.rs", Part::Forwarding),
         ("/aws-lc/crypto/fipsmodule/sha/sha256.c", Part::Sha256),
         ("/aws-lc/crypto/fipsmodule/aes/aes.c", Part::Tls),
     ];

@@ -22,7 +22,7 @@ pub(super) fn entered(host: &str, seconds: i64) -> BackOffEvent {
     }
 }
 
-/// It may be asked again.
+/// Event that the host may be asked again.
 pub(super) fn left(host: &str, seconds: i64) -> BackOffEvent {
     let entered = entered(host, seconds);
     BackOffEvent {

@@ -36,6 +36,7 @@ mod saved_state;
 
 mod record_id;
 mod schema;
+mod start_check;
 
 mod decision_row;
 mod error;

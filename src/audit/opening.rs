@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode};
 
-use super::columns::count;
+use super::columns::{count, signed};
 use super::error::AuditError;
 use super::files::{beside, name_of};
 use super::folder::LockedFolder;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
 use super::sequence::Sequence;
+use super::start_check::find_missing;
 use crate::clock;
 
 /// Location of the record, and what it promises.
@@ -165,18 +166,23 @@ fn compare(
         Some(id) => return Ok(Some(format!("it is another record ({id})"))),
         None => return Ok(Some("it is another record, without an id".to_owned())),
     }
-    let last = Sequence::read(&connection)?.map_or(0, |sequence| count(sequence.last));
-    if last < marker.last {
-        return Ok(Some(format!("it ends at {last}")));
+    let last = Sequence::read(&connection)?.unwrap_or_default().last;
+    let checkpoint = signed(marker.last);
+    if last < checkpoint {
+        return Ok(Some(format!("it ends at {}", count(last))));
     }
     // Somebody may have used VACUUM, or have put an old copy beside a newer WAL:
     // only a look at every page tells which.
     if bytes < marker.bytes {
         let sql = "PRAGMA quick_check(1)";
         let cause: String = connection.query_row(sql, [], |row| row.get(0))?;
-        return Ok((cause != "ok").then(|| format!("it is damaged ({cause})")));
+        if cause != "ok" {
+            return Ok(Some(format!("it is damaged ({cause})")));
+        }
     }
-    Ok(None)
+    // Every page of such a copy may be sound, and its length right.
+    let missing = find_missing(&connection, checkpoint, last)?;
+    Ok(missing.map(|missing| format!("it is damaged ({missing})")))
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {

@@ -124,10 +124,15 @@ pub(super) fn block_of(places: usize) -> i64 {
 }
 
 /// Finds the highest number of a row. Somebody who changed `sequence` must not
-/// have new rows collide with old ones.
+/// have new rows collide with old ones. Endings are not indexed by their number:
+/// the highest is that of one of the latest decisions as a rule.
 fn highest(connection: &Connection) -> rusqlite::Result<i64> {
     let sql = "SELECT max(coalesce((SELECT max(seq) FROM decision), 0),
-                          coalesce((SELECT max(seq) FROM event), 0))";
+                          coalesce((SELECT max(seq) FROM event), 0),
+                          coalesce((SELECT max(seq) FROM (
+                            SELECT seq FROM ending ORDER BY decision DESC LIMIT 4096)), 0),
+                          coalesce((SELECT last FROM lost_range
+                            ORDER BY first DESC LIMIT 1), 0))";
     connection.query_row(sql, [], |row| row.get(0))
 }
 

@@ -8,8 +8,8 @@
 //! robots.txt, `politesse_directives` what a response says of its own use.
 //!
 //! The modules by layer; one uses only layers below its own, and all but
-//! [`decision`] may use [`clock`], [`descriptors`], [`metrics`], [`tasks`] and
-//! [`throttle`]:
+//! [`decision`] may use [`clients`], [`clock`], [`descriptors`], [`metrics`],
+//! [`tasks`] and [`throttle`]:
 //!
 //! - 0: [`decision`], pure: who asks for what, and what follows.
 //! - 1: [`upstream`], every exchange with an origin.
@@ -40,6 +40,8 @@ pub mod config;
 pub mod serve;
 
 pub mod cli;
+
+pub mod clients;
 
 pub mod clock;
 

@@ -92,6 +92,10 @@ metrics! {
     /// Time from a request to the head of its response.
     exchange_seconds: Histogram = Histogram::new(SECONDS);
 
+    /// Shares that clients did not get (`full`, `limit`) or lost to others
+    /// (`displaced`), by resource.
+    client_shares: Family<ShareLabels, Counter>;
+
     /// Requests sent to origins, by class of status or by error.
     upstream_requests: Family<ResultLabel, Counter>;
     /// Requests repeated on a fresh connection.
@@ -227,6 +231,14 @@ labels! {
     ReasonLabel {
         /// The reason's word.
         reason,
+    }
+
+    /// Labels of shares of a resource.
+    ShareLabels {
+        /// The resource's word.
+        resource,
+        /// What became of the share.
+        result,
     }
 
     /// Label of what is counted by outcome.

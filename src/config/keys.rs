@@ -10,21 +10,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
-use ipnet::IpNet;
 use tracing::Level;
 
+use super::clients::{ADMITTED, AdmittedNetworks, CLIENT_LIMITS};
 use super::kinds::{
     Choice, Flag, Growing, GrowingPause, Kind, List, Size, Span, WAIT, count, few, places, up_to,
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
-    ALLOW, CLIENTS, CONTACT, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange,
-    ROOTS, ResolveTable, STORE, TOKEN, USER_AGENT,
+    ALLOW, CONTACT, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS,
+    ResolveTable, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
 use super::tables::{CRAWLER, OVERRIDE};
 use crate::audit::Durability;
+use crate::clients::client::ClientLimits;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::decision::inquiry::Identity;
 use crate::decision::overrides::Override;
@@ -165,8 +166,15 @@ keys! {
         /// the page of a refusal names. With "none" it names the operator of this proxy.
         contact: Option<String> = r#""none""#, CONTACT;
         /// Addresses that may use this proxy; connections from others are closed at once.
+        /// An entry may set limits for all of its addresses together, by the names of
+        /// `per_client`: `{ network = "2001:db8::/48", connections = 512 }`.
         // Each new connection is compared with one network after the other.
-        clients: Vec<Vec<IpNet>> = r#"["loopback"]"#, List { of: CLIENTS, len: 1..=1024 };
+        clients: Vec<AdmittedNetworks> = r#"["loopback"]"#, List { of: ADMITTED, len: 1..=1024 };
+        /// Limits for each client, an address or an IPv6 /64: the most that it may hold
+        /// of `connections`, `handshakes`, `requests`, `waiting`, `lookups`,
+        /// `robots_fetches` and `leaves`. None is needed to keep clients from each other:
+        /// who holds most gives way when others come.
+        per_client: ClientLimits = "{}", CLIENT_LIMITS;
         /// How many connections may wait to be accepted, at each address: the system
         /// drops what comes beyond that, and its client tries again after a second. Not
         /// more than the system allows (`net.core.somaxconn`); the log says at the start
@@ -179,6 +187,11 @@ keys! {
         /// says at the start if the limit (`ulimit -Hn`) is lower. The last 128 of the
         /// limit, or the last quarter of a low one, are kept for the admin listener.
         max_connections: NonZeroUsize = "4096", count(1..=1_000_000);
+        /// How many TLS handshakes with clients may be under way.
+        max_handshakes: NonZeroUsize = "1024", count(1..=1_000_000);
+        /// How many requests may be under way, from their head to the end of their
+        /// response.
+        max_requests: NonZeroUsize = "16384", count(1..=10_000_000);
         /// How many commands of `politesse run` may go through this proxy at one time;
         /// the next is not started.
         max_commands: NonZeroUsize = "64", count(1..=10_000);

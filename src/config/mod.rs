@@ -6,6 +6,7 @@
 //! module ([`Settings`]). Finding the file and reading the environment is the
 //! command line's part: this module touches neither.
 
+mod clients;
 mod keys;
 mod kinds;
 mod layers;

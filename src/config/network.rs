@@ -236,7 +236,7 @@ const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc
 ///
 /// `10.1.2.3/8` is refused: it may mean one address or sixteen million, and
 /// access must not depend on a guess.
-fn network(text: &str) -> Option<IpNet> {
+pub(super) fn network(text: &str) -> Option<IpNet> {
     let single = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let network = text.parse::<IpNet>().ok().or_else(single)?;
     (network == network.trunc()).then_some(network)

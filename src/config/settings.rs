@@ -12,6 +12,8 @@ use super::keys::{
 };
 use super::layers::Folders;
 use super::print::Values;
+use crate::clients::client::ClientLimits;
+use crate::clients::directory::{self, NetworkLimits};
 use crate::decision::decide::Policy;
 use crate::decision::inquiry::Identities;
 use crate::pace::options as pace;
@@ -184,11 +186,30 @@ fn log_options(log: &Log) -> LogOptions {
 }
 
 fn listener_options(proxy: Proxy) -> server::Options {
+    let entries = proxy.clients.iter();
+    let networks = entries.clone().flat_map(|entry| entry.networks.clone());
+    let limited = entries.flat_map(|entry| {
+        let with_limits = |limits: &ClientLimits| {
+            let networks = entry.networks.iter();
+            let limited = networks.map(|network| NetworkLimits {
+                network: *network,
+                limits: limits.clone(),
+            });
+            limited.collect::<Vec<_>>()
+        };
+        entry.limits.as_ref().map(with_limits).unwrap_or_default()
+    });
     server::Options {
+        clients: networks.collect(),
+        client_limits: directory::Options {
+            each: proxy.per_client,
+            networks: limited.collect(),
+        },
         listen: proxy.listen,
         backlog: proxy.backlog,
-        clients: proxy.clients.concat(),
         max_connections: proxy.max_connections,
+        max_handshakes: proxy.max_handshakes,
+        max_requests: proxy.max_requests,
         max_commands: proxy.max_commands,
         header_timeout: proxy.header_timeout,
         idle_timeout: proxy.idle_timeout,

@@ -421,8 +421,14 @@ bounds! {
     proxy_via: "proxy.via" refuses ["yes" "1" "'true'"] takes ["true" "false"];
     proxy_contact: "proxy.contact" refuses ["''" "3" "\"a\\nb\""] takes ["none" "crawl@site.example" "'Ada, room 7'"];
     proxy_clients: "proxy.clients"
-        refuses ["[]" "['public']" "['10.1.2.3/8']" "['::1/129']" "['a.example']"]
-        takes ["['private', 'loopback', '10.0.0.0/8', '::1', 'fd00::/8']"];
+        refuses ["[]" "['public']" "['10.1.2.3/8']" "['::1/129']" "['a.example']" "[5]"]
+        takes ["['private', 'loopback', '10.0.0.0/8', '::1', 'fd00::/8']"
+            "['loopback', { network = '2001:db8::/48', connections = 512, leaves = 1 }]"];
+    proxy_per_client: "proxy.per_client"
+        refuses ["5" "[]"]
+        takes ["{}" "{ connections = 1, handshakes = 1, requests = 1, waiting = 1, lookups = 1, robots_fetches = 1, leaves = 1 }"];
+    proxy_max_handshakes: "proxy.max_handshakes" refuses ["0" "1_000_001"] takes ["1" "1_000_000"];
+    proxy_max_requests: "proxy.max_requests" refuses ["0" "10_000_001"] takes ["1" "10_000_000"];
     proxy_backlog: "proxy.backlog" refuses ["0" "-1" "1_000_001" "'1'"] takes ["1" "1_000_000"];
     proxy_max_commands: "proxy.max_commands" refuses ["0" "10_001" "'1'"] takes ["1" "10_000"];
     proxy_max_connections: "proxy.max_connections" refuses ["0" "-1" "1_000_001" "1.0" "'1'"] takes ["1" "1_000_000" "0x10"];

@@ -66,6 +66,7 @@ impl ClientConnection {
         Self {
             info: ConnectionInfo {
                 client,
+                sharer: slot.server.clients.at(client),
                 opened_for: None,
                 end: slot.client_end.clone(),
                 tally: slot.group.tally.clone(),

@@ -21,6 +21,7 @@ use super::problem::{MalformedRequest, Problem};
 use super::socket::ClientEnd;
 use super::tally::Tally;
 use super::upload::ClientUpload;
+use crate::clients::client::Client;
 use crate::decision::decide::Inquiry;
 use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
@@ -43,6 +44,8 @@ pub struct Options {
 pub struct ConnectionInfo {
     /// Address of the client.
     pub client: IpAddr,
+    /// Client by whom shares are counted.
+    pub sharer: Arc<Client>,
     /// Inside CONNECT, the one origin that may be asked for.
     pub opened_for: Option<Origin>,
     /// End of the client's requests; without a connection over HTTP/2, which
@@ -319,6 +322,7 @@ fn unquoted_split(text: &str, separator: char) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::directory::ClientDirectory;
 
     fn parts(uri: &str, fields: &[(&'static str, &'static str)]) -> Parts {
         let mut request = Request::builder().uri(uri);
@@ -329,8 +333,10 @@ mod tests {
     }
 
     fn leg(opened_for: Option<&str>) -> ConnectionInfo {
+        let client = [127, 0, 0, 1].into();
         ConnectionInfo {
-            client: [127, 0, 0, 1].into(),
+            client,
+            sharer: ClientDirectory::default().at(client),
             opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
             end: ClientEnd::default(),
             tally: None,

@@ -19,6 +19,7 @@ use super::connect::Interceptor;
 use super::exchange::Proxy;
 use super::socket::{ClientEnd, Socket};
 use super::tally::Tally;
+use crate::clients::directory::{self, ClientDirectory};
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
 
@@ -33,6 +34,12 @@ pub struct Options {
     /// Networks of the clients that may connect. Connections of others are
     /// closed at once and counted.
     pub clients: Vec<IpNet>,
+    /// Limits of clients (`proxy.per_client`, `proxy.clients`).
+    pub client_limits: directory::Options,
+    /// TLS handshakes with clients that are under way at one time.
+    pub max_handshakes: NonZeroUsize,
+    /// Requests that are under way at one time.
+    pub max_requests: NonZeroUsize,
     /// Connections that are open at one time. More are closed at once and
     /// counted.
     pub max_connections: NonZeroUsize,
@@ -63,6 +70,8 @@ pub struct ActiveConfig {
 pub struct ProxyServer {
     /// Configuration that new requests take.
     pub in_force: ArcSwap<ActiveConfig>,
+    /// Clients, by whom shares are counted.
+    pub clients: Arc<ClientDirectory>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Number of open connections (`proxy.max_connections`).

@@ -31,6 +31,7 @@ use self::parts::{SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
 use crate::admin::{self, Access, Admin, AdminToken, PaceSource};
 use crate::audit::AuditLog;
+use crate::clients::directory::ClientDirectory;
 use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{EnforcementMode, Policy};
@@ -97,7 +98,10 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     // After the record, whose lock keeps another process from making a token, too.
     let token = AdminToken::open(&settings.admin.token_file)?;
     let files = SourceFiles::read(settings);
+    let clients = Arc::new(ClientDirectory::default());
+    clients.set_options(settings.listener.client_limits.clone());
     let shared = SharedParts {
+        clients,
         scheduler: Arc::new(parts::scheduler(settings, &audit, &metrics)),
         own: OwnAddresses::from([&listen[..], &admin].concat()),
         audit,
@@ -109,7 +113,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         options: settings.listener.clone(),
     };
     announce(settings, &shared.metrics);
-    let server = Arc::new(proxy_server(config, &shared.metrics));
+    let server = Arc::new(proxy_server(config, &shared));
     let running = RunningProxy {
         listen,
         admin: admin.first().copied().context("no admin listener")?,
@@ -167,10 +171,11 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
 }
 
 /// State that all connections of crawlers share.
-fn proxy_server(config: ActiveConfig, metrics: &Arc<Metrics>) -> ProxyServer {
+fn proxy_server(config: ActiveConfig, shared: &SharedParts) -> ProxyServer {
     ProxyServer {
         in_force: ArcSwap::from_pointee(config),
-        metrics: Arc::clone(metrics),
+        clients: Arc::clone(&shared.clients),
+        metrics: Arc::clone(&shared.metrics),
         open: AtomicUsize::new(0),
         tasks: Tasks::default(),
         stop: CancellationToken::new(),
@@ -313,6 +318,8 @@ impl RunningProxy {
         turns.decider.robots.set_redirect_policy(&settings.policy);
         turns.latest_policy.store(Arc::clone(&turns.policy));
         self.shared.scheduler.set_options(settings.pace.clone());
+        let limits = &settings.listener.client_limits;
+        self.shared.clients.set_options(limits.clone());
         self.server.in_force.store(Arc::new(config));
         announce(&settings, &self.shared.metrics);
         if let Some(control) = &self.control {

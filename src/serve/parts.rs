@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use politesse_robots::Dialect;
 
 use crate::audit::AuditLog;
+use crate::clients::directory::ClientDirectory;
 use crate::config::Settings;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
@@ -33,6 +34,8 @@ pub(super) struct SharedParts {
     pub(super) audit: Arc<AuditLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) scheduler: Arc<Scheduler>,
+    /// Clients, by whom shares are counted.
+    pub(super) clients: Arc<ClientDirectory>,
     /// Addresses of our listeners, which nobody may reach through the proxy.
     pub(super) own: OwnAddresses,
 }

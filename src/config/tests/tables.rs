@@ -1,5 +1,6 @@
 //! Crawlers and overrides: lists of tables. All ours; docs/configuration.md.
 
+use crate::clients::client::Resource;
 use std::time::Duration;
 
 use super::{file, problems, read, text};
@@ -262,4 +263,52 @@ fn a_deny_needs_no_end() {
         config.settings().policy.terms().overrides[0].action.until(),
         None
     );
+}
+
+// Ours.
+#[test]
+fn limits_of_clients_are_read_by_name_and_in_bounds() {
+    let network = "proxy.clients=[{ network = '10.0.0.0/8', ";
+    for (written, wrong) in [
+        (
+            "proxy.per_client={ connections = 0 }".to_owned(),
+            "proxy.per_client.connections is 0",
+        ),
+        (
+            "proxy.per_client={ doors = 1 }".to_owned(),
+            "proxy.per_client.doors is not a key",
+        ),
+        (
+            format!("{network}leaves = -1 }}]"),
+            "leaves of entry 1 of proxy.clients is -1",
+        ),
+        (
+            format!("{network}doors = 1 }}]"),
+            "doors of entry 1 of proxy.clients is not a key",
+        ),
+        (
+            "proxy.clients=[{ network = 'private' }]".to_owned(),
+            "network of entry 1 of proxy.clients is \"private\"",
+        ),
+        (
+            "proxy.clients=[{ leaves = 1 }]".to_owned(),
+            "`network` in it",
+        ),
+    ] {
+        let found = problems(read("", &[], &[&written]));
+        assert_eq!(found.len(), 1, "{written} {found:?}");
+        assert!(found[0].contains(wrong), "{written} {found:?}");
+    }
+}
+
+#[test]
+fn limits_of_a_network_are_those_of_its_clients_together() {
+    let written = "proxy.clients=['loopback', { network = '10.0.0.0/8', leaves = 3 }]";
+    let config = read("", &[], &[written, "proxy.per_client={ lookups = 2 }"]).unwrap();
+    let listener = &config.settings().listener;
+    assert_eq!(listener.clients.len(), 3);
+    let limits = &listener.client_limits;
+    assert_eq!(limits.each.of(Resource::Lookups), Some(2));
+    assert_eq!(limits.networks[0].network.to_string(), "10.0.0.0/8");
+    assert_eq!(limits.networks[0].limits.of(Resource::Leaves), Some(3));
 }

@@ -1,0 +1,223 @@
+//! A client: who it is, the limits set for it, and what it holds.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use ipnet::IpNet;
+
+/// Bits of an IPv6 address that tell clients apart: a site gives a host, or
+/// takes for itself, as many addresses below them as it likes (RFC 6177,
+/// section 2).
+const V6_PREFIX: u32 = 64;
+
+/// Identity of a client, by which its shares are counted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ClientId {
+    /// A crawler that has shown its credential.
+    Crawler(Arc<str>),
+    /// Any other, by its address; of an IPv6 address the first 64 bits.
+    Address(IpAddr),
+    /// All clients in a network for which the operator set limits.
+    Network(IpNet),
+}
+
+impl From<IpAddr> for ClientId {
+    fn from(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let host_bits = u128::BITS - V6_PREFIX;
+                let prefix = address.to_bits() >> host_bits << host_bits;
+                IpAddr::V6(Ipv6Addr::from_bits(prefix))
+            }
+        })
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Crawler(name) => f.write_str(name),
+            Self::Address(address @ IpAddr::V4(_)) => address.fmt(f),
+            Self::Address(address @ IpAddr::V6(_)) => write!(f, "{address}/{V6_PREFIX}"),
+            Self::Network(network) => network.fmt(f),
+        }
+    }
+}
+
+/// Declares [`Resource`] with its names, so that none is forgotten in a list.
+macro_rules! resources {
+    ($($(#[doc = $doc:literal])+ $Resource:ident = $name:literal,)+) => {
+        /// A finite thing that clients share.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Resource {
+            $($(#[doc = $doc])+ $Resource,)+
+        }
+
+        impl Resource {
+            /// All resources, in the order of their discriminants.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$Resource),+];
+
+            /// Returns the name in the configuration, the metrics and the API.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$Resource => $name,)+
+                }
+            }
+        }
+    };
+}
+
+resources! {
+    /// Open connections of clients (`proxy.max_connections`).
+    Connections = "connections",
+    /// TLS handshakes that have not ended (`proxy.max_handshakes`).
+    Handshakes = "handshakes",
+    /// Requests from their head to the end of their response
+    /// (`proxy.max_requests`).
+    Requests = "requests",
+    /// Requests that wait for their turn or a robots.txt (`pace.queue.total`).
+    Waiting = "waiting",
+    /// Look-ups of names (`upstream.dns_lookups`).
+    Lookups = "lookups",
+    /// Fetches of robots.txt (`robots.max_fetches`).
+    RobotsFetches = "robots_fetches",
+    /// Leaf certificates being signed.
+    Leaves = "leaves",
+}
+
+/// Limits of the operator for one client, or for all clients of a network
+/// together; no limit by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientLimits([Option<u32>; Resource::ALL.len()]);
+
+impl ClientLimits {
+    /// Sets the most that may be held of `resource`.
+    pub fn set(&mut self, resource: Resource, most: u32) {
+        self.0[resource as usize] = Some(most);
+    }
+
+    /// Returns the most that may be held of `resource`.
+    #[must_use]
+    pub fn of(&self, resource: Resource) -> Option<u32> {
+        self.0[resource as usize]
+    }
+}
+
+/// What a client has of one resource.
+#[derive(Debug, Default)]
+pub(super) struct ResourceUse {
+    pub(super) held: AtomicU32,
+    pub(super) waiting: AtomicU32,
+    pub(super) refused: AtomicU64,
+    pub(super) displaced: AtomicU64,
+}
+
+/// A client. Made by `ClientDirectory`, so that there is one for each identity.
+#[derive(Debug)]
+pub struct Client {
+    /// Identity.
+    pub id: ClientId,
+    /// Number that no other client of this process has.
+    pub(super) number: u64,
+    pub(super) limits: ClientLimits,
+    /// The network with limits of its own that the client is in.
+    pub(super) network: Option<Arc<Self>>,
+    pub(super) uses: [ResourceUse; Resource::ALL.len()],
+}
+
+impl Client {
+    pub(super) fn new(id: ClientId, number: u64, limits: ClientLimits) -> Self {
+        Self {
+            id,
+            number,
+            limits,
+            network: None,
+            uses: Default::default(),
+        }
+    }
+
+    /// Returns how much of `resource` the client holds.
+    #[must_use]
+    pub fn held(&self, resource: Resource) -> u32 {
+        self.uses[resource as usize].held.load(Ordering::Relaxed)
+    }
+
+    /// Returns the identity whose limit on `resource` is reached: the client's
+    /// own, or that of its network.
+    pub(super) fn limited_by(&self, resource: Resource) -> Option<&ClientId> {
+        let most = self.limits.of(resource);
+        if most.is_some_and(|most| most <= self.held(resource)) {
+            return Some(&self.id);
+        }
+        self.network.as_ref()?.limited_by(resource)
+    }
+
+    /// Counts one more of `resource`, for the network as well. To be called
+    /// under the lock of the resource.
+    pub(super) fn add_held(&self, resource: Resource) {
+        // Relaxed: written under one lock; others read it for show.
+        self.uses[resource as usize]
+            .held
+            .fetch_add(1, Ordering::Relaxed);
+        if let Some(network) = &self.network {
+            network.add_held(resource);
+        }
+    }
+
+    /// Takes back [`Client::add_held`].
+    pub(super) fn remove_held(&self, resource: Resource) {
+        self.uses[resource as usize]
+            .held
+            .fetch_sub(1, Ordering::Relaxed);
+        if let Some(network) = &self.network {
+            network.remove_held(resource);
+        }
+    }
+
+    /// Counts a refusal of `resource`.
+    pub fn count_refused(&self, resource: Resource) {
+        self.uses[resource as usize]
+            .refused
+            .fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(address: &str) -> String {
+        ClientId::from(address.parse::<IpAddr>().unwrap()).to_string()
+    }
+
+    // Issue of shared proxies; RFC 6177, section 2; RFC 4291, section 2.5.5.2.
+    #[test]
+    fn a_client_is_its_address_and_over_ipv6_its_network_of_64_bits() {
+        assert_eq!(id("192.0.2.7"), "192.0.2.7");
+        assert_eq!(id("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(id("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+        assert_ne!(id("2001:db8:1:3::1"), id("2001:db8:1:2::1"));
+    }
+
+    // Ours.
+    #[test]
+    fn a_network_counts_what_its_clients_hold() {
+        let network = Arc::new(Client::new(
+            ClientId::Network("10.0.0.0/8".parse().unwrap()),
+            0,
+            ClientLimits::default(),
+        ));
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let mut client = Client::new(address.into(), 1, ClientLimits::default());
+        client.network = Some(Arc::clone(&network));
+        client.add_held(Resource::Lookups);
+        client.add_held(Resource::Lookups);
+        client.remove_held(Resource::Lookups);
+        assert_eq!(network.held(Resource::Lookups), 1);
+        assert_eq!(network.held(Resource::Requests), 0);
+    }
+}

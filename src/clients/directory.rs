@@ -1,0 +1,237 @@
+//! Directory of the clients that hold something, or did lately.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ipnet::IpNet;
+
+use super::client::{Client, ClientId, ClientLimits, Resource};
+
+/// Clients above which those that hold nothing are forgotten, with what was
+/// counted of them. Those that hold something are bounded by what there is to
+/// hold.
+const CLIENTS_SWEPT: usize = 4096;
+
+/// Limits for clients (`proxy.per_client`, `proxy.clients`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Limits of each client.
+    pub each: ClientLimits,
+    /// Limits of networks, for all their clients together. The first that a
+    /// client is in counts.
+    pub networks: Vec<NetworkLimits>,
+}
+
+/// Limits of one network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkLimits {
+    /// Network.
+    pub network: IpNet,
+    /// What all of its clients together may hold.
+    pub limits: ClientLimits,
+}
+
+/// All clients: one [`Client`] for each identity.
+#[derive(Debug, Default)]
+pub struct ClientDirectory(Mutex<DirectoryState>);
+
+#[derive(Debug, Default)]
+struct DirectoryState {
+    options: Options,
+    clients: HashMap<ClientId, Arc<Client>>,
+    /// In the order of `options.networks`.
+    networks: Vec<Arc<Client>>,
+    next_number: u64,
+    /// Number of clients at which the next sweep comes.
+    next_sweep: usize,
+}
+
+/// A client as shown to the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientSnapshot {
+    /// Identity.
+    pub id: ClientId,
+    /// What it has of each resource of which it has, or had, anything.
+    pub uses: Vec<UseSnapshot>,
+}
+
+/// What a client has of one resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UseSnapshot {
+    /// Resource.
+    pub resource: Resource,
+    /// Shares held now.
+    pub held: u32,
+    /// Requests for a share that wait now.
+    pub waiting: u32,
+    /// Shares refused since the client was first seen.
+    pub refused: u64,
+    /// Shares lost to other clients since then.
+    pub displaced: u64,
+}
+
+impl ClientDirectory {
+    /// Puts limits in force. Where they differ from before, what clients hold
+    /// by then is no longer counted against their limits.
+    pub fn set_options(&self, options: Options) {
+        let mut state = self.lock();
+        if state.options == options {
+            return;
+        }
+        state.clients.clear();
+        let networks = options.networks.iter();
+        state.networks = networks
+            .map(|NetworkLimits { network, limits }| {
+                let number = state.number();
+                let id = ClientId::Network(*network);
+                Arc::new(Client::new(id, number, limits.clone()))
+            })
+            .collect();
+        state.options = options;
+    }
+
+    /// Returns the client at `address` that has shown no credential.
+    pub fn at(&self, address: IpAddr) -> Arc<Client> {
+        self.lock().client(ClientId::from(address), Some(address))
+    }
+
+    /// Returns the client that has shown the credential of the crawler `name`.
+    pub fn crawler(&self, name: &Arc<str>) -> Arc<Client> {
+        self.lock()
+            .client(ClientId::Crawler(Arc::clone(name)), None)
+    }
+
+    /// Describes every client, and every network that has limits.
+    pub fn snapshot(&self) -> Vec<ClientSnapshot> {
+        let state = self.lock();
+        let all = state.networks.iter().chain(state.clients.values());
+        let mut clients: Vec<_> = all.map(|client| snapshot(client)).collect();
+        clients.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        clients
+    }
+
+    fn lock(&self) -> MutexGuard<'_, DirectoryState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DirectoryState {
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn client(&mut self, id: ClientId, address: Option<IpAddr>) -> Arc<Client> {
+        if let Some(known) = self.clients.get(&id) {
+            return Arc::clone(known);
+        }
+        self.sweep_if_due();
+        let mut client = Client::new(id.clone(), self.number(), self.options.each.clone());
+        client.network = address.and_then(|address| self.network(address));
+        let client = Arc::new(client);
+        self.clients.insert(id, Arc::clone(&client));
+        client
+    }
+
+    fn network(&self, address: IpAddr) -> Option<Arc<Client>> {
+        let limits = self.options.networks.iter();
+        let mut both = limits.zip(&self.networks);
+        let (_, network) = both.find(|(limits, _)| limits.network.contains(&address))?;
+        Some(Arc::clone(network))
+    }
+
+    fn sweep_if_due(&mut self) {
+        if self.clients.len() < self.next_sweep.max(CLIENTS_SWEPT) {
+            return;
+        }
+        // A client in use elsewhere has a second reference.
+        self.clients
+            .retain(|_, client| 1 < Arc::strong_count(client));
+        // Doubled, or a sweep that frees nothing would come with each client.
+        self.next_sweep = self.clients.len().saturating_mul(2);
+    }
+}
+
+fn snapshot(client: &Client) -> ClientSnapshot {
+    let uses = Resource::ALL.into_iter().map(|resource| {
+        let counts = &client.uses[resource as usize];
+        UseSnapshot {
+            resource,
+            held: counts.held.load(Ordering::Relaxed),
+            waiting: counts.waiting.load(Ordering::Relaxed),
+            refused: counts.refused.load(Ordering::Relaxed),
+            displaced: counts.displaced.load(Ordering::Relaxed),
+        }
+    });
+    let is_shown = |counts: &UseSnapshot| {
+        counts.held != 0 || counts.waiting != 0 || counts.refused != 0 || counts.displaced != 0
+    };
+    ClientSnapshot {
+        id: client.id.clone(),
+        uses: uses.filter(is_shown).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(number: u32) -> IpAddr {
+        IpAddr::V4(number.into())
+    }
+
+    // Ours.
+    #[test]
+    fn there_is_one_client_for_each_identity() {
+        let directory = ClientDirectory::default();
+        let first = directory.at(address(1));
+        assert!(Arc::ptr_eq(&first, &directory.at(address(1))));
+        assert!(!Arc::ptr_eq(&first, &directory.at(address(2))));
+        let name: Arc<str> = "1".into();
+        assert!(Arc::ptr_eq(
+            &directory.crawler(&name),
+            &directory.crawler(&name)
+        ));
+    }
+
+    #[test]
+    fn clients_that_hold_nothing_are_forgotten_in_the_end() {
+        let directory = ClientDirectory::default();
+        let held = directory.at(address(0));
+        for number in 1..100_000 {
+            directory.at(address(number));
+        }
+        assert!(directory.lock().clients.len() <= 2 * CLIENTS_SWEPT);
+        assert!(Arc::ptr_eq(&held, &directory.at(address(0))));
+    }
+
+    #[test]
+    fn a_client_has_the_limits_of_its_network_as_well() {
+        let directory = ClientDirectory::default();
+        let mut limits = ClientLimits::default();
+        limits.set(Resource::Lookups, 1);
+        let network = NetworkLimits {
+            network: "10.0.0.0/8".parse().unwrap(),
+            limits,
+        };
+        directory.set_options(Options {
+            each: ClientLimits::default(),
+            networks: vec![network],
+        });
+        let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|text| directory.at(text.parse().unwrap()));
+        one.add_held(Resource::Lookups);
+        let limited_by = other.limited_by(Resource::Lookups).unwrap().to_string();
+        assert_eq!(limited_by, "10.0.0.0/8");
+        assert_eq!(other.limited_by(Resource::Leaves), None);
+        let outside = directory.at("192.0.2.1".parse().unwrap());
+        assert_eq!(outside.limited_by(Resource::Lookups), None);
+        let shown = directory.snapshot();
+        assert_eq!(shown.len(), 4);
+        assert_eq!(
+            shown.iter().map(|client| client.uses.len()).sum::<usize>(),
+            2
+        );
+    }
+}

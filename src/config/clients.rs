@@ -1,0 +1,95 @@
+//! Kinds of `proxy.clients` and `proxy.per_client`: who may connect, and the
+//! limits of one client or of a network.
+//!
+//! How shares are counted is not known here.
+
+use std::num::NonZeroU32;
+
+use ipnet::IpNet;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::kinds::{Count, Kind, Text, places};
+use super::network::{CLIENTS, network};
+use super::problem::Fault;
+use super::tables::{Fields, Table};
+use crate::clients::client::{ClientLimits, Resource};
+
+/// Networks of one entry of `proxy.clients`, with the limits that it sets.
+#[derive(Debug, Clone)]
+pub(super) struct AdmittedNetworks {
+    /// Networks.
+    pub(super) networks: Vec<IpNet>,
+    /// Limits for all clients in them together, if the entry has any.
+    pub(super) limits: Option<ClientLimits>,
+}
+
+/// An entry of `proxy.clients`: a network alone, or with limits.
+pub(super) struct Admitted;
+
+/// The kind [`Admitted`].
+pub(super) const ADMITTED: Admitted = Admitted;
+
+impl Kind for Admitted {
+    type Value = AdmittedNetworks;
+
+    fn wanted(&self) -> String {
+        format!("{}, or {}", CLIENTS.wanted(), LIMITED_NETWORK.wanted())
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        if written.get_ref().is_table() {
+            return LIMITED_NETWORK.read(written);
+        }
+        let fault = || vec![Fault::whole(written, self.wanted())];
+        Ok(AdmittedNetworks {
+            networks: CLIENTS.parse(written.get_ref()).ok_or_else(fault)?,
+            limits: None,
+        })
+    }
+}
+
+/// A network whose clients have limits together.
+const LIMITED_NETWORK: Table<AdmittedNetworks> = Table {
+    wanted: || {
+        "a table with `network`, such as \"10.0.0.0/8\", and limits as in `proxy.per_client`"
+            .to_owned()
+    },
+    read: |fields| {
+        let network = fields.required("network", &NETWORK);
+        let limits = client_limits(fields);
+        Some(AdmittedNetworks {
+            networks: vec![network?],
+            limits: Some(limits),
+        })
+    },
+};
+
+/// One network.
+const NETWORK: Text<IpNet> = Text {
+    wanted: "an address, or a network such as \"10.0.0.0/8\"",
+    parse: network,
+};
+
+/// Limits of one client; what is absent has none.
+pub(super) const CLIENT_LIMITS: Table<ClientLimits> = Table {
+    wanted: || {
+        let names = Resource::ALL.map(|resource| format!("`{}`", resource.as_str()));
+        let number = HELD.wanted();
+        format!("a table with at will {}, each {number}", names.join(", "))
+    },
+    read: |fields| Some(client_limits(fields)),
+};
+
+/// Most that a client may hold of a resource.
+const HELD: Count<NonZeroU32> = places(1..=10_000_000);
+
+fn client_limits(fields: &mut Fields<'_>) -> ClientLimits {
+    let mut limits = ClientLimits::default();
+    for resource in Resource::ALL {
+        if let Some(most) = fields.optional(resource.as_str(), &HELD) {
+            limits.set(resource, most.get());
+        }
+    }
+    limits
+}

@@ -284,7 +284,7 @@ fn limits_of_clients_are_read_by_name_and_in_bounds() {
         ),
         (
             format!("{network}doors = 1 }}]"),
-            "doors of entry 1 of proxy.clients is not a key",
+            "proxy.clients.doors is not a key",
         ),
         (
             "proxy.clients=[{ network = 'private' }]".to_owned(),

@@ -70,6 +70,7 @@ mod reading_the_field;
 mod readings_reference;
 mod real_servers;
 mod record_faults;
+mod record_kill;
 mod refuse;
 mod reload;
 mod report_mode;

@@ -11,6 +11,7 @@ use encoding_rs::Encoding;
 use super::reference;
 use super::segment;
 use super::tag::Tag;
+use super::vocabulary::may_restrict;
 
 /// A `<meta>` element that restricts something, its references decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,18 +83,12 @@ impl HeadFindings {
 
     /// Adds what a `<meta>` says.
     pub(super) fn add_meta(&mut self, tag: &Tag<'_>, place: MetaPlace) {
-        // One pass for both: nearly every tag of a head is a meta.
-        let (mut name, mut content) = (None, None);
-        for (attribute, value) in tag.attributes() {
-            if attribute.eq_ignore_ascii_case(b"name") {
-                name = name.or(Some(value));
-            } else if attribute.eq_ignore_ascii_case(b"content") {
-                content = content.or(Some(value));
-            }
-        }
-        let (Some(name), Some(content)) = (name, content) else {
+        let (Some(name), Some(content)) = (tag.meta.name, tag.meta.content) else {
             return;
         };
+        if says_nothing(name, content) {
+            return;
+        }
         let name = self.decoded(name);
         let word = segment::trimmed(&name);
         // No crawler has such a name (RFC 9309, section 2.2.1), and pages have
@@ -174,8 +169,22 @@ impl HeadFindings {
     }
 }
 
+/// Reports whether nothing in a meta is read here, as far as its bytes tell
+/// before they are decoded: that of nearly all metas of a page.
+fn says_nothing(name: &[u8], content: &[u8]) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    let Some(end) = name.iter().position(|byte| !is_letter(byte)) else {
+        let mut words = ["robots", "robot", "tdm-reservation", "tdm-policy"].iter();
+        let is_read = words.any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
+        return !is_read && !may_restrict(content);
+    };
+    // `twitter:card`.
+    name[end] == b':' && !name[end..].contains(&b'&') && name.is_ascii()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::tag::ElementName;
     use super::*;
     use encoding_rs::{SHIFT_JIS, UTF_8};
 
@@ -183,7 +192,7 @@ mod tests {
         let mut findings = HeadFindings::new(encoding);
         let mut rest = tags;
         while let Some(tag) = Tag::read(rest) {
-            if tag.is("meta") {
+            if tag.element == ElementName::Meta {
                 findings.add_meta(&tag, MetaPlace::Head);
             } else {
                 findings.add_link(&tag, MetaPlace::Head);
@@ -230,6 +239,26 @@ mod tests {
                     <meta name=description content=index><meta name=robots content=notrain>\
                     <meta name=Robot content=notrain>";
         assert_eq!(found(tags.as_bytes(), UTF_8).metas.len(), 3);
+    }
+
+    // Ours: what is passed over before it is decoded says nothing.
+    #[test]
+    fn a_meta_is_not_passed_over_that_says_something_once_decoded() {
+        for tag in [
+            "<meta name=other-bot content='no&#105;ndex'>",
+            "<meta name='&#114;obots' content=x>",
+            "<meta name=' \u{201C}robots\u{201D}' content=x>",
+            "<meta name=ROBOT content=x>",
+            "<meta name=other.bot/1 content='x NoIndex'>",
+        ] {
+            assert_eq!(found(tag.as_bytes(), UTF_8).metas.len(), 1, "{tag}");
+        }
+        for tag in [
+            "<meta name=twitter:card content=noindex>",
+            "<meta name=other-bot content='words that restrict nothing'>",
+        ] {
+            assert!(found(tag.as_bytes(), UTF_8).metas.is_empty(), "{tag}");
+        }
     }
 
     #[test]

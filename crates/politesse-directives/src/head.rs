@@ -12,7 +12,7 @@ use encoding_rs::Encoding;
 use super::findings::{HeadFindings, MetaPlace};
 use super::open_elements::{OpenElements, TagReading};
 use super::reference;
-use super::tag::{Tag, TagKind};
+use super::tag::{ElementName, Tag, TagKind};
 use super::tokenizer::HtmlToken;
 
 /// Part of a page that is looked at.
@@ -52,26 +52,6 @@ pub(super) struct Head {
     noscript: Option<Vec<u8>>,
     pub(super) findings: HeadFindings,
 }
-
-/// Elements that hold text in place of markup.
-const TEXT_ELEMENTS: [&str; 10] = [
-    "iframe",
-    "noembed",
-    "noframes",
-    "noscript",
-    "plaintext",
-    "script",
-    "style",
-    "textarea",
-    "title",
-    "xmp",
-];
-
-/// Elements that leave the head open.
-const HEAD_ELEMENTS: [&str; 13] = [
-    "meta", "link", "script", "style", "title", "noscript", "base", "template", "head", "html",
-    "noframes", "basefont", "bgsound",
-];
 
 impl Head {
     /// Bytes of a `<noscript>` that are kept, to be read by themselves.
@@ -165,8 +145,8 @@ impl Head {
         let reading = self.open.read(tag);
         self.has_nested |= !self.open.is_empty();
         if is_directly_in_head {
-            let is_late = self.is_closed && tag.is("noscript");
-            self.has_ended = is_late || !tag.is_one_of(&HEAD_ELEMENTS);
+            let is_late = self.is_closed && tag.element == ElementName::Noscript;
+            self.has_ended = is_late || !may_stand_in_head(tag.element);
         }
         if reading == TagReading::Markup {
             return TokenEffect::Continue;
@@ -181,19 +161,19 @@ impl Head {
     }
 
     fn record_element(&mut self, tag: &Tag<'_>) {
-        if tag.is("meta") {
+        if tag.element == ElementName::Meta {
             self.findings.add_meta(tag, self.place());
-        } else if tag.is("link") {
+        } else if tag.element == ElementName::Link {
             self.findings.add_link(tag, self.place());
         }
     }
 
     /// Enters the content of an element of HTML.
     fn enter(&mut self, tag: &Tag<'_>) -> TokenEffect {
-        let Some(name) = TEXT_ELEMENTS.into_iter().find(|name| tag.is(name)) else {
+        let Some(name) = text_element(tag.element) else {
             return TokenEffect::Continue;
         };
-        if name == "noscript" {
+        if tag.element == ElementName::Noscript {
             // Within a noscript no scripts run, and another one holds markup.
             if self.extent == HeadExtent::Noscript {
                 return TokenEffect::Continue;
@@ -204,7 +184,8 @@ impl Head {
     }
 
     fn read_end_tag(&mut self, tag: &Tag<'_>) -> TokenEffect {
-        if let Some(text) = self.noscript.take_if(|_| tag.is("noscript")) {
+        let is_noscript = tag.element == ElementName::Noscript;
+        if let Some(text) = self.noscript.take_if(|_| is_noscript) {
             return TokenEffect::Noscript(text);
         }
         if !self.open.is_empty() {
@@ -215,13 +196,16 @@ impl Head {
                 TokenEffect::Continue
             };
         }
-        self.has_nested |= tag.is("template");
-        self.is_closed |= tag.is(match self.extent {
-            HeadExtent::Head | HeadExtent::Prefix => "head",
-            HeadExtent::Noscript => "noscript",
-        });
+        self.has_nested |= tag.element == ElementName::Template;
+        self.is_closed |= match self.extent {
+            HeadExtent::Head | HeadExtent::Prefix => tag.element == ElementName::Head,
+            HeadExtent::Noscript => is_noscript,
+        };
         // The other end tags that nothing was opened for are ignored.
-        let opens_body = tag.is_one_of(&["body", "html", "br"]);
+        let opens_body = matches!(
+            tag.element,
+            ElementName::Body | ElementName::Html | ElementName::Br
+        );
         self.has_ended |= opens_body && self.is_directly_in_head();
         TokenEffect::Continue
     }
@@ -240,13 +224,68 @@ impl Head {
     }
 }
 
+/// Reports whether an element leaves the head open.
+fn may_stand_in_head(element: ElementName) -> bool {
+    matches!(
+        element,
+        ElementName::Meta
+            | ElementName::Link
+            | ElementName::Script
+            | ElementName::Style
+            | ElementName::Title
+            | ElementName::Noscript
+            | ElementName::Base
+            | ElementName::Template
+            | ElementName::Head
+            | ElementName::Html
+            | ElementName::Noframes
+            | ElementName::Basefont
+            | ElementName::Bgsound
+    )
+}
+
+/// Returns the name of an element that holds text in place of markup.
+fn text_element(element: ElementName) -> Option<&'static str> {
+    Some(match element {
+        ElementName::Iframe => "iframe",
+        ElementName::Noembed => "noembed",
+        ElementName::Noframes => "noframes",
+        ElementName::Noscript => "noscript",
+        ElementName::Plaintext => "plaintext",
+        ElementName::Script => "script",
+        ElementName::Style => "style",
+        ElementName::Textarea => "textarea",
+        ElementName::Title => "title",
+        ElementName::Xmp => "xmp",
+        ElementName::Base
+        | ElementName::Basefont
+        | ElementName::Bgsound
+        | ElementName::Body
+        | ElementName::Br
+        | ElementName::Col
+        | ElementName::Font
+        | ElementName::Head
+        | ElementName::Html
+        | ElementName::Link
+        | ElementName::Math
+        | ElementName::Meta
+        | ElementName::P
+        | ElementName::Svg
+        | ElementName::Template
+        | ElementName::Other => return None,
+    })
+}
+
 /// Reports whether text is blank once its character references are decoded
 /// (`&#32;`, `&Tab;`). Blank text leaves a head open, anything else ends it
 /// (HTML standard, 13.2.6.4.4).
 fn is_blank(text: &[u8]) -> bool {
     let is_blank = |text: &[u8]| text.iter().all(u8::is_ascii_whitespace);
-    match str::from_utf8(text) {
-        Ok(text) if text.starts_with('&') => is_blank(reference::decoded(text).as_bytes()),
+    match text.first() {
+        Some(b'&') => {
+            let decoded = str::from_utf8(text).map(reference::decoded);
+            decoded.is_ok_and(|text| is_blank(text.as_bytes()))
+        }
         _ => is_blank(text),
     }
 }

@@ -185,17 +185,17 @@ impl MetaScanner {
 
     fn read(&mut self, bytes: &[u8]) {
         let room = START_BYTES - self.start.len();
-        let (early, late) = bytes.split_at(room.min(bytes.len()));
-        self.start.extend_from_slice(early);
+        self.start
+            .extend_from_slice(bytes.get(..room).unwrap_or(bytes));
         let Some(reader) = &mut self.reader else {
-            return self.begin(late);
+            return self.begin(bytes);
         };
         let (prescanned, rest) = bytes.split_at(self.prescan_left.min(bytes.len()));
         if !prescanned.is_empty() {
             if memchr(ESCAPE, prescanned).is_some() {
                 // How this is read depends on a declaration that may follow.
                 self.reader = None;
-                return self.begin(late);
+                return self.begin(bytes);
             }
             reader.push(prescanned);
             self.prescan_left -= prescanned.len();
@@ -208,9 +208,9 @@ impl MetaScanner {
         self.stop(status);
     }
 
-    /// Begins to read the page, if its start says how. `late` are the bytes
-    /// after that start.
-    fn begin(&mut self, late: &[u8]) {
+    /// Begins to read the page, if its start says how. `bytes` are the last that
+    /// were pushed.
+    fn begin(&mut self, bytes: &[u8]) {
         let is_limit = self.options.limit <= self.pushed || self.status != ScanStatus::More;
         let start = PageStart {
             bytes: &self.start,
@@ -245,8 +245,17 @@ impl MetaScanner {
         };
         let new_reader = HeadReader::new(found.encoding.unwrap_or(UTF_8), extent);
         let reader = self.reader.insert(Box::new(new_reader));
-        reader.push(&self.start[found.mark_bytes..]);
-        let status = reader.push(late);
+        let status = if self.pushed == bytes.len() {
+            // The whole page so far. Read from its start first it would be cut
+            // there, and a token that is cut is copied.
+            reader.push(&bytes[found.mark_bytes..])
+        } else {
+            reader.push(&self.start[found.mark_bytes..]);
+            // Until there is a reader, all is in the start but the end of the
+            // last chunk.
+            let late_bytes = self.pushed - self.start.len();
+            reader.push(&bytes[bytes.len() - late_bytes..])
+        };
         self.stop(status);
     }
 

@@ -6,7 +6,7 @@
 use memchr::memchr;
 
 use super::findings::{HeadFindings, MetaPlace};
-use super::tag::TagReader;
+use super::tag::{ElementName, TagReader};
 
 /// Looks for metas in bytes that are pushed in chunks.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl MetaSearch {
         }
         self.tag = TagReader::default();
         self.bytes_read += tag.map_or(Self::TAG_BYTES_MAX, |tag| tag.text.len());
-        if let Some(tag) = tag.filter(|tag| tag.is("meta")) {
+        if let Some(tag) = tag.filter(|tag| tag.element == ElementName::Meta) {
             findings.add_meta(&tag, MetaPlace::Head);
         }
         Some(())

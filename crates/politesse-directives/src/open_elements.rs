@@ -12,7 +12,7 @@
 
 use smallvec::SmallVec;
 
-use super::tag::{Tag, TagKind};
+use super::tag::{ElementName, Tag, TagKind};
 
 /// Templates that are open, and foreign elements open in the innermost.
 #[derive(Debug, Default)]
@@ -99,13 +99,13 @@ impl OpenElements {
     }
 
     fn read_start_tag(&mut self, tag: &Tag<'_>) -> TagReading {
-        if tag.is("template") {
+        if tag.element == ElementName::Template {
             self.templates.push(TemplateContent::Undecided);
             return TagReading::Html;
         }
         if let Some(content) = self.templates.last_mut() {
-            if *content == TemplateContent::Undecided && !tag.is_one_of(&ANY_TEMPLATE) {
-                *content = match tag.is("col") {
+            if *content == TemplateContent::Undecided && !leaves_open(tag.element) {
+                *content = match tag.element == ElementName::Col {
                     true => TemplateContent::Columns,
                     false => TemplateContent::Any,
                 };
@@ -114,9 +114,9 @@ impl OpenElements {
                 return TagReading::Markup;
             }
         }
-        if tag.is("svg") {
+        if tag.element == ElementName::Svg {
             self.open_foreign(tag, ForeignLanguage::Svg)
-        } else if tag.is("math") {
+        } else if tag.element == ElementName::Math {
             self.open_foreign(tag, ForeignLanguage::MathMl)
         } else {
             TagReading::Html
@@ -124,7 +124,7 @@ impl OpenElements {
     }
 
     fn read_end_tag(&mut self, tag: &Tag<'_>) -> TagReading {
-        if tag.is("template") {
+        if tag.element == ElementName::Template {
             self.templates.pop();
         }
         TagReading::Html
@@ -136,7 +136,8 @@ impl OpenElements {
             self.foreign.truncate(place);
             return TagReading::Markup;
         }
-        if tag.is_one_of(&["p", "br"]) || tag.is("template") && self.has_template() {
+        let leaves_foreign = matches!(tag.element, ElementName::P | ElementName::Br);
+        if leaves_foreign || tag.element == ElementName::Template && self.has_template() {
             self.foreign.clear();
             return self.read_end_tag(tag);
         }
@@ -163,11 +164,22 @@ impl ForeignElement {
     }
 }
 
-/// Elements that may stand in any template, and leave open how its content is
-/// read.
-const ANY_TEMPLATE: [&str; 9] = [
-    "base", "basefont", "bgsound", "link", "meta", "noframes", "script", "style", "title",
-];
+/// Reports whether an element may stand in any template, and leaves open how
+/// its content is read.
+fn leaves_open(element: ElementName) -> bool {
+    matches!(
+        element,
+        ElementName::Base
+            | ElementName::Basefont
+            | ElementName::Bgsound
+            | ElementName::Link
+            | ElementName::Meta
+            | ElementName::Noframes
+            | ElementName::Script
+            | ElementName::Style
+            | ElementName::Title
+    )
+}
 
 /// Elements that are HTML beyond doubt, and end foreign content.
 const HTML_ELEMENTS: &str = "b big blockquote body br center code dd div dl dt em embed h1 h2 h3 \
@@ -180,8 +192,9 @@ fn leaves_foreign(tag: &Tag<'_>) -> bool {
         let mut styles = ["color", "face", "size"].into_iter();
         styles.any(|style| name.eq_ignore_ascii_case(style.as_bytes()))
     };
-    HTML_ELEMENTS.split(' ').any(|name| tag.is(name))
-        || tag.is("font") && tag.attributes().any(is_styled)
+    let mut names = HTML_ELEMENTS.split(' ');
+    names.any(|name| tag.name.eq_ignore_ascii_case(name.as_bytes()))
+        || tag.element == ElementName::Font && tag.attributes().any(is_styled)
 }
 
 #[cfg(test)]

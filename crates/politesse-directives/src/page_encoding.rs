@@ -8,7 +8,7 @@
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252, X_USER_DEFINED};
 use memchr::{memchr, memmem};
 
-use super::tag::{Tag, TagKind};
+use super::tag::{ElementName, Tag, TagKind};
 
 /// Bytes at the start of a page in which it declares its encoding.
 pub(super) const PRESCAN_BYTES: usize = 1024;
@@ -235,7 +235,7 @@ fn xml_encoding(start: &[u8]) -> Option<&'static Encoding> {
 
 /// Encoding that a `<meta>` declares.
 fn encoding_of_meta(tag: &Tag<'_>) -> Option<&'static Encoding> {
-    if tag.kind != TagKind::Start || !tag.is("meta") {
+    if tag.kind != TagKind::Start || tag.element != ElementName::Meta {
         return None;
     }
     if let Some(label) = tag.attribute("charset") {

@@ -6,7 +6,7 @@
 //! which syntax a whole line has.
 
 use super::date;
-use super::vocabulary::{Restriction, bare, is_margin, lookup, may_restrict};
+use super::vocabulary::{Restriction, bare, is_margin, lookup};
 
 /// Crawlers that a directive binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,9 +218,6 @@ pub(super) fn is_meta_for_everyone(name: &str) -> bool {
 /// named after the crawler; a crawler's name inside is header syntax, and its
 /// segment is dropped.
 pub(super) fn read_content(content: &str) -> Vec<Restriction> {
-    if !may_restrict(content) {
-        return Vec::new();
-    }
     let mut statements = Vec::new();
     for piece in pieces(content, b",;", Quotes::Ignore) {
         read(piece.text, Scope::Everyone, &mut statements);

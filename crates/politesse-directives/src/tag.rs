@@ -15,12 +15,46 @@ pub(super) enum TagKind {
     End,
 }
 
+/// Elements that decide how a page is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ElementName {
+    Base,
+    Basefont,
+    Bgsound,
+    Body,
+    Br,
+    Col,
+    Font,
+    Head,
+    Html,
+    Iframe,
+    Link,
+    Math,
+    Meta,
+    Noembed,
+    Noframes,
+    Noscript,
+    P,
+    Plaintext,
+    Script,
+    Style,
+    Svg,
+    Template,
+    Textarea,
+    Title,
+    Xmp,
+    Other,
+}
+
 /// A complete tag.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tag<'a> {
     pub(super) kind: TagKind,
     /// Name as written, in any case.
     pub(super) name: &'a [u8],
+    pub(super) element: ElementName,
+    /// Values of a `<meta>`; those of other elements are not read ahead.
+    pub(super) meta: MetaValues<'a>,
     /// Whether the tag ends with `/>`.
     pub(super) is_self_closing: bool,
     /// The whole tag, from `<` to `>`.
@@ -38,14 +72,53 @@ impl<'a> Tag<'a> {
         TagReader::default().read(text)
     }
 
-    /// Reports whether the name is this one, given in lower case.
-    pub(super) fn is(&self, name: &str) -> bool {
-        self.name.eq_ignore_ascii_case(name.as_bytes())
+    /// Reads a tag that is written as nearly all are, each attribute without a
+    /// value or with a quoted one behind its name, and that ends in the text.
+    /// [`TagReader`] reads it alike, at several times the cost.
+    fn read_plain(text: &'a [u8]) -> Option<Self> {
+        let mut tag = Self::begin(text)?;
+        let mut rest = &text[tag.text.len()..];
+        loop {
+            match rest {
+                [b'>', after @ ..] => {
+                    rest = after;
+                    break;
+                }
+                [b'/', b'>', after @ ..] => {
+                    tag.is_self_closing = true;
+                    rest = after;
+                    break;
+                }
+                [byte, after @ ..] if byte.is_ascii_whitespace() => rest = after,
+                _ => {
+                    let attribute = PlainAttribute::read(rest)?;
+                    if tag.element == ElementName::Meta {
+                        tag.meta.note(attribute.name, attribute.value);
+                    }
+                    rest = attribute.after;
+                }
+            }
+        }
+        tag.text = &text[..text.len() - rest.len()];
+        Some(tag)
     }
 
-    /// Reports whether the name is one of these, given in lower case.
-    pub(super) fn is_one_of(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.is(name))
+    /// Reads a tag to the end of its name, and no further.
+    fn begin(text: &'a [u8]) -> Option<Self> {
+        let (kind, inside) = match text {
+            [_, b'/', inside @ ..] => (TagKind::End, inside),
+            _ => (TagKind::Start, text.get(1..)?),
+        };
+        let name_end = inside.iter().position(|&byte| ends_name(byte))?;
+        let name = &inside[..name_end];
+        Some(Self {
+            kind,
+            name,
+            element: ElementName::read(name),
+            meta: MetaValues::default(),
+            is_self_closing: false,
+            text: &text[..text.len() - inside.len() + name_end],
+        })
     }
 
     /// Names and values of the attributes, in order.
@@ -66,8 +139,97 @@ impl<'a> Tag<'a> {
     }
 }
 
-/// Reads one tag from text that grows, and no byte of it twice: a tag of a
-/// mebibyte that arrives byte by byte must not take quadratic time.
+impl ElementName {
+    /// Reads the name of a tag, in any case.
+    fn read(name: &[u8]) -> Self {
+        let mut lower = [0; b"plaintext".len()];
+        if lower.len() < name.len() {
+            return Self::Other;
+        }
+        for (lower, byte) in lower.iter_mut().zip(name) {
+            *lower = byte.to_ascii_lowercase();
+        }
+        match &lower[..name.len()] {
+            b"base" => Self::Base,
+            b"basefont" => Self::Basefont,
+            b"bgsound" => Self::Bgsound,
+            b"body" => Self::Body,
+            b"br" => Self::Br,
+            b"col" => Self::Col,
+            b"font" => Self::Font,
+            b"head" => Self::Head,
+            b"html" => Self::Html,
+            b"iframe" => Self::Iframe,
+            b"link" => Self::Link,
+            b"math" => Self::Math,
+            b"meta" => Self::Meta,
+            b"noembed" => Self::Noembed,
+            b"noframes" => Self::Noframes,
+            b"noscript" => Self::Noscript,
+            b"p" => Self::P,
+            b"plaintext" => Self::Plaintext,
+            b"script" => Self::Script,
+            b"style" => Self::Style,
+            b"svg" => Self::Svg,
+            b"template" => Self::Template,
+            b"textarea" => Self::Textarea,
+            b"title" => Self::Title,
+            b"xmp" => Self::Xmp,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Values that a `<meta>` is read for, noted in passing: a second pass over the
+/// tag would cost as much as the first. Of several attributes of a name the
+/// first counts.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MetaValues<'a> {
+    pub(super) name: Option<&'a [u8]>,
+    pub(super) content: Option<&'a [u8]>,
+}
+
+impl<'a> MetaValues<'a> {
+    fn note(&mut self, name: &[u8], value: &'a [u8]) {
+        if name.eq_ignore_ascii_case(b"name") {
+            self.name.get_or_insert(value);
+        } else if name.eq_ignore_ascii_case(b"content") {
+            self.content.get_or_insert(value);
+        }
+    }
+}
+
+/// An attribute without a value, or with a quoted one right behind its name.
+struct PlainAttribute<'a> {
+    name: &'a [u8],
+    value: &'a [u8],
+    /// Text behind it.
+    after: &'a [u8],
+}
+
+impl<'a> PlainAttribute<'a> {
+    /// Reads the attribute at the start of `text`, if it is one and ends there.
+    fn read(text: &'a [u8]) -> Option<Self> {
+        let name_end = text
+            .iter()
+            .position(|&byte| byte == b'=' || ends_name(byte))?;
+        let (name, behind) = text.split_at(name_end);
+        let (value, after) = match behind {
+            // A name may begin with `=`, and blanks may stand around one.
+            _ if name.is_empty() => return None,
+            [b'=', quote @ (b'"' | b'\''), quoted @ ..] => {
+                let end = memchr(*quote, quoted)?;
+                (&quoted[..end], &quoted[end + 1..])
+            }
+            [b'=', ..] => return None,
+            _ => (&behind[..0], behind),
+        };
+        Some(Self { name, value, after })
+    }
+}
+
+/// Reads one tag from text that grows, and no byte of it more than twice: a tag
+/// of a mebibyte that arrives byte by byte must not take quadratic time.
 #[derive(Debug)]
 pub(super) struct TagReader {
     /// Bytes of the tag that have been read.
@@ -105,8 +267,7 @@ enum TagPart {
 impl Default for TagReader {
     fn default() -> Self {
         Self {
-            // The caller has seen `<` and a letter, or `</` and a letter.
-            at: 2,
+            at: Self::FIRST,
             state: TagState::TagName,
             attribute_name: 0..0,
             value_start: 0,
@@ -115,25 +276,32 @@ impl Default for TagReader {
 }
 
 impl TagReader {
+    /// Bytes of a tag that its caller has seen: `<` and a letter, or `</` and a
+    /// letter.
+    const FIRST: usize = 2;
+
     /// Reads on in `text`, which begins with the tag. None while the tag has
     /// not ended: to be called again with the same text and more after it.
     pub(super) fn read<'a>(&mut self, text: &'a [u8]) -> Option<Tag<'a>> {
+        if self.at == Self::FIRST
+            && let Some(tag) = Tag::read_plain(text)
+        {
+            return Some(tag);
+        }
         loop {
             let TagPart::End { is_self_closing } = self.next_part(text)? else {
                 continue;
             };
-            let tag = &text[..std::mem::take(self).at];
-            let (kind, inside) = match tag {
-                [_, b'/', inside @ ..] => (TagKind::End, inside),
-                _ => (TagKind::Start, &tag[1..]),
-            };
-            let name_end = inside.iter().position(|&byte| ends_name(byte))?;
-            return Some(Tag {
-                kind,
-                name: &inside[..name_end],
-                is_self_closing,
-                text: tag,
-            });
+            let tag_text = &text[..std::mem::take(self).at];
+            let mut tag = Tag::begin(tag_text)?;
+            tag.is_self_closing = is_self_closing;
+            tag.text = tag_text;
+            if tag.element == ElementName::Meta {
+                for (name, value) in tag.attributes() {
+                    tag.meta.note(name, value);
+                }
+            }
+            return Some(tag);
         }
     }
 
@@ -273,6 +441,20 @@ mod tests {
             assert!(Tag::read(text.as_bytes()).is_none(), "{text}");
             let longer = format!("{text}<");
             assert!(Tag::read(longer.as_bytes()).is_none(), "{longer}");
+        }
+    }
+
+    #[test]
+    fn the_values_of_a_meta_are_those_of_its_attributes() {
+        for text in [
+            "<META NAME=\"a\" x Content='b' name='c' />",
+            "<meta name=a content = b name=c>",
+            "<meta content name='a' content='b'>",
+            "<meta content= name>",
+        ] {
+            let tag = Tag::read(text.as_bytes()).unwrap();
+            assert_eq!(tag.meta.name, tag.attribute("name"), "{text}");
+            assert_eq!(tag.meta.content, tag.attribute("content"), "{text}");
         }
     }
 

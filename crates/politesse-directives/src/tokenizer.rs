@@ -97,6 +97,8 @@ impl Tokenizer {
         let length = match text {
             [b'<', ..] => return self.read_markup(text),
             [b'&', after @ ..] => 1 + reference_length(after)?,
+            // A line end between two tags of a head.
+            [_, b'<', ..] => 1,
             _ => memchr2(b'<', b'&', text).unwrap_or(text.len()),
         };
         Some((HtmlToken::Text(&text[..length]), length))
@@ -265,7 +267,7 @@ fn begins_with_name(text: &[u8], name: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tag::TagKind;
+    use super::super::tag::{ElementName, TagKind};
     use super::*;
 
     /// Texts outside of tags, and names of tags, of a page pushed byte by byte.
@@ -279,7 +281,7 @@ mod tests {
                 match token {
                     HtmlToken::Text(text) => tokens.push(String::from_utf8_lossy(text).into()),
                     HtmlToken::Tag(tag) => {
-                        if tag.is("script") && tag.kind == TagKind::Start {
+                        if tag.element == ElementName::Script && tag.kind == TagKind::Start {
                             tokenizer.enter_text("script");
                         }
                         tokens.push(String::from_utf8_lossy(tag.text).into());

@@ -118,31 +118,74 @@ pub(super) fn lookup(text: &str) -> Option<DirectiveWord> {
     found.copied()
 }
 
-/// Reports whether `text` holds the name of a restriction anywhere, in any case
-/// and as a part of another word, too. A text that does not restricts nothing.
+/// Reports whether the value of an attribute, as written, holds the name of a
+/// restriction anywhere, in any case and as a part of another word, too; or a
+/// reference, which may stand for any letter. One that does not restricts
+/// nothing: in every encoding that is read here, the letters of a word are bytes
+/// in a row.
 ///
 /// Nearly all metas of a page are descriptions, and to read one as a list of
 /// directives costs many times as much as this.
-pub(super) fn may_restrict(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let holds_name = |at: usize| {
-        let rest = &bytes[at..];
-        let mut names = WORDS.iter().filter(|word| word.kind != Kind::Permission);
-        names.any(|word| {
-            let name = word.name.as_str().as_bytes();
-            let start = rest.get(..name.len());
-            start.is_some_and(|start| start.eq_ignore_ascii_case(name))
-        })
-    };
-    let pairs = bytes.windows(2).enumerate();
-    let mut starts = pairs.filter(|(_, pair)| begins_restriction(pair));
-    starts.any(|(at, _)| holds_name(at))
+pub(super) fn may_restrict(written: &[u8]) -> bool {
+    let mut rest = written;
+    loop {
+        let mut padded = [0; WINDOW_BYTES];
+        let window = rest.first_chunk().unwrap_or_else(|| {
+            padded[..rest.len()].copy_from_slice(rest);
+            &padded
+        });
+        let places = rest.get(..WINDOW_PLACES).unwrap_or(rest);
+        let restricts = |at| rest[at] == b'&' || begins_with_restriction(&rest[at..]);
+        if has_beginning(window) && (0..places.len()).any(restricts) {
+            return true;
+        }
+        let Some(after) = rest.get(WINDOW_PLACES..) else {
+            return false;
+        };
+        rest = after;
+    }
 }
 
-/// Reports whether the names of some restrictions begin with these two letters.
-fn begins_restriction(pair: &[u8]) -> bool {
-    let lower = [pair[0] | 0x20, pair[1] | 0x20];
-    matches!(&lower, b"no" | b"ma" | b"un" | b"in" | b"sp" | b"di")
+/// Places at which a word may begin in a window.
+const WINDOW_PLACES: usize = 16;
+
+/// Bytes of a window: those places, and two more letters for the last of them.
+const WINDOW_BYTES: usize = WINDOW_PLACES + 2;
+
+/// Reports whether a word that begins as a restriction does, or a reference,
+/// stands in a window.
+fn has_beginning(window: &[u8; WINDOW_BYTES]) -> bool {
+    let mut found = false;
+    // Without a way out, so that it becomes instructions for all places at once.
+    for at in 0..WINDOW_PLACES {
+        let (first, second) = (window[at] | 0x20, window[at + 1] | 0x20);
+        let third = window[at + 2] | 0x20;
+        found |= window[at] == b'&';
+        found |= (first == b'n') & (second == b'o');
+        found |= (first == b'm') & (second == b'a') & (third == b'x');
+        found |= (first == b'u') & (second == b'n') & (third == b'a');
+        found |= (first == b'i') & (second == b'n') & (third == b'd');
+        found |= (first == b's') & (second == b'p') & (third == b'c');
+        found |= (first == b'd') & (second == b'i') & (third == b's');
+    }
+    found
+}
+
+/// Reports whether `text` begins with the name of a restriction.
+fn begins_with_restriction(text: &[u8]) -> bool {
+    let [first, second, ..] = *text else {
+        return false;
+    };
+    let pair = [first | 0x20, second | 0x20];
+    if !matches!(&pair, b"no" | b"ma" | b"un" | b"in" | b"sp" | b"di") {
+        return false;
+    }
+    let mut names = WORDS.iter().filter(|word| word.kind != Kind::Permission);
+    names.any(|word| {
+        let name = word.name.as_str().as_bytes();
+        let start = text.get(..name.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(name))
+    })
 }
 
 impl DirectiveWord {
@@ -179,6 +222,9 @@ pub(super) fn bare(value: &str) -> &str {
 /// Reports whether a letter may stand around a word without belonging to it:
 /// blanks and quotes, the typographic ones too, also as Windows-1252 has them.
 pub(super) fn is_margin(letter: char) -> bool {
+    if letter.is_ascii_alphanumeric() {
+        return false;
+    }
     // A file that was edited as UTF-8 may have left its byte order mark.
     letter.is_whitespace()
         || letter == '\u{FEFF}'
@@ -252,15 +298,22 @@ mod tests {
         for word in &WORDS {
             let restricts = word.kind != Kind::Permission;
             let name = word.name.as_str();
-            for text in [
-                name.to_owned(),
-                format!("a description, {}: 20", name.to_ascii_uppercase()),
-                format!("n\u{f6}{name}"),
-            ] {
-                assert_eq!(may_restrict(&text), restricts, "{text}");
+            // At every place of a window, and beyond one.
+            for before in 0..2 * WINDOW_PLACES {
+                let before = "d".repeat(before);
+                for text in [
+                    format!("{before}{name}"),
+                    format!("{before} {}: 20", name.to_ascii_uppercase()),
+                    format!("n\u{f6}{before}{name}"),
+                ] {
+                    assert_eq!(may_restrict(text.as_bytes()), restricts, "{text}");
+                }
             }
         }
-        assert!(!may_restrict("") && !may_restrict("words of a head that a parser must read now"));
+        for text in ["", "words of a head that a parser must read now", "NO"] {
+            assert!(!may_restrict(text.as_bytes()));
+        }
+        assert!(may_restrict(b"words of a head &#110;o parser must read"));
     }
 
     #[test]

@@ -2,10 +2,13 @@
 //!
 //! `/healthz` (the process runs), `/readyz` (the audit record can be written)
 //! and `/metrics` are open to every client of the listener, so they name no
-//! host, URL or crawler. `/api/v1/pace` names hosts and wants the token. Does
+//! host, URL or crawler. `/api/v1/pace` names hosts,
+//! `/api/v1/clients` clients; both want the token. Does
 //! not know how requests are paced and recorded.
 
 mod access;
+mod api;
+mod clients;
 mod pace;
 mod token;
 
@@ -32,9 +35,11 @@ use tokio_util::task::TaskTracker;
 
 pub use self::access::Access;
 use self::access::{require_own_host, require_token};
-pub use self::pace::{HOSTS_SHOWN, PaceSource};
+pub use self::api::ROWS_SHOWN;
+pub use self::pace::PaceSource;
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
+use crate::clients::directory::ClientDirectory;
 use crate::metrics::Metrics;
 use crate::throttle::REPEATING;
 
@@ -61,6 +66,8 @@ pub struct Admin {
     pub access: Arc<Access>,
     /// The pace of all hosts, which `/api/v1/pace` shows.
     pub pace: PaceSource,
+    /// The clients, which `/api/v1/clients` shows.
+    pub clients: Arc<ClientDirectory>,
 }
 
 /// The longest that the head of a request may take.
@@ -98,6 +105,8 @@ fn pages(admin: Admin) -> Router {
     let guarded = Router::new()
         .route("/api/v1/pace", get(pace::pace))
         .with_state(admin.pace.clone())
+        .route("/api/v1/clients", get(clients::clients))
+        .with_state(Arc::clone(&admin.clients))
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);
     Router::new()

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::audit;
+use crate::clients::client::Resource;
 use crate::pace::host_pace::HostPace;
 
 /// An admin listener over made-up hosts.
@@ -15,6 +16,7 @@ struct Kit {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
     access: Arc<Access>,
+    clients: Arc<ClientDirectory>,
     _folder: TempDir,
     _tracker: TaskTracker,
 }
@@ -47,7 +49,9 @@ impl Kit {
         let access = Arc::new(access);
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
+        let clients = Arc::new(ClientDirectory::default());
         let admin = Admin {
+            clients: Arc::clone(&clients),
             audit: Arc::new(log),
             metrics,
             stop: CancellationToken::new(),
@@ -64,6 +68,7 @@ impl Kit {
             address,
             asked,
             access,
+            clients,
             _folder: folder,
             _tracker: tracker,
         }
@@ -142,6 +147,22 @@ async fn the_page_tells_the_hosts_those_that_wait_first() {
     let host = r#"{"hosts":[{"host":"a.test","in_flight":1,"queued":0,"next_start":"1970-01-01T00:00:00Z","cause":"crawl_delay","backoff_until":null}],"total":1}"#;
     assert!(answer.ends_with(host), "{answer}");
     let bad = kit.get("/api/v1/pace?limit=x", &[RIGHT]).await;
+    assert!(bad.starts_with("HTTP/1.1 400 "), "{bad}");
+}
+
+// Ours.
+#[tokio::test]
+async fn clients_are_shown_with_the_token_alone() {
+    let kit = Kit::new().await;
+    let clients = Arc::clone(&kit.clients);
+    let client = clients.at("192.0.2.7".parse().unwrap());
+    client.count_refused(Resource::Lookups);
+    let answer = kit.get("/api/v1/clients?limit=9", &[RIGHT]).await;
+    let expected = r#"{"clients":[{"client":"192.0.2.7","kind":"address","shares":{"lookups":{"held":0,"waiting":0,"refused":1,"displaced":0}}}],"total":1}"#;
+    assert!(answer.ends_with(expected), "{answer}");
+    let refused = kit.get("/api/v1/clients", &[]).await;
+    assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    let bad = kit.get("/api/v1/clients?host=a.test", &[RIGHT]).await;
     assert!(bad.starts_with("HTTP/1.1 400 "), "{bad}");
 }
 

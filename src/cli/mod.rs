@@ -6,8 +6,10 @@
 //!
 //! Does not know how a command does its work: each has a file of its own.
 
+mod admin_api;
 mod audit;
 mod check;
+mod clients;
 mod configuration;
 mod demo;
 mod directives;
@@ -137,6 +139,13 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
     /// How fast hosts are asked, and what waits: the proxy that runs tells.
     #[command(subcommand, after_help = "Example: politesse pace show")]
     Pace(pace::PaceCommand),
+    /// What each client holds, waits for and was refused: the proxy that runs tells.
+    #[command(after_help = "\
+Example: politesse clients --limit 20
+
+It asks the proxy that runs by this configuration, at admin.listen, with the token
+in admin.token_file.")]
+    Clients(clients::ClientsArguments),
     /// The pages for people and monitoring at admin.listen.
     #[command(subcommand, after_help = "Example: politesse admin token")]
     Admin(AdminCommand),
@@ -243,6 +252,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::EnterSeal(arguments) => run::seal::enter::enter(arguments),
         Command::Audit(command) => audit::audit(command, &request.settings()?),
         Command::Pace(command) => pace::pace(command, &request.settings()?),
+        Command::Clients(arguments) => clients::clients(arguments, &request.settings()?),
         Command::Admin(AdminCommand::Token) => admin_token(&request.settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
         Command::Config(ConfigCommand::Show) => print(&request.show()?),

@@ -77,6 +77,24 @@ pub(super) fn print(text: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Lays out a table in columns, below its titles.
+pub(super) fn columns<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> String {
+    let mut widths = titles.map(|title| title.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &[String; N]| {
+        let padded = cells.iter().zip(widths);
+        let columns = padded.map(|(cell, width)| format!("{cell:<width$}"));
+        let line = columns.collect::<Vec<_>>().join("  ");
+        format!("{}\n", line.trim_end())
+    };
+    let titles = titles.map(str::to_owned);
+    std::iter::once(&titles).chain(rows).map(line).collect()
+}
+
 /// Prints a line for people to stderr.
 pub(super) fn print_notice(line: &str) {
     // stderr may be closed; the command goes on all the same.

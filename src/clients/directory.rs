@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
 
-use super::client::{Client, ClientId, ClientLimits, Resource};
+use super::client::{Client, ClientId, ClientLimits};
+use super::snapshot::ClientSnapshot;
 
 /// Clients above which those that hold nothing are forgotten, with what was
 /// counted of them. Those that hold something are bounded by what there is to
@@ -48,30 +48,6 @@ struct DirectoryState {
     next_sweep: usize,
 }
 
-/// A client as shown to the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientSnapshot {
-    /// Identity.
-    pub id: ClientId,
-    /// What it has of each resource of which it has, or had, anything.
-    pub uses: Vec<UseSnapshot>,
-}
-
-/// What a client has of one resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UseSnapshot {
-    /// Resource.
-    pub resource: Resource,
-    /// Shares held now.
-    pub held: u32,
-    /// Requests for a share that wait now.
-    pub waiting: u32,
-    /// Shares refused since the client was first seen.
-    pub refused: u64,
-    /// Shares lost to other clients since then.
-    pub displaced: u64,
-}
-
 impl ClientDirectory {
     /// Puts limits in force. Where they differ from before, what clients hold
     /// by then is no longer counted against their limits.
@@ -107,9 +83,7 @@ impl ClientDirectory {
     pub fn snapshot(&self) -> Vec<ClientSnapshot> {
         let state = self.lock();
         let all = state.networks.iter().chain(state.clients.values());
-        let mut clients: Vec<_> = all.map(|client| snapshot(client)).collect();
-        clients.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        clients
+        all.map(|client| ClientSnapshot::of(client)).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, DirectoryState> {
@@ -154,29 +128,10 @@ impl DirectoryState {
     }
 }
 
-fn snapshot(client: &Client) -> ClientSnapshot {
-    let uses = Resource::ALL.into_iter().map(|resource| {
-        let counts = &client.uses[resource as usize];
-        UseSnapshot {
-            resource,
-            held: counts.held.load(Ordering::Relaxed),
-            waiting: counts.waiting.load(Ordering::Relaxed),
-            refused: counts.refused.load(Ordering::Relaxed),
-            displaced: counts.displaced.load(Ordering::Relaxed),
-        }
-    });
-    let is_shown = |counts: &UseSnapshot| {
-        counts.held != 0 || counts.waiting != 0 || counts.refused != 0 || counts.displaced != 0
-    };
-    ClientSnapshot {
-        id: client.id.clone(),
-        uses: uses.filter(is_shown).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::client::Resource;
 
     fn address(number: u32) -> IpAddr {
         IpAddr::V4(number.into())
@@ -229,9 +184,7 @@ mod tests {
         assert_eq!(outside.limited_by(Resource::Lookups), None);
         let shown = directory.snapshot();
         assert_eq!(shown.len(), 4);
-        assert_eq!(
-            shown.iter().map(|client| client.uses.len()).sum::<usize>(),
-            2
-        );
+        let in_use = shown.iter().map(|client| client.shares.len());
+        assert_eq!(in_use.sum::<usize>(), 2);
     }
 }

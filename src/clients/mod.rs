@@ -13,4 +13,6 @@ pub mod directory;
 
 pub mod shares;
 
+pub mod snapshot;
+
 pub mod client;

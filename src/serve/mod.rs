@@ -234,6 +234,7 @@ impl RunningProxy {
             metrics: Arc::clone(&self.shared.metrics),
             stop: self.server.stop.clone(),
             access: Arc::clone(&self.access),
+            clients: Arc::clone(&self.shared.clients),
             pace: PaceSource(Arc::new(move || scheduler.snapshot())),
         }
     }

@@ -1,0 +1,140 @@
+//! Form of the API's pages: their queries, how many rows and of which host, and
+//! their answers in JSON.
+//!
+//! Does not know the pages.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use thiserror::Error;
+
+use politesse_robots::origin::Host;
+
+/// Default of the parameter `limit`: rows in an answer.
+pub const ROWS_SHOWN: usize = 1000;
+
+/// Query of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ApiQuery {
+    /// The most rows that are shown.
+    pub(super) limit: usize,
+    /// The only host that is shown, spelled as the pages do.
+    pub(super) host: Option<String>,
+}
+
+/// Reason why a query is answered with 400.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(super) enum InvalidQuery {
+    /// `limit` is not a number.
+    #[error("limit is a whole number; 0 means all")]
+    Limit,
+    /// `host` is not a host.
+    #[error("host is a name or an address, without a port")]
+    Host,
+    /// A parameter is not known, has no value, or is given twice.
+    #[error("{0} can be asked for, once")]
+    Unknown(String),
+}
+
+/// Makes the answer that holds `page` as JSON.
+pub(super) fn json(page: &impl Serialize) -> Response {
+    match serde_json::to_vec(page) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+impl ApiQuery {
+    /// Reads the part of a target after `?`, in which `known` parameters may stand.
+    pub(super) fn parse(query: &str, known: &[&str]) -> Result<Self, InvalidQuery> {
+        let (mut limit, mut host) = (None, None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let parameter = pair
+                .split_once('=')
+                .filter(|(name, _)| known.contains(name));
+            match parameter {
+                Some(("limit", value)) if limit.is_none() => limit = Some(number(value)?),
+                Some(("host", value)) if host.is_none() => host = Some(normal(value)?),
+                _ => return Err(InvalidQuery::Unknown(known.join(" and "))),
+            }
+        }
+        Ok(Self {
+            limit: limit.unwrap_or(ROWS_SHOWN),
+            host,
+        })
+    }
+}
+
+/// Reads a limit; 0 means all.
+fn number(value: &str) -> Result<usize, InvalidQuery> {
+    match value.parse() {
+        Ok(0) => Ok(usize::MAX),
+        Ok(limit) => Ok(limit),
+        Err(_) => Err(InvalidQuery::Limit),
+    }
+}
+
+/// Reads a host and spells it as the page does: in lower case, without a final
+/// dot, an IPv6 address in brackets.
+fn normal(value: &str) -> Result<String, InvalidQuery> {
+    // A host has only three of the bytes that clients escape in a query (RFC
+    // 3986, section 2.2), so no general decoder is needed.
+    let text = value
+        .to_ascii_lowercase()
+        .replace("%3a", ":")
+        .replace("%5b", "[")
+        .replace("%5d", "]");
+    let host = text
+        .parse::<Host>()
+        .or_else(|_| format!("[{text}]").parse());
+    host.map(|host| host.to_string())
+        .map_err(|_| InvalidQuery::Host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(limit: usize, host: Option<&str>) -> Result<ApiQuery, InvalidQuery> {
+        let host = host.map(str::to_owned);
+        Ok(ApiQuery { limit, host })
+    }
+
+    fn unknown() -> Result<ApiQuery, InvalidQuery> {
+        Err(InvalidQuery::Unknown("limit and host".to_owned()))
+    }
+
+    // Ours.
+    #[test]
+    fn a_query_has_a_limit_and_a_host() {
+        for (text, expected) in [
+            ("", query(1000, None)),
+            ("&", query(1000, None)),
+            ("limit=7", query(7, None)),
+            ("limit=0", query(usize::MAX, None)),
+            ("host=O.Test.", query(1000, Some("o.test"))),
+            ("host=%5B::1%5d&limit=2", query(2, Some("[::1]"))),
+            ("host=%3a%3A1", query(1000, Some("[::1]"))),
+            ("host=10.0.0.1", query(1000, Some("10.0.0.1"))),
+            ("limit=x", Err(InvalidQuery::Limit)),
+            ("limit=-1", Err(InvalidQuery::Limit)),
+            ("host=", Err(InvalidQuery::Host)),
+            ("host=o.test:80", Err(InvalidQuery::Host)),
+            ("hosts=o.test", unknown()),
+            ("limit", unknown()),
+            ("limit=1&limit=2", unknown()),
+        ] {
+            assert_eq!(
+                ApiQuery::parse(text, &["limit", "host"]),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_page_takes_no_parameter_of_another() {
+        let wrong = ApiQuery::parse("host=o.test", &["limit"]).unwrap_err();
+        assert_eq!(wrong.to_string(), "limit can be asked for, once");
+    }
+}

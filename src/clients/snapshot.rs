@@ -1,0 +1,129 @@
+//! Clients as people are shown them, in plain values.
+//!
+//! Written by the directory, shown by `admin`, and read by `politesse clients`.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use super::client::{Client, ClientId, Resource};
+
+/// A client at some time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientSnapshot {
+    /// Name of its crawler, its address, or its network.
+    pub client: String,
+    /// `crawler`, `address` or `network`.
+    pub kind: Cow<'static, str>,
+    /// What it has of each resource of which it has, or had, anything.
+    pub shares: BTreeMap<Cow<'static, str>, ResourceSnapshot>,
+}
+
+/// What a client has of one resource.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceSnapshot {
+    /// Shares held now.
+    pub held: u32,
+    /// Requests for a share that wait now.
+    pub waiting: u32,
+    /// Shares refused since the client was first seen.
+    pub refused: u64,
+    /// Shares lost to other clients since then.
+    pub displaced: u64,
+}
+
+impl ClientSnapshot {
+    /// Takes the snapshot of a client.
+    #[must_use]
+    pub fn of(client: &Client) -> Self {
+        let kind = match client.id {
+            ClientId::Crawler(_) => "crawler",
+            ClientId::Address(_) => "address",
+            ClientId::Network(_) => "network",
+        };
+        let shares = Resource::ALL.into_iter().map(|resource| {
+            let counts = &client.uses[resource as usize];
+            let snapshot = ResourceSnapshot {
+                held: counts.held.load(Ordering::Relaxed),
+                waiting: counts.waiting.load(Ordering::Relaxed),
+                refused: counts.refused.load(Ordering::Relaxed),
+                displaced: counts.displaced.load(Ordering::Relaxed),
+            };
+            (Cow::Borrowed(resource.as_str()), snapshot)
+        });
+        let none = ResourceSnapshot::default();
+        Self {
+            client: client.id.to_string(),
+            kind: Cow::Borrowed(kind),
+            shares: shares.filter(|(_, snapshot)| *snapshot != none).collect(),
+        }
+    }
+
+    /// Returns the sort key: clients that wait or hold most come first, since
+    /// those are what one looks for.
+    fn rank(&self) -> impl Ord + '_ {
+        let sum = |count: fn(&ResourceSnapshot) -> u32| {
+            let counts = self.shares.values().map(|share| u64::from(count(share)));
+            Reverse(counts.sum::<u64>())
+        };
+        (
+            sum(|share| share.waiting),
+            sum(|share| share.held),
+            &self.client,
+        )
+    }
+}
+
+/// Some of the clients, and the number of all.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ClientSnapshots {
+    /// Clients that are shown.
+    pub clients: Vec<ClientSnapshot>,
+    /// Number of clients, shown or not.
+    pub total: usize,
+}
+
+impl ClientSnapshots {
+    /// Takes the first `limit` of `clients`: those of which most waits, then
+    /// those that hold most.
+    #[must_use]
+    pub fn first(mut clients: Vec<ClientSnapshot>, limit: usize) -> Self {
+        let total = clients.len();
+        clients.sort_unstable_by(|one, other| one.rank().cmp(&other.rank()));
+        clients.truncate(limit);
+        Self { clients, total }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(name: &str, held: u32, waiting: u32) -> ClientSnapshot {
+        let share = ResourceSnapshot {
+            held,
+            waiting,
+            ..ResourceSnapshot::default()
+        };
+        ClientSnapshot {
+            client: name.to_owned(),
+            kind: "address".into(),
+            shares: BTreeMap::from([("lookups".into(), share)]),
+        }
+    }
+
+    // Ours: who waits is who one looks for; what is written is what is read.
+    #[test]
+    fn clients_that_wait_come_first_and_read_as_they_were_written() {
+        let all = vec![client("a", 0, 0), client("b", 9, 0), client("c", 1, 2)];
+        let shown = ClientSnapshots::first(all, 2);
+        let text = serde_json::to_string(&shown).unwrap();
+        let again: ClientSnapshots = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.clients, [client("c", 1, 2), client("b", 9, 0)]);
+        assert_eq!(again.total, 3);
+        assert!(text.contains(r#""lookups":{"held":1,"#), "{text}");
+    }
+}

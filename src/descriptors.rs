@@ -5,6 +5,7 @@
 //! descriptors.
 
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Resource, Rlimit, getrlimit};
 
@@ -17,9 +18,37 @@ pub const RESERVED: u64 = 128;
 /// some descriptors are left for connections.
 const RESERVED_PART: u64 = 4;
 
-/// Limit of descriptors that this process may have open; absent if there is none.
+/// Reserve of this process, by the limit as last read.
+static RESERVE: DescriptorReserve = DescriptorReserve(AtomicU64::new(UNREAD));
+
+/// Value of a [`DescriptorReserve`] whose limit has not been read yet.
+const UNREAD: u64 = 0;
+
+/// Reserve of descriptors: the lowest number that belongs to it.
+///
+/// Kept, because the limit changes only where somebody sets it, and to read it
+/// for each connection is a system call for each connection.
+struct DescriptorReserve(AtomicU64);
+
+impl DescriptorReserve {
+    /// Sets the reserve that a limit leads to.
+    fn set(&self, limit: Option<u64>) {
+        let first = limit.map_or(u64::MAX, |limit| limit - reserved_of(limit));
+        self.0.store(first, Ordering::Relaxed);
+    }
+
+    /// Reports whether a descriptor belongs to the reserve.
+    fn contains(&self, number: u64) -> bool {
+        self.0.load(Ordering::Relaxed) <= number
+    }
+}
+
+/// Reads the limit of descriptors that this process may have open, and sets the
+/// reserve by it. Absent if there is none.
 pub fn limit() -> Option<u64> {
-    limits().current
+    let limit = limits().current;
+    RESERVE.set(limit);
+    limit
 }
 
 /// Limit up to which this process may raise its own.
@@ -31,14 +60,18 @@ fn limits() -> Rlimit {
     getrlimit(Resource::Nofile)
 }
 
-/// Tells whether the descriptor of `socket` is of the reserve, so that the socket
-/// must be closed.
+/// Reports whether the descriptor of `socket` is of the reserve, so that the socket
+/// must be closed. The reserve is that of the last call of [`limit`], which the
+/// start and each reload make.
 pub fn is_reserved(socket: &impl AsRawFd) -> bool {
     // The system gives out the lowest number that is free, so the number of a
     // new socket says how many descriptors are in use at least. Nothing has to
     // be counted, nor listed in `/proc/self/fd`.
     let number = u64::try_from(socket.as_raw_fd()).unwrap_or(0);
-    limit().is_some_and(|limit| limit - reserved_of(limit) <= number)
+    if RESERVE.0.load(Ordering::Relaxed) == UNREAD {
+        limit();
+    }
+    RESERVE.contains(number)
 }
 
 fn reserved_of(limit: u64) -> u64 {
@@ -54,6 +87,17 @@ mod tests {
     fn a_low_limit_is_not_reserved_as_a_whole() {
         for (limit, reserved) in [(0, 0), (3, 0), (64, 16), (512, 128), (1_048_576, 128)] {
             assert_eq!(reserved_of(limit), reserved, "{limit}");
+        }
+    }
+
+    // Ours: one system call for each connection less.
+    #[test]
+    fn the_reserve_is_that_of_the_limit_as_last_read() {
+        let reserve = DescriptorReserve(AtomicU64::new(UNREAD));
+        for (limit, highest) in [(Some(512), 383), (Some(64), 47), (None, u64::MAX - 1)] {
+            reserve.set(limit);
+            assert!(!reserve.contains(highest), "{limit:?}");
+            assert!(reserve.contains(highest + 1), "{limit:?}");
         }
     }
 

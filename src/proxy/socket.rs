@@ -28,7 +28,7 @@ use crate::tasks::ReadBudget;
 #[derive(Debug)]
 pub struct Socket {
     read: OwnedReadHalf,
-    write: Arc<OwnedWriteHalf>,
+    write: Arc<SharedWriteHalf>,
     budget: ReadBudget,
 }
 
@@ -37,8 +37,23 @@ impl From<TcpStream> for Socket {
         let (read, write) = stream.into_split();
         Self {
             read,
-            write: Arc::new(write),
+            write: Arc::new(SharedWriteHalf(Some(write))),
             budget: ReadBudget::default(),
+        }
+    }
+}
+
+/// Sending side of a connection, held by all who watch it. Present until the
+/// drop.
+#[derive(Debug)]
+struct SharedWriteHalf(Option<OwnedWriteHalf>);
+
+impl Drop for SharedWriteHalf {
+    fn drop(&mut self) {
+        // Otherwise the drop would shut the connection down by a system call of
+        // its own, and the close that follows does so anyway.
+        if let Some(write) = self.0.take() {
+            write.forget();
         }
     }
 }
@@ -46,7 +61,7 @@ impl From<TcpStream> for Socket {
 /// Client's end of a connection, which can be watched while others read and
 /// write. The default has no connection, and never ends.
 #[derive(Debug, Clone, Default)]
-pub struct ClientEnd(Option<Arc<OwnedWriteHalf>>);
+pub struct ClientEnd(Option<Arc<SharedWriteHalf>>);
 
 /// Events that say that the peer sends no more. Linux reports it ahead of unread
 /// data (`EPOLLRDHUP`); other systems do not report it.
@@ -65,7 +80,7 @@ impl ClientEnd {
     /// It does not return after a reset: [`ClientEnd::reset`] does, and ends the
     /// exchange.
     pub async fn ended(&self) {
-        if let Some(socket) = &self.0
+        if let Some(socket) = self.stream()
             && let Ok(ready) = socket.ready(END).await
             && ready.is_read_closed()
             && !ready.is_error()
@@ -77,7 +92,7 @@ impl ClientEnd {
 
     /// Waits until the client has reset the connection.
     pub async fn reset(&self) {
-        let Some(socket) = &self.0 else {
+        let Some(socket) = self.stream() else {
             return pending().await;
         };
         loop {
@@ -86,6 +101,11 @@ impl ClientEnd {
                 Ok(_) | Err(_) => return,
             }
         }
+    }
+
+    fn stream(&self) -> Option<&TcpStream> {
+        let half = self.0.as_ref()?.0.as_ref()?;
+        Some(half.as_ref())
     }
 }
 
@@ -101,7 +121,7 @@ impl Socket {
         cx: &mut Context<'_>,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        let stream: &TcpStream = (*self.write).as_ref();
+        let stream: &TcpStream = self.read.as_ref();
         loop {
             ready!(stream.poll_write_ready(cx))?;
             match write(stream) {
@@ -152,8 +172,7 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(
-            shutdown::<&TcpStream>((*self.write).as_ref(), Shutdown::Write)
-                .map_err(io::Error::from),
+            shutdown::<&TcpStream>(self.read.as_ref(), Shutdown::Write).map_err(io::Error::from),
         )
     }
 }
@@ -266,6 +285,18 @@ mod tests {
         end.ended().await;
         end.ended().await;
         assert!(soon(ClientEnd::default().ended()).await.is_none());
+    }
+
+    // Ours: the drop closes without a shutdown of its own, so that the close has
+    // to end the connection, and may not while it is watched.
+    #[tokio::test]
+    async fn the_last_drop_ends_the_connection() {
+        let (socket, mut peer) = pair().await;
+        let end = socket.client_end();
+        drop(socket);
+        assert!(soon(peer.read(&mut [0; 1])).await.is_none());
+        drop(end);
+        assert_eq!(peer.read(&mut [0; 1]).await.unwrap(), 0);
     }
 
     // A reset ends the exchange, and nobody reads an answer.

@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use super::egress::{DialError, DialTarget, Egress, NextHop};
 use super::head::FIELDS_BYTES_MAX;
 use super::parent::{Credentials, tunnel};
+use super::read_ahead::ReadAhead;
 use super::tls::handshake_failure;
 use super::upload::Upload;
 use super::wire::{ReceivedBytes, Wire};
@@ -148,7 +149,7 @@ impl Connector {
                 ServerName::try_from(name.to_string()).map_err(|_| NoConnection::Tls)?
             }
         };
-        let secured = self.tls.connect(name, stream).await;
+        let secured = self.tls.connect(name, ReadAhead::new(stream)).await;
         let wire = secured.map_err(|error| handshake_failure(&error))?;
         self.agree(Wire::from(wire), NextHop::Origin).await
     }

@@ -29,6 +29,8 @@ mod wire;
 
 mod response_heads;
 
+mod read_ahead;
+
 mod tls;
 
 pub mod egress;

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
+use super::read_ahead::ReadAhead;
 use super::response_heads::ResponseHeads;
 use crate::tasks::ReadBudget;
 
@@ -23,7 +24,7 @@ use crate::tasks::ReadBudget;
 #[derive(Debug)]
 pub(super) struct Wire {
     /// In the clear, or over TLS.
-    stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
+    stream: Either<TcpStream, Box<TlsStream<ReadAhead<TcpStream>>>>,
     received: ReceivedBytes,
     budget: ReadBudget,
     /// Counts response heads, if this is an HTTP/2 connection.
@@ -73,8 +74,8 @@ impl From<TcpStream> for Wire {
     }
 }
 
-impl From<TlsStream<TcpStream>> for Wire {
-    fn from(stream: TlsStream<TcpStream>) -> Self {
+impl From<TlsStream<ReadAhead<TcpStream>>> for Wire {
+    fn from(stream: TlsStream<ReadAhead<TcpStream>>) -> Self {
         let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Self {
             stream: Either::Right(Box::new(stream)),

@@ -42,6 +42,9 @@ pub(super) struct Pool {
 struct IdleConnections {
     next: u64,
     connections: BTreeMap<u64, IdleConnection>,
+    /// Numbers of the idle connections to each origin, the oldest first. An
+    /// origin whose connections are in use keeps its empty list, which they come
+    /// back to.
     by_origin: HashMap<Origin, VecDeque<u64>>,
     /// Whether a task waits for the first connection to expire.
     has_closer: bool,
@@ -67,9 +70,9 @@ impl Pool {
     pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
         let mut free = self.free();
         free.close_expired(self.limits.idle_timeout);
-        let connection = free.newest_open(origin)?;
+        let connection = free.take_newest(origin)?;
         if let Some(shared) = connection.shared() {
-            free.add(origin.clone(), shared);
+            free.add(origin.clone(), shared, self.limits);
         }
         Some(connection)
     }
@@ -77,17 +80,7 @@ impl Pool {
     /// Puts a connection in; the oldest are closed where there are too many.
     pub(super) fn put(self: &Arc<Self>, origin: Origin, connection: Connection) {
         let mut free = self.free();
-        let own = free.by_origin.get(&origin);
-        let full = own.filter(|own| self.limits.per_origin.get() <= own.len());
-        if let Some(oldest) = full.and_then(VecDeque::front).copied() {
-            free.remove(oldest);
-        }
-        if self.limits.total.get() <= free.connections.len()
-            && let Some((&oldest, _)) = free.connections.first_key_value()
-        {
-            free.remove(oldest);
-        }
-        free.add(origin, connection);
+        free.add(origin, connection, self.limits);
         // A body may be dropped where no runtime is, at the end of a process.
         if !free.has_closer
             && let Ok(runtime) = Handle::try_current()
@@ -113,8 +106,8 @@ impl Pool {
     /// Closes the idle connections to `origin`. HTTP/2 exchanges go on.
     pub(super) fn close(&self, origin: &Origin) {
         let mut free = self.free();
-        while let Some(newest) = free.newest(origin) {
-            free.remove(newest);
+        for number in free.by_origin.remove(origin).unwrap_or_default() {
+            free.connections.remove(&number);
         }
     }
 
@@ -132,13 +125,18 @@ async fn close_in_time(pool: Weak<Pool>) {
 }
 
 impl IdleConnections {
-    fn add(&mut self, origin: Origin, connection: Connection) {
+    /// Adds a connection; the oldest are closed where there are too many.
+    fn add(&mut self, origin: Origin, connection: Connection, limits: PoolLimits) {
+        if limits.total.get() <= self.connections.len()
+            && let Some((&oldest, _)) = self.connections.first_key_value()
+        {
+            self.remove(oldest);
+        }
         let number = self.next;
         self.next += 1;
-        self.by_origin
-            .entry(origin.clone())
-            .or_default()
-            .push_back(number);
+        if let Some(oldest) = self.list(&origin, number, limits) {
+            self.connections.remove(&oldest);
+        }
         let idle = IdleConnection {
             origin,
             connection,
@@ -147,20 +145,35 @@ impl IdleConnections {
         self.connections.insert(number, idle);
     }
 
-    fn newest(&self, origin: &Origin) -> Option<u64> {
-        self.by_origin.get(origin)?.back().copied()
+    /// Lists `number` as the newest connection to `origin`. Returns the oldest,
+    /// which is not listed any more, if there would be too many.
+    fn list(&mut self, origin: &Origin, number: u64, limits: PoolLimits) -> Option<u64> {
+        if let Some(own) = self.by_origin.get_mut(origin) {
+            let is_full = limits.per_origin.get() <= own.len();
+            own.push_back(number);
+            return if is_full { own.pop_front() } else { None };
+        }
+        // No more lists than idle connections have a connection, so this finds
+        // that many empty ones and is rare.
+        if limits.total.get().saturating_mul(2) <= self.by_origin.len() {
+            self.by_origin.retain(|_, own| !own.is_empty());
+        }
+        self.by_origin
+            .insert(origin.clone(), VecDeque::from([number]));
+        None
     }
 
-    fn newest_open(&mut self, origin: &Origin) -> Option<Connection> {
-        loop {
-            // The newest first: an origin closes those that were idle for
-            // longest.
-            let newest = self.newest(origin)?;
-            let connection = self.remove(newest)?;
-            if !connection.is_closed() {
-                return Some(connection);
+    /// Takes the newest connection to `origin` that is open: an origin closes
+    /// those that were idle for longest.
+    fn take_newest(&mut self, origin: &Origin) -> Option<Connection> {
+        let own = self.by_origin.get_mut(origin)?;
+        while let Some(newest) = own.pop_back() {
+            let idle = self.connections.remove(&newest)?;
+            if !idle.connection.is_closed() {
+                return Some(idle.connection);
             }
         }
+        None
     }
 
     fn close_expired(&mut self, idle_timeout: Duration) {
@@ -171,14 +184,47 @@ impl IdleConnections {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Connection> {
-        let idle = self.connections.remove(&number)?;
+    fn remove(&mut self, number: u64) {
+        let Some(idle) = self.connections.remove(&number) else {
+            return;
+        };
         if let Some(own) = self.by_origin.get_mut(&idle.origin) {
             own.retain(|&other| other != number);
             if own.is_empty() {
                 self.by_origin.remove(&idle.origin);
             }
         }
-        Some(idle.connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use politesse_robots::origin::Scheme;
+
+    use super::*;
+
+    // Ours: a crawl goes on to other origins, whose lists must not pile up.
+    #[test]
+    fn origins_without_idle_connections_are_forgotten() {
+        let two = NonZeroUsize::new(2).unwrap();
+        let limits = PoolLimits {
+            idle_timeout: Duration::ZERO,
+            per_origin: two,
+            total: two,
+        };
+        let origin = |number| Origin::new(Scheme::Http, &format!("{number}.test")).unwrap();
+        let mut free = IdleConnections::default();
+        for number in 0..100 {
+            assert_eq!(free.list(&origin(number), number, limits), None);
+            // As if it were taken at once, but for one.
+            if number != 1 {
+                let own = free.by_origin.get_mut(&origin(number));
+                own.unwrap().clear();
+            }
+            assert!(free.by_origin.len() <= 4);
+        }
+        assert!(free.by_origin.contains_key(&origin(1)));
+        assert_eq!(free.list(&origin(1), 200, limits), None);
+        assert_eq!(free.list(&origin(1), 201, limits), Some(1));
     }
 }

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,7 @@ pub enum Origins {
     One(Origin),
     /// `*.site.example`: every origin at a name below this one, whatever its
     /// scheme and port. The name itself is not among them.
-    Below(Box<str>),
+    Below(Arc<str>),
 }
 
 impl Origins {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use politesse_robots::origin::{Host, InvalidTarget, Origin};
 
@@ -14,7 +15,7 @@ pub enum HostPattern {
     /// `site.example`, or an origin there.
     One(Host),
     /// `*.site.example`: every name below this one, and not the name itself.
-    Below(Box<str>),
+    Below(Arc<str>),
 }
 
 impl FromStr for HostPattern {

@@ -5,9 +5,11 @@
 //! read as stands in `reading`; where an origin may be found, in `egress`.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
 
 use memchr::{memchr, memchr3};
 use thiserror::Error;
@@ -89,8 +91,9 @@ pub enum InvalidTarget {
 /// (`0177.1`, `0x7f.1`) are no hosts: resolvers disagree on what they mean.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
-    /// A registered name, in A-labels.
-    Name(Box<str>),
+    /// A registered name, in A-labels. Shared, since each request copies it
+    /// several times.
+    Name(Arc<str>),
     /// An address as such.
     Address(IpAddr),
 }
@@ -102,7 +105,7 @@ impl Host {
     /// # Errors
     ///
     /// [`InvalidTarget`] where there is no name after the `*.`.
-    pub fn below(text: &str) -> Result<Option<Box<str>>, InvalidTarget> {
+    pub fn below(text: &str) -> Result<Option<Arc<str>>, InvalidTarget> {
         let Some(name) = text.strip_prefix("*.") else {
             return Ok(None);
         };
@@ -131,7 +134,12 @@ impl FromStr for Host {
         if name.len() > NAME_BYTES_MAX || !name.split('.').all(is_label) {
             return Err(InvalidTarget::Host);
         }
-        Ok(Self::Name(name.to_ascii_lowercase().into()))
+        let has_capitals = name.bytes().any(|byte| byte.is_ascii_uppercase());
+        Ok(Self::Name(if has_capitals {
+            name.to_ascii_lowercase().into()
+        } else {
+            name.into()
+        }))
     }
 }
 
@@ -164,12 +172,25 @@ impl fmt::Display for Host {
 }
 
 /// Scheme, host and port: the unit that has one robots.txt (RFC 9309, 2.3).
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+///
+/// It carries its hash, because each request looks it up in several tables.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Origin {
+    hash: u64,
     scheme: Scheme,
     host: Host,
     port: NonZeroU16,
 }
+
+impl Hash for Origin {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Keys of the hashes that origins carry, drawn once a process. Names come from
+/// pages that anybody writes, who must not be able to choose names of one hash.
+static HASH_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Origin {
     /// Returns the origin of `scheme` at `authority`, a host with or without a
@@ -187,9 +208,11 @@ impl Origin {
             None | Some("") => scheme.default_port(),
             Some(digits) => parse_port(digits)?,
         };
+        let host = host.parse()?;
         Ok(Self {
+            hash: HASH_KEYS.hash_one((scheme, &host, port)),
             scheme,
-            host: host.parse()?,
+            host,
             port,
         })
     }
@@ -251,6 +274,13 @@ fn parse_port(digits: &str) -> Result<NonZeroU16, InvalidTarget> {
         return Err(InvalidTarget::Port);
     }
     digits.parse().map_err(|_| InvalidTarget::Port)
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the hash, which tells something of its keys.
+        write!(f, "Origin({self})")
+    }
 }
 
 impl fmt::Display for Origin {
@@ -373,6 +403,29 @@ mod tests {
         ] {
             assert_eq!(url(text).unwrap(), "http://h.test/a", "{text}");
         }
+    }
+
+    // Ours: a table does not read the name again.
+    #[test]
+    fn an_origin_is_hashed_by_the_hash_that_it_carries() {
+        struct HashedBytes(Vec<u8>);
+        impl Hasher for HashedBytes {
+            fn write(&mut self, bytes: &[u8]) {
+                self.0.extend(bytes);
+            }
+            fn finish(&self) -> u64 {
+                0
+            }
+        }
+        let hashed = |authority: &str| {
+            let mut bytes = HashedBytes(Vec::new());
+            let origin = Origin::new(Scheme::Https, authority).unwrap();
+            origin.hash(&mut bytes);
+            bytes.0
+        };
+        assert_eq!(hashed("h.test").len(), 8);
+        assert_eq!(hashed("h.test"), hashed("H.test.:443"));
+        assert_ne!(hashed("h.test"), hashed("h.test:444"));
     }
 
     // RFC 9309, section 2.3: another port or scheme has another robots.txt.

@@ -292,7 +292,7 @@ impl Annotator {
             state: annotation.state().as_str(),
             why: annotation.why().unwrap_or_default(),
         };
-        self.metrics.annotations.get_or_create(&labels).inc();
+        self.metrics.annotations.inc(&labels);
     }
 }
 

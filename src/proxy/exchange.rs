@@ -241,7 +241,7 @@ impl Proxy {
             verdict: ruling.verdict.as_str(),
             reason: ruling.reason.as_str(),
         };
-        self.metrics.decisions.get_or_create(&labels).inc();
+        self.metrics.decisions.inc(&labels);
         if evidence.is_reported() {
             let reason = labels.reason;
             let reported = &self.metrics.reported;

@@ -198,10 +198,7 @@ impl Upstream {
             Ok(response) => class(response.status().as_u16()),
             Err(error) => error.as_str(),
         };
-        self.metrics
-            .upstream_requests
-            .get_or_create(&ResultLabel { result })
-            .inc();
+        self.metrics.upstream_requests.inc(&ResultLabel { result });
         sent
     }
 

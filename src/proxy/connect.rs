@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
@@ -19,12 +20,13 @@ use rustls::server::{Acceptor, ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::time::{error::Elapsed, timeout};
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::ca::Ca;
 use super::ca_files::CaError;
 use super::first_bytes::{FirstBytes, ForeignProtocol, ProtocolRefusal, TLS_HANDSHAKE};
+use crate::clock;
 use crate::decision::digest::Digest;
 use crate::upstream::client::crypto_provider;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme};
@@ -48,6 +50,10 @@ pub enum HttpsMode {
     Refuse,
 }
 
+/// Most bytes that are read to tell TLS from HTTP: a ClientHello with a
+/// post-quantum key share has some 1,700.
+const PEEKED_BYTES_MAX: usize = 2048;
+
 /// The fatal alert `unrecognized_name` (RFC 6066, section 3) as a TLS record,
 /// the unit that TLS sends (RFC 8446, section 5.1).
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x70];
@@ -62,7 +68,7 @@ pub enum ConnectError {
     /// No first byte, or no whole handshake, came within
     /// `https.handshake_timeout`.
     #[error("no handshake within https.handshake_timeout")]
-    Timeout(#[from] Elapsed),
+    Timeout,
     /// The connection broke off.
     #[error("the connection broke off")]
     Broken(#[source] io::Error),
@@ -174,14 +180,18 @@ impl Interceptor {
         upgrade: OnUpgrade,
         origin: Origin,
     ) -> Result<InnerConnection, ConnectError> {
-        let upgraded = timeout(self.timeout, upgrade)
-            .await?
-            .map_err(ConnectError::Upgrade)?;
+        let mut step = StepTimer::new(self.timeout);
+        let upgraded = step.run(upgrade).await?.map_err(ConnectError::Upgrade)?;
         let mut stream = TokioIo::new(upgraded);
-        let first = timeout(self.timeout, stream.read_u8())
-            .await?
-            .map_err(ConnectError::Broken)?;
-        let is_tls = first == TLS_HANDSHAKE;
+        // Room for a ClientHello: one system call reads it whole.
+        let mut peeked = BytesMut::with_capacity(PEEKED_BYTES_MAX);
+        let read = step.run(stream.read_buf(&mut peeked)).await?;
+        read.map_err(ConnectError::Broken)?;
+        let Some(first) = peeked.first() else {
+            let end = io::ErrorKind::UnexpectedEof.into();
+            return Err(ConnectError::Broken(end));
+        };
+        let is_tls = *first == TLS_HANDSHAKE;
         let check = if is_tls {
             FirstBytes::client_hello()
         } else {
@@ -189,12 +199,12 @@ impl Interceptor {
         };
         let refusal = check.refusal();
         let stream = CheckedStream {
-            peeked: Some(first),
+            peeked,
             stream,
             check,
         };
         if is_tls {
-            return timeout(self.timeout, self.handshake(stream, origin)).await?;
+            return step.run(self.handshake(stream, origin)).await?;
         }
         // The port is always written: the scheme is http from here on, and
         // without a port its default, 80, would replace that of the CONNECT.
@@ -240,7 +250,7 @@ impl Interceptor {
         Ok(InnerConnection {
             refusal: check.refusal(),
             stream: Box::new(CheckedStream {
-                peeked: None,
+                peeked: BytesMut::new(),
                 stream,
                 check,
             }),
@@ -261,6 +271,38 @@ impl Interceptor {
         let mut config = self.base.clone();
         config.cert_resolver = Arc::new(FixedCertificate(Some(leaf)));
         Ok(config)
+    }
+}
+
+/// Limit of the time that each of several steps takes, one after the other.
+///
+/// One timer for all of them: to set it later takes no lock, unlike to make
+/// another.
+struct StepTimer {
+    limit: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl StepTimer {
+    fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            timer: Box::pin(sleep(limit)),
+        }
+    }
+
+    /// Runs one step.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Timeout`] if it is not over within the limit.
+    async fn run<T>(&mut self, step: impl Future<Output = T>) -> Result<T, ConnectError> {
+        self.timer.as_mut().reset(clock::instant() + self.limit);
+        tokio::select! {
+            biased;
+            output = step => Ok(output),
+            () = self.timer.as_mut() => Err(ConnectError::Timeout),
+        }
     }
 }
 
@@ -286,8 +328,8 @@ impl ResolvesServerCert for FixedCertificate {
 /// A stream whose first bytes are checked while they are read.
 #[derive(Debug)]
 struct CheckedStream<S> {
-    /// The byte that was read to tell TLS from HTTP, still to be passed on.
-    peeked: Option<u8>,
+    /// Bytes that were read to tell TLS from HTTP, still to be passed on.
+    peeked: BytesMut,
     stream: S,
     check: FirstBytes,
 }
@@ -300,11 +342,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for CheckedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        match this.peeked.take_if(|_| 0 < buffer.remaining()) {
-            // The byte is handed over alone. Reading on in the same call could
-            // wait for bytes that the client sends only after an answer.
-            Some(byte) => buffer.put_slice(&[byte]),
-            None => ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?,
+        if this.peeked.is_empty() {
+            ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
+        } else {
+            // They are handed over alone. Reading on in the same call could wait
+            // for bytes that the client sends only after an answer.
+            let taken = buffer.remaining().min(this.peeked.len());
+            buffer.put_slice(&this.peeked.split_to(taken));
+            if this.peeked.is_empty() {
+                this.peeked = BytesMut::new();
+            }
         }
         let checked = this.check.check(&buffer.filled()[before..]);
         Poll::Ready(checked.map_err(io::Error::from))
@@ -338,5 +385,47 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CheckedStream<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    // Ours: the check sees every byte, in whatever pieces it is read.
+    #[tokio::test]
+    async fn peeked_bytes_are_passed_on_first_and_once() {
+        for part in [1, 5, 100] {
+            let mut stream = CheckedStream {
+                peeked: BytesMut::from("GET / HT"),
+                stream: &b"TP/1.1\r\n"[..],
+                check: FirstBytes::http1(),
+            };
+            let mut received: Vec<u8> = Vec::new();
+            loop {
+                let mut buffer = vec![0; part];
+                match stream.read(&mut buffer).await.unwrap() {
+                    0 => break,
+                    length => received.extend(&buffer[..length]),
+                }
+            }
+            assert_eq!(received, b"GET / HTTP/1.1\r\n", "{part}");
+        }
+    }
+
+    // Ours: `https.handshake_timeout` is the limit of each step.
+    #[tokio::test(start_paused = true)]
+    async fn each_step_has_the_whole_limit() {
+        let began = clock::instant();
+        let seconds = Duration::from_secs;
+        let mut step = StepTimer::new(seconds(10));
+        for _ in 0..2 {
+            assert!(step.run(sleep(seconds(9))).await.is_ok());
+        }
+        let late = step.run(pending::<()>()).await;
+        assert!(matches!(late, Err(ConnectError::Timeout)));
+        assert_eq!(clock::instant() - began, seconds(28));
     }
 }

@@ -286,7 +286,7 @@ impl ClientConnection {
                 tracing::error!(target: REPEATING, %client, cause, "{error}");
             }
             ConnectError::Upgrade(_)
-            | ConnectError::Timeout(_)
+            | ConnectError::Timeout
             | ConnectError::Broken(_)
             | ConnectError::Handshake { .. }
             | ConnectError::ServerName { .. } => {

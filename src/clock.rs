@@ -6,7 +6,7 @@
 //! on both ([`Stamp`]). Time is read after each wait and never carried across
 //! one.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -36,11 +36,24 @@ pub fn now() -> Timestamp {
     moved.unwrap_or(began) + shift
 }
 
+/// Reads the wall clock as the system has it. To make a date of it takes several
+/// times as long, and ages need none.
+#[cfg(not(test))]
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+fn wall() -> SystemTime {
+    SystemTime::now()
+}
+
+#[cfg(test)]
+fn wall() -> SystemTime {
+    now().into()
+}
+
 /// A moment on both clocks, from which an age is counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {
     instant: Instant,
-    wall: Timestamp,
+    wall: SystemTime,
     /// Age at that moment.
     age_then: Duration,
 }
@@ -55,7 +68,7 @@ impl Stamp {
     pub fn aged(age: Duration) -> Self {
         Self {
             instant: instant(),
-            wall: now(),
+            wall: wall(),
             age_then: age,
         }
     }
@@ -64,7 +77,7 @@ impl Stamp {
     pub fn age(&self) -> Duration {
         // The monotonic clock stands still while a machine sleeps, and the wall
         // clock can be set back.
-        let by_wall = passed(self.wall, now());
+        let by_wall = wall().duration_since(self.wall).unwrap_or_default();
         let monotonic = instant().saturating_duration_since(self.instant);
         self.age_then.saturating_add(monotonic.max(by_wall))
     }

@@ -13,12 +13,10 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::body::{Body, Frame, SizeHint};
 use thiserror::Error;
-use tokio::time::{Sleep, sleep};
 
-use super::connect::Connection;
+use super::connect::{Connection, WaitTimer};
 use super::pool::Pool;
 use super::upload::UploadProgress;
-use crate::clock;
 use politesse_robots::origin::Origin;
 
 /// Error that ended a response body early. The message to the crawler must end
@@ -53,8 +51,8 @@ impl BodyError {
 pub struct ResponseBody {
     incoming: Incoming,
     idle_timeout: Duration,
-    /// Timer, made at the first wait: most bodies are here at once.
-    stall: Option<Pin<Box<Sleep>>>,
+    /// Timer of the waits where the connection, which has one, is shared.
+    timer: WaitTimer,
     waiting: bool,
     /// Whether it came over an HTTP/2 connection.
     shared: bool,
@@ -75,7 +73,7 @@ impl ResponseBody {
         let mut body = Self {
             incoming,
             idle_timeout,
-            stall: None,
+            timer: WaitTimer::default(),
             waiting: false,
             shared: lease.is_none(),
             lease,
@@ -101,17 +99,17 @@ impl ResponseBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let idle_timeout = self.idle_timeout;
-        let stall = self
-            .stall
-            .get_or_insert_with(|| Box::pin(sleep(idle_timeout)));
+        let timer = match &mut self.lease {
+            Some(lease) => &mut lease.connection.timer,
+            None => &mut self.timer,
+        };
         // Only where a wait begins. A reset at every poll would let polls that
         // bring nothing put the timeout off for ever.
         if !self.waiting {
             self.waiting = true;
-            stall.as_mut().reset(clock::instant() + idle_timeout);
+            timer.start(self.idle_timeout);
         }
-        stall.as_mut().poll(cx).map(|()| {
+        timer.poll_over(cx).map(|()| {
             self.lease = None;
             Some(Err(BodyError::Stalled))
         })

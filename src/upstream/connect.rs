@@ -5,7 +5,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
@@ -14,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::io::Errno;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::egress::{DialError, DialTarget, Egress, NextHop};
@@ -60,6 +62,30 @@ pub(super) struct Connection {
     pub(super) reader: NextHop,
     pub(super) sender: Sender,
     pub(super) received: ReceivedBytes,
+    pub(super) timer: WaitTimer,
+}
+
+/// Timer for the waits of one exchange after the other. It stays with its
+/// connection, because to put off a timer that runs costs a fraction of what it
+/// costs to set one.
+#[derive(Debug, Default)]
+pub(super) struct WaitTimer(Option<Pin<Box<Sleep>>>);
+
+impl WaitTimer {
+    /// Begins a wait of `longest` from now.
+    pub(super) fn start(&mut self, longest: Duration) {
+        let until = clock::instant() + longest;
+        match &mut self.0 {
+            Some(sleep) => sleep.as_mut().reset(until),
+            None => self.0 = Some(Box::pin(sleep_until(until))),
+        }
+    }
+
+    /// Waits for the end of the wait. Pending if none has begun.
+    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.0.as_mut();
+        sleep.map_or(Poll::Pending, |sleep| sleep.as_mut().poll(cx))
+    }
 }
 
 impl Connection {
@@ -85,6 +111,7 @@ impl Connection {
                 reader: self.reader,
                 sender: Sender::Http2(sender.clone()),
                 received: self.received.clone(),
+                timer: WaitTimer::default(),
             }),
         }
     }
@@ -166,6 +193,7 @@ impl Connector {
             reader,
             sender: started.map_err(|_| NoConnection::Unroutable)?,
             received,
+            timer: WaitTimer::default(),
         })
     }
 

@@ -5,23 +5,22 @@
 //! Does not know where connections come from, nor when a host may be asked
 //! again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use tokio::sync::Notify;
-use tokio::time::timeout;
 
-use super::connect::{Connection, Sender};
+use super::connect::{Connection, Sender, WaitTimer};
 use super::egress::NextHop;
 use super::head::{OutgoingHead, check_response, http1_request, http2_request, to_parent};
 use super::parent::{Credentials, asks_for_credentials};
-use super::response_heads::INTERIM_RESPONSES_MAX;
 use super::upload::{Upload, UploadProgress};
+use super::wire::ReceivedBytes;
 use crate::decision::access::NoConnection;
 use crate::upstream::error::UpstreamError;
 use politesse_robots::origin::Target;
@@ -118,77 +117,98 @@ impl Exchange<'_> {
         message: &RequestMessage<'_>,
         body: Upload,
     ) -> Result<Response<Incoming>, FailedExchange> {
-        let (upload, wait) = (body.progress(), self.first_byte_timeout);
-        let received = &self.connection.received;
-        match &mut self.connection.sender {
+        let upload = body.progress();
+        let Connection {
+            sender,
+            timer,
+            received,
+            reader,
+        } = self.connection;
+        let wait = HeadWait {
+            upload: &upload,
+            timer,
+            longest: self.first_byte_timeout,
+        };
+        let is_flooded = |failed: &FailedExchange| {
+            // A request of which nothing was written is not to blame: it goes
+            // out on another connection.
+            received.is_flooded() && matches!(failed.retry, Retry::Never)
+        };
+        let answered = match sender {
             Sender::Http1(sender) => {
                 let mut request = http1_request(message.target, message.head, body)?;
-                if self.connection.reader == NextHop::Parent {
+                if *reader == NextHop::Parent {
                     request = to_parent(request, message.target, self.credentials)?;
                 }
-                let received = received.clone();
-                let flood = interim_flood(&mut request, move || received.stop_reading());
-                let answer = sender.try_send_request(request);
-                // The flood first: when reading stops, hyper fails as well,
-                // with an error that hides the reason.
-                tokio::select! {
-                    biased;
-                    () = flood.notified() => Err(UpstreamError::InterimResponses.into()),
-                    answered = response_head(answer, &upload, wait) => answered,
+                count_interim_responses(&mut request, received);
+                let answer = pin!(sender.try_send_request(request));
+                let answered = wait.response_head(answer).await;
+                // The response may have come in one read with the flood before it.
+                if answered.is_ok() && received.is_flooded() {
+                    return Err(UpstreamError::InterimResponses.into());
                 }
+                answered
             }
             Sender::Http2(sender) => {
                 let request = http2_request(message.target, message.head, body)?;
-                let answer = sender.try_send_request(request);
-                let answered = response_head(answer, &upload, wait).await;
-                answered.map_err(|mut failed| {
-                    // A request of which nothing was written is not to blame: it
-                    // goes out on another connection.
-                    if received.is_flooded() && matches!(failed.retry, Retry::Never) {
-                        failed.error = UpstreamError::InterimResponses;
-                    }
-                    failed
-                })
+                let answer = pin!(sender.try_send_request(request));
+                wait.response_head(answer).await
             }
-        }
+        };
+        answered.map_err(|mut failed| {
+            // When reading stops, hyper fails with an error that hides the reason.
+            if is_flooded(&failed) {
+                failed.error = UpstreamError::InterimResponses;
+            }
+            failed
+        })
     }
 }
 
-/// Waits for the head of a response. What the client uploads meanwhile starts
-/// the time anew.
-async fn response_head(
-    answer: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Upload>>>>,
-    upload: &UploadProgress,
-    first_byte_timeout: Duration,
-) -> Result<Response<Incoming>, FailedExchange> {
-    let mut answer = std::pin::pin!(answer);
-    loop {
-        let frames = upload.frames();
-        match timeout(first_byte_timeout, &mut answer).await {
-            Ok(answered) => return answered.map_err(|error| FailedExchange::of(error, upload)),
-            Err(_) if frames < upload.frames() => {}
-            Err(_) => return Err(UpstreamError::FirstByteTimeout.into()),
-        }
+/// Result of a request that was handed to hyper.
+type SendResult = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
+
+/// Wait for the head of a response.
+struct HeadWait<'a> {
+    upload: &'a UploadProgress,
+    timer: &'a mut WaitTimer,
+    longest: Duration,
+}
+
+impl HeadWait<'_> {
+    /// Waits for the head of a response. What the client uploads meanwhile
+    /// starts the time anew.
+    async fn response_head(
+        self,
+        mut answer: Pin<&mut impl Future<Output = SendResult>>,
+    ) -> Result<Response<Incoming>, FailedExchange> {
+        let mut frames = self.upload.frames();
+        self.timer.start(self.longest);
+        poll_fn(|cx| {
+            if let Poll::Ready(answered) = answer.as_mut().poll(cx) {
+                let failed = |error| FailedExchange::of(error, self.upload);
+                return Poll::Ready(answered.map_err(failed));
+            }
+            while self.timer.poll_over(cx).is_ready() {
+                let before = std::mem::replace(&mut frames, self.upload.frames());
+                if before == frames {
+                    return Poll::Ready(Err(UpstreamError::FirstByteTimeout.into()));
+                }
+                self.timer.start(self.longest);
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 
-/// Returns what is notified once an HTTP/1.1 request has more interim responses
-/// (RFC 9110, section 15.2) than a server has reason to send; `stop` is called
-/// then.
+/// Has the interim responses to an HTTP/1.1 request counted (RFC 9110, section
+/// 15.2): a server has no reason to send many.
 ///
 /// hyper reads interim responses and passes none on, so that an endless row of
 /// them would hold a client for ever. `response_heads` counts them on HTTP/2.
-fn interim_flood(
-    request: &mut Request<Upload>,
-    stop: impl Fn() + Send + Sync + 'static,
-) -> Arc<Notify> {
-    let (flood, count) = (Arc::new(Notify::new()), AtomicUsize::new(0));
-    let notify = Arc::clone(&flood);
-    hyper::ext::on_informational(request, move |_| {
-        if INTERIM_RESPONSES_MAX <= count.fetch_add(1, Ordering::Relaxed) {
-            stop();
-            notify.notify_one();
-        }
-    });
-    flood
+fn count_interim_responses(request: &mut Request<Upload>, received: &ReceivedBytes) {
+    received.begin_exchange();
+    let counted = received.clone();
+    hyper::ext::on_informational(request, move |_| counted.add_interim_response());
 }

@@ -1,14 +1,14 @@
 //! Stream under a connection to an origin, in the clear or over TLS.
 //!
 //! Counts the bytes that were received: a request to which not one byte came
-//! back may be sent again, any other may not. It can be made to fail every later
-//! read, and on HTTP/2 does so by itself when too many interim responses come
-//! in. Does not know HTTP otherwise.
+//! back may be sent again, any other may not. Every later read fails when too many
+//! interim responses have come in, which it counts itself on HTTP/2. Does not
+//! know HTTP otherwise.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::read_ahead::ReadAhead;
-use super::response_heads::ResponseHeads;
+use super::response_heads::{INTERIM_RESPONSES_MAX, ResponseHeads};
 use crate::tasks::ReadBudget;
 
 /// Stream to an origin.
@@ -39,6 +39,8 @@ pub(super) struct ReceivedBytes(Arc<Inflow>);
 #[derive(Debug, Default)]
 struct Inflow {
     bytes: AtomicU64,
+    /// Interim responses to the request under way, on HTTP/1.1.
+    interim_responses: AtomicUsize,
     is_enough: AtomicBool,
     is_flooded: AtomicBool,
 }
@@ -48,18 +50,34 @@ impl ReceivedBytes {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// Makes every later read an error.
+    /// Begins to count the interim responses to the next request on HTTP/1.1.
+    pub(super) fn begin_exchange(&self) {
+        self.0.interim_responses.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts an interim response on HTTP/1.1. Too many make every later read an
+    /// error.
     ///
     /// Dropping a request does not stop hyper in the middle of a read, which
     /// goes on for as long as heads of interim responses come in.
-    pub(super) fn stop_reading(&self) {
-        self.0.is_enough.store(true, Ordering::Relaxed);
+    pub(super) fn add_interim_response(&self) {
+        let before = self.0.interim_responses.fetch_add(1, Ordering::Relaxed);
+        if INTERIM_RESPONSES_MAX <= before {
+            self.0.end_flood();
+        }
     }
 
     /// Reports whether the connection was ended because of too many interim
-    /// responses on HTTP/2.
+    /// responses.
     pub(super) fn is_flooded(&self) -> bool {
         self.0.is_flooded.load(Ordering::Relaxed)
+    }
+}
+
+impl Inflow {
+    fn end_flood(&self) {
+        self.is_flooded.store(true, Ordering::Relaxed);
+        self.is_enough.store(true, Ordering::Relaxed);
     }
 }
 
@@ -119,8 +137,7 @@ impl AsyncRead for Wire {
         {
             // hyper would act on these bytes before it sees the error.
             buffer.set_filled(before);
-            received.is_flooded.store(true, Ordering::Relaxed);
-            received.is_enough.store(true, Ordering::Relaxed);
+            received.end_flood();
             polled = Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         polled

@@ -1,12 +1,15 @@
-//! Executor for the tasks that hyper starts, so that a stop waits for them, and
-//! the budget of bytes that a task reads before it lets others run.
+//! Executor for the tasks that hyper starts, so that a stop waits for them; the
+//! budget of bytes that a task reads before it lets others run; and the parts of
+//! a task that are polled only when something woke them.
 //!
 //! Both sides of the proxy use them: connections of clients, and to origins.
 //! Does not know what a task does.
 
 use std::future::Future;
 use std::io;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use hyper::rt::Executor;
 use tokio::io::ReadBuf;
@@ -72,6 +75,64 @@ impl ReadBudget {
     }
 }
 
+/// Wakes of one part of a task, told from those of its other parts. The part is
+/// polled only after a wake of its own.
+///
+/// A connection is polled several times for each request, and its timers and
+/// signals beside it would be asked each time, though they have hardly ever
+/// anything to say.
+#[derive(Debug, Default)]
+pub struct OwnWakes(Option<Arc<WakeFlag>>);
+
+#[derive(Debug)]
+struct WakeFlag {
+    is_woken: AtomicBool,
+    task: Waker,
+}
+
+impl Wake for WakeFlag {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.task.wake_by_ref();
+    }
+}
+
+impl OwnWakes {
+    /// Polls the part by `poll`, if it was woken since, or was ready or has not
+    /// been polled at all.
+    pub fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let known = self.0.take();
+        // A task that moves to another waker must leave that with the part.
+        let flag = match known.filter(|flag| flag.task.will_wake(cx.waker())) {
+            Some(flag) if !flag.is_woken.load(Ordering::Relaxed) => {
+                self.0 = Some(flag);
+                return Poll::Pending;
+            }
+            Some(flag) => flag,
+            None => Arc::new(WakeFlag {
+                is_woken: AtomicBool::new(true),
+                task: cx.waker().clone(),
+            }),
+        };
+        // Before the poll, so that no wake after it is lost.
+        flag.is_woken.swap(false, Ordering::AcqRel);
+        let polled = poll(&mut Context::from_waker(&Waker::from(Arc::clone(&flag))));
+        if polled.is_ready() {
+            flag.is_woken.store(true, Ordering::Relaxed);
+        }
+        self.0 = Some(flag);
+        polled
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::future::poll_fn;
@@ -82,7 +143,7 @@ pub(crate) mod tests {
 
     use tokio::io::{AsyncRead, ReadBuf};
 
-    use super::BUDGET_BYTES;
+    use super::*;
 
     /// Bytes that the peer sends in all.
     const SENT: usize = 8 << 20;
@@ -119,7 +180,7 @@ pub(crate) mod tests {
                     taken += buffer.filled().len();
                     buffer.clear();
                 }
-                std::task::Poll::Ready(())
+                Poll::Ready(())
             })
             .await;
             all += taken;
@@ -130,4 +191,44 @@ pub(crate) mod tests {
 
     /// Most bytes of one turn: the budget, and the one read that goes beyond it.
     pub(crate) const MOST: usize = BUDGET_BYTES + 16 * 1024;
+
+    // Ours: nothing is polled without a wake of its own, and no wake is lost.
+    #[tokio::test]
+    async fn a_part_is_polled_after_its_own_wakes_only() {
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        let (mut wakes, mut polls) = (OwnWakes::default(), 0);
+        let mut poll_now = async || {
+            poll_fn(|cx| {
+                Poll::Ready(wakes.poll(cx, |cx| {
+                    polls += 1;
+                    let received = receiver.poll_recv(cx);
+                    received.map(|value: Option<u8>| (value, polls))
+                }))
+            })
+            .await
+        };
+        for _ in 0..3 {
+            assert_eq!(poll_now().await, Poll::Pending);
+        }
+        sender.send(1).unwrap();
+        assert_eq!(poll_now().await, Poll::Ready((Some(1), 2)));
+        // What was ready may be ready again.
+        assert_eq!(poll_now().await, Poll::Pending);
+        assert_eq!(poll_now().await, Poll::Pending);
+        sender.send(2).unwrap();
+        assert_eq!(poll_now().await, Poll::Ready((Some(2), 4)));
+    }
+
+    // Ours: a part whose task has got another waker must wake that one.
+    #[tokio::test]
+    async fn a_part_is_polled_anew_in_another_task() {
+        let mut wakes = OwnWakes::default();
+        poll_fn(|cx| {
+            assert!(wakes.poll(cx, |_| Poll::<()>::Pending).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        let mut another = Context::from_waker(Waker::noop());
+        assert!(wakes.poll(&mut another, |_| Poll::Ready(())).is_ready());
+    }
 }

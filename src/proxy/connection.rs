@@ -4,7 +4,7 @@
 //! Does not know what is answered to a request; `exchange` does.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,7 @@ use super::problem::{MalformedRequest, Problem};
 use super::request::{ConnectionInfo, only_host};
 use super::server::ConnectionSlot;
 use super::socket::{ClientEnd, ConnectionActivity};
-use crate::tasks::Tasks;
+use crate::tasks::{OwnWakes, Tasks};
 use crate::throttle::REPEATING;
 use politesse_robots::origin::Origin;
 
@@ -49,6 +49,18 @@ const SEND_BUFFER: usize = 64 * 1024;
 const PENDING_RESETS_MAX: usize = 20;
 /// Streams that we reset because of the client's errors; more is an attack, too.
 const LOCAL_RESETS_MAX: usize = 1024;
+
+/// Event that concerns a connection as a whole.
+enum ConnectionSignal {
+    /// The server stops: the requests that have come are the last.
+    Stop,
+    /// The client has reset the connection, or exchanges have no more time.
+    Cut,
+    /// The time for the first head is over.
+    HeaderTimeout,
+    /// Another `proxy.idle_timeout` is over.
+    IdleTick,
+}
 
 /// A connection of a client, or the one inside a CONNECT.
 pub(super) struct ClientConnection {
@@ -149,34 +161,54 @@ impl ClientConnection {
         let group = &self.slot.group;
         let mut stop = pin!(group.stop.cancelled());
         let mut is_stopping = false;
+        let mut abort = pin!(group.abort.cancelled());
+        let mut reset = pin!(self.slot.client_end.reset());
         let mut first_head = pin!(tokio::time::sleep(self.header_timeout));
         let mut awaits_head = true;
         let mut idle = tokio::time::interval(self.idle_timeout);
         idle.reset();
         let mut was_idle = false;
+        let mut wakes = OwnWakes::default();
         loop {
-            tokio::select! {
+            let next = poll_fn(|cx| {
+                wakes.poll(cx, |cx| {
+                    if abort.as_mut().poll(cx).is_ready() || reset.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(ConnectionSignal::Cut);
+                    }
+                    if !is_stopping && stop.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(ConnectionSignal::Stop);
+                    }
+                    if awaits_head && first_head.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(ConnectionSignal::HeaderTimeout);
+                    }
+                    idle.poll_tick(cx).map(|_| ConnectionSignal::IdleTick)
+                })
+            });
+            let signal = tokio::select! {
+                biased;
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
                         tracing::debug!(%error, "a crawler's connection ended badly");
                     }
                     return;
                 }
-                () = &mut stop, if !is_stopping => {
+                signal = next => signal,
+            };
+            match signal {
+                // At once, dropping what is under way: the client is gone, or the
+                // time for exchanges to end is over.
+                ConnectionSignal::Cut => return,
+                ConnectionSignal::Stop => {
                     is_stopping = true;
                     finish(connection.as_mut());
                 }
-                // At once, dropping what is under way: the time for exchanges
-                // to end is over.
-                () = group.abort.cancelled() => return,
-                () = self.slot.client_end.reset() => return,
-                () = &mut first_head, if awaits_head => {
+                ConnectionSignal::HeaderTimeout => {
                     awaits_head = false;
                     if !self.activity.has_begun() {
                         return;
                     }
                 }
-                _ = idle.tick() => {
+                ConnectionSignal::IdleTick => {
                     let is_idle = self.activity.is_idle();
                     // Asked to finish, and still there: the client reads
                     // nothing more, or answers no PING.
@@ -380,7 +412,7 @@ impl<F: Future> Future for OrderedStart<F> {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::future::{pending, poll_fn};
+    use std::future::pending;
 
     use super::*;
 

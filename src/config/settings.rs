@@ -161,7 +161,7 @@ fn absolute_roots(roots: Roots, base: &Path) -> Roots {
 fn fields_options(proxy: &Proxy, accept_encoding: AcceptEncoding) -> fields::Options {
     fields::Options {
         name: proxy.name.as_str().into(),
-        via: proxy.via,
+        via: proxy.via.then(|| fields::via_entry(&proxy.name)).flatten(),
         accept_encoding,
     }
 }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response::Parts};
+use http::{HeaderName, HeaderValue, StatusCode, response::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use tokio::time::timeout_at;
@@ -22,6 +22,7 @@ use crate::decision::decide::Evidence;
 use crate::decision::record::Effect;
 use crate::metrics::{AnnotationLabels, Metrics};
 use crate::upstream::body::ResponseBody;
+use crate::upstream::client::OutgoingHead;
 use politesse_directives::{
     Annotation, AnnotationContext, DirectiveLimits, FieldFormat, GeneralKey, PageReader,
     PartialReason, PreferenceListing, ResponseHead, RobotsContext, TokenKeys,
@@ -76,15 +77,14 @@ pub struct Annotator {
 
 /// Properties of a request that the annotation of its response depends on.
 #[derive(Debug)]
-pub struct AnnotationRequest {
+pub struct AnnotationRequest<'a> {
     /// Decision on the request.
-    pub evidence: Arc<Evidence>,
+    pub evidence: &'a Evidence,
     /// Number of the decision in the record.
     pub seq: u64,
-    /// Method.
-    pub method: Method,
-    /// Fields, as received.
-    pub fields: HeaderMap,
+    /// Method and fields as the origin saw them: a field that `Connection` names
+    /// has selected no representation.
+    pub head: &'a OutgoingHead,
 }
 
 /// A response whose head was scanned, as far as the scan went.
@@ -100,17 +100,17 @@ pub struct AnnotatedResponse {
     pub rest: ResponseBody,
 }
 
-impl AnnotationRequest {
-    fn crawler(&self) -> &Crawler {
+impl<'a> AnnotationRequest<'a> {
+    fn crawler(&self) -> &'a Crawler {
         &self.evidence.inquiry.crawler
     }
 
     /// Returns the robots.txt, for what it says about uses.
-    fn robots(&self) -> Option<RobotsContext<'_>> {
+    fn robots(&self) -> Option<RobotsContext<'a>> {
         // It says nothing about a path that it disallows, which is fetched all
         // the same if the operator allows it or only has it reported
         // (draft-ietf-aipref-attach-05, section 3.1).
-        if Effect::of(&self.evidence) != Effect::Enforced {
+        if Effect::of(self.evidence) != Effect::Enforced {
             return None;
         }
         let inquiry = &self.evidence.inquiry;
@@ -151,16 +151,16 @@ impl Annotator {
     /// the scan of the head needs.
     pub async fn annotate(
         &self,
-        request: &AnnotationRequest,
+        request: &AnnotationRequest<'_>,
         parts: &Parts,
         rest: ResponseBody,
     ) -> AnnotatedResponse {
         let tokens = tokens(request.crawler());
         let conditional = ConditionalRequest {
-            method: &request.method,
+            method: &request.head.method,
             target: &request.evidence.inquiry.target,
             tokens: &tokens,
-            fields: &request.fields,
+            fields: &request.head.headers,
         };
         let reading = AnnotationContext {
             tokens: &tokens,
@@ -177,7 +177,7 @@ impl Annotator {
             None
         };
         let response = ResponseHead {
-            method: &request.method,
+            method: &request.head.method,
             status: parts.status,
             fields: &parts.headers,
             known: known.as_deref(),
@@ -213,7 +213,7 @@ impl Annotator {
     /// latter has all preferences.
     fn written(
         &self,
-        request: &AnnotationRequest,
+        request: &AnnotationRequest<'_>,
         annotation: &Annotation,
     ) -> (HeaderValue, AnnotationSummary) {
         let audit = request.seq.to_string();

@@ -47,7 +47,7 @@ pub struct ConditionalRequest<'a> {
     pub target: &'a Target,
     /// Product tokens of the crawler: a page may say something else to each.
     pub tokens: &'a [&'a str],
-    /// Fields, as received.
+    /// Fields, as sent to the origin.
     pub fields: &'a HeaderMap,
 }
 

@@ -136,19 +136,18 @@ impl Proxy {
         }
         let evidence = Arc::clone(decision.evidence());
         let permit = decision.into_permit(&receipt)?;
-        let annotation = AnnotationRequest {
-            evidence: Arc::clone(&evidence),
-            seq: receipt.seq(),
-            method: request.outgoing.method.clone(),
-            fields: request.received,
-        };
         // From here on the host may have seen the request, so its turn is used
         // up even if no response comes.
         turns.mark_sent();
-        let (head, upload) = (request.outgoing, request.upload);
+        let (head, upload) = (&request.outgoing, request.upload);
         let sent = self.upstream.forward(permit, head, upload, &mut turns);
         let response = sent.await?;
         turns.record_response(&response);
+        let annotation = AnnotationRequest {
+            evidence: &evidence,
+            seq: receipt.seq(),
+            head,
+        };
         let annotated = self.annotate(response, &annotation, completion).await;
         let response = annotated.map(|body| ProxyBody::origin(body.within(turns.into_turn())));
         Ok(self.with_report(response, &evidence))
@@ -198,19 +197,19 @@ impl Proxy {
     async fn annotate(
         &self,
         response: Response<ResponseBody>,
-        request: &AnnotationRequest,
+        request: &AnnotationRequest<'_>,
         completion: &mut RecordCompletion,
     ) -> Response<OriginBody> {
         let (mut parts, rest) = response.into_parts();
         let annotated = self.annotator.annotate(request, &parts, rest).await;
         let reserved = self.annotator.field();
-        let length = if has_no_body(&request.method, parts.status) {
+        let length = if has_no_body(&request.head.method, parts.status) {
             None
         } else {
             annotated.length()
         };
         let options = &self.options.request.fields;
-        parts.headers = fields::of_response(&parts.headers, reserved, length, options);
+        parts.headers = fields::of_response(parts.headers, reserved, length, options);
         parts.headers.append(reserved.clone(), annotated.field);
         parts.version = Version::HTTP_11;
         completion.summary = Some(annotated.summary);

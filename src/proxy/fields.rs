@@ -1,6 +1,7 @@
 //! Fields of a message that are passed on, and those that end at this proxy.
 //!
-//! RFC 9110, section 7.6.1. A new map is built in the order received, because
+//! RFC 9110, section 7.6.1. A map of which every field is passed on is passed on
+//! itself. From any other a new one is built in the order received, because
 //! `HeaderMap::remove` would move the last field into the gap. Does not know the
 //! annotation, but for the name of its field.
 
@@ -13,7 +14,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use sfv::{FieldType, Item, List, ListEntry, Parser};
 
-use politesse_directives::narrow_accept_encoding;
+use politesse_directives::{accepts_only_decoded, narrow_accept_encoding};
 
 /// Field of RFC 9209.
 pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -23,8 +24,9 @@ pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 pub struct Options {
     /// Name of this proxy (`proxy.name`).
     pub name: Arc<str>,
-    /// Whether the proxy adds itself to `Via` (`proxy.via`).
-    pub via: bool,
+    /// Entry that the proxy adds to `Via`, if it adds one (`proxy.via`). Written
+    /// once, because each message gets it twice: as a request and as a response.
+    pub via: Option<HeaderValue>,
     /// Content codings that are asked for (`directives.accept_encoding`).
     pub accept_encoding: AcceptEncoding,
 }
@@ -39,13 +41,10 @@ pub enum AcceptEncoding {
     AsIs,
 }
 
-/// Fields of a request to be sent, and the place of `Host` among them.
-#[derive(Debug)]
-pub struct RequestFields {
-    /// Fields without `Host`.
-    pub fields: HeaderMap,
-    /// Number of fields before `Host`.
-    pub host_at: usize,
+/// Returns the entry of the proxy `name` in `Via`; `None` if it is no field
+/// value.
+pub fn via_entry(name: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("1.1 {name}")).ok()
 }
 
 /// Reports whether a field is about one connection, even if `Connection` does
@@ -68,22 +67,20 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 /// Returns the names of the fields that `Connection` says to be about this
 /// connection.
 fn nominated(fields: &HeaderMap) -> Vec<HeaderName> {
-    fields
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        .collect()
+    let lines = fields.get_all(CONNECTION).iter();
+    lines.flat_map(names_in).collect()
 }
 
-/// Reports whether `Connection` names a field that frames or routes the
-/// message. Without that field other readers would understand the message
-/// differently.
-pub fn nominates_framing(fields: &HeaderMap) -> bool {
-    nominated(fields)
-        .iter()
-        .any(|name| *name == CONTENT_LENGTH || *name == HOST || *name == TRANSFER_ENCODING)
+fn names_in(connection: &HeaderValue) -> impl Iterator<Item = HeaderName> {
+    let names = connection.to_str().unwrap_or_default().split(',');
+    names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+}
+
+/// Reports whether this value of `Connection` names a field that frames or
+/// routes the message. Without that field other readers would understand the
+/// message differently.
+pub fn nominates_framing(connection: &HeaderValue) -> bool {
+    names_in(connection).any(|name| matches!(name, CONTENT_LENGTH | HOST | TRANSFER_ENCODING))
 }
 
 /// Reports whether a message has come through the proxy `name` before, as its
@@ -125,35 +122,49 @@ fn is_hop_of(value: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the fields of a request that are passed on to the origin. `length` is
-/// that of the body: a `Content-Length` keeps its place only if it says the same.
-pub fn of_request(
-    asked: &HeaderMap,
-    version: Version,
-    length: Option<u64>,
-    options: &Options,
-) -> RequestFields {
-    let nominated = nominated(asked);
-    let mut fields = HeaderMap::with_capacity(asked.len() + 1);
-    let mut host_at = 0;
-    for (name, value) in asked {
-        if name == HOST {
-            // Written anew from the permit, at the place where it stood.
-            host_at = fields.len();
-        } else if name == CONTENT_LENGTH {
-            keep_length(&mut fields, value, length);
-        } else if version == Version::HTTP_2 && name == COOKIE {
-            join_cookie(&mut fields, value);
-        } else if !is_hop_by_hop(name) && !nominated.contains(name) {
-            fields.append(name, value.clone());
-        }
-    }
+/// Returns the fields of a request that are passed on to the origin, without
+/// those that frame it. `Host` is among them with the value received, or empty at
+/// the top if there was none: it is written anew from the permit, in its place.
+pub fn of_request(received: HeaderMap, version: Version, options: &Options) -> HeaderMap {
+    let mut fields = if is_passed_on(&received, version) {
+        received
+    } else {
+        end_to_end(&received, version)
+    };
     if options.accept_encoding == AcceptEncoding::Decodable {
         // What cannot be decoded cannot be scanned, so that it is not asked
         // for.
         narrow(&mut fields);
     }
-    if asked
+    append_via(&mut fields, options);
+    fields
+}
+
+/// Reports whether every field of a request is passed on as it is.
+fn is_passed_on(received: &HeaderMap, version: Version) -> bool {
+    let is_joined = |name: &HeaderName| version == Version::HTTP_2 && name == COOKIE;
+    let mut names = received.keys();
+    // `Connection` is no end-to-end field, so that here it names none.
+    received.contains_key(HOST)
+        && names.all(|name| name != CONTENT_LENGTH && !is_joined(name) && !is_hop_by_hop(name))
+}
+
+/// Returns the fields of a request that are not about one connection, in order.
+fn end_to_end(received: &HeaderMap, version: Version) -> HeaderMap {
+    let nominated = nominated(received);
+    // With room for `Via`, `TE` and `Host`.
+    let mut fields = HeaderMap::with_capacity(received.len() + 3);
+    if !received.contains_key(HOST) {
+        fields.append(HOST, HeaderValue::from_static(""));
+    }
+    for (name, value) in received {
+        if version == Version::HTTP_2 && name == COOKIE {
+            join_cookie(&mut fields, value);
+        } else if name != CONTENT_LENGTH && !is_hop_by_hop(name) && !nominated.contains(name) {
+            fields.append(name, value.clone());
+        }
+    }
+    if received
         .get_all(TE)
         .iter()
         .any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
@@ -162,12 +173,15 @@ pub fn of_request(
         // here, so the origin may send them.
         fields.append(TE, HeaderValue::from_static("trailers"));
     }
-    append_via(&mut fields, options);
-    RequestFields { fields, host_at }
+    fields
 }
 
 /// Removes the content codings that pages could not be scanned in.
 fn narrow(fields: &mut HeaderMap) {
+    let mut asked = fields.get_all(ACCEPT_ENCODING).iter();
+    if asked.all(|line| accepts_only_decoded(line.as_bytes())) {
+        return;
+    }
     let Entry::Occupied(mut lines) = fields.entry(ACCEPT_ENCODING) else {
         return;
     };
@@ -197,6 +211,38 @@ fn join_cookie(fields: &mut HeaderMap, value: &HeaderValue) {
 /// is the name of the annotation field, which no origin may use; `length` is that
 /// of the body.
 pub fn of_response(
+    got: HeaderMap,
+    reserved: &HeaderName,
+    length: Option<u64>,
+    options: &Options,
+) -> HeaderMap {
+    let mut fields = if is_passed_back(&got, reserved, length) {
+        got
+    } else {
+        end_to_end_back(&got, reserved, length, options)
+    };
+    append_via(&mut fields, options);
+    fields
+}
+
+/// Reports whether every field of a response is passed on as it is.
+fn is_passed_back(got: &HeaderMap, reserved: &HeaderName, length: Option<u64>) -> bool {
+    let is_ours = |name: &HeaderName| name == reserved || name == PROXY_STATUS || name == ALT_SVC;
+    let mut lengths = 0;
+    got.iter().all(|(name, value)| {
+        if name == CONTENT_LENGTH {
+            lengths += 1;
+            return lengths == 1
+                && is_only_spelling(value)
+                && stated_length(value, length).is_some();
+        }
+        // `Connection` is no end-to-end field, so that here it names none.
+        !is_ours(name) && !is_hop_by_hop(name)
+    })
+}
+
+/// Returns the fields of a response that are for its client, in order.
+fn end_to_end_back(
     got: &HeaderMap,
     reserved: &HeaderName,
     length: Option<u64>,
@@ -219,7 +265,6 @@ pub fn of_response(
             fields.append(name, value.clone());
         }
     }
-    append_via(&mut fields, options);
     fields
 }
 
@@ -256,22 +301,34 @@ pub fn of_trailers(got: &HeaderMap, reserved: &HeaderName, own: &str) -> HeaderM
 /// Keeps a `Content-Length` in its place if it says the length that the body
 /// has. `length` is absent where there is no body to measure (HEAD, 304).
 fn keep_length(fields: &mut HeaderMap, value: &HeaderValue, length: Option<u64>) {
-    let text = value.to_str().unwrap_or_default();
     // A list of equal lengths is left out, and hyper writes one.
-    let Ok(stated) = text.parse::<u64>() else {
-        return;
-    };
-    let is_true = length.is_none_or(|length| stated == length);
-    if is_true && !fields.contains_key(CONTENT_LENGTH) {
+    let stated = stated_length(value, length);
+    if let Some(stated) = stated.filter(|_| !fields.contains_key(CONTENT_LENGTH)) {
         fields.append(CONTENT_LENGTH, stated.into());
     }
 }
 
+/// Returns the length that a `Content-Length` states, unless the body has
+/// another.
+fn stated_length(value: &HeaderValue, length: Option<u64>) -> Option<u64> {
+    let stated = value.to_str().ok()?.parse().ok()?;
+    let is_true = length.is_none_or(|length| stated == length);
+    is_true.then_some(stated)
+}
+
+/// Reports whether a length is spelled as it would be written here: without
+/// zeros or a sign before it.
+fn is_only_spelling(value: &HeaderValue) -> bool {
+    let text = value.as_bytes();
+    text == b"0"
+        || text
+            .first()
+            .is_some_and(|digit| (b'1'..=b'9').contains(digit))
+}
+
 fn append_via(fields: &mut HeaderMap, options: &Options) {
-    if options.via
-        && let Ok(value) = HeaderValue::from_str(&format!("1.1 {}", options.name))
-    {
-        fields.append(VIA, value);
+    if let Some(entry) = &options.via {
+        fields.append(VIA, entry.clone());
     }
 }
 
@@ -329,7 +386,7 @@ mod tests {
         Options {
             accept_encoding: AcceptEncoding::Decodable,
             name: "politesse".into(),
-            via: true,
+            via: via_entry("politesse"),
         }
     }
 
@@ -348,17 +405,49 @@ mod tests {
             ("z", "1"),
         ]);
         assert!(asked.contains_key(UPGRADE));
-        let forwarded = of_request(&asked, Version::HTTP_11, Some(0), &options());
-        assert_eq!(names(&forwarded.fields), ["a", "z", "te", "via"]);
-        assert_eq!(forwarded.host_at, 1);
+        let forwarded = of_request(asked, Version::HTTP_11, &options());
+        assert_eq!(names(&forwarded), ["a", "host", "z", "te", "via"]);
+    }
+
+    // RFC 9112, section 3.2: `Host` comes first if the client sent none. Framing
+    // is for the connection to the origin to write.
+    #[test]
+    fn a_request_without_host_gets_a_place_for_it() {
+        let asked = fields(&[("a", "1"), ("content-length", "3")]);
+        let forwarded = of_request(asked, Version::HTTP_2, &options());
+        assert_eq!(names(&forwarded), ["host", "a", "via"]);
+    }
+
+    // Ours: a map that is passed on whole equals one that is built anew.
+    #[test]
+    fn fields_that_all_pass_are_passed_on_in_order() {
+        let asked = fields(&[
+            ("user-agent", "x"),
+            ("host", "h.test"),
+            ("x-a", "1"),
+            ("accept-encoding", "gzip, br"),
+            ("x-a", "2"),
+        ]);
+        assert!(is_passed_on(&asked, Version::HTTP_11));
+        let built = end_to_end(&asked, Version::HTTP_11);
+        assert!(built.iter().eq(asked.iter()));
+        let got = fields(&[
+            ("content-length", "3"),
+            ("server", "x"),
+            ("set-cookie", "a"),
+        ]);
+        let reserved = HeaderName::from_static("robots-directives");
+        assert!(is_passed_back(&got, &reserved, Some(3)));
+        let built_back = end_to_end_back(&got, &reserved, Some(3), &options());
+        assert!(built_back.iter().eq(got.iter()));
     }
 
     // RFC 9113, section 8.2.3.
     #[test]
     fn a_cookie_split_by_http2_is_joined() {
         let asked = fields(&[("cookie", "a=1"), ("cookie", "b=2")]);
-        let forwarded = of_request(&asked, Version::HTTP_2, None, &options());
-        assert_eq!(forwarded.fields.get(COOKIE).unwrap(), "a=1; b=2");
+        let forwarded = of_request(asked, Version::HTTP_2, &options());
+        assert_eq!(forwarded.get(COOKIE).unwrap(), "a=1; b=2");
     }
 
     // RFC 9110, section 7.6.3.
@@ -390,7 +479,7 @@ mod tests {
             ("alt-svc", "h3=\":443\""),
         ]);
         let reserved = HeaderName::from_static("robots-directives");
-        let passed = of_response(&got, &reserved, None, &options());
+        let passed = of_response(got, &reserved, None, &options());
         assert_eq!(names(&passed), ["proxy-status", "via"]);
         assert_eq!(passed.get(PROXY_STATUS).unwrap(), "other;error=dns_error");
     }
@@ -421,11 +510,11 @@ mod tests {
     fn a_length_is_kept_only_if_it_is_the_bodys() {
         let got = fields(&[("content-length", "03"), ("content-length", "3")]);
         let reserved = HeaderName::from_static("robots-directives");
-        let passed = of_response(&got, &reserved, Some(3), &options());
+        let passed = of_response(got.clone(), &reserved, Some(3), &options());
         assert_eq!(
             passed.get_all(CONTENT_LENGTH).iter().collect::<Vec<_>>(),
             ["3"]
         );
-        assert!(!of_response(&got, &reserved, Some(4), &options()).contains_key(CONTENT_LENGTH));
+        assert!(!of_response(got, &reserved, Some(4), &options()).contains_key(CONTENT_LENGTH));
     }
 }

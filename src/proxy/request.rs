@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{EXPECT, FROM, HOST, TRANSFER_ENCODING, USER_AGENT};
+use http::header::{CONNECTION, EXPECT, FROM, HOST, TRANSFER_ENCODING, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use hyper::body::Body as _;
 use hyper::body::Incoming;
 
 use super::crawler_names::CrawlerNames;
-use super::fields::{self, RequestFields};
+use super::fields;
 use super::max_forwards;
 use super::problem::{MalformedRequest, Problem};
 use super::socket::ClientEnd;
@@ -68,8 +68,6 @@ pub struct ProxyRequest {
     pub preferred_wait: Option<Duration>,
     /// Client on whose behalf robots.txt is asked for.
     pub asker: Asker,
-    /// Fields as received.
-    pub received: HeaderMap,
     /// Method and fields to send.
     pub outgoing: OutgoingHead,
     /// The body, unread.
@@ -99,14 +97,15 @@ impl ProxyRequest {
         if fields::has_come_through(&parts.headers, &options.fields.name) {
             return Err(Problem::Loop(options.fields.name.to_string()));
         }
-        let length = body.size_hint().exact();
-        let RequestFields {
-            mut fields,
-            host_at,
-        } = fields::of_request(&parts.headers, parts.version, length, &options.fields);
-        max_forwards::take_one(&parts.method, &mut fields)?;
-        let user_agent = parts.headers.get(USER_AGENT);
-        let agent = user_agent.map(HeaderValue::as_bytes);
+        let preferred_wait = preferred_wait(&parts.headers);
+        let asker = Asker {
+            client: Some(connection.client),
+            user_agent: parts.headers.get(USER_AGENT).cloned(),
+            from: parts.headers.get(FROM).cloned(),
+        };
+        let mut headers = fields::of_request(parts.headers, parts.version, &options.fields);
+        max_forwards::take_one(&parts.method, &mut headers)?;
+        let agent = asker.user_agent.as_ref().map(HeaderValue::as_bytes);
         let known = options.identities.known(agent, Some(connection.client));
         let (crawler, max_wait) = known.unwrap_or_else(|| (names.crawler(agent), None));
         // robots.txt could mean a name that was not looked at.
@@ -120,20 +119,15 @@ impl ProxyRequest {
                 method: parts.method.as_str().to_owned(),
             }),
             max_wait,
-            preferred_wait: preferred_wait(&parts.headers),
-            asker: Asker {
-                client: Some(connection.client),
-                user_agent: user_agent.cloned(),
-                from: parts.headers.get(FROM).cloned(),
-            },
+            preferred_wait,
+            asker,
             outgoing: OutgoingHead {
                 form: form(&parts.method, &parts.uri),
+                path: parts.uri.into_parts().path_and_query,
                 method: parts.method,
-                headers: fields,
-                host_at,
+                headers,
                 extensions: parts.extensions,
             },
-            received: parts.headers,
             upload: ClientUpload::new(body, options.upload_idle),
         })
     }
@@ -248,41 +242,41 @@ fn unambiguous(parts: &Parts) -> Result<(), MalformedRequest> {
     if parts.method == Method::CONNECT {
         return Err(MalformedRequest::Connect);
     }
+    let (mut agents, mut codings) = (0, 0);
+    for (name, value) in fields {
+        match *name {
+            USER_AGENT => agents += 1,
+            TRANSFER_ENCODING => {
+                let coding = value.as_bytes().trim_ascii();
+                let is_chunked = coding.eq_ignore_ascii_case(b"chunked");
+                codings += if is_chunked { 1 } else { 2 };
+            }
+            EXPECT if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
+                return Err(MalformedRequest::Expectation);
+            }
+            CONNECTION if fields::nominates_framing(value) => {
+                return Err(MalformedRequest::Framing(
+                    "Connection names a field that frames or routes the message",
+                ));
+            }
+            // Gateways that turn names into variables (CGI) make a dash and an
+            // underscore one.
+            _ if matches!(name.as_str(), "transfer_encoding" | "content_length") => {
+                return Err(MalformedRequest::Framing(
+                    "a field that some read as a framing field",
+                ));
+            }
+            _ => {}
+        }
+    }
     // A server may take either, and each may have rules of its own.
-    if fields.get_all(USER_AGENT).iter().nth(1).is_some() {
+    if 1 < agents {
         return Err(MalformedRequest::UserAgent);
     }
-    let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
-    let is_chunked = |coding: &HeaderValue| {
-        let coding = coding.as_bytes().trim_ascii();
-        coding.eq_ignore_ascii_case(b"chunked")
-    };
-    if let Some(coding) = codings.next()
-        && (codings.next().is_some() || !is_chunked(coding))
-    {
+    if 1 < codings {
         return Err(MalformedRequest::Framing(
             "a transfer coding other than one chunked",
         ));
-    }
-    // Gateways that turn names into variables (CGI) make a dash and an
-    // underscore one.
-    let lookalikes = ["transfer_encoding", "content_length"];
-    if fields
-        .keys()
-        .any(|name| lookalikes.contains(&name.as_str()))
-    {
-        return Err(MalformedRequest::Framing(
-            "a field that some read as a framing field",
-        ));
-    }
-    if fields::nominates_framing(fields) {
-        return Err(MalformedRequest::Framing(
-            "Connection names a field that frames or routes the message",
-        ));
-    }
-    let is_known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    if !fields.get_all(EXPECT).iter().all(is_known) {
-        return Err(MalformedRequest::Expectation);
     }
     Ok(())
 }

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, FROM, IF_MODIFIED_SINCE, IF_NONE_MATCH, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, FROM, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, USER_AGENT,
+};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Response};
 use hyper::body::Body;
 use tokio::time::timeout;
@@ -149,7 +151,7 @@ impl Upstream {
     pub async fn forward<B>(
         &self,
         permit: Permit,
-        head: OutgoingHead,
+        head: &OutgoingHead,
         body: B,
         turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, UpstreamError>
@@ -159,7 +161,7 @@ impl Upstream {
     {
         let message = RequestMessage {
             target: permit.target(),
-            head: &head,
+            head,
         };
         self.counted(message, Upload::new(body), turns).await
     }
@@ -324,7 +326,8 @@ fn robots_head(asker: &Asker, known: Option<&Validators>) -> OutgoingHead {
         (IF_NONE_MATCH, etag),
         (IF_MODIFIED_SINCE, last_modified),
     ];
-    let mut headers = HeaderMap::new();
+    let mut headers = HeaderMap::with_capacity(fields.len() + 1);
+    headers.append(HOST, HeaderValue::from_static(""));
     for (name, value) in fields {
         if let Some(value) = value {
             headers.append(name, value);
@@ -333,8 +336,8 @@ fn robots_head(asker: &Asker, known: Option<&Validators>) -> OutgoingHead {
     OutgoingHead {
         method: Method::GET,
         headers,
-        host_at: 0,
         form: TargetForm::Url,
+        path: None,
         extensions: Extensions::new(),
     }
 }

@@ -5,6 +5,7 @@
 //! writes them anew. Does not know connections.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use http::uri::PathAndQuery;
 use http::{
     Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
 };
@@ -38,46 +39,41 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// Head of a request as the crawler sent it, but for its URL and `Host`.
+/// Head of a request as the crawler sent it, but for its URL.
 #[derive(Debug, Clone)]
 pub struct OutgoingHead {
     /// Method.
     pub method: Method,
-    /// End-to-end fields in order, without `Host`. Framing fields among
-    /// them are not copied.
+    /// End-to-end fields in order. `Host` among them keeps its place and not its
+    /// value; framing fields among them are not copied.
     pub headers: HeaderMap,
-    /// Number of fields that stood before `Host`, as `headers` is iterated.
-    pub host_at: usize,
     /// Form of the target.
     pub form: TargetForm,
+    /// Path and query as received. Where the permit's are the same they are sent
+    /// without being copied and parsed again.
+    pub path: Option<PathAndQuery>,
     /// Extensions of hyper's request, which hold the case of its field names.
     pub extensions: Extensions,
 }
 
-/// Writes `head` for `target` as an HTTP/1.1 request, `Host` at its old place.
+/// Writes `head` for `target` as an HTTP/1.1 request.
 pub(super) fn http1_request(
     target: &Target,
     head: &OutgoingHead,
     body: Upload,
 ) -> Result<Request<Upload>, UpstreamError> {
-    let uri = written(target, head)
-        .parse::<Uri>()
-        .map_err(|_| UpstreamError::Target)?;
-    let authority = target.origin.authority();
-    let host = HeaderValue::try_from(authority).map_err(|_| UpstreamError::Target)?;
-    // A new map in the order of the old one. To remove fields from that would
-    // not keep the order: `HeaderMap::remove` moves the last one into the gap.
-    let mut fields = HeaderMap::with_capacity(head.headers.len() + 2);
-    for (place, (name, value)) in head.headers.iter().enumerate() {
-        if place == head.host_at {
-            fields.append(HOST, host.clone());
-        }
-        if !is_ours(name) {
-            fields.append(name, value.clone());
-        }
-    }
-    if !fields.contains_key(HOST) {
-        fields.append(HOST, host);
+    let written = written(target, head);
+    let received = head.path.as_ref().filter(|path| *path == written);
+    let uri = match received {
+        Some(path) => Uri::from(path.clone()),
+        None => written.parse().map_err(|_| UpstreamError::Target)?,
+    };
+    let mut fields = unframed(&head.headers);
+    let host = fields.get(HOST).map(HeaderValue::as_bytes);
+    if !host.is_some_and(|host| target.origin.is_authority(host)) {
+        let authority = HeaderValue::try_from(target.origin.authority());
+        // In the place of the one received.
+        fields.insert(HOST, authority.map_err(|_| UpstreamError::Target)?);
     }
     if needs_chunks(&head.method, &body) {
         fields.append(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -107,7 +103,7 @@ pub(super) fn http2_request(
         let passes = if name == TE {
             value.as_bytes().eq_ignore_ascii_case(b"trailers")
         } else {
-            !is_ours(name) && !CONNECTION_FIELDS.contains(name)
+            *name != HOST && !is_framing(name) && !CONNECTION_FIELDS.contains(name)
         };
         if passes {
             fields.append(name, value.clone());
@@ -152,9 +148,22 @@ fn request(head: &OutgoingHead, uri: Uri, body: Upload) -> Request<Upload> {
     request
 }
 
-/// Reports whether a field is written here or by hyper, and never copied.
-fn is_ours(name: &HeaderName) -> bool {
-    matches!(*name, HOST | CONTENT_LENGTH | TRANSFER_ENCODING)
+/// Copies fields without those that frame the message.
+fn unframed(fields: &HeaderMap) -> HeaderMap {
+    if !fields.keys().any(is_framing) {
+        return fields.clone();
+    }
+    // A new map in the order of the old one. To remove fields from that would
+    // not keep the order: `HeaderMap::remove` moves the last one into the gap.
+    let copied = fields.iter().filter(|(name, _)| !is_framing(name));
+    copied
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// Reports whether hyper writes a field, and it is never copied.
+fn is_framing(name: &HeaderName) -> bool {
+    matches!(*name, CONTENT_LENGTH | TRANSFER_ENCODING)
 }
 
 /// Reports whether hyper must be told that there is a body: it drops one of

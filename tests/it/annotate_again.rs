@@ -100,6 +100,10 @@ not_modified! {
     a_304_without_a_date_is_about_the_one_asked_for:
         dated(), Page::status(304), [&format!("If-Modified-Since: {DATE}")]
         => "noindex / complete";
+    a_cookie_that_ends_at_the_proxy_has_selected_nothing:
+        dated(), Page::status(304),
+        [&format!("If-Modified-Since: {DATE}"), "Cookie: a=1", "Connection: cookie"]
+        => "noindex / complete";
     a_304_of_another_date_repeats_nothing:
         dated(), Page::status(304).field("Last-Modified", OTHER_DATE),
         [&format!("If-Modified-Since: {OTHER_DATE}")] => " / partial not-modified";

@@ -18,7 +18,7 @@ use http::header::CONTENT_ENCODING;
 use self::stage::{Decoder, Halt, Stage, push_through};
 use super::annotation::PartialReason;
 
-pub use accept_encoding::narrow_accept_encoding;
+pub use accept_encoding::{accepts_only_decoded, narrow_accept_encoding};
 
 mod accept_encoding;
 mod brotli;

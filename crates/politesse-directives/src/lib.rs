@@ -94,7 +94,7 @@ mod vocabulary;
 
 pub use annotation::{Annotation, AnnotationState, PartialReason, SavedDirectives};
 pub use annotation_field::{FieldFormat, GeneralKey, PreferenceListing, TokenKeys};
-pub use coding::{BodyDecoder, narrow_accept_encoding};
+pub use coding::{BodyDecoder, accepts_only_decoded, narrow_accept_encoding};
 pub use collector::DirectiveCollector;
 pub use context::{AnnotationContext, BothFields, DirectiveLimits, RobotsContext};
 pub use directive_set::{Directive, DirectiveSet, DirectiveSource};

@@ -241,6 +241,12 @@ impl Origin {
         text
     }
 
+    /// Reports whether `text` is what [`Origin::authority`] returns.
+    pub fn is_authority(&self, text: &[u8]) -> bool {
+        let mut rest = Unwritten(text);
+        self.write_authority(&mut rest).is_ok() && rest.0.is_empty()
+    }
+
     fn write_authority(&self, out: &mut impl fmt::Write) -> fmt::Result {
         write!(out, "{}", self.host)?;
         if self.port != self.scheme.default_port() {
@@ -255,6 +261,16 @@ impl Origin {
             origin: self.clone(),
             path_and_query: ROBOTS_TXT.into(),
         }
+    }
+}
+
+/// Text that is compared with what is written: its part not yet written.
+struct Unwritten<'a>(&'a [u8]);
+
+impl fmt::Write for Unwritten<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.strip_prefix(text.as_bytes()).ok_or(fmt::Error)?;
+        Ok(())
     }
 }
 
@@ -482,6 +498,23 @@ mod tests {
         assert!(url(&format!("http://{label}.test/")).is_ok());
         assert!(url(&format!("http://{label}a.test/")).is_err());
         assert!(url(&format!("http://{label}.{label}.{label}.{label}/")).is_err());
+    }
+
+    // Ours.
+    #[test]
+    fn an_authority_is_known_by_its_text() {
+        for (origin, text, expected) in [
+            ("http://a.test/", "a.test", true),
+            ("http://a.test/", "A.test", false),
+            ("http://a.test/", "a.test:80", false),
+            ("http://a.test/", "a.tes", false),
+            ("http://a.test:8080/", "a.test:8080", true),
+            ("http://a.test:8080/", "a.test", false),
+            ("https://[::1]/", "[::1]", true),
+        ] {
+            let origin = origin.parse::<Target>().unwrap().origin;
+            assert_eq!(origin.is_authority(text.as_bytes()), expected, "{text}");
+        }
     }
 
     // RFC 3986, section 3.

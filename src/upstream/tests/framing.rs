@@ -52,13 +52,13 @@ async fn url_and_host_are_the_permits_and_host_keeps_its_place() {
             ("content-length", "7"),
         ],
     );
-    head.host_at = 2;
+    head.path = Some("/other".parse().unwrap());
     let upstream = setup(&origin).upstream;
     let body = Full::new(Bytes::new());
     upstream
         .forward(
             permit("http://h.test:8080/a%2fb?"),
-            head,
+            &head,
             body,
             &mut Paced::freely(),
         )
@@ -84,7 +84,7 @@ async fn an_upload_is_framed_anew() {
         let sent = upstream
             .forward(
                 permit("http://h.test/"),
-                head(method),
+                &head(method),
                 body,
                 &mut Paced::freely(),
             )
@@ -209,7 +209,12 @@ async fn a_broken_upload_is_the_crawlers_fault() {
     let upload = Parts(vec![Err(io::Error::other("hung up"))]);
     let head = outgoing(Method::POST, &[]);
     let sent = upstream
-        .forward(permit("http://h.test/"), head, upload, &mut Paced::freely())
+        .forward(
+            permit("http://h.test/"),
+            &head,
+            upload,
+            &mut Paced::freely(),
+        )
         .await;
     assert!(matches!(sent.unwrap_err(), UpstreamError::RequestBody));
     assert_eq!(origin.requests(), [""; 0]);

@@ -235,7 +235,7 @@ impl Setup {
         self.upstream
             .forward(
                 permit(url),
-                head,
+                &head,
                 Empty::<Bytes>::new(),
                 &mut Paced::freely(),
             )
@@ -264,8 +264,8 @@ pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) 
     OutgoingHead {
         method,
         headers,
-        host_at: 0,
         form: crate::upstream::client::TargetForm::Url,
+        path: None,
         extensions: Extensions::new(),
     }
 }

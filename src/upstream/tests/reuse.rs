@@ -57,7 +57,7 @@ async fn at_pace(setup: &Setup, mut starts: Paced) -> bool {
     let (head, body_sent) = (outgoing(Method::GET, &[]), Empty::<Bytes>::new());
     let sent = setup
         .upstream
-        .forward(permit(URL), head, body_sent, &mut starts);
+        .forward(permit(URL), &head, body_sent, &mut starts);
     match sent.await {
         Ok(response) => body(response).await.is_ok(),
         Err(_) => false,
@@ -125,7 +125,7 @@ async fn what_may_have_had_an_effect_is_not_sent_again() {
         setup.page(URL).await;
         let sent = setup
             .upstream
-            .forward(permit(URL), head(method), upload, &mut Paced::freely())
+            .forward(permit(URL), &head(method), upload, &mut Paced::freely())
             .await;
         assert!(matches!(sent.unwrap_err(), UpstreamError::Incomplete(_)));
         assert_eq!(origin.requests().len(), 2);

@@ -144,7 +144,7 @@ async fn http2_is_used_where_agreed_on_without_connection_fields() {
     let sent = upstream
         .forward(
             permit("https://h.test:8443/a?b"),
-            head,
+            &head,
             Empty::<Bytes>::new(),
             &mut Paced::freely(),
         )

@@ -45,9 +45,15 @@ pub fn narrow_accept_encoding<'a>(lines: &[&'a [u8]]) -> Vec<Cow<'a, [u8]>> {
     narrow
 }
 
+/// Reports whether a line names only codings that are decoded, so that
+/// [`narrow_accept_encoding`] would leave it as it is. Most lines do.
+pub fn accepts_only_decoded(line: &[u8]) -> bool {
+    members(line).all(|member| is_kept(&member))
+}
+
 /// Returns a line without the members that are dropped.
 fn narrow_line(line: &[u8]) -> Cow<'_, [u8]> {
-    if members(line).all(|member| is_kept(&member)) {
+    if accepts_only_decoded(line) {
         return Cow::Borrowed(line);
     }
     let kept = members(line).filter(is_kept);
